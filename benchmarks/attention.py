@@ -26,6 +26,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
+from tessera.frontend.capture.attention.choose import Problem, candidates
 from tessera.frontend.capture.attention.launch import Seen, Tiles, launch
 
 HEADS, KV_HEADS, SIZE = 32, 8, 128
@@ -42,37 +43,42 @@ CASES = [
 LIBRARIES = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
 
 
-def tiles_of(kind: str, batch: int, keys: int) -> Iterator[Tiles]:
-    """Every way to cut that is tried."""
-    if kind == "prefill":
-        shapes = [
-            (128, 128, 8, 2),
-            (64, 64, 4, 2),
-            (128, 64, 8, 3),
-            (128, 64, 8, 2),
-            (64, 128, 4, 2),
-            (64, 64, 4, 3),
-            (128, 64, 4, 2),
-            (128, 128, 8, 3),
-        ]
-        for (rows, block, warps, stages), mapped in itertools.product(shapes, (True, False)):
-            yield Tiles(rows=rows, keys=block, warps=warps, stages=stages, mapped=mapped)
+def tiles_of(kind: str, batch: int, tokens: int, keys: int, every: bool) -> Iterator[Tiles]:
+    """The ways to cut that the capture would try, or every one."""
+    made = torch.cuda.get_device_properties(0)
+    if not every:
+        yield from candidates(
+            Problem(
+                batch=batch,
+                heads=HEADS,
+                kv_heads=KV_HEADS,
+                tokens=tokens,
+                keys=keys,
+                size=SIZE,
+                v_size=SIZE,
+                bytes=2,
+                causal=kind == "prefill",
+                window=0,
+                plain=True,
+                paged=False,
+                sms=made.multi_processor_count,
+                shared=made.shared_memory_per_block_optin,
+            )
+        )
         return
-    for block, warps, stages in [
-        (64, 4, 3),
-        (128, 4, 2),
-        (64, 4, 4),
-        (32, 4, 4),
-        (128, 8, 2),
-        (64, 2, 3),
-    ]:
+    if kind == "prefill":
+        for rows, block, stages in itertools.product((64, 128), (32, 64, 128), (2, 3, 4)):
+            yield Tiles(rows=rows, keys=block, warps=rows // 16, stages=stages)
+        return
+    for block, warps, stages in itertools.product((32, 64, 128), (2, 4, 8), (2, 3, 4)):
         for splits in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48):
             programs = batch * KV_HEADS * splits
-            if splits > 1 and (programs > 132 * 10 or keys // splits < block):
-                continue
-            if programs < 132 and splits * 2 * block <= keys:
-                continue
-            yield Tiles(rows=16, keys=block, warps=warps, stages=stages, packed=True, splits=splits)
+            if splits == 1 or (
+                programs <= 10 * made.multi_processor_count and splits * block <= keys
+            ):
+                yield Tiles(
+                    rows=16, keys=block, warps=warps, stages=stages, packed=True, splits=splits
+                )
 
 
 class Timer:
@@ -116,7 +122,13 @@ def error(found: torch.Tensor, exact: torch.Tensor) -> float:
     return float((found.float() - exact).norm() / exact.norm())
 
 
-def measure(case: tuple[str, int, int, int], into: dict[str, Any], until: float, save: Any) -> bool:
+def measure(
+    case: tuple[str, int, int, int],
+    into: dict[str, Any],
+    until: float,
+    every: bool,
+    save: Callable[[], None],
+) -> bool:
     """Fill in what a case lacks; whether there was time for all of it."""
     kind, batch, tokens, keys = case
     causal = kind == "prefill"
@@ -152,7 +164,7 @@ def measure(case: tuple[str, int, int, int], into: dict[str, Any], until: float,
         except RuntimeError as problem:
             into["library"][name] = {"problem": str(problem).splitlines()[0]}
         save()
-    for tiles in tiles_of(kind, batch, keys):
+    for tiles in tiles_of(kind, batch, tokens, keys, every):
         name = _name(tiles)
         if name in into.setdefault("ours", {}):
             continue
@@ -178,15 +190,14 @@ def measure(case: tuple[str, int, int, int], into: dict[str, Any], until: float,
 
 def _name(tiles: Tiles) -> str:
     text = f"{tiles.rows}x{tiles.keys} w{tiles.warps} s{tiles.stages}"
-    return (
-        text + (" mapped" if tiles.mapped else "") + (f" /{tiles.splits}" if tiles.packed else "")
-    )
+    return text + (f" /{tiles.splits}" if tiles.packed else "")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("-o", "--output", type=Path, default=Path("attention.json"))
     parser.add_argument("--limit", type=float, default=110.0, help="seconds")
+    parser.add_argument("--tiles", action="store_true", help="try every way to cut")
     given = parser.parse_args()
     until = time.monotonic() + given.limit
     results: dict[str, Any] = json.loads(given.output.read_text()) if given.output.exists() else {}
@@ -202,7 +213,7 @@ def main() -> None:
         into = rows.setdefault(f"{kind} batch {batch} tokens {tokens} keys {keys}", {})
         left = until - time.monotonic()
         share = time.monotonic() + left / (len(CASES) - number) * (2.5 if number < 4 else 1.2)
-        done &= measure(case, into, min(until, share), save)
+        done &= measure(case, into, min(until, share), given.tiles, save)
         torch.cuda.empty_cache()
     for name, row in rows.items():
         best = min((r["us"], n) for n, r in row["ours"].items() if "us" in r)

@@ -7,222 +7,57 @@ behind a table), all by strides, the last one 1. Out: results [batch, head, toke
 A program has a tile of rows of one head of keys. With PACK = 1 a row is a token of one head of
 queries; with PACK = heads of queries per head of keys, the rows of a tile are all of these heads,
 token by token, so that keys and values are read once for all of them. The keys that a tile may see
-are walked in blocks with a running softmax (FlashAttention-2, arXiv:2307.08691). Blocks that all
-rows see completely are not masked. With SPLIT the blocks of a tile are divided over several
-programs, which leave their results with the logarithm of their weights; `combine` adds them up.
+are walked in blocks (`blocks`). Blocks that all rows see completely are not masked. With SPLIT the
+blocks of a tile are divided over several programs, which leave their results with the logarithm of
+their weights; `combine` adds them up.
 
 Which keys token `m` sees: those before `keys` (or `lengths[batch]`), up to `m + offset` if CAUSAL,
 and after `m + offset - window` if WINDOWED. `offset` may come from memory (`position`).
-Weights are powers of two. The running maximum is in units of log2 e, except where a mask is added
-or a cap is put on: the least number of a mask must stay finite, so scores stay as they are.
 """
 
 from __future__ import annotations
 
-import triton
 import triton.language as tl
 
-
-@triton.jit
-def _columns(SIZE: tl.constexpr, WIDE: tl.constexpr, FIRST: tl.constexpr):
-    """Columns of a part of a head, and whether they are there."""
-    at = FIRST + tl.arange(0, WIDE)
-    return at, at < SIZE
+from tessera.frontend.capture.attention.blocks import columns_of, walk_blocks
 
 
-@triton.jit
-def _block(
-    base,
-    place,
-    at,
-    there,
-    is_key,
-    batch,
-    head,
-    start,
-    CHECK: tl.constexpr,
-    PADDED: tl.constexpr,
-    MAPPED: tl.constexpr,
-    ROWS: tl.constexpr,
-    WIDE: tl.constexpr,
-):
-    """Rows of keys or values; what is not there is zero."""
-    if MAPPED:
-        block = base.load([batch, head, start, 0]).reshape(ROWS, WIDE)
-    else:
-        pointers = base + place[:, None] + at[None, :]
-        if CHECK and PADDED:
-            block = tl.load(pointers, mask=is_key[:, None] & there[None, :], other=0.0)
-        elif CHECK:
-            block = tl.load(pointers, mask=is_key[:, None], other=0.0)
-        elif PADDED:
-            block = tl.load(pointers, mask=there[None, :], other=0.0)
-        else:
-            block = tl.load(pointers)
-    return block
-
-
-@triton.jit
-def _walk(
-    total,
-    top,
-    below,
-    ready,
-    q,
-    q_rest,
-    k,
-    v,
-    batch,
-    head,
-    table,
-    mask,
-    mask_row,
-    last,
-    is_row,
-    low,
-    high,
-    keys,
-    window,
-    scale,
-    soft_cap,
-    stride_kp,
-    stride_kn,
-    stride_vp,
-    stride_vn,
-    stride_mn,
-    CHECK: tl.constexpr,
-    CAUSAL: tl.constexpr,
-    WINDOWED: tl.constexpr,
-    MASK: tl.constexpr,
-    SOFT_CAP: tl.constexpr,
-    PAGE: tl.constexpr,
-    SIZE: tl.constexpr,
-    MAIN: tl.constexpr,
-    REST: tl.constexpr,
-    V_SIZE: tl.constexpr,
-    V_WIDE: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    STAGES: tl.constexpr,
-    MAPPED: tl.constexpr,
-    AHEAD: tl.constexpr,
-):
-    """The running softmax over the blocks from `low` to `high`; CHECK: not all of it is seen."""
-    inner = tl.arange(0, BLOCK_N)
-    at, there = _columns(SIZE, MAIN, 0)
-    v_at, v_there = _columns(V_SIZE, V_WIDE, 0)
-    for start in tl.range(low, high, BLOCK_N, num_stages=STAGES):
-        key = start + inner
-        is_key = key < keys
-        if PAGE > 0:
-            page = tl.load(table + key // PAGE, mask=is_key, other=0).to(tl.int64)
-            k_place = page * stride_kp + (key % PAGE) * stride_kn
-            v_place = page * stride_vp + (key % PAGE) * stride_vn
-        else:
-            k_place = key * stride_kn
-            v_place = key * stride_vn
-        if AHEAD:
-            score = ready
-            block = k.load([batch, head, start + BLOCK_N, 0]).reshape(BLOCK_N, MAIN)
-            ready = tl.dot(q, block.T)
-        else:
-            block = _block(
-                k, k_place, at, there, is_key, batch, head, start,
-                CHECK, MAIN > SIZE, MAPPED, BLOCK_N, MAIN,
-            )  # fmt: skip
-            score = tl.dot(q, block.T)
-        if REST > 0:
-            rest_at, rest_there = _columns(SIZE, REST, MAIN)
-            block = _block(
-                k, k_place, rest_at, rest_there, is_key, batch, head, start,
-                CHECK, MAIN + REST > SIZE, False, BLOCK_N, REST,
-            )  # fmt: skip
-            score = tl.dot(q_rest, block.T, score)
-        if SOFT_CAP:
-            # tanh by way of exp2; the argument in units of log2 e
-            turned = tl.exp2(score * (scale * 2.8853900817779268 / soft_cap))
-            score = soft_cap - 2 * soft_cap / (turned + 1)
-        elif MASK == 2:
-            score *= scale
-        if MASK > 0:
-            # rows and keys that are not there read nothing
-            seen = is_row[:, None] & is_key[None, :]
-            more = tl.load(
-                mask + mask_row[:, None] + (key * stride_mn)[None, :], mask=seen, other=0
-            )
-            if MASK == 1:
-                score = tl.where(more != 0, score, float("-inf"))
-            else:
-                score += more.to(tl.float32)
-        if CHECK:
-            if CAUSAL:
-                seen = (key[None, :] <= last[:, None]) & is_key[None, :]
-            else:
-                seen = is_key[None, :]
-            if WINDOWED:
-                seen = seen & (key[None, :] > last[:, None] - window)
-            score = tl.where(seen, score, float("-inf"))
-        # What is left to scale: natural units where the scores are final, log2 e where they are not.
-        if SOFT_CAP or MASK == 2:
-            unit = 1.4426950408889634
-            most = tl.maximum(top, tl.max(score, 1))
-            # a row that has seen nothing yet has -inf, and -inf minus itself is no number
-            base = tl.where(most == float("-inf"), 0.0, most)
-            weight = tl.exp2((score - base[:, None]) * unit)
-            shrink = tl.exp2((top - base) * unit)
-        else:
-            unit = scale * 1.4426950408889634
-            most = tl.maximum(top, tl.max(score, 1) * unit)
-            base = tl.where(most == float("-inf"), 0.0, most)
-            weight = tl.exp2(score * unit - base[:, None])
-            shrink = tl.exp2(top - base)
-        below = below * shrink + tl.sum(weight, 1)
-        total = total * shrink[:, None]
-        block = _block(
-            v, v_place, v_at, v_there, is_key, batch, head, start,
-            CHECK, V_WIDE > V_SIZE, MAPPED, BLOCK_N, V_WIDE,
-        )  # fmt: skip
-        total = tl.dot(weight.to(block.dtype), block, total)
-        top = most
-    return total, top, below, ready
-
-
-@triton.jit
 def attention(
-    q,
-    k,
-    v,
-    out,
-    partial,
-    logs,
-    mask,
-    sinks,
-    position,
-    lengths,
-    table,
-    tokens,
-    keys,
-    heads,
-    offset,
-    window,
-    scale,
-    soft_cap,
-    stride_qb,
-    stride_qh,
-    stride_qm,
-    stride_kb,
-    stride_kh,
-    stride_kn,
-    stride_vb,
-    stride_vh,
-    stride_vn,
-    stride_ob,
-    stride_oh,
-    stride_om,
-    stride_mb,
-    stride_mh,
-    stride_mm,
-    stride_mn,
-    stride_tb,
+    q: tl.tensor,
+    k: tl.tensor,
+    v: tl.tensor,
+    out: tl.tensor,
+    partial: tl.tensor,
+    logs: tl.tensor,
+    mask: tl.tensor,
+    sinks: tl.tensor,
+    position: tl.tensor,
+    lengths: tl.tensor,
+    table: tl.tensor,
+    tokens: tl.tensor,
+    keys: tl.tensor,
+    heads: tl.tensor,
+    offset: tl.tensor,
+    window: tl.tensor,
+    scale: tl.tensor,
+    soft_cap: tl.tensor,
+    stride_qb: tl.tensor,
+    stride_qh: tl.tensor,
+    stride_qm: tl.tensor,
+    stride_kb: tl.tensor,
+    stride_kh: tl.tensor,
+    stride_kn: tl.tensor,
+    stride_vb: tl.tensor,
+    stride_vh: tl.tensor,
+    stride_vn: tl.tensor,
+    stride_ob: tl.tensor,
+    stride_oh: tl.tensor,
+    stride_om: tl.tensor,
+    stride_mb: tl.tensor,
+    stride_mh: tl.tensor,
+    stride_mm: tl.tensor,
+    stride_mn: tl.tensor,
+    stride_tb: tl.tensor,
     GROUP: tl.constexpr,
     PACK: tl.constexpr,
     CAUSAL: tl.constexpr,
@@ -242,9 +77,7 @@ def attention(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     STAGES: tl.constexpr,
-    MAPPED: tl.constexpr,
-    AHEAD: tl.constexpr,
-):
+) -> None:
     """One tile of rows against the keys that it sees, or its part of them (SPLIT).
 
     Grid: heads / PACK, tiles of rows times splits, batch. The last tiles see most: they go first.
@@ -262,14 +95,13 @@ def attention(
     token = row // PACK
     head = pack * PACK + row % PACK
     is_row = token < tokens
-    kv_head = pack * PACK // GROUP
-    batch32 = tl.program_id(2)
+    kv_head = (pack * PACK // GROUP).to(tl.int64)
     if POSITION:
         offset += tl.load(position).to(tl.int32)
     if LENGTHS:
         keys = tl.minimum(keys, tl.load(lengths + batch).to(tl.int32))
 
-    # From `first` to `ends` there are keys that a row sees; all rows see `whole_from` to `whole_to`.
+    # Rows see keys from `first` to `ends`; all of them see those from `whole_from` to `whole_to`.
     first_token = tile * BLOCK_M // PACK
     last_token = tl.minimum((tile * BLOCK_M + BLOCK_M - 1) // PACK, tokens - 1)
     first = 0
@@ -293,22 +125,22 @@ def attention(
 
     q += batch * stride_qb + head[:, None].to(tl.int64) * stride_qh
     q += token[:, None] * stride_qm
-    at, there = _columns(SIZE, MAIN, 0)
+    at, there = columns_of(SIZE, MAIN, 0)
     if MAIN > SIZE:
         q_main = tl.load(q + at[None, :], mask=is_row[:, None] & there[None, :], other=0.0)
     else:
         q_main = tl.load(q + at[None, :], mask=is_row[:, None], other=0.0)
     q_rest = q_main
     if REST > 0:
-        at, there = _columns(SIZE, REST, MAIN)
+        at, there = columns_of(SIZE, REST, MAIN)
         q_rest = tl.load(q + at[None, :], mask=is_row[:, None] & there[None, :], other=0.0)
     if PAGE > 0:
-        k += kv_head.to(tl.int64) * stride_kh
-        v += kv_head.to(tl.int64) * stride_vh
+        k += kv_head * stride_kh
+        v += kv_head * stride_vh
         table += batch * stride_tb
-    elif not MAPPED:
-        k += batch * stride_kb + kv_head.to(tl.int64) * stride_kh
-        v += batch * stride_vb + kv_head.to(tl.int64) * stride_vh
+    else:
+        k += batch * stride_kb + kv_head * stride_kh
+        v += batch * stride_vb + kv_head * stride_vh
     mask_row = row
     if MASK > 0:
         mask += batch * stride_mb
@@ -318,35 +150,33 @@ def attention(
     below = tl.zeros((BLOCK_M,), tl.float32)
     total = tl.zeros((BLOCK_M, V_WIDE), tl.float32)
     last = token + offset
-    if AHEAD:
-        block = k.load([batch32, kv_head, first, 0]).reshape(BLOCK_N, MAIN)
-        ready = tl.dot(q_main, block.T)
-    else:
-        ready = 0
     if WINDOWED:
-        total, top, below, ready = _walk(
-            total, top, below, ready, q_main, q_rest, k, v, batch32, kv_head, table, mask, mask_row, last, is_row,
+        total, top, below = walk_blocks(
+            total, top, below, q_main, q_rest, k, v,
+            table, mask, mask_row, last, is_row,
             first, whole_from, keys, window, scale, soft_cap,
             stride_kb, stride_kn, stride_vb, stride_vn, stride_mn,
             True, CAUSAL, WINDOWED, MASK, SOFT_CAP, PAGE,
-            SIZE, MAIN, REST, V_SIZE, V_WIDE, BLOCK_N, STAGES, MAPPED, AHEAD,
+            SIZE, MAIN, REST, V_SIZE, V_WIDE, BLOCK_N, STAGES,
         )  # fmt: skip
-    total, top, below, ready = _walk(
-        total, top, below, ready, q_main, q_rest, k, v, batch32, kv_head, table, mask, mask_row, last, is_row,
+    total, top, below = walk_blocks(
+        total, top, below, q_main, q_rest, k, v,
+        table, mask, mask_row, last, is_row,
         whole_from, whole_to, keys, window, scale, soft_cap,
         stride_kb, stride_kn, stride_vb, stride_vn, stride_mn,
         False, CAUSAL, WINDOWED, MASK, SOFT_CAP, PAGE,
-        SIZE, MAIN, REST, V_SIZE, V_WIDE, BLOCK_N, STAGES, MAPPED, AHEAD,
+        SIZE, MAIN, REST, V_SIZE, V_WIDE, BLOCK_N, STAGES,
     )  # fmt: skip
-    total, top, below, ready = _walk(
-        total, top, below, ready, q_main, q_rest, k, v, batch32, kv_head, table, mask, mask_row, last, is_row,
+    total, top, below = walk_blocks(
+        total, top, below, q_main, q_rest, k, v,
+        table, mask, mask_row, last, is_row,
         whole_to, ends, keys, window, scale, soft_cap,
         stride_kb, stride_kn, stride_vb, stride_vn, stride_mn,
         True, CAUSAL, WINDOWED, MASK, SOFT_CAP, PAGE,
-        SIZE, MAIN, REST, V_SIZE, V_WIDE, BLOCK_N, STAGES, MAPPED, AHEAD,
+        SIZE, MAIN, REST, V_SIZE, V_WIDE, BLOCK_N, STAGES,
     )  # fmt: skip
 
-    v_at, v_there = _columns(V_SIZE, V_WIDE, 0)
+    v_at, v_there = columns_of(V_SIZE, V_WIDE, 0)
     if SOFT_CAP or MASK == 2:
         top *= 1.4426950408889634
     if SPLIT:
@@ -374,23 +204,22 @@ def attention(
         tl.store(out + v_at[None, :], total.to(out.dtype.element_ty), mask=is_row[:, None])
 
 
-@triton.jit
 def combine(
-    partial,
-    logs,
-    out,
-    sinks,
-    tokens,
-    heads,
-    splits,
-    stride_ob,
-    stride_oh,
-    stride_om,
+    partial: tl.tensor,
+    logs: tl.tensor,
+    out: tl.tensor,
+    sinks: tl.tensor,
+    tokens: tl.tensor,
+    heads: tl.tensor,
+    splits: tl.tensor,
+    stride_ob: tl.tensor,
+    stride_oh: tl.tensor,
+    stride_om: tl.tensor,
     SINKS: tl.constexpr,
     V_SIZE: tl.constexpr,
     V_WIDE: tl.constexpr,
     SPLITS: tl.constexpr,
-):
+) -> None:
     """The parts of one row, weighted. Grid: rows (batch, head, token)."""
     row = tl.program_id(0)
     token, head = row % tokens, row // tokens % heads

@@ -6,16 +6,24 @@ Out: a new tensor [batch, head, token, size] that lies token by token, as models
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     import torch
+    import triton
+
+    Kernel: TypeAlias = triton.JITFunction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tiles:
-    """How a call is cut: rows and keys of a block, heads of queries in a tile, parts of the cache."""
+    """How a call is cut.
+
+    Rows of queries and keys of a block; `packed`: all heads of a group are rows of a tile; into how
+    many parts the keys are split.
+    """
 
     rows: int
     keys: int
@@ -23,8 +31,6 @@ class Tiles:
     stages: int
     packed: bool = False
     splits: int = 1
-    mapped: bool = False
-    ahead: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +60,7 @@ def launch(
     """Compute attention; with `table`, keys and values are pages [page, head, place, size]."""
     import torch
 
-    from tessera.frontend.capture.attention import kernels
+    attention, combine = _kernels()
 
     batch, heads, tokens, size = q.shape
     kv_heads, v_size = k.shape[1], v.shape[3]
@@ -79,16 +85,10 @@ def launch(
         mask_kind = 1 if mask.dtype == torch.bool else 2
         masks = mask.view(torch.uint8) if mask_kind == 1 else mask
     grid = (heads // pack, -(-tokens * pack // tiles.rows) * splits, batch)
-    k_from, v_from = k, v
-    if tiles.mapped:
-        from triton.tools.tensor_descriptor import TensorDescriptor
-
-        k_from = TensorDescriptor(k, list(k.shape), list(k.stride()), [1, 1, tiles.keys, size])
-        v_from = TensorDescriptor(v, list(v.shape), list(v.stride()), [1, 1, tiles.keys, v_size])
-    kernels.attention[grid](
+    attention[grid](
         q,
-        k_from,
-        v_from,
+        k,
+        v,
         out,
         partial,
         logs,
@@ -129,13 +129,11 @@ def launch(
         BLOCK_M=tiles.rows,
         BLOCK_N=tiles.keys,
         STAGES=tiles.stages,
-        MAPPED=tiles.mapped,
-        AHEAD=tiles.ahead,
         num_warps=tiles.warps,
         num_stages=tiles.stages,
     )
     if splits > 1:
-        kernels.combine[(batch * heads * tokens,)](
+        combine[(batch * heads * tokens,)](
             partial,
             logs,
             out,
@@ -151,6 +149,16 @@ def launch(
             num_warps=4,
         )
     return out
+
+
+@functools.cache
+def _kernels() -> tuple[Kernel, Kernel]:
+    """The kernels, as Triton launches them."""
+    import triton
+
+    from tessera.frontend.capture.attention import kernels
+
+    return triton.jit(kernels.attention), triton.jit(kernels.combine)
 
 
 def _power(number: int) -> int:
