@@ -3,7 +3,8 @@
 Routes: `ptx` has torch.compile make everything with Triton, so that every kernel has PTX (where
 Triton has no way to do a product or a convolution, that one is left to a library); `library` has it
 leave products and convolutions to the libraries; `eager` and `as-is` compile nothing. By `ptx`,
-attention is products and a softmax: the fused kernels of the libraries have no PTX.
+attention is computed by kernels of our own (`attention`), and where those do not compute it, by
+products and a softmax: the fused kernels of the libraries have no PTX.
 """
 
 from __future__ import annotations
@@ -71,6 +72,20 @@ def plain_attention(route: str) -> Iterator[None]:
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     with sdpa_kernel(SDPBackend.MATH):
+        yield
+
+
+@contextmanager
+def own_attention(route: str) -> Iterator[None]:
+    """By the route `ptx`, have torch.compile put kernels of ours in place of attention."""
+    if route != Route.PTX:
+        yield
+        return
+    from torch._inductor import config
+
+    from tessera.frontend.capture.attention.rewrite import replace_attention
+
+    with config.patch({"pre_grad_custom_pass": replace_attention}):
         yield
 
 
