@@ -71,14 +71,14 @@ def launch(
     made = torch.empty((batch, tokens, heads, v_size), dtype=q.dtype, device=q.device)
     out = made.transpose(1, 2)
     splits = tiles.splits
-    partial = logs = made
+    partial = logs = None  # arguments that are None are no parameters of the kernel
     if splits > 1:
         rows = batch * heads * tokens * splits
         partial = torch.empty(rows * v_size, dtype=torch.float32, device=q.device)
         logs = torch.empty(rows, dtype=torch.float32, device=q.device)
     main = max(1 << (size.bit_length() - 1), 16)
     rest = 0 if size <= main else max(_power(size - main), 16)
-    mask_kind, mask_strides, masks = 0, (0, 0, 0, 0), made
+    mask_kind, mask_strides, masks = 0, (0, 0, 0, 0), mask
     if mask is not None:
         wide = mask.expand(batch, heads, tokens, keys)
         mask_strides = wide.stride()
@@ -93,10 +93,10 @@ def launch(
         partial,
         logs,
         masks,
-        sinks if sinks is not None else made,
-        position if position is not None else made,
-        lengths if lengths is not None else made,
-        table if table is not None else made,
+        sinks,
+        position,
+        lengths,
+        table,
         tokens,
         keys,
         heads,
@@ -137,7 +137,7 @@ def launch(
             partial,
             logs,
             out,
-            sinks if sinks is not None else made,
+            sinks,
             tokens,
             heads,
             splits,

@@ -9,7 +9,8 @@ proved to be a range of keys (`masks`) becomes numbers; any other is passed on a
 
 The graph still changes memory in place, so what is read at another place than before must not have
 changed in between: repeated heads are taken back only if nothing between writes, and a position is
-copied where the mask used it.
+copied where the mask used it. What has no use any more is left for the compiler to drop: here an
+operation in place looks as if it had none.
 """
 
 from __future__ import annotations
@@ -57,7 +58,6 @@ def replace_attention(graph: Graph) -> None:
     for node in list(graph.nodes):
         if node.op == "call_function" and node.target is asked:
             _replace(graph, node, copies)
-    graph.eliminate_dead_code()
 
 
 def _replace(graph: Graph, node: Node, copies: dict[Term, Node]) -> None:
