@@ -124,6 +124,7 @@ bench-gpu: $(ready)
 	@mkdir -p $(gpu)/gain $(gpu)/launches
 	$(python) -m benchmarks.capture $(gpu)/capture
 	$(python) -m benchmarks.replay_zoo $(gpu)/replay
+	$(python) -m benchmarks.attention -o $(gpu)/attention.json
 	$(python) -m benchmarks.run_cuda_correct $(gpu)/correct
 	$(python) -m benchmarks.run_cuda_overhead $(gpu)/overhead
 	$(python) -m benchmarks.run_cuda_pipeline $(gpu)/pipeline

@@ -135,7 +135,7 @@ def _wide(slopes: tuple[int, ...], rank: int) -> tuple[int, ...]:
 def _mask(node: object) -> tuple[Half, ...] | None:
     """The half-planes that a boolean node is the conjunction of."""
     name, arguments = call_of(node)
-    if name in ("and_", "and", "logical_and", "bitwise_and", "__and__") and len(arguments) == 2:
+    if name.strip("_") in ("and", "logical_and", "bitwise_and") and len(arguments) == 2:
         left, right = _mask(arguments[0]), _mask(arguments[1])
         return None if left is None or right is None else _joined(left, right)
     if name in _COMPARISONS and len(arguments) == 2:

@@ -219,11 +219,24 @@ def _writes(node: Node) -> bool:
     name, _ = call_of(node)
     if "out" in node.kwargs:
         return True
-    if name in ("setitem", "__setitem__") or (name.startswith("i") and name in _IN_PLACE):
+    if name in _IN_PLACE:
         return True
-    return name.endswith("_") and not name.startswith("_") and name not in ("and_", "or_")
+    is_operator = name.rstrip("_") in ("and", "or", "not")
+    return name.endswith("_") and not name.startswith("_") and not is_operator
 
 
 _IN_PLACE = frozenset(
-    {"iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "iand", "ior", "ixor"}
+    {
+        "setitem",
+        "iadd",
+        "isub",
+        "imul",
+        "itruediv",
+        "ifloordiv",
+        "imod",
+        "ipow",
+        "iand",
+        "ior",
+        "ixor",
+    }
 )
