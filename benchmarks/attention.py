@@ -26,7 +26,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
-from tessera.frontend.capture.attention.choose import Problem, candidates
+from tessera.frontend.capture.attention.choose import AttentionSize, candidates
 from tessera.frontend.capture.attention.launch import Seen, Tiles, launch
 
 HEADS, KV_HEADS, SIZE = 32, 8, 128
@@ -48,7 +48,7 @@ def tiles_of(kind: str, batch: int, tokens: int, keys: int, every: bool) -> Iter
     made = torch.cuda.get_device_properties(0)
     if not every:
         yield from candidates(
-            Problem(
+            AttentionSize(
                 batch=batch,
                 heads=HEADS,
                 kv_heads=KV_HEADS,

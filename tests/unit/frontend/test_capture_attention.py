@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tessera.frontend.capture.attention import rewrite
-from tessera.frontend.capture.attention.choose import Problem, candidates
-from tessera.frontend.capture.attention.masks import Range, read_mask
+from tessera.frontend.capture.attention.choose import AttentionSize, candidates
+from tessera.frontend.capture.attention.masks import KeyRange, read_mask
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -33,7 +33,7 @@ def recorded(function: Callable[..., Any], *inputs: Any) -> Any:
     return graph
 
 
-def mask_of(function: Callable[..., Any], tokens: int, keys: int, *inputs: Any) -> Range | None:
+def mask_of(function: Callable[..., Any], tokens: int, keys: int, *inputs: Any) -> KeyRange | None:
     graph = recorded(function, *inputs)
     (result,) = next(node for node in graph.nodes if node.op == "output").args[0]
     return read_mask(result, tokens, keys)
@@ -57,9 +57,9 @@ def test_causal_masks_and_windows_are_read() -> None:
         return (q + 3 > k).expand(2, -1, 8, 24)
 
     x = torch.ones(1)
-    assert mask_of(causal, 8, 8, x) == Range(offset=0)
-    assert mask_of(window, 8, 24, x) == Range(offset=16, window=5)
-    assert mask_of(shifted, 8, 24, x) == Range(offset=2)
+    assert mask_of(causal, 8, 8, x) == KeyRange(offset=0)
+    assert mask_of(window, 8, 24, x) == KeyRange(offset=16, window=5)
+    assert mask_of(shifted, 8, 24, x) == KeyRange(offset=2)
 
 
 def test_a_position_is_the_value_where_the_mask_used_it() -> None:
@@ -185,7 +185,7 @@ def test_what_the_kernels_do_not_compute_stays(dtype: Any, size: int, dropout: f
 @pytest.mark.parametrize("size", [16, 64, 128, 192, 256])
 @pytest.mark.parametrize("shared", [99_000, 232_448])
 def test_there_is_always_a_way_to_cut(tokens: int, size: int, shared: int) -> None:
-    problem = Problem(
+    problem = AttentionSize(
         batch=2,
         heads=32,
         kv_heads=8,

@@ -25,7 +25,7 @@ _FREE = 0.25  # the part of free memory that copies may take
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class AttentionSize:
     """What decides how a call is best cut."""
 
     batch: int
@@ -54,7 +54,7 @@ class Problem:
         return min(self.keys, self.window + self.tokens) if self.window else self.keys
 
 
-_FOUND: dict[tuple[Problem, str], Tiles] = {}
+_FOUND: dict[tuple[AttentionSize, str], Tiles] = {}
 
 
 def choose(
@@ -88,7 +88,7 @@ def _problem(
     window: int,
     plain: bool,
     table: torch.Tensor | None,
-) -> Problem:
+) -> AttentionSize:
     sms, shared = 108, 101_376
     if q.is_cuda:
         import torch
@@ -97,7 +97,7 @@ def _problem(
         sms = int(found.multi_processor_count)
         shared = int(getattr(found, "shared_memory_per_block_optin", shared))
     batch, heads, tokens, size = q.shape
-    return Problem(
+    return AttentionSize(
         batch=batch,
         heads=heads,
         kv_heads=k.shape[1],
@@ -115,21 +115,21 @@ def _problem(
     )
 
 
-def candidates(problem: Problem) -> Iterator[Tiles]:
+def candidates(problem: AttentionSize) -> Iterator[Tiles]:
     """Ways to cut a call, the one that is best by rule first."""
     made = _decode(problem) if problem.rows <= _PACKED else _prefill(problem)
     fitting = [tiles for tiles in made if _shared(tiles, problem) <= problem.shared]
     yield from fitting or [Tiles(rows=16, keys=16, warps=4, stages=1)]
 
 
-def _shared(tiles: Tiles, problem: Problem) -> int:
+def _shared(tiles: Tiles, problem: AttentionSize) -> int:
     """Bytes of shared memory, about: queries, and blocks of keys and values under way."""
     wide = _power(problem.size) if problem.size > 128 else problem.size
     each = tiles.keys * (wide + _power(problem.v_size)) * max(tiles.stages, 1)
     return (tiles.rows * wide + each) * problem.bytes
 
 
-def _decode(problem: Problem) -> Iterator[Tiles]:
+def _decode(problem: AttentionSize) -> Iterator[Tiles]:
     """A tile has all heads of a group; the cache is split so that every SM has work."""
     rows = max(16, _power(problem.rows))
     programs = problem.batch * problem.kv_heads
@@ -147,7 +147,7 @@ def _decode(problem: Problem) -> Iterator[Tiles]:
                 break
 
 
-def _prefill(problem: Problem) -> Iterator[Tiles]:
+def _prefill(problem: AttentionSize) -> Iterator[Tiles]:
     """A tile has rows of one head."""
     shapes = ((64, 64, 4, 3), (128, 64, 8, 3), (128, 128, 8, 3), (64, 64, 4, 2))
     if max(problem.size, problem.v_size) > 128:

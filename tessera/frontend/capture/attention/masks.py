@@ -1,13 +1,13 @@
 """What a mask of a captured graph says: which keys each token sees, where that can be proved.
 
-In: the node of a boolean mask in a graph of torch functions (before autograd). Out: a `Range`, if
-the mask is a conjunction of comparisons of indices: causal, a window, an offset that is a number or
-the value of a one-element tensor. Anything else is None, and the mask stays a tensor.
+In: the node of a boolean mask in a graph of torch functions (before autograd). Out: a `KeyRange`,
+if the mask is a conjunction of comparisons of indices: causal, a window, an offset that is a number
+or the value of a one-element tensor. Anything else is None, and the mask stays a tensor.
 
-Every value on the way is an affine form of the indices of its own dimensions (`Line`): `arange` is
-one, and so are sums and differences of them, with dimensions added by indexing or expanding. A
-comparison of two is a half-plane. Values of tensors with one element are unknowns (`Term`), each
-with the node at which it was used: memory may change after that.
+Every value on the way is an affine form of the indices of its own dimensions (`IndexLine`):
+`arange` is one, and so are sums and differences of them, with dimensions added by indexing or
+expanding. A comparison of two is a half-plane. Values of tensors with one element are unknowns
+(`HeldValue`), each with the node at which it was used: memory may change after that.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class HeldValue:
     """The value of a tensor with one element, when `used` runs; None: not used yet."""
 
     value: Node
@@ -32,28 +32,28 @@ class Term:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class IndexLine:
     """`constant` + the sum of `slopes` times indices (one per dimension) + unknowns."""
 
     slopes: tuple[int, ...]
     constant: int = 0
-    terms: tuple[Term, ...] = ()
+    terms: tuple[HeldValue, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Half:
+class HalfPlane:
     """Where a line is at least 0. A mask is a tuple of these, all of which must hold."""
 
-    line: Line
+    line: IndexLine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Range:
+class KeyRange:
     """Token m sees the keys up to m + offset (+ position), and `window` of them if it is not 0."""
 
     offset: int
     window: int = 0
-    position: Term | None = None
+    position: HeldValue | None = None
 
 
 def shape_of(node: object) -> tuple[int, ...] | None:
@@ -73,15 +73,15 @@ def value_of(node: object) -> torch.Tensor | None:
     return value if isinstance(value, torch.Tensor) else None
 
 
-def read_mask(mask: Node, tokens: int, keys: int) -> Range | None:
+def read_mask(mask: Node, tokens: int, keys: int) -> KeyRange | None:
     """What a boolean mask over (.., tokens, keys) says; None if that cannot be told."""
     halves = _mask(mask)
     shape = shape_of(mask)
     if halves is None or shape is None or len(shape) > 4:
         return None
     sizes = ((1,) * 4 + shape)[-4:]
-    causal: list[Line] = []
-    windows: list[Line] = []
+    causal: list[IndexLine] = []
+    windows: list[IndexLine] = []
     for half in halves:
         line = half.line
         slopes = [s if n > 1 else 0 for s, n in zip(_wide(line.slopes, 4), sizes, strict=True)]
@@ -99,7 +99,7 @@ def read_mask(mask: Node, tokens: int, keys: int) -> Range | None:
     return _range(causal, windows)
 
 
-def _range(causal: list[Line], windows: list[Line]) -> Range | None:
+def _range(causal: list[IndexLine], windows: list[IndexLine]) -> KeyRange | None:
     if len(causal) != 1 or len(windows) > 1:
         return None
     (line,) = causal
@@ -116,10 +116,10 @@ def _range(causal: list[Line], windows: list[Line]) -> Range | None:
         window = line.constant + other.constant + 1
         if window < 1:
             return None
-    return Range(offset=line.constant, window=window, position=position)
+    return KeyRange(offset=line.constant, window=window, position=position)
 
 
-def _holds(line: Line, sizes: Sequence[int]) -> bool:
+def _holds(line: IndexLine, sizes: Sequence[int]) -> bool:
     """Whether a line without unknowns is at least 0 for all indices."""
     least = sum(min(0, slope * (size - 1)) for slope, size in zip(line.slopes, sizes, strict=True))
     return not line.terms and line.constant + least >= 0
@@ -132,7 +132,7 @@ def _wide(slopes: tuple[int, ...], rank: int) -> tuple[int, ...]:
 # --- boolean values ---------------------------------------------------------------------------
 
 
-def _mask(node: object) -> tuple[Half, ...] | None:
+def _mask(node: object) -> tuple[HalfPlane, ...] | None:
     """The half-planes that a boolean node is the conjunction of."""
     name, arguments = call_of(node)
     if name.strip("_") in ("and", "logical_and", "bitwise_and") and len(arguments) == 2:
@@ -142,20 +142,21 @@ def _mask(node: object) -> tuple[Half, ...] | None:
         first, second = _line(arguments[0], node), _line(arguments[1], node)
         if first is None or second is None:
             return None
-        return (Half(_COMPARISONS[name](first, second)),)
+        return (HalfPlane(_COMPARISONS[name](first, second)),)
     if name in ("new_ones", "ones") and _is_bool(node):
         return ()
     if arguments and (inner := _mask(arguments[0])) is not None:
         moved = [_moved(node, half.line) for half in inner]
-        lines = [Half(line) for line in moved if line is not None]
+        lines = [HalfPlane(line) for line in moved if line is not None]
         return tuple(lines) if len(lines) == len(inner) else None
     return None
 
 
-def _joined(left: tuple[Half, ...], right: tuple[Half, ...]) -> tuple[Half, ...]:
+def _joined(left: tuple[HalfPlane, ...], right: tuple[HalfPlane, ...]) -> tuple[HalfPlane, ...]:
     rank = max((len(half.line.slopes) for half in (*left, *right)), default=0)
     return tuple(
-        Half(replace(half.line, slopes=_wide(half.line.slopes, rank))) for half in (*left, *right)
+        HalfPlane(replace(half.line, slopes=_wide(half.line.slopes, rank)))
+        for half in (*left, *right)
     )
 
 
@@ -166,19 +167,19 @@ def _is_bool(node: object) -> bool:
     return value is not None and value.dtype == torch.bool
 
 
-def _difference(first: Line, second: Line, less: int = 0) -> Line:
+def _difference(first: IndexLine, second: IndexLine, less: int = 0) -> IndexLine:
     """`first` - `second` - `less`."""
     rank = max(len(first.slopes), len(second.slopes))
     pairs = zip(_wide(first.slopes, rank), _wide(second.slopes, rank), strict=True)
     turned = tuple(replace(term, factor=-term.factor) for term in second.terms)
-    return Line(
+    return IndexLine(
         tuple(a - b for a, b in pairs),
         first.constant - second.constant - less,
         _sum_of_terms((*first.terms, *turned)),
     )
 
 
-_COMPARISONS: dict[str, Callable[[Line, Line], Line]] = {
+_COMPARISONS: dict[str, Callable[[IndexLine, IndexLine], IndexLine]] = {
     "le": lambda a, b: _difference(b, a),
     "lt": lambda a, b: _difference(b, a, 1),
     "ge": lambda a, b: _difference(a, b),
@@ -189,7 +190,7 @@ _COMPARISONS: dict[str, Callable[[Line, Line], Line]] = {
 # --- integer values ---------------------------------------------------------------------------
 
 
-def _line(node: object, user: object) -> Line | None:
+def _line(node: object, user: object) -> IndexLine | None:
     """The affine form of a node's value, as `user` sees it."""
     found = _form(node)
     if found is None:
@@ -200,9 +201,9 @@ def _line(node: object, user: object) -> Line | None:
     )
 
 
-def _form(node: object) -> Line | None:
+def _form(node: object) -> IndexLine | None:
     if isinstance(node, int) and not isinstance(node, bool):
-        return Line((), node)
+        return IndexLine((), node)
     name, arguments = call_of(node)
     if name == "arange":
         return _arange(node, arguments)
@@ -210,7 +211,7 @@ def _form(node: object) -> Line | None:
         first, second = _line(arguments[0], node), _line(arguments[1], node)
         if first is not None and second is not None:
             if name == "add":
-                second = _difference(Line(()), second)
+                second = _difference(IndexLine(()), second)
             return _difference(first, second)
     elif arguments and (inner := _form(arguments[0])) is not None:
         moved = _moved(node, inner)
@@ -219,17 +220,17 @@ def _form(node: object) -> Line | None:
     return _unknown(node)
 
 
-def _unknown(node: object) -> Line | None:
+def _unknown(node: object) -> IndexLine | None:
     """A tensor with one element, of whole numbers."""
     value, shape = value_of(node), shape_of(node)
     if value is None or shape is None or value.numel() != 1:
         return None
     if value.dtype.is_floating_point or _is_bool(node):
         return None
-    return Line((0,) * len(shape), 0, (Term(node, None, 1),))
+    return IndexLine((0,) * len(shape), 0, (HeldValue(node, None, 1),))
 
 
-def _arange(node: object, arguments: tuple[object, ...]) -> Line | None:
+def _arange(node: object, arguments: tuple[object, ...]) -> IndexLine | None:
     given = getattr(node, "kwargs", {})
     if given.keys() - {"device", "dtype", "layout", "requires_grad", "pin_memory"}:
         return None
@@ -241,12 +242,12 @@ def _arange(node: object, arguments: tuple[object, ...]) -> Line | None:
     value = value_of(node)
     if value is None or value.dtype.is_floating_point:
         return None
-    return Line((step,), start)
+    return IndexLine((step,), start)
 
 
-def _sum_of_terms(terms: tuple[Term, ...]) -> tuple[Term, ...]:
+def _sum_of_terms(terms: tuple[HeldValue, ...]) -> tuple[HeldValue, ...]:
     """Unknowns added up; those that cancel are gone."""
-    totals: dict[tuple[object, object], Term] = {}
+    totals: dict[tuple[object, object], HeldValue] = {}
     for term in terms:
         key = (term.value, term.used)
         before = totals[key].factor if key in totals else 0
@@ -257,7 +258,7 @@ def _sum_of_terms(terms: tuple[Term, ...]) -> tuple[Term, ...]:
 # --- dimensions -------------------------------------------------------------------------------
 
 
-def _moved(node: object, line: Line) -> Line | None:
+def _moved(node: object, line: IndexLine) -> IndexLine | None:
     """A line through a node that only adds, drops or repeats dimensions, or changes the type."""
     import torch
 
@@ -288,8 +289,8 @@ def _is_plain(index: object) -> bool:
 
 
 def _with_ones(
-    line: Line, slopes: tuple[int, ...], before: tuple[int, ...], after: tuple[int, ...]
-) -> Line | None:
+    line: IndexLine, slopes: tuple[int, ...], before: tuple[int, ...], after: tuple[int, ...]
+) -> IndexLine | None:
     """A line where dimensions of size 1 come or go, and no others."""
     rest = [(slope, size) for slope, size in zip(slopes, before, strict=True) if size != 1]
     if [size for size in after if size != 1] != [size for _, size in rest]:

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tessera.frontend.capture.attention.masks import (
-    Range,
-    Term,
+    HeldValue,
+    KeyRange,
     call_of,
     read_mask,
     shape_of,
@@ -36,7 +36,7 @@ _MOST = 256  # the largest head
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Call:
+class _AttentionCall:
     """A call of `scaled_dot_product_attention` with its arguments by name."""
 
     query: Node
@@ -54,15 +54,15 @@ def replace_attention(graph: Graph) -> None:
     import torch
 
     asked = torch.nn.functional.scaled_dot_product_attention
-    copies: dict[Term, Node] = {}
+    copies: dict[HeldValue, Node] = {}
     for node in list(graph.nodes):
         if node.op == "call_function" and node.target is asked:
             _replace(graph, node, copies)
 
 
-def _replace(graph: Graph, node: Node, copies: dict[Term, Node]) -> None:
+def _replace(graph: Graph, node: Node, copies: dict[HeldValue, Node]) -> None:
     names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
-    call = _Call(**dict(zip(names, node.args, strict=False)), **node.kwargs)
+    call = _AttentionCall(**dict(zip(names, node.args, strict=False)), **node.kwargs)
     if not _is_ours(call):
         return
     query, heads = shape_of(call.query), _heads(call)
@@ -74,10 +74,10 @@ def _replace(graph: Graph, node: Node, copies: dict[Term, Node]) -> None:
     scale = call.scale if call.scale is not None else size**-0.5
     if keys is None or not scale > 0:
         return
-    found: Range | None = None
+    found: KeyRange | None = None
     mask = call.attn_mask
     if call.is_causal:
-        found = Range(offset=0)
+        found = KeyRange(offset=0)
     elif mask is not None and _is_bool(mask):
         found = read_mask(mask, tokens, keys[2])
     if found is not None:
@@ -98,7 +98,7 @@ def _replace(graph: Graph, node: Node, copies: dict[Term, Node]) -> None:
     graph.erase_node(node)
 
 
-def _position(graph: Graph, found: Range | None, copies: dict[Term, Node]) -> Node | None:
+def _position(graph: Graph, found: KeyRange | None, copies: dict[HeldValue, Node]) -> Node | None:
     """A copy of the position that a mask was made with, as it was then; one for all its users."""
     term = found.position if found is not None else None
     if term is None or term.used is None:
@@ -109,7 +109,7 @@ def _position(graph: Graph, found: Range | None, copies: dict[Term, Node]) -> No
     return copies[term]
 
 
-def _is_ours(call: _Call) -> bool:
+def _is_ours(call: _AttentionCall) -> bool:
     """Whether the kernels compute this call."""
     import torch
 
@@ -159,7 +159,7 @@ def _is_bool(mask: Node) -> bool:
     return value is not None and value.dtype == torch.bool
 
 
-def _heads(call: _Call) -> tuple[Node, Node] | None:
+def _heads(call: _AttentionCall) -> tuple[Node, Node] | None:
     """Keys and values, without repeats where both have them."""
     key, value = _unrepeated(call.key), _unrepeated(call.value)
     if key is None or value is None:
