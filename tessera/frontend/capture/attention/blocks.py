@@ -7,8 +7,18 @@ or a cap is put on: the least number of a mask must stay finite, so scores stay 
 
 from __future__ import annotations
 
-import triton
-import triton.language as tl
+from collections.abc import Callable
+
+try:
+    import triton
+    import triton.language as tl
+except ImportError:  # then nothing is compiled, but what stands here can be looked at
+    triton = None
+
+
+def jit(function: Callable[..., object]) -> triton.JITFunction:
+    """A function for kernels; without Triton, as it is."""
+    return function if triton is None else triton.jit(function)
 
 
 def columns(
@@ -19,7 +29,7 @@ def columns(
     return at, at < SIZE
 
 
-_columns = triton.jit(columns)
+_columns = jit(columns)
 
 
 def block_of(
@@ -44,7 +54,7 @@ def block_of(
     return block
 
 
-_block = triton.jit(block_of)
+_block = jit(block_of)
 
 
 def walk(
@@ -150,5 +160,5 @@ def walk(
     return total, top, below
 
 
-walk_blocks = triton.jit(walk)
+walk_blocks = jit(walk)
 columns_of = _columns

@@ -7,10 +7,10 @@ and values may lie in any way that has the numbers of one head side by side.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tessera.frontend.capture.attention.choose import choose
-from tessera.frontend.capture.attention.launch import Seen, launch
+from tessera.frontend.capture.attention.launch import Seen, Tiles, launch
 
 if TYPE_CHECKING:
     import torch
@@ -23,7 +23,7 @@ _SCHEMA = (
 
 
 @functools.cache
-def attention() -> Any:
+def attention() -> torch._ops.OpOverload:
     """The operator; `k` and `v` are pages if there is a `table` of them."""
     import torch
 
@@ -40,7 +40,9 @@ def attention() -> Any:
 _KEPT: list[object] = []
 
 
-def _shape(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+def _shape(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *_: object, **__: object
+) -> torch.Tensor:
     batch, heads, tokens, _size = q.shape
     return q.new_empty((batch, tokens, heads, v.shape[3])).transpose(1, 2)
 
@@ -63,7 +65,7 @@ def _compute(
 ) -> torch.Tensor:
     q, k, v = (x if x.stride(3) == 1 else x.contiguous() for x in (q, k, v))
 
-    def run(tiles: Any, keys: torch.Tensor = k, values: torch.Tensor = v) -> torch.Tensor:
+    def run(tiles: Tiles, keys: torch.Tensor = k, values: torch.Tensor = v) -> torch.Tensor:
         return launch(
             q,
             keys,
