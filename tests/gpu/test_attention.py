@@ -5,6 +5,8 @@ Right means: an error of at most twice that of PyTorch's own attention in the sa
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -143,6 +145,22 @@ def launched(program: Any) -> list[str]:
     return [step.kernel for step in program.steps if isinstance(step, Launch)]
 
 
+@pytest.fixture
+def own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Captures put our kernels in place of attention."""
+    from tessera.frontend.capture import routes
+
+    held = routes.plain_attention
+
+    @contextmanager
+    def both(route: str) -> Iterator[None]:
+        with held(route), routes.own_attention(route):
+            yield
+
+    monkeypatch.setattr(routes, "plain_attention", both)
+
+
+@pytest.mark.usefixtures("own")
 def test_captured_attention_is_our_kernel_and_gives_the_same_bytes() -> None:
     def step(q: Any, k: Any, v: Any) -> Any:
         out = sdpa(q * 2, k, v, is_causal=True, enable_gqa=True)
@@ -156,12 +174,14 @@ def test_captured_attention_is_our_kernel_and_gives_the_same_bytes() -> None:
     assert not any("softmax" in name for name in launched(program))
 
 
+@pytest.mark.usefixtures("own")
 def test_captured_what_the_kernels_do_not_compute_is_taken_apart() -> None:
     q, k, v = (rand(1, 2, 32, 64, dtype=torch.float32) for _ in range(3))
     program = check(trace(lambda q, k, v: sdpa(q, k, v), q, k, v))
     assert "attention" not in launched(program)
 
 
+@pytest.mark.usefixtures("own")
 @pytest.mark.parametrize("tokens", [1, 40])
 def test_captured_a_model_with_a_static_cache(tokens: int) -> None:
     """Grouped heads are not repeated, and the mask is a position that the cache counts."""

@@ -3,8 +3,7 @@
 Routes: `ptx` has torch.compile make everything with Triton, so that every kernel has PTX (where
 Triton has no way to do a product or a convolution, that one is left to a library); `library` has it
 leave products and convolutions to the libraries; `eager` and `as-is` compile nothing. By `ptx`,
-attention is computed by kernels of our own (`attention`), and where those do not compute it, by
-products and a softmax: the fused kernels of the libraries have no PTX.
+attention is products and a softmax: the fused kernels of the libraries have no PTX.
 """
 
 from __future__ import annotations
@@ -77,7 +76,10 @@ def plain_attention(route: str) -> Iterator[None]:
 
 @contextmanager
 def own_attention(route: str) -> Iterator[None]:
-    """By the route `ptx`, have torch.compile put kernels of ours in place of attention."""
+    """By the route `ptx`, have torch.compile put kernels of ours in place of attention.
+
+    Where they do not compute it, it stays.
+    """
     if route != Route.PTX:
         yield
         return

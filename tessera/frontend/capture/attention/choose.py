@@ -93,9 +93,9 @@ def _problem(
     if q.is_cuda:
         import torch
 
-        found = torch.cuda.get_device_properties(q.device)
-        sms = int(found.multi_processor_count)
-        shared = int(getattr(found, "shared_memory_per_block_optin", shared))
+        device = torch.cuda.get_device_properties(q.device)
+        sms = int(device.multi_processor_count)
+        shared = int(getattr(device, "shared_memory_per_block_optin", shared))
     batch, heads, tokens, size = q.shape
     return AttentionSize(
         batch=batch,
@@ -173,14 +173,14 @@ def _fastest(tiles: list[Tiles], k: torch.Tensor, v: torch.Tensor, run: Run) -> 
     pairs = [(k, v)] + [(k.clone(), v.clone()) for _ in range(count - 1)]
     times: dict[Tiles, float] = {}
     problems: list[Exception] = []
-    for one in tiles:
+    for cut in tiles:
         try:
-            times[one] = _time([lambda p=p, one=one: run(one, *p) for p in pairs])  # type: ignore[misc]
+            times[cut] = _time([lambda p=p, cut=cut: run(cut, *p) for p in pairs])  # type: ignore[misc]
         except Exception as problem:  # the compiler's errors are of many kinds
             problems.append(problem)
     if not times:
         raise problems[0]
-    return min(times, key=lambda one: times[one])
+    return min(times, key=lambda cut: times[cut])
 
 
 def _time(calls: list[Callable[[], object]]) -> float:
@@ -195,15 +195,15 @@ def _time(calls: list[Callable[[], object]]) -> float:
     with torch.cuda.graph(graph, stream=stream):
         for call in calls * max(1, 16 // len(calls)):
             call()
-    found = []
+    times = []
     for _ in range(4):
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
         graph.replay()
         end.record()
         end.synchronize()
-        found.append(float(start.elapsed_time(end)))
-    return min(found[1:])
+        times.append(float(start.elapsed_time(end)))
+    return min(times[1:])
 
 
 def _power(number: int) -> int:

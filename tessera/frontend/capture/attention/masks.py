@@ -192,12 +192,12 @@ _COMPARISONS: dict[str, Callable[[IndexLine, IndexLine], IndexLine]] = {
 
 def _line(node: object, user: object) -> IndexLine | None:
     """The affine form of a node's value, as `user` sees it."""
-    found = _form(node)
-    if found is None:
+    form = _form(node)
+    if form is None:
         return None
     return replace(
-        found,
-        terms=tuple(t if t.used is not None else replace(t, used=user) for t in found.terms),
+        form,
+        terms=tuple(t if t.used is not None else replace(t, used=user) for t in form.terms),
     )
 
 

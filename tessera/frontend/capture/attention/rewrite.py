@@ -74,23 +74,23 @@ def _replace(graph: Graph, node: Node, copies: dict[HeldValue, Node]) -> None:
     scale = call.scale if call.scale is not None else size**-0.5
     if keys is None or not scale > 0:
         return
-    found: KeyRange | None = None
+    seen: KeyRange | None = None
     mask = call.attn_mask
     if call.is_causal:
-        found = KeyRange(offset=0)
+        seen = KeyRange(offset=0)
     elif mask is not None and _is_bool(mask):
-        found = read_mask(mask, tokens, keys[2])
-    if found is not None:
+        seen = read_mask(mask, tokens, keys[2])
+    if seen is not None:
         mask = None
-    position = _position(graph, found, copies)
+    position = _position(graph, seen, copies)
     with graph.inserting_before(node):
         new = graph.call_function(
             attention(),
             (call.query, key, value, mask, None, position, None, None, float(scale)),
             {
-                "causal": found is not None,
-                "offset": found.offset if found is not None else 0,
-                "window": found.window if found is not None else 0,
+                "causal": seen is not None,
+                "offset": seen.offset if seen is not None else 0,
+                "window": seen.window if seen is not None else 0,
             },
         )
     new.meta.update(node.meta)
@@ -98,9 +98,9 @@ def _replace(graph: Graph, node: Node, copies: dict[HeldValue, Node]) -> None:
     graph.erase_node(node)
 
 
-def _position(graph: Graph, found: KeyRange | None, copies: dict[HeldValue, Node]) -> Node | None:
+def _position(graph: Graph, seen: KeyRange | None, copies: dict[HeldValue, Node]) -> Node | None:
     """A copy of the position that a mask was made with, as it was then; one for all its users."""
-    term = found.position if found is not None else None
+    term = seen.position if seen is not None else None
     if term is None or term.used is None:
         return None
     if term not in copies:
