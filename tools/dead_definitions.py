@@ -33,7 +33,6 @@ USED_ELSEWHERE = {
     "min3": "generated code, by the name of the opcode",
     "not_": "generated code, by the name of the opcode",
     "or_": "generated code, by the name of the opcode",
-    "own_attention": "tests on a GPU, until captures use it",
     "problem_of": "tests of the planning problem",
     "show_cursor": "rich, which calls it to hide the cursor",
     "to_networkx": "users (examples/03_longest_chain.py)",
