@@ -46,7 +46,9 @@ demo: $(ready)
 	$(python) -m tessera plan examples/traces/dit.ptx --gpus a100,l40s --strategy kernel -o out/dit.tsp
 	@echo "--- run: both GPUs as processes of this machine, four requests in flight, verified"
 	$(python) -m tessera run out/dit.tsp --data examples/traces/dit.npz --backend cpu --requests 6 --verify --outputs out/dit.npz --timeline out/dit.timeline.json
-	@echo "--- open out/dit.timeline.json at https://ui.perfetto.dev to see who did what when"
+	@echo "--- report: all of it on one page"
+	$(python) -m tessera report out/dit.tsp out/dit.timeline.json -o out/dit.html
+	@echo "--- open out/dit.html in a browser; out/dit.timeline.json also opens at https://ui.perfetto.dev"
 
 check: format-check types imports dead
 
@@ -122,6 +124,7 @@ bench-gpu: $(ready)
 	@mkdir -p $(gpu)/gain $(gpu)/launches
 	$(python) -m benchmarks.capture $(gpu)/capture
 	$(python) -m benchmarks.replay_zoo $(gpu)/replay
+	$(python) -m benchmarks.attention -o $(gpu)/attention.json
 	$(python) -m benchmarks.run_cuda_correct $(gpu)/correct
 	$(python) -m benchmarks.run_cuda_overhead $(gpu)/overhead
 	$(python) -m benchmarks.run_cuda_pipeline $(gpu)/pipeline

@@ -36,7 +36,8 @@ def copy_jobs(shop: Workshop, size: TrialSize) -> Iterator[tuple[int, tuple[str,
     """What is to be run: so many bytes along so many devices."""
     names = [device.name for device in shop.ground.machine.devices]
     ways = [_circuit(names), *((name,) for name in names)]
-    for nbytes in _SIZES[size]:
+    least, *others, most = _SIZES[size]
+    for nbytes in (least, most, *others):  # what a link is fitted to comes first
         for way in ways:
             yield nbytes, way
 

@@ -66,9 +66,9 @@ class _Shape:
         return self.heads * self.head_width
 
 
-_PREFILL_SHAPE = _Shape(layers=4, rows=256, heads=8, head_width=64, hidden=1408)
+_PREFILL_SHAPE = _Shape(layers=3, rows=128, heads=8, head_width=64, hidden=1408)
 _SMALL_SHAPE = _Shape(layers=2, rows=6, heads=2, head_width=16, hidden=48)
-_DECODE_SHAPE = _Shape(layers=6, rows=4, heads=12, head_width=64, hidden=2048, context=128)
+_DECODE_SHAPE = _Shape(layers=4, rows=4, heads=12, head_width=64, hidden=2048, context=32)
 _SMALL_DECODE_SHAPE = _Shape(layers=2, rows=2, heads=2, head_width=16, hidden=64, context=8)
 
 

@@ -7,13 +7,14 @@ stay, unless the other files give new ones with the same id.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from tessera.ir.graph.graph import KernelGraph
 from tessera.ir.program.program import Program
 from tessera.report.page.answer import answer_section, overview_section
 from tessera.report.page.followed import Followed, follow
-from tessera.report.page.given import Given, GivenTrace
+from tessera.report.page.given import Given, GivenTimeline, GivenTrace
 from tessera.report.page.graph_section import graph_section
 from tessera.report.page.made import made_section
 from tessera.report.page.model import KINDS, Page, PageSection
@@ -75,4 +76,11 @@ def _timelines(given: Given, followed: Followed) -> Iterator[PageSection]:
         yield timeline_section(followed.period, 0, "One period", note)
     for number, timeline in enumerate(given.timelines, 1):
         name = Path(timeline.name).name
-        yield timeline_section(timeline, number, f"Timeline {name}")
+        yield timeline_section(_ordered(timeline, given), number, f"Timeline {name}")
+
+
+def _ordered(timeline: GivenTimeline, given: Given) -> GivenTimeline:
+    """With the devices in the order of the plan, so that they have the same colours everywhere."""
+    if given.plan is None:
+        return timeline
+    return replace(timeline, devices=tuple(device.name for device in given.plan.devices))

@@ -29,7 +29,7 @@ from tessera.ir.program.program import Program
 from tessera.output import Kind, mark
 from tessera.passes.dependences.dependences import Dependences
 from tessera.report.page.given import Document, Given, GivenFile, GivenProfile, GivenTrace
-from tessera.report.page.model import bad_page
+from tessera.report.page.model import Page, bad_page
 from tessera.report.page.pricing import priced
 from tessera.report.page.related import check_related
 from tessera.report.page.render import BEGINNING, read_page
@@ -65,6 +65,12 @@ def read_given(
         reader.read(os.fspath(path))
     given = check_related(replace(reader.given, command=command))
     return reader.complete(given)
+
+
+def read_report(path: str | os.PathLike[str]) -> Page:
+    """The page that `tessc report` wrote to a file, as records."""
+    source = _source(os.fspath(path))
+    return read_page(source.text, source.name)
 
 
 class _Reader:

@@ -72,8 +72,12 @@ def _headline(plan: Plan) -> str:
     share = busiest.busy_ns / plan.period_ns if plan.period_ns > 0 else 0.0
     return (
         f"`{busiest.name}` has the most work, {min(share, 1.0):.0%} of the time; "
-        f"`{fullest.name}` is the fullest, {part:.1%} of its memory"
+        f"`{fullest.name}` is the fullest, {_percent(part)} of its memory"
     )
+
+
+def _percent(part: float) -> str:
+    return f"{part:.1%}" if part >= 0.001 or part == 0 else "less than 0.1%"
 
 
 def _memory(plan: Plan, card: str) -> list[int]:
@@ -112,7 +116,7 @@ def _links(plan: Plan) -> list[dict[str, object]]:
                 if path is not None:
                     speed[name] = path.bytes_per_second
                     for own in path.shares:
-                        carried[own] += move.size * part
+                        carried[own] += move.size * part if own != name else 0.0
     rows: list[dict[str, object]] = []
     for name, size in carried.items():
         rate = speed.get(name, 0.0)

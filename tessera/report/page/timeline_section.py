@@ -94,25 +94,23 @@ def _merged(spans: Sequence[TimelineSpan], end: float) -> list[TimelineSpan]:
     least = end * len(rows) / MOST_SPANS
     found: list[TimelineSpan] = []
     for own in rows.values():
-        count, first = 0, own[0]
+        count, first, done = 0, own[0], 0.0
         for span in own:
-            if count and _fits(first, span, least):
-                count += 1
-                first = replace(first, end_ns=max(first.end_ns, span.end_ns), step=-1)
+            near = span.end_ns - first.start_ns <= least and span.start_ns - done <= least
+            if count and near:
+                count, done = count + 1, max(done, span.end_ns)
                 continue
             if count:
-                found.append(_named(first, count))
-            count, first = 1, span
-        found.append(_named(first, count))
+                found.append(_together(first, done, count))
+            count, first, done = 1, span, span.end_ns
+        found.append(_together(first, done, count))
     return sorted(found, key=lambda span: (span.start_ns, span.end_ns))
 
 
-def _named(span: TimelineSpan, count: int) -> TimelineSpan:
-    return span if count == 1 else replace(span, name=f"{count} operations")
-
-
-def _fits(first: TimelineSpan, span: TimelineSpan, least: float) -> bool:
-    return span.end_ns - first.start_ns <= least and span.start_ns - first.end_ns <= least
+def _together(first: TimelineSpan, end: float, count: int) -> TimelineSpan:
+    if count == 1:
+        return first
+    return replace(first, name=f"{count} operations", end_ns=end, step=-1, bytes=0)
 
 
 # --- transfers -----------------------------------------------------------------------------------

@@ -96,8 +96,9 @@ def _notes(report: Document | None, followed: Followed) -> list[str]:
     notes = []
     if followed.what_ifs:
         notes.append(
-            "What-ifs are simulated with the same placement; a plan made anew for that machine "
-            "may gain more. A GPU that is added serves whole requests, as its baseline does."
+            "What-ifs are simulated with the same placement, slots and gates; a plan made anew for "
+            "that machine may gain more. A GPU that is added serves whole requests, as its "
+            "baseline does."
         )
     if report is None:
         notes.append(

@@ -2,7 +2,7 @@
 // The answer (or an overview), figures, bars, tables and texts.
 T.figures = (figures) => T.el("div", { class: "figures" }, figures.map((figure) => {
   const [value, unit] = T.parts(figure.value, figure.unit);
-  const range = figure.range ? `${T.value(figure.range[0], figure.unit)} to ${T.value(figure.range[1], figure.unit)}` : null;
+  const range = figure.range ? T.between(figure.range, figure.unit) : null;
   return T.el("div", { class: "figure" }, T.el("span", { class: "label", text: figure.label }),
     T.el("span", { class: "value" }, value, unit ? T.el("span", { class: "unit", text: " " + unit }) : null),
     range ? T.el("span", { class: "range num", text: range }) : null);

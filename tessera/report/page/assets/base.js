@@ -34,10 +34,10 @@ T.scaled = (value, units) => {
   return [T.digits(value / size), unit];
 };
 T.units = {
-  ns: [["s", 1e9], ["ms", 1e6], ["\u00b5s", 1e3], ["ns", 1]],
-  bytes: [["TB", 1e12], ["GB", 1e9], ["MB", 1e6], ["kB", 1e3], ["B", 1]],
+  ns: [["s", 1e9], ["ms", 1e6], ["us", 1e3], ["ns", 1]],
+  bytes: [["TB", 1e12], ["GB", 1e9], ["MB", 1e6], ["KB", 1e3], ["B", 1]],
   flops: [["PF/s", 1e15], ["TF/s", 1e12], ["GF/s", 1e9], ["MF/s", 1e6], ["F/s", 1]],
-  speed: [["TB/s", 1e12], ["GB/s", 1e9], ["MB/s", 1e6], ["kB/s", 1e3], ["B/s", 1]],
+  speed: [["TB/s", 1e12], ["GB/s", 1e9], ["MB/s", 1e6], ["KB/s", 1e3], ["B/s", 1]],
 };
 T.parts = (value, unit) => {
   if (T.units[unit]) return T.scaled(value, T.units[unit]);
@@ -46,6 +46,9 @@ T.parts = (value, unit) => {
   return [Number.isInteger(value) ? T.count(value) : T.digits(value), unit || ""];
 };
 T.value = (value, unit) => T.parts(value, unit).filter((part) => part !== "").join(unit === "share" ? "" : " ");
+// A unit that never changes is said once.
+T.between = ([low, high], unit) => `${T.value(low, T.units[unit] || unit === "usd" || unit === "share" ? unit : "")} to ${T.value(high, unit)}`;
+T.percent = (change) => (Math.abs(change) < 0.0005 ? "" : `${change > 0 ? "+" : "\u2212"}${Math.abs(change * 100).toFixed(1)} %`);
 T.time = (ns) => T.value(ns, "ns");
 T.bytes = (count) => T.value(count, "bytes");
 T.color = (index) => "d" + (((index % 8) + 8) % 8);

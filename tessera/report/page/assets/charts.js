@@ -1,17 +1,19 @@
 "use strict";
 // Charts without a library: bars are tables (so they are read aloud as such), the rest is plain SVG.
 T.bars = (chart) => {
-  const most = Math.max(...chart.rows.map((row) => Math.max(row.value, row.range ? row.range[1] : 0)), 1e-300);
+  // Error bars that would make all bars tiny are cut off; their ends are in the text.
+  const longest = Math.max(...chart.rows.map((row) => row.value), 1e-300);
+  const most = Math.min(2.2 * longest, Math.max(...chart.rows.map((row) => Math.max(row.value, row.range ? row.range[1] : 0)), 1e-300));
   const part = (value) => (100 * Math.max(0, value)) / most + "%";
   // A unit that never changes stands once, above the bars.
   const fixed = chart.unit && !T.units[chart.unit] && chart.unit !== "usd" && chart.unit !== "share" ? chart.unit : "";
   const amount = (value) => T.value(value, fixed ? "" : chart.unit);
   const rows = chart.rows.map((row) => {
     const range = row.range && row.range[1] > row.range[0] ? row.range : null;
-    const said = range ? `${T.value(range[0], chart.unit)} to ${T.value(range[1], chart.unit)}` : "";
+    const said = range ? T.between(range, chart.unit) : "";
     const track = T.el("div", { class: "track", "aria-hidden": "true" },
       T.el("div", { class: "bar " + (row.device === undefined ? "" : "colored " + T.color(row.device)), style: { width: part(row.value) } }),
-      range ? T.el("div", { class: "whisker", style: { left: part(range[0]), width: part(range[1] - range[0]) } }) : null);
+      range ? T.el("div", { class: range[1] > most ? "whisker cut" : "whisker", style: { left: part(range[0]), width: part(Math.min(range[1], most) - range[0]) } }) : null);
     return T.el("tr", { class: row.role || "", title: said ? `${row.name}: ${said}` : row.name },
       T.el("th", { scope: "row", text: row.name }), T.el("td", {}, track),
       T.el("td", { class: "amount" }, row.said || amount(row.value), said ? T.el("span", { class: "spoken", text: `, ${said}` }) : null));

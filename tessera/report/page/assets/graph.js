@@ -44,7 +44,7 @@ T.GraphView = class {
   fit(first) {
     const wide = this.view.clientWidth - 27;
     if (wide < 50) return;
-    if (!first || !this.fitted) { this.zoom = Math.min(1, Math.max(0.45, wide / this.width())); this.left = Math.max(12, (wide - this.width() * this.zoom) / 2); this.top = 44; }
+    if (!first || !this.fitted) { const tall = this.view.clientHeight - 60, rows = this.layout.rows.length * this.high; this.zoom = Math.min(1, Math.max(0.45, wide / this.width()), Math.max(0.8, tall / rows)); this.left = Math.max(12, (wide - this.width() * this.zoom) / 2); this.top = 44; }
     this.fitted = true;
     this.draw();
   }

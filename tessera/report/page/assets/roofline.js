@@ -24,7 +24,7 @@ T.kinds.roofline = (data, section, page) => {
     return T.el("div", { class: "card stack" }, T.el("h3", { class: "chips" }, T.swatch(index), `${device.name}: ${device.gpu}${device.sms ? `, ${device.sms} SMs` : ""}`),
       drawn || T.el("p", { class: "muted small", text: "No kernel here has both arithmetic and bytes that could be counted." }),
       T.table([
-        { title: "Kernel", of: (row) => row[0], key: (row) => row[0] },
+        { title: "Kernel", of: (row) => T.kernel(row[0]), key: (row) => row[0] },
         { title: "Steps", right: true, of: (row) => T.count(row[1]), key: (row) => row[1] },
         { title: "Time", right: true, of: (row) => T.time(row[2]) , key: (row) => row[2] },
         { title: "Speed of light", right: true, of: (row) => (row[2] > 0 ? T.value(Math.min(1, row[3] / row[2]), "share") : ""), key: (row) => row[3] / row[2] },
@@ -38,7 +38,7 @@ T.kinds.roofline = (data, section, page) => {
     frame.svg.append(T.svg("line", { class: "ideal", x1: frame.x(low), y1: frame.y(low), x2: frame.x(high), y2: frame.y(high) }));
     for (const row of data.differences.slice(0, 300)) frame.svg.append(T.dot(frame, row[2], row[3], { title: `${row[0]} on ${row[1]}: predicted ${T.time(row[2])}, measured ${T.time(row[3])}` }));
     parts.push(T.el("div", { class: "card stack" }, T.el("h3", { text: "Predicted and measured" }), frame.svg, T.table([
-      { title: "Kernel", of: (row) => row[0], key: (row) => row[0] }, { title: "GPU", of: (row) => row[1], key: (row) => row[1] },
+      { title: "Kernel", of: (row) => T.kernel(row[0]), key: (row) => row[0] }, { title: "GPU", of: (row) => row[1], key: (row) => row[1] },
       { title: "Predicted", right: true, of: (row) => T.time(row[2]), key: (row) => row[2] }, { title: "Measured", right: true, of: (row) => T.time(row[3]), key: (row) => row[3] },
       { title: "Factor", right: true, of: (row) => T.digits(row[3] / row[2]), key: (row) => row[3] / row[2] },
       { title: "Within its error bar", of: (row) => (Math.abs(row[3] - row[2]) <= row[4] * row[2] ? "yes" : "no"), key: (row) => row[4] }], data.differences, { size: 10, caption: "Predicted and measured times" })));
@@ -69,7 +69,7 @@ T.kinds.tradeoffs = (data) => {
         { title: "Latency", right: true, of: (row) => T.time(row.latency_ns), key: (row) => row.latency_ns }, { title: "Per million", right: true, of: (row) => (row.usd > 0 ? T.value(row.usd, "usd") : ""), key: (row) => row.usd },
         { title: "Beaten by none", of: (row) => (row.front ? "yes" : ""), key: (row) => (row.front ? 1 : 0) }], data.points, { size: 12, caption: "Throughput, latency and cost of all plans" }))));
   }
-  const change = (value, from) => (from > 0 ? `${value >= from ? "+" : "\u2212"}${T.digits(Math.abs(value / from - 1) * 100)} %` : "");
+  const change = (value, from) => (from > 0 ? T.percent(value / from - 1) : "");
   if (data.what_ifs.length || data.helpers.length) parts.push(T.el("div", { class: "card stack" }, T.el("h3", { text: "What if" }),
     data.what_ifs.length ? T.table([
       { title: "Change", of: (row) => T.el("span", {}, T.words(row[0])), key: (row) => row[0] }, { title: "Requests/s", right: true, of: (row) => T.digits(row[1]), key: (row) => row[1] },

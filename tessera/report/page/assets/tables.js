@@ -1,4 +1,6 @@
 "use strict";
+// A kernel by a name that fits; the whole of it is its title.
+T.kernel = (name) => T.el("span", { title: name, text: T.short(name.replace(/^m\d+\./, ""), 34) });
 // Tables that show a page at a time, so that a long one costs no more than a short one.
 // A column: {title, right, of(row) -> text or element, key(row) -> what to sort by}.
 T.table = (columns, rows, options) => {
@@ -24,7 +26,7 @@ T.table = (columns, rows, options) => {
     page = 0;
     draw();
   };
-  const heads = columns.map((column) => T.el("th", { scope: "col", class: column.right ? "right" : "" },
+  const heads = columns.map((column) => !column.title ? T.el("td") : T.el("th", { scope: "col", class: column.right ? "right" : "" },
     column.key && rows.length > 2 ? T.el("button", { type: "button", text: column.title, title: "Sort", on: { click: sort(column) } }) : column.title));
   const table = T.el("table", { class: "data" },
     options && options.caption ? T.el("caption", { class: "spoken", text: options.caption }) : null,

@@ -158,8 +158,11 @@ T.Timeline = class {
     pen.globalAlpha = mine === null ? 0.35 : 1;
     pen.lineWidth = mine === null ? 1 : 1.6;
     for (const [a, b] of shown.slice(0, 400)) {
-      const [, xa, ya] = this.middle(a), [xb, , yb] = this.middle(b), bend = Math.max(6, Math.abs(xb - xa) / 2);
-      pen.beginPath(); pen.moveTo(xa, ya); pen.bezierCurveTo(xa + bend, ya, xb - bend, yb, xb, yb); pen.stroke();
+      const [la, xa, ya] = this.middle(a), [xb, rb, yb] = this.middle(b);
+      pen.beginPath();
+      if (xb < xa - 1) { const x = (Math.max(la, xb) + Math.min(xa, rb)) / 2; pen.moveTo(x, ya); pen.lineTo(x, yb); } // at the same time
+      else { const bend = Math.min(60, Math.max(3, (xb - xa) / 2)); pen.moveTo(xa, ya); pen.bezierCurveTo(xa + bend, ya, xb - bend, yb, xb, yb); }
+      pen.stroke();
     }
     pen.globalAlpha = 1;
     if (mine !== null) { const [x, right, y] = this.middle(mine); pen.strokeStyle = css.text; pen.lineWidth = 2; pen.strokeRect(x - 1, y - this.rowHigh / 2 + 1, Math.max(3, right - x + 1), this.rowHigh - 3); }

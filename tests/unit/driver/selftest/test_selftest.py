@@ -170,8 +170,8 @@ def test_a_rehearsal_on_the_cpu_goes_on_where_it_was_interrupted(
 def test_plans_are_predicted_and_measured(
     backend: str, use: Callable[[FakeCuda], FakeCuda]
 ) -> None:
-    use(FakeCuda(memory=1 << 30, name="NVIDIA H200"))
-    done = selftest("--backend", backend, "--devices", SLICES, *skipping("profile", "plans"))
+    use(FakeCuda(gpus=2, memory=1 << 30, name="NVIDIA H200"))
+    done = selftest("--backend", backend, "--devices", "2xh200", *skipping("profile", "plans"))
     assert done.code == 0, done.err + done.text
     rows = document()["plans"]
     assert [row["label"] for row in rows] == ["layers", "random:0"]
