@@ -54,13 +54,15 @@ def promises(
     keep_slots: bool = False,
     part: float = 1.0,
     count: Count = lambda done, total: None,
+    before: Sequence[Promise] = (),
 ) -> list[Promise]:
     """Every candidate of some searches as it would run, the best first; equal ones in their order.
 
     Of those with one name the best alone. `keep_slots`: the slots are those of the attempt. `part`
-    is that of `promise`. `count` hears how many candidates are done, and of how many.
+    is that of `promise`. `count` hears how many candidates are done, and of how many. `before` are
+    promises of other searches, which count as well.
     """
-    made: dict[object, Promise] = {}
+    made: dict[object, Promise] = {_key(promise.searched): promise for promise in before}
     known: Lowered = {}
     beside = has_neighbours(setting)  # loads are then those of other times
     total, done = sum(len(choice.candidates) for _, choice in tried), 0
@@ -68,7 +70,7 @@ def promises(
         for candidate in choice.candidates:
             count(done, total)
             done += 1
-            key = tuple((replica.placement, replica.share) for replica in candidate.replicas)
+            key = _key(candidate)
             if key not in made and not _is_beaten(candidate, made.values(), objective):
                 made[key] = promise(
                     setting,
@@ -86,6 +88,10 @@ def promises(
     for made_promise in sorted(made.values(), key=lambda p: p.chosen.value(objective)):
         by_name.setdefault(made_promise.chosen.name, made_promise)
     return list(by_name.values())
+
+
+def _key(candidate: Candidate) -> object:
+    return tuple((replica.placement, replica.share) for replica in candidate.replicas)
 
 
 def best_promise(setting: PlanSetting, attempt: Attempt, choice: Choice, objective: str) -> Promise:

@@ -19,7 +19,7 @@ from tessera.driver.plan.doubt import Doubt, doubt, interval
 from tessera.driver.plan.options import SEARCHING, Watch
 from tessera.driver.plan.placements import given_choice
 from tessera.driver.plan.promise import Promise, promises
-from tessera.driver.plan.refusals import no_plan
+from tessera.driver.plan.refusals import no_plan, refusal_of
 from tessera.driver.progress import counter
 from tessera.ir.choices import CUT_SHORT, Ending, Objective, Strategy
 from tessera.ir.plan.plan import Plan
@@ -39,6 +39,8 @@ from tessera.passes.placement.solve import SolveOptions
 
 MOST_SLOTS = 64
 _LESS_LOAD = 0.995
+_NEAR, _NEAR_IF_LARGE = 1.002, 1.03
+_LARGE_TASKS = 1_000
 _ANY = SolveOptions(gap=1.0, max_nodes=1, thorough=False, any_plan=True)
 PROVING = "proving the plan"
 SIMULATING = "simulating what was found"
@@ -73,9 +75,11 @@ def find_plan(setting: PlanSetting, watch: Watch) -> Decision:
             continue
         if choice.ended == Ending.INTERRUPTED:
             choice = _briefly(choice)
-        tried = [(attempt, choice), *_with_more_slots(setting, attempt, choice, watch)]
         count = counter(watch.on_progress, SIMULATING, "candidates")
-        made = promises(setting, tried, choice.objective, count=count)
+        made = promises(setting, [(attempt, choice)], choice.objective, count=count)
+        more = [] if _is_near(made, choice) else _with_more_slots(setting, attempt, choice, watch)
+        tried = [(attempt, choice), *more]
+        made = promises(setting, tried[1:], choice.objective, count=count, before=made)
         ranked = _ranked(setting, made, choice)
         ranked, doubted = _settled(ranked, choice)
         watch.tell(PROVING)
@@ -89,6 +93,14 @@ def find_plan(setting: PlanSetting, watch: Watch) -> Decision:
     if refused:
         raise TesseraError(refused[0], exit_code=ExitCode.NO_PLAN)
     raise no_plan(last.planning, setting.costs, setting.machine, _what_fits(setting))
+
+
+def _is_near(made: list[Promise], choice: Choice) -> bool:
+    """Whether another search has little to gain: the best is near the bound as it would run."""
+    tasks = len(choice.best.replicas[0].placement)
+    near = _NEAR_IF_LARGE if tasks > _LARGE_TASKS else _NEAR
+    best = min(promise.chosen.value(choice.objective) for promise in made)
+    return choice.ended != Ending.GIVEN and best <= near * choice.bound
 
 
 def _briefly(choice: Choice) -> Choice:
@@ -360,16 +372,6 @@ def findings_of(setting: PlanSetting, plan: Plan) -> tuple[Diagnostic, ...]:
         plan,
         [trace.program for trace in setting.traces],
         [trace.graph for trace in setting.traces],
-    )
-
-
-def refusal_of(name: str, findings: tuple[Diagnostic, ...]) -> Diagnostic:
-    """That a candidate is not used, and why."""
-    return warning(
-        "TSR3018",
-        f"the plan `{name}` was given up: {findings[0].headline}",
-        notes=tuple(note for finding in findings[:2] for note in finding.notes),
-        hint="the next best plan is tried; please report this if it is not about memory",
     )
 
 
