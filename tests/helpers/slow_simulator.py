@@ -31,7 +31,7 @@ class Request:
     trace: int
     sequence: int
     lowered: lp.LoweredTrace
-    step_ns: Mapping[int, float]
+    times: Mapping[int, tuple[float, float, float]]
     came_ns: float = 0.0
     age: int = -1
     slot: int = -1
@@ -52,6 +52,25 @@ class Request:
     def heads(self) -> list[tuple[int, int, lp.Operation]]:
         """Program, position and operation that every queue has come to; what stands first first."""
         return sorted((queue[0] for queue in self.queues if queue), key=lambda head: head[:2])
+
+
+@dataclass(eq=False)
+class Task:
+    """What a device does or a way carries for a request, or a latency; the part that is left."""
+
+    request: Request
+    order: tuple[int, ...]
+    key: Any
+    after: int
+    place: Any
+    times: tuple[float, ...] = (1.0, 1.0, 1.0)
+    end_ns: float = float("inf")
+    left: float = 1.0
+    speed: float = 0.0
+    since_ns: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.share = self.times[0] / self.times[1]
 
 
 class Line:
@@ -113,8 +132,7 @@ class SlowSimulator:
     def __init__(self, plan: Plan, machine: Any) -> None:  # a `Hardware`
         self.plan, self.machine = plan, machine
         self.now, self.most_at_once = 0.0, 0
-        self.running: list[tuple[float, Request, Any, int, Any]] = []
-        self.at_work: list[Any] = []  # devices that compute, ways with bytes, None for latencies
+        self.tasks: list[Task] = []
         self.ages = itertools.count()
         self.lines: list[Line] = []
         self.active: list[Request] = []
@@ -124,7 +142,7 @@ class SlowSimulator:
         """The requests of a replica, without end."""
         placed = self.plan.replicas[replica]
         shares = [trace.share for trace in self.plan.traces]
-        steps = {t.trace: {s.step: s.predicted_ns for s in t.steps} for t in placed.traces}
+        steps = {t.trace: {s.step: s.times_ns for s in t.steps} for t in placed.traces}
         lowered = {trace.trace: trace for trace in placed.lowered.traces}
         counts = [[0] * len(shares) for _ in range(placed.lanes)]
         for number in itertools.count():
@@ -160,18 +178,17 @@ class SlowSimulator:
 
     def moment(self) -> None:
         """All that happens now; then the time of what happens next."""
-        ending = [entry for entry in self.running if entry[0] == self.now]
-        for entry in ending:
-            self.running.remove(entry)
-            _, request, key, stage, freed = entry
-            request.stage[key] = stage
-            self.at_work.remove(freed)
-        self.settle(dict.fromkeys(entry[1] for entry in ending))
+        done = [task for task in self.tasks if task.end_ns == self.now]
+        for task in done:
+            self.tasks.remove(task)
+            task.request.stage[task.key] = task.after
+        self.settle(dict.fromkeys(task.request for task in done))
         for line in self.lines:
             self.begin_requests(line)
         self.take_work()
+        self.set_speeds()
         times = [line.following.came_ns for line in self.lines if line.following is not None]
-        times = [time for time in times if time > self.now] + [entry[0] for entry in self.running]
+        times = [time for time in times if time > self.now] + [task.end_ns for task in self.tasks]
         if not times and self.active:
             raise RuntimeError(f"every queue waits at {self.now} ns")
         self.now = min(times, default=self.now)
@@ -207,7 +224,7 @@ class SlowSimulator:
             index, position, operation = queue[0]
             request.reached |= {operation, (index, operation)}
             key, ns, before, after = self.work(request, index, position, operation)
-            if not ns and request.stage[key] == before:
+            if not ns[0] and request.stage[key] == before:
                 request.stage[key], gone = after, True
             if self.is_over(request, index, key, operation):
                 gone = bool(queue.pop(0))
@@ -227,19 +244,19 @@ class SlowSimulator:
         """Its name in `Request.stage`, what it takes of its device, from which stage to which."""
         match operation:
             case Run(step):
-                return operation, request.step_ns[step], NOTHING, DONE
+                return operation, request.times[step], NOTHING, DONE
             case Fill(_, filled):
                 device = request.lowered.programs[index].device
                 size = sum(end - start for start, end in filled)
                 ns = self.machine.fill_ns + size * self.machine.fill_ns_per_byte.get(device, 0.0)
-                return (index, position), ns, NOTHING, DONE
+                return (index, position), (ns,) * 3, NOTHING, DONE
             case Send(number):
                 return number, self.end_ns(request.transfers[number]), NOTHING, PAID
             case Receive(number):
                 comes = request.transfers[number].source == HOST and not request.stage[number]
                 stages = (NOTHING, PAID) if comes else (ARRIVED, DONE)
                 return number, self.end_ns(request.transfers[number]), *stages
-        return (index, position), 0.0, NOTHING, DONE
+        return (index, position), (0.0,) * 3, NOTHING, DONE
 
     def take_work(self) -> None:
         """Devices and ways that are free take the oldest work that is ready."""
@@ -248,16 +265,30 @@ class SlowSimulator:
             for index, position, operation in request.heads():
                 device = request.lowered.programs[index].device
                 key, ns, before, after = self.work(request, index, position, operation)
-                if ns and request.stage[key] == before and device not in self.at_work:
+                taken = sum(task.share for task in self.tasks if task.place == device)
+                if ns[0] and request.stage[key] == before and taken < 1 - 1e-9:
                     request.stage[key] = before + 1
-                    self.begin(self.now + ns, request, key, after, device)
+                    order = request.age, index, position
+                    self.tasks.append(Task(request, order, key, after, device, ns))
             for moved in request.transfers.values():
                 if request.stage[moved.id] == PAID:
                     self.move(request, moved, kept)
 
-    def begin(self, end: float, request: Request, key: Any, after: int, taken: Any) -> None:
-        self.running.append((end, request, key, after, taken))
-        self.at_work.append(taken)
+    def set_speeds(self) -> None:
+        """The oldest first; between quiet and not, by how many of the neighbours compute."""
+        tasks = [task for task in self.tasks if isinstance(task.place, str)]
+        room = {task.place: 1.0 for task in tasks}
+        for task in sorted(tasks, key=lambda task: task.order):
+            others = self.machine.neighbours.get(task.place, ())
+            beside = sum(other in room for other in others) / max(len(others), 1)
+            given = min(task.share, room[task.place])
+            room[task.place] -= given
+            _, alone, quiet = task.times
+            speed = given / (task.share * (quiet + beside * (alone - quiet)))
+            if speed != task.speed:
+                task.left = max(task.left - (self.now - task.since_ns) * task.speed, 0.0)
+                task.since_ns, task.speed = self.now, speed
+                task.end_ns = self.now + task.left / speed if speed else float("inf")
 
     def move(self, request: Request, moved: lp.Transfer, kept: set[str]) -> bool:
         """The bytes of a transfer begin to move, or keep younger ones from what they wait for."""
@@ -267,7 +298,7 @@ class SlowSimulator:
             return False
         ns = moved.size * 1e9 / way.bytes_per_second
         shares = way.shares if ns else ()
-        ways = [other for other in self.at_work if isinstance(other, type(way))]
+        ways = [task.place for task in self.tasks if isinstance(task.place, type(way))]
         for name in shares:
             used = sum(other.bytes_per_second for other in ways if name in other.shares)
             if used + way.bytes_per_second > self.machine.capacities[name] * (1 + 1e-9):
@@ -276,16 +307,16 @@ class SlowSimulator:
             return False
         request.stage[moved.id] = MOVING if ns else LEFT if way.latency_ns else ARRIVED
         if ns:
-            self.begin(self.now + ns, request, moved.id, LEFT, way)
+            self.tasks.append(Task(request, (), moved.id, LEFT, way, end_ns=self.now + ns))
         if ns or way.latency_ns:
-            self.begin(self.now + ns + way.latency_ns, request, moved.id, ARRIVED, None)
+            there = self.now + ns + way.latency_ns
+            self.tasks.append(Task(request, (), moved.id, ARRIVED, None, end_ns=there))
         return True
 
-    def end_ns(self, moved: lp.Transfer) -> float:
+    def end_ns(self, moved: lp.Transfer) -> tuple[float, float, float]:
         """What a transfer takes from the compute of either end."""
-        if HOST in (moved.source, moved.target):
-            return 0.0
-        return float(self.way(moved).tax_ns + moved.size * self.way(moved).tax_ns_per_byte)
+        ns = self.way(moved).tax_ns + moved.size * self.way(moved).tax_ns_per_byte
+        return (0.0 if HOST in (moved.source, moved.target) else ns,) * 3
 
     def way(self, moved: lp.Transfer) -> Any:
         return self.machine.paths[moved.source, moved.target]

@@ -359,7 +359,9 @@ class CudaBackend:
                 span=step.span,
             )
         notes = tuple(place.text() for place in reached)
-        if any(flights and flights[0].ready.trail is not TrailKind.EXACT for flights in self._flights):
+        if any(
+            flights and flights[0].ready.trail is not TrailKind.EXACT for flights in self._flights
+        ):
             notes += ("with `TESSERA_NO_GRAPHS=1` it is known which launch it was",)
         if len(requests) > 1:
             notes = (f"under way: requests {', '.join(map(str, requests))}", *notes)

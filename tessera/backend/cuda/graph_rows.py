@@ -34,7 +34,9 @@ def with_graph_rows(driver: Driver, tape: Tape, capture: Capture) -> tuple[Tape,
             continue
         graphs.append(graph)
         assert row is not None
-        short.add("cuGraphLaunch", driver.functions["cuGraphLaunch"], (graph, row.stream), same[0].action)
+        short.add(
+            "cuGraphLaunch", driver.functions["cuGraphLaunch"], (graph, row.stream), same[0].action
+        )
     return short, graphs
 
 
