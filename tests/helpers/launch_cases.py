@@ -268,9 +268,7 @@ def on_slices(case: Case, seed: int) -> Case:
     replicas = tuple(
         replace(
             one,
-            traces=tuple(
-                replace(own, steps=tuple(map(slower, own.steps))) for own in one.traces
-            ),
+            traces=tuple(replace(own, steps=tuple(map(slower, own.steps))) for own in one.traces),
         )
         for one in case.plan.replicas
     )

@@ -27,8 +27,9 @@ from operator import itemgetter
 from tessera.backend.cuda.api import Bytes, Driver, DriverError, Handle
 from tessera.backend.cuda.device_arrays import ArrayArrivals
 from tessera.backend.cuda.faults import run_fault
+from tessera.backend.cuda.options import CudaOptions
 from tessera.backend.cuda.pace import AWAKE_NS, FAR_NS, Nap, Pace
-from tessera.backend.cuda.replica import CudaOptions, CudaReplica, ReadyTrace, Root
+from tessera.backend.cuda.replica import CudaReplica, ReadyTrace, Root
 from tessera.backend.cuda.tape import Refused
 from tessera.backend.cuda.trail import DevicePosition, TrailKind, step_name
 from tessera.backend.service import (

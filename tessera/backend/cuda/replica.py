@@ -26,6 +26,7 @@ from tessera.backend.cuda.issue_order import issue_order, steps_of
 from tessera.backend.cuda.links import Links
 from tessera.backend.cuda.memory import ReplicaMemory
 from tessera.backend.cuda.modules import DeviceModules, module_of_variable, steps_on
+from tessera.backend.cuda.options import CudaOptions
 from tessera.backend.cuda.priorities import step_priorities
 from tessera.backend.cuda.refusals import refusal
 from tessera.backend.cuda.streams import Streams
@@ -46,26 +47,6 @@ LEAST_UNDER_WAY = 4
 MOST_STAGED_BYTES = 1 << 30
 # What says that a call cannot be captured: requests then run call by call.
 _NO_CAPTURE = ("CUDA_ERROR_STREAM_CAPTURE", "CUDA_ERROR_NOT_SUPPORTED")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CudaOptions:
-    """What only the CUDA backend knows.
-
-    `guard_bytes`: guards round places, for tests. `trail`: write exactly which step runs, or do not
-    at all; None is exactly so without graphs, and with them a mark every few steps. `peers` off:
-    copies between GPUs go through the host even where they need not. `depth`: requests under way
-    in a slot; None is as many as pay. `priorities`: kernels of requests that have come further go
-    first. `spanning`: one graph for a request even where it spans devices.
-    """
-
-    graphs: bool = True
-    guard_bytes: int = 0
-    trail: bool | None = None
-    peers: bool = True
-    depth: int | None = None
-    priorities: bool = True
-    spanning: bool = False
 
 
 class _Captured(Enum):
@@ -319,7 +300,8 @@ class CudaReplica:
             tape, root, _ = writer.write(self.orders[trace], prologue)
             return writer, tape, root
 
-        graph, rows, kind = None, [], self._captured(trace)
+        graph, kind = None, self._captured(trace)
+        rows: list[Handle] = []
         try:
             writer, tape, root = write(kind)
             if kind is _Captured.WHOLE:

@@ -16,7 +16,7 @@ from tessera.backend.cuda.issue_order import Action
 
 
 class Row(NamedTuple):
-    """A compute queue. Calls that do nothing but work there can become one graph."""
+    """The compute queue of a slot. Calls that do nothing but work there can become one graph."""
 
     device: str
     stream: Handle
@@ -47,10 +47,6 @@ class Tape:
 
     calls: list[Call] = field(default_factory=list)
     kept: list[Any] = field(default_factory=list)
-
-    def add(self, *call: Any) -> None:
-        """One more call."""
-        self.calls.append(Call(*call))
 
     def play(self, driver: Driver) -> None:
         """Make all calls; none of them waits for the GPU."""

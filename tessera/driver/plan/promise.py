@@ -26,12 +26,7 @@ from tessera.driver.plan.assemble import (
     lower_candidate,
     used_bytes,
 )
-from tessera.driver.plan.contention import (
-    MEASURED_SLOTS,
-    has_neighbours,
-    most_devices,
-    settle,
-)
+from tessera.driver.plan.contention import has_neighbours, settle
 from tessera.driver.progress import Count
 from tessera.driver.simulate.counts import with_counts
 from tessera.driver.simulate.hardware import machine_hardware
@@ -213,9 +208,6 @@ class _Trial:
         part: float,
         known: Lowered | None = None,
     ) -> None:
-        # Times beside neighbours are those of as many requests at each device as were measured.
-        beside = not copies_take_memory
-        self._least_slots = MEASURED_SLOTS * most_devices(candidate) if beside else 1
         self.setting = setting
         self.attempt = attempt
         self.candidate = candidate
@@ -263,7 +255,7 @@ class _Trial:
         apart = self._most(most, self._is_roomy)
         if apart < most and self.period(self.at(apart)) < best:
             most, best = apart, self.period(self.at(apart))
-        too_few, enough = min(self._least_slots, most) - 1, most
+        too_few, enough = 0, most
         while enough - too_few > max(1, enough // 8):
             middle = (enough + too_few) // 2
             if self.period(self.at(middle)) <= AS_GOOD * best:
@@ -279,7 +271,7 @@ class _Trial:
         latency = alone(replicas, self.shares, self.hardware)
         share = max(replica.share for replica in replicas)
         wanted = ceil(latency * share / busiest) + 1 if busiest > 0 else 1
-        return min(max(wanted, self._least_slots), MOST_SLOTS)
+        return min(wanted, MOST_SLOTS)
 
     def _most(self, high: int, may_be: Callable[[int], bool]) -> int:
         """The most slots that may be, one at least."""
