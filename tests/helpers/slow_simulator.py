@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
@@ -19,33 +18,26 @@ from tessera.ir.plan.launch_program import HOST, Fill, Receive, Run, Send
 from tessera.ir.plan.plan import Plan
 
 NOTHING, PAYING, PAID, MOVING, LEFT, ARRIVED, TAKING, DONE = range(8)
-"""How far a transfer is: its source spends its time, has spent it; its bytes move, have left, are
-there; its target spends its time. Steps and fills are at nothing, under way, or done."""
+"""How far a transfer is. Steps and fills are at nothing, under way, or done."""
 
 
-@dataclass(eq=False)
 class Request:
-    """One request: who it is, and how far it is."""
+    """One request: who it is, and how far it is. `times` are those of its steps."""
 
-    replica: int
-    trace: int
-    sequence: int
-    lowered: lp.LoweredTrace
-    times: Mapping[int, tuple[float, float, float]]
-    came_ns: float = 0.0
-    age: int = -1
-    slot: int = -1
-    before: Request | None = None
-    began_ns: float | None = None
-    ended_ns: float | None = None
-    stage: dict[Any, int] = field(default_factory=lambda: defaultdict(int))
-    reached: set[Any] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
-        self.transfers = {int(transfer.id): transfer for transfer in self.lowered.transfers}
+    def __init__(self, replica: int, trace: int, sequence: int, lowered: Any, times: Any) -> None:
+        self.replica, self.trace, self.sequence = replica, trace, sequence
+        self.lowered: lp.LoweredTrace = lowered
+        self.times: Mapping[int, tuple[float, float, float]] = times
+        self.came_ns, self.age, self.slot = 0.0, -1, -1
+        self.before: Request | None = None
+        self.began_ns: Any = None
+        self.ended_ns: Any = None
+        self.stage: dict[Any, int] = defaultdict(int)
+        self.reached: set[Any] = set()
+        self.transfers = {int(transfer.id): transfer for transfer in lowered.transfers}
         self.queues = [
             [(index, at, one.operation) for at, one in enumerate(operations) if one.queue is queue]
-            for index, operations in enumerate(one.operations for one in self.lowered.programs)
+            for index, operations in enumerate(one.operations for one in lowered.programs)
             for queue in lp.Queue
         ]
 
@@ -54,23 +46,12 @@ class Request:
         return sorted((queue[0] for queue in self.queues if queue), key=lambda head: head[:2])
 
 
-@dataclass(eq=False)
-class Task:
-    """What a device does or a way carries for a request, or a latency; the part that is left."""
-
-    request: Request
-    order: tuple[int, ...]
-    key: Any
-    after: int
-    place: Any
-    times: tuple[float, ...] = (1.0, 1.0, 1.0)
-    end_ns: float = float("inf")
-    left: float = 1.0
-    speed: float = 0.0
-    since_ns: float = 0.0
-
-    def __post_init__(self) -> None:
-        self.share = self.times[0] / self.times[1]
+class Task:  # what a device does or a way carries for a request, or a latency
+    def __init__(self, request: Request, key: Any, after: int, place: Any, end_ns: float) -> None:
+        self.request, self.key, self.after, self.place = request, key, after, place
+        self.end_ns, self.left, self.speed, self.since_ns = end_ns, 1.0, 0.0, 0.0
+        self.share, self.order = 1.0, (0, 0, 0)
+        self.times: tuple[float, ...] = ()
 
 
 class Line:
@@ -86,7 +67,6 @@ class Line:
         self.last_of_trace: dict[int, Request] = {}
 
     def hand_over(self, now: float, ages: Iterator[int]) -> None:
-        """Those at the head of the line, as far as there is room for them."""
         room = len(self.slots) * self.depth - sum(len(requests) for requests in self.slots)
         while (request := self.following) and request.came_ns <= now and len(self.handed) < room:
             request.age = request.age if request.age >= 0 else next(ages)
@@ -94,7 +74,6 @@ class Line:
             self.following = next(self.coming, None)
 
     def slot_for(self, request: Request) -> int | None:
-        """The slot that a request goes into now, if there is one."""
         for number, requests in enumerate(self.slots):
             if any(other.sequence == request.sequence for other in requests):
                 return number if len(requests) < self.depth else None
@@ -105,7 +84,6 @@ class Line:
         return number if fewest < self.depth else None
 
     def give_slots(self) -> None:
-        """To those that are handed over, the oldest first."""
         waiting: set[int] = set()
         for request in list(self.handed):
             slot = None if request.sequence in waiting else self.slot_for(request)
@@ -139,7 +117,6 @@ class SlowSimulator:
         self.ended: list[Request] = []
 
     def requests(self, replica: int) -> Iterator[Request]:
-        """The requests of a replica, without end."""
         placed = self.plan.replicas[replica]
         shares = [trace.share for trace in self.plan.traces]
         steps = {t.trace: {s.step: s.times_ns for s in t.steps} for t in placed.traces}
@@ -152,12 +129,10 @@ class SlowSimulator:
             yield Request(replica, trace, sequence, lowered[trace], steps[trace])
 
     def saturate(self, requests: int) -> list[Request]:
-        """Back to back, until so many of every replica have ended."""
         numbers = range(len(self.plan.replicas))
         return self.run([self.requests(number) for number in numbers], [requests for _ in numbers])
 
     def arrive(self, times_ns: Sequence[float]) -> list[Request]:
-        """Requests that come at these times, until all have ended."""
         shares = [replica.share for replica in self.plan.replicas]
         endless = [self.requests(replica) for replica in range(len(shares))]
         dealt: list[list[Request]] = [[] for _ in shares]
@@ -177,7 +152,6 @@ class SlowSimulator:
         return self.ended
 
     def moment(self) -> None:
-        """All that happens now; then the time of what happens next."""
         done = [task for task in self.tasks if task.end_ns == self.now]
         for task in done:
             self.tasks.remove(task)
@@ -218,7 +192,6 @@ class SlowSimulator:
                 self.lines[request.replica].slots[request.slot].remove(request)
 
     def goes_on(self, request: Request) -> bool:
-        """Pass what takes no time: whether some queue or transfer has gone on."""
         gone = False
         for queue in [queue for queue in request.queues if queue]:
             index, position, operation = queue[0]
@@ -229,12 +202,13 @@ class SlowSimulator:
             if self.is_over(request, index, key, operation):
                 gone = bool(queue.pop(0))
         for moved in request.transfers.values():
-            if request.stage[moved.id] == PAID and self.way(moved).bytes_per_second == float("inf"):
+            if request.stage[moved.id] == PAID and self.machine.paths[
+                moved.source, moved.target
+            ].bytes_per_second == float("inf"):
                 gone |= self.move(request, moved, set())
         return gone
 
     def is_over(self, request: Request, index: int, key: Any, operation: lp.Operation) -> bool:
-        """Whether a queue may go on after what it has come to."""
         if isinstance(operation, lp.Await):
             return (index, lp.Record(operation.event)) in request.reached
         least = LEFT if self.machine.buffered else ARRIVED
@@ -259,7 +233,6 @@ class SlowSimulator:
         return (index, position), (0.0,) * 3, NOTHING, DONE
 
     def take_work(self) -> None:
-        """Devices and ways that are free take the oldest work that is ready."""
         kept: set[str] = set()
         for request in sorted(self.active, key=lambda request: request.age):
             for index, position, operation in request.heads():
@@ -268,8 +241,9 @@ class SlowSimulator:
                 taken = sum(task.share for task in self.tasks if task.place == device)
                 if ns[0] and request.stage[key] == before and taken < 1 - 1e-9:
                     request.stage[key] = before + 1
-                    order = request.age, index, position
-                    self.tasks.append(Task(request, order, key, after, device, ns))
+                    self.tasks.append(task := Task(request, key, after, device, float("inf")))
+                    task.order, task.times = (request.age, index, position), ns
+                    task.share = ns[0] / ns[1]
             for moved in request.transfers.values():
                 if request.stage[moved.id] == PAID:
                     self.move(request, moved, kept)
@@ -292,9 +266,10 @@ class SlowSimulator:
 
     def move(self, request: Request, moved: lp.Transfer, kept: set[str]) -> bool:
         """The bytes of a transfer begin to move, or keep younger ones from what they wait for."""
-        way = self.way(moved)
-        early = self.machine.buffered or moved.target == HOST
-        if not early and Receive(moved.id) not in request.reached:
+        way = self.machine.paths[moved.source, moved.target]
+        if not (
+            self.machine.buffered or moved.target == HOST or Receive(moved.id) in request.reached
+        ):
             return False
         ns = moved.size * 1e9 / way.bytes_per_second
         shares = way.shares if ns else ()
@@ -307,24 +282,22 @@ class SlowSimulator:
             return False
         request.stage[moved.id] = MOVING if ns else LEFT if way.latency_ns else ARRIVED
         if ns:
-            self.tasks.append(Task(request, (), moved.id, LEFT, way, end_ns=self.now + ns))
+            self.tasks.append(Task(request, moved.id, LEFT, way, self.now + ns))
         if ns or way.latency_ns:
             there = self.now + ns + way.latency_ns
-            self.tasks.append(Task(request, (), moved.id, ARRIVED, None, end_ns=there))
+            self.tasks.append(Task(request, moved.id, ARRIVED, None, there))
         return True
 
     def end_ns(self, moved: lp.Transfer) -> tuple[float, float, float]:
-        """What a transfer takes from the compute of either end."""
-        ns = self.way(moved).tax_ns + moved.size * self.way(moved).tax_ns_per_byte
+        ns = (
+            self.machine.paths[moved.source, moved.target].tax_ns
+            + moved.size * self.machine.paths[moved.source, moved.target].tax_ns_per_byte
+        )
         return (0.0 if HOST in (moved.source, moved.target) else ns,) * 3
-
-    def way(self, moved: lp.Transfer) -> Any:
-        return self.machine.paths[moved.source, moved.target]
 
 
 def furthest_behind(counts: Sequence[int], shares: Sequence[float]) -> int:
     """Who is furthest behind its share of all, the next one counted; of several the first."""
-    whole = sum(map(Fraction, shares))
-    due = [Fraction(share) / whole * (sum(counts) + 1) for share in shares]
-    behind = [owed - count for owed, count in zip(due, counts, strict=True)]
+    part = (sum(counts) + 1) / sum(map(Fraction, shares))
+    behind = [Fraction(own) * part - count for own, count in zip(shares, counts, strict=True)]
     return behind.index(max(behind))

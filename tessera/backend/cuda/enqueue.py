@@ -29,7 +29,7 @@ from tessera.backend.cuda.queued_work import (
     SetCall,
     describe_step,
 )
-from tessera.backend.cuda.tape import Call, Refused, Row, Tape
+from tessera.backend.cuda.tape import QueueRow, Refused, Tape, TapeCall
 from tessera.backend.cuda.tape_writer import Surroundings, TapeWriter
 from tessera.backend.cuda.timing import Stamps, Timed
 from tessera.backend.cuda.trail import TrailKind, TrailWriter, step_name
@@ -246,7 +246,7 @@ class Enqueuer:
                 name = f"cuMemsetD{8 * call.element_bytes}Async"
                 target = writer.pointer(device, call.target)
                 stream = writer.stream(device, Queue.COMPUTE)
-                row = Row(device, stream)
+                row = QueueRow(device, stream)
                 writer.call(device, name, target, call.value, call.count, stream, row=row)
             case SetCall():
                 pass
@@ -271,7 +271,7 @@ class Enqueuer:
         packed = pack_parameters(call.arguments, partial(writer.pointer, device))
         writer.tape.kept.extend(packed.kept)
         stream = writer.stream(device, Queue.COMPUTE)
-        row = Row(device, stream)
+        row = QueueRow(device, stream)
         priority = self.parts.priorities[self._trace].get(int(call.step))
         if call.is_plain and priority is None:
             sizes = (*launch.grid, *launch.block, launch.shared_bytes, stream)
@@ -298,7 +298,7 @@ class Enqueuer:
         ordinal = self.parts.around.devices[device].gpu.ordinal
         call = prepare_call(step, partial(writer.pointer, device), ordinal, stream)
         writer.use(device)
-        writer.tape.calls.append(Call(step.operator, call, (), writer.action))
+        writer.tape.calls.append(TapeCall(step.operator, call, (), writer.action))
 
     def _fill(self, device: str, buffer: BufferId, ranges: Bytes) -> None:
         """Contents that the user gives, or poison."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 
 from tessera.backend.cuda.api import Driver, Handle
-from tessera.backend.cuda.tape import Call, Row, Tape
+from tessera.backend.cuda.tape import QueueRow, Tape, TapeCall
 
 LEAST_CALLS = 3
 
@@ -35,11 +35,13 @@ def with_graph_rows(driver: Driver, tape: Tape, capture: Capture) -> tuple[Tape,
         else:
             graphs.append(graph)
             given = graph, row.stream
-            short.calls.append(Call("cuGraphLaunch", launch, given, calls[0].action))
+            short.calls.append(TapeCall("cuGraphLaunch", launch, given, calls[0].action))
     return short, graphs
 
 
-def _graph(tape: Tape, row: Row | None, calls: Sequence[Call], capture: Capture) -> Handle | None:
+def _graph(
+    tape: Tape, row: QueueRow | None, calls: Sequence[TapeCall], capture: Capture
+) -> Handle | None:
     if row is None or len(calls) < LEAST_CALLS:
         return None
     return capture(Tape(calls=list(calls), kept=tape.kept), row.stream, row.device)

@@ -15,21 +15,21 @@ from tessera.backend.cuda.api import Driver, DriverError, Handle
 from tessera.backend.cuda.issue_order import Action
 
 
-class Row(NamedTuple):
+class QueueRow(NamedTuple):
     """The compute queue of a slot. Calls that do nothing but work there can become one graph."""
 
     device: str
     stream: Handle
 
 
-class Call(NamedTuple):
+class TapeCall(NamedTuple):
     """A driver call with its arguments; `row` if it is plain work of a compute queue."""
 
     name: str
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
     action: Action | None
-    row: Row | None = None
+    row: QueueRow | None = None
 
 
 class Refused(Exception):
@@ -45,7 +45,7 @@ class Refused(Exception):
 class Tape:
     """The calls in order, and what they need to stay alive."""
 
-    calls: list[Call] = field(default_factory=list)
+    calls: list[TapeCall] = field(default_factory=list)
     kept: list[Any] = field(default_factory=list)
 
     def play(self, driver: Driver) -> None:

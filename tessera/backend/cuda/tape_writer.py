@@ -17,7 +17,7 @@ from tessera.backend.cuda.issue_order import Action
 from tessera.backend.cuda.memory import ReplicaMemory
 from tessera.backend.cuda.parameters import pack_words
 from tessera.backend.cuda.streams import Streams
-from tessera.backend.cuda.tape import Call, Row, Tape
+from tessera.backend.cuda.tape import QueueRow, Tape, TapeCall
 from tessera.backend.cuda.targets import OpenDevice
 from tessera.backend.cuda.timing import Stamps, Timed
 from tessera.ir.plan.launch_program import Queue
@@ -60,15 +60,15 @@ class TapeWriter:
 
     # --- calls ------------------------------------------------------------------------------
 
-    def call(self, device: str, name: str, *arguments: Any, row: Row | None = None) -> None:
+    def call(self, device: str, name: str, *arguments: Any, row: QueueRow | None = None) -> None:
         """One driver call, made while the device's context is current."""
         self.use(device)
         function = self.around.driver.functions[name]
-        self.tape.calls.append(Call(name, function, arguments, self.action, row))
+        self.tape.calls.append(TapeCall(name, function, arguments, self.action, row))
 
-    def row(self, device: str, stream: Handle) -> Row | None:
+    def row(self, device: str, stream: Handle) -> QueueRow | None:
         """What a call that does nothing but work on a stream belongs to."""
-        return Row(device, stream) if stream == self.stream(device, Queue.COMPUTE) else None
+        return QueueRow(device, stream) if stream == self.stream(device, Queue.COMPUTE) else None
 
     def use(self, device: str) -> None:
         """With one GPU its context stays current; with several every change is a call."""
@@ -76,7 +76,7 @@ class TapeWriter:
         if self._several and opened.gpu.ordinal != self._gpu:
             self._gpu = opened.gpu.ordinal
             function = self.around.driver.functions["cuCtxSetCurrent"]
-            self.tape.calls.append(Call("cuCtxSetCurrent", function, (opened.context,), None))
+            self.tape.calls.append(TapeCall("cuCtxSetCurrent", function, (opened.context,), None))
 
     def copy(
         self,
