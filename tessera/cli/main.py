@@ -19,6 +19,7 @@ from click.shell_completion import CompletionItem, get_completion_class
 from tessera import codes
 from tessera.cli import analyze as cli_analyze
 from tessera.cli import check as cli_check
+from tessera.cli import diff as cli_diff
 from tessera.cli import doctor as cli_doctor
 from tessera.cli import gpus as cli_gpus
 from tessera.cli import plan as cli_plan
@@ -138,6 +139,7 @@ cli.add_command(cli_plan.plan)
 cli.add_command(cli_simulate.simulate)
 cli.add_command(cli_report.report)
 cli.add_command(cli_check.check)
+cli.add_command(cli_diff.diff)
 cli.add_command(cli_trace.trace)
 cli.add_command(cli_profile.profile)
 cli.add_command(cli_doctor.doctor)
