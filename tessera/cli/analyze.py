@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tessera.cli.complete import complete_kernel
 from tessera.cli.console import Messages, data_root_option, form_option, page_width, write_data
 from tessera.cli.given import Typed, reads_options
 from tessera.cli.progress import Progress
@@ -32,6 +33,7 @@ _KINDS = {"ptx": Kind.PTX, "graph": Kind.GRAPH, "dot": Kind.DOT, "html": Kind.PA
     "kernels",
     multiple=True,
     metavar="PATTERN",
+    shell_complete=complete_kernel,
     help="Only kernels and functions of that name, with their accesses in terms of parameters; "
     "`*` and `?` match. May be repeated.",
 )
