@@ -18,7 +18,6 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 # What Tessera itself does not call, and who does.
 USED_ELSEWHERE = {
-    "_repr_html_": "notebooks",
     "add_mixed": "generated code, by the name of the opcode",
     "and_": "generated code, by the name of the opcode",
     "build_program": "tests of capture without a GPU, and tools that have raw captures",

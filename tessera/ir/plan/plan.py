@@ -21,8 +21,16 @@ from tessera.ir.plan.launch_program import AreaKind, LoweredReplica
 if TYPE_CHECKING:
     import pandas
 
-_COLUMNS = tuple(
-    ["replica", "trace", "step", "name", "device", "arch", "predicted_ns", "error", "source"]
+_COLUMNS = (
+    "replica",
+    "trace",
+    "step",
+    "name",
+    "device",
+    "arch",
+    "predicted_ns",
+    "error",
+    "source",
 )
 
 
