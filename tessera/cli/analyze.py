@@ -99,7 +99,7 @@ def analyze(messages: Messages, given: Typed) -> int:
         command.check_places(graph_file)
         with Progress(messages, f"reading {command.file}") as shown:
             report = find_report(command.file, options, on_progress=shown.hear)
-        found = report
+        analysed = report
         report, written = keep_graph(report, graph_file)
         _write(command, report, written, described=bool(options.kernels))
     except TesseraError as failure:
@@ -108,7 +108,7 @@ def analyze(messages: Messages, given: Typed) -> int:
 
             write_data(failure_json(command.file, failure.diagnostics).encode(), "-")
         raise
-    _show_findings(messages, command, report, () if options.kernels else found.diagnostics)
+    _show_findings(messages, command, report, () if options.kernels else analysed.diagnostics)
     return _exit_code(report.diagnostics, command.strict)
 
 

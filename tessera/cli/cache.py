@@ -32,7 +32,7 @@ def cache(messages: Messages, clear: bool, as_json: bool) -> int:
 
     settings = read_settings()
     folder = settings.cache_dir
-    found = {} if folder is None else kept(folder)
+    files = {} if folder is None else kept(folder)
     removed, problem = (0, "") if folder is None or not clear else clear_cache(folder)
     if problem:
         hint = "remove the folder yourself, or give it to this user alone"
@@ -43,7 +43,7 @@ def cache(messages: Messages, clear: bool, as_json: bool) -> int:
             "schema": "tessera-cache/1",
             "folder": None if folder is None else str(folder),
             "used": settings.use_cache and folder is not None,
-            "files": {kind: {"count": n, "bytes": size} for kind, (n, size) in found.items()},
+            "files": {kind: {"count": n, "bytes": size} for kind, (n, size) in files.items()},
             "most_bytes": MAX_FOLDER_BYTES,
             "removed": removed,
         }
@@ -54,16 +54,16 @@ def cache(messages: Messages, clear: bool, as_json: bool) -> int:
         off = "" if settings.use_cache else ", not used: TESSERA_NO_CACHE is set"
         lines = [f"{safe(str(folder))}{off}"]
         lines += [
-            f"  {n} files of {kind}, {format_bytes(size)}" for kind, (n, size) in found.items()
+            f"  {n} files of {kind}, {format_bytes(size)}" for kind, (n, size) in files.items()
         ]
-        lines.append(f"removed {removed} files" if clear else _room(found, MAX_FOLDER_BYTES))
+        lines.append(f"removed {removed} files" if clear else _room(files, MAX_FOLDER_BYTES))
         text = "\n".join(lines) + "\n"
     write_data(text.encode(errors="replace"), "-")
     return 0
 
 
-def _room(found: dict[str, tuple[int, int]], most: int) -> str:
+def _room(files: dict[str, tuple[int, int]], most: int) -> str:
     from tessera.frontend.machine.quantities import format_bytes
 
-    used = sum(size for _, size in found.values())
+    used = sum(size for _, size in files.values())
     return f"  {format_bytes(used)} of at most {format_bytes(most)}"

@@ -45,8 +45,8 @@ def complete_step(
 ) -> list[CompletionItem]:
     """Steps of the trace that is named, such as `k17`."""
     steps = ((f"k{n}", name) for n, name in enumerate(_steps(context)))
-    found = [CompletionItem(step, help=name) for step, name in steps if step.startswith(incomplete)]
-    return found[:_MOST]
+    items = [CompletionItem(step, help=name) for step, name in steps if step.startswith(incomplete)]
+    return items[:_MOST]
 
 
 def complete_rule(

@@ -38,12 +38,16 @@ def diff(messages: Messages, given: Typed) -> int:
     if command.output is not None:
         check_output(command.output, Kind.PAGE, (command.first, command.second))
     with Progress(messages, f"reading {command.first}") as shown:
-        found = compare(command.first, command.second, shown.hear)
+        differing = compare(command.first, command.second, shown.hear)
     if command.output is not None:
         from tessera.report.page.render import page_html
 
-        write_data(page_html(diff_page(found)).encode(), command.output, Kind.PAGE)
-    text = diff_json(found) if command.as_json else diff_text(found, command.output, page_width())
+        write_data(page_html(diff_page(differing)).encode(), command.output, Kind.PAGE)
+    text = (
+        diff_json(differing)
+        if command.as_json
+        else diff_text(differing, command.output, page_width())
+    )
     write_data(text.encode(errors="replace"), "-")
     return 0
 

@@ -30,7 +30,7 @@ _SAME = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pair:
+class FigurePair:
     """A value in both plans; None where a plan does not have it."""
 
     name: str
@@ -47,7 +47,7 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
+class MovedSteps:
     """Steps of one family that run elsewhere."""
 
     trace: str
@@ -85,16 +85,16 @@ class PlanDiff:
 
     names: tuple[str, str]
     plans: tuple[Plan, Plan]
-    figures: tuple[Pair, ...]
+    figures: tuple[FigurePair, ...]
     settings: tuple[tuple[str, str, str], ...]
     traces: tuple[tuple[str, str], ...]
-    moves: tuple[Move, ...]
+    moves: tuple[MovedSteps, ...]
     stayed: int
     retimed: tuple[Retimed, ...]
-    devices: tuple[Pair, ...]
-    memory: tuple[Pair, ...]
-    transfers: tuple[Pair, ...]
-    links: tuple[Pair, ...]
+    devices: tuple[FigurePair, ...]
+    memory: tuple[FigurePair, ...]
+    transfers: tuple[FigurePair, ...]
+    links: tuple[FigurePair, ...]
     causes: tuple[Cause, ...]
     notes: tuple[str, ...]
 
@@ -143,7 +143,7 @@ def diff(
 # --- records -----------------------------------------------------------------------------------
 
 
-def _figures(old: Plan, new: Plan) -> Iterator[Pair]:
+def _figures(old: Plan, new: Plan) -> Iterator[FigurePair]:
     rows: tuple[tuple[str, str, Callable[[Plan], float]], ...] = (
         ("rate", "requests/s", lambda plan: 1e9 / plan.period_ns if plan.period_ns > 0 else 0.0),
         ("latency alone", "ns", lambda plan: plan.latency_ns),
@@ -153,7 +153,7 @@ def _figures(old: Plan, new: Plan) -> Iterator[Pair]:
         ("gap to the bound", "share", lambda plan: plan.gap),
     )
     for name, unit, value in rows:
-        yield Pair(name=name, unit=unit, before=value(old), after=value(new))
+        yield FigurePair(name=name, unit=unit, before=value(old), after=value(new))
 
 
 def _settings(old: Plan, new: Plan) -> Iterator[tuple[str, str, str]]:
@@ -225,7 +225,9 @@ def _where(plan: Plan, trace: int) -> dict[int, tuple[str, str]]:
     return {step: (names[step], " and ".join(sorted(places[step]))) for step in names}
 
 
-def _moves(old: Plan, new: Plan, shared: Sequence[tuple[int, int]]) -> tuple[tuple[Move, ...], int]:
+def _moves(
+    old: Plan, new: Plan, shared: Sequence[tuple[int, int]]
+) -> tuple[tuple[MovedSteps, ...], int]:
     moved: dict[tuple[str, str, str, str], list[int]] = {}
     stayed = 0
     for before, after in shared:
@@ -238,14 +240,14 @@ def _moves(old: Plan, new: Plan, shared: Sequence[tuple[int, int]]) -> tuple[tup
             key = (old.traces[before].name, family(name), place, target)
             moved.setdefault(key, []).append(step)
     moves = [
-        Move(trace=trace, family=kind, source=source, target=target, steps=tuple(steps))
+        MovedSteps(trace=trace, family=kind, source=source, target=target, steps=tuple(steps))
         for (trace, kind, source, target), steps in moved.items()
     ]
     return tuple(sorted(moves, key=lambda move: -len(move.steps))), stayed
 
 
 def _retimed(old: Plan, new: Plan, shared: Sequence[tuple[int, int]]) -> tuple[Retimed, ...]:
-    found: dict[tuple[str, str, str, str, str], list[tuple[float, float]]] = {}
+    changed: dict[tuple[str, str, str, str, str], list[tuple[float, float]]] = {}
     for before, after in shared:
         there = {(step.step, step.device): step for step, _ in _placed(new, after)}
         seen: set[Hashable] = set()
@@ -257,7 +259,7 @@ def _retimed(old: Plan, new: Plan, shared: Sequence[tuple[int, int]]) -> tuple[R
             if (now.predicted_ns, now.source) != (step.predicted_ns, step.source):
                 trace = old.traces[before].name
                 key = (trace, family(step.name), step.device, step.source, now.source)
-                found.setdefault(key, []).append((step.predicted_ns, now.predicted_ns))
+                changed.setdefault(key, []).append((step.predicted_ns, now.predicted_ns))
     rows = [
         Retimed(
             trace=trace,
@@ -268,7 +270,7 @@ def _retimed(old: Plan, new: Plan, shared: Sequence[tuple[int, int]]) -> tuple[R
             after_ns=sum(time for _, time in times),
             sources=(source, now),
         )
-        for (trace, kind, device, source, now), times in found.items()
+        for (trace, kind, device, source, now), times in changed.items()
     ]
     return tuple(sorted(rows, key=lambda row: -abs(row.after_ns - row.before_ns)))
 
@@ -297,10 +299,10 @@ def _delays(plan: Plan) -> dict[str, float]:
     return {f"{path.source} to {path.target}": path.latency_ns for path in plan.paths}
 
 
-def _pairs(unit: str, before: dict[str, float], after: dict[str, float]) -> tuple[Pair, ...]:
+def _pairs(unit: str, before: dict[str, float], after: dict[str, float]) -> tuple[FigurePair, ...]:
     """What differs of two tables."""
     names = dict.fromkeys((*before, *after))
-    rows = (Pair(name=n, unit=unit, before=before.get(n), after=after.get(n)) for n in names)
+    rows = (FigurePair(name=n, unit=unit, before=before.get(n), after=after.get(n)) for n in names)
     return tuple(row for row in rows if not row.is_same)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 
-from tessera.driver.diff_plans import Cause, Move, Pair, PlanDiff, Retimed
+from tessera.driver.diff_plans import Cause, FigurePair, MovedSteps, PlanDiff, Retimed
 from tessera.frontend.machine.quantities import format_bytes, format_time
 from tessera.report.diagnostics import safe
 from tessera.report.page.model import Page, PageSection
@@ -129,7 +129,7 @@ def _moved_title(found: PlanDiff) -> str:
     return f"no step moved, {found.stayed} stay" if found.stayed else "no step can be compared"
 
 
-def _move_row(found: PlanDiff, move: Move) -> tuple[str, ...]:
+def _move_row(found: PlanDiff, move: MovedSteps) -> tuple[str, ...]:
     listed = ", ".join(f"k{step}" for step in move.steps[:_MOST_STEPS])
     more = len(move.steps) - _MOST_STEPS
     which = f"{listed} and {more} more" if more > 0 else listed
@@ -149,7 +149,7 @@ def _named(found: PlanDiff, trace: str, kind: str) -> str:
     return f"{trace}: {kind}" if len(found.plans[0].traces) > 1 else kind
 
 
-def _pair_row(pair: Pair) -> tuple[str, str, str, str]:
+def _pair_row(pair: FigurePair) -> tuple[str, str, str, str]:
     before, after = _value(pair.unit, pair.before), _value(pair.unit, pair.after)
     change = "" if pair.before is None or pair.after is None else _change(pair.before, pair.after)
     return (pair.name, before, after, "" if pair.is_same else change)
@@ -236,7 +236,7 @@ def diff_json(found: PlanDiff) -> str:
     return json.dumps(value, indent=2) + "\n"
 
 
-def _pair_value(pair: Pair) -> dict[str, object]:
+def _pair_value(pair: FigurePair) -> dict[str, object]:
     return {"name": pair.name, "unit": pair.unit, "first": pair.before, "second": pair.after}
 
 

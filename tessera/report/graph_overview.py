@@ -120,13 +120,13 @@ def family_lines(graph: KernelGraph, width: int | None) -> list[str]:
     """Steps by family, those that touch the most bytes first."""
     totals = Totals(graph)
     of = _families({node.name for node in graph.nodes})
-    found: dict[str, _Family] = {}
+    by_family: dict[str, _Family] = {}
     for node in graph.nodes:
         touched = totals.of(node)
         reads, writes = (sum(t.reads for t in touched), sum(t.writes for t in touched))
         kind = Counter([address_class(node)])
-        found.setdefault(of(node.name), _Family()).add(1, reads, writes, kind)
-    ranked = sorted(found.items(), key=lambda each: -(each[1].reads + each[1].writes))
+        by_family.setdefault(of(node.name), _Family()).add(1, reads, writes, kind)
+    ranked = sorted(by_family.items(), key=lambda each: -(each[1].reads + each[1].writes))
     rest = ranked[_MOST_FAMILIES:]
     if rest:
         others = _Family()

@@ -101,13 +101,13 @@ TRIMMER = Trimmer()
 
 def kept(folder: Path) -> dict[str, tuple[int, int]]:
     """How many files of each kind there are, and their bytes; nothing where there is no folder."""
-    found: dict[str, tuple[int, int]] = {}
+    by_kind: dict[str, tuple[int, int]] = {}
     with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
         for path, _, size in _entries(folder):
             kind = _KINDS[path.suffix]
-            count, total = found.get(kind, (0, 0))
-            found[kind] = count + 1, total + size
-    return found
+            count, total = by_kind.get(kind, (0, 0))
+            by_kind[kind] = count + 1, total + size
+    return by_kind
 
 
 def clear_cache(folder: Path) -> tuple[int, str]:

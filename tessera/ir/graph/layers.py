@@ -56,15 +56,15 @@ def find_layers(keys: Sequence[Hashable]) -> tuple[Layer, ...]:
     """The layers of steps with these keys, in their order."""
     numbers: dict[Hashable, int] = {}
     steps = [numbers.setdefault(key, len(numbers)) for key in keys]
-    found: list[Layer] = []
+    layers: list[Layer] = []
     rest = [(0, len(steps))]
     while rest:
         start, end = rest.pop()
         layer = _widest(steps, start, end)
         if layer is not None:
-            found.append(layer)
+            layers.append(layer)
             rest += [(start, layer.first), (layer.end, end)]
-    return tuple(sorted(found, key=lambda layer: layer.first))
+    return tuple(sorted(layers, key=lambda layer: layer.first))
 
 
 def _widest(steps: list[int], start: int, end: int) -> Layer | None:
