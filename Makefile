@@ -46,15 +46,9 @@ demo: $(ready)
 	$(python) -m tessera plan examples/traces/dit.ptx --gpus a100,l40s --strategy kernel -o out/dit.tsp
 	@echo "--- run: both GPUs as processes of this machine, four requests in flight, verified"
 	$(python) -m tessera run out/dit.tsp --data examples/traces/dit.npz --backend cpu --requests 6 --verify --outputs out/dit.npz --timeline out/dit.timeline.json
-<<<<<<< HEAD
 	@echo "--- report: all of it on one page"
 	$(python) -m tessera report out/dit.tsp out/dit.timeline.json -o out/dit.html
 	@echo "--- open out/dit.html in a browser; out/dit.timeline.json also opens at https://ui.perfetto.dev"
-=======
-	@echo "--- report: all of it to look at"
-	$(python) -m tessera report out/dit.tsp out/dit.timeline.json -o out/dit.html
-	@echo "--- open out/dit.html in a browser, and out/dit.timeline.json at https://ui.perfetto.dev"
->>>>>>> 836f85e (demo, cache, completion of names; notebooks: pages and frames)
 
 check: format-check types imports dead
 
