@@ -23,7 +23,7 @@ from tessera.driver.simulate.counts import with_counts
 from tessera.driver.simulate.hardware import Hardware, hardware_of
 from tessera.driver.simulate.simulate import alone, saturate, shares_of
 from tessera.driver.simulate.simulate_plan import check_followed, read_followed
-from tessera.ir.graph.layers import family
+from tessera.ir.graph.layers import kernel_family
 from tessera.ir.plan.plan import PlacedStep, Plan, PlannedTrace, Replica
 
 _SAME = 1e-9
@@ -237,7 +237,7 @@ def _moves(
             if place == target:
                 stayed += 1
                 continue
-            key = (old.traces[before].name, family(name), place, target)
+            key = (old.traces[before].name, kernel_family(name), place, target)
             moved.setdefault(key, []).append(step)
     moves = [
         MovedSteps(trace=trace, family=kind, source=source, target=target, steps=tuple(steps))
@@ -258,7 +258,7 @@ def _retimed(old: Plan, new: Plan, shared: Sequence[tuple[int, int]]) -> tuple[R
             seen.add((step.step, step.device))
             if (now.predicted_ns, now.source) != (step.predicted_ns, step.source):
                 trace = old.traces[before].name
-                key = (trace, family(step.name), step.device, step.source, now.source)
+                key = (trace, kernel_family(step.name), step.device, step.source, now.source)
                 changed.setdefault(key, []).append((step.predicted_ns, now.predicted_ns))
     rows = [
         Retimed(

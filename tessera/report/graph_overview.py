@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from tessera.frontend.machine.quantities import format_bytes
 from tessera.ir.graph.access import AddressClass
 from tessera.ir.graph.graph import KernelGraph
-from tessera.ir.graph.layers import family, graph_layers
+from tessera.ir.graph.layers import graph_layers, kernel_family
 from tessera.passes.dependences.prefix_cuts import prefix_cuts
 from tessera.report.analysis import amount
 from tessera.report.graph import Totals, address_class
@@ -152,7 +152,7 @@ def _families(names: set[str]) -> Callable[[str], str]:
     kernels = {name: name.rpartition(".")[2] for name in names}
     if len(set(kernels.values())) <= _MOST_FAMILIES:
         return kernels.__getitem__
-    cut = {name: family(name) for name in names}
+    cut = {name: kernel_family(name) for name in names}
     if len(set(cut.values())) <= _MOST_FAMILIES:
         return lambda name: cut[name] + ("*" if cut[name] != kernels[name] else "")
     shown = cut

@@ -42,11 +42,11 @@ class Layer:
 def graph_layers(graph: KernelGraph) -> tuple[Layer, ...]:
     """The layers of a graph: steps of one family with as many pins and accesses look alike."""
     return find_layers(
-        [(family(node.name), len(node.pins), len(node.accesses)) for node in graph.nodes]
+        [(kernel_family(node.name), len(node.pins), len(node.accesses)) for node in graph.nodes]
     )
 
 
-def family(step: str) -> str:
+def kernel_family(step: str) -> str:
     """The name of a step without its module and the number that compilers put at its end."""
     name = step.rpartition(".")[2]
     return _NUMBER.sub("", name) or name

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tessera.ir.choices import Ending, Objective
-from tessera.ir.graph.folding import kernel_family
 from tessera.ir.graph.graph import KernelGraph
+from tessera.ir.graph.layers import kernel_family
 from tessera.ir.plan.plan import Baseline, Plan
 from tessera.ir.program.program import Role
 from tessera.report.graph import Totals, address_class
