@@ -151,7 +151,7 @@ def _charts(plan: Plan, spread: Spread, given: Given) -> list[dict[str, object]]
         ("Cost per million requests", "usd", "less is better"),
     ):
         mine, interval = _column(plan, title), _spread_of(spread, title)
-        rows = [_bar(f"{plan.strategy} (this plan)", mine, interval, role="plan")]
+        rows = [_bar(f"this plan ({plan.strategy})", mine, interval, role="plan")]
         rows += [
             _bar(other.name, _column(other, title), None)
             for other in plan.baselines
