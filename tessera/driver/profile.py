@@ -15,8 +15,9 @@ that they add up to what the whole trace takes. Where that takes longer than all
 rest is what it takes to get from one step to the next (another kernel, other code): every step has
 an equal part of it. The same holds for the times beside a neighbour.
 
-What a request takes on a device when it and the rest of its GPU are busy for long, with two
-requests each, is measured too (`together_ns`), where there is memory for that.
+What a request takes on a device when it and the rest of its GPU are busy for long is measured too,
+where there is memory for that: with one request at a time each (`steady_ns`) and with two
+(`together_ns`).
 """
 
 from __future__ import annotations
@@ -53,6 +54,8 @@ __all__ = [
 
 _LEAST_NS = 0.1
 # What a profile holds of its devices, each a list of rows.
+_BUSY = {"steady_ns": 1, "together_ns": 2}
+"""With so many requests under way on a device and on the rest of its GPU."""
 _LISTS = ("rows", "wholes", "transfers")
 
 
@@ -117,14 +120,14 @@ def _measure_device(
         "clock_mhz": times.clock_mhz,
     }
     rows = _rows(bench, entry.gpu, times, share, gap_ns)
-    together = bench.together(entry, card.ordinal)
+    busy = {key: bench.together(entry, card.ordinal, slots) for key, slots in _BUSY.items()}
     transfers = [
         {**device, "kind": copy.kind, "bytes": copy.bytes, "ns": _rounded(copy.ns)}
         for copy in times.transfers
     ]
     return {
         "rows": rows,
-        "wholes": [whole | ({} if together is None else {"together_ns": together})],
+        "wholes": [whole | {key: ns for key, ns in busy.items() if ns is not None}],
         "transfers": transfers,
     }
 

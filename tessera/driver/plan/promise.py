@@ -71,7 +71,9 @@ def promises(
             count(done, total)
             done += 1
             key = _key(candidate)
-            if key not in made and not _is_beaten(candidate, made.values(), objective):
+            if key not in made and not _is_beaten(
+                candidate, made.values(), objective, beside=beside
+            ):
                 made[key] = promise(
                     setting,
                     attempt,
@@ -113,7 +115,9 @@ def _cannot_win(candidate: Candidate, made: Iterable[Promise], objective: str) -
     return any(0 < other.chosen.value(objective) <= least for other in made)
 
 
-def _is_beaten(candidate: Candidate, made: Iterable[Promise], objective: str) -> bool:
+def _is_beaten(
+    candidate: Candidate, made: Iterable[Promise], objective: str, *, beside: bool
+) -> bool:
     """Whether there is a better one of the same name, whatever simulation says of this one.
 
     A split by kernels is also beaten by other splits: its row is the best of them.
@@ -122,7 +126,7 @@ def _is_beaten(candidate: Candidate, made: Iterable[Promise], objective: str) ->
     return any(
         0 < other.chosen.value(objective) <= least
         and (
-            other.chosen.name == candidate.name
+            (other.chosen.name == candidate.name and not beside)
             or (candidate.name == Strategy.KERNEL and splits_requests(other.chosen))
         )
         for other in made

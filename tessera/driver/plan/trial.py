@@ -23,7 +23,6 @@ from tessera.driver.plan.assemble import (
     lower_candidate,
     used_bytes,
 )
-from tessera.driver.plan.contention import MEASURED_SLOTS, most_devices
 from tessera.driver.simulate.counts import with_counts
 from tessera.driver.simulate.hardware import machine_hardware
 from tessera.driver.simulate.known_work import KnownWork
@@ -70,9 +69,6 @@ class Trial:
         part: float,
         known: Lowered | None = None,
     ) -> None:
-        # Times beside neighbours are those of as many requests at each device as were measured.
-        beside = not copies_take_memory
-        self._least_slots = MEASURED_SLOTS * most_devices(candidate) if beside else 1
         self.setting = setting
         self.attempt = attempt
         self.candidate = candidate
@@ -133,7 +129,7 @@ class Trial:
         apart = self._most(most, self._is_roomy)
         if apart < most and self.period(self.at(apart)) < best:
             most, best = apart, self.period(self.at(apart))
-        least = self._least_slots
+        least = 1
         if len(self.at(most)) == 1 and best > 0:  # a request takes no less than it does alone
             least = max(least, ceil(self.alone(self.at(most)) / (AS_GOOD * best) - 1e-9))
         too_few, enough = min(least, most) - 1, most
@@ -152,7 +148,7 @@ class Trial:
         latency = self.alone(replicas)
         share = max(replica.share for replica in replicas)
         wanted = ceil(latency * share / busiest) + 1 if busiest > 0 else 1
-        return min(max(wanted, self._least_slots), MOST_SLOTS)
+        return min(wanted, MOST_SLOTS)
 
     def _most(self, high: int, may_be: Callable[[int], bool]) -> int:
         """The most slots that may be, one at least."""

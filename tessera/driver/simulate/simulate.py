@@ -15,10 +15,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from tessera.driver.simulate.events import EventLoop, Journal, Passage, places_of
+from tessera.driver.simulate.events import EventLoop, places_of
 from tessera.driver.simulate.hardware import Hardware
 from tessera.driver.simulate.intake import Coming, SimulatedReplica
-from tessera.driver.simulate.known_work import KnownWork, work_of
+from tessera.driver.simulate.journal import Journal, Passage
+from tessera.driver.simulate.known_work import KnownWork, shape_of, work_of
 from tessera.driver.simulate.noise import Noise
 from tessera.driver.simulate.turns import always, most_behind, sequence_turns
 from tessera.driver.simulate.work import WIRE, RequestWork
@@ -86,10 +87,10 @@ def saturate(
     latencies: list[float] = []
     busy: dict[str, float] = {}
     traffics = []
-    for group in groups_of(works):
+    for group in groups_of(works, hardware.neighbours):
         members = [replicas[index] for index in group]
         own = [works[index] for index in group]
-        key = _shape(members, own, hardware)
+        key = shape_of(members, own, hardware)
         if timeline or key not in known:
             known[key] = _saturate(members, own, shares, hardware, timeline, most_rounds)
         simulation = known[key]
@@ -127,6 +128,7 @@ def _saturate(
             for replica, work in zip(replicas, works, strict=True)
         ],
         hardware.capacities,
+        hardware.neighbours,
         keep_timeline=timeline,
     )
     rounds = [round_of(replica, shares, hardware.depth) for replica in replicas]
@@ -201,7 +203,7 @@ def largest_load_ns(
             for node in own.nodes:
                 for name in node.place:
                     used = node.rate / hardware.capacities[name] if node.kind == WIRE else 1.0
-                    loads[name] = loads.get(name, 0.0) + part * node.ns * used
+                    loads[name] = loads.get(name, 0.0) + part * node.least_ns * used
     return max(loads.values(), default=0.0)
 
 
@@ -222,11 +224,16 @@ def _is_near(left: float, right: float) -> bool:
     return abs(left - right) <= STEADY * max(left, right)
 
 
-def groups_of(works: Sequence[Mapping[int, RequestWork]]) -> list[list[int]]:
-    """Replicas that share a device or a capacity, together."""
+def groups_of(
+    works: Sequence[Mapping[int, RequestWork]], neighbours: Mapping[str, Sequence[str]]
+) -> list[list[int]]:
+    """Replicas that share a device or a capacity, or slow each other down on a card, together."""
     groups: list[tuple[set[str], list[int]]] = []
     for index, work in enumerate(works):
-        places = {name for own in work.values() for node in own.nodes for name in node.place}
+        nodes = [node for own in work.values() for node in own.nodes]
+        places = {name for node in nodes for name in node.place}
+        slowed = {name for n in nodes if n.quiet_ns != n.alone_ns for name in n.place}
+        places.update(*(neighbours.get(name, ()) for name in slowed))
         members = [index]
         apart = []
         for others, group in groups:
@@ -237,36 +244,6 @@ def groups_of(works: Sequence[Mapping[int, RequestWork]]) -> list[list[int]]:
                 apart.append((others, group))
         groups = [*apart, (places, sorted(members))]
     return [group for _, group in sorted(groups, key=lambda entry: entry[1])]
-
-
-def _shape(
-    replicas: Sequence[Replica], works: Sequence[Mapping[int, RequestWork]], hardware: Hardware
-) -> object:
-    """What a group is but for the names of its places."""
-    numbers: dict[str, int] = {}
-
-    def number(name: str) -> tuple[int, float]:
-        return numbers.setdefault(name, len(numbers)), hardware.capacities.get(name, 0.0)
-
-    return tuple(
-        (
-            replica.share,
-            replica.slots,
-            replica.lanes,
-            tuple(
-                (
-                    trace,
-                    own.gate,
-                    tuple(
-                        (n.kind, n.ns, tuple(map(number, n.place)), n.after, n.rate)
-                        for n in own.nodes
-                    ),
-                )
-                for trace, own in work.items()
-            ),
-        )
-        for replica, work in zip(replicas, works, strict=True)
-    )
 
 
 def _traffic_of(group: Sequence[int], places: Sequence[str], traffic: Journal) -> Journal:
@@ -307,7 +284,7 @@ def alone(
     works = (known_work or KnownWork(hardware)).of(replicas, noise)
     known: dict[object, float] = {}
     for replica, work in zip(replicas, works, strict=True):
-        key = _shape([replica], [work], hardware)
+        key = shape_of([replica], [work], hardware)
         if key not in known:
             mean = 0.0
             for trace, share in enumerate(shares):
@@ -315,6 +292,7 @@ def alone(
                 loop = EventLoop(
                     [SimulatedReplica(work=work, slots=1, sequences=1, depth=1, coming=coming)],
                     hardware.capacities,
+                    hardware.neighbours,
                 )
                 loop.run()
                 mean += share / whole * loop.traffic().ended_ns
@@ -354,6 +332,7 @@ def arrive(
             for replica, work, line in zip(replicas, works, lines, strict=True)
         ],
         hardware.capacities,
+        hardware.neighbours,
         keep_timeline=timeline,
         keep_waiting=True,
     )

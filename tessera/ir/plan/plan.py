@@ -13,8 +13,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
+from tessera.ir.notebook import frame_of, html_of
 from tessera.ir.plan.launch_program import AreaKind, LoweredReplica
+
+if TYPE_CHECKING:
+    import pandas
+
+_COLUMNS = (
+    "replica",
+    "trace",
+    "step",
+    "name",
+    "device",
+    "arch",
+    "predicted_ns",
+    "error",
+    "source",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +114,9 @@ class PlacedStep:
     """A step on a device, with its predicted time and how far that may be off, as a fraction.
 
     `arch` names the variant of the module that runs there; it is empty for all but launches.
+    `predicted_ns` is what it takes of its device while that is never free. `alone_ns` is what it
+    takes while no other request is there; where that is more, two requests fill each other's gaps.
+    `quiet_ns` is that while nothing runs on other slices of its card. None is as the one before.
     """
 
     step: int
@@ -106,6 +126,20 @@ class PlacedStep:
     predicted_ns: float
     error: float
     source: str
+    alone_ns: float | None = None
+    quiet_ns: float | None = None
+
+    @property
+    def times_ns(self) -> tuple[float, float, float]:
+        """Never free, alone on its device, and with nothing on other slices of its card."""
+        alone = self.predicted_ns if self.alone_ns is None else self.alone_ns
+        return self.predicted_ns, alone, alone if self.quiet_ns is None else self.quiet_ns
+
+    @property
+    def least_ns(self) -> float:
+        """What it takes of its device at least."""
+        ns, alone, quiet = self.times_ns
+        return ns * quiet / alone if alone > 0 else ns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,6 +223,29 @@ class Plan:
     high: float = 0.0
     capacities: tuple[PlanCapacity, ...] = ()
     paths: tuple[PlanPath, ...] = ()
+
+    def _repr_html_(self) -> str:
+        return html_of(self)
+
+    def to_frame(self) -> pandas.DataFrame:
+        """Steps as a pandas frame: where each runs on every replica, and how long that takes."""
+        rows = (
+            {
+                "replica": number,
+                "trace": self.traces[placed.trace].name,
+                "step": step.step,
+                "name": step.name,
+                "device": step.device,
+                "arch": step.arch,
+                "predicted_ns": step.predicted_ns,
+                "error": step.error,
+                "source": str(step.source),
+            }
+            for number, replica in enumerate(self.replicas)
+            for placed in replica.traces
+            for step in placed.steps
+        )
+        return frame_of(rows, _COLUMNS)
 
 
 def memory_on(replicas: Iterable[Replica], device: str) -> int:
