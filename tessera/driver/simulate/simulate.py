@@ -33,6 +33,9 @@ More than the least only while one more changes the period by more than `_SETTLE
 """
 
 _SETTLED = 1e-3
+_LONG_ROUND = 32
+"""Requests of a round, above which the least rounds say enough."""
+
 
 LEAST_ROUND = 6
 STEADY = 1e-4
@@ -134,6 +137,8 @@ def _saturate(
     rounds = [round_of(replica, shares, hardware.depth) for replica in replicas]
     parts = [replica.share for replica in replicas]
     period = 0.0
+    if max(rounds, default=0) > _LONG_ROUND:
+        most_rounds = min(most_rounds, LEAST_ROUNDS)
     for number in range(1, most_rounds + 1):
         loop.run([number * count for count in rounds])
         ends = [loop.ends_of(index) for index in range(len(rounds))]
