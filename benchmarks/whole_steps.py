@@ -1,0 +1,292 @@
+"""Whole steps of the models of `examples/models` at real width: measured, and predicted.
+
+    python -m benchmarks.whole_steps measure --out FOLDER [--seconds 230] [--jobs 5]    # on a GPU
+    python -m benchmarks.whole_steps compare --out FOLDER [-o results.json]             # anywhere
+
+`measure` needs torch and a GPU. A process per step has torch.compile make it (products by the
+libraries), captures it as `tessc trace` does (`NAME.ptx.xz`, sizes only), and times the captured
+CUDA graph, while no other process uses the GPU (`NAME.json`: medians, and the time of each kernel
+by the profiler where there is one). What is there already is not measured
+again. `compare` adds up what the model says of the steps of each trace, without a profile or a
+table, and puts the steps beside them that `simulated_h200` measured (`results/h200_profiles`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import lzma
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+PROFILES = ROOT / "benchmarks" / "results" / "h200_profiles"
+LLAMA = {"vocabulary": 32000, "hidden": 4096, "layers": 4, "heads": 32, "kv_heads": 8}
+MOE = {"vocabulary": 32000, "hidden": 2048, "layers": 4, "heads": 16, "experts": 16, "chosen": 4}
+MAMBA = {"vocabulary": 32000, "hidden": 2048, "layers": 4, "heads": 64, "state": 128}
+MMDIT = {"hidden": 1536, "layers": 4, "heads": 24}
+VISION = {"vocabulary": 32000, "hidden": 4096, "layers": 4, "heads": 32, "vision": 1024}
+STEPS: dict[str, tuple[str, dict[str, int]]] = {
+    "llama decode": ("llama.py:decode", LLAMA | {"batch": 8, "context": 2048, "length": 2000}),
+    "llama prefill": ("llama.py:prefill", LLAMA | {"context": 2048, "length": 2048}),
+    "moe decode": ("moe.py:step", MOE | {"batch": 8, "length": 1, "window": 1}),
+    "moe prefill": ("moe.py:step", MOE | {"length": 64, "window": 32}),
+    "mamba decode": ("mamba.py:step", MAMBA | {"batch": 32, "length": 1, "chunk": 16}),
+    "mamba prefill": ("mamba.py:step", MAMBA | {"length": 1024, "chunk": 128}),
+    "mmdit small": ("mmdit.py:step", MMDIT | {"text": 77, "image": 1024}),
+    "mmdit large": ("mmdit.py:step", MMDIT | {"text": 256, "image": 4096}),
+    "vision decode": ("vision_language.py:step", VISION | {"patches": 64, "length": 1}),
+    "vision prefill": ("vision_language.py:step", VISION | {"patches": 1024, "length": 256}),
+}
+REPLAYS, ROUNDS = 10, 7
+
+
+def file_of(out: Path, name: str, ending: str) -> Path:
+    return out / f"{name.replace(' ', '_')}{ending}"
+
+
+# --- measure ---------------------------------------------------------------------------------
+
+
+def measure_all(options: argparse.Namespace) -> None:
+    """A few processes at a time: they compile together, and measure one after the other."""
+    until = time.monotonic() + options.seconds
+    todo = [name for name in STEPS if not file_of(options.out, name, ".json").exists()]
+    while todo and time.monotonic() < until - 30:
+        batch, todo = todo[: options.jobs], todo[options.jobs :]
+        running = {name: start(options.out, name) for name in batch}
+        ready = [name for name, one in running.items() if said(one, "ready", until)]
+        for name in ready:
+            send(running[name], "measure")
+            said(running[name], "done", until)
+        for name, one in running.items():
+            try:
+                one.wait(max(1.0, min(20.0, until - time.monotonic())))
+            except subprocess.TimeoutExpired:
+                print(name, "did not end", flush=True)
+                one.kill()
+            there = file_of(options.out, name, ".json").exists()
+            left = round(until - time.monotonic())
+            print(name, "measured" if there else "failed", f"{left} s left", flush=True)
+
+
+def start(out: Path, name: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "benchmarks.whole_steps", "one", "--out", str(out)]
+    pipe = subprocess.PIPE
+    return subprocess.Popen([*command, "--name", name], stdin=pipe, stdout=pipe, text=True)
+
+
+def said(process: subprocess.Popen[str], word: str, until: float) -> bool:
+    """Whether a process says a word in time; what else it says is printed."""
+    import select
+
+    assert process.stdout is not None
+    while (left := until - time.monotonic()) > 0:
+        if not select.select([process.stdout], [], [], left)[0]:
+            return False
+        line = process.stdout.readline()
+        if not line:
+            return False
+        if line.strip() == word:
+            return True
+        print(line, end="", flush=True)
+    return False
+
+
+def send(process: subprocess.Popen[str], word: str) -> None:
+    assert process.stdin is not None
+    try:
+        process.stdin.write(word + "\n")
+        process.stdin.flush()
+    except OSError:
+        print("a process is gone", flush=True)
+
+
+def one_step(options: argparse.Namespace) -> None:
+    """Compile, capture, wait for the GPU, measure."""
+    try:
+        call = capture(options.out, options.name)
+        print("ready", flush=True)
+        sys.stdin.readline()
+        row = {"name": options.name, **measure(call)}
+        file_of(options.out, options.name, ".json").write_text(json.dumps(row, indent=1) + "\n")
+    except Exception as problem:
+        where = "".join(traceback.format_tb(problem.__traceback__)[-3:])
+        # A TesseraError's diagnostics say more than its text.
+        more = getattr(problem, "diagnostics", "")
+        print(options.name, f"{type(problem).__name__}: {problem} {more}"[:1500], where, flush=True)
+    print("done", flush=True)
+
+
+def capture(out: Path, name: str) -> Any:
+    """The captured call of a step; its trace is written."""
+    import torch
+
+    from tessera.driver.trace import capture_trace as tracing
+    from tessera.driver.trace.build import draft_program, settle_roles
+    from tessera.frontend.capture.model_file import find_model, load_model
+    from tessera.frontend.capture.session import on_one_gpu
+    from tessera.ir.program.print_trace import print_program
+
+    file, sizes = STEPS[name]
+    model = find_model(str(ROOT / "examples" / "models" / file))
+    with torch.device("cuda"):
+        function, inputs = load_model(model, dict(sizes))
+    begun = time.monotonic()
+    options = tracing.TraceOptions(route="library", data=False)
+    # As `tracing.trace`, but the graph is kept.
+    with on_one_gpu(function, inputs):
+        call = tracing._capture(function, inputs, options)
+        draft = draft_program(call.raw, call.read)
+        ran = call.run((b.name for b in draft.program.declared_buffers()), data=False)
+        program = settle_roles(draft, call.raw, ran.changed)
+    text = print_program(program).encode()
+    file_of(out, name, ".ptx.xz").write_bytes(lzma.compress(text, preset=2))
+    steps = sum(1 for _ in program.work())
+    print(f"{name}: {steps} steps captured, {time.monotonic() - begun:.0f} s", flush=True)
+    return call
+
+
+def measure(call: Any) -> dict[str, Any]:
+    """Nanoseconds of the captured graph, many of them after each other."""
+    import torch
+
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        times = []
+        for _ in range(ROUNDS + 1):
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record(stream)
+            for _ in range(REPLAYS):
+                call.graph.replay()
+            end.record(stream)
+            end.synchronize()
+            times.append(begin.elapsed_time(end) * 1e6 / REPLAYS)
+        middle = statistics.median(times[1:])
+        spread = statistics.mean(abs(one - middle) for one in times[1:]) / middle
+        row: dict[str, Any] = {"ns": round(middle, 1), "spread": round(spread, 4)}
+        row["machine"] = f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
+        try:
+            row["kernels"] = kernels_of(call.graph, stream)
+        except Exception as problem:  # the profiler needs rights that not every machine gives
+            row["kernels"] = f"{type(problem).__name__}: {problem}"[:200]
+    return row
+
+
+def kernels_of(graph: Any, stream: Any) -> list[tuple[str, float]]:
+    """Names and nanoseconds of what one replay runs, in order."""
+    import torch
+
+    activities = [torch.profiler.ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=activities) as profiler:
+        graph.replay()
+        stream.synchronize()
+    found = [
+        (event.time_range.start, event.name[:120], 1e3 * event.time_range.elapsed_us())
+        for event in profiler.events()
+        if event.device_type == torch.autograd.DeviceType.CUDA
+    ]
+    return [(name, round(ns, 1)) for _, name, ns in sorted(found)]
+
+
+# --- compare ---------------------------------------------------------------------------------
+
+
+def predicted(path: Path, gpus: str) -> list[tuple[str, float]]:
+    """Names and nanoseconds of a trace's steps, by the model alone."""
+    from tessera.driver.plan.traces import load_traces
+    from tessera.frontend.machine.gpus import machine_of
+    from tessera.passes.costs.estimate_costs import estimate_costs
+
+    (trace,) = load_traces(str(path))
+    costs = estimate_costs(trace.program, trace.graph, machine_of(gpus, "100Gb/s"))
+    return [(step.name, getattr(step.on_device[0], "ns", 0.0)) for step in costs.steps]
+
+
+def compare(options: argparse.Namespace) -> None:
+    """Measured against predicted, step by step where kernels can be told apart."""
+    rows = []
+    for name in STEPS:
+        measured, trace = (file_of(options.out, name, end) for end in (".json", ".ptx.xz"))
+        if not measured.exists() or not trace.exists():
+            continue
+        found = json.loads(measured.read_text())
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "step.ptx"
+            path.write_bytes(lzma.decompress(trace.read_bytes()))
+            said = predicted(path, "h200")
+        rows.append(row_of(name, "captured", found["ns"], said))
+        if options.kernels:
+            tell_kernels(found["kernels"], said)
+    rows += made_rows() if options.made else []
+    document = {"schema": "tessera-whole-steps/1", "rows": rows}
+    for origin in dict.fromkeys(row["origin"] for row in rows):
+        off = [abs(row["ratio"] - 1) for row in rows if row["origin"] == origin]
+        document[origin] = {
+            "steps": len(off),
+            "within_10_percent": sum(one <= 0.1 for one in off),
+            "within_20_percent": sum(one <= 0.2 for one in off),
+            "worst": round(max(off), 3),
+        }
+        print(origin, document[origin])
+    if options.output:
+        options.output.write_text(json.dumps(document, indent=1) + "\n")
+
+
+def row_of(name: str, origin: str, ns: float, said: list[tuple[str, float]]) -> dict[str, Any]:
+    whole = sum(one for _, one in said)
+    row = {"name": name, "origin": origin, "steps": len(said), "measured_ns": ns}
+    row |= {"predicted_ns": round(whole, 1), "ratio": round(whole / ns, 3)}
+    print(row, flush=True)
+    return row
+
+
+def tell_kernels(kernels: Any, said: list[tuple[str, float]]) -> None:
+    """Both lists beside each other; calls of libraries may be more than one kernel."""
+    if isinstance(kernels, str):
+        print(kernels)
+        return
+    for number in range(max(len(kernels), len(said))):
+        left = kernels[number] if number < len(kernels) else ("", 0.0)
+        right = said[number] if number < len(said) else ("", 0.0)
+        print(f"  {left[1]:10.0f} {right[1]:10.0f}  {left[0][:50]:50} {right[0]}")
+
+
+def made_rows() -> list[dict[str, Any]]:
+    """The models of `h200_models`, which `simulated_h200` has measured whole and on slices."""
+    from benchmarks.h200_models import unpack
+
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        for model, path in unpack(Path(folder)).items():
+            profiled = PROFILES / f"{model}.profile.json.xz"
+            for whole in json.loads(lzma.decompress(profiled.read_bytes()))["wholes"]:
+                gpus = "h200" if whole["sms"] == 132 else f"h200:{whole['sms']}sm"
+                name = f"{model} on {whole['sms']} SMs"
+                rows.append(row_of(name, "made", whole["ns"], predicted(path, gpus)))
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("stage", choices=("measure", "one", "compare"))
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--seconds", type=float, default=230.0)
+    parser.add_argument("--jobs", type=int, default=5)
+    parser.add_argument("--name", choices=tuple(STEPS))
+    parser.add_argument("--kernels", action="store_true", help="kernel by kernel")
+    parser.add_argument("--made", action="store_true", help="models of `h200_models`, too")
+    parser.add_argument("-o", "--output", type=Path)
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    {"measure": measure_all, "one": one_step, "compare": compare}[options.stage](options)
+
+
+if __name__ == "__main__":
+    main()
