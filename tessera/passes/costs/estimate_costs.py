@@ -139,7 +139,8 @@ class _Estimator:
             touched = moved.private + moved.persistent
             unknown = Plain(touched / 4, touched, touched)
             return _duration(call_ns(unknown, traffic, gpu, device.sms), gpu, False), None
-        limit = counted.asked_bytes if counted.sure and counted.asked_bytes else None
+        # A launch moves no more than it asks for; where branches hang on data that may be more.
+        limit = counted.asked_bytes * (1.0 if counted.sure else _UNSURE) or None
         traffic = moved.traffic(gpu, self.persistent, limit)
         ns = launch_ns(counted, traffic, gpu, device.sms)
         return _duration(ns, gpu, counted.sure), counted

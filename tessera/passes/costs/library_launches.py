@@ -24,6 +24,8 @@ _DEPTH = 64
 _SPLITS = (1, 2, 4, 8, 16)
 _MOST_SPLIT = 1024  # CTAs
 _STAGES = 4
+_OWN_LOADS = 0.8  # of what a tile needs; neighbours share the rest
+_JOINING_LOADS = 22.0  # a second kernel adds the parts up
 _QUERIES, _KEYS = 128, 128
 _FEW_QUERIES = 64
 _KEY_SPLITS = (1, 2, 4, 8, 16, 32, 64)
@@ -195,9 +197,9 @@ def _products(shape: Product) -> Iterator[LaunchWork]:
                 ctas,
                 threads,
                 60.0 + 24.0 * steps + 2.0 * high * wide / threads,
-                ctas * (loaded + left),
+                ctas * (_OWN_LOADS * loaded + left),
                 units=((shape.unit, 2.0 * ctas * high * wide * steps * _DEPTH),),
-                waits=(2.0 if parts == 1 else 10.0, 0.0),
+                waits=(2.0 if parts == 1 else 2.0 + _JOINING_LOADS, 0.0),
                 shared=((high + wide) * _DEPTH * shape.width * _STAGES, ctas * loaded),
                 registers=min(255, 48 + high * wide // threads),
             )
