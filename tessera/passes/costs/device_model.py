@@ -58,22 +58,32 @@ CALIBRATED_ON = ("h200",)
 
 @dataclass(frozen=True, slots=True)
 class Sustained:
-    """Parts of a data sheet that large products reach on a GPU by published measurements."""
+    """Parts of a data sheet that a GPU reaches.
+
+    `clock` is how far it keeps its clock while all of it computes, over how far an H200 does.
+    """
 
     memory: float
     matrix: float
+    clock: float = 1.0
 
 
 # `benchmarks/direction.py` has the source of these; GPUs without an entry take the fitted parts.
 SUSTAINED = {
-    "a100-80g-sxm": Sustained(memory=0.78, matrix=0.95),
-    "l40s": Sustained(memory=0.78, matrix=0.74),
+    "a100-80g-sxm": Sustained(memory=0.8, matrix=0.95),
+    "l40s": Sustained(memory=0.85, matrix=0.95, clock=0.76),
 }
+# Architectures of graphics cards: many SMs at a high clock share little power.
+_GRAPHICS = (86, 89, 120)
+GRAPHICS_CLOCK = 0.76
 
 
 def parts_of(gpu: Gpu, memory: float, matrix: float) -> Sustained:
     """The parts for a GPU: its own where tables say so, or the given ones."""
-    return SUSTAINED.get(gpu.like or gpu.key) or Sustained(memory, matrix)
+    if own := SUSTAINED.get(gpu.like or gpu.key):
+        return own
+    graphics = arch_number(gpu.arch) in _GRAPHICS
+    return Sustained(memory, matrix, GRAPHICS_CLOCK if graphics else 1.0)
 
 
 def resident_ctas(gpu: Gpu, threads: int, shared_bytes: int, registers: int = 0) -> int:
@@ -119,13 +129,13 @@ def launch_ns(
     part = missed / moved if moved > 0 else 0.0
     reached = parts_of(gpu, constants.memory, constants.matrix)
     memory = missed / (gpu.memory_bandwidth * reached.memory) * clock
-    on_sms = _sm_cycles(work, gpu, sms, part, reached.matrix, constants)
+    on_sms = _sm_cycles(work, gpu, sms, part, reached, constants)
     begin = constants.fixed_cycles + constants.miss_cycles * part
     return (begin + _together([on_sms, memory], constants.sharpness)) / clock * 1e9
 
 
 def _sm_cycles(
-    work: LaunchWork, gpu: Gpu, sms: int, missing: float, matrix: float, constants: Constants
+    work: LaunchWork, gpu: Gpu, sms: int, missing: float, reached: Sustained, constants: Constants
 ) -> float:
     """Cycles of the SM that has the most to do, if memory has the bytes."""
     ctas = max(work.ctas, 1)
@@ -134,7 +144,7 @@ def _sm_cycles(
         if unit == "special":
             arithmetic += operations / _SPECIAL_PER_CYCLE
         else:
-            part = 1.0 if unit in ("fp32", "fp64") else matrix
+            part = 1.0 if unit in ("fp32", "fp64") else reached.matrix
             arithmetic += operations * gpu.sms * gpu.clock_mhz * 1e6 / (_rate(gpu, unit) * part)
     own = [
         work.instructions / WARP / constants.instructions_per_cycle,
@@ -145,7 +155,7 @@ def _sm_cycles(
     # What an SM can take, and its share of what L2 gives to all SMs of the GPU.
     taken = min(constants.asked_per_cycle, constants.cache_per_cycle * gpu.sms / sms)
     asked = work.asked_bytes / taken
-    each = _together([*own, asked], constants.sharpness) / ctas
+    each = _together([*own, asked], constants.sharpness) / ctas / reached.clock
     mean = work.instructions / max(work.threads, 1)
     uneven = max(1.0, work.chain / mean) if mean > 0 else 1.0
     load = constants.load_cycles + constants.missed_load_cycles * missing
