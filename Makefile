@@ -41,13 +41,14 @@ $(ready): pyproject.toml
 demo: $(ready)
 	@mkdir -p out && rm -f out/dit.npz out/dit.timeline.json
 	@echo "--- analyse: what each launch of a diffusion transformer reads, writes and waits for"
-	$(python) -m tessera analyze examples/traces/dit.ptx -o out/dit.txt
-	@sed -n '/^steps/,/^  #4/p' out/dit.txt; echo "  ... all of it is in out/dit.txt"
+	$(python) -m tessera analyze examples/traces/dit.ptx --no-graph
 	@echo "--- plan: which of its kernels run on an A100 and which on an L40S"
 	$(python) -m tessera plan examples/traces/dit.ptx --gpus a100,l40s --strategy kernel -o out/dit.tsp
 	@echo "--- run: both GPUs as processes of this machine, four requests in flight, verified"
 	$(python) -m tessera run out/dit.tsp --data examples/traces/dit.npz --backend cpu --requests 6 --verify --outputs out/dit.npz --timeline out/dit.timeline.json
-	@echo "--- open out/dit.timeline.json at https://ui.perfetto.dev to see who did what when"
+	@echo "--- report: all of it on one page"
+	$(python) -m tessera report out/dit.tsp out/dit.timeline.json -o out/dit.html
+	@echo "--- open out/dit.html in a browser; out/dit.timeline.json also opens at https://ui.perfetto.dev"
 
 check: format-check types imports dead
 
@@ -108,6 +109,7 @@ bench: $(ready)
 	$(python) -m benchmarks.promises -o $(results)/promises.json
 	$(python) -m benchmarks.cpu_pipelining
 	$(python) -m benchmarks.simulated_cpu --scale 2
+	$(python) -m benchmarks.interrupts --steps 10000 --out $(results)/interrupts.json
 	$(python) -m benchmarks.host_time
 	$(python) benchmarks/accept.py
 	$(python) benchmarks/faults.py plant out/faults.jsonl --per-kind 3
@@ -121,6 +123,7 @@ bench-gpu: $(ready)
 	@mkdir -p $(gpu)/gain
 	$(python) -m benchmarks.capture $(gpu)/capture
 	$(python) -m benchmarks.replay_zoo $(gpu)/replay
+	$(python) -m benchmarks.attention -o $(gpu)/attention.json
 	$(python) -m benchmarks.run_cuda_correct $(gpu)/correct
 	$(python) -m benchmarks.run_cuda_overhead $(gpu)/overhead
 	$(python) -m benchmarks.run_cuda_pipeline $(gpu)/pipeline

@@ -17,7 +17,7 @@ from benchmarks.gain_device import Prepared
 from benchmarks.gain_mixes import BASELINES, GPU, MIXES, PLAN_SLOTS, SMS, Mix, best, decision
 from tessera.backend.service import ServedTrace
 from tessera.driver.plan.assemble import Attempt, assemble
-from tessera.driver.plan.contention import find_together, has_neighbours, settle
+from tessera.driver.plan.contention import find_crowds, has_neighbours, settle
 from tessera.driver.plan.make_plan import PlanOptions, PlanSetting, Watch
 from tessera.driver.plan.search import build_problem, choose_best, findings_of
 from tessera.driver.plan.traces import LoadedTrace, load_traces
@@ -66,7 +66,7 @@ class Found:
             "period_ns": round(self.candidate.period_ns, 1),
             "latency_ns": round(self.candidate.latency_ns, 1),
             "bound_ns": round(self.choice.bound, 1),
-            "together": [round(one, 4) for one in find_together(self.setting, PLAN_SLOTS)[0]],
+            "together": [round(one.crowded, 4) for one in find_crowds(self.setting)[0]],
             "limits": [[name, round(ns, 1)] for name, ns in self.candidate.limits[:3]],
             "placement": placement_of(self),
             "moved_bytes": moved_bytes(self),

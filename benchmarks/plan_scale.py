@@ -68,7 +68,7 @@ def measure(launches: int) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.ptx"
         path.write_text(trace_text(launches))
-        watch = Watch(on_stage=lambda stage: began.append((stage, time.process_time())))
+        watch = Watch(on_progress=lambda told: began.append((told.stage, time.process_time())))
         found = plan(path, PlanOptions(gpus=GPUS), watch)
     ends = [*(start for _, start in began[1:]), time.process_time()]
     stages: dict[str, float] = {}

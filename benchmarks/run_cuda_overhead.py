@@ -41,7 +41,7 @@ from benchmarks.cuda_models import CudaModel, Sizes, build
 from tessera.backend.cuda.backend import CudaBackend
 from tessera.backend.cuda.enqueue import Enqueuer
 from tessera.backend.cuda.issue_order import Do, Move
-from tessera.backend.cuda.trail import MARK_EVERY
+from tessera.backend.cuda.trail import TrailKind
 from tessera.backend.host_loop.dispatch import Dispatcher
 from tessera.ir.plan.launch_program import HOST, Queue
 
@@ -243,12 +243,12 @@ def trails_us(backend: CudaBackend, count: int) -> dict[str, float]:
     """Microseconds per replay of the backend's graph by how often it leaves a mark."""
     stream = backend.replica.roots[0].stream
     graphs = {}
-    for label, every in {"none": 0, "marks": MARK_EVERY, "every_second": 2, "exact": 1}.items():
+    for kind in (TrailKind.NONE, TrailKind.MARKS, TrailKind.EXACT):
         replica = backend.replica
         stamps = replica.stamps[0, 0]
-        writer = Enqueuer(replica.parts, 0, 0, 0, replica.buffers[0, 0], stamps, trail_every=every)
+        writer = Enqueuer(replica.parts, 0, 0, 0, replica.buffers[0, 0], stamps, trail=kind)
         tape, root, _ = writer.write(backend.replica.orders[0], ())
-        graphs[label] = backend.replica.capture(tape, stream, root), stream
+        graphs[kind.value] = backend.replica.capture(tape, stream, root), stream
     found: dict[str, list[float]] = {label: [] for label in graphs}
     for _ in range(ROUNDS):
         for label, graph in graphs.items():

@@ -10,7 +10,7 @@ import json
 import pickle
 import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -124,19 +124,15 @@ def keep(options: argparse.Namespace, model: str, one: Wanted, decision: Any) ->
     part.rename(target)
 
 
+ABLATED = ("kernel", "kernel@2", "layers@2", "layers@4", "attention", "random:1@4")
+
+
 def variants(plan: Any, prepared: Any, one: Wanted) -> list[tuple[str, Any, Any, dict[str, Any]]]:
     """The plan as it is run by default, and what a part of it is without."""
-    from tessera.backend.cuda.backend import CudaOptions
-
     found = [("", plan, prepared, {})]
-    if one.label not in ("kernel", "layers", "free"):
-        return found
-    ages = [f.name for f in fields(CudaOptions) if "prior" in f.name or "age" in f.name.split("_")]
-    found += [
-        (f" {name}={on}", plan, prepared, {name: on}) for name in ages for on in (True, False)
-    ]
-    if one.label == "kernel":
-        found.append((" calls", plan, replace(prepared, graphs=False), {}))
+    if one.label in ABLATED:
+        found.append((" one priority", plan, prepared, {"priorities": False}))
+        found.append((" spanning graph", plan, prepared, {"spanning": True}))
     if any(t.gate is not None for r in plan.replicas for t in r.lowered.traces):
         bare = replace(plan, replicas=tuple(map(_ungated, plan.replicas)))
         replicas = tuple(replica.lowered for replica in bare.replicas)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tessera.ir.plan.plan import Plan
     from tessera.ir.program.program import Program
     from tessera.ir.ptx.syntax import Module
+    from tessera.report.page.inputs import read_report
 
 __all__ = [
     "Diagnostic",
@@ -54,6 +55,7 @@ __all__ = [
     "load",
     "plan",
     "profile",
+    "read_report",
     "run_plan",
     "simulate",
     "trace",
@@ -80,6 +82,7 @@ _HOMES = {
     "load": "tessera.driver.load",
     "plan": "tessera.driver.plan.make_plan",
     "profile": "tessera.driver.profile",
+    "read_report": "tessera.report.page.inputs",
     "run_plan": "tessera.driver.run.run_plan",
     "simulate": "tessera.driver.simulate.simulate_plan",
     "trace": "tessera.driver.trace.capture_trace",

@@ -37,10 +37,11 @@ class Kind(Enum):
     PLAN = "a plan"
     GRAPH = "a kernel graph"
     PROFILE = "a profile"
+    SELFTEST = "a self-test"
     REPORT = "a report"
     PTX = "PTX of `--emit ptx`"
     DOT = "a graph for Graphviz"
-    PAGE = "a page of a graph"
+    PAGE = "a report page"
     MODEL = "an integer program"
     PROGRAMS = "launch programs"
     TIMELINE = "a timeline"
@@ -54,6 +55,7 @@ _BEGINNINGS = {
     Kind.PLAN: rb"tessera-plan \d",
     Kind.GRAPH: rb"tessera-graph \d",
     Kind.PROFILE: rb'\s*\{\s*"schema":\s*"tessera-profile/',
+    Kind.SELFTEST: rb'\s*\{\s*"schema":\s*"tessera-selftest/',
     Kind.REPORT: rb'\s*\{\s*"schema":\s*"tessera[-.]analyze/|trace [^\n]*\n  buffers  |'
     rb"[^\n]*: PTX \d+\.\d+, target |#\d+ [^\n]* -> #\d+ ",
     Kind.DOT: rb"digraph kernels \{\n  rankdir=LR;\n  node \[shape=box, fontname=",

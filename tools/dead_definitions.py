@@ -29,7 +29,6 @@ USED_ELSEWHERE = {
     "fma_mixed": "generated code, by the name of the opcode",
     "ignore_compile_internals": "PyTorch, of the mode that sees library calls",
     "is_collective": "users of the opcode table, and its tests",
-    "line_text": "tests of positions",
     "max3": "generated code, by the name of the opcode",
     "min3": "generated code, by the name of the opcode",
     "not_": "generated code, by the name of the opcode",

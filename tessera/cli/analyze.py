@@ -24,7 +24,8 @@ _KINDS = {"ptx": Kind.PTX, "graph": Kind.GRAPH, "dot": Kind.DOT, "html": Kind.PA
 
 @click.command(short_help="Summarise a PTX file or a trace.")
 @click.argument("file", type=click.Path(allow_dash=True))
-@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@click.option("--full", is_flag=True, help="Print every step, edge and kernel.")
+@click.option("--json", "as_json", is_flag=True, help="Print all of it as JSON.")
 @click.option(
     "-k",
     "--kernel",
@@ -45,6 +46,12 @@ _KINDS = {"ptx": Kind.PTX, "graph": Kind.GRAPH, "dot": Kind.DOT, "html": Kind.PA
     metavar="A:B",
     help="Explain why step B depends on step A, by numbers as the report shows them.",
 )
+@click.option(
+    "--graph/--no-graph",
+    default=True,
+    help="Write the kernel graph of a trace to the current folder, for `tessc plan`.",
+    show_default=True,
+)
 @data_root_option
 @form_option
 @click.option("--strict", is_flag=True, help="Exit with 1 on warnings too.")
@@ -61,15 +68,19 @@ _KINDS = {"ptx": Kind.PTX, "graph": Kind.GRAPH, "dot": Kind.DOT, "html": Kind.PA
 def analyze(messages: Messages, given: Typed) -> int:
     """Summarise FILE, a PTX file or a trace; `-` reads standard input.
 
-    Per kernel: parameters, registers, shared and local memory, instructions by class, calls.
-    For a trace also its buffers and launches, the bytes that each step reads and writes, and
-    which steps depend on which; this graph is also written to the current folder, as FILE's
-    name with the ending .tsg, for `tessc plan`. The last line says so. Where it cannot be written,
-    or a file that is no graph has that name, a warning says so instead.
+    Prints an overview of one screen: families of kernels, the bytes they touch, what is pinned,
+    what goes by addresses from memory, warnings by kind. `--full` prints the rest: per kernel
+    parameters, registers, shared and local memory, instructions by class, calls; of a trace also
+    the bytes that each step reads and writes, and which steps depend on which.
+
+    This graph is also written to the current folder, as FILE's name with the ending .tsg, for
+    `tessc plan`. The last line says so. Where it cannot be written, or a file that is no graph
+    has that name, a warning says so instead. `--no-graph` leaves it out.
 
     \b
     Examples:
-      tessc analyze kernel.ptx
+      tessc analyze trace.ptx
+      tessc analyze trace.ptx --full --no-graph
       tessc analyze trace.ptx --json -o report.json
       tessc analyze trace.ptx --why 3:9
       tessc analyze trace.ptx --emit html -o graph.html
@@ -84,8 +95,9 @@ def analyze(messages: Messages, given: Typed) -> int:
     try:
         graph_file = None if options.kernels else command.graph_file()
         command.check_places(graph_file)
-        with Progress(messages, f"analysing {command.file}"):
-            report = find_report(command.file, options)
+        with Progress(messages, f"reading {command.file}") as shown:
+            report = find_report(command.file, options, on_progress=shown.hear)
+        found = report
         report, written = keep_graph(report, graph_file)
         _write(command, report, written, described=bool(options.kernels))
     except TesseraError as failure:
@@ -94,7 +106,7 @@ def analyze(messages: Messages, given: Typed) -> int:
 
             write_data(failure_json(command.file, failure.diagnostics).encode(), "-")
         raise
-    messages.show(report.diagnostics)
+    _show_findings(messages, command, report, () if options.kernels else found.diagnostics)
     return _exit_code(report.diagnostics, command.strict)
 
 
@@ -103,6 +115,8 @@ class AnalyzeCommand:
     """What `tessc analyze` reads, and what it shows of a report, and where."""
 
     file: str
+    full: bool = False
+    graph: bool = True
     as_json: bool = False
     emit: str | None = None
     dot: bool = False
@@ -113,11 +127,19 @@ class AnalyzeCommand:
     def __post_init__(self) -> None:
         if sum(map(bool, (self.form, self.as_json, self.why))) > 1:
             raise WrongOption("only one of {emit}, {dot}, {as_json} and {why} can be given")
+        if self.full and (self.form or self.why or self.as_json):
+            raise WrongOption("{full} is of the report as text only")
 
     @property
     def form(self) -> str | None:
         """What to print in place of the report."""
         return "dot" if self.dot and self.emit is None else self.emit
+
+    @property
+    def is_overview(self) -> bool:
+        """Whether standard output gets one screen, and not all there is to say."""
+        rest = self.full or self.as_json or self.form or self.why
+        return not rest and self.output == "-"
 
     @property
     def kind(self) -> Kind:
@@ -128,7 +150,7 @@ class AnalyzeCommand:
         """Where the kernel graph goes beside a report."""
         from tessera.driver.keep_graph import graph_file_of
 
-        return None if self.form or self.why else graph_file_of(self.file)
+        return graph_file_of(self.file) if self.graph and not (self.form or self.why) else None
 
     def check_places(self, graph_file: str | None) -> None:
         """Refuse to write where nothing can be written, over an input, or two things to one."""
@@ -156,27 +178,49 @@ def _write(
         data = _graph_data(report, command)
     else:
         width = page_width(command.output)
-        data = _report_data(report, graph_file, command.as_json, width, described=described)
+        data = _report_data(report, command, graph_file, width, described=described)
         if graph_file is not None and command.output != "-":
             write_data(f"{_wrote(graph_file)}\n".encode(errors="replace"), "-")
     write_data(data, command.output, command.kind)
 
 
+def _show_findings(
+    messages: Messages, command: AnalyzeCommand, report: Report, counted: tuple[Diagnostic, ...]
+) -> None:
+    """All findings, or those that the overview on the terminal has not counted."""
+    if command.is_overview and messages.form == "full" and not command.strict:
+        from tessera.report.overview import not_counted
+
+        messages.show(not_counted(report, counted))
+    else:
+        messages.show(report.diagnostics)
+
+
 def _report_data(
-    report: Report, written: str | None, as_json: bool, width: int | None, *, described: bool
+    report: Report,
+    command: AnalyzeCommand,
+    written: str | None,
+    width: int | None,
+    *,
+    described: bool,
 ) -> bytes:
     """The report with, as its last line, where the kernel graph is."""
     from tessera.report import analysis as texts
 
-    if as_json:
+    if command.as_json:
         return texts.report_json(report, written).encode()
-    text = texts.report_text(report, width)
+    if command.full or described:
+        text = texts.report_text(report, width)
+    else:
+        from tessera.report.overview import overview_text
+
+        text = overview_text(report, width)
     if described:
         from tessera.report import emitted
 
         text += emitted.describe_kernels(report, width)
     if written is not None:
-        text += f"\n{_wrote(written)}\n"
+        text += f"{_wrote(written)}\n"
     return text.encode(errors="replace")
 
 
@@ -192,7 +236,8 @@ def _graph_data(report: Report, command: AnalyzeCommand) -> bytes:
     if report.graph is None:
         raise click.UsageError(f"`{safe(report.name)}` has no steps, so there is no graph")
     if command.form:
-        return emitted.emit_graph(with_trace(report), command.form, report.name)
+        graph = with_trace(report)
+        return emitted.emit_graph(graph, command.form, report.program, report.name)
     first, _, second = (command.why or "").partition(":")
     count = len(report.graph.nodes)
     steps = [int(part.lstrip("#")) for part in (first, second) if part.lstrip("#").isdecimal()]

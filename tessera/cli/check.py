@@ -77,8 +77,8 @@ def _check_plan(messages: Messages, command: CheckCommand, options: CheckOptions
     from tessera.driver.run.open_plan import check_plan_file
     from tessera.report.check import check_json, check_text
 
-    with Progress(messages, f"proving {command.file}"):
-        opened = check_plan_file(command.file, options)
+    with Progress(messages, f"reading {command.file}") as shown:
+        opened = check_plan_file(command.file, options, shown.hear)
     messages.show((*opened.diagnostics, *opened.stored_addresses()))
     text = check_json(opened) if command.as_json else check_text(opened, page_width())
     write_data(text.encode(errors="replace"), "-")
@@ -89,8 +89,8 @@ def _check_trace(messages: Messages, command: CheckCommand, options: AnalyzeOpti
     from tessera.driver import analyze as driver
     from tessera.report import analysis as report
 
-    with Progress(messages, f"analysing {command.file}"):
-        analysis = driver.analyze(command.file, options)
+    with Progress(messages, f"reading {command.file}") as shown:
+        analysis = driver.analyze(command.file, options, on_progress=shown.hear)
     messages.show(analysis.diagnostics)
     counts = {
         severity: sum(diagnostic.severity is severity for diagnostic in analysis.diagnostics)

@@ -23,7 +23,9 @@ from tessera.cli import doctor as cli_doctor
 from tessera.cli import gpus as cli_gpus
 from tessera.cli import plan as cli_plan
 from tessera.cli import profile as cli_profile
+from tessera.cli import report as cli_report
 from tessera.cli import run as cli_run
+from tessera.cli import selftest as cli_selftest
 from tessera.cli import simulate as cli_simulate
 from tessera.cli import trace as cli_trace
 from tessera.cli.console import (
@@ -68,6 +70,7 @@ def cli(context: click.Context, color: str) -> None:
       tessc plan trace.ptx --gpus a100,l40s
       tessc simulate plan.tsp            what its requests would take
       tessc run plan.tsp --verify        run the plan, and compare with one device
+      tessc report plan.tsp              a page to look at
       tessc explain TSR1905              what a diagnostic code means
     """
     context.obj = Messages(color)
@@ -133,10 +136,12 @@ cli.add_command(cli_run.run)
 cli.add_command(cli_gpus.gpus)
 cli.add_command(cli_plan.plan)
 cli.add_command(cli_simulate.simulate)
+cli.add_command(cli_report.report)
 cli.add_command(cli_check.check)
 cli.add_command(cli_trace.trace)
 cli.add_command(cli_profile.profile)
 cli.add_command(cli_doctor.doctor)
+cli.add_command(cli_selftest.selftest)
 
 
 # --- the process -------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,9 +18,9 @@ from tessera.cli.console import (
 )
 from tessera.cli.given import Typed, reads_options
 from tessera.cli.progress import PlanProgress
-from tessera.diagnostics import ExitCode
+from tessera.diagnostics import ExitCode, warning
 from tessera.driver.options import WrongOption
-from tessera.ir.choices import Objective, Strategy
+from tessera.ir.choices import CUT_SHORT, Objective, Strategy
 from tessera.output import Kind, check_folder, check_output, write_folder
 from tessera.report import diagnostics as render
 
@@ -121,7 +121,8 @@ def plan(messages: Messages, given: Typed) -> int:
     that no plan beats, and writes it to a file. If splitting does not pay, the plan does not split.
     Several traces are planned together; PART says how many requests of each there are. Without
     TRACE, the one kernel graph (.tsg) in this folder is taken. Ctrl-C keeps the best plan so far:
-    it is written, and the exit code is 130.
+    it is proved and written, and the exit code is 130; a second one ends without a plan. A plan is
+    written before it is compared with other GPUs.
 
     \b
     Examples:
@@ -140,10 +141,28 @@ def plan(messages: Messages, given: Typed) -> int:
     if command.emit == "lp":
         write_data(emit_lp(traces, options).encode(), target, Kind.MODEL)
         return 0
+    proved: list[PlanReport] = []
     with PlanProgress(messages) as watch:
-        planned = make_plan(
-            traces, options, watch.listen(), compare=command.emit is None, pareto=command.pareto
-        )
+
+        def keep(report: PlanReport) -> None:
+            if command.emit is None and target != "-":
+                _write_plan(report, target)
+            proved.append(report)
+            watch.keep()
+
+        try:
+            planned = make_plan(
+                traces,
+                options,
+                watch.listen(),
+                compare=command.emit is None,
+                pareto=command.pareto,
+                on_proved=keep,
+            )
+        except KeyboardInterrupt:
+            if not proved:
+                raise
+            planned = _cut_short(proved[0])
     _report(messages, command, planned, target)
     return ExitCode.INTERRUPTED if watch.interrupted and command.emit is None else 0
 
@@ -180,9 +199,26 @@ class PlanCommand:
         return output
 
 
+def _write_plan(planned: PlanReport, target: str) -> None:
+    from tessera.ir.plan.print_plan import print_plan
+
+    write_data(print_plan(planned.plan).encode("utf-8", "surrogateescape"), target, Kind.PLAN)
+
+
+def _cut_short(proved: PlanReport) -> PlanReport:
+    """The report of a plan that is proved, without the comparisons that were interrupted."""
+    if proved.plan.ended in CUT_SHORT:
+        return proved  # which says so
+    left_out = warning(
+        "TSR3024",
+        "an interrupt ended the comparisons: the plan is proved and kept",
+        hint="the same command, not interrupted, also says what other GPUs would bring",
+    )
+    return replace(proved, diagnostics=(*proved.diagnostics, left_out))
+
+
 def _report(messages: Messages, command: PlanCommand, planned: PlanReport, target: str) -> None:
     """Write the plan, or what else was asked for, and say what it brings."""
-    from tessera.ir.plan.print_plan import print_plan
     from tessera.report import plan as report_plan
     from tessera.report import plan_json as report_plan_json
 
@@ -195,9 +231,9 @@ def _report(messages: Messages, command: PlanCommand, planned: PlanReport, targe
         messages.show(planned.diagnostics)
         _write_programs(planned, target)
         return
-    write_data(print_plan(planned.plan).encode("utf-8", "surrogateescape"), target, Kind.PLAN)
     messages.show(planned.diagnostics)
     if target == "-":
+        _write_plan(planned, target)
         return
     if command.as_json:
         text = report_plan_json.plan_json(planned, command.steps)

@@ -68,8 +68,8 @@ def profile(messages: Messages, given: Typed) -> int:
 
     command, options = given.record(ProfileCommand), given.record(driver.ProfileOptions)
     check_output(command.output, Kind.PROFILE, (command.file, options.data))
-    with Progress(messages, "measuring", "steps") as shown:
-        measured = driver.profile(command.file, options, shown.count)
+    with Progress(messages, f"reading {command.file}") as shown:
+        measured = driver.profile(command.file, options, shown.hear)
     write_file(command.output, driver.profile_text(measured).encode(), Kind.PROFILE)
     text = f"{_text(measured)}wrote {safe(command.output)}\n"
     write_data(text.encode(errors="replace"), "-")
@@ -85,6 +85,8 @@ class ProfileCommand:
 
 
 def _text(measured: dict[str, Any]) -> str:
+    from tessera.frontend.machine.quantities import format_time
+
     machine = measured["machine"]
     head = f"measured on {machine['gpu']}, medians of {machine['repeats']}\n"
     lines = []
@@ -92,7 +94,7 @@ def _text(measured: dict[str, Any]) -> str:
         rows = [r for r in measured["rows"] if (r["gpu"], r["sms"]) == (whole["gpu"], whole["sms"])]
         total = sum(row["ns"] for row in rows)
         lines.append(
-            f"  {whole['gpu']}, {whole['sms']} SMs: {len(rows)} steps, {total / 1e3:.1f} us in all;"
-            f" the whole trace takes {whole['ns'] / 1e3:.1f} us\n"
+            f"  {whole['gpu']}, {whole['sms']} SMs: {len(rows)} steps, {format_time(total)} in all;"
+            f" the whole trace takes {format_time(whole['ns'])}\n"
         )
     return fitted(head + "".join(lines), page_width())

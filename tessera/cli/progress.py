@@ -10,12 +10,12 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from dataclasses import replace
 from types import FrameType, TracebackType
 from typing import IO, TYPE_CHECKING, Any, Self, cast
 
 from tessera.cli.console import Forgiving, Messages, at_terminal
+from tessera.driver.progress import StageProgress
 from tessera.report.diagnostics import safe
 
 if TYPE_CHECKING:
@@ -27,16 +27,20 @@ _DELAY_S = 0.3  # commands that end before show nothing, and do not wait for ric
 
 
 class Progress:
-    """What is done now; `count` says how much of it, in units that are called `unit`."""
+    """What is done now, in words and in numbers."""
 
-    def __init__(self, messages: Messages, stage: str, unit: str = "") -> None:
+    def __init__(self, messages: Messages, stage: str) -> None:
         self._visible = at_terminal() and messages.form != "json"
         self._plain = messages.color == "never"
-        self._unit = unit
-        self._task: dict[str, Any] = {"description": safe(stage), "completed": 0, "total": None}
+        self._task: dict[str, Any] = {
+            "description": safe(stage),
+            "completed": 0,
+            "total": None,
+            "unit": "",
+        }
         self._bar: Bar | None = None
         self._ended = False
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal may come while it is held
         self._timer: threading.Timer | None = None
 
     def __enter__(self) -> Self:
@@ -69,7 +73,7 @@ class Progress:
         """Show the line from now on, if somebody sees it."""
         if not self._visible:
             return
-        bar = _make_bar(self._unit, plain=self._plain)
+        bar = _make_bar(plain=self._plain)
         with self._lock:
             if not self._ended and self._bar is None:
                 bar.add_task(**self._task)
@@ -78,37 +82,35 @@ class Progress:
 
     def stage(self, text: str) -> None:
         """Say what is done now."""
-        self._show(description=safe(text))
+        self.hear(StageProgress(text))
 
-    def count(self, done: int, total: int) -> None:
-        """Say how much of it is done."""
-        self._show(completed=done, total=total)
+    def hear(self, told: StageProgress) -> None:
+        """Show how far a pipeline is: this is its listener."""
+        said = f"{told.stage}: {told.note}" if told.note else told.stage
+        self._show(said, told.done, told.total, told.unit)
 
-    def _show(self, **changed: Any) -> None:
+    def _show(self, said: str, done: int = 0, total: int | None = None, unit: str = "") -> None:
+        changed: dict[str, Any] = {"description": safe(said), "completed": done, "unit": unit}
         with self._lock:
-            self._task.update(changed)
+            self._task.update(changed, total=total)
             if self._bar is not None:
+                self._bar.tasks[0].total = total  # for `update` None means "as it was"
                 self._bar.update(self._bar.task_ids[0], **changed)
 
 
-@contextmanager
-def counted(messages: Messages, unit: str) -> Iterator[Callable[[int, int], None]]:
-    """What hears how many of these units are done."""
-    with Progress(messages, "running", unit) as shown:
-        yield shown.count
-
-
 class PlanProgress(Progress):
-    """Shows bound and best plan of a search, and listens for Ctrl-C.
+    """Shows how far the planner is, and listens for Ctrl-C.
 
     Before the search has begun Ctrl-C ends the command as always. From then on the first one asks
-    the search to stop with the best plan so far; a second one ends the command.
+    the search to stop with the best plan so far, which still has to be proved; a second one ends
+    the command. Once a plan is kept nothing is lost any more, and the first one ends it at once.
     """
 
     def __init__(self, messages: Messages) -> None:
         super().__init__(messages, "planning")
         self.interrupted = False
         self._searching = False
+        self._kept = False
         self._before: Any = None
 
     def __enter__(self) -> Self:
@@ -130,31 +132,40 @@ class PlanProgress(Progress):
         """What to hand to the planner."""
         from tessera.driver.plan.make_plan import Watch
 
-        return Watch(on_progress=self.search, should_stop=self._should_stop, on_stage=self.stage)
+        return Watch(on_progress=self.hear, should_stop=self._should_stop)
 
-    def stage(self, text: str) -> None:
-        """Say what is done now, and what Ctrl-C does after the first."""
-        super().stage(text + self.interrupted * "; Ctrl-C ends without a plan")
+    def hear(self, told: StageProgress) -> None:
+        """Say what is done now, and what Ctrl-C does."""
+        if self._kept:
+            what = "the plan is written; Ctrl-C leaves this out"
+        elif self.interrupted:
+            what = "Ctrl-C ends without a plan"
+        else:
+            what = "Ctrl-C keeps the best" if self._searching else ""
+        note = "; ".join(filter(None, (told.note, what)))
+        stage = f"stopping: {told.stage}" if self.interrupted else told.stage
+        super().hear(replace(told, stage=stage, note=note))
 
-    def search(self, bound_ns: float, best_ns: float) -> None:
-        """Say how far the search is."""
-        self._searching = True
-        best = "none yet" if best_ns == float("inf") else f"{best_ns / 1e3:.1f} us"
-        gap = f", gap {best_ns / bound_ns - 1:.2%}" if bound_ns > 0 and best_ns < 1e300 else ""
-        said = f"searching: best {best}, bound {bound_ns / 1e3:.1f} us{gap}"
-        super().stage(f"{said}; Ctrl-C keeps the best")
+    def keep(self) -> None:
+        """A plan is kept; whoever asked for an end before has it now."""
+        self._kept = True
+        if self.interrupted:
+            raise KeyboardInterrupt
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
-        if not self._searching or self.interrupted:
+        if self.interrupted or not self._searching:
             raise KeyboardInterrupt
         self.interrupted = True
+        if self._kept:
+            raise KeyboardInterrupt
+        self._show("stopping: the best plan so far has to be proved; Ctrl-C ends without a plan")
 
     def _should_stop(self) -> bool:
         self._searching = True
         return self.interrupted
 
 
-def _make_bar(unit: str, *, plain: bool) -> Bar:
+def _make_bar(*, plain: bool) -> Bar:
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -169,6 +180,8 @@ def _make_bar(unit: str, *, plain: bool) -> Bar:
     from rich.table import Column
     from rich.text import Text
 
+    from tessera.frontend.machine.quantities import format_bytes
+
     class Shown(Console):
         def show_cursor(self, show: bool = True) -> bool:
             """Leave the cursor alone: a command that is killed cannot bring it back."""
@@ -180,8 +193,12 @@ def _make_bar(unit: str, *, plain: bool) -> Bar:
 
     class Number(TextColumn):
         def render(self, task: Task) -> Text:
-            known = task.total is not None
-            return Text(f"{task.completed:.0f}/{task.total:.0f} {unit}" if known else "")
+            if task.total is None:
+                return Text("")
+            done, total = round(task.completed), round(task.total)
+            if task.fields["unit"] == "bytes":
+                return Text(f"{format_bytes(done)} of {format_bytes(total)}")
+            return Text(f"{done}/{total} {task.fields['unit']}")
 
     columns: tuple[ProgressColumn, ...] = (
         SpinnerColumn(),

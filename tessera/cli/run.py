@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -28,7 +27,7 @@ from tessera.cli.console import (
     write_data,
 )
 from tessera.cli.given import Typed, reads_options
-from tessera.cli.progress import Progress, counted
+from tessera.cli.progress import Progress
 from tessera.cli.types import finite, speed
 
 if TYPE_CHECKING:
@@ -176,8 +175,8 @@ def _run_trace(messages: Messages, command: RunCommand, options: RunOptions) -> 
 
     if command.outputs is not None:
         check_outputs(command.file, options, command.outputs)
-    with Progress(messages, "running", "steps") as shown:
-        report = run_trace(command.file, options, shown.count)
+    with Progress(messages, f"reading {command.file}") as shown:
+        report = run_trace(command.file, options, shown.hear)
     if command.outputs is not None:
         write_outputs(report, command.outputs)
     messages.show(report.diagnostics)
@@ -195,10 +194,11 @@ def _run_plan(
     from tessera.driver.run.keep_run import prepare_kept, run_kept
     from tessera.report.run import run_json, run_text
 
-    with Progress(messages, f"proving {command.file}"):
-        prepared = prepare_kept(command.file, options, keep)
+    with Progress(messages, f"reading {command.file}") as shown:
+        prepared = prepare_kept(command.file, options, keep, shown.hear)
     messages.show(prepared.notes)
-    kept = run_kept(prepared, keep, partial(counted, messages))
+    with Progress(messages, "starting the devices") as shown:
+        kept = run_kept(prepared, keep, shown.hear)
     messages.show(kept.problems)
     if command.as_json:
         text = run_json(kept.outcome, kept.verdict)

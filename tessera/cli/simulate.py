@@ -104,8 +104,8 @@ def simulate(messages: Messages, given: Typed) -> int:
 
     command = given.record(SimulateCommand)
     options = command.complete(given.record(SimulateOptions))
-    with Progress(messages, f"simulating {command.file}", "simulations") as shown:
-        report = follow(command.file, options, shown.count)
+    with Progress(messages, f"simulating {command.file}") as shown:
+        report = follow(command.file, options, shown.hear)
     written = _write_timeline(command, report)
     if command.as_json:
         text = simulation_json(report)

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tessera.diagnostics import Diagnostic, TesseraError
+from tessera.driver.progress import Count, OnProgress, counter
 from tessera.ir.program.program import BufferId, KnownContents, Program
 from tessera.settings import read_settings
 
@@ -25,6 +26,7 @@ def analysis_manager(
     folder: str,
     data_root: str | None = None,
     open_data: Callable[[], Contents] | None = None,
+    on_progress: OnProgress | None = None,
 ) -> AnalysisManager:
     """The analyses of a program; contents of weights in `folder` count where they decide accesses.
 
@@ -33,7 +35,8 @@ def analysis_manager(
     """
     from tessera.passes.dependences.access_regions import AccessRegions
 
-    manager = _remembering(program)
+    count = counter(on_progress, "analysing", "steps")
+    manager = _remembering(program, count)
     tried: set[int] = set()
     opener = open_data or partial(_open_contents, program, folder, data_root)
     while program.resident is not None or open_data is not None:
@@ -43,7 +46,7 @@ def analysis_manager(
         if not contents:
             break
         program = replace(program, known=(*program.known, *contents))
-        manager = _remembering(program)
+        manager = _remembering(program, count)
     return manager
 
 
@@ -53,7 +56,7 @@ def _open_contents(program: Program, folder: str, data_root: str | None) -> Cont
     return open_contents(program, folder, root=data_root)
 
 
-def _remembering(program: Program) -> AnalysisManager:
+def _remembering(program: Program, count: Count) -> AnalysisManager:
     """The analyses of a program, with what the cache holds of its kernels."""
     from tessera.frontend.cache.analysis_cache import AnalysisCache
     from tessera.passes.base import AnalysisManager
@@ -63,7 +66,7 @@ def _remembering(program: Program) -> AnalysisManager:
     folder = settings.cache_dir if settings.use_cache else None
     store = None if folder is None else AnalysisCache(folder)
     manager = AnalysisManager(program)
-    manager.provide(AccessRegions.remembering(program, store))
+    manager.provide(AccessRegions.remembering(program, store, count))
     return manager
 
 

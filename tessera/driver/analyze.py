@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from tessera.diagnostics import Diagnostic
 from tessera.driver.analyses import analysis_manager, layout_findings
 from tessera.driver.load import load, read_program
+from tessera.driver.progress import OnProgress
 from tessera.driver.run.run_trace import RunOptions, RunReport, write_outputs
 from tessera.driver.run.run_trace import run_trace as run
 from tessera.driver.select_kernels import select_kernels
@@ -64,10 +65,11 @@ def analyze(
     options: AnalyzeOptions | None = None,
     *,
     data_root: str | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Report:
     """Summarise a trace or a PTX file; for a trace with steps also find its kernel graph.
 
-    `data_root` is short for options that say nothing else.
+    `data_root` is short for options that say nothing else. `on_progress` hears how far it is.
     """
     options = options or AnalyzeOptions(data_root=data_root)
     source = read_source(path)
@@ -80,7 +82,8 @@ def analyze(
 
         with collector_paused():
             folder = os.path.dirname(source.name) or "."
-            manager = analysis_manager(program, folder, options.data_root)
+            root = options.data_root
+            manager = analysis_manager(program, folder, root, on_progress=on_progress)
             dependences = manager.get(Dependences)
             graph = dependences.graph
             diagnostics += (*dependences.diagnostics, *stored_addresses(program, graph))

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
 _DEVICE, _BESIDE = "measured", "beside"
 _LEAST_SLICE = 8
-# With so many requests under way a slice is busy all the time.
-_SLOTS = 2
 # Words of a GPU's name: its memory, its form, and those that tell no model apart.
 _WORD = re.compile(r"[a-z0-9]+")
 _MEMORY = re.compile(r"[0-9]+gb")
@@ -78,8 +76,8 @@ class Bench:
     graph: KernelGraph
     given: dict[str, Bytes]
     options: ProfileOptions
-    # By GPU and SMs: what the trace takes while the rest of the GPU is busy with it too.
-    known: dict[tuple[str, int], float | None] = field(default_factory=dict)
+    # By GPU, SMs and slots: what the trace takes while the rest of the GPU is busy with it too.
+    known: dict[tuple[str, int, int], float | None] = field(default_factory=dict)
 
     def arches(self, gpu: Gpu) -> tuple[str, ...]:
         """The variant of every step on a GPU."""
@@ -106,8 +104,9 @@ class Bench:
             finally:
                 profiler.close()
 
-    def together(self, entry: GpuEntry, ordinal: int) -> float | None:
-        """What a request takes on a device while it and the rest of its GPU are busy for long.
+    def together(self, entry: GpuEntry, ordinal: int, slots: int) -> float | None:
+        """What a request takes on a device while so many are under way there, for long, and on the
+        rest of its GPU too.
 
         None where there is no memory for that, or no graph.
         """
@@ -115,13 +114,13 @@ class Bench:
 
         targets, gpu = _targets(entry, ordinal), entry.gpu
         sms = entry.sms or gpu.sms
-        keys = [(gpu.key, sms), (gpu.key, gpu.sms - sms)][: len(targets)]
+        keys = [(gpu.key, sms, slots), (gpu.key, gpu.sms - sms, slots)][: len(targets)]
         if any(isinstance(step, LibraryCall) for step in self.program.work()):
             return None  # no graph holds them
         if keys[0] not in self.known:
             times: tuple[float | None, ...] | None = None
             wanted = [(name,) for name in targets]
-            with self._backends(gpu, targets, wanted, _SLOTS, least=0) as every:
+            with self._backends(gpu, targets, wanted, slots, least=0) as every:
                 if len(every) == len(wanted):
                     times = together_ns(every, self.given, self.options.limit_s)
             # The first counts if both are of one size.
@@ -224,7 +223,7 @@ def _no_variant(step: Work, gpu: Gpu) -> Diagnostic:
 def find_card(gpu: Gpu, there: Sequence[GpuFacts]) -> int:
     """The GPU of this machine that a name of the table means: of that model, with as many SMs."""
     for facts in there:
-        if _is_model(gpu.name, facts.name) and facts.sms == gpu.sms:
+        if is_card(gpu, facts):
             return facts.ordinal
     cards = ", ".join(f"{facts.name} ({facts.sms} SMs)" for facts in there) or "no GPU"
     raise TesseraError(
@@ -236,6 +235,11 @@ def find_card(gpu: Gpu, there: Sequence[GpuFacts]) -> int:
         ),
         exit_code=ExitCode.NO_DEVICE,
     )
+
+
+def is_card(gpu: Gpu, facts: GpuFacts) -> bool:
+    """Whether a GPU that is here is of a model of the table, with as many SMs."""
+    return _is_model(gpu.name, facts.name) and facts.sms == gpu.sms
 
 
 def _is_model(wanted: str, there: str) -> bool:

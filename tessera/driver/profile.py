@@ -15,20 +15,21 @@ that they add up to what the whole trace takes. Where that takes longer than all
 rest is what it takes to get from one step to the next (another kernel, other code): every step has
 an equal part of it. The same holds for the times beside a neighbour.
 
-What a request takes on a device when it and the rest of its GPU are busy for long, with two
-requests each, is measured too (`together_ns`), where there is memory for that.
+What a request takes on a device when it and the rest of its GPU are busy for long is measured too,
+where there is memory for that: with one request at a time each (`steady_ns`) and with two
+(`together_ns`).
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
 from tessera.driver.bench import Bench, ProfileOptions, bench_of, find_card, open_contexts
 from tessera.driver.load import load
+from tessera.driver.progress import Count, OnProgress, counter
 from tessera.frontend.machine.gpus import GpuEntry, parse_gpus
 from tessera.frontend.machine.profile import SCHEMA
 from tessera.ir.plan.machine import Gpu
@@ -53,16 +54,18 @@ __all__ = [
 
 _LEAST_NS = 0.1
 # What a profile holds of its devices, each a list of rows.
+_BUSY = {"steady_ns": 1, "together_ns": 2}
+"""With so many requests under way on a device and on the rest of its GPU."""
 _LISTS = ("rows", "wholes", "transfers")
 
 
 def profile(
     path: str | os.PathLike[str],
     options: ProfileOptions,
-    on_step: Callable[[int, int], None] | None = None,
+    on_progress: OnProgress | None = None,
     driver: Driver | None = None,
 ) -> dict[str, object]:
-    """The profile of a trace as JSON data; `on_step` hears of steps done and steps in all."""
+    """The profile of a trace as JSON data; `on_progress` hears how far it is."""
     from tessera.backend.cuda.doctor import driver_version
     from tessera.backend.cuda.targets import open_driver
 
@@ -73,6 +76,7 @@ def profile(
     driver = open_driver(driver)
     cards = driver.gpus()
     ordinals = [find_card(entry.gpu, cards) for entry in entries]
+    on_step = counter(on_progress, "measuring", "steps")
     bench = bench_of(program, path, options, driver)
     measured = []
     with open_contexts(driver, ordinals):
@@ -95,16 +99,13 @@ def profile(
     }
 
 
-def _tell(
-    on_step: Callable[[int, int], None] | None, devices_done: int, count: int, done: int, total: int
-) -> None:
+def _tell(on_step: Count, devices_done: int, count: int, done: int, total: int) -> None:
     """How many steps are done of those on all devices."""
-    if on_step is not None:
-        on_step(devices_done * total + done, count)
+    on_step(devices_done * total + done, count)
 
 
 def _measure_device(
-    bench: Bench, entry: GpuEntry, card: GpuFacts, tell: Callable[[int, int], None]
+    bench: Bench, entry: GpuEntry, card: GpuFacts, tell: Count
 ) -> dict[str, list[dict[str, object]]]:
     """Everything on one device, as a profile holds it."""
     times = bench.measure(entry, card.ordinal, tell)
@@ -119,14 +120,14 @@ def _measure_device(
         "clock_mhz": times.clock_mhz,
     }
     rows = _rows(bench, entry.gpu, times, share, gap_ns)
-    together = bench.together(entry, card.ordinal)
+    busy = {key: bench.together(entry, card.ordinal, slots) for key, slots in _BUSY.items()}
     transfers = [
         {**device, "kind": copy.kind, "bytes": copy.bytes, "ns": _rounded(copy.ns)}
         for copy in times.transfers
     ]
     return {
         "rows": rows,
-        "wholes": [whole | ({} if together is None else {"together_ns": together})],
+        "wholes": [whole | {key: ns for key, ns in busy.items() if ns is not None}],
         "transfers": transfers,
     }
 

@@ -41,20 +41,21 @@ _PARAMETERS = (Column(), Column())
 def report_text(report: Report, width: int | None = None) -> str:
     """The report as text, for a terminal of that width or for a file."""
     summary = report.summary
-    blocks = [_trace_block(safe(report.name), summary, width)] if _is_trace(summary) else []
+    blocks = [_trace_block(safe(report.name), summary, width)] if is_trace(summary) else []
     if report.graph is not None:
         from tessera.report.graph import graph_blocks
 
         blocks += graph_blocks(report.graph)
     for variant in summary.variants:
         title = (
-            f"module {variant.module} ({variant.arch})" if _is_trace(summary) else safe(report.name)
+            f"module {variant.module} ({variant.arch})" if is_trace(summary) else safe(report.name)
         )
         blocks += _module_blocks(title, variant.summary, width)
     return fitted("\n\n".join(blocks) + "\n", width)
 
 
-def _is_trace(summary: ProgramSummary) -> bool:
+def is_trace(summary: ProgramSummary) -> bool:
+    """Whether it is of a trace, not of a PTX file."""
     return bool(summary.roles or summary.launches or len(summary.variants) != 1)
 
 
@@ -229,7 +230,7 @@ def report_value(report: Report) -> dict[str, object]:
         "schema": SCHEMA,
         "file": report.name,
         "diagnostics": [to_json(diagnostic) for diagnostic in in_order(report.diagnostics)],
-        "trace": _trace_value(report) if _is_trace(summary) else None,
+        "trace": _trace_value(report) if is_trace(summary) else None,
         "graph": _graph_value(report),
         "modules": [_module_value(variant) for variant in summary.variants],
     }

@@ -10,22 +10,25 @@ from collections.abc import Iterator
 from tessera.driver.analyze import Report
 from tessera.frontend.text.readfile import text_to_bytes
 from tessera.ir.graph.graph import KernelGraph
-from tessera.ir.graph.print_graph import print_dot, print_graph
+from tessera.ir.graph.print_dot import print_dot
+from tessera.ir.graph.print_graph import print_graph
 from tessera.ir.program.program import Program
 from tessera.ir.ptx.print_ptx import print_module
 from tessera.report.graph import why_text
 from tessera.report.table import fitted
 
 
-def emit_graph(graph: KernelGraph, form: str, title: str = "") -> bytes:
+def emit_graph(graph: KernelGraph, form: str, program: Program, title: str) -> bytes:
     """The kernel graph as `.tsg` text, for Graphviz, or as a page."""
     if form == "dot":
         return text_to_bytes(print_dot(graph))
     if form != "html":
         return text_to_bytes(print_graph(graph))
-    from tessera.report.graph_page import picture  # few ask for a page
+    # Few ask for a page.
+    from tessera.report.page.build import graph_page
+    from tessera.report.page.render import page_html
 
-    return text_to_bytes(picture(graph, title))
+    return page_html(graph_page(graph, title, program)).encode()
 
 
 def describe_kernels(report: Report, width: int | None = None) -> str:

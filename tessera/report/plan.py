@@ -16,7 +16,7 @@ from tessera.driver.plan.insight import KernelClass, kernel_classes
 from tessera.driver.plan.make_plan import PlanReport
 from tessera.driver.plan.search import runs_alone
 from tessera.frontend.machine.gpus import describe_card
-from tessera.frontend.machine.quantities import format_bytes
+from tessera.frontend.machine.quantities import format_bytes, format_time
 from tessera.ir.choices import Ending
 from tessera.ir.graph.graph import KernelGraph
 from tessera.ir.plan.costs import Barred, Duration
@@ -25,7 +25,7 @@ from tessera.ir.plan.plan import Baseline, PlacedStep, Plan, Replica
 from tessera.ir.plan.print_launch import lowered_lines
 from tessera.ir.plan.verify_predictions import predicted_value
 from tessera.report.diagnostics import safe
-from tessera.report.plan_figures import doubt_lines, interval_text, rate_text, us_text
+from tessera.report.plan_figures import doubt_lines, interval_text, rate_text
 from tessera.report.table import Column, Fit, fitted, table
 
 _MOST_CLASSES = 12
@@ -43,8 +43,8 @@ _ENDED = {
 _COMPARED = (
     Column(fit=Fit.WRAP),
     Column("requests/s", right=True),
-    Column("alone us", right=True),
-    Column("at that rate us", right=True),
+    Column("alone", right=True),
+    Column("at that rate", right=True),
     Column("usd per million", right=True),
     Column("memory", right=True),
 )
@@ -98,8 +98,8 @@ def _verdict(report: PlanReport) -> Iterator[str]:
     yield (f"plan: {plan.strategy}, for {plan.objective}{said}")
     yield (
         f"  {rate_text(plan.period_ns)} requests/s, "
-        f"latency {us_text(plan.latency_ns)} us alone and "
-        f"{us_text(plan.loaded_latency_ns)} us at that rate, "
+        f"latency {format_time(plan.latency_ns)} alone and "
+        f"{format_time(plan.loaded_latency_ns)} at that rate, "
         f"${plan.usd_per_request * 1e6:.4f} per million requests"
     )
     if plan.high > plan.low > 0:
@@ -158,7 +158,7 @@ def _replica_line(replica: Replica) -> str:
 def _device_load(replica: Replica, device: str) -> str:
     here = [step for placed in replica.traces for step in placed.steps if step.device == device]
     spent = sum(step.predicted_ns for step in here)
-    return f"{_count(len(here), 'step')}, {us_text(spent)} us"
+    return f"{_count(len(here), 'step')}, {format_time(spent)}"
 
 
 # --- what went where ---------------------------------------------------------------------------
@@ -172,7 +172,7 @@ def _classes(report: PlanReport, width: int | None) -> Iterator[str]:
     columns = (
         Column("what went where", Fit.CUT),
         Column("steps", right=True),
-        *(Column(f"{kind} us", right=True) for kind in kinds),
+        *(Column(kind, right=True) for kind in kinds),
         Column("ratio", right=True),
         Column("on", Fit.WRAP),
     )
@@ -184,7 +184,7 @@ def _classes(report: PlanReport, width: int | None) -> Iterator[str]:
 
 
 def _class_row(kernel_class: KernelClass, kinds: int) -> tuple[str, ...]:
-    times = ["-" if ns is None else us_text(ns) for ns in kernel_class.ns[:kinds]]
+    times = ["-" if ns is None else format_time(ns) for ns in kernel_class.ns[:kinds]]
     ratio = "" if kernel_class.ratio is None else f"{kernel_class.ratio:.2f}"
     placed = dict(kernel_class.placed)
     if len(placed) > _MOST_PLACES:
@@ -225,10 +225,10 @@ def _limits(report: PlanReport) -> Iterator[str]:
         return
     name, ns = limits[0]
     yield ""
-    yield f"bottleneck: {name}, {us_text(ns)} us per request"
+    yield f"bottleneck: {name}, {format_time(ns)} per request"
     others = [(name, ns) for name, ns in limits[1:4] if ns > 0]
     if others:
-        yield "  then " + ", ".join(f"{name} {us_text(ns)} us" for name, ns in others)
+        yield "  then " + ", ".join(f"{name} {format_time(ns)}" for name, ns in others)
     for helper in report.insight.helpers:
         yield f"  {helper}"
 
@@ -263,8 +263,8 @@ def comparison_table(rows: Sequence[Baseline], width: int | None = None) -> list
         (
             row.name,
             rate_text(row.period_ns),
-            us_text(row.latency_ns),
-            us_text(row.loaded_latency_ns),
+            format_time(row.latency_ns),
+            format_time(row.loaded_latency_ns),
             f"{row.usd_per_request * 1e6:.4f}",
             format_bytes(row.memory_bytes),
         )
@@ -290,7 +290,7 @@ def explained(cost: Duration | Barred) -> str:
     if isinstance(cost, Barred):
         return f"cannot run: {cost.reason}"
     origin = f" ({cost.origin})" if cost.origin else ""
-    return f"{us_text(cost.ns)} us, within {cost.error:.0%}, from {cost.source.value}{origin}"
+    return f"{format_time(cost.ns)}, within {cost.error:.0%}, from {cost.source.value}{origin}"
 
 
 # --- one step ----------------------------------------------------------------------------------

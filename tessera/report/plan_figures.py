@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tessera.driver.plan.make_plan import PlanReport
+from tessera.frontend.machine.quantities import format_time
 from tessera.ir.choices import Ending, Objective
 from tessera.ir.plan.plan import Plan
 
@@ -17,15 +18,10 @@ def rate_text(period_ns: float) -> str:
     return f"{1e9 / period_ns:.1f}" if period_ns > 0 else "-"
 
 
-def us_text(ns: float) -> str:
-    """Microseconds."""
-    return f"{ns / 1e3:.1f}"
-
-
 def interval_text(plan: Plan) -> str:
     """The figure of the objective that nine of ten draws lie between."""
     if plan.objective == Objective.LATENCY:
-        return f"latency {us_text(plan.low)} to {us_text(plan.high)} us"
+        return f"latency {format_time(plan.low)} to {format_time(plan.high)}"
     if plan.objective == Objective.COST:
         return f"${plan.low * 1e6:.4f} to ${plan.high * 1e6:.4f} per million requests"
     return f"{rate_text(plan.high)} to {rate_text(plan.low)} requests/s"

@@ -10,7 +10,8 @@ from typing import Any
 from tessera.backend.known_backends import backend_named
 from tessera.driver.run.compare_runs import Verdict
 from tessera.driver.run.outcome import Figures, Outcome
-from tessera.frontend.machine.quantities import format_bytes
+from tessera.frontend.machine.quantities import format_bytes, format_time
+from tessera.ir.plan.plan_digest import plan_digest
 from tessera.report.diagnostics import safe
 from tessera.report.table import Column, Fit, fitted, table
 
@@ -28,7 +29,7 @@ def run_text(
     where = backend_named(outcome.backend).shown_as
     lines = [
         f"ran {_count(done, 'request')} of {safe(outcome.opened.name)} on {where} "
-        f"in {figures.seconds:.2f} s"
+        f"in {format_time(figures.seconds * 1e9)}"
     ]
     rows = []
     if done < total:
@@ -57,7 +58,7 @@ def _figure_rows(outcome: Outcome, figures: Figures) -> list[tuple[str, str]]:
     replicas = outcome.opened.replicas
     slots = _count(sum(replica.lowered.slots for replica in replicas), "slot")
     sequences = _count(sum(replica.lowered.lanes for replica in replicas), "sequence")
-    latency = ", ".join(f"{k} {v / 1e6:.1f} ms" for k, v in figures.latency_ns.items())
+    latency = ", ".join(f"{k} {format_time(v)}" for k, v in figures.latency_ns.items())
     moved = (
         f"{format_bytes(figures.bytes_between)} between devices, "
         f"{format_bytes(figures.bytes_from_host)} in, {format_bytes(figures.bytes_to_host)} out"
@@ -69,8 +70,8 @@ def _figure_rows(outcome: Outcome, figures: Figures) -> list[tuple[str, str]]:
         ("moved", moved),
     ]
     if figures.hidden is not None:
-        spent = figures.transfer_ns / 1e6
-        rows.append(("transfers", f"{spent:.1f} ms, {figures.hidden:.0%} behind compute"))
+        spent = format_time(figures.transfer_ns)
+        rows.append(("transfers", f"{spent}, {figures.hidden:.0%} behind compute"))
     return rows
 
 
@@ -111,6 +112,7 @@ def run_json(outcome: Outcome, verdict: Verdict | None) -> str:
     data = {
         "schema": "tessera-plan-run/1",
         "plan": outcome.opened.name,
+        "plan_digest": plan_digest(outcome.opened.plan),
         "backend": outcome.backend,
         "requests": len(outcome.turns),
         "finished": sorted(outcome.done),

@@ -14,6 +14,8 @@ from tessera.driver.simulate.report import (
     served_rate,
 )
 from tessera.driver.simulate.simulate import Simulation
+from tessera.frontend.machine.quantities import format_time
+from tessera.ir.plan.plan_digest import plan_digest
 from tessera.report.diagnostics import safe
 from tessera.report.table import Column, Fit, fitted, table
 
@@ -49,11 +51,11 @@ def simulation_text(
     if report.arrivals is not None:
         rows = [
             (
-                _time(window.from_ns),
+                format_time(window.from_ns),
                 str(window.came),
                 str(window.ended),
-                _time(window.p50_ns) if window.came else "",
-                _time(window.p99_ns) if window.came else "",
+                format_time(window.p50_ns) if window.came else "",
+                format_time(window.p99_ns) if window.came else "",
                 f"{window.mean_waiting:.1f}",
                 str(window.most_waiting),
             )
@@ -89,7 +91,7 @@ def _figures(report: SimulationReport) -> list[tuple[str, str]]:
     full = report.full
     rows = [
         ("throughput", f"{_figure('requests/s', rate_of(full.period_ns))}, back to back"),
-        ("latency", f"{_time(report.alone_ns)} alone; loaded {_shares(full.latencies_ns)}"),
+        ("latency", f"{format_time(report.alone_ns)} alone; loaded {_shares(full.latencies_ns)}"),
     ]
     if report.draws:
         fulls = [draw.full for draw in report.draws]
@@ -98,8 +100,8 @@ def _figures(report: SimulationReport) -> list[tuple[str, str]]:
         rows.append(
             (
                 "with noise",
-                f"{_number(low)} to {_figure('requests/s', high)}, loaded p50 {_time(first)} to "
-                f"{_time(last)}: nine in ten of {len(fulls)} draws",
+                f"{_number(low)} to {_figure('requests/s', high)}, loaded p50 "
+                f"{format_time(first)} to {format_time(last)}: nine in ten of {len(fulls)} draws",
             )
         )
     return rows
@@ -112,7 +114,7 @@ def _served_title(report: SimulationReport) -> str:
     faster = f", {speed:g} times as fast" if speed != 1.0 else ""
     return (
         f"{_count(len(arrivals.requests), 'request')} of {safe(arrivals.name)} ({arrivals.form}"
-        f"{faster}) in {_time(arrivals.span_ns / speed)}:"
+        f"{faster}) in {format_time(arrivals.span_ns / speed)}:"
     )
 
 
@@ -139,7 +141,7 @@ def _served(report: SimulationReport) -> list[tuple[str, str]]:
             else ("latency", [percentiles(each.latencies_ns)["p99"] for each in drawn])
         )
         low, high = middle(values)
-        rows.append(("with noise", f"{name} p99 {_time(low)} to {_time(high)}"))
+        rows.append(("with noise", f"{name} p99 {format_time(low)} to {format_time(high)}"))
     return rows
 
 
@@ -193,6 +195,7 @@ def simulation_json(report: SimulationReport) -> str:
     value = {
         "schema": SCHEMA,
         "plan": report.name,
+        "plan_digest": plan_digest(report.plan),
         "backend": options.backend,
         "policy": report.policy,
         "replicas": [
@@ -280,7 +283,7 @@ def _claim_json(claim: Claim) -> dict[str, object]:
 
 def _figure(unit: str, value: float) -> str:
     if unit == "ns":
-        return _time(value)
+        return format_time(value)
     if unit == "usd":
         return f"${value * 1e6:.4f} per million"
     if value == 0:
@@ -293,15 +296,7 @@ def _number(value: float) -> str:
 
 
 def _shares(values: Sequence[float]) -> str:
-    return ", ".join(f"{name} {_time(ns)}" for name, ns in percentiles(values).items())
-
-
-def _time(ns: float) -> str:
-    """A time in the unit that suits it."""
-    for unit, size in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
-        if ns >= size:
-            return f"{ns / size:.2f} {unit}"
-    return f"{ns:.0f} ns"
+    return ", ".join(f"{name} {format_time(ns)}" for name, ns in percentiles(values).items())
 
 
 def _count(number: int, what: str) -> str:

@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 from tessera.driver.run.run_trace import RunReport
+from tessera.frontend.machine.quantities import format_time
 from tessera.report.diagnostics import safe
 from tessera.report.table import Column, Fit, fitted, table
 
@@ -49,7 +50,8 @@ def ran_text(report: RunReport, outputs: str | None, width: int | None = None) -
     """The report of a run, with a digest of everything that it leaves."""
     count = len(report.result.launches)
     launches = "1 launch" if count == 1 else f"{count} launches"
-    lines = [f"ran {launches} of {safe(report.name)} on the CPU backend in {report.seconds:.2f} s"]
+    took = format_time(report.seconds * 1e9)
+    lines = [f"ran {launches} of {safe(report.name)} on the CPU backend in {took}"]
     rows = []
     for row in _kept(report):
         shape = "" if row["shape"] is None else " " + "x".join(map(str, row["shape"]))

@@ -22,8 +22,8 @@ from tests.helpers.reference import cli
 EXAMPLES = pages.ROOT / "examples" / "traces"
 FILES = ("kernel.ptx", "step.ptx", "trace.ptx", "prefill.ptx", "decode.ptx", "FILE")
 PLANS = ("plan.tsp", "PLAN")
-# These measure or capture on a GPU, or read what such a command wrote.
-NEEDS_GPU = re.compile(r"tessc (trace|profile)\b|--profile\b")
+# These measure or capture on a GPU, or read what such a command wrote; a self-test takes minutes.
+NEEDS_GPU = re.compile(r"tessc (trace|profile|selftest)\b|--profile\b")
 # A reader's own file of arrivals.
 NOT_THERE = re.compile(r"--arrivals [\w.]+\.(csv|jsonl)(\.gz)?")
 # Shown with its output, which the text around it is about; `tests/golden/verdicts` runs such.

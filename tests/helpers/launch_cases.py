@@ -250,6 +250,35 @@ def _placed(trace: LoweredTrace, numbers: Numbers) -> PlacedTrace:
     return PlacedTrace(trace=trace.trace, steps=steps, transfers=())
 
 
+def on_slices(case: Case, seed: int) -> Case:
+    """The same where devices are slices of two cards, and times depend on what else is there."""
+    rng = random.Random(seed)
+    devices = sorted({device for one in case.plan.replicas for device in one.lowered.devices})
+    cards = {device: rng.randrange(2) for device in devices}
+    neighbours = {
+        device: tuple(other for other in devices if other != device and cards[other] == card)
+        for device, card in cards.items()
+    }
+
+    def slower(step: PlacedStep) -> PlacedStep:
+        alone = step.predicted_ns * rng.choice([1.0, 1.25, 1.5, 2.0])
+        quiet = alone * rng.choice([1.0, 0.75, 0.5])
+        return replace(step, alone_ns=alone, quiet_ns=quiet) if rng.random() < 0.8 else step
+
+    replicas = tuple(
+        replace(
+            one,
+            traces=tuple(replace(own, steps=tuple(map(slower, own.steps))) for own in one.traces),
+        )
+        for one in case.plan.replicas
+    )
+    return replace(
+        case,
+        plan=replace(case.plan, replicas=replicas),
+        hardware=replace(case.hardware, neighbours=neighbours),
+    )
+
+
 def random_hardware(numbers: Numbers, devices: Sequence[str]) -> Hardware:
     """Ways between all devices and to the host, over capacities of their own and of several."""
     rng = numbers.rng

@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
@@ -19,39 +18,40 @@ from tessera.ir.plan.launch_program import HOST, Fill, Receive, Run, Send
 from tessera.ir.plan.plan import Plan
 
 NOTHING, PAYING, PAID, MOVING, LEFT, ARRIVED, TAKING, DONE = range(8)
-"""How far a transfer is: its source spends its time, has spent it; its bytes move, have left, are
-there; its target spends its time. Steps and fills are at nothing, under way, or done."""
+"""How far a transfer is. Steps and fills are at nothing, under way, or done."""
 
 
-@dataclass(eq=False)
 class Request:
-    """One request: who it is, and how far it is."""
+    """One request: who it is, and how far it is. `times` are those of its steps."""
 
-    replica: int
-    trace: int
-    sequence: int
-    lowered: lp.LoweredTrace
-    step_ns: Mapping[int, float]
-    came_ns: float = 0.0
-    age: int = -1
-    slot: int = -1
-    before: Request | None = None
-    began_ns: float | None = None
-    ended_ns: float | None = None
-    stage: dict[Any, int] = field(default_factory=lambda: defaultdict(int))
-    reached: set[Any] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
-        self.transfers = {int(transfer.id): transfer for transfer in self.lowered.transfers}
+    def __init__(self, replica: int, trace: int, sequence: int, lowered: Any, times: Any) -> None:
+        self.replica, self.trace, self.sequence = replica, trace, sequence
+        self.lowered: lp.LoweredTrace = lowered
+        self.times: Mapping[int, tuple[float, float, float]] = times
+        self.came_ns, self.age, self.slot = 0.0, -1, -1
+        self.before: Request | None = None
+        self.began_ns: Any = None
+        self.ended_ns: Any = None
+        self.stage: dict[Any, int] = defaultdict(int)
+        self.reached: set[Any] = set()
+        self.transfers = {int(transfer.id): transfer for transfer in lowered.transfers}
         self.queues = [
             [(index, at, one.operation) for at, one in enumerate(operations) if one.queue is queue]
-            for index, operations in enumerate(one.operations for one in self.lowered.programs)
+            for index, operations in enumerate(one.operations for one in lowered.programs)
             for queue in lp.Queue
         ]
 
     def heads(self) -> list[tuple[int, int, lp.Operation]]:
         """Program, position and operation that every queue has come to; what stands first first."""
         return sorted((queue[0] for queue in self.queues if queue), key=lambda head: head[:2])
+
+
+class Task:  # what a device does or a way carries for a request, or a latency
+    def __init__(self, request: Request, key: Any, after: int, place: Any, end_ns: float) -> None:
+        self.request, self.key, self.after, self.place = request, key, after, place
+        self.end_ns, self.left, self.speed, self.since_ns = end_ns, 1.0, 0.0, 0.0
+        self.share, self.order = 1.0, (0, 0, 0)
+        self.times: tuple[float, ...] = ()
 
 
 class Line:
@@ -67,7 +67,6 @@ class Line:
         self.last_of_trace: dict[int, Request] = {}
 
     def hand_over(self, now: float, ages: Iterator[int]) -> None:
-        """Those at the head of the line, as far as there is room for them."""
         room = len(self.slots) * self.depth - sum(len(requests) for requests in self.slots)
         while (request := self.following) and request.came_ns <= now and len(self.handed) < room:
             request.age = request.age if request.age >= 0 else next(ages)
@@ -75,7 +74,6 @@ class Line:
             self.following = next(self.coming, None)
 
     def slot_for(self, request: Request) -> int | None:
-        """The slot that a request goes into now, if there is one."""
         for number, requests in enumerate(self.slots):
             if any(other.sequence == request.sequence for other in requests):
                 return number if len(requests) < self.depth else None
@@ -86,7 +84,6 @@ class Line:
         return number if fewest < self.depth else None
 
     def give_slots(self) -> None:
-        """To those that are handed over, the oldest first."""
         waiting: set[int] = set()
         for request in list(self.handed):
             slot = None if request.sequence in waiting else self.slot_for(request)
@@ -113,18 +110,16 @@ class SlowSimulator:
     def __init__(self, plan: Plan, machine: Any) -> None:  # a `Hardware`
         self.plan, self.machine = plan, machine
         self.now, self.most_at_once = 0.0, 0
-        self.running: list[tuple[float, Request, Any, int, Any]] = []
-        self.at_work: list[Any] = []  # devices that compute, ways with bytes, None for latencies
+        self.tasks: list[Task] = []
         self.ages = itertools.count()
         self.lines: list[Line] = []
         self.active: list[Request] = []
         self.ended: list[Request] = []
 
     def requests(self, replica: int) -> Iterator[Request]:
-        """The requests of a replica, without end."""
         placed = self.plan.replicas[replica]
         shares = [trace.share for trace in self.plan.traces]
-        steps = {t.trace: {s.step: s.predicted_ns for s in t.steps} for t in placed.traces}
+        steps = {t.trace: {s.step: s.times_ns for s in t.steps} for t in placed.traces}
         lowered = {trace.trace: trace for trace in placed.lowered.traces}
         counts = [[0] * len(shares) for _ in range(placed.lanes)]
         for number in itertools.count():
@@ -134,12 +129,10 @@ class SlowSimulator:
             yield Request(replica, trace, sequence, lowered[trace], steps[trace])
 
     def saturate(self, requests: int) -> list[Request]:
-        """Back to back, until so many of every replica have ended."""
         numbers = range(len(self.plan.replicas))
         return self.run([self.requests(number) for number in numbers], [requests for _ in numbers])
 
     def arrive(self, times_ns: Sequence[float]) -> list[Request]:
-        """Requests that come at these times, until all have ended."""
         shares = [replica.share for replica in self.plan.replicas]
         endless = [self.requests(replica) for replica in range(len(shares))]
         dealt: list[list[Request]] = [[] for _ in shares]
@@ -159,19 +152,17 @@ class SlowSimulator:
         return self.ended
 
     def moment(self) -> None:
-        """All that happens now; then the time of what happens next."""
-        ending = [entry for entry in self.running if entry[0] == self.now]
-        for entry in ending:
-            self.running.remove(entry)
-            _, request, key, stage, freed = entry
-            request.stage[key] = stage
-            self.at_work.remove(freed)
-        self.settle(dict.fromkeys(entry[1] for entry in ending))
+        done = [task for task in self.tasks if task.end_ns == self.now]
+        for task in done:
+            self.tasks.remove(task)
+            task.request.stage[task.key] = task.after
+        self.settle(dict.fromkeys(task.request for task in done))
         for line in self.lines:
             self.begin_requests(line)
         self.take_work()
+        self.set_speeds()
         times = [line.following.came_ns for line in self.lines if line.following is not None]
-        times = [time for time in times if time > self.now] + [entry[0] for entry in self.running]
+        times = [time for time in times if time > self.now] + [task.end_ns for task in self.tasks]
         if not times and self.active:
             raise RuntimeError(f"every queue waits at {self.now} ns")
         self.now = min(times, default=self.now)
@@ -201,23 +192,23 @@ class SlowSimulator:
                 self.lines[request.replica].slots[request.slot].remove(request)
 
     def goes_on(self, request: Request) -> bool:
-        """Pass what takes no time: whether some queue or transfer has gone on."""
         gone = False
         for queue in [queue for queue in request.queues if queue]:
             index, position, operation = queue[0]
             request.reached |= {operation, (index, operation)}
             key, ns, before, after = self.work(request, index, position, operation)
-            if not ns and request.stage[key] == before:
+            if not ns[0] and request.stage[key] == before:
                 request.stage[key], gone = after, True
             if self.is_over(request, index, key, operation):
                 gone = bool(queue.pop(0))
         for moved in request.transfers.values():
-            if request.stage[moved.id] == PAID and self.way(moved).bytes_per_second == float("inf"):
+            if request.stage[moved.id] == PAID and self.machine.paths[
+                moved.source, moved.target
+            ].bytes_per_second == float("inf"):
                 gone |= self.move(request, moved, set())
         return gone
 
     def is_over(self, request: Request, index: int, key: Any, operation: lp.Operation) -> bool:
-        """Whether a queue may go on after what it has come to."""
         if isinstance(operation, lp.Await):
             return (index, lp.Record(operation.event)) in request.reached
         least = LEFT if self.machine.buffered else ARRIVED
@@ -227,47 +218,62 @@ class SlowSimulator:
         """Its name in `Request.stage`, what it takes of its device, from which stage to which."""
         match operation:
             case Run(step):
-                return operation, request.step_ns[step], NOTHING, DONE
+                return operation, request.times[step], NOTHING, DONE
             case Fill(_, filled):
                 device = request.lowered.programs[index].device
                 size = sum(end - start for start, end in filled)
                 ns = self.machine.fill_ns + size * self.machine.fill_ns_per_byte.get(device, 0.0)
-                return (index, position), ns, NOTHING, DONE
+                return (index, position), (ns,) * 3, NOTHING, DONE
             case Send(number):
                 return number, self.end_ns(request.transfers[number]), NOTHING, PAID
             case Receive(number):
                 comes = request.transfers[number].source == HOST and not request.stage[number]
                 stages = (NOTHING, PAID) if comes else (ARRIVED, DONE)
                 return number, self.end_ns(request.transfers[number]), *stages
-        return (index, position), 0.0, NOTHING, DONE
+        return (index, position), (0.0,) * 3, NOTHING, DONE
 
     def take_work(self) -> None:
-        """Devices and ways that are free take the oldest work that is ready."""
         kept: set[str] = set()
         for request in sorted(self.active, key=lambda request: request.age):
             for index, position, operation in request.heads():
                 device = request.lowered.programs[index].device
                 key, ns, before, after = self.work(request, index, position, operation)
-                if ns and request.stage[key] == before and device not in self.at_work:
+                taken = sum(task.share for task in self.tasks if task.place == device)
+                if ns[0] and request.stage[key] == before and taken < 1 - 1e-9:
                     request.stage[key] = before + 1
-                    self.begin(self.now + ns, request, key, after, device)
+                    self.tasks.append(task := Task(request, key, after, device, float("inf")))
+                    task.order, task.times = (request.age, index, position), ns
+                    task.share = ns[0] / ns[1]
             for moved in request.transfers.values():
                 if request.stage[moved.id] == PAID:
                     self.move(request, moved, kept)
 
-    def begin(self, end: float, request: Request, key: Any, after: int, taken: Any) -> None:
-        self.running.append((end, request, key, after, taken))
-        self.at_work.append(taken)
+    def set_speeds(self) -> None:
+        """The oldest first; between quiet and not, by how many of the neighbours compute."""
+        tasks = [task for task in self.tasks if isinstance(task.place, str)]
+        room = {task.place: 1.0 for task in tasks}
+        for task in sorted(tasks, key=lambda task: task.order):
+            others = self.machine.neighbours.get(task.place, ())
+            beside = sum(other in room for other in others) / max(len(others), 1)
+            given = min(task.share, room[task.place])
+            room[task.place] -= given
+            _, alone, quiet = task.times
+            speed = given / (task.share * (quiet + beside * (alone - quiet)))
+            if speed != task.speed:
+                task.left = max(task.left - (self.now - task.since_ns) * task.speed, 0.0)
+                task.since_ns, task.speed = self.now, speed
+                task.end_ns = self.now + task.left / speed if speed else float("inf")
 
     def move(self, request: Request, moved: lp.Transfer, kept: set[str]) -> bool:
         """The bytes of a transfer begin to move, or keep younger ones from what they wait for."""
-        way = self.way(moved)
-        early = self.machine.buffered or moved.target == HOST
-        if not early and Receive(moved.id) not in request.reached:
+        way = self.machine.paths[moved.source, moved.target]
+        if not (
+            self.machine.buffered or moved.target == HOST or Receive(moved.id) in request.reached
+        ):
             return False
         ns = moved.size * 1e9 / way.bytes_per_second
         shares = way.shares if ns else ()
-        ways = [other for other in self.at_work if isinstance(other, type(way))]
+        ways = [task.place for task in self.tasks if isinstance(task.place, type(way))]
         for name in shares:
             used = sum(other.bytes_per_second for other in ways if name in other.shares)
             if used + way.bytes_per_second > self.machine.capacities[name] * (1 + 1e-9):
@@ -276,24 +282,22 @@ class SlowSimulator:
             return False
         request.stage[moved.id] = MOVING if ns else LEFT if way.latency_ns else ARRIVED
         if ns:
-            self.begin(self.now + ns, request, moved.id, LEFT, way)
+            self.tasks.append(Task(request, moved.id, LEFT, way, self.now + ns))
         if ns or way.latency_ns:
-            self.begin(self.now + ns + way.latency_ns, request, moved.id, ARRIVED, None)
+            there = self.now + ns + way.latency_ns
+            self.tasks.append(Task(request, moved.id, ARRIVED, None, there))
         return True
 
-    def end_ns(self, moved: lp.Transfer) -> float:
-        """What a transfer takes from the compute of either end."""
-        if HOST in (moved.source, moved.target):
-            return 0.0
-        return float(self.way(moved).tax_ns + moved.size * self.way(moved).tax_ns_per_byte)
-
-    def way(self, moved: lp.Transfer) -> Any:
-        return self.machine.paths[moved.source, moved.target]
+    def end_ns(self, moved: lp.Transfer) -> tuple[float, float, float]:
+        ns = (
+            self.machine.paths[moved.source, moved.target].tax_ns
+            + moved.size * self.machine.paths[moved.source, moved.target].tax_ns_per_byte
+        )
+        return (0.0 if HOST in (moved.source, moved.target) else ns,) * 3
 
 
 def furthest_behind(counts: Sequence[int], shares: Sequence[float]) -> int:
     """Who is furthest behind its share of all, the next one counted; of several the first."""
-    whole = sum(map(Fraction, shares))
-    due = [Fraction(share) / whole * (sum(counts) + 1) for share in shares]
-    behind = [owed - count for owed, count in zip(due, counts, strict=True)]
+    part = (sum(counts) + 1) / sum(map(Fraction, shares))
+    behind = [Fraction(own) * part - count for own, count in zip(shares, counts, strict=True)]
     return behind.index(max(behind))

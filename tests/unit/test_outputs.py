@@ -38,6 +38,7 @@ WRITERS: dict[str, tuple[tuple[str, ...], str]] = {
     "emit graph": (("analyze", "mlp.ptx", "--emit", "graph", "-o"), ".tsg"),
     "emit dot": (("analyze", "mlp.ptx", "--dot", "-o"), ".dot"),
     "emit html": (("analyze", "mlp.ptx", "--emit", "html", "-o"), ".html"),
+    "report": (("report", "mlp.ptx", "-o"), ".html"),
     "plan": (("plan", "mlp.ptx", *GPUS, "-o"), ".tsp"),
     "emit lp": (("plan", "mlp.ptx", *GPUS, "--emit", "lp", "-o"), ".lp"),
     "emit launch": (("plan", "mlp.ptx", *GPUS, "--emit", "launch", "-o"), ".launch"),
@@ -56,6 +57,7 @@ ALL = WRITERS | NEED_GPU
 REPORTS = {"analyze", "analyze json", "analyze why", "analyze kernel"}
 RESULTS = {"run trace", "run trace safetensors", "run plan"}
 TIMELINES = {"timeline", "simulated timeline"}
+PAGES = {"emit html", "report"}
 
 
 @pytest.fixture
@@ -223,7 +225,7 @@ def test_a_folder_that_cannot_be_written_to(folder: Path, writer: str) -> None:
 @pytest.mark.parametrize("writer", WRITERS)
 def test_only_the_same_kind_is_replaced(folder: Path, made: Path, writer: str) -> None:
     command, ending = WRITERS[writer]
-    same = next((one for one in (REPORTS, RESULTS, TIMELINES) if writer in one), {writer})
+    same = next((one for one in (REPORTS, RESULTS, TIMELINES, PAGES) if writer in one), {writer})
     for other, (_, its_ending) in WRITERS.items():
         if other in same:
             continue

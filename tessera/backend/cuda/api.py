@@ -84,6 +84,7 @@ class Driver:
                     "cuMemcpy2DAsync",
                     "cuLaunchKernel",
                     "cuLaunchKernelEx",
+                    "cuGraphLaunch",
                     "cuCtxSetCurrent",
                     "cuStreamWriteValue32",
                     "cuMemsetD8Async",

@@ -27,10 +27,11 @@ from operator import itemgetter
 from tessera.backend.cuda.api import Bytes, Driver, DriverError, Handle
 from tessera.backend.cuda.device_arrays import ArrayArrivals
 from tessera.backend.cuda.faults import run_fault
+from tessera.backend.cuda.options import CudaOptions
 from tessera.backend.cuda.pace import AWAKE_NS, FAR_NS, Nap, Pace
-from tessera.backend.cuda.replica import CudaOptions, CudaReplica, ReadyTrace, Root
+from tessera.backend.cuda.replica import CudaReplica, ReadyTrace, Root
 from tessera.backend.cuda.tape import Refused
-from tessera.backend.cuda.trail import DevicePosition, step_name
+from tessera.backend.cuda.trail import DevicePosition, TrailKind, step_name
 from tessera.backend.service import (
     BackendOptions,
     Completion,
@@ -340,7 +341,7 @@ class CudaBackend:
             ready, request = flight.ready, flight.request
             work = tuple(self.model.traces[request.trace].program.work())
             order = self.replica.orders[request.trace]
-            possible = self.replica.trail.possible(ready.stage, ready.trail_every, order)
+            possible = self.replica.trail.possible(ready.stage, ready.trail, order)
             for device, steps in possible.items():
                 here = tuple(work[number] for number in steps)
                 places.append(DevicePosition(request.number, device, here))
@@ -359,7 +360,9 @@ class CudaBackend:
                 span=step.span,
             )
         notes = tuple(place.text() for place in reached)
-        if any(flights and flights[0].ready.trail_every > 1 for flights in self._flights):
+        if any(
+            flights and flights[0].ready.trail is not TrailKind.EXACT for flights in self._flights
+        ):
             notes += ("with `TESSERA_NO_GRAPHS=1` it is known which launch it was",)
         if len(requests) > 1:
             notes = (f"under way: requests {', '.join(map(str, requests))}", *notes)

@@ -29,10 +29,10 @@ from tessera.backend.cuda.queued_work import (
     SetCall,
     describe_step,
 )
-from tessera.backend.cuda.tape import Refused, Tape
+from tessera.backend.cuda.tape import QueueRow, Refused, Tape, TapeCall
 from tessera.backend.cuda.tape_writer import Surroundings, TapeWriter
 from tessera.backend.cuda.timing import Stamps, Timed
-from tessera.backend.cuda.trail import TrailWriter, step_name
+from tessera.backend.cuda.trail import TrailKind, TrailWriter, step_name
 from tessera.backend.service import Model
 from tessera.ir.plan.launch_program import HOST, POISON, Bytes, Fill, Queue, Run, Transfer
 from tessera.ir.program.program import BufferId, LibraryCall, Work
@@ -47,7 +47,8 @@ class Parts:
     """What all tapes of a backend share. `fillings` are pinned contents by trace and buffer.
 
     `trails` are pinned words by stage and device that say which step runs; empty is none.
-    `done_words` are pinned words by stage that become 1 when its request is done.
+    `done_words` are pinned words by stage that become 1 when its request is done. `priorities` are
+    those of steps, by trace; without one a step has that of its stream.
     """
 
     around: Surroundings
@@ -57,15 +58,16 @@ class Parts:
     fillings: Mapping[tuple[int, BufferId], int]
     trails: Mapping[tuple[int, str], int]
     done_words: Sequence[int]
+    priorities: Mapping[int, Mapping[int, int]]
 
 
 class Enqueuer:
     """Writes the tape of one trace in one slot and lane.
 
-    `stage` says whose words are written: those of the trail, once in `trail_every` steps, and that
-    the request is done. Inputs `in_place` are fetched from where a word in pinned memory says.
-    Where the trace has a gate, `gate` is the event that is recorded there; `captured`: the tape
-    becomes a graph, of which that event is to be a node.
+    `stage` says whose words are written: those of the trail, and that the request is done. Inputs
+    `in_place` are fetched from where a word in pinned memory says. Where the trace has a gate,
+    `gate` is the event that is recorded there; `captured`: the tape becomes a graph, of which that
+    event is to be a node.
     """
 
     def __init__(
@@ -79,7 +81,7 @@ class Enqueuer:
         *,
         stage: int = 0,
         in_place: Collection[str] = (),
-        trail_every: int = 0,
+        trail: TrailKind = TrailKind.NONE,
         captured: bool = False,
     ) -> None:
         self.parts = parts
@@ -89,7 +91,8 @@ class Enqueuer:
         self._trace = trace
         self._stage = stage
         self._in_place = in_place
-        self._trail = TrailWriter(self.writer, parts.trails, trail_every, stage)
+        self.trail_kind = trail
+        self._trail = TrailWriter(self.writer, parts.trails, trail, stage)
         self._captured = captured
         self._served = parts.model.traces[trace]
         self._work: tuple[Work, ...] = tuple(self._served.program.work())
@@ -243,7 +246,8 @@ class Enqueuer:
                 name = f"cuMemsetD{8 * call.element_bytes}Async"
                 target = writer.pointer(device, call.target)
                 stream = writer.stream(device, Queue.COMPUTE)
-                writer.call(device, name, target, call.value, call.count, stream)
+                row = QueueRow(device, stream)
+                writer.call(device, name, target, call.value, call.count, stream, row=row)
             case SetCall():
                 pass
             case CopyCall() as call:
@@ -267,9 +271,11 @@ class Enqueuer:
         packed = pack_parameters(call.arguments, partial(writer.pointer, device))
         writer.tape.kept.extend(packed.kept)
         stream = writer.stream(device, Queue.COMPUTE)
-        if call.is_plain:
+        row = QueueRow(device, stream)
+        priority = self.parts.priorities[self._trace].get(int(call.step))
+        if call.is_plain and priority is None:
             sizes = (*launch.grid, *launch.block, launch.shared_bytes, stream)
-            writer.call(device, "cuLaunchKernel", function, *sizes, packed.address, 0)
+            writer.call(device, "cuLaunchKernel", function, *sizes, packed.address, 0, row=row)
             return
         config = launch_config(
             driver,
@@ -279,9 +285,10 @@ class Enqueuer:
             stream,
             launch.cluster,
             launch.cooperative,
+            priority,
         )
         writer.tape.kept.append(config)
-        writer.call(device, "cuLaunchKernelEx", config, function, packed.address, 0)
+        writer.call(device, "cuLaunchKernelEx", config, function, packed.address, 0, row=row)
 
     def _library_call(self, device: str, step: LibraryCall) -> None:
         from tessera.backend.cuda.torch_ops import prepare_call
@@ -291,7 +298,7 @@ class Enqueuer:
         ordinal = self.parts.around.devices[device].gpu.ordinal
         call = prepare_call(step, partial(writer.pointer, device), ordinal, stream)
         writer.use(device)
-        writer.tape.calls.append((step.operator, call, (), writer.action))
+        writer.tape.calls.append(TapeCall(step.operator, call, (), writer.action))
 
     def _fill(self, device: str, buffer: BufferId, ranges: Bytes) -> None:
         """Contents that the user gives, or poison."""

@@ -11,25 +11,30 @@ slots: stage `s` is one of slot `s % slots`. Device memory is the slot's, whatev
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 
 from tessera.backend.cuda.api import Driver, DriverError, Handle
 from tessera.backend.cuda.contents import ReplicaContents
 from tessera.backend.cuda.enqueue import Enqueuer, Parts
 from tessera.backend.cuda.faults import run_fault
+from tessera.backend.cuda.graph_rows import with_graph_rows
 from tessera.backend.cuda.helpers import Helpers
 from tessera.backend.cuda.host_memory import HostMemory, Recycled, SlotBuffers, staged_bytes
-from tessera.backend.cuda.issue_order import issue_order
+from tessera.backend.cuda.issue_order import issue_order, steps_of
 from tessera.backend.cuda.links import Links
 from tessera.backend.cuda.memory import ReplicaMemory
 from tessera.backend.cuda.modules import DeviceModules, module_of_variable, steps_on
+from tessera.backend.cuda.options import CudaOptions
+from tessera.backend.cuda.priorities import step_priorities
 from tessera.backend.cuda.refusals import refusal
 from tessera.backend.cuda.streams import Streams
 from tessera.backend.cuda.tape import Refused, Tape
 from tessera.backend.cuda.tape_writer import Surroundings
 from tessera.backend.cuda.targets import close_devices, open_devices, open_driver
 from tessera.backend.cuda.timing import Clock, Stamps, Timed, Words
-from tessera.backend.cuda.trail import MARK_EVERY, Trail
+from tessera.backend.cuda.trail import Trail, TrailKind
 from tessera.backend.service import BackendOptions, Model, ServiceFault
 from tessera.diagnostics import ExitCode, TesseraError, error
 from tessera.ir.plan.launch_program import AreaKind, Queue
@@ -44,21 +49,19 @@ MOST_STAGED_BYTES = 1 << 30
 _NO_CAPTURE = ("CUDA_ERROR_STREAM_CAPTURE", "CUDA_ERROR_NOT_SUPPORTED")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CudaOptions:
-    """What only the CUDA backend knows.
+class _Captured(Enum):
+    """What becomes a graph: a request, what follows in a row on a queue, or nothing."""
 
-    `guard_bytes`: guards round places, for tests. `trail`: write exactly which step runs, or do not
-    at all; None is exactly so without graphs, and with them a mark every few steps. `peers` off:
-    copies between GPUs go through the host even where they need not. `depth`: requests under way
-    in a slot; None is as many as pay.
-    """
+    WHOLE = "whole"
+    ROWS = "rows"
+    NOTHING = "nothing"
 
-    graphs: bool = True
-    guard_bytes: int = 0
-    trail: bool | None = None
-    peers: bool = True
-    depth: int | None = None
+
+_TRAILS = {
+    _Captured.WHOLE: TrailKind.MARKS,
+    _Captured.ROWS: TrailKind.ROWS,
+    _Captured.NOTHING: TrailKind.EXACT,
+}
 
 
 @dataclass(slots=True)
@@ -66,9 +69,10 @@ class ReadyTrace:
     """A trace in a stage and lane, ready to be begun."""
 
     stage: int
-    trail_every: int
+    trail: TrailKind
     tape: Tape
     graph: Handle | None
+    rows: Sequence[Handle]
     buffers: SlotBuffers
     timed: tuple[Timed, ...]
     stamps: Words
@@ -138,6 +142,10 @@ class CudaReplica:
         )
         self.clock = Clock(self.driver, self.streams, self.devices, self._helpers, self.host)
         self.orders = {trace.trace: issue_order(trace) for trace in lowered.traces}
+        self._spans = {
+            trace: sum(bool(steps_of(order, device)) for device in self.devices) > 1
+            for trace, order in self.orders.items()
+        }
         self.of_lanes = {place.trace for place in lowered.places if place.kind is AreaKind.LANE}
         self.depth = self._find_depth()
         stages = range(lowered.slots * self.depth)
@@ -160,6 +168,7 @@ class CudaReplica:
             fillings=self._pinned_fillings(),
             trails=self.trail.words,
             done_words=[address for address, _ in done],
+            priorities={trace: self._priorities(trace) for trace in self.orders},
         )
         self.buffers = {
             (trace.trace, stage): SlotBuffers(self.host, self._recycled, self.model, trace)
@@ -200,6 +209,13 @@ class CudaReplica:
         )
         wanted = max(2, -(-LEAST_UNDER_WAY // lowered.slots))
         return max(1, min(wanted, MOST_GRAPHS // graphs, MOST_STAGED_BYTES // max(staged, 1)))
+
+    def _priorities(self, trace: int) -> dict[int, int]:
+        """Those of steps. Alone there is none to go before; on one device it is better to share."""
+        if not self.cuda.priorities or self.model.lowered.slots == 1 or not self._spans[trace]:
+            return {}
+        order = self.orders[trace]
+        return step_priorities(order, self.devices, *self.driver.priorities())
 
     def _root(self, slot: int) -> Root:
         first = next(iter(self.devices))
@@ -266,10 +282,8 @@ class CudaReplica:
         """The tape, and the graph captured from it, of a trace in a stage and lane."""
         slot = stage % self.model.lowered.slots
         buffers, stamps = self.buffers[trace, stage], self.stamps[trace, stage]
-        captured = self._may_capture(trace)
-        trail_every = MARK_EVERY if captured and not self.cuda.trail else 1
 
-        def write(captured: bool) -> tuple[Enqueuer, Tape, str]:
+        def write(kind: _Captured) -> tuple[Enqueuer, Tape, str]:
             writer = Enqueuer(
                 self.parts,
                 trace,
@@ -279,27 +293,32 @@ class CudaReplica:
                 stamps,
                 stage=stage,
                 in_place=in_place,
-                trail_every=trail_every,
-                captured=captured,
+                trail=TrailKind.EXACT if self.cuda.trail else _TRAILS[kind],
+                captured=kind is _Captured.WHOLE,
             )
             prologue = self._prologue(trace, slot, lane)
             tape, root, _ = writer.write(self.orders[trace], prologue)
             return writer, tape, root
 
-        graph = None
+        graph, kind = None, self._captured(trace)
+        rows: list[Handle] = []
         try:
-            writer, tape, root = write(captured)
-            if captured:
+            writer, tape, root = write(kind)
+            if kind is _Captured.WHOLE:
                 graph = self.capture(tape, self.roots[slot].stream, root)
                 if graph is None:
-                    writer, tape, root = write(False)
+                    kind = _Captured.ROWS
+                    writer, tape, root = write(kind)
+            if kind is _Captured.ROWS:
+                tape, rows = with_graph_rows(self.driver, tape, self.capture)
         except Refused as refused:
             raise self.refused(refused, trace) from None
         ready = ReadyTrace(
             stage=stage,
-            trail_every=trail_every,
+            trail=writer.trail_kind,
             tape=tape if graph is None else Tape(),
             graph=graph,
+            rows=rows,
             buffers=buffers,
             timed=tuple(writer.timed),
             stamps=stamps.words,
@@ -315,9 +334,14 @@ class CudaReplica:
             self._prologues[key] = self.contents.prologue(self.host, *key)
         return self._prologues[key]
 
-    def _may_capture(self, trace: int) -> bool:
-        work = self.model.traces[trace].program.work()
-        return self.cuda.graphs and not any(isinstance(step, LibraryCall) for step in work)
+    def _captured(self, trace: int) -> _Captured:
+        """How much of a request is one graph."""
+        if not self.cuda.graphs:
+            return _Captured.NOTHING
+        if any(isinstance(step, LibraryCall) for step in self.model.traces[trace].program.work()):
+            return _Captured.ROWS
+        spans = self._spans[trace] and not self.cuda.spanning
+        return _Captured.ROWS if spans else _Captured.WHOLE
 
     def capture(self, tape: Tape, stream: Handle, root: str) -> Handle | None:
         """The tape as a graph; None where the driver cannot capture what is on it."""
@@ -360,6 +384,7 @@ class CudaReplica:
 
     def _close_graphs(self) -> None:
         for ready in self.ready.values():
-            if ready.graph is not None:
-                self.driver.destroy_graph(ready.graph)
+            for graph in (ready.graph, *ready.rows):
+                if graph is not None:
+                    self.driver.destroy_graph(graph)
         self.ready.clear()

@@ -9,12 +9,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-from tessera.backend.cuda.api import Driver, DriverError
+from tessera.backend.cuda.api import Driver, DriverError, Handle
 from tessera.backend.cuda.issue_order import Action
 
-Call = Callable[..., Any]
+
+class QueueRow(NamedTuple):
+    """The compute queue of a slot. Calls that do nothing but work there can become one graph."""
+
+    device: str
+    stream: Handle
+
+
+class TapeCall(NamedTuple):
+    """A driver call with its arguments; `row` if it is plain work of a compute queue."""
+
+    name: str
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    action: Action | None
+    row: QueueRow | None = None
 
 
 class Refused(Exception):
@@ -30,14 +45,14 @@ class Refused(Exception):
 class Tape:
     """The calls in order, and what they need to stay alive."""
 
-    calls: list[tuple[str, Call, tuple[Any, ...], Action | None]] = field(default_factory=list)
+    calls: list[TapeCall] = field(default_factory=list)
     kept: list[Any] = field(default_factory=list)
 
     def play(self, driver: Driver) -> None:
         """Make all calls; none of them waits for the GPU."""
-        for name, call, arguments, action in self.calls:
+        for name, function, arguments, action, _ in self.calls:
             try:
-                status = call(*arguments)[0]
+                status = function(*arguments)[0]
                 if status:
                     driver.check(name, status)
             except DriverError as problem:

@@ -17,7 +17,7 @@ from tessera.backend.cuda.issue_order import Action
 from tessera.backend.cuda.memory import ReplicaMemory
 from tessera.backend.cuda.parameters import pack_words
 from tessera.backend.cuda.streams import Streams
-from tessera.backend.cuda.tape import Tape
+from tessera.backend.cuda.tape import QueueRow, Tape, TapeCall
 from tessera.backend.cuda.targets import OpenDevice
 from tessera.backend.cuda.timing import Stamps, Timed
 from tessera.ir.plan.launch_program import Queue
@@ -60,11 +60,15 @@ class TapeWriter:
 
     # --- calls ------------------------------------------------------------------------------
 
-    def call(self, device: str, name: str, *arguments: Any) -> None:
+    def call(self, device: str, name: str, *arguments: Any, row: QueueRow | None = None) -> None:
         """One driver call, made while the device's context is current."""
         self.use(device)
         function = self.around.driver.functions[name]
-        self.tape.calls.append((name, function, arguments, self.action))
+        self.tape.calls.append(TapeCall(name, function, arguments, self.action, row))
+
+    def row(self, device: str, stream: Handle) -> QueueRow | None:
+        """What a call that does nothing but work on a stream belongs to."""
+        return QueueRow(device, stream) if stream == self.stream(device, Queue.COMPUTE) else None
 
     def use(self, device: str) -> None:
         """With one GPU its context stays current; with several every change is a call."""
@@ -72,7 +76,7 @@ class TapeWriter:
         if self._several and opened.gpu.ordinal != self._gpu:
             self._gpu = opened.gpu.ordinal
             function = self.around.driver.functions["cuCtxSetCurrent"]
-            self.tape.calls.append(("cuCtxSetCurrent", function, (opened.context,), None))
+            self.tape.calls.append(TapeCall("cuCtxSetCurrent", function, (opened.context,), None))
 
     def copy(
         self,
@@ -86,7 +90,8 @@ class TapeWriter:
         """One run of bytes."""
         if size:
             stream = self.stream(device, queue) if stream is None else stream
-            self.call(device, "cuMemcpyAsync", target, source, size, stream)
+            row = self.row(device, stream)
+            self.call(device, "cuMemcpyAsync", target, source, size, stream, row=row)
 
     def record(self, device: str, queue: Queue, event: Handle) -> None:
         """Record an event on a queue."""
@@ -109,9 +114,11 @@ class TapeWriter:
         """A kernel of `helpers.ptx`; all its parameters are 64-bit words."""
         packed = pack_words(words)
         self.tape.kept.extend(packed.kept)
-        sizes = (blocks, 1, 1, threads, 1, 1, 0, self.stream(*place))
+        stream = self.stream(*place)
+        sizes = (blocks, 1, 1, threads, 1, 1, 0, stream)
         function = self.around.helpers.function(place[0], kernel)
-        self.call(place[0], "cuLaunchKernel", function, *sizes, packed.address, 0)
+        row = self.row(place[0], stream)
+        self.call(place[0], "cuLaunchKernel", function, *sizes, packed.address, 0, row=row)
 
     # --- times ------------------------------------------------------------------------------
 

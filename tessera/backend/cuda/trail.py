@@ -1,16 +1,18 @@
 """How far devices have come in a request: words of pinned memory that outlive a context.
 
-In: the steps that a tape runs. Out: calls that write the words, and what the words say. Every 1:
+In: the steps that a tape runs. Out: calls that write the words, and what the words say. `EXACT`:
 the compute stream writes the number of every step before it runs, and that it is done after the
-last; exact, and 2.6 us a step on an H200. Every few: a mark is written beside the steps, by a
-stream of its own, once all before are done; it takes 0.2 to 0.4 us but may come late, so it says
-only what is done for certain.
+last; 2.6 us a step on an H200. `ROWS`: it writes the number of the first of steps in a row, which
+run as one graph. `MARKS`: a mark is written beside the steps of a graph, by a stream of its own,
+once all before are done; it takes 0.2 to 0.4 us but may come late, so it says only what is done for
+certain.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import assert_never
 
 from tessera.backend.cuda.api import Bytes
@@ -22,6 +24,15 @@ from tessera.ir.program.program import Launch, LibraryCall, Memcpy, Memset, Work
 # Marks in a graph: one every step costs the models measured up to 0.4%, so this is far below 1%.
 MARK_EVERY = 4
 _SHOWN = 4
+
+
+class TrailKind(Enum):
+    """How a tape says how far it has come."""
+
+    NONE = "none"
+    EXACT = "exact"
+    ROWS = "rows"
+    MARKS = "marks"
 
 
 @dataclass(slots=True)
@@ -41,7 +52,9 @@ class Trail:
         """The words of a stage, to see whether any has changed."""
         return tuple(view[0] for view in self.views.get(stage, {}).values())
 
-    def possible(self, stage: int, every: int, order: Sequence[Action]) -> dict[str, list[int]]:
+    def possible(
+        self, stage: int, kind: TrailKind, order: Sequence[Action]
+    ) -> dict[str, list[int]]:
         """The numbers of steps that devices may be at, of those that may be at any.
 
         A device that has come to a step tells also what is done on others, if the step waits for
@@ -54,7 +67,7 @@ class Trail:
         for device, at in seen.items():
             own = steps_of(order, device)
             reached = own[own.index(at) :] if at >= 0 else own
-            steps = reached if every > 1 else [at] * (at >= 0)
+            steps = [at] * (at >= 0) if kind is TrailKind.EXACT else reached
             possible[device] = [step for step in steps if step not in done]
         return {device: steps for device, steps in possible.items() if steps}
 
@@ -107,32 +120,43 @@ class DevicePosition:
 
 
 class TrailWriter:
-    """Writes the trail of one tape; every 0 is none."""
+    """Writes the trail of one tape."""
 
     def __init__(
-        self, writer: TapeWriter, words: Mapping[tuple[int, str], int], every: int, stage: int
+        self, writer: TapeWriter, words: Mapping[tuple[int, str], int], kind: TrailKind, stage: int
     ) -> None:
         self._writer = writer
         self._stage = stage
-        self._words = words if every else {}
-        self._every = every
+        self._words = {} if kind is TrailKind.NONE else words
+        self._kind = kind
         self._run: dict[str, int] = {}
 
     def before(self, device: str, step: Work) -> None:
         """A step is next on a device."""
         run = self._run[device] = self._run.get(device, -1) + 1
         word = self._words.get((self._stage, device))
-        if word is None or run % self._every:
+        if word is None:
             return
-        if self._every == 1:
-            self._write(device, word, int(step.id) + 1)
-            return
+        match self._kind:
+            case TrailKind.MARKS if run % MARK_EVERY == 0:
+                self._mark(device, word, int(step.id) + 1)
+            case TrailKind.ROWS if not self._goes_on(device):
+                self._write(device, word, int(step.id) + 1)
+            case TrailKind.EXACT:
+                self._write(device, word, int(step.id) + 1)
+
+    def _goes_on(self, device: str) -> bool:
+        """Whether what was last written is work on the same queue."""
+        calls, stream = self._writer.tape.calls, self._writer.stream(device, Queue.COMPUTE)
+        return bool(calls) and calls[-1].row == (device, stream)
+
+    def _mark(self, device: str, word: int, value: int) -> None:
         writer = self._writer
         here = writer.event(device, "mark", writer.slot)
         marks = writer.around.streams.marks(device, writer.slot)
         writer.call(device, "cuEventRecord", here, writer.stream(device, Queue.COMPUTE))
         writer.call(device, "cuStreamWaitEvent", marks, here, 0)
-        writer.call(device, "cuMemsetD32Async", word, int(step.id) + 1, 1, marks)
+        writer.call(device, "cuMemsetD32Async", word, value, 1, marks)
 
     def _write(self, device: str, word: int, value: int) -> None:
         stream = self._writer.stream(device, Queue.COMPUTE)
@@ -143,9 +167,11 @@ class TrailWriter:
         writer, streams = self._writer, self._writer.around.streams
         for device in self._run:
             word = self._words.get((self._stage, device))
-            if word is not None and self._every == 1:
+            if word is None:
+                continue
+            if self._kind is TrailKind.EXACT:
                 self._write(device, word, 0)
-            elif word is not None:
+            elif self._kind is TrailKind.MARKS:
                 ended = writer.event(device, "end", writer.slot, "marks")
                 writer.call(device, "cuEventRecord", ended, streams.marks(device, writer.slot))
                 writer.wait(*root, ended)

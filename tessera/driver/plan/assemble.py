@@ -288,6 +288,8 @@ def _steps(
                 predicted_ns=cost.ns,
                 error=cost.error,
                 source=cost.source.value,
+                alone_ns=cost.alone_ns,
+                quiet_ns=cost.quiet_ns,
             )
         )
     return placed_steps

@@ -11,44 +11,40 @@ Measured on an H200: attention over caches takes up to 7% longer beside products
 to 12% (28% in the worst of 24 pairs) beside it; beside a neighbour that only moves memory both take
 up to 90% longer. Of 12 pairs the times of this rule are within 8%. Whole plans take longer than
 pairs of their steps say: slices that are all busy for long lower the clock and fill the L2 cache.
-On the other hand requests of several slots fill each other's gaps, if a device has two of them at a
-time: plans of two stages with two slots took up to 40% longer than with four to six
-(`benchmarks/results/simulated_h200.json`), so a split has two slots for each of its devices. How
-much it is, the profile tells, which has run requests on a slice and on the rest of the GPU at once,
-or on a whole GPU, for long; where it does not, `TOGETHER` stands for it on slices. And requests
-that change slices take memory for their copies, wait and leave gaps (`CHANGING`). Both numbers are
-from one H200: about what five profiles say of their own traces, and what plans of
-`benchmarks/results/gain.json` took.
+On the other hand two requests at one device fill each other's gaps. How much both are, the profile
+tells, which has run requests on a slice and on the rest of the GPU at once, or on a whole GPU, for
+long, one at a time and two at a time. From that the simulation follows how many requests are at a
+device, and whether its neighbours compute. Where the profile does not tell, `TOGETHER` stands for
+it on slices: about what five profiles of an H200 say of their own traces.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from operator import mul
 
 from tessera.driver.plan.assemble import Attempt, PlanSetting
 from tessera.ir.choices import CUT_SHORT, Objective
-from tessera.ir.plan.costs import Costs, Duration
-from tessera.ir.plan.machine import Machine
-from tessera.passes.costs.adjust_costs import beside_neighbours, longer
+from tessera.ir.plan.costs import Costs, Duration, MeasuredTogether
+from tessera.ir.plan.machine import Device, Machine
+from tessera.ir.program.program import Program, Role
+from tessera.passes.costs.adjust_costs import Crowd, beside_neighbours, in_crowds
 from tessera.passes.placement.candidates import Candidate, candidate_of
 from tessera.passes.placement.plans import Choice, first_of_names
-from tessera.passes.placement.problem import INFINITY, Problem, contract, measure, transfers_of
+from tessera.passes.placement.problem import INFINITY, Problem, contract, measure
 from tessera.passes.placement.solve import lower_bound
 
 _START = 0.5
 _ROUNDS = 4
 _SEARCHES = 2
 _SATURATES = 0.5  # of the SMs of a card
-# Profiles tell what slices do to each other that have two requests each under way.
-MEASURED_SLOTS = 2
+# Two requests that fill each other's gaps share what one takes, at best.
+_LEAST_SHARE = 0.5
 TOGETHER = 1.10
-CHANGING = 1.05
 
 Search = Callable[[Problem], Choice | None]
-Together = Sequence[tuple[float, ...]]
-"""Per trace and device how much longer all takes while other slices of the card are busy."""
+Crowds = Sequence[tuple[Crowd, ...]]
+"""Per trace and device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +61,7 @@ def has_neighbours(setting: PlanSetting) -> bool:
     """Whether times are known to depend on what else is at work."""
     if setting.options.objective != Objective.THROUGHPUT:
         return False
-    return bool(_measured_together(setting)) or any(
+    return any(_measured_together(setting)) or any(
         isinstance(cost, Duration) and cost.beside is not None
         for costs in setting.costs
         for step in costs.steps
@@ -77,20 +73,11 @@ def settle(setting: PlanSetting, attempt: Attempt, candidate: Candidate) -> Sett
     """A candidate with times that fit it; the same for the same placements, whatever its times."""
     machine = setting.machine
     shares = (_START,) * len(machine.devices)
-    together = find_together(setting, attempt.slots // most_devices(candidate))
-    longer_by = [1.0] * len(machine.devices)
+    crowds = [_beside(machine, candidate, own) for own in find_crowds(setting)]
     for _ in range(_ROUNDS):
-        busy = [tuple(map(mul, factors, longer_by)) for factors in together]
-        settled = _at(setting, attempt, candidate, shares, busy)
-        problem = settled.attempt.planning.problem
-        shares = _drawn(machine, problem, settled.candidate)
-        longer_by = _copying(machine, problem, settled.candidate)
+        settled = _at(setting, attempt, candidate, shares, crowds)
+        shares = _drawn(machine, settled.attempt.planning.problem, settled.candidate)
     return settled
-
-
-def most_devices(candidate: Candidate) -> int:
-    """The devices that a request goes through: so many slots make one request at each of them."""
-    return max(len(set(replica.placement)) for replica in candidate.replicas)
 
 
 def settle_all(
@@ -118,14 +105,12 @@ def settle_all(
     settled = list(pool.values())
     first, rest = ([], settled) if search is not None else (settled[:1], settled[1:])
     fastest = first_of_names(placed.candidate for placed in (*first, *sorted(rest, key=_period)))
-    # Nobody disturbs anybody, and requests that fill each other's gaps do so everywhere: no plan is
-    # faster.
-    idle = _at(setting, attempt, fastest[0], (0.0,) * len(setting.machine.devices), None)
+    # Nobody disturbs anybody, and requests that fill each other's gaps do so all the time: no plan
+    # is faster.
+    apart = [tuple(replace(crowd, lonely=True) for crowd in own) for own in find_crowds(setting)]
+    idle = _at(setting, attempt, fastest[0], (0.0,) * len(setting.machine.devices), apart)
     least = lower_bound(idle.attempt.planning.problem) if search is not None else choice.bound
-    gain = min(
-        1.0, *(factor for factors in find_together(setting, attempt.slots) for factor in factors)
-    )
-    least = min(least * gain, *(candidate.period_ns for candidate in fastest))
+    least = min(least, *(candidate.period_ns for candidate in fastest))
     return replace(choice, candidates=fastest, bound=least)
 
 
@@ -147,18 +132,13 @@ def _at(
     attempt: Attempt,
     candidate: Candidate,
     shares: Sequence[float],
-    together: Together | None,
+    crowds: Crowds,
 ) -> Settled:
-    """A candidate where the neighbours of each device draw so much; None: they are never busy."""
+    """A candidate where the neighbours of each device draw so much."""
     planning = attempt.planning
     costs = tuple(
-        longer(
-            beside_neighbours(costs, shares),
-            ()
-            if together is None
-            else _longer(setting.machine, planning.problem, candidate, factors),
-        )
-        for costs, factors in zip(setting.costs, together or [()] * len(setting.costs), strict=True)
+        in_crowds(beside_neighbours(costs, shares), own)
+        for costs, own in zip(setting.costs, crowds, strict=True)
     )
     detail = planning.problem.detail
     assert detail is not None, "steps were joined to tasks"
@@ -170,7 +150,7 @@ def _at(
         )
         for task, step in zip(detail.problem.tasks, steps, strict=True)
     )
-    # What copies take from the steps is in `together`: the same for all slices of the card.
+    # What copies take from the steps is in the crowds: the same for all slices of the card.
     wires = tuple(replace(wire, end_ns_per_byte=0.0) for wire in detail.problem.wires)
     problem = contract(replace(detail.problem, tasks=tasks, wires=wires), detail.groups)
     parts = tuple(
@@ -185,61 +165,70 @@ def _at(
     )
 
 
-def _longer(
-    machine: Machine, problem: Problem, candidate: Candidate, together: Sequence[float]
-) -> tuple[float, ...]:
-    """Per device how much longer all takes because it and other slices of its card are busy."""
-    used: set[int] = set()
-    changing: set[int] = set()
-    for replica in candidate.replicas:
-        used.update(replica.placement)
-        devices: dict[int, set[int]] = {}
-        for task, place in zip(problem.tasks, replica.placement, strict=True):
-            devices.setdefault(task.trace, set()).add(place)
-        changing.update(*(places for places in devices.values() if len(places) > 1))
-    longer_by = []
-    for device, busy in zip(machine.devices, together, strict=True):
+def _beside(machine: Machine, candidate: Candidate, crowds: Sequence[Crowd]) -> tuple[Crowd, ...]:
+    """The crowds of devices whose neighbours a candidate may not use."""
+    used = {place for replica in candidate.replicas for place in replica.placement}
+    found = []
+    for device, crowd in zip(machine.devices, crowds, strict=True):
         others = {other.id for other in machine.slices_of(device.card)} - {device.id}
-        factor = busy if others & used or not others else 1.0
-        longer_by.append(
-            factor * CHANGING if others & changing and device.id in changing else factor
-        )
-    return tuple(longer_by)
+        found.append(replace(crowd, lonely=bool(others) and not others & used))
+    return tuple(found)
 
 
-def find_together(setting: PlanSetting, slots: int) -> Together:
+def find_crowds(setting: PlanSetting) -> Crowds:
     """Per trace and device how much longer it takes than its steps say while all are busy."""
     machine = setting.machine
-    known = _measured_together(setting) if slots >= MEASURED_SLOTS else {}
-    factors_of = []
-    for costs in setting.costs:
-        factors = []
+    found = []
+    for costs, trace, known in zip(
+        setting.costs, setting.traces, _measured_together(setting), strict=True
+    ):
+        own = []
         for device, ns in zip(machine.devices, _side_by_side(machine, costs), strict=True):
             measured = known.get((machine.gpu_of(device).key, device.sms))
             if measured is not None and ns:
-                # Requests that fill each other's gaps share what one takes, at best.
-                factors.append(max(measured / ns, 1 / MEASURED_SLOTS))
+                own.append(_crowd(measured, ns, _host_ns(machine, device, trace.program)))
+            elif len(machine.slices_of(device.card)) > 1:
+                own.append(Crowd(TOGETHER, TOGETHER))
             else:
-                factors.append(TOGETHER if len(machine.slices_of(device.card)) > 1 else 1.0)
-        factors_of.append(tuple(factors))
-    return factors_of
+                own.append(Crowd())
+        found.append(tuple(own))
+    return found
 
 
-def _measured_together(setting: PlanSetting) -> dict[tuple[str, int], float]:
-    """By GPU and SMs what a request takes while all are busy.
+def _crowd(measured: MeasuredTogether, ns: float, host_ns: float) -> Crowd:
+    """From what was measured of requests whose steps take so long; one at a time waits for the
+    host, too, two at a time hide that."""
+    crowded = measured.ns / ns
+    steady = ns if measured.steady_ns is None else measured.steady_ns - host_ns
+    alone = max(steady / ns, crowded)
+    return Crowd(max(crowded, _LEAST_SHARE * alone), alone)
 
-    Of a mix of traces it is not known: neighbours then do something else.
+
+def _host_ns(machine: Machine, device: Device, program: Program) -> float:
+    """How long inputs and outputs are on their way between the host and a device."""
+    moved = [b.bytes for b in program.buffers if b.role in (Role.INPUT, Role.OUTPUT)]
+    rate = machine.gpu_of(device).pcie_bandwidth
+    return sum(machine.transfer_ns + size * 1e9 / rate for size in moved)
+
+
+def _measured_together(setting: PlanSetting) -> list[dict[tuple[str, int], MeasuredTogether]]:
+    """Per trace, by GPU and SMs, what a request takes while all are busy with the same trace.
+
+    Of a mix it is the nearest to what is known.
     """
     devices = {
         (setting.machine.gpu_of(device).key, device.sms) for device in setting.machine.devices
     }
-    return {
-        (row.gpu, row.sms): row.ns
-        for profile in setting.profiles
-        if [profile.program_digest] == [trace.planned.digest for trace in setting.traces]
-        for row in profile.together
-        if (row.gpu, row.sms) in devices
-    }
+    return [
+        {
+            (row.gpu, row.sms): row
+            for profile in setting.profiles
+            if profile.program_digest == trace.planned.digest
+            for row in profile.together
+            if (row.gpu, row.sms) in devices
+        }
+        for trace in setting.traces
+    ]
 
 
 def _side_by_side(machine: Machine, costs: Costs) -> list[float]:
@@ -257,26 +246,6 @@ def _side_by_side(machine: Machine, costs: Costs) -> list[float]:
         busy = zip(moves_ns, times, strict=True)
         shares = _shares(machine, [ns / whole if whole else 0.0 for ns, whole in busy])
     return times
-
-
-def _copying(machine: Machine, problem: Problem, candidate: Candidate) -> list[float]:
-    """Per device how much longer all takes since slices of its card copy to each other.
-
-    For so long the memory is not there for the steps: a copy reads and writes it.
-    """
-    if not 0 < candidate.period_ns < INFINITY:
-        return [1.0] * len(machine.devices)
-    moved = dict.fromkeys((device.card for device in machine.devices), 0.0)
-    for replica in candidate.replicas:
-        for tensor, source, target in transfers_of(problem, replica.placement):
-            card = machine.devices[source].card
-            if card == machine.devices[target].card:
-                sent = problem.tensors[tensor]
-                moved[card] += sent.bytes * sent.rate * replica.share
-    return [
-        1 + 2e9 * moved[device.card] / machine.gpu_of(device).memory_bandwidth / candidate.period_ns
-        for device in machine.devices
-    ]
 
 
 def _drawn(machine: Machine, problem: Problem, candidate: Candidate) -> tuple[float, ...]:

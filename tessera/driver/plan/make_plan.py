@@ -10,6 +10,7 @@ stages, in order:
    (`passes.checker`); the first that is proved (`search`). `find_pair` is the same for two
    policies at once (`pair`).
 4. `plan_whole`: the same for a GPU in one piece, where slices of it were asked for (`whole`).
+   The plan is proved now: `on_proved` hears of it. What follows may be interrupted.
 5. `find_insight`: what limits the plan, and what would help (`insight`).
 6. `alone`, `frontier`: what other GPUs and other plans would give (`alternatives`).
 
@@ -20,8 +21,8 @@ the way and the smallest change that would help.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tessera.diagnostics import Diagnostic
@@ -62,23 +63,20 @@ def plan(
     *,
     compare: bool = True,
     pareto: bool = False,
+    on_proved: Callable[[PlanReport], None] | None = None,
 ) -> PlanReport:
     """Plan traces for a machine. Each is a file, or `FILE:NUMBER` for its part of the requests.
 
     `compare` also plans for as many GPUs of each kind alone; `pareto` collects the plans that none
-    beats in throughput, latency and cost at once.
+    beats in throughput, latency and cost at once. `on_proved` is given the report as soon as the
+    plan is proved, without these.
     """
     watch = watch or Watch()
     setting = _setting(traces, options, watch)
     watch = watch.within(options.seconds)
     decision, beaten, notes = _decide(setting, watch)
     setting = decision.setting
-    insight = find_insight(decision)
-    compare = compare and decision.choice.ended not in (*CUT_SHORT, Ending.GIVEN)
-    if compare:
-        watch.tell("comparing with other GPUs")
-    others = alone(setting, decision, watch) if compare else ()
-    return PlanReport(
+    report = PlanReport(
         plan=decision.plan,
         machine=setting.machine,
         sources=_sources(setting),
@@ -91,8 +89,17 @@ def plan(
         ),
         setting=setting,
         decision=decision,
-        insight=insight,
-        alternatives=(*beaten, *others),
+        insight=Insight(limits=decision.chosen.limits),
+        alternatives=beaten,
+    )
+    if on_proved is not None:
+        on_proved(report)
+    compare = compare and decision.choice.ended not in (*CUT_SHORT, Ending.GIVEN)
+    watch.tell("comparing with other GPUs" if compare else "finding what limits the plan")
+    return replace(
+        report,
+        insight=find_insight(decision),
+        alternatives=(*beaten, *(alone(setting, decision, watch) if compare else ())),
         frontier=frontier(setting, decision, watch) if pareto else (),
     )
 
@@ -117,7 +124,7 @@ def _setting(
 ) -> PlanSetting:
     """Read, analyse and price: all that is known before the search begins."""
     watch.tell("reading and analysing")
-    loaded = load_traces(traces, options.data_root)
+    loaded = load_traces(traces, options.data_root, watch.on_progress)
     watch.tell("working out durations")
     machine = options.find_machine()
     profiles = read_profiles(loaded, options)

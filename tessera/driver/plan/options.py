@@ -10,11 +10,14 @@ from math import inf
 
 from tessera.diagnostics import TesseraError, error
 from tessera.driver.options import WrongOption
+from tessera.driver.progress import OnProgress, StageProgress
 from tessera.driver.spellings import lanes_are_sequences
 from tessera.frontend.machine.gpus import DEFAULT_LINK, machine_of
-from tessera.frontend.machine.quantities import parse_bytes
+from tessera.frontend.machine.quantities import format_time, parse_bytes
 from tessera.ir.choices import Objective, Strategy
 from tessera.ir.plan.machine import Machine
+
+SEARCHING = "searching"
 
 
 @lanes_are_sequences
@@ -146,14 +149,13 @@ def _bad_override(option: str, text: str, example: str) -> TesseraError:
 class Watch:
     """Who listens while a plan is searched for.
 
-    `on_progress(bound, incumbent)` hears of both in the unit of the search, infinite while there
-    is none; `on_stage(text)` of what else is done that takes time. The search ends with the best
-    found so far once `should_stop()` is true, or `time.perf_counter()` is past the `deadline`.
+    `on_progress` hears what is done, and how far that is; while a search runs, of its best plan and
+    of its bound. The search ends with the best found so far once `should_stop()` is true, or
+    `time.perf_counter()` is past the `deadline`.
     """
 
-    on_progress: Callable[[float, float], None] | None = None
+    on_progress: OnProgress | None = None
     should_stop: Callable[[], bool] | None = None
-    on_stage: Callable[[str], None] | None = None
     deadline: float | None = None
 
     def within(self, seconds: float | None) -> Watch:
@@ -169,7 +171,13 @@ class Watch:
         wished = self.should_stop is not None and self.should_stop()
         return wished or (self.deadline is not None and time.perf_counter() >= self.deadline)
 
-    def tell(self, stage: str) -> None:
+    def tell(self, stage: str, note: str = "") -> None:
         """Say what is done now."""
-        if self.on_stage is not None:
-            self.on_stage(stage)
+        if self.on_progress is not None:
+            self.on_progress(StageProgress(stage, note=note))
+
+    def tell_search(self, bound_ns: float, best_ns: float) -> None:
+        """Say how far a search is; infinite: it has found no plan yet."""
+        best = "none yet" if best_ns == float("inf") else format_time(best_ns)
+        gap = f", gap {best_ns / bound_ns - 1:.2%}" if bound_ns > 0 and best_ns < 1e300 else ""
+        self.tell(SEARCHING, f"best {best}, bound {format_time(bound_ns)}{gap}")

@@ -26,12 +26,8 @@ from tessera.driver.plan.assemble import (
     lower_candidate,
     used_bytes,
 )
-from tessera.driver.plan.contention import (
-    MEASURED_SLOTS,
-    has_neighbours,
-    most_devices,
-    settle,
-)
+from tessera.driver.plan.contention import has_neighbours, settle
+from tessera.driver.progress import Count
 from tessera.driver.simulate.counts import with_counts
 from tessera.driver.simulate.hardware import machine_hardware
 from tessera.driver.simulate.noise import Noise
@@ -89,16 +85,20 @@ def promises(
     *,
     keep_slots: bool = False,
     part: float = 1.0,
+    count: Count = lambda done, total: None,
 ) -> list[Promise]:
     """Every candidate of some searches as it would run, the best first; equal ones in their order.
 
     Of those with one name the best alone. `keep_slots`: the slots are those of the attempt. `part`
-    is that of `promise`.
+    is that of `promise`. `count` hears how many candidates are done, and of how many.
     """
     made: dict[object, Promise] = {}
     known: Lowered = {}
+    total, done = sum(len(choice.candidates) for _, choice in tried), 0
     for attempt, choice in tried:
         for candidate in choice.candidates:
+            count(done, total)
+            done += 1
             key = tuple((replica.placement, replica.share) for replica in candidate.replicas)
             if key not in made and not _is_beaten(candidate, made.values()):
                 made[key] = promise(
@@ -208,9 +208,6 @@ class _Trial:
         part: float,
         known: Lowered | None = None,
     ) -> None:
-        # Times beside neighbours are those of as many requests at each device as were measured.
-        beside = not copies_take_memory
-        self._least_slots = MEASURED_SLOTS * most_devices(candidate) if beside else 1
         self.setting = setting
         self.attempt = attempt
         self.candidate = candidate
@@ -258,7 +255,7 @@ class _Trial:
         apart = self._most(most, self._is_roomy)
         if apart < most and self.period(self.at(apart)) < best:
             most, best = apart, self.period(self.at(apart))
-        too_few, enough = min(self._least_slots, most) - 1, most
+        too_few, enough = 0, most
         while enough - too_few > max(1, enough // 8):
             middle = (enough + too_few) // 2
             if self.period(self.at(middle)) <= AS_GOOD * best:
@@ -274,7 +271,7 @@ class _Trial:
         latency = alone(replicas, self.shares, self.hardware)
         share = max(replica.share for replica in replicas)
         wanted = ceil(latency * share / busiest) + 1 if busiest > 0 else 1
-        return min(max(wanted, self._least_slots), MOST_SLOTS)
+        return min(wanted, MOST_SLOTS)
 
     def _most(self, high: int, may_be: Callable[[int], bool]) -> int:
         """The most slots that may be, one at least."""

@@ -15,10 +15,11 @@ from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error, warni
 from tessera.driver.plan.assemble import Attempt, PlanSetting, assemble, overflows
 from tessera.driver.plan.contention import Search, has_neighbours, settle_all
 from tessera.driver.plan.doubt import Doubt, doubt, interval
-from tessera.driver.plan.options import Watch
+from tessera.driver.plan.options import SEARCHING, Watch
 from tessera.driver.plan.placements import given_choice
 from tessera.driver.plan.promise import Promise, promises
 from tessera.driver.plan.refusals import no_plan
+from tessera.driver.progress import counter
 from tessera.ir.choices import CUT_SHORT, Ending, Objective, Strategy
 from tessera.ir.graph.access import AccessKind
 from tessera.ir.plan.plan import Plan
@@ -60,14 +61,17 @@ def find_plan(setting: PlanSetting, watch: Watch) -> Decision:
     last = None
     watch.stopped()
     for attempt in attempts(setting):
-        watch.tell("searching")
+        watch.tell(SEARCHING, f"{attempt.slots} slots")
         last = attempt
         choice = choose_best(setting, attempt, setting.options.objective, watch)
         if choice is None:
             continue
+        if choice.ended == Ending.INTERRUPTED:
+            choice = _briefly(choice)
         tried = [(attempt, choice), *_with_more_slots(setting, attempt, choice, watch)]
-        watch.tell(SIMULATING)
-        ranked = _ranked(setting, promises(setting, tried, choice.objective), choice)
+        count = counter(watch.on_progress, SIMULATING, "candidates")
+        made = promises(setting, tried, choice.objective, count=count)
+        ranked = _ranked(setting, made, choice)
         ranked, doubted = _settled(ranked, choice)
         watch.tell(PROVING)
         bound = min(found.bound for _, found in tried)
@@ -78,6 +82,12 @@ def find_plan(setting: PlanSetting, watch: Watch) -> Decision:
     if refused:
         raise TesseraError(refused[0], exit_code=ExitCode.NO_PLAN)
     raise no_plan(last.planning, setting.costs, setting.machine, _what_fits(setting))
+
+
+def _briefly(choice: Choice) -> Choice:
+    """The best and the best that does not split: somebody is waiting for the end."""
+    whole = [c for c in choice.candidates if not _splits_requests(c)]
+    return replace(choice, candidates=tuple(dict.fromkeys((choice.best, *whole[:1]))))
 
 
 def _what_fits(setting: PlanSetting) -> str:
@@ -241,7 +251,7 @@ def _search_for(setting: PlanSetting, objective: str, watch: Watch, *, alone: bo
             problem,
             sought,
             solve_options(setting, watch),
-            on_progress=watch.on_progress,
+            on_progress=None if watch.on_progress is None else watch.tell_search,
             should_stop=watch.should_stop,
         )
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from tessera.diagnostics import Diagnostic, TesseraError, error, warning
 from tessera.driver.analyses import analysis_manager
 from tessera.driver.load import load, read_program
+from tessera.driver.progress import OnProgress
 from tessera.frontend.graph.tsg import parse_graph
 from tessera.frontend.text.plain_files import file_digest, open_plain
 from tessera.frontend.text.readfile import STDIN, read_source, read_stream
@@ -53,7 +54,9 @@ class LoadedTrace:
 
 
 def load_traces(
-    names: TraceName | Sequence[TraceName], data_root: str | None = None
+    names: TraceName | Sequence[TraceName],
+    data_root: str | None = None,
+    on_progress: OnProgress | None = None,
 ) -> tuple[LoadedTrace, ...]:
     """The traces behind the names, with shares that add up to 1.
 
@@ -64,7 +67,7 @@ def load_traces(
     total = sum(weight for _, weight in parts)
     labels = _labels([path for path, _ in parts])
     loaded = tuple(
-        _load(path, weight / total, label, data_root)
+        _load(path, weight / total, label, data_root, on_progress)
         for (path, weight), label in zip(parts, labels, strict=True)
     )
     _check_shared(loaded)
@@ -111,7 +114,9 @@ def _labels(paths: list[str]) -> list[str]:
     return labels
 
 
-def _load(path: str, share: float, label: str, data_root: str | None) -> LoadedTrace:
+def _load(
+    path: str, share: float, label: str, data_root: str | None, on_progress: OnProgress | None
+) -> LoadedTrace:
     if path.endswith(PLAN_ENDING):
         raise TesseraError(
             error(
@@ -128,7 +133,8 @@ def _load(path: str, share: float, label: str, data_root: str | None) -> LoadedT
     if given is not None:
         _check_digest(path, trace, given, digest)
     folder = os.path.dirname(trace)
-    facts = analysis_manager(program, folder or ".", data_root).get(Dependences)
+    manager = analysis_manager(program, folder or ".", data_root, on_progress=on_progress)
+    facts = manager.get(Dependences)
     if not facts.graph.nodes:
         raise TesseraError(
             error(

@@ -8,7 +8,7 @@ the byte, NaN included.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn, Protocol
 
@@ -18,6 +18,7 @@ from tessera.backend.processes.engine import step_name
 from tessera.backend.processes.reference import Expected
 from tessera.backend.service import Bytes, Model
 from tessera.diagnostics import ExitCode, TesseraError, error
+from tessera.driver.progress import OnProgress, counter
 from tessera.driver.run.diverge import find_divergence
 from tessera.driver.run.materials import Materials
 from tessera.driver.run.outcome import Outcome
@@ -64,10 +65,10 @@ def compare_runs(
     materials: Materials,
     models: list[Model],
     references: Sequence[OneDeviceRun],
-    on_progress: Callable[[int, int], None] | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Verdict:
     """Compare requests in their order, then the states of every sequence."""
-    report = on_progress or (lambda done, total: None)
+    report = counter(on_progress, "verifying", "requests")
     judge = _Judge(outcome, materials, models)
     last: dict[int, tuple[Turn, Mapping[str, Bytes]]] = {}
     compared = 0

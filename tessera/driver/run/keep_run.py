@@ -13,11 +13,10 @@ the exit code of the first that failed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error
+from tessera.driver.progress import OnProgress
 from tessera.driver.run.compare_runs import Verdict
 from tessera.driver.run.data_files import data_paths
 from tessera.driver.run.options import KeepOptions, PlanRunOptions
@@ -28,10 +27,6 @@ from tessera.driver.run.run_plan import Prepared, prepare_run, run_prepared
 from tessera.driver.timeline import write_events
 from tessera.frontend.contents.write import check_format
 from tessera.output import Kind, check_output
-
-OnProgress = Callable[[int, int], None]
-Stage = Callable[[str], AbstractContextManager[OnProgress | None]]
-"""Shows how far a stage is; its text says what is counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,12 +43,14 @@ class KeptRun:
     exit_code: int
 
 
-def prepare_kept(path: str, options: PlanRunOptions, keep: KeepOptions) -> Prepared:
+def prepare_kept(
+    path: str, options: PlanRunOptions, keep: KeepOptions, on_progress: OnProgress | None = None
+) -> Prepared:
     """Read and check all that a run needs, and where its results go; no device is touched."""
     if keep.outputs is not None:
         check_format(keep.outputs)
     _check_files(keep, (path, *data_paths(options.data), options.inputs))
-    prepared = prepare_run(path, options)
+    prepared = prepare_run(path, options, on_progress)
     _check_files(keep, tuple(files_of(prepared)))
     if keep.verify:
         check_recorded(prepared)
@@ -61,19 +58,17 @@ def prepare_kept(path: str, options: PlanRunOptions, keep: KeepOptions) -> Prepa
 
 
 def run_kept(
-    prepared: Prepared, keep: KeepOptions, stage: Stage = lambda what: nullcontext()
+    prepared: Prepared, keep: KeepOptions, on_progress: OnProgress | None = None
 ) -> KeptRun:
     """Run the requests, write what is to be kept, and compare."""
     from tessera.driver.run.verify import verify_run
 
-    with stage("requests") as on_progress:
-        outcome = run_prepared(prepared, on_progress)
+    outcome = run_prepared(prepared, on_progress)
     written, problems, code = _write_files(outcome, keep)
     verdict = None
     if keep.verify and outcome.done and code != ExitCode.INTERRUPTED:
         try:
-            with stage("requests verified") as on_progress:
-                verdict = verify_run(outcome, prepared, on_progress)
+            verdict = verify_run(outcome, prepared, on_progress)
         except KeyboardInterrupt:
             problems += (error("TSR5056", "interrupted before all requests were verified"),)
             code = ExitCode.INTERRUPTED

@@ -20,6 +20,7 @@ from tessera.backend.ptx_executor.launch import LaunchResult
 from tessera.backend.ptx_executor.run import OneDevice, oldest
 from tessera.backend.service import Bytes, Model
 from tessera.diagnostics import ExitCode, TesseraError, error
+from tessera.driver.progress import OnProgress, counter
 from tessera.driver.run.diverge import written
 from tessera.driver.run.run_plan import Prepared
 from tessera.driver.run.tolerance import nearest
@@ -53,10 +54,10 @@ def compare_launches(
     model: Model,
     other_way: OtherWay,
     against: str,
-    on_progress: Callable[[int, int], None] | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Compared:
     """The first request of each trace; a result outside the tolerance raises TSR5054."""
-    report = on_progress or (lambda done, total: None)
+    report = counter(on_progress, "verifying", "steps")
     compared = Compared()
     reference = Reference(model.traces, model.weights, model.states, model.fillings)
     for turn in prepared.turns:

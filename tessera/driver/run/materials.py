@@ -22,6 +22,7 @@ import numpy as np
 from tessera.backend.ptx_executor.memory.host_memory import available_bytes
 from tessera.backend.service import Bytes
 from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error
+from tessera.driver.progress import Count
 from tessera.driver.run.data_files import Data, data_files, open_data
 from tessera.driver.run.given_inputs import GivenInput, read_given
 from tessera.driver.run.open_plan import OpenPlan
@@ -132,9 +133,15 @@ def read_materials(
     data: Data | None = None,
     inputs: str | None = None,
     data_root: str | None = None,
+    count: Count = lambda done, total: None,
 ) -> Materials:
-    """Read and check all contents; `sequences` counts those of all replicas."""
+    """Read and check all contents; `sequences` counts those of all replicas.
+
+    `count` hears how many bytes are read, and of how many.
+    """
     _check_room(opened, sequences)
+    total = sum(b.bytes for program in opened.programs for b in program.declared_buffers())
+    done = 0
     weights: dict[str, Bytes] = {}
     kept: dict[str, tuple[Buffer, Bytes | None]] = {}
     fillings: list[dict[str, Bytes]] = []
@@ -146,6 +153,8 @@ def read_materials(
             first.append({})
             for buffer in program.declared_buffers():
                 given = contents.read(buffer) if contents.is_given(buffer) else None
+                done += buffer.bytes
+                count(done, total)
                 match buffer.role:
                     case Role.WEIGHT:
                         _merge(weights, buffer, given, seed, opened)

@@ -18,6 +18,7 @@ from tessera.backend.service import ServedTrace
 from tessera.diagnostics import Diagnostic, Source, TesseraError, error
 from tessera.driver.analyses import analysis_manager
 from tessera.driver.load import read_program
+from tessera.driver.progress import OnProgress, StageProgress
 from tessera.driver.run.data_files import Data, DataFile, data_files, open_data
 from tessera.frontend.plan.tsp import read_plan
 from tessera.frontend.plan.tsp_machine import machine_flaws
@@ -98,6 +99,7 @@ def open_plan(
     policy: str | None = None,
     data: Data | None = None,
     data_root: str | None = None,
+    on_progress: OnProgress | None = None,
 ) -> OpenPlan:
     """Read, analyse and check a plan; raises `TesseraError` where it cannot be run.
 
@@ -123,7 +125,10 @@ def open_plan(
     for program, folder, trace in zip(programs, folders, plan.traces, strict=True):
         if not files:
             _check_contents(program, folder, trace, data_root)
-    graphs = tuple(_graphs(programs, folders, files, data_root))
+    graphs = tuple(_graphs(programs, folders, files, data_root, on_progress))
+    if on_progress is not None:
+        steps = sum(len(graph.nodes) for graph in graphs)
+        on_progress(StageProgress("proving", note=f"{steps} steps"))
     plan = _resized(plan, programs, graphs, slots, sequences)
     wrong = check_plan(plan, programs, graphs, locate=locate)
     if wrong:
@@ -147,9 +152,12 @@ class CheckOptions:
     data_root: str | None = None
 
 
-def check_plan_file(path: str | os.PathLike[str], options: CheckOptions) -> OpenPlan:
+def check_plan_file(
+    path: str | os.PathLike[str], options: CheckOptions, on_progress: OnProgress | None = None
+) -> OpenPlan:
     """`tessc check`: the plan that is proved; raises `TesseraError` with what breaks it."""
-    return open_plan(path, data=options.data, data_root=options.data_root)
+    data, root = options.data, options.data_root
+    return open_plan(path, data=data, data_root=root, on_progress=on_progress)
 
 
 def _check_flaws(flaws: Iterator[Flaw], locate: Locate) -> None:
@@ -185,11 +193,16 @@ def _check_numbers(plan: Plan, slots: int | None, sequences: int | None) -> None
 
 
 def _graphs(
-    programs: Sequence[Program], folders: Sequence[str], files: Sequence[DataFile], root: str | None
+    programs: Sequence[Program],
+    folders: Sequence[str],
+    files: Sequence[DataFile],
+    root: str | None,
+    on_progress: OnProgress | None,
 ) -> Iterator[KernelGraph]:
     for index, (program, folder) in enumerate(zip(programs, folders, strict=True)):
         opener = partial(open_data, programs, index, files, root=root) if files else None
-        yield analysis_manager(program, folder, root, opener).get(Dependences).graph
+        manager = analysis_manager(program, folder, root, opener, on_progress)
+        yield manager.get(Dependences).graph
 
 
 def _check_contents(program: Program, folder: str, trace: PlannedTrace, root: str | None) -> None:

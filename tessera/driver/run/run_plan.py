@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tessera.backend.known_backends import BackendName
 from tessera.backend.ptx_executor.memory.host_memory import available_bytes
 from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error, warning
+from tessera.driver.progress import OnProgress, counter
 from tessera.driver.run.backends import BackendChoice, choose_backend, rehearsal
 from tessera.driver.run.estimate import cpu_seconds
 from tessera.driver.run.feeder import Feeder
@@ -43,10 +44,11 @@ _EVENT_BYTES = 280
 def run_plan(
     given: Plan | str | os.PathLike[str],
     options: PlanRunOptions | None = None,
-    on_progress: Callable[[int, int], None] | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Outcome:
-    """Run requests of a plan; `on_progress` hears how many are done, and of how many."""
-    return run_prepared(prepare_run(given, options or PlanRunOptions()), on_progress)
+    """Run requests of a plan; `on_progress` hears how far it is."""
+    prepared = prepare_run(given, options or PlanRunOptions(), on_progress)
+    return run_prepared(prepared, on_progress)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +63,11 @@ class Prepared:
     notes: tuple[Diagnostic, ...]
 
 
-def prepare_run(given: Plan | str | os.PathLike[str], options: PlanRunOptions) -> Prepared:
+def prepare_run(
+    given: Plan | str | os.PathLike[str],
+    options: PlanRunOptions,
+    on_progress: OnProgress | None = None,
+) -> Prepared:
     """Read and check all that a run needs."""
     opened = open_plan(
         given,
@@ -70,6 +76,7 @@ def prepare_run(given: Plan | str | os.PathLike[str], options: PlanRunOptions) -
         policy=options.policy,
         data=options.data,
         data_root=options.data_root,
+        on_progress=on_progress,
     )
     choice = choose_backend(opened, options.backend, options.find_targets())
     sequences = sum(replica.lowered.lanes for replica in opened.replicas)
@@ -80,6 +87,7 @@ def prepare_run(given: Plan | str | os.PathLike[str], options: PlanRunOptions) -
         data=options.data,
         inputs=options.inputs,
         data_root=options.data_root,
+        count=counter(on_progress, "loading contents", "bytes"),
     )
     requests = options.requests or materials.requests_given() or DEFAULT_REQUESTS
     _check_room(opened, requests)
@@ -110,11 +118,9 @@ def prepare_run(given: Plan | str | os.PathLike[str], options: PlanRunOptions) -
     )
 
 
-def run_prepared(
-    prepared: Prepared, on_progress: Callable[[int, int], None] | None = None
-) -> Outcome:
+def run_prepared(prepared: Prepared, on_progress: OnProgress | None = None) -> Outcome:
     """Start the devices, run the requests, give the devices back."""
-    report = on_progress or (lambda done, total: None)
+    report = counter(on_progress, "running", "requests")
     report(0, len(prepared.turns))
     try:
         serving = Serving(prepared.opened, prepared.materials, prepared.choice, prepared.options)

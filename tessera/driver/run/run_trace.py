@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ from tessera.diagnostics import Diagnostic, ExitCode, Source, TesseraError, erro
 from tessera.driver.analyses import layout_findings
 from tessera.driver.load import read_program
 from tessera.driver.options import WrongOption
+from tessera.driver.progress import OnProgress, counter
 from tessera.driver.run.arguments import check_counts
 from tessera.frontend.text.readfile import read_source
 from tessera.ir.program.program import Buffer, Program, Role
@@ -38,9 +39,9 @@ _FILLED = (Role.WEIGHT, Role.INPUT, Role.STATE)
 def run_trace(
     path: str | os.PathLike[str],
     options: RunOptions | None = None,
-    on_step: Callable[[int, int], None] | None = None,
+    on_progress: OnProgress | None = None,
 ) -> RunReport:
-    """Run one trace on one CPU device; `on_step` hears of steps done and steps in all."""
+    """Run one trace on one CPU device; `on_progress` hears how far it is."""
     from tessera.backend.ptx_executor.launch_state import DEFAULT_STEPS
     from tessera.backend.ptx_executor.run import run_program
 
@@ -55,7 +56,7 @@ def run_trace(
             program,
             _given_contents(program, source, options),
             arch=options.arch,
-            on_step=on_step,
+            on_step=counter(on_progress, "running", "steps"),
             max_steps=DEFAULT_STEPS if options.max_steps is None else options.max_steps,
         )
     except MemoryError:

@@ -10,12 +10,12 @@ without atomics on floats; otherwise launches are compared one by one (`verify_d
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from tessera.backend.known_backends import BackendName
 from tessera.backend.processes.reference import Reference
 from tessera.backend.service import Model
+from tessera.driver.progress import OnProgress
 from tessera.driver.run.compare_runs import Verdict, compare_runs, variants_used
 from tessera.driver.run.launches import compare_launches, in_oldest_variant
 from tessera.driver.run.outcome import Outcome
@@ -24,7 +24,7 @@ from tessera.driver.run.serving import models_of
 
 
 def verify_run(
-    outcome: Outcome, prepared: Prepared, on_progress: Callable[[int, int], None] | None = None
+    outcome: Outcome, prepared: Prepared, on_progress: OnProgress | None = None
 ) -> Verdict:
     """Compare what a run computed with one device, and with what PyTorch recorded."""
     from tessera.driver.run.recorded import compare_recorded
@@ -33,9 +33,7 @@ def verify_run(
     return replace(verdict, notes=(*verdict.notes, *compare_recorded(outcome, prepared)))
 
 
-def _verify_on_one(
-    outcome: Outcome, prepared: Prepared, on_progress: Callable[[int, int], None] | None
-) -> Verdict:
+def _verify_on_one(outcome: Outcome, prepared: Prepared, on_progress: OnProgress | None) -> Verdict:
     models = models_of(prepared.opened, prepared.materials)
     if outcome.backend != BackendName.CPU:
         from tessera.driver.run.verify_devices import verify_on_devices

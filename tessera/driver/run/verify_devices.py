@@ -9,12 +9,13 @@ tolerance of their type (`tolerance`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from tessera.backend.host_loop.dispatch import Dispatcher
 from tessera.backend.processes.reference import Expected
 from tessera.backend.service import Bytes, Model, ServedTrace
+from tessera.driver.progress import OnProgress
 from tessera.driver.run.backends import BackendChoice, find_gpus, make_backend
 from tessera.driver.run.compare_runs import Verdict, compare_runs, variants_used
 from tessera.driver.run.launches import compare_launches
@@ -30,12 +31,11 @@ from tessera.passes.base import AnalysisManager
 from tessera.passes.dependences.dependences import Dependences
 from tessera.passes.lowering.plan import lower_replica
 
-Progress = Callable[[int, int], None] | None
 _FLOATS = frozenset(("f16", "f16x2", "bf16", "bf16x2", "f32", "f64"))
 
 
 def verify_on_devices(
-    outcome: Outcome, prepared: Prepared, models: list[Model], on_progress: Progress = None
+    outcome: Outcome, prepared: Prepared, models: list[Model], on_progress: OnProgress | None = None
 ) -> Verdict:
     """Compare a run on GPUs with one of them."""
     reasons = obstacles(prepared)
@@ -123,7 +123,7 @@ def _requests(model: Model, choice: BackendChoice, limit_s: float) -> Dispatcher
 
 
 def verify_launches(
-    prepared: Prepared, models: list[Model], on_progress: Progress = None
+    prepared: Prepared, models: list[Model], on_progress: OnProgress | None = None
 ) -> Verdict:
     """Each launch on its device, from the inputs that it has on the CPU backend."""
     model = models[0]

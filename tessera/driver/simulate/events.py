@@ -5,7 +5,8 @@ per request. The rules, which `tests/helpers/slow_simulator.py` follows in a way
 
 - At every moment all that ends, ends; then requests begin; then whatever is free takes the oldest
   work that is ready. Of one request, what comes first in its programs goes first.
-- A device computes one thing at a time and is never interrupted. Bytes on their way take their rate
+- A device computes one thing at a time and is never interrupted, unless requests share it
+  (`sharing`). Bytes on their way take their rate
   from every capacity of their path, from when all of them have that much left until they are
   through. Who waits for a capacity keeps younger ones from it.
 - A slot holds one request at a time, and so does a sequence. With `depth` above one, more are given
@@ -22,56 +23,18 @@ from __future__ import annotations
 import bisect
 import heapq
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
+from types import MappingProxyType
 
 from tessera.driver.simulate.hardware import UNLIMITED
 from tessera.driver.simulate.intake import Intake, MovingRequest, SimulatedReplica
+from tessera.driver.simulate.journal import Busy, Journal, Passage
 from tessera.driver.simulate.rows import WorkRow, rows_of
+from tessera.driver.simulate.sharing import SharedDevice, SharedStep, shared_devices
 from tessera.driver.simulate.work import COMPUTE, NOTHING, WAIT, WIRE, RequestWork
 
 SLACK = 1e-9
 """Capacities are sums of floats: so much of one is no overload."""
-
-
-@dataclass(frozen=True, slots=True)
-class Passage:
-    """A request that went through: when it came, began and ended."""
-
-    replica: int
-    trace: int
-    came_ns: float
-    began_ns: float
-    ended_ns: float
-
-
-@dataclass(frozen=True, slots=True)
-class Busy:
-    """Something that a device or path did, for timelines."""
-
-    place: tuple[str, ...]
-    replica: int
-    trace: int
-    request: int
-    slot: int
-    node: int
-    start_ns: float
-    end_ns: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Journal:
-    """What has happened: requests in the order of their end, busy time by place, queue lengths.
-
-    `waiting` are moments with the number of requests that had come and not begun.
-    """
-
-    passages: tuple[Passage, ...]
-    busy_ns: Mapping[str, float]
-    ended_ns: float
-    operations: int
-    waiting: tuple[tuple[float, int], ...] = ()
-    timeline: tuple[Busy, ...] = ()
 
 
 def places_of(works: Sequence[Mapping[int, RequestWork]]) -> list[str]:
@@ -87,11 +50,15 @@ class EventLoop:
         self,
         replicas: Sequence[SimulatedReplica],
         capacities: Mapping[str, float],
+        neighbours: Mapping[str, Sequence[str]] = MappingProxyType({}),
         *,
         keep_timeline: bool = False,
         keep_waiting: bool = False,
     ) -> None:
-        self._names = places_of([replica.work for replica in replicas])
+        works = [replica.work for replica in replicas]
+        self._names = places_of(works)
+        self._shared = shared_devices(self._names, works, neighbours)
+        self._uneven: set[int] = set()
         numbers = {name: number for number, name in enumerate(self._names)}
         self._whole = [capacities.get(name, 0.0) for name in self._names]
         self._room = self._whole.copy()
@@ -142,10 +109,13 @@ class EventLoop:
     def traffic(self) -> Journal:
         """What has happened so far."""
         busy_ns = self._busy_ns.copy()
+        for place, shared in enumerate(self._shared):
+            if shared is not None and self._is_busy[place]:
+                busy_ns[place] += self._now - shared.busy_since_ns
         for at_ns, count, request, node in self._events:  # what is under way has time ahead of it
             columns = None if request is None or count in self._cut else request.columns
             if columns is not None and columns.kind[node] != WAIT:
-                for place in columns.place[node]:
+                for place in (p for p in columns.place[node] if self._shared[p] is None):
                     part = columns.rate[node] / self._whole[place] if columns.rate[node] else 1.0
                     busy_ns[place] -= (at_ns - self._now) * part
         return Journal(
@@ -239,6 +209,9 @@ class EventLoop:
         for place in sorted(self._touched) if len(self._touched) > 1 else self._touched:
             self._serve(place)
         self._touched.clear()
+        for place in sorted(self._uneven):
+            self._set_speeds(place)
+        self._uneven.clear()
         if self._wires_changed:
             self._wires_changed = False
             self._serve_wires()
@@ -274,9 +247,12 @@ class EventLoop:
         kind = columns.kind[node]
         if kind == COMPUTE:
             place = columns.place[node][0]
-            self._is_busy[place] = False
             self._touched.add(place)
-            row = self._rows[place]
+            row, shared = self._rows[place], self._shared[place]
+            if shared is not None:
+                self._note(request, node, shared.drop(request, node).began_ns, self._now)
+            else:
+                self._is_busy[place] = False
             if row is not None:
                 request.left -= len(row.nodes) - 1
                 self._rows[place] = None
@@ -307,7 +283,10 @@ class EventLoop:
 
     def _serve(self, place: int) -> None:
         """A device takes the oldest work that is ready."""
-        ready = self._ready[place]
+        ready, shared = self._ready[place], self._shared[place]
+        if shared is not None:
+            self._take(place, shared)
+            return
         if self._is_busy[place] or not ready:
             return
         age, node, request = heapq.heappop(ready)
@@ -324,8 +303,37 @@ class EventLoop:
         ns = columns.ns[node]
         self._busy_ns[place] += ns
         self._push(self._now + ns, request, node)
-        if self._timeline is not None:
-            self._note(request, node, ns)
+        self._note(request, node, self._now, self._now + ns)
+
+    def _take(self, place: int, shared: SharedDevice) -> None:
+        """A device that requests share takes the oldest work that is ready while it has room."""
+        ready = self._ready[place]
+        while ready and shared.has_room():
+            _, node, request = heapq.heappop(ready)
+            shared.take(SharedStep(request, node, self._now))
+        self._uneven.add(place)
+        if bool(shared.steps) != self._is_busy[place]:
+            if self._is_busy[place]:
+                self._busy_ns[place] += self._now - shared.busy_since_ns
+            self._is_busy[place] = not self._is_busy[place]
+            shared.busy_since_ns = self._now
+            self._uneven.update(shared.neighbours)
+
+    def _set_speeds(self, place: int) -> None:
+        """What a shared device does goes on as fast as it can now."""
+        shared = self._shared[place]
+        assert shared is not None
+        busy = sum(self._is_busy[other] for other in shared.neighbours)
+        for step, speed in list(shared.speeds(busy)):
+            if speed == step.speed:
+                continue
+            step.go_on(speed, self._now)
+            if step.count:
+                self._cut.add(step.count)
+                step.count = 0
+            if speed:
+                self._push(self._now + step.left / speed, step.request, step.node)
+                step.count = self._count
 
     def _cut_row(self, place: int, row: WorkRow, entry: tuple[int, int]) -> None:
         """End a row before the first node that has not begun and that `entry` goes before."""
@@ -359,12 +367,12 @@ class EventLoop:
                 self._room[place] -= rate
                 self._busy_ns[place] += ns * rate / self._whole[place]
             self._push(self._now + ns, request, node)
-            if self._timeline is not None:
-                self._note(request, node, ns)
+            self._note(request, node, self._now, self._now + ns)
         self._wires = kept
 
-    def _note(self, request: MovingRequest, node: int, ns: float) -> None:
-        assert self._timeline is not None
+    def _note(self, request: MovingRequest, node: int, start_ns: float, end_ns: float) -> None:
+        if self._timeline is None:
+            return
         names = tuple(self._names[place] for place in request.columns.place[node])
         self._timeline.append(
             Busy(
@@ -374,7 +382,7 @@ class EventLoop:
                 request.age,
                 request.slot,
                 node,
-                self._now,
-                self._now + ns,
+                start_ns,
+                end_ns,
             )
         )

@@ -39,7 +39,10 @@ class Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hardware:
-    """Paths by their ends (the host is one), capacities in bytes per second by name."""
+    """Paths by their ends (the host is one), capacities in bytes per second by name.
+
+    `neighbours` are the other slices of a device's card.
+    """
 
     paths: Mapping[tuple[str, str], Path]
     capacities: Mapping[str, float]
@@ -47,6 +50,7 @@ class Hardware:
     fill_ns: float = FILL_NS
     buffered: bool = False
     depth: int = 1
+    neighbours: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def hardware_of(plan: Plan) -> Hardware | None:
@@ -54,11 +58,15 @@ def hardware_of(plan: Plan) -> Hardware | None:
     if not plan.paths:
         return None
     speeds = {device.name: device.memory_bytes_per_second for device in plan.devices}
-    return _hardware(plan.capacities, plan.paths, speeds)
+    cards = {device.name: device.card for device in plan.devices}
+    return _hardware(plan.capacities, plan.paths, speeds, cards)
 
 
 def _hardware(
-    capacities: Iterable[PlanCapacity], paths: Iterable[PlanPath], speeds: Mapping[str, float]
+    capacities: Iterable[PlanCapacity],
+    paths: Iterable[PlanPath],
+    speeds: Mapping[str, float],
+    cards: Mapping[str, object],
 ) -> Hardware:
     return Hardware(
         paths={
@@ -73,6 +81,10 @@ def _hardware(
         },
         capacities={capacity.name: capacity.bytes_per_second for capacity in capacities},
         fill_ns_per_byte={name: 1e9 / speed for name, speed in speeds.items() if speed},
+        neighbours={
+            name: tuple(other for other, where in cards.items() if where == card and other != name)
+            for name, card in cards.items()
+        },
     )
 
 
@@ -80,7 +92,8 @@ def machine_hardware(machine: Machine, *, copies_take_memory: bool = True) -> Ha
     """The hardware of a machine, as a plan for it says."""
     capacities, paths = paths_of(machine, copies_take_memory=copies_take_memory)
     speeds = {d.name: machine.gpu_of(d).memory_bandwidth for d in machine.devices}
-    return _hardware(capacities, paths, speeds)
+    cards = {device.name: device.card for device in machine.devices}
+    return _hardware(capacities, paths, speeds, cards)
 
 
 def paths_of(

@@ -44,6 +44,7 @@ class WorkColumns:
 
     __slots__ = (
         "after",
+        "alone_ns",
         "before",
         "first",
         "gate",
@@ -51,6 +52,7 @@ class WorkColumns:
         "ns",
         "operations",
         "place",
+        "quiet_ns",
         "rate",
         "rows",
     )
@@ -58,6 +60,8 @@ class WorkColumns:
     def __init__(self, work: RequestWork, numbers: dict[str, int]) -> None:
         self.kind = [node.kind for node in work.nodes]
         self.ns = [node.ns for node in work.nodes]
+        self.alone_ns = [node.alone_ns for node in work.nodes]
+        self.quiet_ns = [node.quiet_ns for node in work.nodes]
         self.after = [node.after for node in work.nodes]
         self.before = [node.before for node in work.nodes]
         self.place = [tuple(numbers[name] for name in node.place) for node in work.nodes]

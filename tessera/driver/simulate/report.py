@@ -11,8 +11,8 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tessera.driver.simulate.events import Journal
 from tessera.driver.simulate.hardware import Hardware
+from tessera.driver.simulate.journal import Journal
 from tessera.driver.simulate.options import SimulateOptions
 from tessera.driver.simulate.simulate import Simulation, percentile
 from tessera.ir.arrivals import Arrivals

@@ -15,18 +15,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from tessera.driver.simulate.events import EventLoop, Journal, Passage, places_of
+from tessera.driver.simulate.events import EventLoop, places_of
 from tessera.driver.simulate.hardware import Hardware
 from tessera.driver.simulate.intake import Coming, SimulatedReplica
+from tessera.driver.simulate.journal import Journal, Passage
 from tessera.driver.simulate.noise import Noise
 from tessera.driver.simulate.turns import always, most_behind, sequence_turns
-from tessera.driver.simulate.work import WIRE, RequestWork, request_work
+from tessera.driver.simulate.work import WIRE, RequestWork, StepTimes, request_work
 from tessera.ir.plan.plan import Plan, Replica
 
 MOST_ROUNDS = 6
 """Requests per slot that are followed at most for a steady state; a round is one per slot."""
 
 LEAST_ROUND = 6
+_NO_TIME: StepTimes = (0.0, 0.0, 0.0)
 STEADY = 1e-4
 """Two rounds that take so nearly the same time are a steady state."""
 
@@ -76,7 +78,7 @@ def saturate(
     latencies: list[float] = []
     busy: dict[str, float] = {}
     traffics = []
-    for group in groups_of(works):
+    for group in groups_of(works, hardware.neighbours):
         members = [replicas[index] for index in group]
         own = [works[index] for index in group]
         key = _shape(members, own, hardware)
@@ -116,6 +118,7 @@ def _saturate(
             for replica, work in zip(replicas, works, strict=True)
         ],
         hardware.capacities,
+        hardware.neighbours,
         keep_timeline=timeline,
     )
     rounds = [round_of(replica, shares, hardware.depth) for replica in replicas]
@@ -172,7 +175,7 @@ def busiest_ns(
             for node in own.nodes:
                 for name in node.place:
                     used = node.rate / hardware.capacities[name] if node.kind == WIRE else 1.0
-                    loads[name] = loads.get(name, 0.0) + part * node.ns * used
+                    loads[name] = loads.get(name, 0.0) + part * node.least_ns * used
     return max(loads.values(), default=0.0)
 
 
@@ -193,11 +196,16 @@ def _is_near(left: float, right: float) -> bool:
     return abs(left - right) <= STEADY * max(left, right)
 
 
-def groups_of(works: Sequence[Mapping[int, RequestWork]]) -> list[list[int]]:
-    """Replicas that share a device or a capacity, together."""
+def groups_of(
+    works: Sequence[Mapping[int, RequestWork]], neighbours: Mapping[str, Sequence[str]]
+) -> list[list[int]]:
+    """Replicas that share a device or a capacity, or slow each other down on a card, together."""
     groups: list[tuple[set[str], list[int]]] = []
     for index, work in enumerate(works):
-        places = {name for own in work.values() for node in own.nodes for name in node.place}
+        nodes = [node for own in work.values() for node in own.nodes]
+        places = {name for node in nodes for name in node.place}
+        slowed = {name for n in nodes if n.quiet_ns != n.alone_ns for name in n.place}
+        places.update(*(neighbours.get(name, ()) for name in slowed))
         members = [index]
         apart = []
         for others, group in groups:
@@ -229,7 +237,15 @@ def _shape(
                     trace,
                     own.gate,
                     tuple(
-                        (n.kind, n.ns, tuple(map(number, n.place)), n.after, n.rate)
+                        (
+                            n.kind,
+                            n.ns,
+                            n.alone_ns,
+                            n.quiet_ns,
+                            tuple(map(number, n.place)),
+                            n.after,
+                            n.rate,
+                        )
                         for n in own.nodes
                     ),
                 )
@@ -284,6 +300,7 @@ def alone(
                 loop = EventLoop(
                     [SimulatedReplica(work=work, slots=1, sequences=1, depth=1, coming=coming)],
                     hardware.capacities,
+                    hardware.neighbours,
                 )
                 loop.run()
                 mean += share / whole * loop.traffic().ended_ns
@@ -323,6 +340,7 @@ def arrive(
             for replica, work, line in zip(replicas, works, lines, strict=True)
         ],
         hardware.capacities,
+        hardware.neighbours,
         keep_timeline=timeline,
         keep_waiting=True,
     )
@@ -372,10 +390,11 @@ def work_of(
     for replica in replicas:
         work = {}
         for placed, lowered in zip(replica.traces, replica.lowered.traces, strict=True):
-            step_ns = [0.0] * (1 + max((step.step for step in placed.steps), default=-1))
+            times = [_NO_TIME] * (1 + max((step.step for step in placed.steps), default=-1))
             for step in placed.steps:
                 factor = 1.0 if noise is None else noise.of(step.name, step.device, step.error)
-                step_ns[step.step] = step.predicted_ns * factor
-            work[lowered.trace] = request_work(lowered, step_ns, hardware)
+                ns, alone_ns, quiet_ns = step.times_ns
+                times[step.step] = ns * factor, alone_ns * factor, quiet_ns * factor
+            work[lowered.trace] = request_work(lowered, times, hardware)
         works.append(work)
     return works

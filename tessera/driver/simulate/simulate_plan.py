@@ -16,10 +16,11 @@ from __future__ import annotations
 import itertools
 import operator
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tessera.diagnostics import Source, TesseraError, error
+from tessera.driver.progress import OnProgress, counter
 from tessera.driver.run.arguments import check_plan_given
 from tessera.driver.simulate.blocked import blocked_queues
 from tessera.driver.simulate.counts import overfull, runs_alone, with_counts
@@ -54,7 +55,6 @@ LATEST_NS = 1e18
 """Later times have no room for the parts of a microsecond that a step takes."""
 
 _MOST_FLAWS = 20
-OnProgress = Callable[[int, int], None]
 
 
 def simulate(
@@ -62,7 +62,7 @@ def simulate(
     options: SimulateOptions | None = None,
     on_progress: OnProgress | None = None,
 ) -> SimulationReport:
-    """Follow a plan; `on_progress` hears how many simulations are done, and of how many."""
+    """Follow a plan; `on_progress` hears how far it is."""
     check_plan_given(plan)
     options = options or SimulateOptions()
     read, name = _read(plan)
@@ -87,11 +87,11 @@ def simulate(
             return full, None
         return full, arrive(replicas, shares, hardware, times, noise=noise(), timeline=keep)
 
+    count = counter(on_progress, "simulating", "simulations")
     full, served = follow(None)
     draws = []
     for number in range(1, total):
-        if on_progress is not None:
-            on_progress(number, total)
+        count(number, total)
         drawn = follow(options.seed + number - 1)
         draws.append(Draw(seed=options.seed + number - 1, full=drawn[0], served=drawn[1]))
     return SimulationReport(

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from tessera.backend.service import TimelineEvent
 from tessera.diagnostics import Source
 from tessera.driver.load import read_program
-from tessera.driver.simulate.events import Busy
+from tessera.driver.simulate.journal import Busy
 from tessera.driver.simulate.report import SimulationReport
 from tessera.driver.simulate.simulate import work_of
 from tessera.driver.simulate.work import WIRE, WorkNode

@@ -37,7 +37,8 @@ class WorkNode:
     """Work on one resource. `place` is a device, or the shares of a path; `after` waits for it.
 
     `step` is that of a launch, else -1; `transfer` that of bytes on their way. `rate` is what it
-    takes of each share.
+    takes of each share. `ns` is what compute takes of its device; alone there it takes `alone_ns`,
+    and `quiet_ns` while no other slice of the card computes.
     """
 
     kind: int
@@ -48,6 +49,17 @@ class WorkNode:
     step: int = -1
     transfer: int = -1
     rate: float = 0.0
+    alone_ns: float = 0.0
+    quiet_ns: float = 0.0
+
+    @property
+    def least_ns(self) -> float:
+        """What it takes of its place at least."""
+        return self.ns * self.quiet_ns / self.alone_ns if self.alone_ns > 0 else self.ns
+
+
+StepTimes = tuple[float, float, float]
+"""Of a step: what it takes of its device, alone there, and with no other slice at work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,16 +75,18 @@ class RequestWork:
 
 
 def request_work(
-    lowered: LoweredTrace, step_ns: Sequence[float], hardware: Hardware
+    lowered: LoweredTrace, times: Sequence[StepTimes], hardware: Hardware
 ) -> RequestWork:
     """The work of one request of a trace."""
-    return without_empty(_Builder(lowered, step_ns, hardware).build())
+    return without_empty(_Builder(lowered, times, hardware).build())
 
 
 class _Builder:
-    def __init__(self, lowered: LoweredTrace, step_ns: Sequence[float], hardware: Hardware) -> None:
+    def __init__(
+        self, lowered: LoweredTrace, times: Sequence[StepTimes], hardware: Hardware
+    ) -> None:
         self._lowered = lowered
-        self._step_ns = step_ns
+        self._times = times
         self._hardware = hardware
         self._transfers: Mapping[int, Transfer] = {t.id: t for t in lowered.transfers}
         self._nodes: list[WorkNode] = []
@@ -105,8 +119,7 @@ class _Builder:
                     node = self._chain(before, self._add(NOTHING, 0.0, ()))
                     awaited.append((event, node))
                 case Run(step):
-                    ns = self._step_ns[step]
-                    node = self._add(COMPUTE, ns, (program.device,), step=step)
+                    node = self._add(COMPUTE, 0.0, (program.device,), step=step)
                     self._chain(before, node)
                     if step == self._lowered.gate:
                         self._gate = node
@@ -135,6 +148,7 @@ class _Builder:
         transfer: int = -1,
         rate: float = 0.0,
     ) -> int:
+        ns, alone_ns, quiet_ns = self._times[step] if step >= 0 else (ns, ns, ns)
         self._nodes.append(
             WorkNode(
                 kind=kind if ns > 0 else NOTHING,
@@ -145,6 +159,8 @@ class _Builder:
                 step=step,
                 transfer=transfer,
                 rate=rate,
+                alone_ns=alone_ns,
+                quiet_ns=quiet_ns,
             )
         )
         self._edges.append([])
@@ -217,16 +233,7 @@ class _Builder:
 
     def _linked(self) -> tuple[WorkNode, ...]:
         return tuple(
-            WorkNode(
-                kind=node.kind,
-                ns=node.ns,
-                place=node.place,
-                after=tuple(self._edges[index]),
-                before=self._before[index],
-                step=node.step,
-                transfer=node.transfer,
-                rate=node.rate,
-            )
+            replace(node, after=tuple(self._edges[index]), before=self._before[index])
             for index, node in enumerate(self._nodes)
         )
 

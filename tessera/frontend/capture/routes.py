@@ -75,6 +75,23 @@ def plain_attention(route: str) -> Iterator[None]:
 
 
 @contextmanager
+def own_attention(route: str) -> Iterator[None]:
+    """By the route `ptx`, have torch.compile put kernels of ours in place of attention.
+
+    Where they do not compute it, it stays.
+    """
+    if route != Route.PTX:
+        yield
+        return
+    from torch._inductor import config
+
+    from tessera.frontend.capture.attention.rewrite import replace_attention
+
+    with config.patch({"pre_grad_custom_pass": replace_attention}):
+        yield
+
+
+@contextmanager
 def fresh_compiler() -> Iterator[None]:
     """Compile into an empty folder, so that nothing comes from an earlier process.
 

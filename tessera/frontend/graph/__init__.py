@@ -1,4 +1,4 @@
 """The text of a kernel graph, `.tsg`, to `ir.graph` records.
 
-In: text. Out: a `KernelGraph`. `tsg` is the way in. Imported by `driver`.
+In: text. Out: a `KernelGraph`. `tsg` is the way in. Imported by `driver` and `report`.
 """

@@ -122,7 +122,13 @@ def _together(row: object, where: str) -> MeasuredTogether | None:
     if row.get("together_ns") is None:
         return None
     gpu, sms = _gpu(row, where).key, _count(row, "sms", where, 1)
-    return MeasuredTogether(gpu=gpu, sms=sms, ns=_time(row["together_ns"], "together_ns", where))
+    steady = row.get("steady_ns")
+    return MeasuredTogether(
+        gpu=gpu,
+        sms=sms,
+        ns=_time(row["together_ns"], "together_ns", where),
+        steady_ns=None if steady is None else _time(steady, "steady_ns", where),
+    )
 
 
 def _copy(row: object, where: str) -> MeasuredCopy:

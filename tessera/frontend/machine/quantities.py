@@ -85,3 +85,12 @@ def format_bytes(count: float) -> str:
         if abs(count) >= scale:
             return f"{count / scale:.1f} {unit}"
     return f"{count:.0f} bytes"
+
+
+def format_time(ns: float) -> str:
+    """A time in the unit a person would choose: `55.9 ms`."""
+    for unit, scale in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
+        if abs(ns) >= scale * 0.9995:  # 999.97 us would be shown as 1000.0 us
+            value = ns / scale
+            return f"{value:.1f} {unit}" if abs(value) >= 9.995 else f"{value:.2f} {unit}"
+    return f"{ns:.0f} ns"

@@ -1,4 +1,4 @@
 """The text of a plan, `.tsp`, to `ir.plan` records.
 
-In: text. Out: a `Plan`. `tsp` is the way in. Imported by `driver`.
+In: text. Out: a `Plan`. `tsp` is the way in. Imported by `driver` and `report`.
 """

@@ -1,4 +1,4 @@
-"""A kernel graph as text (`.tsg`), and as a picture for Graphviz.
+"""A kernel graph as text (`.tsg`).
 
 In: a `KernelGraph`. Out: text whose first line names format and version; one record per line,
 nodes followed by their pins, needs and accesses. `frontend.graph.tsg` reads it back. Positions in
@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterator
 
 from tessera.ir.graph.access import Access
-from tessera.ir.graph.graph import Edge, EdgeKind, KernelGraph
+from tessera.ir.graph.graph import Edge, KernelGraph
 from tessera.ir.graph.region import Region, Unknown, WholeBuffer, region_text
 
 FORMAT = "tessera-graph"
@@ -76,33 +76,3 @@ def _region(region: Region) -> str:
 @functools.lru_cache(maxsize=4096)
 def _quoted(text: str) -> str:
     return json.dumps(text)
-
-
-_COLOURS = {EdgeKind.RAW: "black", EdgeKind.WAR: "gray60", EdgeKind.WAW: "gray40"}
-_MOST_LABELLED = 200
-
-
-def print_dot(graph: KernelGraph) -> str:
-    """The graph for Graphviz: one arrow per pair of steps, data solid, order dashed.
-
-    Large graphs get short labels, so that the picture stays readable.
-    """
-    brief = len(graph.nodes) > _MOST_LABELLED
-    lines = ["digraph kernels {", "  rankdir=LR;", '  node [shape=box, fontname="sans-serif"];']
-    for node in graph.nodes:
-        label = f"#{node.id}" if brief else f"#{node.id} {node.name}"
-        style = ', style=filled, fillcolor="mistyrose"' if node.pins else ""
-        lines.append(f"  n{node.id} [label={_quoted(label)}, tooltip={_quoted(node.name)}{style}];")
-    pairs: dict[tuple[int, int, bool], list[Edge]] = {}
-    for edge in graph.edges:
-        pairs.setdefault((edge.source, edge.target, edge.carried), []).append(edge)
-    for (source, target, carried), edges in pairs.items():
-        data = [e for e in edges if e.kind is EdgeKind.RAW]
-        names = dict.fromkeys(graph.buffers[e.buffer].name for e in data or edges)
-        label = "" if brief else ", ".join(names)
-        style = "solid" if data else "dashed"
-        colour = _COLOURS[EdgeKind.RAW if data else edges[0].kind]
-        extra = ", constraint=false" if carried else ""
-        text = f"label={_quoted(label)}, style={style}, color={colour}{extra}"
-        lines.append(f"  n{source} -> n{target} [{text}];")
-    return "\n".join([*lines, "}"]) + "\n"

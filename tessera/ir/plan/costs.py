@@ -26,13 +26,16 @@ class Duration:
     """A predicted time. The true one is taken to lie within `error` times it, as a fraction.
 
     `beside` are the times beside a neighbour on the same card that only computes, and beside one
-    that only moves memory, where both are known. `origin` says more of the source: which rows.
+    that only moves memory, where both are known. `alone_ns` and `quiet_ns` are as in `PlacedStep`.
+    `origin` says more of the source: which rows.
     """
 
     ns: float
     source: CostSource
     error: float
     beside: tuple[float, float] | None = None
+    alone_ns: float | None = None
+    quiet_ns: float | None = None
     origin: str = ""
 
     def __post_init__(self) -> None:
@@ -142,12 +145,14 @@ class MeasuredCopy:
 class MeasuredTogether:
     """A request on `sms` SMs of a kind of GPU while two are under way there and on the rest of it.
 
-    In the steady state, after some seconds.
+    `steady_ns` is that with one at a time there and on the rest. Both in the steady state, after
+    some seconds.
     """
 
     gpu: str
     sms: int
     ns: float
+    steady_ns: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,6 +97,9 @@ class PlacedStep:
     """A step on a device, with its predicted time and how far that may be off, as a fraction.
 
     `arch` names the variant of the module that runs there; it is empty for all but launches.
+    `predicted_ns` is what it takes of its device while that is never free. `alone_ns` is what it
+    takes while no other request is there; where that is more, two requests fill each other's gaps.
+    `quiet_ns` is that while nothing runs on other slices of its card. None is as the one before.
     """
 
     step: int
@@ -106,6 +109,20 @@ class PlacedStep:
     predicted_ns: float
     error: float
     source: str
+    alone_ns: float | None = None
+    quiet_ns: float | None = None
+
+    @property
+    def times_ns(self) -> tuple[float, float, float]:
+        """Never free, alone on its device, and with nothing on other slices of its card."""
+        alone = self.predicted_ns if self.alone_ns is None else self.alone_ns
+        return self.predicted_ns, alone, alone if self.quiet_ns is None else self.quiet_ns
+
+    @property
+    def least_ns(self) -> float:
+        """What it takes of its device at least."""
+        ns, alone, quiet = self.times_ns
+        return ns * quiet / alone if alone > 0 else ns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

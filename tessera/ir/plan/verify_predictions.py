@@ -81,7 +81,7 @@ def _latency(plan: Plan, quick: list[Replica]) -> Iterator[Flaw]:
         for placed in replica.traces:
             on: dict[str, float] = {}
             for step in placed.steps:
-                on[step.device] = on.get(step.device, 0.0) + step.predicted_ns
+                on[step.device] = on.get(step.device, 0.0) + step.times_ns[2]
             alone += plan.traces[placed.trace].share * max(on.values(), default=0.0)
         least = max(least, alone)
     if least > plan.latency_ns * (1 + _SLACK):
@@ -98,7 +98,7 @@ def _busy(plan: Plan, serving: list[Replica]) -> Iterator[Flaw]:
         for placed in replica.traces:
             share = replica.share * plan.traces[placed.trace].share
             for step in placed.steps:
-                least[step.device] += share * step.predicted_ns
+                least[step.device] += share * step.least_ns
     for device in plan.devices:
         if device.busy_ns > plan.period_ns * (1 + _SLACK):
             yield Flaw(

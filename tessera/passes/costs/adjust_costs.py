@@ -11,7 +11,7 @@ by the first part of their name (`a100` for all of `a100-0`, `a100-1`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from tessera.ir.plan.costs import Barred, Cost, Costs, CostSource, Duration, Profile, StepCosts
@@ -37,7 +37,11 @@ def merge_profiles(costs: Costs, machine: Machine, profiles: Iterable[Profile]) 
         both = None if compute is None or memory is None else (compute, memory)
         busy = [ns for ns in (compute, memory) if ns is not None] or [row.ns]
         return Duration(
-            ns=sum(busy) / len(busy), source=CostSource.PROFILE, error=row.error, beside=both
+            ns=sum(busy) / len(busy),
+            source=CostSource.PROFILE,
+            error=row.error,
+            beside=both,
+            quiet_ns=row.ns,
         )
 
     return Costs(
@@ -73,17 +77,40 @@ def beside_neighbours(costs: Costs, shares: Sequence[float]) -> Costs:
     )
 
 
-def longer(costs: Costs, factors: Sequence[float]) -> Costs:
-    """The costs where all on a device takes so many times as long; no factors: as they are."""
-    if not factors:
-        return costs
+@dataclass(frozen=True, slots=True)
+class Crowd:
+    """How much longer all takes on a device than its steps say.
 
-    def scaled(cost: Cost, factor: float) -> Cost:
-        return cost if isinstance(cost, Barred) else replace(cost, ns=cost.ns * factor)
+    `crowded` is while it and its neighbours are never free, `alone` while one request at a time is
+    there. `lonely`: no neighbour ever computes.
+    """
+
+    crowded: float = 1.0
+    alone: float = 1.0
+    lonely: bool = False
+
+
+def in_crowds(costs: Costs, crowds: Sequence[Crowd]) -> Costs:
+    """The costs on devices with so much going on."""
+
+    def scaled(cost: Cost, crowd: Crowd) -> Cost:
+        if isinstance(cost, Barred):
+            return cost
+        alone = cost.ns * crowd.alone
+        quiet = alone if cost.quiet_ns is None else min(cost.quiet_ns, alone)
+        ns = cost.ns * crowd.crowded
+        if crowd.lonely:
+            alone, ns = quiet, ns * quiet / alone if alone else ns
+        return replace(
+            cost,
+            ns=ns,
+            alone_ns=None if alone == ns else alone,
+            quiet_ns=None if quiet == alone else quiet,
+        )
 
     return Costs(
         tuple(
-            replace(step, on_device=tuple(map(scaled, step.on_device, factors)))
+            replace(step, on_device=tuple(map(scaled, step.on_device, crowds)))
             for step in costs.steps
         )
     )

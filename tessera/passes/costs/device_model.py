@@ -145,7 +145,7 @@ def _sm_cycles(
             arithmetic += operations / _SPECIAL_PER_CYCLE
         else:
             part = 1.0 if unit in ("fp32", "fp64") else reached.matrix
-            arithmetic += operations * gpu.sms * gpu.clock_mhz * 1e6 / (_rate(gpu, unit) * part)
+            arithmetic += operations * gpu.sms * gpu.clock_mhz * 1e6 / (unit_rate(gpu, unit) * part)
     own = [
         work.instructions / WARP / constants.instructions_per_cycle,
         arithmetic,
@@ -168,7 +168,7 @@ def _sm_cycles(
     return whole + constants.tail * (uneven - 1.0) * min(chain, fit * each)
 
 
-def _rate(gpu: Gpu, unit: str) -> float:
+def unit_rate(gpu: Gpu, unit: str) -> float:
     """Operations per second; a card without the unit does the work on the next plainer one."""
     for candidate in (
         unit,

@@ -10,7 +10,7 @@ pointers, `pointer_words` says.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Self, assert_never
 
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from tessera.passes.kernel_facts.kernel_code import KernelCode
 
 _WEIGHT = ir.Role.WEIGHT
+_COUNTED = 16  # after so many steps somebody is told
 _Scene = tuple[ir.ModuleVariant, LaunchSetting]
 
 
@@ -80,15 +81,33 @@ class AccessRegions:
         return cls.remembering(program, None)
 
     @classmethod
-    def remembering(cls, program: ir.Program, store: Store | None) -> Self:
-        """The same, with what a store holds of kernels seen before; it gets what is new."""
+    def remembering(
+        cls,
+        program: ir.Program,
+        store: Store | None,
+        count: Callable[[int, int], None] = lambda done, total: None,
+    ) -> Self:
+        """The same, with what a store holds of kernels seen before; it gets what is new.
+
+        `count` hears how many steps are done, and of how many.
+        """
         walker = _Walker(program, store)
+        work = tuple(program.work())
         while True:
-            steps = tuple(walker.step(step) for step in program.work())
+            steps = tuple(_counted(map(walker.step, work), len(work), count))
             if not walker.words.restart():
                 walker.close()
                 told = tuple(_tell_needs(program, steps))
                 return cls(told, walker.contents(), walker.wanted())
+
+
+def _counted(
+    steps: Iterable[StepAccesses], total: int, count: Callable[[int, int], None]
+) -> Iterator[StepAccesses]:
+    for done, step in enumerate(steps):
+        if done % _COUNTED == 0:
+            count(done, total)
+        yield step
 
 
 def _tell_needs(program: ir.Program, steps: tuple[StepAccesses, ...]) -> Iterator[StepAccesses]:

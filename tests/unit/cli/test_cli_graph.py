@@ -33,7 +33,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_report_shows_steps_edges_and_cuts(path: str) -> None:
-    outcome = tessc("analyze", path)
+    outcome = tessc("analyze", path, "--full")
     assert (outcome.code, outcome.err) == (0, "")
     assert (
         "steps\n"
@@ -50,6 +50,59 @@ def test_report_shows_steps_edges_and_cuts(path: str) -> None:
         "bytes that cross a cut after a step\n"
         "  #0 3996\n"
     ) in outcome.text
+
+
+def test_the_overview_fits_a_screen(path: str) -> None:
+    outcome = tessc("analyze", path)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.text == (
+        f"trace {path}: 2 launches, 1 kernel for sm_80\n"
+        "  buffers    1 input 4.1 KB, 1 output 4.1 KB, 1 temp 4.1 KB\n"
+        "  edges      1 carry data, 0 only order; the longest chain has 2 of 2 steps\n"
+        "  cuts       4.0 KB (after #0) to 4.0 KB (after #0) go from the steps before to the steps "
+        "after\n"
+        "  pinned     none\n"
+        "  indirect   none\n"
+        "  warnings   none\n"
+        "\n"
+        "  kernels  steps   reads  writes  addresses\n"
+        "  copy         2  8.0 KB  8.0 KB  direct\n"
+        "\n"
+        "`--full` has every step, edge and kernel; `--why A:B` explains an edge\n"
+        "wrote step.tsg, the kernel graph\n"
+    )
+
+
+def test_families_and_layers_of_many_kernels(path: str) -> None:
+    """Sixty layers of three kernels each, and twenty kernels of other names: still a screen."""
+    head, _, _ = TRACE.partition("//! module m")
+    launch = "//! launch {}.{} grid=8,1,1 block=128,1,1 args=[{}, {}, u32:1000]\n"
+    parts = (("front", "tx"), ("back", "yt"), ("back", "ty"))
+    layer = [launch.format("m", name, *pair) for name, pair in parts]
+    others = [f"other_{chr(97 + n)}_kernel" for n in range(20)]
+    names = ["front", "back", *others]
+    text = f"{head}//! module m\n{HEADER}" + "".join(
+        COPY.replace("entry copy", f"entry {name}") for name in names
+    )
+    text += "".join(launch.format("m", name, "t", "x") for name in others)
+    Path(path).write_text(text + "".join(layer) * 60)
+    outcome = tessc("analyze", path, "--no-graph")
+    assert outcome.code == 0
+    assert "  layers     #20 to #199: 3 steps, 60 times\n" in outcome.text
+    assert outcome.text.count("\n") <= 24
+    assert "\n  other_*" in outcome.text
+    assert not Path("step.tsg").exists()
+
+
+def test_the_overview_counts_warnings(path: str) -> None:
+    """They are shown where the overview does not go to the terminal, or more is asked for."""
+    Path(path).write_text(TRACE.replace("x bytes=4096", "x bytes=2000"))
+    short = tessc("analyze", path)
+    assert "warnings   1 TSR" in short.text
+    assert short.err == ""
+    assert tessc("analyze", path, "--full").err.startswith("warning[TSR")
+    assert tessc("analyze", path, "--format", "concise").err.count("\n") == 1
+    assert "warning[TSR" in tessc("analyze", path, "-o", "report.txt").err
 
 
 def test_the_graph_is_written_to_the_current_folder(path: str) -> None:

@@ -65,12 +65,12 @@ def test_what_is_printed(folder: Path) -> None:
 
 def test_arrivals_noise_and_requests(folder: Path) -> None:
     shown = tessc("simulate", "plan.tsp", "--arrivals", "requests.csv", "--noise").text
-    assert "30 requests of requests.csv (azure) in 29.00 s:" in shown
+    assert "30 requests of requests.csv (azure) in 29.0 s:" in shown
     assert re.search(r"^  response +p50 .* max .*$", shown, re.MULTILINE)
     assert "nine in ten of 20 draws" in shown
     assert len(re.findall(r"^ +[\d.]+ n?s  ", shown, re.MULTILINE)) == 10
     faster = tessc("simulate", "plan.tsp", "--arrivals", "requests.csv", "--speed", "2").text
-    assert "(azure, 2 times as fast) in 14.50 s:" in faster
+    assert "(azure, 2 times as fast) in 14.5 s:" in faster
     both = tessc("simulate", "plan.tsp", "--arrivals", "poisson:5/ms", "--requests", "12").text
     assert "12 requests of poisson:5/ms (poisson)" in both
     alone = tessc("simulate", "plan.tsp", "--requests", "12", "--slots", "2").text

@@ -14,6 +14,7 @@ import pytest
 
 from tessera.cli.console import Messages
 from tessera.cli.progress import PlanProgress, Progress
+from tessera.driver.progress import StageProgress
 
 HIDE_CURSOR = "\x1b[?25l"
 ERASE = "\x1b[2K"
@@ -60,14 +61,22 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
 
 def test_a_count_is_shown_and_taken_back(terminal: Terminal) -> None:
     terminal.take_over()
-    with Progress(Messages(), "running", "steps") as shown:
+    with Progress(Messages(), "reading") as shown:
         shown.begin()
         first = terminal.text()
-        assert "running" in first
+        assert "reading" in first
         assert "/" not in first
-        shown.count(3, 8)
+        shown.hear(StageProgress("running", 3, 8, "steps"))
         _refresh(shown)
         assert "3/8 steps" in terminal.text()
+        shown.hear(StageProgress("loading", 1_500_000, 3_000_000_000, "bytes"))
+        _refresh(shown)
+        assert "1.5 MB of 3.0 GB" in terminal.text()
+        shown.hear(StageProgress("proving", note="8 steps"))
+        _refresh(shown)
+        said = terminal.text()
+        assert "proving: 8 steps" in said
+        assert "GB" not in said
     last = terminal.text()
     assert last.endswith(ERASE)
     assert HIDE_CURSOR not in first + last
@@ -89,9 +98,9 @@ def test_no_colour_where_nobody_wants_it(
     terminal.take_over()
     for messages, environment in ((Messages("never"), ""), (Messages(), "1")):
         monkeypatch.setenv("NO_COLOR", environment)
-        with Progress(messages, "running", "steps") as shown:
+        with Progress(messages, "running") as shown:
             shown.begin()
-            shown.count(3, 8)
+            shown.hear(StageProgress("running", 3, 8, "steps"))
             _refresh(shown)
         written = terminal.text()
         assert "3/8 steps" in written
@@ -108,8 +117,7 @@ def test_nothing_is_shown_in_a_pipe_or_beside_json(
     monkeypatch.setattr("tessera.cli.progress._DELAY_S", 0.0)
     with Progress(Messages(form=form), "running") as shown:
         assert shown._timer is None
-        shown.stage("more")
-        shown.count(1, 2)
+        shown.hear(StageProgress("more", 1, 2))
     assert terminal.text() == ""
     assert form == "json" or stream.getvalue() == ""  # type: ignore[union-attr]
 
@@ -120,7 +128,7 @@ def test_what_ends_at_once_shows_nothing(
     terminal.take_over()
     monkeypatch.setattr("tessera.cli.progress._DELAY_S", 3600.0)
     with Progress(Messages(), "running") as shown:
-        shown.count(1, 2)
+        shown.hear(StageProgress("more", 1, 2))
     shown.begin()  # as a timer that was too late to be stopped
     assert terminal.text() == ""
 
@@ -140,13 +148,13 @@ def test_the_search_is_shown(terminal: Terminal) -> None:
     with PlanProgress(Messages()) as shown:
         shown.begin()
         heard = shown.listen()
-        assert heard.on_progress is not None
-        heard.on_progress(0.0, float("inf"))
+        assert not heard.stopped()
+        heard.tell_search(0.0, float("inf"))
         _refresh(shown)
-        assert "best none yet, bound 0.0 us; Ctrl-C" in terminal.text()
-        heard.on_progress(100_000.0, 120_000.0)
+        assert "searching: best none yet, bound 0 ns; Ctrl-C" in terminal.text()
+        heard.tell_search(100_000.0, 120_000.0)
         _refresh(shown)
-        assert "best 120.0 us, bound 100.0 us, gap 20.00%" in terminal.text()
+        assert "best 120.0 us, bound 100.0 us, gap 20.00%; Ctrl-C keeps" in terminal.text()
 
 
 def test_the_stage_after_an_interrupt_says_what_another_one_does(terminal: Terminal) -> None:
@@ -157,14 +165,14 @@ def test_the_stage_after_an_interrupt_says_what_another_one_does(terminal: Termi
         assert not heard.stopped()
         heard.tell("proving")
         _refresh(shown)
-        said = terminal.text()
-        assert "proving" in said
-        assert "Ctrl-C" not in said
+        assert "proving: Ctrl-C keeps the best" in terminal.text()
         signal.raise_signal(signal.SIGINT)
+        _refresh(shown)
+        assert "stopping: the best plan so far" in terminal.text()
         assert heard.stopped()
         heard.tell("proving")
         _refresh(shown)
-        assert "proving; Ctrl-C ends without a plan" in terminal.text()
+        assert "stopping: proving: Ctrl-C ends without a plan" in terminal.text()
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
 
@@ -184,6 +192,20 @@ def test_ctrl_c_before_the_search_and_twice() -> None:
             signal.raise_signal(signal.SIGINT)
     assert watch.interrupted
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_plan_that_is_kept_is_not_waited_for() -> None:
+    with PlanProgress(Messages()) as watch:
+        assert not watch.listen().stopped()
+        watch.keep()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert watch.interrupted
+    with PlanProgress(Messages()) as watch:
+        assert not watch.listen().stopped()
+        signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            watch.keep()
 
 
 def _refresh(shown: Progress) -> None:
@@ -208,7 +230,7 @@ def test_ctrl_c_leaves_a_clean_terminal() -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=side, env=environment) as slow:
         os.close(side)
         written = b""
-        while b"analysing slow.ptx" not in written:
+        while b"reading slow.ptx" not in written:
             written += os.read(main, 65536)
         slow.send_signal(signal.SIGINT)
         while True:

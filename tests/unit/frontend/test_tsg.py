@@ -12,7 +12,8 @@ from tessera.frontend.graph.tsg import parse_graph
 from tessera.frontend.trace.read_trace import read_trace
 from tessera.ir.graph.access import Need, NeedKind
 from tessera.ir.graph.graph import ContentsDigest, TraceReference
-from tessera.ir.graph.print_graph import print_dot, print_graph
+from tessera.ir.graph.print_dot import print_dot
+from tessera.ir.graph.print_graph import print_graph
 from tessera.ir.program.program import BufferId
 from tests.helpers.traces import COPY, dependences, trace
 
@@ -70,6 +71,19 @@ def test_dot_names_every_step_once() -> None:
     text = print_dot(dependences(trace(BUFFERS, COPY, STEPS)).graph)
     assert text.count('[label="#') == 3
     assert "n0 -> n1" in text
+
+
+def test_dot_draws_a_layer_once() -> None:
+    """Four layers of two steps: two boxes, an arrow between them, one to the next layer."""
+    steps = STEPS.strip().splitlines()[:2] * 4
+    graph = dependences(trace(BUFFERS, COPY, "\n".join(steps) + "\n")).graph
+    named = [replace(n, name=f"m.{'ab'[n.id % 2]}_{n.id}") for n in graph.nodes]
+    text = print_dot(replace(graph, nodes=tuple(named)))
+    assert "rankdir=TB" in text
+    assert text.count('[label="#') == 2
+    assert 'label="4 times; #0 to #7 in all"' in text
+    assert text.count("n0 -> n1 [") == 1
+    assert "color=blue" in text
 
 
 def test_needs_and_contents_are_read_back() -> None:

@@ -59,31 +59,77 @@ def backend_of(model: Model, fake: FakeCuda, timeline: bool = False, **options: 
     )
 
 
-def test_steady_state_neither_waits_nor_allocates() -> None:
-    model, fake = two_copies(), FakeCuda()
-    backend = backend_of(model, fake)
+IN_A_ROW = "launch m.copy grid=1,1,1 block=64,1,1 smem=0 args=[y, t, u32:64]\n" * 3
+NEVER_WAITS = {
+    "cuEventRecord",
+    "cuGraphLaunch",
+    "cuLaunchKernelEx",
+    "cuMemcpyAsync",
+    "cuMemsetD32Async",
+    "cuStreamWaitEvent",
+    "cuStreamWriteValue32",
+}
+
+
+@pytest.mark.parametrize("spanning", [True, False])
+def test_steady_state_neither_waits_nor_allocates(spanning: bool) -> None:
+    model, fake = two_copies(IN_A_ROW), FakeCuda()
+    backend = backend_of(model, fake, spanning=spanning)
     fake.calls.clear()
     dispatcher = Dispatcher(backend, slots=2, lanes=1)
     for number in range(8):
         dispatcher.submit(inputs_of(model, Ask(number)), trace=0, lane=0).result(30)
     looks = fake.calls.pop("cuStreamQuery")
     assert fake.calls.pop("cuCtxGetCurrent") == 8 + looks
-    assert fake.calls == {"cuGraphLaunch": 8}
+    assert fake.calls["cuGraphLaunch"] == 8
+    assert set(fake.calls) == ({"cuGraphLaunch"} if spanning else NEVER_WAITS)
     dispatcher.close()
     assert not fake.allocated
     assert not fake.host
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_what_follows_in_a_row_on_a_device_is_one_graph(seed: int) -> None:
+    """Everything between queues stays as it is, so nothing runs before what it waits for."""
+    model, fake = two_copies(IN_A_ROW), FakeCuda(seed=seed)
+    asks = [Ask(number) for number in range(6)]
+    done, states = serve(backend_of(model, fake), model, asks)
+    assert_equal(model, asks, expected(model, asks), done, states)
+    assert fake.calls["cuGraphLaunch"] == len(asks)
+
+
+def test_those_who_have_come_further_go_first() -> None:
+    """Five levels below that of transfers, by the steps of a device; nobody waits on one device."""
+    model, fake = two_copies(IN_A_ROW), FakeCuda()
+    launch, given = fake.cuLaunchKernelEx, []
+
+    def watched(config: Any, *rest: Any) -> Any:
+        given.extend(one.value.priority for one in config.attrs)
+        return launch(config, *rest)
+
+    fake.cuLaunchKernelEx = watched
+    backend = backend_of(model, fake)
+    backend.close()
+    lowest, highest = Driver(fake).priorities()
+    # One step on `a`; four on `b`, captured for two slots with two stages each.
+    assert sorted(set(given)) == sorted({lowest - n * (lowest - highest) // 4 for n in range(4)})
+    assert min(given) > highest
+    given.clear()
+    backend_of(model, fake, priorities=False).close()
+    backend_of(model_of([model.traces[0].program], [["a"] * 5], slots=2), fake).close()
+    assert not given
+
+
 def test_what_cannot_be_captured_runs_call_by_call() -> None:
-    model, fake = two_copies(), FakeCuda()
-    copy = fake.cuMemcpyAsync
+    model, fake = two_copies(IN_A_ROW), FakeCuda()
+    launch = fake.cuLaunchKernelEx
 
-    def refuse(target: int, source: int, size: int, stream: Any) -> Any:
-        if stream.capture is not None:
+    def refuse(config: Any, *rest: Any) -> Any:
+        if config.hStream.capture is not None:
             return (CUresult.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,)
-        return copy(target, source, size, stream)
+        return launch(config, *rest)
 
-    fake.cuMemcpyAsync = refuse
+    fake.cuLaunchKernelEx = refuse
     asks = [Ask(0), Ask(1)]
     wanted = expected(model, asks)
     done, states = serve(backend_of(model, fake), model, asks)
@@ -94,7 +140,7 @@ def test_what_cannot_be_captured_runs_call_by_call() -> None:
 def test_graphs_beyond_the_first_are_made_when_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tessera.backend.cuda.replica.MOST_GRAPHS", 1)
     model, fake = two_copies(), FakeCuda()
-    backend = backend_of(model, fake)
+    backend = backend_of(model, fake, spanning=True)
     assert fake.calls["cuGraphInstantiate"] == 1
     asks = [Ask(number) for number in range(4)]
     wanted = expected(model, asks)
@@ -171,7 +217,7 @@ def test_clusters_cooperative_launches_and_large_shared_memory() -> None:
         "launch m.store grid=1,1,1 block=64,1,1 smem=65536 args=[z]\n"
     )
     fake = FakeCuda()
-    done, _ = serve(backend_of(model, fake), model, [Ask(0)])
+    done, _ = serve(backend_of(model, fake, priorities=False), model, [Ask(0)])
     assert np.array_equal(done[0].outputs["z"].view(np.uint32), np.arange(64))
     assert fake.calls["cuLaunchKernelEx"] == 2 * 4  # two slots, two stages each
     assert fake.calls["cuFuncSetAttribute"] == 1
@@ -208,12 +254,14 @@ def test_guards_stay_whole(seed: int) -> None:
 # --- what goes wrong ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("graphs", [True, False])
+@pytest.mark.parametrize(
+    "options", [{"spanning": True}, {}, {"graphs": False}], ids=["spanning", "rows", "calls"]
+)
 @pytest.mark.parametrize("seed", range(4))
-def test_a_fault_names_what_is_known(graphs: bool, seed: int) -> None:
+def test_a_fault_names_what_is_known(options: dict[str, bool], seed: int) -> None:
     steps = "launch m.fault grid=1,1,1 block=1,1,1 smem=0 args=[z]\n"
     model, fake = two_copies(steps), FakeCuda(seed=seed)
-    dispatcher = Dispatcher(backend_of(model, fake, graphs=graphs), slots=2, lanes=1)
+    dispatcher = Dispatcher(backend_of(model, fake, **options), slots=2, lanes=1)
     with pytest.raises(ServiceFault, match="TSR5106") as failure:
         dispatcher.submit(inputs_of(model, Ask(0)), trace=0, lane=0, number=4).result(30)
     fault = failure.value
@@ -221,7 +269,7 @@ def test_a_fault_names_what_is_known(graphs: bool, seed: int) -> None:
     assert fault.request == 4
     notes = "\n".join(fault.diagnostics[0].notes)
     assert "CUDA_ERROR_ILLEGAL_ADDRESS" in notes
-    if not graphs:
+    if "spanning" not in options:  # a row ends where its results are sent, before the fault
         assert (fault.device, fault.step) == ("b", 2)
     else:  # what is named must have the launch among it, however late a mark is
         (told,) = [one for one in fault.diagnostics[0].notes if one.startswith("device `b` was")]

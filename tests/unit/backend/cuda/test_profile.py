@@ -51,8 +51,8 @@ def run(devices: str = "h200", trace: Path = TRACE, **more: Any) -> tuple[dict[s
 
 
 def test_every_step_has_a_time_and_the_file_reads_back() -> None:
-    told: list[tuple[int, int]] = []
-    found, fake = run(on_step=lambda done, total: told.append((done, total)))
+    told: list[tuple[int, int | None]] = []
+    found, fake = run(on_progress=lambda now: told.append((now.done, now.total)))
     steps = list(load(TRACE).work())
     assert [row["step"] for row in found["rows"]] == list(range(len(steps)))
     assert all(row["cold_ns"] >= row["warm_ns"] > 0 for row in found["rows"])
@@ -150,20 +150,24 @@ def test_slices_are_measured_that_are_busy_together(
 
     def watched(every: list[Any], *more: Any) -> tuple[float, ...] | None:
         counted.append(measure(every, *more))
-        states = [backend.read_states(lane) for backend in every for lane in (0, 1)]
+        lanes = [(one, lane) for one in every for lane in range(one.model.lowered.lanes)]
+        states = [backend.read_states(lane) for backend, lane in lanes]
         assert {int(state["s"].view(np.int32)[0]) for state in states} == {70 + 5}
         return counted[-1]
 
     monkeypatch.setattr(together, "together_ns", watched)
     monkeypatch.setattr(together, "_LEAST_NS", 0)
     found, fake = run("h200,h200:84sm,h200:48sm", counting)
-    alone, both = counted
-    assert alone is not None
-    assert both is not None
-    assert [whole["together_ns"] for whole in found["wholes"]] == [*alone, *both]
     read = parse_profile(profile_text(found))
     assert [one.sms for one in read.together] == [132, 84, 48]
-    assert tuple(one.ns for one in read.together) == (*alone, *both)
+    for key, own, times in (
+        ("steady_ns", counted[0::2], [one.steady_ns for one in read.together]),
+        ("together_ns", counted[1::2], [one.ns for one in read.together]),
+    ):
+        alone, both = own
+        assert alone is not None
+        assert both is not None
+        assert [whole[key] for whole in found["wholes"]] == times == [*alone, *both]
     assert not fake.allocated
 
 
@@ -192,8 +196,8 @@ def test_without_memory_for_two_nothing_is_measured_together(
 
     monkeypatch.setattr(profiling.Bench, "_model", fails)
     found, fake = run("h200:84sm,h200:48sm", counting)
-    assert opened == [1, 2, 2, 1]
-    assert not any("together_ns" in whole for whole in found["wholes"])
+    assert opened == [1, 1, 1, 2, 2, 1]
+    assert not any({"steady_ns", "together_ns"} & set(whole) for whole in found["wholes"])
     assert not fake.allocated
 
 
@@ -217,6 +221,7 @@ def together_with(
         begin(handed[-1])
         hand_over(each)
 
+    monkeypatch.setattr(profiling, "_BUSY", {"together_ns": 2})
     monkeypatch.setattr(together, "_LEAST_NS", 0)
     monkeypatch.setattr(together, "_MOST_RUNS", 500)
     monkeypatch.setattr(together, "_AHEAD_NS", 0)

@@ -19,6 +19,7 @@ from tessera.driver.plan import make_plan as planning
 from tessera.driver.plan import options as planning_options
 from tessera.driver.plan import search as planning_search
 from tessera.driver.plan.make_plan import PlanOptions, Watch, plan
+from tessera.driver.progress import StageProgress
 from tessera.frontend.plan.tsp import parse_plan
 from tessera.ir.plan.launch_program import AreaKind
 from tessera.ir.plan.plan import Plan
@@ -278,8 +279,8 @@ def test_policies_share_weights(tmp_path: Path) -> None:
 
 
 def test_a_search_that_is_stopped_at_once_gives_a_baseline() -> None:
-    heard: list[tuple[float, float]] = []
-    watch = Watch(on_progress=lambda *pair: heard.append(pair), should_stop=lambda: True)
+    heard: list[StageProgress] = []
+    watch = Watch(on_progress=heard.append, should_stop=lambda: True)
     found = plan(TRACES / "dit.ptx", PlanOptions(gpus=PAIR), watch).plan
     assert found.ended == "interrupted"
     assert found.bound <= found.period_ns
@@ -327,10 +328,30 @@ def test_ctrl_c_keeps_the_best_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_what_is_done_is_said_in_order() -> None:
     said: list[str] = []
-    plan(MLP, PlanOptions(gpus=PAIR), Watch(on_stage=said.append))
-    order = ["reading and analysing", "working out durations", "searching"]
+    plan(MLP, PlanOptions(gpus=PAIR), Watch(on_progress=lambda told: said.append(told.stage)))
+    order = ["reading and analysing", "analysing", "working out durations", "searching"]
     order += ["simulating what was found", "proving the plan", "comparing with other GPUs"]
-    assert said == order
+    assert list(dict.fromkeys(said)) == order
+
+
+def test_ctrl_c_in_the_comparisons_keeps_the_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is written before they begin, so nobody waits for it."""
+    target = tmp_path / "p.tsp"
+
+    def interrupted(*arguments: Any, **rest: Any) -> Any:
+        assert parse_plan(target.read_text()).ended == "gap"
+        signal.raise_signal(signal.SIGINT)
+        raise AssertionError("the command goes on")
+
+    monkeypatch.setattr(planning, "alone", interrupted)
+    outcome = tessc("plan", str(MLP), "--gpus", PAIR, "-o", str(target))
+    assert outcome.code == 130
+    assert "TSR3024" in outcome.err
+    assert f"wrote {target}" in outcome.text
+    assert "in place of this machine" not in outcome.text
+    assert parse_plan(target.read_text()).ended == "gap"
 
 
 def test_all_searches_share_one_deadline(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,10 +9,14 @@ from typing import Any
 
 import pytest
 
-from tessera.driver.plan.contention import CHANGING, TOGETHER
+from tessera.driver.plan.contention import TOGETHER
 from tessera.driver.plan.make_plan import PlanOptions, PlanReport, plan
+from tessera.driver.simulate.hardware import hardware_of
+from tessera.driver.simulate.simulate import saturate, shares_of
+from tessera.frontend.plan.tsp import parse_plan
 from tessera.ir.plan.costs import Costs, CostSource, Duration, StepCosts
 from tessera.ir.plan.plan import Plan
+from tessera.ir.plan.print_plan import print_plan
 from tessera.ir.program.program import LaunchId
 from tessera.passes.costs.adjust_costs import beside_neighbours
 from tessera.passes.placement.plan_problem import problem_of_mix
@@ -35,10 +39,12 @@ def profiled(
     ns: dict[int, float],
     busy: float = 1.0,
     together: dict[int, float] | None = None,
+    steady: dict[int, float] | None = None,
     **options: Any,
 ) -> PlanReport:
     """A plan from a profile: so many nanoseconds per step by SMs, `busy` times that beside a
-    neighbour that moves memory; `together` for a request while the rest is busy, too."""
+    neighbour that moves memory; `together` for a request while the rest is busy, too, with two
+    requests each, and `steady` with one each."""
     names = [step.name for step in before.replicas[0].traces[0].steps]
     digest = before.traces[0].digest
     rows = [
@@ -49,6 +55,7 @@ def profiled(
     ]
     wholes = [
         {"gpu": "h200", "sms": sms, "ns": time, "together_ns": time}
+        | ({"steady_ns": steady[sms]} if steady else {})
         for sms, time in (together or {}).items()
     ]
     path = folder / "times.json"
@@ -68,24 +75,34 @@ def test_neighbours_that_move_little_cost_little(tmp_path: Path, before: Plan) -
     assert times_of(found) == pytest.approx([TOGETHER * 1e6] * 2 * STEPS, rel=0.01)
 
 
-def test_requests_that_change_slices_take_longer(tmp_path: Path, before: Plan) -> None:
-    found = profiled(tmp_path, before, {84: 1e6, 48: 1e6}, busy=1.0, strategy="layers")
-    assert times_of(found) == pytest.approx([TOGETHER * CHANGING * 1e6] * STEPS, rel=0.01)
-    alone = profiled(tmp_path, before, {84: 1e6, 48: 1e6}, busy=1.0, strategy="single")
-    assert times_of(alone) == pytest.approx([1e6] * STEPS, rel=0.01)
-
-
 def test_what_slices_took_that_were_busy_together_counts(tmp_path: Path, before: Plan) -> None:
-    """Each slice has a factor of its own; steps keep their shares of it. With one slot it is not
-    known: two were under way when it was measured."""
+    """Each slice has a factor of its own; steps keep their shares of it."""
     times, together = {84: 1e6, 48: 2e6}, {84: 1.2e6 * STEPS, 48: 3e6 * STEPS}
     found = profiled(tmp_path, before, times, together=together, strategy="dp")
     assert times_of(found) == pytest.approx([1.2e6] * STEPS + [3e6] * STEPS, rel=0.01)
     assert found.plan.period_ns == pytest.approx(STEPS / (1 / 1.2e6 + 1 / 3e6), rel=0.01)
-    one = profiled(tmp_path, before, times, together=together, strategy="dp", slots=1, lanes=2)
-    assert times_of(one)[0] == pytest.approx(TOGETHER * 1e6, rel=0.01)
     alone = profiled(tmp_path, before, times, together=together, strategy="single")
     assert times_of(alone) == pytest.approx([1e6] * STEPS, rel=0.01)
+
+
+def test_with_one_request_at_a_time_nothing_fills_its_gaps(tmp_path: Path, before: Plan) -> None:
+    """And a request that has the card for itself takes what its steps took alone."""
+    times = {84: 1e6, 48: 1e6}
+    given: dict[str, Any] = {
+        "together": dict.fromkeys(times, 1.2e6 * STEPS),
+        "steady": dict.fromkeys(times, 1.5e6 * STEPS),
+        "strategy": "dp",
+    }
+    for slots, each in ((1, 1.5e6), (2, 1.2e6)):
+        found = profiled(tmp_path, before, times, **given, slots=slots, lanes=slots)
+        assert found.plan.period_ns == pytest.approx(STEPS * each / 2, rel=0.01)
+        assert found.plan.latency_ns == pytest.approx(STEPS * 1e6, rel=0.01)
+        (step, *_) = found.plan.replicas[0].traces[0].steps
+        assert step.times_ns == pytest.approx((1.2e6, 1.5e6, 1e6), rel=0.01)
+        hardware = hardware_of(parse_plan(print_plan(found.plan)))
+        assert hardware is not None
+        again = saturate(found.plan.replicas, shares_of(found.plan), hardware)
+        assert again.period_ns == pytest.approx(found.plan.period_ns)
 
 
 def test_slices_that_lose_together_are_not_taken(tmp_path: Path, before: Plan) -> None:
@@ -136,7 +153,7 @@ def test_the_bound_knows_what_requests_gain_that_fill_each_others_gaps(
     """One slice gains, so a plan that gives it more may be faster than any that was looked at."""
     together = {84: 0.6e6 * STEPS, 48: 1e6 * STEPS}
     found = profiled(tmp_path, before, {84: 1e6, 48: 1e6}, together=together, strategy="layers")
-    assert found.plan.bound <= 0.6e6 * STEPS / 2
+    assert found.plan.bound <= 1.0001 * STEPS / (1 / 0.6e6 + 1 / 1e6)
     worse = dict.fromkeys((84, 48), 1.5e6 * STEPS)
     found = profiled(tmp_path, before, {84: 1e6, 48: 1e6}, together=worse, strategy="layers")
     assert found.plan.bound == pytest.approx(1e6 * STEPS / 2, rel=0.01)

@@ -1,0 +1,97 @@
+"""A device that several requests share, and that slows down beside busy slices of its card.
+
+In: work that a device has taken, and how many neighbours compute. Out: how fast each of it goes.
+
+A step takes a share of its device: what it takes of the device over what it takes alone there. The
+oldest gets its share, the next what is left, up to its own. Alone a step takes between `quiet_ns`
+and `alone_ns`: as far between them as the part of the neighbours that compute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from tessera.driver.simulate.intake import MovingRequest
+from tessera.driver.simulate.work import COMPUTE, RequestWork
+
+FULL = 1 - 1e-9
+"""Shares are sums of floats: a device whose shares are above this is full."""
+
+
+class SharedStep:
+    """Work under way. `left` is the part that was not done at `since_ns`; `count` is its event."""
+
+    __slots__ = ("began_ns", "count", "left", "node", "request", "share", "since_ns", "speed")
+
+    def __init__(self, request: MovingRequest, node: int, now_ns: float) -> None:
+        self.request = request
+        self.node = node
+        self.share = request.columns.ns[node] / request.columns.alone_ns[node]
+        self.left = 1.0
+        self.speed = 0.0
+        self.began_ns = self.since_ns = now_ns
+        self.count = 0
+
+    def go_on(self, speed: float, now_ns: float) -> None:
+        """At another speed from now on."""
+        self.left = max(self.left - (now_ns - self.since_ns) * self.speed, 0.0)
+        self.since_ns = now_ns
+        self.speed = speed
+
+
+class SharedDevice:
+    """What a device does, the oldest first. `neighbours` are places; `others` counts them all."""
+
+    def __init__(self, neighbours: Sequence[int], others: int) -> None:
+        self.neighbours = neighbours
+        self.others = others
+        self.steps: list[SharedStep] = []
+        self.busy_since_ns = 0.0
+
+    def has_room(self) -> bool:
+        """Whether it takes more work."""
+        return sum(step.share for step in self.steps) < FULL
+
+    def take(self, step: SharedStep) -> None:
+        """Work begins."""
+        self.steps.append(step)
+        self.steps.sort(key=lambda one: (one.request.age, one.node))
+
+    def drop(self, request: MovingRequest, node: int) -> SharedStep:
+        """Work that is done."""
+        (done,) = (one for one in self.steps if one.request is request and one.node == node)
+        self.steps.remove(done)
+        return done
+
+    def speeds(self, busy_neighbours: int) -> Iterator[tuple[SharedStep, float]]:
+        """The part of each that is done in a nanosecond."""
+        beside = busy_neighbours / self.others if self.others else 0.0
+        room = 1.0
+        for step in self.steps:
+            columns, node = step.request.columns, step.node
+            given = min(step.share, room)
+            room -= given
+            quiet_ns = columns.quiet_ns[node]
+            full_ns = quiet_ns + beside * (columns.alone_ns[node] - quiet_ns)
+            yield step, given / (step.share * full_ns)
+
+
+def shared_devices(
+    names: Sequence[str],
+    works: Sequence[Mapping[int, RequestWork]],
+    neighbours: Mapping[str, Sequence[str]],
+) -> list[SharedDevice | None]:
+    """By place: the devices with steps whose times depend on what else is there, and their
+    neighbours."""
+    nodes = (node for work in works for own in work.values() for node in own.nodes)
+    shared: set[str] = set()
+    for node in nodes:
+        if node.kind == COMPUTE and not node.ns == node.alone_ns == node.quiet_ns:
+            shared.update(node.place, *(neighbours.get(name, ()) for name in node.place))
+    numbers = {name: number for number, name in enumerate(names)}
+    found: list[SharedDevice | None] = []
+    for name in names:
+        others = neighbours.get(name, ())
+        places = [numbers[other] for other in others if other in numbers]
+        found.append(SharedDevice(places, len(others)) if name in shared else None)
+    return found

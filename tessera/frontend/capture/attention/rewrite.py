@@ -1,0 +1,242 @@
+"""Put our attention in place of `scaled_dot_product_attention`, in a graph of torch functions.
+
+In: the graph that torch.compile has recorded, before anything is taken apart (Inductor's
+`pre_grad_custom_pass`). Out: the same graph, with calls of `tessera::attention` where that computes
+the same: 16-bit types, heads of at most 256, no dropout, no gradients. Other calls stay.
+
+Heads of keys that were repeated for their group are taken as they were before. A mask that is
+proved to be a range of keys (`masks`) becomes numbers; any other is passed on as a tensor.
+
+The graph still changes memory in place, so what is read at another place than before must not have
+changed in between: repeated heads are taken back only if nothing between writes, and a position is
+copied where the mask used it. What has no use any more is left for the compiler to drop: here an
+operation in place looks as if it had none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tessera.frontend.capture.attention.masks import (
+    HeldValue,
+    KeyRange,
+    call_of,
+    read_mask,
+    shape_of,
+    value_of,
+)
+from tessera.frontend.capture.attention.operator import attention
+
+if TYPE_CHECKING:
+    from torch.fx import Graph, Node
+
+_MOST = 256  # the largest head
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _AttentionCall:
+    """A call of `scaled_dot_product_attention` with its arguments by name."""
+
+    query: Node
+    key: Node
+    value: Node
+    attn_mask: Node | None = None
+    dropout_p: float = 0.0
+    is_causal: bool = False
+    scale: float | None = None
+    enable_gqa: bool = False
+
+
+def replace_attention(graph: Graph) -> None:
+    """Replace what can be replaced, in place."""
+    import torch
+
+    asked = torch.nn.functional.scaled_dot_product_attention
+    copies: dict[HeldValue, Node] = {}
+    for node in list(graph.nodes):
+        if node.op == "call_function" and node.target is asked:
+            _replace(graph, node, copies)
+
+
+def _replace(graph: Graph, node: Node, copies: dict[HeldValue, Node]) -> None:
+    names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+    call = _AttentionCall(**dict(zip(names, node.args, strict=False)), **node.kwargs)
+    if not _is_ours(call):
+        return
+    query, heads = shape_of(call.query), _heads(call)
+    if query is None or heads is None:
+        return
+    key, value = heads
+    keys = shape_of(key)
+    size, tokens = query[3], query[2]
+    scale = call.scale if call.scale is not None else size**-0.5
+    if keys is None or not scale > 0:
+        return
+    seen: KeyRange | None = None
+    mask = call.attn_mask
+    if call.is_causal:
+        seen = KeyRange(offset=0)
+    elif mask is not None and _is_bool(mask):
+        seen = read_mask(mask, tokens, keys[2])
+    if seen is not None:
+        mask = None
+    position = _position(graph, seen, copies)
+    with graph.inserting_before(node):
+        new = graph.call_function(
+            attention(),
+            (call.query, key, value, mask, None, position, None, None, float(scale)),
+            {
+                "causal": seen is not None,
+                "offset": seen.offset if seen is not None else 0,
+                "window": seen.window if seen is not None else 0,
+            },
+        )
+    new.meta.update(node.meta)
+    node.replace_all_uses_with(new)
+    graph.erase_node(node)
+
+
+def _position(graph: Graph, seen: KeyRange | None, copies: dict[HeldValue, Node]) -> Node | None:
+    """A copy of the position that a mask was made with, as it was then; one for all its users."""
+    term = seen.position if seen is not None else None
+    if term is None or term.used is None:
+        return None
+    if term not in copies:
+        with graph.inserting_before(term.used):
+            copies[term] = graph.call_method("clone", (term.value,))
+    return copies[term]
+
+
+def _is_ours(call: _AttentionCall) -> bool:
+    """Whether the kernels compute this call."""
+    import torch
+
+    tensors = [value_of(node) for node in (call.query, call.key, call.value)]
+    shapes = [shape_of(node) for node in (call.query, call.key, call.value)]
+    if any(t is None or s is None or len(s) != 4 for t, s in zip(tensors, shapes, strict=True)):
+        return False
+    query, key, value = (t for t in tensors if t is not None)
+    if not query.is_cuda or query.dtype not in (torch.float16, torch.bfloat16):
+        return False
+    if key.dtype != query.dtype or value.dtype != query.dtype or call.dropout_p:
+        return False
+    if torch.is_grad_enabled() and (
+        query.requires_grad or key.requires_grad or value.requires_grad
+    ):
+        return False
+    if max(query.shape[3], value.shape[3]) > _MOST or 0 in (*query.shape, *key.shape):
+        return False
+    if key.shape[0] != query.shape[0] or value.shape[:3] != key.shape[:3]:
+        return False
+    if key.shape[1] != query.shape[1] and not (
+        call.enable_gqa and query.shape[1] % key.shape[1] == 0
+    ):
+        return False
+    return _fits(call.attn_mask, (*query.shape[:3], key.shape[2]), call.is_causal)
+
+
+def _fits(mask: Node | None, shape: Iterable[int], is_causal: bool) -> bool:
+    """Whether a mask is one that the kernels read."""
+    import torch
+
+    if mask is None:
+        return True
+    value, sizes = value_of(mask), shape_of(mask)
+    if value is None or sizes is None or is_causal or not 1 < len(sizes) <= 4:
+        return False
+    kinds = (torch.bool, torch.float32, torch.float16, torch.bfloat16)
+    wide = tuple(shape)
+    right = zip(reversed(sizes), reversed(wide), strict=False)
+    return value.dtype in kinds and all(have in (1, want) for have, want in right)
+
+
+def _is_bool(mask: Node) -> bool:
+    import torch
+
+    value = value_of(mask)
+    return value is not None and value.dtype == torch.bool
+
+
+def _heads(call: _AttentionCall) -> tuple[Node, Node] | None:
+    """Keys and values, without repeats where both have them."""
+    key, value = _unrepeated(call.key), _unrepeated(call.value)
+    if key is None or value is None:
+        return call.key, call.value
+    keys, values, whole = shape_of(key), shape_of(value), shape_of(call.key)
+    if keys is None or values is None or whole is None or keys[:3] != values[:3]:
+        return call.key, call.value
+    return key, value
+
+
+def _unrepeated(node: Node) -> Node | None:
+    """What `x[:, :, None].expand(..).reshape(..)` or `repeat_interleave` repeats, head by head."""
+    name, arguments = call_of(node)
+    if name == "repeat_interleave":
+        counts = (*arguments[1:], node.kwargs.get("repeats"))
+        dims = (*arguments[2:], node.kwargs.get("dim"))
+        source, read = arguments[0], node
+        if not isinstance(counts[0], int) or dims[0] not in (1, -3):
+            return None
+    else:
+        if name not in ("reshape", "view", "flatten"):
+            return None
+        wide = arguments[0]
+        middle, inner = call_of(wide)
+        if middle not in ("expand", "repeat"):
+            return None
+        added, outer = call_of(inner[0])
+        if added not in ("getitem", "unsqueeze"):
+            return None
+        source, read = outer[0], inner[0]
+        before, plus, after = shape_of(source), shape_of(inner[0]), shape_of(wide)
+        if before is None or plus is None or after is None or len(before) != 4:
+            return None
+        if plus != (*before[:2], 1, *before[2:]) or after[:2] + after[3:] != before:
+            return None
+    before, whole = shape_of(source), shape_of(node)
+    if before is None or whole is None or len(before) != 4:
+        return None
+    if before[:1] + before[2:] != whole[:1] + whole[2:] or whole[1] % before[1]:
+        return None
+    return source if _unwritten(read, node) else None
+
+
+def _unwritten(first: Node, last: Node) -> bool:
+    """Whether nothing may write memory from `first` to the last use of `last`."""
+    ends = max(last.users, default=last)
+    node = first
+    while node is not ends:
+        if _writes(node):
+            return False
+        node = node.next
+    return True
+
+
+def _writes(node: Node) -> bool:
+    """Whether a node may change a tensor in place."""
+    name, _ = call_of(node)
+    if "out" in node.kwargs:
+        return True
+    if name in _IN_PLACE:
+        return True
+    is_operator = name.rstrip("_") in ("and", "or", "not")
+    return name.endswith("_") and not name.startswith("_") and not is_operator
+
+
+_IN_PLACE = frozenset(
+    {
+        "setitem",
+        "iadd",
+        "isub",
+        "imul",
+        "itruediv",
+        "ifloordiv",
+        "imod",
+        "ipow",
+        "iand",
+        "ior",
+        "ixor",
+    }
+)

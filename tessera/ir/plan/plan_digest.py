@@ -1,0 +1,20 @@
+"""The digest by which a run, a simulation or a report knows its plan again.
+
+It is of what was decided: machine, options, traces and where every step went. Slots and sequences
+do not count, since a run may take others.
+"""
+
+from __future__ import annotations
+
+from tessera.ir.plan.plan import Plan
+from tessera.ir.text_digest import text_digest
+
+
+def plan_digest(plan: Plan) -> str:
+    """A name for these decisions: equal ones have equal digests."""
+    lines = [plan.objective, plan.strategy, plan.options, plan.machine_digest]
+    lines += [trace.digest for trace in plan.traces]
+    for replica in plan.replicas:
+        lines.append(f"{replica.share!r} {replica.policy}")
+        lines += [" ".join(step.device for step in placed.steps) for placed in replica.traces]
+    return text_digest("\n".join(lines))

@@ -1,0 +1,315 @@
+"""The answer, first of all: is a request split, how fast is that, and against what.
+
+In: `Given`. Out: a `PageSection` with a headline, figures, and bars of throughput, latency and cost
+for the plan, every baseline, and what was simulated or measured. Without a plan it is an overview
+of the trace. Error bars are those that are known: nine of ten draws of the error bars of the steps.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tessera.ir.choices import Ending, Objective
+from tessera.ir.graph.folding import kernel_family
+from tessera.ir.graph.graph import KernelGraph
+from tessera.ir.plan.plan import Baseline, Plan
+from tessera.ir.program.program import Role
+from tessera.report.graph import Totals, address_class
+from tessera.report.page.given import Document, Given, GivenTrace
+from tessera.report.page.model import PageSection
+
+_MOST_FAMILIES = 12
+_ENDED = {
+    Ending.GAP: "the search ended when the plan was that near",
+    Ending.NODES: "the search ended by the number of nodes",
+    Ending.SEARCH: "local search was exhausted",
+    Ending.CLOCK: "the search ended by the clock",
+    Ending.INTERRUPTED: "the search was interrupted",
+}
+Interval = tuple[float, float] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """What lies between the tenth and the last of ten draws: rate, latencies, cost."""
+
+    rate: Interval = None
+    alone_ns: Interval = None
+    loaded_ns: Interval = None
+    usd: Interval = None
+
+
+def answer_section(given: Given, spread: Spread) -> PageSection:
+    """The section on a plan."""
+    plan = given.plan
+    assert plan is not None
+    data = {
+        "headline": _headline(plan),
+        "detail": _detail(plan),
+        "split": is_split(plan),
+        "figures": _figures(plan, spread),
+        "charts": _charts(plan, spread, given),
+        "notes": _notes(plan, spread),
+    }
+    return PageSection(kind="answer", id="answer", title="Answer", data=data)
+
+
+def is_split(plan: Plan) -> bool:
+    """Whether a request goes through more than one device."""
+    return any(len(replica.lowered.devices) > 1 for replica in plan.replicas)
+
+
+def _headline(plan: Plan) -> str:
+    if len(plan.devices) == 1:
+        return f"Every request runs on `{plan.devices[0].name}`"
+    if not is_split(plan):
+        if plan.ended == Ending.GIVEN:
+            return "No request is split, as asked for"
+        return "Splitting a request does not pay"
+    most = max(plan.replicas, key=lambda replica: len(replica.lowered.devices))
+    named = [f"`{name}`" for name in sorted(most.lowered.devices)]
+    where = " and ".join(named) if len(named) < 4 else f"{len(named)} devices"
+    asked = ", as asked for" if plan.ended == Ending.GIVEN else ""
+    return f"A request is split over {where}{asked}"
+
+
+def _detail(plan: Plan) -> str:
+    """What that is against the best of the others, by the objective."""
+    best = _best_other(plan)
+    if best is None:
+        return f"Plan `{plan.strategy}`, made for {plan.objective}."
+    gain = _gain(plan, best)
+    words = {
+        Objective.LATENCY: ("lower latency", "higher latency"),
+        Objective.COST: ("lower cost", "higher cost"),
+    }.get(Objective(plan.objective), ("more requests per second", "fewer requests per second"))
+    said = f"{abs(gain):.1%} {words[0] if gain >= 0 else words[1]} than"
+    if abs(gain) < 0.0005:
+        said = "as good as"
+    return (
+        f"Plan `{plan.strategy}`, made for {plan.objective}: {said} `{best.name}`, "
+        "the best of the others."
+    )
+
+
+def _best_other(plan: Plan) -> Baseline | None:
+    others = [baseline for baseline in plan.baselines if baseline.name != plan.strategy]
+    return min(others, key=lambda other: _value(plan.objective, other), default=None)
+
+
+def _gain(plan: Plan, other: Baseline) -> float:
+    mine, theirs = _value(plan.objective, plan), _value(plan.objective, other)
+    if plan.objective in (Objective.LATENCY, Objective.COST):
+        return 1.0 - mine / theirs if theirs > 0 else 0.0
+    return theirs / mine - 1.0 if mine > 0 else 0.0
+
+
+def _value(objective: str, row: Plan | Baseline) -> float:
+    if objective == Objective.LATENCY:
+        return row.latency_ns
+    return row.usd_per_request if objective == Objective.COST else row.period_ns
+
+
+def rate_of(period_ns: float) -> float:
+    """Requests per second; 0 where requests take no time."""
+    return 1e9 / period_ns if period_ns > 0 else 0.0
+
+
+# --- figures and bars ----------------------------------------------------------------------------
+
+
+def _figures(plan: Plan, spread: Spread) -> list[dict[str, object]]:
+    rows: list[tuple[str, str, float, Interval]] = [
+        ("Throughput", "requests/s", rate_of(plan.period_ns), spread.rate),
+        ("Latency, alone", "ns", plan.latency_ns, spread.alone_ns),
+        ("Latency, at that rate", "ns", plan.loaded_latency_ns, spread.loaded_ns),
+        ("Cost per million requests", "usd", plan.usd_per_request * 1e6, _million(spread.usd)),
+    ]
+    return [
+        {"label": label, "unit": unit, "value": value, "range": _range(interval)}
+        for label, unit, value, interval in rows
+        if value > 0
+    ]
+
+
+def _million(interval: Interval) -> Interval:
+    return None if interval is None else (interval[0] * 1e6, interval[1] * 1e6)
+
+
+def _range(interval: Interval) -> list[float] | None:
+    return None if interval is None else list(interval)
+
+
+def _charts(plan: Plan, spread: Spread, given: Given) -> list[dict[str, object]]:
+    charts: list[dict[str, object]] = []
+    for title, unit, better in (
+        ("Throughput", "requests/s", "more is better"),
+        ("Latency of a request alone", "ns", "less is better"),
+        ("Latency at the full rate", "ns", "less is better"),
+        ("Cost per million requests", "usd", "less is better"),
+    ):
+        mine, interval = _column(plan, title), _spread_of(spread, title)
+        rows = [_bar(f"{plan.strategy} (this plan)", mine, interval, role="plan")]
+        rows += [
+            _bar(other.name, _column(other, title), None)
+            for other in plan.baselines
+            if other.name != plan.strategy
+        ]
+        rows += _others(given, title)
+        if mine > 0:
+            charts.append({"title": title, "unit": unit, "better": better, "rows": rows})
+    return charts
+
+
+def _column(row: Plan | Baseline, title: str) -> float:
+    if title == "Throughput":
+        return rate_of(row.period_ns)
+    if title == "Latency of a request alone":
+        return row.latency_ns
+    if title == "Latency at the full rate":
+        return row.loaded_latency_ns
+    return row.usd_per_request * 1e6
+
+
+def _spread_of(spread: Spread, title: str) -> Interval:
+    if title == "Throughput":
+        return spread.rate
+    if title == "Latency of a request alone":
+        return spread.alone_ns
+    return spread.loaded_ns if title == "Latency at the full rate" else _million(spread.usd)
+
+
+def _bar(name: str, value: float, interval: Interval, role: str = "") -> dict[str, object]:
+    return {"name": name, "value": value, "range": _range(interval), "role": role}
+
+
+def _others(given: Given, title: str) -> list[dict[str, object]]:
+    """Simulated and measured figures of the plan itself. A CPU backend's are of another machine."""
+    rows = []
+    for document in given.simulations:
+        full = document.value.get("back_to_back")
+        if document.value.get("backend") != "cuda" or not isinstance(full, Mapping):
+            continue
+        value = {
+            "Throughput": number(full, "requests_per_s"),
+            "Latency of a request alone": number(document.value, "latency_alone_ns"),
+            "Latency at the full rate": number(_table(full, "latency_ns"), "p50"),
+        }.get(title, 0.0)
+        if value > 0:
+            rows.append(_bar(f"simulated ({_short(document)})", value, None, role="simulated"))
+    for document in given.runs:
+        if document.value.get("backend") != "cuda":
+            continue
+        value = {
+            "Throughput": number(document.value, "requests_per_s"),
+            "Latency at the full rate": number(_table(document.value, "latency_ns"), "p50"),
+        }.get(title, 0.0)
+        if value > 0:
+            rows.append(_bar(f"measured ({_short(document)})", value, None, role="measured"))
+    return rows
+
+
+def _short(document: Document) -> str:
+    return document.name.replace("\\", "/").rpartition("/")[2]
+
+
+def number(value: Mapping[str, object], key: str) -> float:
+    """A number of a JSON object; 0 where it has none."""
+    found = value.get(key)
+    return float(found) if isinstance(found, int | float) else 0.0
+
+
+def _table(value: Mapping[str, object], key: str) -> Mapping[str, object]:
+    found = value.get(key)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _notes(plan: Plan, spread: Spread) -> list[str]:
+    notes = []
+    if plan.ended == Ending.GIVEN:
+        notes.append("The plan is one that was asked for by name; no search chose it.")
+        if plan.bound > 0:
+            notes.append(f"It is {plan.gap:.2%} above the bound that no plan beats.")
+    elif plan.bound > 0:
+        ended = _ENDED.get(Ending(plan.ended), "")
+        notes.append(f"Proven to be within {plan.gap:.2%} of the best plan; {ended}.")
+    else:
+        notes.append("It is not proven how near the plan is to the best one.")
+    if spread.rate is not None or spread.alone_ns is not None:
+        notes.append(
+            "Error bars hold nine of ten draws of how far the times of steps may be off. "
+            "A plan file has none for the other rows."
+        )
+    sources = Counter(
+        step.source for r in plan.replicas for placed in r.traces for step in placed.steps
+    )
+    listed = ", ".join(f"{count:,} from {source}" for source, count in sources.most_common())
+    notes.append(f"Times of steps: {listed}.")
+    return notes
+
+
+# --- without a plan ------------------------------------------------------------------------------
+
+
+def overview_section(trace: GivenTrace, several: bool, number_of: int) -> PageSection:
+    """What a trace is: steps, kernels, bytes, and what the analysis could not see through."""
+    graph = trace.graph
+    classes = Counter(address_class(node) for node in graph.nodes)
+    roles: Counter[str] = Counter()
+    for buffer in graph.buffers:
+        roles[buffer.role.value] += buffer.bytes
+    moving = [edge for edge in graph.edges if edge.moves_bytes]
+    weights = roles.get(Role.WEIGHT.value, 0)
+    figures: list[dict[str, object]] = [
+        {"label": "Steps", "unit": "", "value": len(graph.nodes), "range": None},
+        {
+            "label": "Kernels",
+            "unit": "",
+            "value": len({node.name for node in graph.nodes}),
+            "range": None,
+        },
+        {"label": "Edges with bytes", "unit": "", "value": len(moving), "range": None},
+        {"label": "Weights", "unit": "bytes", "value": weights, "range": None},
+    ]
+    indirect = classes["indexed"] + classes["pointer"]
+    direct = len(graph.nodes) - indirect - classes["pinned"]
+    data = {
+        "headline": f"{len(graph.nodes):,} steps of {len(figures and set(_families(graph))):,} "
+        "kinds of kernels",
+        "detail": f"{direct:,} steps have addresses that the launch alone decides, {indirect:,} "
+        f"also depend on data, {classes['pinned']:,} may touch anything.",
+        "figures": figures,
+        "charts": [_family_chart(graph)],
+        "roles": [[role, size] for role, size in roles.most_common()],
+        "notes": ["Give a plan (.tsp) too, and the page says where steps run and how fast."],
+    }
+    title = f"Overview of {trace.name}" if several else "Overview"
+    return PageSection(kind="overview", id=f"overview-{number_of}", title=title, data=data)
+
+
+def _families(graph: KernelGraph) -> list[str]:
+    return [kernel_family(node.name) for node in graph.nodes]
+
+
+def _family_chart(graph: KernelGraph) -> dict[str, object]:
+    totals = Totals(graph)
+    moved: Counter[str] = Counter()
+    steps: Counter[str] = Counter()
+    for node in graph.nodes:
+        family = kernel_family(node.name)
+        steps[family] += 1
+        moved[family] += sum(total.reads + total.writes for total in totals.of(node))
+    rows = [
+        {
+            "name": f"{family} ({steps[family]:,} steps)" if steps[family] > 1 else family,
+            "value": size,
+            "range": None,
+            "role": "",
+        }
+        for family, size in moved.most_common(_MOST_FAMILIES)
+    ]
+    left = len(moved) - len(rows)
+    better = f"the {len(rows)} largest of {len(moved)}" if left else ""
+    return {"title": "Bytes read and written", "unit": "bytes", "better": better, "rows": rows}

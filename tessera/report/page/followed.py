@@ -1,0 +1,197 @@
+"""What a simulation of the plan adds to a report: one period, error bars, what-ifs.
+
+In: a `Plan`. Out: `Followed`. The plan is followed with its own times and links (`tessc
+simulate`), so nothing here is measured. What-ifs keep the placement: a plan made anew for the
+other machine may gain more. Long plans are followed once and not again for draws and what-ifs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from tessera.diagnostics import TesseraError
+from tessera.driver.simulate.options import SimulateOptions
+from tessera.driver.simulate.report import SimulationReport, middle
+from tessera.driver.simulate.simulate_plan import simulate
+from tessera.driver.simulate.timeline import timeline_events
+from tessera.ir.choices import Objective
+from tessera.ir.plan.plan import PlacedTrace, Plan, Replica
+from tessera.report.page.answer import Spread, is_split, rate_of
+from tessera.report.page.given import GivenTimeline, TimelineSpan
+
+_MOST_OPERATIONS = 4_000
+_ROUNDS = 3
+_MOST_REQUESTS = 96
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIf:
+    """A change of the machine, and what the same placement would then do."""
+
+    change: str
+    rate: float
+    latency_ns: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Followed:
+    """What came of it. `problem` says why a plan could not be followed."""
+
+    spread: Spread = field(default_factory=Spread)
+    period: GivenTimeline | None = None
+    what_ifs: tuple[WhatIf, ...] = ()
+    problem: str = ""
+
+
+def follow(plan: Plan) -> Followed:
+    """Follow the plan, if it can be."""
+    short = _operations(plan) <= _MOST_OPERATIONS
+    try:
+        slots = sum(replica.slots for replica in plan.replicas)
+        requests = min(_MOST_REQUESTS, _ROUNDS * slots + 4)
+        options = SimulateOptions(requests=requests, timeline=True, noise=short)
+        found = simulate(plan, options)
+        return Followed(
+            spread=_spread(plan, found),
+            period=_period(found),
+            what_ifs=tuple(_what_ifs(plan)) if short else (),
+        )
+    except TesseraError as failure:
+        return Followed(spread=_own_spread(plan), problem=failure.diagnostics[0].headline)
+
+
+def _operations(plan: Plan) -> int:
+    return sum(
+        len(program.operations)
+        for replica in plan.replicas
+        for lowered in replica.lowered.traces
+        for program in lowered.programs
+    )
+
+
+# --- error bars ----------------------------------------------------------------------------------
+
+
+def _own_spread(plan: Plan) -> Spread:
+    """What the plan says itself, in the unit of its objective."""
+    if not plan.high > plan.low > 0:
+        return Spread()
+    if plan.objective == Objective.LATENCY:
+        return Spread(alone_ns=(plan.low, plan.high))
+    if plan.objective == Objective.COST:
+        return Spread(usd=(plan.low, plan.high))
+    return Spread(rate=(rate_of(plan.high), rate_of(plan.low)))
+
+
+def _spread(plan: Plan, found: SimulationReport) -> Spread:
+    """The plan's own interval, and those of draws for the figures that it says nothing of."""
+    own = _own_spread(plan)
+    if not found.draws:
+        return own
+    fulls = [draw.full for draw in found.draws]
+    slow, fast = middle([full.period_ns for full in fulls])
+    usd = plan.usd_per_request / plan.period_ns if plan.period_ns > 0 else 0.0
+    return Spread(
+        rate=own.rate or (rate_of(fast), rate_of(slow)),
+        alone_ns=own.alone_ns,
+        loaded_ns=middle([full.latency_ns for full in fulls]),
+        usd=own.usd or ((slow * usd, fast * usd) if usd else None),
+    )
+
+
+# --- one period ----------------------------------------------------------------------------------
+
+
+def _period(found: SimulationReport) -> GivenTimeline | None:
+    """One period of the steady state, cut out of requests that come back to back."""
+    period = found.full.period_ns
+    served = found.served
+    if served is None or period <= 0:
+        return None
+    begun = sorted(passage.began_ns for passage in served.traffic.passages)
+    if not begun:
+        return None
+    # Past the filling of the pipeline, and before it runs empty.
+    slots = sum(replica.slots for replica in found.replicas)
+    start = begun[min(2 * slots, len(begun) - 1, max(0, len(begun) - slots - 1))]
+    end = start + period
+    devices = [device.name for device in found.plan.devices]
+    spans = []
+    rows: dict[tuple[str, str], list[float]] = {}
+    for event in sorted(timeline_events(found), key=lambda e: (e.start_ns, e.end_ns)):
+        if event.end_ns <= start or event.start_ns >= end:
+            continue
+        ends = rows.setdefault((event.device, event.queue.value), [])
+        row = next((i for i, last in enumerate(ends) if last <= event.start_ns), len(ends))
+        ends[row : row + 1] = [event.end_ns]
+        spans.append(
+            TimelineSpan(
+                device=event.device,
+                queue=event.queue.value,
+                row=row,
+                name=event.name,
+                start_ns=max(event.start_ns, start) - start,
+                end_ns=min(event.end_ns, end) - start,
+                request=event.request,
+                step=-1 if event.step is None else int(event.step),
+                bytes=event.bytes,
+                peer=event.peer,
+            )
+        )
+    return GivenTimeline(name="one period", devices=tuple(devices), spans=tuple(spans))
+
+
+# --- what-ifs ------------------------------------------------------------------------------------
+
+
+def _what_ifs(plan: Plan) -> Iterator[WhatIf]:
+    if is_split(plan):
+        yield _tried("all links 2 times as fast", _with_links(plan, 2.0))
+        yield _tried("all links half as fast", _with_links(plan, 0.5))
+    if len(plan.devices) <= 8:
+        for device in plan.devices:
+            yield _tried(f"`{device.name}` 2 times as fast", _with_device(plan, device.name))
+    for baseline in plan.baselines:
+        if baseline.name.startswith("single:") and baseline.period_ns > 0:
+            card = baseline.name.removeprefix("single:")
+            yield WhatIf(
+                change=f"one more GPU like `{card}`, which serves requests by itself",
+                rate=rate_of(plan.period_ns) + rate_of(baseline.period_ns),
+                latency_ns=max(plan.latency_ns, baseline.latency_ns),
+            )
+
+
+def _tried(change: str, plan: Plan) -> WhatIf:
+    found = simulate(plan)
+    return WhatIf(change=change, rate=rate_of(found.full.period_ns), latency_ns=found.alone_ns)
+
+
+def _with_links(plan: Plan, factor: float) -> Plan:
+    return replace(
+        plan,
+        capacities=tuple(
+            replace(own, bytes_per_second=own.bytes_per_second * factor) for own in plan.capacities
+        ),
+        paths=tuple(
+            replace(own, bytes_per_second=own.bytes_per_second * factor) for own in plan.paths
+        ),
+    )
+
+
+def _with_device(plan: Plan, device: str) -> Plan:
+    return replace(plan, replicas=tuple(_faster(replica, device) for replica in plan.replicas))
+
+
+def _faster(replica: Replica, device: str) -> Replica:
+    return replace(
+        replica, traces=tuple(_faster_trace(placed, device) for placed in replica.traces)
+    )
+
+
+def _faster_trace(placed: PlacedTrace, device: str) -> PlacedTrace:
+    steps = tuple(
+        replace(step, predicted_ns=step.predicted_ns / 2) if step.device == device else step
+        for step in placed.steps
+    )
+    return replace(placed, steps=steps)

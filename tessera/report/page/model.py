@@ -1,0 +1,129 @@
+"""What a report page holds: sections of JSON values, and how they were made.
+
+In: nothing. Out: frozen records, and the one JSON value that a page carries (`tessera-report/1`).
+Every section has a `kind`, which says how it is drawn: `assets` has one script for each kind, a
+section of an unknown kind is refused here. `figures`, `bars`, `table` and `text` are for anybody;
+the others belong to the module here that makes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tessera.diagnostics import TesseraError, error
+
+SCHEMA = "tessera-report/1"
+KINDS = (
+    "answer",
+    "overview",
+    "graph",
+    "placement",
+    "timeline",
+    "roofline",
+    "tradeoffs",
+    "load",
+    "run",
+    "made",
+    "figures",
+    "bars",
+    "table",
+    "text",
+)
+MOST_ELEMENTS = 3000
+"""What a page draws at any time, at most; scripts share it out (`budget` of a section)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageSection:
+    """A part of a page. `id` is unique in it; `data` is JSON: texts, numbers, lists, tables."""
+
+    kind: str
+    id: str
+    title: str
+    data: Mapping[str, object]
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"there is no section of kind `{self.kind}`")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """All sections, in order. `subject` says by digests what they are of."""
+
+    title: str
+    sections: tuple[PageSection, ...]
+    subject: Mapping[str, object] = field(default_factory=dict)
+
+    def section(self, name: str) -> PageSection | None:
+        """The section with that id."""
+        return next((section for section in self.sections if section.id == name), None)
+
+
+def page_value(page: Page) -> dict[str, object]:
+    """The page as one JSON value."""
+    return {
+        "schema": SCHEMA,
+        "title": page.title,
+        "subject": dict(page.subject),
+        "sections": [
+            {
+                "kind": section.kind,
+                "id": section.id,
+                "title": section.title,
+                "note": section.note,
+                "data": dict(section.data),
+            }
+            for section in page.sections
+        ],
+    }
+
+
+def page_of(value: object, name: str) -> Page:
+    """The page in a JSON value; raises `TesseraError` where it holds none."""
+    if not isinstance(value, dict) or value.get("schema") != SCHEMA:
+        found = value.get("schema") if isinstance(value, dict) else None
+        raise bad_page(name, f"its schema is {_shown(found)}, not `{SCHEMA}`")
+    title, subject, sections = (value.get(key) for key in ("title", "subject", "sections"))
+    if not isinstance(title, str) or not isinstance(subject, dict):
+        raise bad_page(name, "it lacks a title or a subject")
+    if not isinstance(sections, list):
+        raise bad_page(name, "it lacks a list of sections")
+    read = tuple(_section(section, name) for section in sections)
+    if len({section.id for section in read}) < len(read):
+        raise bad_page(name, "two of its sections have one id")
+    return Page(title=title, subject=subject, sections=read)
+
+
+def _section(value: object, name: str) -> PageSection:
+    if not isinstance(value, dict):
+        raise bad_page(name, "a section of it is no object")
+    texts = [value.get(key) for key in ("kind", "id", "title", "note")]
+    data = value.get("data")
+    if not _are_texts(texts) or not isinstance(data, dict):
+        raise bad_page(name, "a section of it lacks kind, id, title, note or data")
+    kind, own, title, note = (str(text) for text in texts)
+    if kind not in KINDS:
+        raise bad_page(name, f"it has a section of the unknown kind {_shown(kind)}")
+    return PageSection(kind=kind, id=own, title=title, note=note, data=data)
+
+
+def _are_texts(values: Sequence[object]) -> bool:
+    return all(isinstance(value, str) for value in values)
+
+
+def _shown(value: object) -> str:
+    return f"`{value:.60}`" if isinstance(value, str) else "missing"
+
+
+def bad_page(name: str, why: str) -> TesseraError:
+    """A page that cannot be read back."""
+    return TesseraError(
+        error(
+            "TSR1916",
+            f"`{name}` is no report page that can be read back: {why}",
+            hint="make it again with `tessc report`, from the files that its last section names",
+        )
+    )

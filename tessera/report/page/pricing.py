@@ -1,0 +1,93 @@
+"""What every step takes on every GPU, for the places that a plan did not choose.
+
+In: `Given` with the programs of its traces. Out: the same with `machine` and costs. A plan keeps
+the time of a step on its own device only. The others are worked out again, by the same rules and
+with the profiles that are given. GPUs that a machine file made up are left out: a plan does not
+say what they are like. Without a plan the machine is that of the profiles.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tessera.driver.plan.durations import find_costs
+from tessera.driver.plan.options import PlanOptions
+from tessera.driver.plan.traces import LoadedTrace
+from tessera.frontend.machine.gpu_table import gpu_table
+from tessera.ir.plan.costs import Costs
+from tessera.ir.plan.machine import Card, CardId, Device, DeviceId, Machine
+from tessera.ir.plan.plan import Plan, PlannedTrace
+from tessera.report.page.given import Given, GivenTrace
+
+
+def priced(given: Given) -> Given:
+    """With the costs of all steps on the GPUs that are in the table."""
+    plan = given.plan
+    machine = machine_of_plan(plan) if plan is not None else machine_of_profiles(given)
+    if not machine.devices or any(trace.program is None for trace in given.traces):
+        return given
+    options = PlanOptions(
+        machine=machine, tables=plan is None or ",tables=none" not in plan.options
+    )
+    loaded = [_loaded(trace) for trace in given.traces]
+    profiles = [own.profile for own in given.profiles]
+    predicted: list[Costs] = find_costs(loaded, machine, options, [])
+    costs = find_costs(loaded, machine, options, profiles) if profiles else predicted
+    traces = tuple(
+        replace(trace, costs=own, predicted=guessed)
+        for trace, own, guessed in zip(given.traces, costs, predicted, strict=True)
+    )
+    return replace(given, machine=machine, traces=traces)
+
+
+def _loaded(trace: GivenTrace) -> LoadedTrace:
+    assert trace.program is not None
+    planned = PlannedTrace(name=trace.name, share=1.0, digest=trace.digest, text="")
+    return LoadedTrace(
+        planned=planned, folder=".", program=trace.program, graph=trace.graph, diagnostics=()
+    )
+
+
+def machine_of_plan(plan: Plan) -> Machine:
+    """The cards and devices of a plan whose data sheets are in the table; no links."""
+    table = gpu_table()
+    known = [card for card in plan.cards if not card.like and card.gpu in table]
+    cards = tuple(
+        Card(
+            id=CardId(number),
+            name=card.name,
+            gpu=table[card.gpu],
+            memory_bytes=card.capacity_bytes,
+            usd_per_hour=card.usd_per_hour,
+            node=card.node,
+        )
+        for number, card in enumerate(known)
+    )
+    ids = {card.name: card.id for card in cards}
+    own = [device for device in plan.devices if device.card in ids]
+    devices = tuple(
+        Device(id=DeviceId(number), name=device.name, card=ids[device.card], sms=device.sms)
+        for number, device in enumerate(own)
+    )
+    return Machine(cards=cards, devices=devices)
+
+
+def machine_of_profiles(given: Given) -> Machine:
+    """A card for each GPU, and each part of one, that a profile has times of."""
+    table = gpu_table()
+    kinds = sorted({(row.gpu, row.sms) for own in given.profiles for row in own.profile.rows})
+    cards, devices = [], []
+    for number, (key, sms) in enumerate(kinds):
+        gpu = table[key]
+        name = key if sms == gpu.sms else f"{key}:{sms}sm"
+        cards.append(
+            Card(
+                id=CardId(number),
+                name=name,
+                gpu=gpu,
+                memory_bytes=gpu.memory_bytes,
+                usd_per_hour=None,
+            )
+        )
+        devices.append(Device(id=DeviceId(number), name=name, card=CardId(number), sms=sms))
+    return Machine(cards=tuple(cards), devices=tuple(devices))

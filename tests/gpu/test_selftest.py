@@ -1,0 +1,42 @@
+"""`tessc selftest` on two slices of a real GPU: every part passes, in a short form."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tessera.backend.cuda.doctor import check_machine
+from tessera.backend.cuda.measure import profile as measuring
+from tessera.driver.selftest import links
+from tessera.driver.selftest.traces import TrialSize
+from tests.helpers.command import tessc
+
+MACHINE = check_machine()
+IS_H200 = any("H200" in gpu.facts.name for gpu in MACHINE.gpus)
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not IS_H200, reason=f"no H200: {MACHINE.problem or 'another GPU'}"),
+]
+
+
+def test_every_part_passes_on_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bytes are equal, links and plans have figures that can be; nothing is missing."""
+    monkeypatch.setattr(links, "_SIZES", {TrialSize.USUAL: (1 << 12, 1 << 24)})
+    monkeypatch.setattr(measuring, "_WARM_UP_NS", 50_000_000)
+    path = tmp_path / "selftest.json"
+    words = ("--devices", "h200:84sm,h200:48sm", "--models", "decode", "--placements", "6")
+    done = tessc("selftest", *words, "--minutes", "1", "-o", str(path))
+    assert done.code == 0, done.err + done.text
+    data = json.loads(path.read_text())
+    assert data["missing"] == []
+    assert {part["status"] for part in data["parts"].values()} == {"passed"}
+    assert len(data["placements"]) == 6
+    between = [row for row in data["links"] if "host" not in (row["source"], row["target"])]
+    assert len(between) == 2
+    assert all(1e10 < row["bytes_per_second"] < 5e12 for row in between)
+    for row in data["plans"]:
+        ratio = row["measured"]["requests_per_s"] / row["predicted"]["requests_per_s"]
+        assert 0.5 < ratio < 2.0, row

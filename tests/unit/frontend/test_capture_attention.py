@@ -1,0 +1,209 @@
+"""Which calls of attention become ours, and what masks say, in recorded graphs.
+
+What the kernels compute is tested in `tests/kernels/test_attention.py` and `tests/gpu`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tessera.frontend.capture.attention import rewrite
+from tessera.frontend.capture.attention.choose import AttentionSize, candidates
+from tessera.frontend.capture.attention.masks import KeyRange, read_mask
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def recorded(function: Callable[..., Any], *inputs: Any) -> Any:
+    """The graph of a function as a compiler is given it."""
+    graphs: list[Any] = []
+
+    def keep(module: Any, _: Any) -> Any:
+        graphs.append(module.graph)
+        return module.forward
+
+    torch._dynamo.reset()
+    with torch.no_grad():
+        torch.compile(function, backend=keep, fullgraph=True, dynamic=False)(*inputs)
+    (graph,) = graphs
+    return graph
+
+
+def mask_of(function: Callable[..., Any], tokens: int, keys: int, *inputs: Any) -> KeyRange | None:
+    graph = recorded(function, *inputs)
+    (result,) = next(node for node in graph.nodes if node.op == "output").args[0]
+    return read_mask(result, tokens, keys)
+
+
+def ranges(tokens: int, keys: int) -> tuple[Any, Any]:
+    return torch.arange(tokens)[None, None, :, None], torch.arange(keys)[None, None, None, :]
+
+
+def test_causal_masks_and_windows_are_read() -> None:
+    def causal(x: Any) -> Any:
+        q, k = ranges(8, 8)
+        return (k <= q) & x.new_ones((), dtype=torch.bool)
+
+    def window(x: Any) -> Any:
+        q, k = ranges(8, 24)
+        return (k <= q + 16) & (q + 16 - 5 < k) & (k < 24)
+
+    def shifted(x: Any) -> Any:
+        q, k = ranges(8, 24)
+        return (q + 3 > k).expand(2, -1, 8, 24)
+
+    x = torch.ones(1)
+    assert mask_of(causal, 8, 8, x) == KeyRange(offset=0)
+    assert mask_of(window, 8, 24, x) == KeyRange(offset=16, window=5)
+    assert mask_of(shifted, 8, 24, x) == KeyRange(offset=2)
+
+
+def test_a_position_is_the_value_where_the_mask_used_it() -> None:
+    def step(length: Any) -> Any:
+        q = torch.arange(1) + length
+        seen = torch.arange(32)[None, None, None, :] <= q[None, None, :, None]
+        length.add_(1)
+        return seen
+
+    found = mask_of(step, 1, 32, torch.tensor(7))
+    assert found is not None
+    assert found.offset == 0
+    assert found.position is not None
+    assert found.position.value.op == "placeholder"
+    assert found.position.used.name.startswith("q")
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [
+        lambda x: torch.arange(8)[None, :] == torch.arange(8)[:, None],
+        lambda x: torch.arange(8)[None, :] <= 2 * torch.arange(8)[:, None],
+        lambda x: (torch.arange(8)[None, :] <= torch.arange(8)[:, None]) | (x > 0),
+        lambda x: (torch.arange(8)[None, :] <= torch.arange(8)[:, None]) & (x > 0),
+        lambda x: torch.arange(8)[None, :] > torch.arange(8)[:, None] - 3,
+        lambda x: torch.arange(8)[None, :] <= torch.arange(8).flip(0)[:, None],
+        lambda x: torch.arange(8)[None, :] <= x.long(),
+    ],
+)
+def test_other_masks_are_not(mask: Callable[[Any], Any]) -> None:
+    assert mask_of(mask, 8, 8, torch.ones(8, 8)) is None
+
+
+@pytest.fixture
+def anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tensors of the host count as tensors of a GPU."""
+    held = rewrite.value_of
+
+    class OnGpu:
+        def __init__(self, tensor: Any) -> None:
+            self.tensor = tensor
+
+        def __getattr__(self, name: str) -> Any:
+            return True if name == "is_cuda" else getattr(self.tensor, name)
+
+    def value_of(node: object) -> Any:
+        tensor = held(node)
+        return None if tensor is None else OnGpu(tensor)
+
+    monkeypatch.setattr(rewrite, "value_of", value_of)
+
+
+def ours(graph: Any) -> list[Any]:
+    rewrite.replace_attention(graph)
+    graph.lint()
+    return [node for node in graph.nodes if "tessera" in str(node.target)]
+
+
+def tensors(*shapes: tuple[int, ...], dtype: Any = torch.bfloat16) -> list[Any]:
+    return [torch.randn(*shape).to(dtype) for shape in shapes]
+
+
+sdpa = torch.nn.functional.scaled_dot_product_attention
+
+
+@pytest.mark.usefixtures("anywhere")
+def test_repeated_heads_are_taken_as_they_were() -> None:
+    def step(q: Any, k: Any, v: Any) -> Any:
+        wide = [x[:, :, None].expand(1, 2, 4, 16, 64).reshape(1, 8, 16, 64) for x in (k, v)]
+        return sdpa(q, *wide, is_causal=True)
+
+    (node,) = ours(recorded(step, *tensors((1, 8, 16, 64), (1, 2, 16, 64), (1, 2, 16, 64))))
+    assert [argument.op for argument in node.args[:3]] == ["placeholder"] * 3
+    assert node.kwargs == {"causal": True, "offset": 0, "window": 0}
+
+    def changing(q: Any, k: Any, v: Any) -> Any:
+        wide = [x.repeat_interleave(4, 1) for x in (k, v)]
+        k.add_(1)
+        return sdpa(q, *wide)
+
+    (node,) = ours(recorded(changing, *tensors((1, 8, 16, 64), (1, 2, 16, 64), (1, 2, 16, 64))))
+    assert [argument.op for argument in node.args[1:3]] == ["call_method"] * 2
+
+
+@pytest.mark.usefixtures("anywhere")
+def test_a_cache_with_a_position_needs_no_mask() -> None:
+    def step(q: Any, k: Any, v: Any, length: Any) -> Any:
+        seen = torch.arange(32)[None, :] <= (torch.arange(1) + length)[:, None]
+        length.add_(1)
+        first = sdpa(q, k, v, attn_mask=seen, enable_gqa=True)
+        return sdpa(first, k, v, attn_mask=seen, enable_gqa=True)
+
+    graph = recorded(step, *tensors((2, 8, 1, 64), (2, 2, 32, 64), (2, 2, 32, 64)), torch.tensor(5))
+    first, second = ours(graph)
+    assert first.args[3] is None
+    copy = first.args[5]
+    assert copy is second.args[5], "one copy for all"
+    assert (copy.op, copy.target) == ("call_method", "clone")
+    changes = next(node for node in graph.nodes if node.target == "add_")
+    assert copy < changes
+    assert first.kwargs["causal"] is True
+
+
+@pytest.mark.usefixtures("anywhere")
+def test_other_masks_stay_tensors() -> None:
+    q, k, v = tensors((2, 4, 8, 64), (2, 4, 8, 64), (2, 4, 8, 64))
+    (node,) = ours(recorded(lambda q, k, v, m: sdpa(q, k, v, m), q, k, v, torch.rand(8, 8) > 0.5))
+    assert node.args[3].op == "placeholder"
+    assert node.kwargs["causal"] is False
+
+
+@pytest.mark.usefixtures("anywhere")
+@pytest.mark.parametrize(
+    ("dtype", "size", "dropout"),
+    [(torch.float32, 64, 0.0), (torch.bfloat16, 264, 0.0), (torch.bfloat16, 64, 0.5)],
+)
+def test_what_the_kernels_do_not_compute_stays(dtype: Any, size: int, dropout: float) -> None:
+    made = tensors(*[(1, 2, 8, size)] * 3, dtype=dtype)
+    assert ours(recorded(lambda q, k, v: sdpa(q, k, v, dropout_p=dropout), *made)) == []
+
+
+@pytest.mark.parametrize("tokens", [1, 4, 512])
+@pytest.mark.parametrize("size", [16, 64, 128, 192, 256])
+@pytest.mark.parametrize("shared", [99_000, 232_448])
+def test_there_is_always_a_way_to_cut(tokens: int, size: int, shared: int) -> None:
+    problem = AttentionSize(
+        batch=2,
+        heads=32,
+        kv_heads=8,
+        tokens=tokens,
+        keys=777,
+        size=size,
+        v_size=size,
+        bytes=2,
+        causal=True,
+        window=0,
+        plain=True,
+        paged=False,
+        sms=132,
+        shared=shared,
+    )
+    found = list(candidates(problem))
+    assert found
+    for tiles in found:
+        assert tiles.rows & (tiles.rows - 1) == 0 <= tiles.rows - 16
+        assert tiles.splits == 1 or tiles.packed
+        assert tiles.splits * tiles.keys <= 777 + tiles.keys
