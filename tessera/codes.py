@@ -126,6 +126,7 @@ CODES: tuple[Code, ...] = (
     Code("TSR1915", "a rate of arrivals cannot be used"),
     Code("TSR1916", "a report cannot be made of the file"),
     Code("TSR1917", "the files of a report do not belong together"),
+    Code("TSR1918", "an optional package is missing"),
     Code("TSR2001", "a launch may touch any buffer", _WARNING),
     Code("TSR2002", "a launch may overwrite pointers", _WARNING),
     Code("TSR2003", "a launch may write a weight"),

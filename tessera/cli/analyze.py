@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tessera.cli.complete import complete_kernel
 from tessera.cli.console import Messages, data_root_option, form_option, page_width, write_data
 from tessera.cli.given import Typed, reads_options
 from tessera.cli.progress import Progress
@@ -32,6 +33,7 @@ _KINDS = {"ptx": Kind.PTX, "graph": Kind.GRAPH, "dot": Kind.DOT, "html": Kind.PA
     "kernels",
     multiple=True,
     metavar="PATTERN",
+    shell_complete=complete_kernel,
     help="Only kernels and functions of that name, with their accesses in terms of parameters; "
     "`*` and `?` match. May be repeated.",
 )
@@ -97,7 +99,7 @@ def analyze(messages: Messages, given: Typed) -> int:
         command.check_places(graph_file)
         with Progress(messages, f"reading {command.file}") as shown:
             report = find_report(command.file, options, on_progress=shown.hear)
-        found = report
+        analysed = report
         report, written = keep_graph(report, graph_file)
         _write(command, report, written, described=bool(options.kernels))
     except TesseraError as failure:
@@ -106,7 +108,7 @@ def analyze(messages: Messages, given: Typed) -> int:
 
             write_data(failure_json(command.file, failure.diagnostics).encode(), "-")
         raise
-    _show_findings(messages, command, report, () if options.kernels else found.diagnostics)
+    _show_findings(messages, command, report, () if options.kernels else analysed.diagnostics)
     return _exit_code(report.diagnostics, command.strict)
 
 

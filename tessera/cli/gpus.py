@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tessera.cli.complete import complete_gpus
 from tessera.cli.console import Messages, page_width, write_data
 from tessera.diagnostics import TesseraError
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="List the GPUs that a plan can name.")
-@click.argument("names", nargs=-1)
+@click.argument("names", nargs=-1, shell_complete=complete_gpus)
 @click.option("--json", "as_json", is_flag=True, help="Print the table as JSON.")
 @click.pass_obj
 def gpus(messages: Messages, names: tuple[str, ...], as_json: bool) -> int:

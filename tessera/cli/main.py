@@ -18,7 +18,10 @@ from click.shell_completion import CompletionItem, get_completion_class
 
 from tessera import codes
 from tessera.cli import analyze as cli_analyze
+from tessera.cli import cache as cli_cache
 from tessera.cli import check as cli_check
+from tessera.cli import demo as cli_demo
+from tessera.cli import diff as cli_diff
 from tessera.cli import doctor as cli_doctor
 from tessera.cli import gpus as cli_gpus
 from tessera.cli import plan as cli_plan
@@ -64,6 +67,7 @@ def cli(context: click.Context, color: str) -> None:
 
     \b
     Examples:
+      tessc demo                         see it work, without a GPU
       tessc analyze kernel.ptx           what each kernel declares and does
       tessc analyze trace.ptx --json     the same for a trace, for a program
       tessc run trace.ptx                run it here, without a GPU
@@ -117,7 +121,7 @@ def explain(code: str | None) -> int:
 @cli.command(short_help="Print a shell completion script.")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> int:
-    """Print the script that makes SHELL complete commands, options, files and codes.
+    """Print the script that makes SHELL complete commands, options, files, codes, GPUs and steps.
 
     \b
     Examples:
@@ -138,9 +142,12 @@ cli.add_command(cli_plan.plan)
 cli.add_command(cli_simulate.simulate)
 cli.add_command(cli_report.report)
 cli.add_command(cli_check.check)
+cli.add_command(cli_diff.diff)
 cli.add_command(cli_trace.trace)
 cli.add_command(cli_profile.profile)
 cli.add_command(cli_doctor.doctor)
+cli.add_command(cli_demo.demo)
+cli.add_command(cli_cache.cache)
 cli.add_command(cli_selftest.selftest)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tessera.cli.complete import complete_gpus, complete_price, complete_rule, complete_step
 from tessera.cli.console import (
     Messages,
     data_root_option,
@@ -34,7 +35,12 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Place the steps of traces on GPUs.")
 @click.argument("traces", nargs=-1, type=click.Path(allow_dash=True), metavar="[TRACE[:PART]]...")
-@click.option("--gpus", metavar="LIST", help="The GPUs, such as `a100,l40s` or `2xa100`.")
+@click.option(
+    "--gpus",
+    metavar="LIST",
+    help="The GPUs, such as `a100,l40s` or `2xa100`.",
+    shell_complete=complete_gpus,
+)
 @click.option("--machine", type=click.Path(), metavar="PATH", help="A machine file, in TOML.")
 @click.option(
     "--link", default=DEFAULT_LINK, show_default=True, help="nvlink, pcie4, a bandwidth, or none."
@@ -75,8 +81,21 @@ if TYPE_CHECKING:
     metavar="SECONDS",
     help="End the search by the clock; by default only counts end it.",
 )
-@click.option("--price", "prices", multiple=True, metavar="GPU=USD", help="Price per hour.")
-@click.option("--memory", multiple=True, metavar="GPU=SIZE", help="Memory, such as `l40s=40GB`.")
+@click.option(
+    "--price",
+    "prices",
+    multiple=True,
+    metavar="GPU=USD",
+    help="Price per hour.",
+    shell_complete=complete_price,
+)
+@click.option(
+    "--memory",
+    multiple=True,
+    metavar="GPU=SIZE",
+    help="Memory, such as `l40s=40GB`.",
+    shell_complete=complete_price,
+)
 @click.option(
     "--profile",
     "profiles",
@@ -91,11 +110,30 @@ if TYPE_CHECKING:
     show_default=True,
     help="Look times up in tables of measured kernels, where GPU and sizes are in one.",
 )
-@click.option("--pin", "pins", multiple=True, metavar="STEP=GPU", help="Run steps only there.")
 @click.option(
-    "--forbid", "forbids", multiple=True, metavar="STEP=GPU", help="Never run them there."
+    "--pin",
+    "pins",
+    multiple=True,
+    metavar="STEP=GPU",
+    help="Run steps only there.",
+    shell_complete=complete_rule,
 )
-@click.option("--explain", "steps", multiple=True, metavar="STEP", help="Say why `k17` is there.")
+@click.option(
+    "--forbid",
+    "forbids",
+    multiple=True,
+    metavar="STEP=GPU",
+    help="Never run them there.",
+    shell_complete=complete_rule,
+)
+@click.option(
+    "--explain",
+    "steps",
+    multiple=True,
+    metavar="STEP",
+    help="Say why `k17` is there.",
+    shell_complete=complete_step,
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option(
     "--emit",

@@ -28,10 +28,13 @@ from tessera.driver.run.run_trace import run_trace as run
 from tessera.driver.select_kernels import select_kernels
 from tessera.frontend.text.bulk import collector_paused
 from tessera.frontend.text.readfile import STDIN_NAME, read_source
+from tessera.ir.notebook import frame_of, html_of
 from tessera.ir.program.program import Program
 from tessera.passes.kernel_facts.summarise_program import ProgramSummary, summarise_program
 
 if TYPE_CHECKING:
+    import pandas
+
     from tessera.ir.graph.graph import KernelGraph
 
 __all__ = [
@@ -103,6 +106,28 @@ class Report:
     summary: ProgramSummary
     diagnostics: tuple[Diagnostic, ...] = ()
     graph: KernelGraph | None = None
+
+    def _repr_html_(self) -> str:
+        return html_of(self)
+
+    def to_frame(self) -> pandas.DataFrame:
+        """Steps as a pandas frame; of a file without steps its kernels."""
+        if self.graph is not None:
+            return self.graph.to_frame()
+        rows = (
+            {
+                "module": variant.module,
+                "arch": variant.arch,
+                "kernel": kernel.name,
+                "parameters": len(kernel.parameters),
+                "shared_bytes": kernel.shared_bytes,
+                "instructions": kernel.instructions,
+            }
+            for variant in self.summary.variants
+            for kernel in variant.summary.kernels
+        )
+        columns = ("module", "arch", "kernel", "parameters", "shared_bytes", "instructions")
+        return frame_of(rows, columns)
 
 
 def with_trace(report: Report) -> KernelGraph:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from tessera.frontend.machine.quantities import format_bytes
 from tessera.ir.graph.access import AddressClass
 from tessera.ir.graph.graph import KernelGraph
-from tessera.ir.graph.layers import family, graph_layers
+from tessera.ir.graph.layers import graph_layers, kernel_family
 from tessera.passes.dependences.prefix_cuts import prefix_cuts
 from tessera.report.analysis import amount
 from tessera.report.graph import Totals, address_class
@@ -120,13 +120,13 @@ def family_lines(graph: KernelGraph, width: int | None) -> list[str]:
     """Steps by family, those that touch the most bytes first."""
     totals = Totals(graph)
     of = _families({node.name for node in graph.nodes})
-    found: dict[str, _Family] = {}
+    by_family: dict[str, _Family] = {}
     for node in graph.nodes:
         touched = totals.of(node)
         reads, writes = (sum(t.reads for t in touched), sum(t.writes for t in touched))
         kind = Counter([address_class(node)])
-        found.setdefault(of(node.name), _Family()).add(1, reads, writes, kind)
-    ranked = sorted(found.items(), key=lambda each: -(each[1].reads + each[1].writes))
+        by_family.setdefault(of(node.name), _Family()).add(1, reads, writes, kind)
+    ranked = sorted(by_family.items(), key=lambda each: -(each[1].reads + each[1].writes))
     rest = ranked[_MOST_FAMILIES:]
     if rest:
         others = _Family()
@@ -152,7 +152,7 @@ def _families(names: set[str]) -> Callable[[str], str]:
     kernels = {name: name.rpartition(".")[2] for name in names}
     if len(set(kernels.values())) <= _MOST_FAMILIES:
         return kernels.__getitem__
-    cut = {name: family(name) for name in names}
+    cut = {name: kernel_family(name) for name in names}
     if len(set(cut.values())) <= _MOST_FAMILIES:
         return lambda name: cut[name] + ("*" if cut[name] != kernels[name] else "")
     shown = cut

@@ -84,13 +84,13 @@ def _buffers(summary: ProgramSummary) -> str:
 
 def _warnings(diagnostics: Iterable[Diagnostic]) -> str:
     """Findings that are no errors, by kind."""
-    found: dict[str, list[str]] = {}
+    by_code: dict[str, list[str]] = {}
     for finding in diagnostics:
         if finding.severity is not Severity.ERROR:
-            found.setdefault(finding.code, []).append(finding.headline)
+            by_code.setdefault(finding.code, []).append(finding.headline)
     said = [
         f"{len(headlines)} {code} ({headlines[0] if len(headlines) == 1 else _kind(code)})"
-        for code, headlines in sorted(found.items(), key=lambda each: -len(each[1]))
+        for code, headlines in sorted(by_code.items(), key=lambda each: -len(each[1]))
     ]
     return "; ".join(said) + "; `--full` shows them" if said else "none"
 

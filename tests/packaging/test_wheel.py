@@ -38,6 +38,7 @@ def package_files() -> set[str]:
         p for p in (ROOT / "tessera").rglob("*") if p.is_file() and "__pycache__" not in p.parts
     ]
     names = {p.relative_to(ROOT).as_posix() for p in tracked}
+    names.add("tessera/examples/traces/mlp.ptx")  # for `tessc demo`
     return names | {f"tessera/grammars/{p.name}" for p in (ROOT / "grammars").glob("*.lark")}
 
 
@@ -79,6 +80,7 @@ def test_unpacked_wheel_works(archives: tuple[Path, Path], tmp_path: Path) -> No
     for arguments, words in (
         (["analyze", "k.ptx"], "kernel k (line 3)"),
         (["explain", "TSR9000"], "# TSR9000"),
+        (["demo"], "verified: 6 requests equal the run on one device"),
     ):
         result = run_tessera(arguments, tmp_path, tmp_path / "site")
         assert result.returncode == 0, result.stderr

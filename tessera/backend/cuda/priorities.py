@@ -19,9 +19,9 @@ def step_priorities(
 ) -> dict[int, int]:
     """The priority of every step; a smaller number is higher."""
     levels = max(lowest - highest, 1)
-    found = {}
+    priorities = {}
     for device in devices:
         steps = steps_of(actions, device)
         for position, step in enumerate(steps):
-            found[step] = lowest - position * levels // len(steps)
-    return found
+            priorities[step] = lowest - position * levels // len(steps)
+    return priorities

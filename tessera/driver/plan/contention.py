@@ -168,17 +168,17 @@ def _at(
 def _beside(machine: Machine, candidate: Candidate, crowds: Sequence[Crowd]) -> tuple[Crowd, ...]:
     """The crowds of devices whose neighbours a candidate may not use."""
     used = {place for replica in candidate.replicas for place in replica.placement}
-    found = []
+    beside = []
     for device, crowd in zip(machine.devices, crowds, strict=True):
         others = {other.id for other in machine.slices_of(device.card)} - {device.id}
-        found.append(replace(crowd, lonely=bool(others) and not others & used))
-    return tuple(found)
+        beside.append(replace(crowd, lonely=bool(others) and not others & used))
+    return tuple(beside)
 
 
 def find_crowds(setting: PlanSetting) -> Crowds:
     """Per trace and device how much longer it takes than its steps say while all are busy."""
     machine = setting.machine
-    found = []
+    crowds = []
     for costs, trace, known in zip(
         setting.costs, setting.traces, _measured_together(setting), strict=True
     ):
@@ -191,8 +191,8 @@ def find_crowds(setting: PlanSetting) -> Crowds:
                 own.append(Crowd(TOGETHER, TOGETHER))
             else:
                 own.append(Crowd())
-        found.append(tuple(own))
-    return found
+        crowds.append(tuple(own))
+    return crowds
 
 
 def _crowd(measured: MeasuredTogether, ns: float, host_ns: float) -> Crowd:

@@ -9,12 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tessera.backend.service import Bytes, Completion, TimelineEvent
 from tessera.diagnostics import Diagnostic
 from tessera.driver.run.open_plan import OpenPlan
 from tessera.driver.run.schedule import Turn
+from tessera.ir.notebook import frame_of
 from tessera.ir.plan.launch_program import HOST, Queue
+
+if TYPE_CHECKING:
+    import pandas
 
 Span = tuple[int, int]
 
@@ -54,6 +59,24 @@ class Outcome:
     fault: tuple[Diagnostic, ...] = ()
     exit_code: int = 0
     diagnostics: tuple[Diagnostic, ...] = ()
+
+    def to_frame(self) -> pandas.DataFrame:
+        """The requests that finished, as a pandas frame."""
+        names = [trace.name for trace in self.opened.plan.traces]
+        done = ((turn, self.done[turn.request]) for turn in self.turns if turn.request in self.done)
+        rows = (
+            {
+                "request": turn.request,
+                "trace": names[turn.trace],
+                "sequence": turn.sequence,
+                "started_ns": completion.started_ns,
+                "ended_ns": completion.ended_ns,
+                "latency_ns": completion.ended_ns - completion.started_ns,
+            }
+            for turn, completion in done
+        )
+        columns = ("request", "trace", "sequence", "started_ns", "ended_ns", "latency_ns")
+        return frame_of(rows, columns)
 
     def events(self) -> list[TimelineEvent]:
         """Everything that took place, by time."""

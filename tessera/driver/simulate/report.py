@@ -10,6 +10,7 @@ import bisect
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tessera.driver.simulate.hardware import Hardware
 from tessera.driver.simulate.journal import Journal
@@ -17,7 +18,11 @@ from tessera.driver.simulate.options import SimulateOptions
 from tessera.driver.simulate.simulate import Simulation, percentile
 from tessera.ir.arrivals import Arrivals
 from tessera.ir.choices import Objective
+from tessera.ir.notebook import frame_of
 from tessera.ir.plan.plan import Plan, Replica
+
+if TYPE_CHECKING:
+    import pandas
 
 WINDOWS = 10
 SHARES = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
@@ -82,6 +87,21 @@ class SimulationReport:
     served: Simulation | None
     alone_ns: float
     draws: tuple[Draw, ...] = ()
+
+    def to_frame(self) -> pandas.DataFrame:
+        """Requests as a pandas frame: those that were asked for, or those of the steady state."""
+        followed = self.full if self.served is None else self.served
+        rows = (
+            {
+                "trace": self.plan.traces[passage.trace].name,
+                "replica": passage.replica,
+                "came_ns": passage.came_ns,
+                "began_ns": passage.began_ns,
+                "ended_ns": passage.ended_ns,
+            }
+            for passage in followed.traffic.passages
+        )
+        return frame_of(rows, ("trace", "replica", "came_ns", "began_ns", "ended_ns"))
 
     @property
     def policy(self) -> str:

@@ -59,7 +59,7 @@ class SharedDevice:
 
     def drop(self, request: MovingRequest, node: int) -> SharedStep:
         """Work that is done."""
-        (done,) = (one for one in self.steps if one.request is request and one.node == node)
+        (done,) = (step for step in self.steps if step.request is request and step.node == node)
         self.steps.remove(done)
         return done
 
@@ -89,9 +89,9 @@ def shared_devices(
         if node.kind == COMPUTE and not node.ns == node.alone_ns == node.quiet_ns:
             shared.update(node.place, *(neighbours.get(name, ()) for name in node.place))
     numbers = {name: number for number, name in enumerate(names)}
-    found: list[SharedDevice | None] = []
+    devices: list[SharedDevice | None] = []
     for name in names:
         others = neighbours.get(name, ())
         places = [numbers[other] for other in others if other in numbers]
-        found.append(SharedDevice(places, len(others)) if name in shared else None)
-    return found
+        devices.append(SharedDevice(places, len(others)) if name in shared else None)
+    return devices

@@ -65,11 +65,10 @@ def simulate(
     """Follow a plan; `on_progress` hears how far it is."""
     check_plan_given(plan)
     options = options or SimulateOptions()
-    read, name = _read(plan)
+    read, name = read_followed(plan)
     replicas = _chosen(read, options, name)
     hardware = _hardware(read, options, name)
-    _check_ends(read, replicas, hardware)
-    _check_lengths(read, replicas, hardware)
+    check_followed(read, replicas, hardware)
     arrivals = _arrivals(options)
     times = _times(arrivals, options)
     _check_timeline(replicas, times, options)
@@ -111,7 +110,8 @@ def simulate(
 # --- the plan ------------------------------------------------------------------------------------
 
 
-def _read(given: Plan | str | os.PathLike[str]) -> tuple[Plan, str]:
+def read_followed(given: Plan | str | os.PathLike[str]) -> tuple[Plan, str]:
+    """A plan that has all that is needed to follow it, and what it is called."""
     if not isinstance(given, Plan):
         source = read_source(given)
         _check_kind(source)
@@ -200,6 +200,12 @@ def _hardware(plan: Plan, options: SimulateOptions, name: str) -> Hardware:
     if options.throttle_bytes_per_s is None:
         return hardware
     return throttled(hardware, options.throttle_bytes_per_s)
+
+
+def check_followed(plan: Plan, replicas: Sequence[Replica], hardware: Hardware) -> None:
+    """Refuse what has no end."""
+    _check_ends(plan, replicas, hardware)
+    _check_lengths(plan, replicas, hardware)
 
 
 def _check_ends(plan: Plan, replicas: Sequence[Replica], hardware: Hardware) -> None:

@@ -16,7 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 CHECKSUM_BYTES = 16
-SUFFIXES = (".module", ".regions")
+_KINDS = {".module": "parsed modules", ".regions": "what kernels touch"}
+SUFFIXES = tuple(_KINDS)
 MAX_FOLDER_BYTES = 1 << 30
 _SHARE = 16  # of the limit: how much may come between two looks, and goes at once
 
@@ -96,6 +97,33 @@ class Trimmer:
 
 
 TRIMMER = Trimmer()
+
+
+def kept(folder: Path) -> dict[str, tuple[int, int]]:
+    """How many files of each kind there are, and their bytes; nothing where there is no folder."""
+    by_kind: dict[str, tuple[int, int]] = {}
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+        for path, _, size in _entries(folder):
+            kind = _KINDS[path.suffix]
+            count, total = by_kind.get(kind, (0, 0))
+            by_kind[kind] = count + 1, total + size
+    return by_kind
+
+
+def clear_cache(folder: Path) -> tuple[int, str]:
+    """Remove the files of the cache, and nothing else: how many, and what kept it from that."""
+    if not folder.exists():
+        return 0, ""
+    if not is_private(folder):
+        return 0, "it is not a folder that this user alone can write to"
+    removed = 0
+    for path, _, _ in list(_entries(folder)):
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as problem:
+            return removed, (problem.strerror or str(problem)).lower()
+        removed += 1
+    return removed, ""
 
 
 def _entries(folder: Path) -> Iterator[tuple[Path, float, int]]:

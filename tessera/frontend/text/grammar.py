@@ -1,6 +1,7 @@
-"""Find the grammar files and build Lark parsers from them.
+"""Find the grammar files, and the trace of `tessc demo`.
 
-`grammars/` stands in the repository root; a wheel carries a copy inside the package. Building an
+`grammars/` stands in the repository root; a wheel carries a copy inside the package, and one of
+that trace. Building an
 LALR table takes about a fifth of a second, so each parser is built once per process, on first use.
 """
 
@@ -13,8 +14,17 @@ PACKAGE = Path(__file__).resolve().parents[2]
 
 def grammar_text(name: str) -> str:
     """The text of `grammars/<name>.lark`."""
-    for folder in (PACKAGE / "grammars", PACKAGE.parent / "grammars"):
-        path = folder / f"{name}.lark"
+    return _text("grammars", f"{name}.lark")
+
+
+def example_text(name: str) -> str:
+    """The text of a trace of `examples/traces` that a wheel carries too."""
+    return _text("examples/traces", name)
+
+
+def _text(folder: str, name: str) -> str:
+    for root in (PACKAGE, PACKAGE.parent):
+        path = root / folder / name
         if path.is_file():
             return path.read_text(encoding="utf-8")
-    raise FileNotFoundError(f"grammars/{name}.lark is missing from this installation of tessera")
+    raise FileNotFoundError(f"{folder}/{name} is missing from this installation of tessera")

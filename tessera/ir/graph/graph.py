@@ -17,12 +17,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tessera.diagnostics import Span
-from tessera.ir.graph.access import Access, Need, Pin
+from tessera.ir.graph.access import Access, AddressClass, Need, Pin
 from tessera.ir.graph.region import Region
+from tessera.ir.notebook import frame_of, html_of
 from tessera.ir.program.program import BufferId, LaunchId, Role
 
 if TYPE_CHECKING:
     import networkx
+    import pandas
+
+_COLUMNS = ("step", "name", "accesses", "pinned", "indirect", "bytes_in", "bytes_out")
 
 
 class EdgeKind(enum.Enum):
@@ -109,6 +113,31 @@ class KernelGraph:
     def edges_between(self, source: int, target: int) -> Iterator[Edge]:
         """The edges from one step to another."""
         return (e for e in self.edges if e.source == source and e.target == target)
+
+    def _repr_html_(self) -> str:
+        return html_of(self)
+
+    def to_frame(self) -> pandas.DataFrame:
+        """Steps as a pandas frame, with the bytes that they get from and give to other steps."""
+        into: dict[int, int] = {}
+        out: dict[int, int] = {}
+        for edge in self.edges:
+            if edge.moves_bytes:
+                into[edge.target] = into.get(edge.target, 0) + edge.bytes
+                out[edge.source] = out.get(edge.source, 0) + edge.bytes
+        rows = (
+            {
+                "step": int(node.id),
+                "name": node.name,
+                "accesses": len(node.accesses),
+                "pinned": bool(node.pins),
+                "indirect": any(a.address is not AddressClass.DIRECT for a in node.accesses),
+                "bytes_in": into.get(node.id, 0),
+                "bytes_out": out.get(node.id, 0),
+            }
+            for node in self.nodes
+        )
+        return frame_of(rows, _COLUMNS)
 
     def to_networkx(self) -> networkx.MultiDiGraph:
         """A copy for graph algorithms: a node for each step, by its id, an edge per dependence.

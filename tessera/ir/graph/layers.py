@@ -42,11 +42,11 @@ class Layer:
 def graph_layers(graph: KernelGraph) -> tuple[Layer, ...]:
     """The layers of a graph: steps of one family with as many pins and accesses look alike."""
     return find_layers(
-        [(family(node.name), len(node.pins), len(node.accesses)) for node in graph.nodes]
+        [(kernel_family(node.name), len(node.pins), len(node.accesses)) for node in graph.nodes]
     )
 
 
-def family(step: str) -> str:
+def kernel_family(step: str) -> str:
     """The name of a step without its module and the number that compilers put at its end."""
     name = step.rpartition(".")[2]
     return _NUMBER.sub("", name) or name
@@ -56,15 +56,15 @@ def find_layers(keys: Sequence[Hashable]) -> tuple[Layer, ...]:
     """The layers of steps with these keys, in their order."""
     numbers: dict[Hashable, int] = {}
     steps = [numbers.setdefault(key, len(numbers)) for key in keys]
-    found: list[Layer] = []
+    layers: list[Layer] = []
     rest = [(0, len(steps))]
     while rest:
         start, end = rest.pop()
         layer = _widest(steps, start, end)
         if layer is not None:
-            found.append(layer)
+            layers.append(layer)
             rest += [(start, layer.first), (layer.end, end)]
-    return tuple(sorted(found, key=lambda layer: layer.first))
+    return tuple(sorted(layers, key=lambda layer: layer.first))
 
 
 def _widest(steps: list[int], start: int, end: int) -> Layer | None:

@@ -13,8 +13,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
+from tessera.ir.notebook import frame_of, html_of
 from tessera.ir.plan.launch_program import AreaKind, LoweredReplica
+
+if TYPE_CHECKING:
+    import pandas
+
+_COLUMNS = (
+    "replica",
+    "trace",
+    "step",
+    "name",
+    "device",
+    "arch",
+    "predicted_ns",
+    "error",
+    "source",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,6 +223,29 @@ class Plan:
     high: float = 0.0
     capacities: tuple[PlanCapacity, ...] = ()
     paths: tuple[PlanPath, ...] = ()
+
+    def _repr_html_(self) -> str:
+        return html_of(self)
+
+    def to_frame(self) -> pandas.DataFrame:
+        """Steps as a pandas frame: where each runs on every replica, and how long that takes."""
+        rows = (
+            {
+                "replica": number,
+                "trace": self.traces[placed.trace].name,
+                "step": step.step,
+                "name": step.name,
+                "device": step.device,
+                "arch": step.arch,
+                "predicted_ns": step.predicted_ns,
+                "error": step.error,
+                "source": str(step.source),
+            }
+            for number, replica in enumerate(self.replicas)
+            for placed in replica.traces
+            for step in placed.steps
+        )
+        return frame_of(rows, _COLUMNS)
 
 
 def memory_on(replicas: Iterable[Replica], device: str) -> int:

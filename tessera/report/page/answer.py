@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tessera.ir.choices import Ending, Objective
-from tessera.ir.graph.folding import kernel_family
 from tessera.ir.graph.graph import KernelGraph
+from tessera.ir.graph.layers import kernel_family
 from tessera.ir.plan.plan import Baseline, Plan
 from tessera.ir.program.program import Role
 from tessera.report.graph import Totals, address_class
@@ -151,7 +151,7 @@ def _charts(plan: Plan, spread: Spread, given: Given) -> list[dict[str, object]]
         ("Cost per million requests", "usd", "less is better"),
     ):
         mine, interval = _column(plan, title), _spread_of(spread, title)
-        rows = [_bar(f"{plan.strategy} (this plan)", mine, interval, role="plan")]
+        rows = [_bar(f"this plan ({plan.strategy})", mine, interval, role="plan")]
         rows += [
             _bar(other.name, _column(other, title), None)
             for other in plan.baselines

@@ -11,8 +11,9 @@ from collections.abc import Hashable, Sequence
 
 from tessera.diagnostics import Span
 from tessera.ir.graph.access import Access, AccessKind, AddressClass, Certainty
-from tessera.ir.graph.folding import Fold, fold_steps, kernel_family
+from tessera.ir.graph.folding import Fold, fold_steps
 from tessera.ir.graph.graph import Edge, EdgeKind, KernelGraph
+from tessera.ir.graph.layers import kernel_family
 from tessera.ir.graph.region import region_text
 from tessera.ir.plan.costs import Barred, Duration
 from tessera.ir.plan.plan import PlacedTrace, Plan

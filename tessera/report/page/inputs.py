@@ -8,7 +8,6 @@ a run of another plan. Traces are analysed; with a plan, its steps are priced on
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -21,7 +20,6 @@ from tessera.driver.profile import program_digest
 from tessera.frontend.graph.tsg import parse_graph
 from tessera.frontend.machine.profile import parse_profile
 from tessera.frontend.plan.tsp import read_plan
-from tessera.frontend.text.nested import is_deep
 from tessera.frontend.text.readfile import STDIN, read_source, text_to_bytes, unreadable_file
 from tessera.ir.graph.print_graph import FORMAT as GRAPH_FORMAT
 from tessera.ir.plan.print_plan import FORMAT as PLAN_FORMAT
@@ -29,9 +27,10 @@ from tessera.ir.program.program import Program
 from tessera.output import Kind, mark
 from tessera.passes.dependences.dependences import Dependences
 from tessera.report.page.given import Document, Given, GivenFile, GivenProfile, GivenTrace
+from tessera.report.page.json_text import read_json
 from tessera.report.page.model import Page, bad_page
 from tessera.report.page.pricing import priced
-from tessera.report.page.related import check_related
+from tessera.report.page.related import check_placed, check_related
 from tessera.report.page.render import BEGINNING, read_page
 from tessera.report.page.timeline_file import read_timeline
 
@@ -164,12 +163,13 @@ class _Reader:
             return priced(given) if given.profiles else given
         by_digest = {trace.digest: trace for trace in given.traces}
         traces = []
-        for planned in given.plan.traces:
+        for number, planned in enumerate(given.plan.traces):
             found = by_digest.get(planned.digest)
             if found is None or found.program is None:
                 self._tell(f"analysing {planned.name}")
                 source = Source(f"{given.plan_name}({planned.name})", planned.text)
                 found = self._trace(planned.name, read_program(source)[0], self._plan_folder)
+            check_placed(given, number, found)
             traces.append(replace(found, name=planned.name))
         self._tell("working out durations")
         return priced(replace(given, traces=tuple(traces)))
@@ -214,13 +214,10 @@ def _source(path: str) -> Source:
 
 def _json_of(source: Source) -> dict[str, object]:
     try:
-        value = json.loads(source.text)
-    except RecursionError:
-        raise _unknown(source.name, "its JSON is nested too deeply") from None
+        value = read_json(source.text)
     except ValueError as problem:
-        raise _unknown(source.name, f"it is not JSON: {problem}") from None
-    if not isinstance(value, dict) or is_deep(value):
-        raise _unknown(source.name, "its JSON is nested too deeply")
+        raise _unknown(source.name, str(problem)) from None
+    assert isinstance(value, dict)  # it begins with a brace
     return value
 
 

@@ -11,7 +11,7 @@ from tessera.diagnostics import TesseraError, error
 from tessera.ir.plan.launch_program import HOST
 from tessera.ir.plan.plan import Plan
 from tessera.ir.plan.plan_digest import plan_digest
-from tessera.report.page.given import Document, Given
+from tessera.report.page.given import Document, Given, GivenTrace
 
 
 def check_related(given: Given) -> Given:
@@ -29,6 +29,22 @@ def check_related(given: Given) -> Given:
             )
         )
     return given
+
+
+def check_placed(given: Given, number: int, trace: GivenTrace) -> None:
+    """The trace inside a plan is the one that the plan says it is, and every step is placed."""
+    assert given.plan is not None
+    planned = given.plan.traces[number]
+    placed = [own for r in given.plan.replicas for own in r.traces if own.trace == number]
+    names = [node.name for node in trace.graph.nodes]
+    if planned.digest != trace.digest or any([s.name for s in p.steps] != names for p in placed):
+        raise TesseraError(
+            error(
+                "TSR4013",
+                f"the steps in `{given.plan_name}` are not those of its trace `{planned.name}`",
+                hint="the plan was edited or damaged: plan again with `tessc plan`",
+            )
+        )
 
 
 def subject_of(given: Given) -> dict[str, object]:

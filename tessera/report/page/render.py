@@ -15,9 +15,9 @@ from functools import cache
 from html import escape
 from pathlib import Path
 
-from tessera.frontend.text.nested import is_deep
 from tessera.ir.version import __version__
 from tessera.output import Kind, mark
+from tessera.report.page.json_text import read_json
 from tessera.report.page.model import Page, PageSection, bad_page, page_of, page_value
 
 ASSETS = Path(__file__).parent / "assets"
@@ -81,13 +81,9 @@ def read_page(text: str, name: str = "<page>") -> Page:
     if start < 0 or end < 0:
         raise bad_page(name, "it holds no data of a report")
     try:
-        value = json.loads(text[start + len(_OPENING) : end])
-    except RecursionError:
-        raise bad_page(name, "its data is nested too deeply") from None
+        value = read_json(text[start + len(_OPENING) : end])
     except ValueError as problem:
-        raise bad_page(name, f"its data is not JSON: {problem}") from None
-    if is_deep(value):
-        raise bad_page(name, "its data is nested too deeply")
+        raise bad_page(name, f"of its data, {problem}") from None
     return page_of(value, name)
 
 

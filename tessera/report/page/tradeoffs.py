@@ -46,7 +46,7 @@ def _points(plan: Plan, report: Document | None) -> list[Point]:
         "latency_ns": plan.latency_ns,
         "usd_per_request": plan.usd_per_request,
     }
-    _add(found, f"{plan.strategy} (this plan)", mine, "plan")
+    _add(found, f"this plan ({plan.strategy})", mine, "plan")
     for other in plan.baselines:
         if other.name == plan.strategy:
             continue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tessera.ir.graph.layers import Layer, family, find_layers
+from tessera.ir.graph.layers import Layer, find_layers, kernel_family
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_steps_stand_for_each_other() -> None:
 
 
 def test_families() -> None:
-    assert family("m13.triton_poi_fused_add_13") == "triton_poi_fused_add"
-    assert family("m.gemm_64x64") == "gemm_64x"
-    assert family("memset") == "memset"
-    assert family("m._12") == "_12"
+    assert kernel_family("m13.triton_poi_fused_add_13") == "triton_poi_fused_add"
+    assert kernel_family("m.gemm_64x64") == "gemm_64x"
+    assert kernel_family("memset") == "memset"
+    assert kernel_family("m._12") == "_12"

@@ -42,7 +42,7 @@ T.units = {
 T.parts = (value, unit) => {
   if (T.units[unit]) return T.scaled(value, T.units[unit]);
   if (unit === "usd") return ["$" + T.digits(value), ""];
-  if (unit === "share") return [T.digits(value * 100), "%"];
+  if (unit === "share") return [value > 0 && value < 0.001 ? "<0.1" : (value * 100).toFixed(1), "%"];
   return [Number.isInteger(value) ? T.count(value) : T.digits(value), unit || ""];
 };
 T.value = (value, unit) => T.parts(value, unit).filter((part) => part !== "").join(unit === "share" ? "" : " ");

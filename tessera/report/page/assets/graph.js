@@ -5,9 +5,7 @@ T.GraphView = class {
   constructor(data) {
     this.data = data;
     this.layout = new T.Layout(data);
-    this.lanes = data.devices ? data.devices.length : 1;
-    this.box = this.lanes > 1 ? 216 : 380;
-    this.lane = this.box + 28;
+    this.setLanes();
     this.high = 36;
     this.zoom = 1; this.left = 24; this.top = 44;
     this.chosen = null; this.found = new Set();
@@ -25,7 +23,8 @@ T.GraphView = class {
     this.heads = T.el("div", { class: "lanes", "aria-hidden": "true" });
     this.dropped = T.el("div", { class: "dropped" });
     this.view = T.el("div", { class: "view" }, this.svg, this.map, this.heads, this.dropped, this.said);
-    this.element = T.el("div", { class: "graph" }, this.view, this.detail.element);
+    const tall = Math.max(440, Math.min(640, this.layout.rows.length * this.high + 90)) + "px";
+    this.element = T.el("div", { class: "graph", style: { "--tall": tall } }, this.view, this.detail.element);
     this.svg.addEventListener("wheel", (event) => this.onWheel(event), { passive: false });
     this.svg.addEventListener("pointerdown", (event) => this.onDown(event));
     this.svg.addEventListener("pointermove", (event) => this.onMove(event));
@@ -40,11 +39,18 @@ T.GraphView = class {
     T.redraw.push(() => this.draw());
   }
 
+  setLanes() {
+    this.used = this.layout.lanes();
+    this.lanes = Math.max(1, this.used.length);
+    this.laneOf = new Map(this.used.map((device, index) => [device, index]));
+    this.box = this.lanes > 3 ? 150 : this.lanes > 1 ? 216 : 380;
+    this.lane = this.box + 28;
+  }
   width() { return this.lanes * this.lane + (this.lanes > 1 ? 40 : 90); }
   fit(first) {
     const wide = this.view.clientWidth - 27;
     if (wide < 50) return;
-    if (!first || !this.fitted) { const tall = this.view.clientHeight - 60, rows = this.layout.rows.length * this.high; this.zoom = Math.min(1, Math.max(0.45, wide / this.width()), Math.max(0.8, tall / rows)); this.left = Math.max(12, (wide - this.width() * this.zoom) / 2); this.top = 44; }
+    if (!first || !this.fitted) { const all = (this.view.clientHeight - 60) / (this.layout.rows.length * this.high); this.zoom = Math.min(1, Math.max(0.45, wide / this.width()), all >= 0.8 ? all : 1); this.left = Math.max(12, (wide - this.width() * this.zoom) / 2); this.top = 44; }
     this.fitted = true;
     this.draw();
   }
@@ -132,7 +138,7 @@ T.GraphView = class {
     this.top = Math.min(44, Math.max(this.top, Math.min(44, this.view.clientHeight - tall - 20)));
     this.left = Math.min(Math.max(this.left, this.view.clientWidth - 27 - wide - 12), Math.max(24, this.view.clientWidth - 27 - wide));
   }
-  x(row) { return row.fold || this.lanes < 2 ? 0 : Math.max(0, this.layout.device(row.first)) * this.lane; }
+  x(row) { return row.fold || this.lanes < 2 ? 0 : this.laneOf.get(this.layout.device(row.first)) * this.lane; }
   wide(row) { return row.fold ? (this.lanes - 1) * this.lane + this.box : this.box; }
 
   draw() {
@@ -231,8 +237,8 @@ T.GraphView = class {
     const names = this.data.devices;
     this.heads.classList.toggle("hidden", !names);
     if (!names) return;
-    this.heads.replaceChildren(...names.map((name, index) => T.el("span", { style: { left: this.left + index * this.lane * this.zoom + "px" } },
-      T.swatch(index), this.zoom < 0.45 ? T.short(name, 8) : `${name}`)));
+    this.heads.replaceChildren(...this.used.map((device, index) => T.el("span", { style: { left: this.left + index * this.lane * this.zoom + "px" } },
+      T.swatch(device), T.short(names[device], Math.max(5, Math.floor((this.lane * this.zoom) / 8) - 3)))));
   }
   drawMap(first, last) {
     const tall = this.map.clientHeight, ratio = devicePixelRatio || 1, rows = this.layout.rows;
@@ -280,7 +286,7 @@ T.kinds.graph = (data) => {
   const input = T.el("input", { type: "search", placeholder: "Find a kernel, buffer or number", "aria-label": "Find a step by kernel, buffer or number",
     on: { input: look, keydown: (event) => { if (event.key === "Enter") { jump(event.shiftKey ? -1 : 1); event.preventDefault(); } } } });
   const all = (yes) => () => { layout.openAll(yes); layout.update(); if (view.chosen !== null && !yes) view.choose(null); view.clamp(); view.draw(); };
-  const replicas = data.replicas && data.replicas.length > 1 ? T.el("select", { "aria-label": "Replica", on: { change: (event) => { layout.replica = Number(event.target.value); layout.updateEdges(); if (view.chosen !== null) view.detail.show(view.chosen); view.draw(); } } },
+  const replicas = data.replicas && data.replicas.length > 1 ? T.el("select", { "aria-label": "Replica", on: { change: (event) => { layout.replica = Number(event.target.value); layout.updateEdges(); view.setLanes(); view.fit(); if (view.chosen !== null) view.detail.show(view.chosen); view.draw(); } } },
     data.replicas.map((replica, index) => T.el("option", { value: index, text: `replica ${index}: ${T.value(replica.share, "share")}${replica.policy ? ", " + replica.policy : ""}` }))) : null;
   const order = T.el("input", { type: "checkbox", on: { change: (event) => { layout.order = event.target.checked; layout.updateEdges(); view.draw(); } } });
   const marks = T.el("div", { class: "legend" }, (data.devices || []).map((name, index) => T.el("span", {}, T.swatch(index), data.gpus[index] ? `${name} (${data.gpus[index]})` : name)),

@@ -80,6 +80,11 @@ T.Layout = class {
     this.edges = [...found.values()].sort((a, b) => b.bytes - a.bytes);
   }
 
+  // Lanes are those of the devices that the replica uses.
+  lanes() {
+    const own = this.data.replicas && this.data.replicas[this.replica];
+    return own ? [...new Set(own.device)].sort((a, b) => a - b) : [];
+  }
   device(step) { const own = this.data.replicas && this.data.replicas[this.replica]; return own ? own.device[step] : -1; }
   ns(step) { const own = this.data.replicas && this.data.replicas[this.replica]; return own ? own.ns[step] : -1; }
 

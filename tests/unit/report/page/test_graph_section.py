@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tessera.ir.graph.folding import Fold, fold_steps, kernel_family
+from tessera.ir.graph.folding import Fold, fold_steps
+from tessera.ir.graph.layers import kernel_family
 
 
 def covers(folds: tuple[Fold, ...], first: int, end: int) -> bool:

@@ -78,6 +78,9 @@ def test_names_that_are_not_utf_8() -> None:
         ('{"schema": "somebody-else/1"}', "its `schema` is"),
         ('{"rows": []}', "it has no schema"),
         ("{", "it is not JSON"),
+        ('{"schema": NaN}', "no number that can be used"),
+        ('{"schema": 1e999}', "no number that can be used"),
+        ('{"schema": [' + "[" * 400 + "]" * 400 + "]}", "nested too deeply"),
         ('{"traceEvents": []}', "tessc has not written it"),
         ("<!doctype html>\n<p>hello", "`tessc` has not written it"),
     ],
@@ -109,6 +112,17 @@ def test_files_of_different_traces(planned: Path, tmp_path: Path) -> None:
     run.write_text('{"schema": "tessera-plan-run/1", "busy": {"h200-0": 1.0}}')
     with pytest.raises(TesseraError, match="devices that"):
         read_given([planned, run])
+
+
+def test_an_edited_plan(planned: Path, tmp_path: Path) -> None:
+    text = planned.read_text()
+    edited = tmp_path / "edited.tsp"
+    edited.write_text(text.replace("m0.relu", "m0.count_positive", 1))
+    result = tessc("report", str(edited), "-o", str(tmp_path / "page.html"))
+    assert result.code == 1
+    assert result.err.startswith("error[TSR")
+    assert "TSR9000" not in result.err
+    assert not (tmp_path / "page.html").exists()
 
 
 def test_plain_ptx_has_nothing_to_show(tmp_path: Path) -> None:

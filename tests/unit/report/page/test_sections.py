@@ -84,7 +84,7 @@ def test_the_answer_is_that_of_the_plan(page: Page, given: Given) -> None:
     assert answer["figures"][0]["value"] == pytest.approx(1e9 / made.period_ns)
     rows = {row["name"]: row for row in answer["charts"][0]["rows"]}
     assert {baseline.name for baseline in made.baselines} <= set(rows)
-    own = rows[f"{made.strategy} (this plan)"]
+    own = rows[f"this plan ({made.strategy})"]
     assert own["range"][0] < own["value"] < own["range"][1]
     assert rows["simulated (sim.json)"]["value"] == pytest.approx(own["value"], rel=1e-3)
 

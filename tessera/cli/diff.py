@@ -1,0 +1,66 @@
+"""`tessc diff`: what differs between two plans, and why their numbers do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import click
+
+from tessera.cli.console import Messages, form_option, page_width, write_data
+from tessera.cli.given import Typed, reads_options
+from tessera.cli.progress import Progress
+from tessera.driver.options import WrongOption
+from tessera.output import Kind, check_output
+
+
+@click.command(short_help="Say what differs between two plans.")
+@click.argument("first", type=click.Path())
+@click.argument("second", type=click.Path())
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@click.option("-o", "--output", type=click.Path(), metavar="PATH", help="Also write a page there.")
+@form_option
+@reads_options
+def diff(messages: Messages, given: Typed) -> int:
+    """Say what differs between the plans FIRST and SECOND.
+
+    What moved: steps by kernel and device, slots, memory, transfers. Why the numbers changed: the
+    first plan is simulated again with one thing after the other taken from the second one.
+
+    \b
+    Examples:
+      tessc diff before.tsp after.tsp
+      tessc diff before.tsp after.tsp -o diff.html
+    """
+    from tessera.driver.diff_plans import diff as compare
+    from tessera.report.diff import diff_json, diff_page, diff_text
+
+    command = given.record(DiffCommand)
+    if command.output is not None:
+        check_output(command.output, Kind.PAGE, (command.first, command.second))
+    with Progress(messages, f"reading {command.first}") as shown:
+        differing = compare(command.first, command.second, shown.hear)
+    if command.output is not None:
+        from tessera.report.page.render import page_html
+
+        write_data(page_html(diff_page(differing)).encode(), command.output, Kind.PAGE)
+    text = (
+        diff_json(differing)
+        if command.as_json
+        else diff_text(differing, command.output, page_width())
+    )
+    write_data(text.encode(errors="replace"), "-")
+    return 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiffCommand:
+    """What `tessc diff` reads, and where its page goes."""
+
+    first: str
+    second: str
+    as_json: bool = False
+    output: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.output == "-":
+            raise WrongOption("{output} names a file: the report is on standard output")
