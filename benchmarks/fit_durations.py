@@ -40,8 +40,8 @@ from tessera.passes.costs.library_launches import (
     Habits,
     Plain,
     Product,
+    RowCall,
     RowKind,
-    Rows,
     call_ns,
     launches,
 )
@@ -195,7 +195,7 @@ def library_shape(row: dict[str, Any]) -> tuple[CallShape, float]:
             ), moved
         case family:
             count, elements = shape["rows"], shape["width"]
-            return Rows(RowKind(family), count, elements, width), 2.0 * count * elements * width
+            return RowCall(RowKind(family), count, elements, width), 2.0 * count * elements * width
 
 
 # --- fit -------------------------------------------------------------------------------------

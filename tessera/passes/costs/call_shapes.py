@@ -16,8 +16,8 @@ from tessera.passes.costs.library_launches import (
     CallShape,
     Plain,
     Product,
+    RowCall,
     RowKind,
-    Rows,
 )
 
 _ROWS = {
@@ -55,7 +55,7 @@ def call_shape_of(work: Work, touched: float) -> tuple[CallShape, bool]:
     kind = _ROWS.get(bound.operator.function)
     if kind is not None and elements:
         operand = results[0]
-        return Rows(kind, *_rows(bound, operand), operand.dtype.bytes), True
+        return RowCall(kind, *_rows(bound, operand), operand.dtype.bytes), True
     if kind is RowKind.GATHER:
         moved = 2.0 * sum(_bytes(operand) for operand in work.writes)
     return Plain(elements, known.operations, moved), True

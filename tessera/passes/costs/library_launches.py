@@ -69,7 +69,7 @@ class RowKind(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class RowCall:
     """Rows of so many elements of `width` bytes."""
 
     kind: RowKind
@@ -87,7 +87,7 @@ class Plain:
     bytes: float
 
 
-CallShape = Product | Attention | Rows | Plain
+CallShape = Product | Attention | RowCall | Plain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,16 +129,16 @@ def launches(shape: CallShape, habits: Habits = USUAL) -> Iterator[LaunchWork]:
             yield from _products(shape)
         case Attention():
             yield from _attentions(shape, habits)
-        case Rows(kind=RowKind.NORM):
+        case RowCall(kind=RowKind.NORM):
             steps = max(1.0, shape.elements / 512)
             waits = habits.norm_loads * steps, habits.norm_barriers * steps
             yield _by_rows(shape, 128, 20.0, waits)
-        case Rows(kind=RowKind.SOFTMAX):
+        case RowCall(kind=RowKind.SOFTMAX):
             threads = min(1024, max(32, ceil(shape.elements / 256) * 32))
             yield _by_rows(shape, threads, habits.softmax_instructions, (1.0, 0.0))
-        case Rows(kind=RowKind.SCAN):
+        case RowCall(kind=RowKind.SCAN):
             yield _scan(shape, habits)
-        case Rows(kind=RowKind.GATHER):
+        case RowCall(kind=RowKind.GATHER):
             yield _gather(shape, habits)
         case Plain():
             ctas = max(1, ceil(shape.elements / 1024))
@@ -238,7 +238,7 @@ def _attentions(shape: Attention, habits: Habits) -> Iterator[LaunchWork]:
 
 
 def _by_rows(
-    shape: Rows, threads: int, instructions: float, waits: tuple[float, float]
+    shape: RowCall, threads: int, instructions: float, waits: tuple[float, float]
 ) -> LaunchWork:
     """A CTA for each row; `instructions` for each element."""
     elements = float(shape.rows * shape.elements)
@@ -252,7 +252,7 @@ def _by_rows(
     )
 
 
-def _scan(shape: Rows, habits: Habits) -> LaunchWork:
+def _scan(shape: RowCall, habits: Habits) -> LaunchWork:
     """Running sums: trees over parts of a row, one part after the other.
 
     PyTorch gives 512 threads to more rows the more there are, against the elements of a row.
@@ -273,7 +273,7 @@ def _scan(shape: Rows, habits: Habits) -> LaunchWork:
     )
 
 
-def _gather(shape: Rows, habits: Habits) -> LaunchWork:
+def _gather(shape: RowCall, habits: Habits) -> LaunchWork:
     """Rows of a table: PyTorch takes a few of them one after the other."""
     few = shape.rows <= _FEW_ROWS
     ctas = ceil(shape.elements / 128) if few else ceil(shape.rows * shape.elements / 1024)

@@ -22,7 +22,7 @@ def live_registers(
     function: ptx.Function, code: list[ptx.Instruction], jumps: dict[int, int]
 ) -> int:
     """The registers of a thread; `jumps` are branches and where they go."""
-    names = _Names(function)
+    names = _LiveNames(function)
     reads, writes = [], []
     for statement in code:
         written = targets(statement)
@@ -59,7 +59,7 @@ def _flow(
     return live
 
 
-class _Names:
+class _LiveNames:
     """A bit for each register, and how wide it is. Private and mutable."""
 
     def __init__(self, function: ptx.Function) -> None:

@@ -14,8 +14,8 @@ from tessera.passes.costs.library_launches import (
     CallShape,
     Plain,
     Product,
+    RowCall,
     RowKind,
-    Rows,
     call_ns,
     launches,
 )
@@ -53,9 +53,9 @@ def test_what_calls_compute() -> None:
     many = [operand(4, 8, 64), operand(4, 64, 32)]
     assert shape("bmm", many, operand(4, 8, 32)) == Product(m=8, n=32, k=64, batch=4)
     rows = shape("_softmax", [operand(6, 5, 100)], operand(6, 5, 100), dim=-1, half_to_float=False)
-    assert rows == Rows(RowKind.SOFTMAX, 30, 100, 2)
+    assert rows == RowCall(RowKind.SOFTMAX, 30, 100, 2)
     summed = shape("cumsum", [operand(6, 100)], operand(6, 100), dim=0)
-    assert summed == Rows(RowKind.SCAN, 100, 6, 2)
+    assert summed == RowCall(RowKind.SCAN, 100, 6, 2)
     query, key = operand(2, 32, 1, 128), operand(2, 8, 999, 128)
     found = shape("scaled_dot_product_attention", [query, key, key], query, enable_gqa=True)
     sizes = {"batch": 2, "heads": 32, "kv_heads": 8, "queries": 1, "keys": 999, "size": 128}
@@ -85,7 +85,7 @@ def test_times_behave() -> None:
     half = Attention(batch=1, heads=32, kv_heads=8, queries=4096, keys=4096, size=128, causal=True)
     assert 1.5 < ns(full) / ns(half) < 2.1
     # One thing after the other: a scan of few rows takes longer than a norm of them.
-    assert ns(Rows(RowKind.SCAN, 128, 8192, 2)) > 2 * ns(Rows(RowKind.NORM, 128, 8192, 2))
+    assert ns(RowCall(RowKind.SCAN, 128, 8192, 2)) > 2 * ns(RowCall(RowKind.NORM, 128, 8192, 2))
     moved = 1e9
     copied = ns(Plain(moved / 4, 0.0, moved), Traffic(cold=moved))
     assert 1.0 < copied * H200.memory_bandwidth / 1e9 / moved < 1.3
