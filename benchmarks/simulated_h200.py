@@ -1,6 +1,7 @@
 """Plans on slices of an H200: what is predicted, what is simulated, what the GPU does.
 
     python -m benchmarks.simulated_h200 profile --out OUT --work WORK [--seconds 150]   # on the GPU
+    python -m benchmarks.simulated_h200 busy    --out OUT --work WORK                   # on the GPU
     python -m benchmarks.simulated_h200 plan    --out OUT --work WORK [--jobs 12]       # anywhere
     python -m benchmarks.simulated_h200 run     --out OUT --work WORK [--seconds 180]   # on the GPU
     python -m benchmarks.simulated_h200 steps   --out OUT --work WORK     # anywhere, needs profiles
@@ -10,6 +11,8 @@ The models are those of `h200_models`, on 84 and 48 SMs and on the whole GPU. OU
 model (`MODEL.profile.json`) and a line per plan that ran (`simulated.jsonl`); WORK what is in
 between (traces, plans). Every stage goes on from what is there. Requests come back to back for
 `--each` seconds; rates are slopes, latencies medians of what the backend says of each request.
+`busy` measures again, in profiles that are there, what requests take one and two at a time: cards
+of one kind differ by some percent, so plans run on the card that these were measured on.
 `steps` compares the time of a whole step with what the model says without a profile.
 """
 
@@ -49,9 +52,9 @@ BROKEN = 3
 # --- profile ---------------------------------------------------------------------------------
 
 
-def profile_all(options: argparse.Namespace) -> None:
+def profile_all(options: argparse.Namespace, stage: str = "profile-model") -> None:
     """A process per model: one measures at a time, the others read and analyse meanwhile."""
-    command = [sys.executable, "-m", "benchmarks.simulated_h200", "profile-model"]
+    command = [sys.executable, "-m", "benchmarks.simulated_h200", stage]
     command += ["--out", str(options.out), "--work", str(options.work)]
     command += ["--seconds", str(options.seconds), "--repeats", str(options.repeats)]
     traces(options)
@@ -126,6 +129,38 @@ def profile(options: argparse.Namespace, module: Any = None, devices: str = DEVI
         target.write_text(profiling.profile_text(found))
         wholes = {row["sms"]: round(row["ns"] / 1e3) for row in found["wholes"]}  # type: ignore[attr-defined]
         print(f"profiled {name} in {time.monotonic() - start:.1f} s: {wholes} us", flush=True)
+
+
+def busy(options: argparse.Namespace, module: Any = None, devices: str = DEVICES) -> None:
+    """What a request takes on a device that is busy for long, measured again."""
+    import fcntl
+    from unittest import mock
+
+    from benchmarks import gain_device
+    from tessera.driver import bench as benches
+    from tessera.driver import profile as profiling
+    from tessera.driver.load import load
+    from tessera.frontend.machine.gpus import parse_gpus
+
+    block = gain_device.random_block()
+    driver = gain_device.FillingDriver(module or gain_device.bindings(), block)
+    gain_device.open_driver(driver)
+    driver.use(driver.retain(0))
+    for name in options.models:
+        target, path = options.out / f"{name}.profile.json", str(traces(options)[name])
+        data = json.loads(target.read_text())
+        with mock.patch.object(benches, "open_contents", return_value=contents(block)):
+            given = profiling.ProfileOptions(devices=devices, repeats=options.repeats)
+            bench = profiling.bench_of(load(path), path, given, driver)
+        with (options.work / "lock").open("w") as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX)
+            for entry in parse_gpus(devices):
+                sms = entry.sms or entry.gpu.sms
+                (whole,) = (row for row in data["wholes"] if row["sms"] == sms)
+                for key, slots in profiling.BUSY.items():
+                    whole[key] = bench.together(entry, 0, slots)
+                print(name, sms, {key: whole[key] for key in profiling.BUSY}, flush=True)
+        target.write_text(profiling.profile_text(data))
 
 
 def contents(block: Any) -> Any:
@@ -307,7 +342,8 @@ def run(options: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    stages = ("profile", "profile-model", "plan", "run", "run-model", "steps", "report")
+    stages = ("profile", "profile-model", "busy", "busy-model", "plan", "run", "run-model")
+    stages += ("steps", "report")
     parser.add_argument("stage", choices=stages)
     parser.add_argument("file", nargs="?", type=Path)
     parser.add_argument("--out", type=Path, required=True)
@@ -325,6 +361,10 @@ def main() -> None:
             profile_all(options)
         case "profile-model":
             profile(options)
+        case "busy":
+            profile_all(options, "busy-model")
+        case "busy-model":
+            busy(options)
         case "plan":
             plan_all(options)
         case "run":

@@ -124,7 +124,7 @@ def keep(options: argparse.Namespace, model: str, one: Wanted, decision: Any) ->
     part.rename(target)
 
 
-ABLATED = ("kernel", "kernel@2", "layers@2", "layers@4", "attention", "random:1@4")
+ABLATED = ("layers@2", "kernel@4", "attention")
 
 
 def variants(plan: Any, prepared: Any, one: Wanted) -> list[tuple[str, Any, Any, dict[str, Any]]]:

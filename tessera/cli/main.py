@@ -6,11 +6,14 @@ inside the commands that need them, so that `--help` and completion answer at on
 
 from __future__ import annotations
 
+import atexit
 import errno
 import gc
+import os
 import shlex
 import sys
 import traceback
+from contextlib import suppress
 from typing import NoReturn
 
 import click
@@ -158,11 +161,31 @@ def main() -> NoReturn:
     """Run the command line and exit."""
     # Commands make very many records and hardly a cycle: looking for cycles less often is cheaper.
     gc.set_threshold(50_000)
-    sys.exit(run(sys.argv[1:]))
+    code, stopped = _run(sys.argv[1:])
+    if stopped is not None:
+        # Whoever pressed Ctrl-C does not wait until a million records are given back one by one.
+        atexit._run_exitfuncs()
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError, AttributeError):
+                stream.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def run(arguments: list[str]) -> int:
     """Run a command line and give back the exit code; nothing escapes from here."""
+    return _run(arguments)[0]
+
+
+def _run(arguments: list[str]) -> tuple[int, BaseException | None]:
+    """The exit code, and what interrupted the command, with all that it holds."""
+    try:
+        return _run_command(arguments), None
+    except (click.Abort, KeyboardInterrupt) as stopped:
+        return ExitCode.INTERRUPTED, stopped
+
+
+def _run_command(arguments: list[str]) -> int:
     try:
         code = cli.main(arguments, prog_name="tessc", standalone_mode=False)
         if sys.stdout is not None:
@@ -172,7 +195,7 @@ def run(arguments: list[str]) -> int:
         usage.show()
         return usage.exit_code
     except (click.Abort, KeyboardInterrupt):
-        return ExitCode.INTERRUPTED
+        raise
     except (ReaderGone, BrokenPipeError):
         silence(sys.stdout)
         return 0

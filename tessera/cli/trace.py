@@ -136,8 +136,8 @@ def _trace(messages: Messages, command: TraceCommand) -> str:
         with without_gpu():
             return _would(*load_model(place, arguments), options)
     tracing.require_gpu()
-    with Progress(messages, f"capturing {command.model}"):
-        traced = tracing.trace_call(*load_model(place, arguments), options)
+    with Progress(messages, f"loading {command.model}") as shown:
+        traced = tracing.trace_call(*load_model(place, arguments), options, shown.hear)
     messages.show(traced.diagnostics)
     names = tracing.write_trace(traced, command.output, data=options.data, suffix=suffix)
     program = traced.program

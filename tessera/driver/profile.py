@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from tessera.backend.cuda.measure.times import DeviceTimes
 
 __all__ = [
+    "BUSY",
     "Bench",
     "ProfileOptions",
     "bench_of",
@@ -53,9 +54,9 @@ __all__ = [
 ]
 
 _LEAST_NS = 0.1
-# What a profile holds of its devices, each a list of rows.
-_BUSY = {"steady_ns": 1, "together_ns": 2}
+BUSY = {"steady_ns": 1, "together_ns": 2}
 """With so many requests under way on a device and on the rest of its GPU."""
+# What a profile holds of its devices, each a list of rows.
 _LISTS = ("rows", "wholes", "transfers")
 
 
@@ -120,7 +121,7 @@ def _measure_device(
         "clock_mhz": times.clock_mhz,
     }
     rows = _rows(bench, entry.gpu, times, share, gap_ns)
-    busy = {key: bench.together(entry, card.ordinal, slots) for key, slots in _BUSY.items()}
+    busy = {key: bench.together(entry, card.ordinal, slots) for key, slots in BUSY.items()}
     transfers = [
         {**device, "kind": copy.kind, "bytes": copy.bytes, "ns": _rounded(copy.ns)}
         for copy in times.transfers

@@ -23,6 +23,7 @@ from tessera.backend.service import ServiceFault
 from tessera.diagnostics import error
 
 STOP_S = 2.0
+_HANG_UP_S = 0.5  # Ctrl-C ends a run within a second; nothing of a device has to be tidied up
 _STANDARD = 2
 # Nothing may be imported before the path is the host's: `-c` would take it from the current folder,
 # which may be that of a plan from anywhere. `-P` says so too.
@@ -99,7 +100,7 @@ def stop_processes(devices: dict[str, DeviceProcess]) -> None:
     """Hang up, then make sure that every process is gone."""
     for device in devices.values():
         device.connection.close()
-    deadline = time.monotonic() + STOP_S
+    deadline = time.monotonic() + _HANG_UP_S
     for device in devices.values():
         try:
             device.process.wait(max(0.0, deadline - time.monotonic()))

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error
+from tessera.driver.progress import OnProgress, StageProgress
 from tessera.driver.trace.build import draft_program, settle_roles
 from tessera.driver.trace.hints import with_hints
 from tessera.driver.trace.random_draws import check_drawn, state_bytes
@@ -30,6 +31,7 @@ from tessera.frontend.capture.problems import NOT_COMPILED
 from tessera.frontend.capture.raw import RawCapture, RawLaunch, RawMemcpy, RawMemset, RawOther
 from tessera.frontend.contents.open_contents import Bytes
 from tessera.frontend.contents.write import write_contents
+from tessera.frontend.machine.quantities import format_bytes
 from tessera.ir.architecture import arch_number
 from tessera.ir.choices import Route
 from tessera.ir.program import program as ir
@@ -58,20 +60,34 @@ def trace(
     return trace_call(function, given, options or TraceOptions())
 
 
-def trace_call(function: Callable[..., object], inputs: Inputs, options: TraceOptions) -> Trace:
-    """Capture one call of a function with these inputs, whatever their names."""
+def trace_call(
+    function: Callable[..., object],
+    inputs: Inputs,
+    options: TraceOptions,
+    on_progress: OnProgress | None = None,
+) -> Trace:
+    """Capture one call of a function with these inputs, whatever their names.
+
+    `on_progress` hears how far it is.
+    """
     from tessera.frontend.capture.session import on_one_gpu
 
     require_gpu()
     with on_one_gpu(function, inputs):
-        return _trace(function, inputs, options)
+        return _trace(function, inputs, options, on_progress or (lambda told: None))
 
 
-def _trace(function: Callable[..., object], inputs: Inputs, options: TraceOptions) -> Trace:
+def _trace(
+    function: Callable[..., object], inputs: Inputs, options: TraceOptions, tell: OnProgress
+) -> Trace:
+    tell(StageProgress("capturing", note=f"{options.warm_ups} calls to warm up, then one"))
     call = _capture(function, inputs, options)
+    tell(StageProgress("finding out what every kernel was given"))
     draft = draft_program(call.raw, call.read)
-    names = (buffer.name for buffer in draft.program.declared_buffers())
-    ran = call.run(names, data=options.data)
+    buffers = list(draft.program.declared_buffers())
+    steps, size = sum(1 for _ in draft.program.work()), sum(buffer.bytes for buffer in buffers)
+    tell(StageProgress("running the call", note=f"{steps} steps, {format_bytes(size)} of buffers"))
+    ran = call.run((buffer.name for buffer in buffers), data=options.data)
     check_drawn(ran.drawn, draft.draws)
     program = with_hints(settle_roles(draft, call.raw, ran.changed))
     before, after = dict(ran.before), dict(ran.after)

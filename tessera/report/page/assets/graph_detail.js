@@ -93,7 +93,8 @@ T.GraphDetail = class {
     if (used.length > 1 && !others.length && barred.length) said.push(`Only \`${name}\` can run it.`);
     const best = others.sort((a, b) => a.ns - b.ns)[0];
     if (best && here.ns <= best.ns) said.push(`\`${name}\` is the fastest for it: ${T.time(here.ns)} against ${T.time(best.ns)} on \`${best.name}\`.`);
-    else if (best) said.push(`\`${best.name}\` alone would be ${T.time(here.ns - best.ns)} faster. What a device has to do in all counts more: per request \`${name}\` has ${T.time(data.busy_ns[chosen])} of work, \`${best.name}\` ${T.time(data.busy_ns[best.device])}.`);
+    else if (best) said.push(`For this step alone \`${best.name}\` would be ${T.time(here.ns - best.ns)} faster.`);
+    if (best) said.push(this.moved(here, best, replica.share));
     let near = 0, away = 0;
     for (const edge of layout.edgesOf(step)) {
       if (data.edges.kind[edge] & 4) continue;
@@ -102,6 +103,15 @@ T.GraphDetail = class {
     }
     if (used.length > 1 && near + away > 0) said.push(away ? `It exchanges ${T.bytes(near)} with steps on the same device and ${T.bytes(away)} with others.` : `All ${T.bytes(near)} that it exchanges with other steps stay on this device.`);
     return said;
+  }
+  // What the busiest device would have to do if the step were elsewhere.
+  moved(here, there, share) {
+    const loads = this.data.busy_ns.slice(), before = Math.max(...loads);
+    loads[here.device] -= here.ns * share;
+    loads[there.device] += there.ns * share;
+    const after = Math.max(...loads), off = after - before;
+    const words = Math.abs(off) < before * 0.0005 ? "as much work per request as now" : `${T.time(after)} of work per request instead of ${T.time(before)}`;
+    return `On \`${there.name}\` the busiest device would have ${words}, transfers not counted.`;
   }
   buffers(step) {
     const own = this.data.accesses.touched[step], rows = [];

@@ -221,7 +221,7 @@ def together_with(
         begin(handed[-1])
         hand_over(each)
 
-    monkeypatch.setattr(profiling, "_BUSY", {"together_ns": 2})
+    monkeypatch.setattr(profiling, "BUSY", {"together_ns": 2})
     monkeypatch.setattr(together, "_LEAST_NS", 0)
     monkeypatch.setattr(together, "_MOST_RUNS", 500)
     monkeypatch.setattr(together, "_AHEAD_NS", 0)

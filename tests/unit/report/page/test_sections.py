@@ -9,15 +9,17 @@ from typing import Any
 
 import pytest
 
+from tessera.diagnostics import TesseraError
 from tessera.driver.load import load
 from tessera.driver.plan.make_plan import PlanOptions, plan
 from tessera.driver.profile import program_digest
 from tessera.ir.plan.print_plan import print_plan
 from tessera.report.page import timeline_section as timelines
 from tessera.report.page.build import build_page
-from tessera.report.page.given import Given, GivenTimeline, TimelineSpan
-from tessera.report.page.inputs import read_given
-from tessera.report.page.model import Page
+from tessera.report.page.given import Document, Given, GivenTimeline, TimelineSpan
+from tessera.report.page.inputs import read_given, read_report
+from tessera.report.page.model import Page, page_of
+from tessera.report.page.render import page_html, page_json, read_page
 from tessera.report.page.timeline_section import timeline_section
 from tests.helpers.command import tessc
 
@@ -199,6 +201,41 @@ def test_the_front_is_not_beaten(page: Page) -> None:
     assert any(
         row[0] == "all links 2 times as fast" for row in data_of(page, "tradeoffs")["what_ifs"]
     )
+
+
+@pytest.mark.parametrize("value", [None, 1, "x", [1, "x"], {"a": 1}, [{"a": [1]}], True])
+def test_documents_with_odd_values(given: Given, value: object) -> None:
+    keys = (
+        *("requests", "finished", "busy", "outputs", "errors", "latency_ns", "windows", "served"),
+        *("back_to_back", "arrivals", "frontier", "limits", "helpers", "alternatives", "backend"),
+        *("transfer_hidden", "verified", "launches", "buffers", "ttft_ns", "policy_switches"),
+    )
+    own = Document("odd.json", dict.fromkeys(keys, value))
+    odd = replace(given, traces=(), timelines=(), profiles=(), machine=None, plan_report=own)
+    page = build_page(replace(odd, runs=(own,), trace_runs=(own,), simulations=(own,)))
+    assert read_page(page_html(page)) == page_of(json.loads(page_json(page)), "odd")
+
+
+def test_a_graph_file_is_enough(tmp_path: Path) -> None:
+    path = tmp_path / "mlp.tsg"
+    assert tessc("analyze", str(MLP), "--emit", "graph", "-o", str(path)).code == 0
+    page = build_page(read_given([path]))
+    graph = data_of(page, "graph-0")
+    assert len(graph["steps"]["name"]) == 8
+    assert graph["launches"] == []
+
+
+def test_files_add_to_a_page(files: Path, tmp_path: Path) -> None:
+    first = tmp_path / "first.html"
+    assert tessc("report", str(MLP), "-o", str(first)).code == 0
+    page = build_page(read_given([first, files / "profile.json"]))
+    assert page.section("graph-0") == read_report(first).section("graph-0")
+    held = [file["holds"] for file in data_of(page, "made")["files"]]
+    assert held == ["a trace", "a report page", "a profile"]
+    other = json.loads((files / "profile.json").read_text()) | {"program": "0" * 64}
+    (tmp_path / "other.json").write_text(json.dumps(other))
+    with pytest.raises(TesseraError, match="profile of another trace"):
+        read_given([first, tmp_path / "other.json"])
 
 
 def test_load_over_time(page: Page, given: Given) -> None:
