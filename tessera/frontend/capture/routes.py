@@ -87,7 +87,9 @@ def own_attention(route: str) -> Iterator[None]:
 
     from tessera.frontend.capture.attention.rewrite import replace_attention
 
-    with config.patch({"pre_grad_custom_pass": replace_attention}):
+    # It has to run however much of a graph is known already.
+    early = _known({"pre_grad_pass_timing": "early"})
+    with config.patch({"pre_grad_custom_pass": replace_attention, **early}):
         yield
 
 

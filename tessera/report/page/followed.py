@@ -20,7 +20,7 @@ from tessera.ir.plan.plan import PlacedTrace, Plan, Replica
 from tessera.report.page.answer import Spread, is_split, rate_of
 from tessera.report.page.given import GivenTimeline, TimelineSpan
 
-_MOST_OPERATIONS = 4_000
+_MOST_OPERATIONS = 2_000  # of all slots; a simulation of these takes a part of a second
 _ROUNDS = 3
 _MOST_REQUESTS = 96
 
@@ -36,19 +36,23 @@ class WhatIf:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Followed:
-    """What came of it. `problem` says why a plan could not be followed."""
+    """What came of it. `problem` says why a plan could not be followed.
+
+    `is_long`: it was followed once only, without draws and what-ifs.
+    """
 
     spread: Spread = field(default_factory=Spread)
     period: GivenTimeline | None = None
     what_ifs: tuple[WhatIf, ...] = ()
     problem: str = ""
+    is_long: bool = False
 
 
 def follow(plan: Plan) -> Followed:
     """Follow the plan, if it can be."""
-    short = _operations(plan) <= _MOST_OPERATIONS
+    slots = sum(replica.slots for replica in plan.replicas)
+    short = _operations(plan) * slots <= _MOST_OPERATIONS
     try:
-        slots = sum(replica.slots for replica in plan.replicas)
         requests = min(_MOST_REQUESTS, _ROUNDS * slots + 4)
         options = SimulateOptions(requests=requests, timeline=True, noise=short)
         found = simulate(plan, options)
@@ -56,6 +60,7 @@ def follow(plan: Plan) -> Followed:
             spread=_spread(plan, found),
             period=_period(found),
             what_ifs=tuple(_what_ifs(plan)) if short else (),
+            is_long=not short,
         )
     except TesseraError as failure:
         return Followed(spread=_own_spread(plan), problem=failure.diagnostics[0].headline)

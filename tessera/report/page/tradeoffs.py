@@ -105,6 +105,11 @@ def _notes(report: Document | None, followed: Followed) -> list[str]:
             "Give what `tessc plan --json --pareto` prints, too: it has more plans, and what "
             "limits this one."
         )
+    if followed.is_long:
+        notes.append(
+            "The plan is long, so it was followed once: there are no what-ifs here, and only the "
+            "error bars of the plan itself. `tessc simulate --noise` draws more."
+        )
     if followed.problem:
         notes.append(f"The plan could not be followed through time: {followed.problem}.")
     return notes

@@ -62,6 +62,22 @@ def test_causal_masks_and_windows_are_read() -> None:
     assert mask_of(shifted, 8, 24, x) == KeyRange(offset=2)
 
 
+def test_sequences_that_are_not_packed_are_seen_not_to_be() -> None:
+    """The models of transformers look for several sequences in one row, by their positions."""
+
+    def step(x: Any, positions: Any = None) -> Any:
+        positions = (torch.arange(8) + 0).unsqueeze(0) if positions is None else positions
+        positions = positions.expand(2, -1)
+        before = positions[:, :1] - 1
+        numbers = (torch.diff(positions, prepend=before, dim=-1) != 1).cumsum(-1)
+        rows = torch.arange(2)[:, None, None, None]
+        q, k = ranges(8, 8)
+        return (k <= q) & (numbers[rows, q] == numbers[rows, k])
+
+    assert mask_of(step, 8, 8, torch.ones(1)) == KeyRange(offset=0)
+    assert mask_of(step, 8, 8, torch.ones(1), torch.arange(8)[None]) is None
+
+
 def test_a_position_is_the_value_where_the_mask_used_it() -> None:
     def step(length: Any) -> Any:
         q = torch.arange(1) + length
@@ -133,7 +149,7 @@ def test_repeated_heads_are_taken_as_they_were() -> None:
 
     (node,) = ours(recorded(step, *tensors((1, 8, 16, 64), (1, 2, 16, 64), (1, 2, 16, 64))))
     assert [argument.op for argument in node.args[:3]] == ["placeholder"] * 3
-    assert node.kwargs == {"causal": True, "offset": 0, "window": 0}
+    assert node.kwargs == {"causal": True, "offset": 0, "window": 0, "soft_cap": 0.0}
 
     def changing(q: Any, k: Any, v: Any) -> Any:
         wide = [x.repeat_interleave(4, 1) for x in (k, v)]
@@ -169,6 +185,56 @@ def test_other_masks_stay_tensors() -> None:
     (node,) = ours(recorded(lambda q, k, v, m: sdpa(q, k, v, m), q, k, v, torch.rand(8, 8) > 0.5))
     assert node.args[3].op == "placeholder"
     assert node.kwargs["causal"] is False
+
+
+def written(q: Any, k: Any, v: Any, sinks: Any = None, cap: float = 0.0) -> Any:
+    """Attention as the models of transformers write it."""
+    wide = [x[:, :, None].expand(1, 2, 4, 16, 64).reshape(1, 8, 16, 64) for x in (k, v)]
+    scores = torch.matmul(q, wide[0].transpose(2, 3)) * 0.125
+    if cap:
+        scores = torch.tanh(scores / cap) * cap
+    seen = (torch.arange(16)[None, :] <= torch.arange(16)[:, None])[None, None]
+    scores = scores + torch.where(seen, torch.tensor(0.0, dtype=q.dtype), torch.finfo(q.dtype).min)
+    if sinks is not None:
+        more = sinks.reshape(1, -1, 1, 1).expand(1, -1, 16, -1)
+        scores = torch.cat([scores, more], dim=-1)
+        scores = scores - scores.max(dim=-1, keepdim=True).values
+    weights = torch.nn.functional.softmax(scores, dim=-1, dtype=torch.float32).to(q.dtype)
+    weights = weights if sinks is None else weights[..., :-1]
+    weights = torch.nn.functional.dropout(weights, p=0.0, training=False)
+    return torch.matmul(weights, wide[1]).transpose(1, 2).contiguous()
+
+
+@pytest.mark.usefixtures("anywhere")
+@pytest.mark.parametrize("cap", [0.0, 30.0])
+@pytest.mark.parametrize("has_sinks", [False, True])
+def test_attention_that_is_written_out_is_ours(cap: float, has_sinks: bool) -> None:
+    q, k, v, sinks = tensors((1, 8, 16, 64), (1, 2, 16, 64), (1, 2, 16, 64), (8,))
+
+    def step(q: Any, k: Any, v: Any, sinks: Any) -> Any:
+        return written(q, k, v, sinks if has_sinks else None, cap)
+
+    (node,) = ours(recorded(step, q, k, v, sinks))
+    assert [argument.op for argument in node.args[:3]] == ["placeholder"] * 3
+    assert (node.args[3], node.args[8]) == (None, 0.125)
+    assert (node.args[4] is not None) == has_sinks
+    assert node.kwargs == {"causal": True, "offset": 0, "window": 0, "soft_cap": cap}
+
+
+@pytest.mark.usefixtures("anywhere")
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda q, k, v: torch.softmax(q @ k.transpose(2, 3), 2) @ v,
+        lambda q, k, v: torch.relu(q @ k.transpose(2, 3)) @ v,
+        lambda q, k, v: torch.softmax(q @ k.transpose(1, 2), 3) @ v,
+        lambda q, k, v: torch.softmax(-(q @ k.transpose(2, 3)), 3) @ v,
+        lambda q, k, v: torch.softmax(q @ k.transpose(2, 3), 3)[..., :-1] @ v[:, :, 1:],
+    ],
+)
+def test_other_products_are_not(step: Callable[..., Any]) -> None:
+    made = tensors(*[(1, 16, 16, 16)] * 3)
+    assert ours(recorded(step, *made)) == []
 
 
 @pytest.mark.usefixtures("anywhere")

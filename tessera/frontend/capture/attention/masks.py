@@ -143,6 +143,8 @@ def _mask(node: object) -> tuple[HalfPlane, ...] | None:
         if first is None or second is None:
             return None
         return (HalfPlane(_COMPARISONS[name](first, second)),)
+    if name in ("eq", "ne") and len(arguments) == 2:
+        return _equal(_line(arguments[0], node), _line(arguments[1], node), name == "eq")
     if name in ("new_ones", "ones") and _is_bool(node):
         return ()
     if arguments and (inner := _mask(arguments[0])) is not None:
@@ -150,6 +152,18 @@ def _mask(node: object) -> tuple[HalfPlane, ...] | None:
         lines = [HalfPlane(line) for line in moved if line is not None]
         return tuple(lines) if len(lines) == len(inner) else None
     return None
+
+
+def _equal(
+    first: IndexLine | None, second: IndexLine | None, wanted: bool
+) -> tuple[HalfPlane, ...] | None:
+    """What (un)equal numbers say, where they differ by the same everywhere: always, or never."""
+    if first is None or second is None:
+        return None
+    line = _difference(first, second)
+    if line.terms or any(line.slopes):
+        return None
+    return () if (line.constant == 0) == wanted else (HalfPlane(IndexLine(line.slopes, -1)),)
 
 
 def _joined(left: tuple[HalfPlane, ...], right: tuple[HalfPlane, ...]) -> tuple[HalfPlane, ...]:
@@ -213,11 +227,44 @@ def _form(node: object) -> IndexLine | None:
             if name == "add":
                 second = _difference(IndexLine(()), second)
             return _difference(first, second)
+    elif name == "diff":
+        return _steps_of(node, arguments)
+    elif name == "cumsum" and arguments:
+        return _count(node, _mask(arguments[0]))
     elif arguments and (inner := _form(arguments[0])) is not None:
         moved = _moved(node, inner)
         if moved is not None:
             return moved
     return _unknown(node)
+
+
+def _steps_of(node: object, arguments: tuple[object, ...]) -> IndexLine | None:
+    """Differences of neighbours along the last dimension, where all are the same."""
+    given = dict(getattr(node, "kwargs", {}))
+    before, shape = given.pop("prepend", None), shape_of(node)
+    if given.pop("dim", -1) != -1 or given or len(arguments) != 1 or not shape:
+        return None
+    line = _line(arguments[0], node)
+    if line is None or line.terms or any(line.slopes[:-1]):
+        return None
+    if before is not None:
+        first = _line(before, node)
+        if first is None or first.terms or shape_of(before) != (*shape[:-1], 1):
+            return None
+        if any(first.slopes[:-1]) or line.constant - first.constant != line.slopes[-1]:
+            return None
+    return IndexLine((0,) * len(shape), line.slopes[-1])
+
+
+def _count(node: object, mask: tuple[HalfPlane, ...] | None) -> IndexLine | None:
+    """How often a mask was true so far: 0, if it is never true."""
+    shape = shape_of(node)
+    if mask is None or shape is None:
+        return None
+    never = any(
+        not (half.line.terms or any(half.line.slopes)) and half.line.constant < 0 for half in mask
+    )
+    return IndexLine((0,) * len(shape)) if never else None
 
 
 def _unknown(node: object) -> IndexLine | None:
@@ -276,6 +323,12 @@ def _moved(node: object, line: IndexLine) -> IndexLine | None:
     if name == "expand":
         return replace(line, slopes=_wide(slopes, len(shape)))
     if name in ("getitem", "unsqueeze", "view", "reshape", "squeeze"):
+        if not (line.terms or any(slopes)):
+            return IndexLine((0,) * len(shape), line.constant)  # the same wherever it is read
+        starts = _starts(arguments[1], len(before)) if name == "getitem" else None
+        if starts is not None:
+            moved = sum(slope * start for slope, start in zip(slopes, starts, strict=True))
+            return replace(line, slopes=slopes, constant=line.constant + moved)
         if name == "getitem" and not _is_plain(arguments[1]):
             return None
         return _with_ones(line, slopes, before, shape)
@@ -286,6 +339,21 @@ def _is_plain(index: object) -> bool:
     """Whether an index only adds dimensions."""
     parts = index if isinstance(index, tuple) else (index,)
     return all(part is None or part is ... or part == slice(None) for part in parts)
+
+
+def _starts(index: object, rank: int) -> list[int] | None:
+    """Where an index begins that takes a piece of every dimension, counted from the front."""
+    if not isinstance(index, tuple) or len(index) != rank:
+        return None
+    starts = []
+    for part in index:
+        if not isinstance(part, slice) or part.step not in (None, 1):
+            return None
+        start = 0 if part.start is None else part.start
+        if not isinstance(start, int) or start < 0:
+            return None
+        starts.append(start)
+    return starts
 
 
 def _with_ones(

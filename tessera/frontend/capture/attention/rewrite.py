@@ -1,8 +1,10 @@
-"""Put our attention in place of `scaled_dot_product_attention`, in a graph of torch functions.
+"""Put our attention in place of PyTorch's and of what models write out, in a recorded graph.
 
-In: the graph that torch.compile has recorded, before anything is taken apart (Inductor's
-`pre_grad_custom_pass`). Out: the same graph, with calls of `tessera::attention` where that computes
-the same: 16-bit types, heads of at most 256, no dropout, no gradients. Other calls stay.
+In: the graph that torch.compile has recorded, of torch functions (for Inductor's
+`pre_grad_custom_pass`). Out: the same graph, with calls of `tessera::attention` in place of
+`scaled_dot_product_attention` and of products with a softmax between them (`written_out`), where
+that computes the same: 16-bit
+types, heads of at most 256, no dropout, no gradients. Everything else stays.
 
 Heads of keys that were repeated for their group are taken as they were before. A mask that is
 proved to be a range of keys (`masks`) becomes numbers; any other is passed on as a tensor.
@@ -28,11 +30,17 @@ from tessera.frontend.capture.attention.masks import (
     value_of,
 )
 from tessera.frontend.capture.attention.operator import attention
+from tessera.frontend.capture.attention.written_out import (
+    WrittenOut,
+    boolean_of,
+    read_written_out,
+)
 
 if TYPE_CHECKING:
     from torch.fx import Graph, Node
 
 _MOST = 256  # the largest head
+_ANY_WAY = ("transpose", "permute", "reshape", "contiguous")  # take a tensor however it lies
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +55,8 @@ class _AttentionCall:
     is_causal: bool = False
     scale: float | None = None
     enable_gqa: bool = False
+    soft_cap: float = 0.0
+    sinks: Node | None = None
 
 
 def replace_attention(graph: Graph) -> None:
@@ -54,48 +64,73 @@ def replace_attention(graph: Graph) -> None:
     import torch
 
     asked = torch.nn.functional.scaled_dot_product_attention
+    names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
     copies: dict[HeldValue, Node] = {}
     for node in list(graph.nodes):
         if node.op == "call_function" and node.target is asked:
-            _replace(graph, node, copies)
+            call = _AttentionCall(**dict(zip(names, node.args, strict=False)), **node.kwargs)
+            _replace(graph, node, call, copies)
+        else:
+            written = read_written_out(node)
+            if written is not None and _unwritten(written.first, node):
+                _replace(graph, node, _call_of(written), copies)
 
 
-def _replace(graph: Graph, node: Node, copies: dict[HeldValue, Node]) -> None:
-    names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
-    call = _AttentionCall(**dict(zip(names, node.args, strict=False)), **node.kwargs)
+def _call_of(written: WrittenOut) -> _AttentionCall:
+    """Attention that is written out, as a call."""
+    return _AttentionCall(
+        query=written.query,
+        key=written.key,
+        value=written.value,
+        attn_mask=written.mask,
+        scale=written.scale,
+        soft_cap=written.soft_cap,
+        sinks=written.sinks,
+    )
+
+
+def _replace(graph: Graph, node: Node, call: _AttentionCall, copies: dict[HeldValue, Node]) -> None:
+    """Put our operator in place of a node, if it computes what the call asks for."""
     if not _is_ours(call):
         return
-    query, heads = shape_of(call.query), _heads(call)
-    if query is None or heads is None:
-        return
-    key, value = heads
+    query, (key, value) = shape_of(call.query), _heads(call, node)
     keys = shape_of(key)
-    size, tokens = query[3], query[2]
-    scale = call.scale if call.scale is not None else size**-0.5
-    if keys is None or not scale > 0:
+    if query is None or keys is None:
         return
-    seen: KeyRange | None = None
-    mask = call.attn_mask
-    if call.is_causal:
-        seen = KeyRange(offset=0)
-    elif mask is not None and _is_bool(mask):
-        seen = read_mask(mask, tokens, keys[2])
-    if seen is not None:
-        mask = None
+    scale = call.scale if call.scale is not None else query[3] ** -0.5
+    if not scale > 0:
+        return
+    seen, mask = _seen(call, query[2], keys[2])
     position = _position(graph, seen, copies)
     with graph.inserting_before(node):
         new = graph.call_function(
             attention(),
-            (call.query, key, value, mask, None, position, None, None, float(scale)),
+            (call.query, key, value, mask, call.sinks, position, None, None, float(scale)),
             {
                 "causal": seen is not None,
                 "offset": seen.offset if seen is not None else 0,
                 "window": seen.window if seen is not None else 0,
+                "soft_cap": call.soft_cap,
             },
         )
+        if not all(call_of(user)[0] in _ANY_WAY for user in node.users):
+            # Ours lies token by token, theirs head by head: a view may count on that.
+            new = graph.call_method("contiguous", (new,))
     new.meta.update(node.meta)
     node.replace_all_uses_with(new)
     graph.erase_node(node)
+
+
+def _seen(call: _AttentionCall, tokens: int, keys: int) -> tuple[KeyRange | None, Node | None]:
+    """The keys that each token sees, as numbers, or else as a mask."""
+    mask = call.attn_mask
+    if call.is_causal:
+        return KeyRange(offset=0), None
+    if mask is None:
+        return None, None
+    boolean = mask if _is_bool(mask) else boolean_of(mask)
+    seen = read_mask(boolean, tokens, keys) if boolean is not None else None
+    return seen, mask if seen is None else None
 
 
 def _position(graph: Graph, seen: KeyRange | None, copies: dict[HeldValue, Node]) -> Node | None:
@@ -159,9 +194,9 @@ def _is_bool(mask: Node) -> bool:
     return value is not None and value.dtype == torch.bool
 
 
-def _heads(call: _AttentionCall) -> tuple[Node, Node] | None:
+def _heads(call: _AttentionCall, node: Node) -> tuple[Node, Node]:
     """Keys and values, without repeats where both have them."""
-    key, value = _unrepeated(call.key), _unrepeated(call.value)
+    key, value = _unrepeated(call.key, node), _unrepeated(call.value, node)
     if key is None or value is None:
         return call.key, call.value
     keys, values, whole = shape_of(key), shape_of(value), shape_of(call.key)
@@ -170,7 +205,7 @@ def _heads(call: _AttentionCall) -> tuple[Node, Node] | None:
     return key, value
 
 
-def _unrepeated(node: Node) -> Node | None:
+def _unrepeated(node: Node, until: Node) -> Node | None:
     """What `x[:, :, None].expand(..).reshape(..)` or `repeat_interleave` repeats, head by head."""
     name, arguments = call_of(node)
     if name == "repeat_interleave":
@@ -200,14 +235,13 @@ def _unrepeated(node: Node) -> Node | None:
         return None
     if before[:1] + before[2:] != whole[:1] + whole[2:] or whole[1] % before[1]:
         return None
-    return source if _unwritten(read, node) else None
+    return source if _unwritten(read, until) else None
 
 
 def _unwritten(first: Node, last: Node) -> bool:
-    """Whether nothing may write memory from `first` to the last use of `last`."""
-    ends = max(last.users, default=last)
+    """Whether nothing may write memory from one node to another."""
     node = first
-    while node is not ends:
+    while node is not last:
         if _writes(node):
             return False
         node = node.next

@@ -1,0 +1,184 @@
+"""Attention that a model writes out: products, a scale, a cap, a mask, sinks, a softmax.
+
+In: the last product of it in a recorded graph. Out: a `WrittenOut`, what goes into attention, if
+every step on the way is one of these. Weights that a model also uses elsewhere are still made.
+
+    softmax(cap(q @ k.transpose(-2, -1) * scale) + mask) @ v
+
+with `cap(x) = c * tanh(x / c)`, and with sinks one more column before the softmax, which is dropped
+after it. A mask of 0 and the least number of its type, made by `where`, is a boolean mask: a token
+that sees no key at all is a token outside of its cache.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tessera.frontend.capture.attention.masks import call_of, shape_of
+
+if TYPE_CHECKING:
+    from torch.fx import Node
+
+_PRODUCTS = ("matmul", "__matmul__", "bmm")
+_LEAST = -1e30  # every type of 16 bits but f16, whose least number is -65504
+_LEAST_F16 = -65504.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenOut:
+    """What attention is computed of; `first` is the first product."""
+
+    first: Node
+    query: Node
+    key: Node
+    value: Node
+    scale: float
+    mask: Node | None
+    soft_cap: float
+    sinks: Node | None
+
+
+def read_written_out(node: Node) -> WrittenOut | None:
+    """Attention whose last product is this node."""
+    name, arguments = call_of(node)
+    if name not in _PRODUCTS or len(arguments) != 2:
+        return None
+    weights, value = arguments
+    inner = _before_dropout(weights)
+    name, arguments = call_of(inner)
+    has_sinks = name == "getitem" and arguments[1] == (..., slice(None, -1, None))
+    scores = _under_softmax(_before_dropout(arguments[0]) if has_sinks else inner)
+    sinks = None
+    if has_sinks and scores is not None:
+        scores, sinks = _with_sinks(scores)
+    if scores is None:
+        return None
+    scores, mask = _without_mask(scores)
+    scores, cap = _without_cap(scores)
+    scores, scale = _scaled(scores)
+    name, arguments = call_of(scores)
+    if name not in _PRODUCTS or len(arguments) != 2:
+        return None
+    query, turned = arguments
+    name, arguments = call_of(turned)
+    if name != "transpose" or sorted(_dimension(n) for n in arguments[1:]) != [2, 3]:
+        return None
+    key = arguments[0]
+    if shape_of(query) is None or shape_of(key) is None or shape_of(value) is None:
+        return None
+    return WrittenOut(
+        first=scores,
+        query=query,
+        key=key,
+        value=value,
+        scale=scale,
+        mask=mask,
+        soft_cap=cap,
+        sinks=sinks,
+    )
+
+
+def _dimension(number: object) -> int:
+    return number % 4 if isinstance(number, int) else -1
+
+
+def _before_dropout(node: object) -> object:
+    """Weights before a dropout that does nothing and changes of their type."""
+    while True:
+        name, arguments = call_of(node)
+        given = getattr(node, "kwargs", {})
+        if name == "dropout":
+            rate = arguments[1] if len(arguments) > 1 else given.get("p", 0.5)
+            training = arguments[2] if len(arguments) > 2 else given.get("training", True)
+            if rate != 0 and training is not False:
+                return node
+        elif name not in ("to", "float", "type_as"):
+            return node
+        node = arguments[0]
+
+
+def _under_softmax(node: object) -> object | None:
+    name, arguments = call_of(node)
+    if name != "softmax":
+        return None
+    given = getattr(node, "kwargs", {})
+    dimension = arguments[1] if len(arguments) > 1 else given.get("dim")
+    return arguments[0] if dimension in (-1, 3) else None
+
+
+def _with_sinks(node: object) -> tuple[Node | None, Node | None]:
+    """Scores and sinks of `cat([scores, sinks])`, less its maximum where that is taken away."""
+    name, arguments = call_of(node)
+    if name == "sub" and len(arguments) == 2:
+        less = shape_of(arguments[1])
+        if less is None or less[-1:] != (1,):
+            return None, None
+        node = arguments[0]
+        name, arguments = call_of(node)
+    given = getattr(node, "kwargs", {})
+    dimension = arguments[1] if len(arguments) > 1 else given.get("dim")
+    if name != "cat" or dimension not in (-1, 3) or not arguments:
+        return None, None
+    pair = arguments[0]
+    if not isinstance(pair, list | tuple) or len(pair) != 2:
+        return None, None
+    scores, wide = pair
+    # sinks.reshape(1, heads, 1, 1).expand(batch, heads, tokens, 1)
+    name, arguments = call_of(wide)
+    shape = shape_of(wide)
+    if name != "expand" or shape is None or len(shape) != 4 or shape[3] != 1:
+        return None, None
+    narrow = arguments[0]
+    name, arguments = call_of(narrow)
+    if shape_of(narrow) != (1, shape[1], 1, 1) or name not in ("reshape", "view"):
+        return None, None
+    source = arguments[0]
+    return (scores, source) if shape_of(source) == (shape[1],) else (None, None)
+
+
+def _without_mask(node: object) -> tuple[object, Node | None]:
+    name, arguments = call_of(node)
+    if name != "add" or len(arguments) != 2 or shape_of(arguments[1]) is None:
+        return node, None
+    return arguments[0], arguments[1]
+
+
+def _without_cap(node: object) -> tuple[object, float]:
+    """What `c * tanh(x / c)` caps, and c; 0 where there is no cap."""
+    cap = _factor(node, "mul")
+    name, arguments = call_of(call_of(node)[1][0]) if cap else ("", ())
+    if name == "tanh" and _factor(arguments[0], "truediv", "div") == cap:
+        return call_of(arguments[0])[1][0], cap
+    return node, 0.0
+
+
+def _scaled(node: object) -> tuple[object, float]:
+    """A product and the number it is scaled by."""
+    if factor := _factor(node, "mul"):
+        return call_of(node)[1][0], factor
+    if divisor := _factor(node, "truediv", "div"):
+        return call_of(node)[1][0], 1 / divisor
+    return node, 1.0
+
+
+def _factor(node: object, *names: str) -> float:
+    """The number that a node multiplies with or divides by; 0 if it does not."""
+    name, arguments = call_of(node)
+    if name not in names or len(arguments) != 2:
+        return 0.0
+    number = arguments[1]
+    return float(number) if isinstance(number, int | float) and number > 0 else 0.0
+
+
+def boolean_of(mask: Node) -> Node | None:
+    """The boolean mask that an added mask of 0 and its least number is made of."""
+    name, arguments = call_of(mask)
+    if name != "where" or len(arguments) != 3 or shape_of(arguments[0]) != shape_of(mask):
+        return None
+    kept, least = arguments[1], arguments[2]
+    name, inner = call_of(kept)
+    if name == "tensor" and inner:
+        kept = inner[0]
+    is_least = isinstance(least, float) and (least < _LEAST or least == _LEAST_F16)
+    return arguments[0] if kept == 0 and is_least else None
