@@ -16,10 +16,11 @@ from typing import Any
 from benchmarks.gain_device import Prepared
 from benchmarks.gain_mixes import BASELINES, GPU, MIXES, PLAN_SLOTS, SMS, Mix, best, decision
 from tessera.backend.service import ServedTrace
-from tessera.driver.plan.assemble import Attempt, assemble
+from tessera.driver.plan.assemble import Attempt, assemble, lowering_of
+from tessera.driver.plan.attempts import build_problem
 from tessera.driver.plan.contention import find_crowds, has_neighbours, settle
 from tessera.driver.plan.make_plan import PlanOptions, PlanSetting, Watch
-from tessera.driver.plan.search import build_problem, choose_best, findings_of
+from tessera.driver.plan.search import choose_best, findings_of
 from tessera.driver.plan.traces import LoadedTrace, load_traces
 from tessera.driver.plan.whole import WORTH
 from tessera.frontend.machine.profile import parse_profile
@@ -194,7 +195,12 @@ def setting_of(traces: tuple[LoadedTrace, ...], gpus: str, profiles: Sequence[Pa
     if read:
         costs = tuple(map(_measured, costs))
     return PlanSetting(
-        traces=traces, machine=machine, costs=costs, options=options, profiles=tuple(read)
+        traces=traces,
+        machine=machine,
+        costs=costs,
+        options=options,
+        lowering=lowering_of(traces),
+        profiles=tuple(read),
     )
 
 

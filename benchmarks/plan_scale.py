@@ -1,11 +1,13 @@
 """How long `tessc plan` takes on traces of very many launches, and where the time goes.
 
-    python -m benchmarks.plan_scale [--sizes 1000,10000,100000] [--out FILE]
+    python -m benchmarks.plan_scale [--sizes 1000,10000,100000] [--models NAMES] [--out FILE]
 
 The trace is of two element-wise kernels in layers of ten launches, each with a weight of its own,
-planned for an A100 and an L40S. Each size runs in a process of its own, without a cache. Seconds
-are of processor time, since wall time says little on a busy machine; stages are those that a
-terminal shows.
+planned for an A100 and an L40S. Models are traces of `real_traces.py`: about 1000 calls on two GPUs
+to 1% and at the default gap, and all of Llama 70B on eight GPUs, with slots as they pay and with
+given ones. Each runs in a process of its own, without a cache. Seconds are of processor time, since
+wall time says little on a busy machine; stages are those that a terminal shows. `planning` is what
+comes after reading and durations, without the comparison with other GPUs.
 """
 
 from __future__ import annotations
@@ -23,6 +25,23 @@ from pathlib import Path
 
 COUNT, LAYER = 65536, 10
 GPUS = "a100,l40s"
+_EIGHT = "4xa100,4xl40s"
+_READING = ("reading and analysing", "working out durations")
+_COMPARING = "comparing with other GPUs"
+
+MODELS: dict[str, tuple[str, str, int, dict[str, object]]] = {
+    # name: model, phase, layers, options
+    "decode-1000": ("llama-8b", "decode", 45, {"gap": 0.01}),
+    "decode-1000-default-gap": ("llama-8b", "decode", 45, {}),
+    "prefill-1000": ("llama-8b", "prefill", 45, {"gap": 0.01}),
+    "tight-1000": ("llama-70b", "decode", 45, {"gap": 0.01}),
+    "experts-1000": ("gpt-oss-20b", "decode", 24, {"gap": 0.01}),
+    "70b": ("llama-70b", "decode", 80, {"gpus": _EIGHT}),
+    **{
+        f"70b-slots-{slots}": ("llama-70b", "decode", 80, {"gpus": _EIGHT, "slots": slots})
+        for slots in (1, 2, 6, 8)
+    },
+}
 _KERNEL = """.visible .entry {name}(.param .u64 a, .param .u64 b, .param .u64 c, .param .u32 n) {{
  .reg .b32 %r<6>; .reg .b64 %rd<8>; .reg .f32 %f<4>; .reg .pred %p<2>;
  ld.param.u64 %rd1,[a]; ld.param.u64 %rd2,[b]; ld.param.u64 %rd3,[c]; ld.param.u32 %r1,[n];
@@ -59,27 +78,49 @@ def trace_text(launches: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def measure(launches: int) -> dict[str, object]:
-    """Plan one trace in this process."""
+def measure(case: str) -> dict[str, object]:
+    """Plan one trace in this process: a number of launches, or a model."""
     os.environ["TESSERA_NO_CACHE"] = "1"
+    from benchmarks.real_traces import real_trace
+    from tessera.diagnostics import TesseraError
     from tessera.driver.plan.make_plan import PlanOptions, Watch, plan
 
+    given: dict[str, object] = {}
+    if case in MODELS:
+        model, phase, layers, given = MODELS[case]
+        text = real_trace(model, phase, batch=8 if phase == "decode" else 1, layers=layers)
+    else:
+        text = trace_text(int(case))
     began: list[tuple[str, float]] = []
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.ptx"
-        path.write_text(trace_text(launches))
+        path.write_text(text)
         watch = Watch(on_progress=lambda told: began.append((told.stage, time.process_time())))
-        found = plan(path, PlanOptions(gpus=GPUS), watch)
+        options = PlanOptions(**{"gpus": GPUS, **given})  # type: ignore[arg-type]
+        try:
+            found = plan(path, options, watch).plan
+        except TesseraError as fault:
+            found = None
+            answer: dict[str, object] = {"none": fault.diagnostics[0].headline}
     ends = [*(start for _, start in began[1:]), time.process_time()]
     stages: dict[str, float] = {}
     for (stage, start), end in zip(began, ends, strict=True):
         stages[stage] = round(stages.get(stage, 0.0) + end - start, 2)
+    if found is not None:
+        answer = {
+            "strategy": found.strategy,
+            "gap": round(found.gap, 6),
+            "slots": found.replicas[0].slots,
+            "requests_per_second": round(1e9 / found.period_ns, 3),
+        }
     return {
-        "launches": launches,
+        "case": case,
+        "launches": text.count("//! launch ") + text.count("//! op "),
+        **given,
         "cpu_seconds": round(ends[-1] - began[0][1], 2),
+        "planning": round(sum(s for n, s in stages.items() if n not in (*_READING, _COMPARING)), 2),
         "stages": stages,
-        "strategy": found.plan.strategy,
-        "gap": round(found.plan.gap, 6),
+        **answer,
         "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
     }
 
@@ -88,20 +129,22 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--sizes", default="1000,10000,100000")
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--one", type=int)
+    parser.add_argument("--models", default=",".join(MODELS))
+    parser.add_argument("--one")
     given = parser.parse_args()
     if given.one is not None:
         print(json.dumps(measure(given.one)))
         return
     rows = []
-    for size in given.sizes.split(","):
-        command = [sys.executable, "-m", "benchmarks.plan_scale", "--one", size]
+    for case in filter(None, f"{given.sizes},{given.models}".split(",")):
+        command = [sys.executable, "-m", "benchmarks.plan_scale", "--one", case]
         rows.append(json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout))
         print(json.dumps(rows[-1]), flush=True)
     found = {
         "machine": platform.machine(),
         "python": platform.python_version(),
         "gpus": GPUS,
+        "cores": os.cpu_count(),
         "load": round(os.getloadavg()[0], 1),
         "rows": rows,
     }

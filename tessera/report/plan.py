@@ -11,10 +11,10 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from tessera.driver.plan.attempts import runs_alone
 from tessera.driver.plan.explain import Elsewhere, StepReason, explain_step
 from tessera.driver.plan.insight import KernelClass, kernel_classes
 from tessera.driver.plan.make_plan import PlanReport
-from tessera.driver.plan.search import runs_alone
 from tessera.frontend.machine.gpus import describe_card
 from tessera.frontend.machine.quantities import format_bytes, format_time
 from tessera.ir.choices import Ending

@@ -10,10 +10,11 @@ from dataclasses import replace
 
 from tessera.diagnostics import TesseraError
 from tessera.driver.plan.assemble import Attempt, PlanSetting, baseline_of
+from tessera.driver.plan.attempts import build_problem
 from tessera.driver.plan.durations import find_costs
 from tessera.driver.plan.options import Watch
-from tessera.driver.plan.promise import promises
-from tessera.driver.plan.search import Decision, build_problem, choose_best
+from tessera.driver.plan.promise import best_promise, promises
+from tessera.driver.plan.search import Decision, choose_best
 from tessera.frontend.machine.gpus import GpuEntry, build_machine
 from tessera.ir.choices import SINGLE_OBJECTIVES, Objective
 from tessera.ir.plan.costs import Costs
@@ -25,7 +26,7 @@ _NEAREST = 3  # of the search; the others are far behind
 
 
 def alone(setting: PlanSetting, decision: Decision, watch: Watch) -> tuple[Baseline, ...]:
-    """As many GPUs as are offered, all of one of the kinds offered; each planned at its best."""
+    """As many GPUs as are offered, all of one of the kinds offered; each after a short search."""
     rows = []
     for machine, name in _machines(setting.machine):
         if watch.stopped():
@@ -48,10 +49,10 @@ def alone(setting: PlanSetting, decision: Decision, watch: Watch) -> tuple[Basel
         objective = (
             Objective.THROUGHPUT if options.objective == Objective.PAIR else options.objective
         )
-        choice = choose_best(other, attempt, objective, quiet(watch))
+        choice = choose_best(other, attempt, objective, quiet(watch), best_alone=True)
         if choice is not None:
             nearest = replace(choice, candidates=choice.candidates[:_NEAREST])
-            best = promises(other, [(attempt, nearest)], objective)[0].simulated
+            best = best_promise(other, attempt, nearest, objective).simulated
             row = baseline_of(best.candidate, best.loaded_ns)
             rows.append(replace(row, name=f"{name}: {row.name}"))
     return tuple(rows)

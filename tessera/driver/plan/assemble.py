@@ -29,7 +29,7 @@ from tessera.ir.plan.plan import (
 )
 from tessera.ir.program.program import Launch, Program, Work
 from tessera.passes.costs.estimate_costs import best_variant
-from tessera.passes.lowering.plan import lower_replica
+from tessera.passes.lowering.plan import Lowering
 from tessera.passes.placement.candidates import Candidate, ReplicaPlan
 from tessera.passes.placement.plan_problem import Planning
 from tessera.passes.placement.plans import Choice
@@ -41,13 +41,19 @@ Lowered = dict[object, tuple[tuple[str, ...], LoweredReplica]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanSetting:
-    """All that is known before the search begins."""
+    """All that is known before the search begins. `lowering` is that of the traces."""
 
     traces: tuple[LoadedTrace, ...]
     machine: Machine
     costs: tuple[Costs, ...]
     options: PlanOptions
+    lowering: Lowering
     profiles: tuple[Profile, ...] = ()
+
+
+def lowering_of(traces: Sequence[LoadedTrace]) -> Lowering:
+    """What lowers these traces."""
+    return Lowering([trace.program for trace in traces], [trace.graph for trace in traces])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +173,7 @@ def overflows(plan: Plan) -> bool:
 
 def lower_candidate(
     setting: PlanSetting,
-    attempt: Attempt,
+    planning: Planning,
     chosen: Candidate,
     roomy: Collection[str] = (),
     *,
@@ -175,33 +181,25 @@ def lower_candidate(
 ) -> tuple[Replica, ...]:
     """The replicas of a candidate, with their launch programs; `roomy` devices have memory left.
 
-    Replicas that differ only in which devices they have are lowered once, and not at all if they
-    are in `known`, which grows.
+    They have two slots, or one if requests run one after the other. Replicas that differ only in
+    which devices they have are lowered once, and not at all if they are in `known`, which grows.
     """
     names = [device.name for device in setting.machine.devices]
     known = {} if known is None else known
     replicas = []
     for part_plan in chosen.replicas:
-        parts = split_placement(setting, attempt.planning, part_plan)
+        parts = split_placement(setting, planning, part_plan)
         order = tuple(dict.fromkeys(device for part in parts for device in part))
         devices = tuple(names[device] for device in order)
-        pattern = (
-            tuple(tuple(order.index(device) for device in part) for part in parts),
+        number = {device: at for at, device in enumerate(order)}
+        key = (
+            tuple(tuple(number[device] for device in part) for part in parts),
             tuple(name in roomy for name in devices),
         )
-        key = pattern, attempt.slots, attempt.lanes
         if key not in known:
-            known[key] = (
-                devices,
-                lower_replica(
-                    [trace.program for trace in setting.traces],
-                    [trace.graph for trace in setting.traces],
-                    [[names[device] for device in part] for part in parts],
-                    slots=attempt.slots,
-                    lanes=attempt.lanes,
-                    roomy=roomy,
-                ),
-            )
+            placements = [[names[device] for device in part] for part in parts]
+            lowered = setting.lowering.lower(placements, slots=2, lanes=2, roomy=roomy)
+            known[key] = devices, lowered
         first, lowered = known[key]
         lowered = rename_devices(lowered, dict(zip(first, devices, strict=True)))
         replicas.append(
@@ -209,7 +207,7 @@ def lower_candidate(
                 share=part_plan.share,
                 slots=lowered.slots,
                 lanes=lowered.lanes,
-                traces=_placed(setting, attempt.planning, part_plan, parts),
+                traces=_placed(setting, planning, part_plan, parts),
                 lowered=lowered,
             )
         )

@@ -11,13 +11,14 @@ far above the largest load as it is without errors.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import log
 
 from tessera.driver.plan.promise import Promise
 from tessera.driver.simulate.hardware import machine_hardware
+from tessera.driver.simulate.known_work import KnownWork
 from tessera.driver.simulate.noise import Noise
 from tessera.driver.simulate.simulate import alone, saturate
 from tessera.ir.choices import Objective
@@ -86,8 +87,9 @@ def draws(promise: Promise, objective: str) -> list[float]:
         for placed in replica.traces
     )
     if size <= _SMALL:
-        base = _simulated(promise, objective, None)
-        drawn = (_simulated(promise, objective, noise_of(seed)) for seed in range(DRAWS))
+        simulate = _simulator(promise, objective)
+        base = simulate(None)
+        drawn = (simulate(noise_of(seed)) for seed in range(DRAWS))
     else:
         base = _largest_load(promise, None)
         drawn = (_largest_load(promise, noise_of(seed)) for seed in range(DRAWS))
@@ -100,13 +102,21 @@ def noise_of(seed: int) -> Noise:
     return Noise(seed)
 
 
-def _simulated(promise: Promise, objective: str, noise: Noise | None) -> float:
-    setting, simulated = promise.setting, promise.simulated
-    hardware = machine_hardware(setting.machine, copies_take_memory=simulated.copies_take_memory)
-    shares = tuple(trace.planned.share for trace in setting.traces)
-    if objective == Objective.LATENCY:
-        return alone(simulated.replicas, shares, hardware, noise=noise)
-    return saturate(simulated.replicas, shares, hardware, noise=noise).period_ns
+def _simulator(promise: Promise, objective: str) -> Callable[[Noise | None], float]:
+    """What simulates a promise with a draw of the error bars."""
+    replicas = promise.simulated.replicas
+    hardware = machine_hardware(
+        promise.setting.machine, copies_take_memory=promise.simulated.copies_take_memory
+    )
+    shares = tuple(trace.planned.share for trace in promise.setting.traces)
+    known = KnownWork(hardware)
+
+    def simulate(noise: Noise | None) -> float:
+        if objective == Objective.LATENCY:
+            return alone(replicas, shares, hardware, noise=noise, known_work=known)
+        return saturate(replicas, shares, hardware, noise=noise, known_work=known).period_ns
+
+    return simulate
 
 
 def _largest_load(promise: Promise, noise: Noise | None) -> float:

@@ -27,13 +27,14 @@ from pathlib import Path
 
 from tessera.diagnostics import Diagnostic
 from tessera.driver.plan.alternatives import alone, frontier
-from tessera.driver.plan.assemble import PlanSetting
+from tessera.driver.plan.assemble import PlanSetting, lowering_of
+from tessera.driver.plan.attempts import attempts
 from tessera.driver.plan.durations import find_costs, read_profiles, refused_hints, unmeasured
 from tessera.driver.plan.insight import Insight, find_insight
 from tessera.driver.plan.options import PlanOptions, Watch
 from tessera.driver.plan.pair import find_pair
 from tessera.driver.plan.refusals import no_plan
-from tessera.driver.plan.search import Decision, attempts, find_plan
+from tessera.driver.plan.search import Decision, find_plan
 from tessera.driver.plan.traces import TraceName, graphs_in, load_traces
 from tessera.driver.plan.whole import do_not_slice, is_better, plan_whole, row_of
 from tessera.ir.choices import CUT_SHORT, Ending, Objective
@@ -132,7 +133,12 @@ def _setting(
         machine = with_measured_copies(machine, profiles)
     costs = tuple(find_costs(loaded, machine, options, profiles))
     return PlanSetting(
-        traces=loaded, machine=machine, costs=costs, options=options, profiles=profiles
+        traces=loaded,
+        machine=machine,
+        costs=costs,
+        options=options,
+        lowering=lowering_of(loaded),
+        profiles=profiles,
     )
 
 

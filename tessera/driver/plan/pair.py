@@ -20,20 +20,17 @@ from tessera.driver.plan.assemble import (
     overflows,
     used_bytes,
 )
+from tessera.driver.plan.attempts import attempts, build_problem, runs_alone
 from tessera.driver.plan.options import Watch
 from tessera.driver.plan.promise import Promise, promise, promises
-from tessera.driver.plan.refusals import no_plan
+from tessera.driver.plan.refusals import no_plan, refusal_of
 from tessera.driver.plan.search import (
     PROVING,
     SIMULATING,
     Decision,
-    attempts,
-    build_problem,
     choose_best,
     find_plan,
     findings_of,
-    refusal_of,
-    runs_alone,
     was_ended,
 )
 from tessera.ir.choices import POLICIES, Objective

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error
+from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error, warning
 from tessera.frontend.machine.quantities import format_bytes
 from tessera.ir.plan.costs import Costs, Duration, StepCosts
 from tessera.ir.plan.machine import Machine
@@ -94,3 +94,13 @@ def _missing_reserve(machine: Machine, name: str) -> int:
     """Bytes that a card lacks of what is kept back before any buffer."""
     card = next(card for card in machine.cards if card.name == name)
     return max(0, RESERVED_BYTES * len(machine.slices_of(card.id)) - card.memory_bytes)
+
+
+def refusal_of(name: str, findings: tuple[Diagnostic, ...]) -> Diagnostic:
+    """That a candidate is not used, and why."""
+    return warning(
+        "TSR3018",
+        f"the plan `{name}` was given up: {findings[0].headline}",
+        notes=tuple(note for finding in findings[:2] for note in finding.notes),
+        hint="the next best plan is tried; please report this if it is not about memory",
+    )

@@ -8,33 +8,40 @@ proved.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error, warning
 from tessera.driver.plan.assemble import Attempt, PlanSetting, assemble, overflows
+from tessera.driver.plan.attempts import attempts, build_problem, host_ns, runs_alone
 from tessera.driver.plan.contention import Search, has_neighbours, settle_all
 from tessera.driver.plan.doubt import Doubt, doubt, interval
 from tessera.driver.plan.options import SEARCHING, Watch
 from tessera.driver.plan.placements import given_choice
 from tessera.driver.plan.promise import Promise, promises
-from tessera.driver.plan.refusals import no_plan
+from tessera.driver.plan.refusals import no_plan, refusal_of
 from tessera.driver.progress import counter
 from tessera.ir.choices import CUT_SHORT, Ending, Objective, Strategy
-from tessera.ir.graph.access import AccessKind
 from tessera.ir.plan.plan import Plan
 from tessera.ir.plan.verify_plan import verify_plan
-from tessera.ir.program.program import Role
 from tessera.passes.checker.check_plan import check_plan
-from tessera.passes.dependences.pointer_words import moved_words
-from tessera.passes.placement.candidates import Candidate, busiest_ns, slots_needed
-from tessera.passes.placement.plan_problem import Planning, TracePart, problem_of_mix
+from tessera.passes.placement.candidates import (
+    Candidate,
+    busiest_ns,
+    candidate_of,
+    slots_needed,
+    splits_requests,
+)
 from tessera.passes.placement.plans import Choice, choose, first_of_names
-from tessera.passes.placement.problem import Problem
+from tessera.passes.placement.problem import INFINITY, Problem
+from tessera.passes.placement.small import is_small
 from tessera.passes.placement.solve import SolveOptions
 
-AUTO_SLOTS = (4, 2, 1)
 MOST_SLOTS = 64
+_LESS_LOAD = 0.995
+_NEAR, _NEAR_IF_LARGE = 1.002, 1.03
+_LARGE_TASKS = 1_000
+_ANY = SolveOptions(gap=1.0, max_nodes=1, thorough=False, any_plan=True)
 PROVING = "proving the plan"
 SIMULATING = "simulating what was found"
 
@@ -68,13 +75,17 @@ def find_plan(setting: PlanSetting, watch: Watch) -> Decision:
             continue
         if choice.ended == Ending.INTERRUPTED:
             choice = _briefly(choice)
-        tried = [(attempt, choice), *_with_more_slots(setting, attempt, choice, watch)]
         count = counter(watch.on_progress, SIMULATING, "candidates")
-        made = promises(setting, tried, choice.objective, count=count)
+        made = promises(setting, [(attempt, choice)], choice.objective, count=count)
+        more = [] if _is_near(made, choice) else _with_more_slots(setting, attempt, choice, watch)
+        tried = [(attempt, choice), *more]
+        made = promises(setting, tried[1:], choice.objective, count=count, before=made)
         ranked = _ranked(setting, made, choice)
         ranked, doubted = _settled(ranked, choice)
         watch.tell(PROVING)
         bound = min(found.bound for _, found in tried)
+        if choice.objective == Objective.THROUGHPUT and choice.ended != Ending.GIVEN:
+            bound = max(bound, host_ns(setting))
         decision = _first_proved(ranked, replace(choice, bound=bound), refused, doubted)
         if decision is not None:
             return decision
@@ -84,9 +95,17 @@ def find_plan(setting: PlanSetting, watch: Watch) -> Decision:
     raise no_plan(last.planning, setting.costs, setting.machine, _what_fits(setting))
 
 
+def _is_near(made: list[Promise], choice: Choice) -> bool:
+    """Whether another search has little to gain: the best is near the bound as it would run."""
+    tasks = len(choice.best.replicas[0].placement)
+    near = _NEAR_IF_LARGE if tasks > _LARGE_TASKS else _NEAR
+    best = min(promise.chosen.value(choice.objective) for promise in made)
+    return choice.ended != Ending.GIVEN and best <= near * choice.bound
+
+
 def _briefly(choice: Choice) -> Choice:
     """The best and the best that does not split: somebody is waiting for the end."""
-    whole = [c for c in choice.candidates if not _splits_requests(c)]
+    whole = [c for c in choice.candidates if not splits_requests(c)]
     return replace(choice, candidates=tuple(dict.fromkeys((choice.best, *whole[:1]))))
 
 
@@ -99,7 +118,7 @@ def _what_fits(setting: PlanSetting) -> str:
         middle = (low + high) // 2
         slots, lanes = min(options.slots or 1, middle), min(options.sequences or 1, middle)
         problem = build_problem(setting, slots, lanes).problem
-        if choose(problem, Objective.THROUGHPUT, SolveOptions(gap=1.0, max_nodes=1)) is None:
+        if choose(problem, Objective.THROUGHPUT, _ANY) is None:
             high = middle
         else:
             low = middle
@@ -115,7 +134,7 @@ def _ranked(setting: PlanSetting, made: list[Promise], choice: Choice) -> list[P
         return _with_best_split(made)
     rivals = [p for p in made if p.chosen.name == choice.best.name]
     if setting.options.strategy == Strategy.KERNEL:
-        rivals = [p for p in made if _splits_requests(p.chosen)] or rivals
+        rivals = [p for p in made if splits_requests(p.chosen)] or rivals
     asked = rivals[0].named(choice.best.name)
     others = [p for p in made if p.chosen.replicas != asked.chosen.replicas]
     return [asked, *(p for p in others if p.chosen.name != asked.chosen.name)]
@@ -123,7 +142,7 @@ def _ranked(setting: PlanSetting, made: list[Promise], choice: Choice) -> list[P
 
 def _with_best_split(made: list[Promise]) -> list[Promise]:
     """The row `kernel` is the best split there is, also if it has the form of another strategy."""
-    best = next((p for p in made if _splits_requests(p.chosen)), None)
+    best = next((p for p in made if splits_requests(p.chosen)), None)
     if best is None or best.chosen.name == Strategy.KERNEL:
         return made
     rows = [p for p in made if p.chosen.name != Strategy.KERNEL]
@@ -191,58 +210,58 @@ def _with_more_slots(
         return
     lanes = options.sequences or wanted
     more = Attempt(slots=wanted, lanes=lanes, planning=build_problem(setting, wanted, lanes))
+    if not has_neighbours(setting) and _fit(more.planning.problem, (choice.best, *ahead)):
+        return
     better = choose_best(setting, more, options.objective, watch)
     if better is not None:
         yield more, better
 
 
-def attempts(setting: PlanSetting) -> Iterator[Attempt]:
-    """Slots and sequences to try, the most wanted first."""
-    options = setting.options
-    counts: tuple[int, ...] = AUTO_SLOTS
-    if runs_alone(setting) or (options.objective == Objective.LATENCY and options.slots is None):
-        counts = (1,)
-    elif options.slots is not None:
-        counts = (options.slots,)
-    for slots in counts:
-        lanes = options.sequences or slots
-        yield Attempt(slots=slots, lanes=lanes, planning=build_problem(setting, slots, lanes))
+def _fit(problem: Problem, candidates: Sequence[Candidate]) -> bool:
+    """Whether candidates fit with the slots of a problem: a search would find them again.
 
-
-def runs_alone(setting: PlanSetting) -> str:
-    """Why one request runs at a time; empty: no reason.
-
-    A launch may write a module variable, or addresses in a state: these are there once.
+    Slots are in the memory that a search counts with, and in the floors of what is enumerated. How
+    many a candidate gets is found by simulation, whatever it was searched with.
     """
-    for trace in setting.traces:
-        for node in trace.graph.nodes:
-            for access in node.accesses:
-                buffer = trace.graph.buffers[access.buffer]
-                if buffer.role is Role.VARIABLE and access.kind is not AccessKind.READ:
-                    return f"k{node.id} {node.name} may write the module variable {buffer.name}"
-        for node, state in moved_words(trace.program, trace.graph):
-            return f"k{node.id} {node.name} may overwrite addresses in the state {state.name}"
-    return ""
+    return not is_small(problem) and all(
+        candidate_of(
+            problem,
+            candidate.name,
+            tuple((replica.placement, replica.share) for replica in candidate.replicas),
+        ).period_ns
+        < INFINITY
+        for candidate in candidates
+    )
 
 
 def choose_best(
-    setting: PlanSetting, attempt: Attempt, objective: str, watch: Watch
+    setting: PlanSetting,
+    attempt: Attempt,
+    objective: str,
+    watch: Watch,
+    *,
+    best_alone: bool = False,
 ) -> Choice | None:
     """The candidates for an objective: gathered, then ranked, the best first.
 
     This is the one place that puts candidates in order. What is taken later is the first of them
-    that is proved.
+    that is proved. `best_alone`: the others are of no interest, and neither is a proof.
     """
     alone = bool(runs_alone(setting))
-    search = _search_for(setting, objective, watch, alone=alone)
+    search = _search_for(setting, objective, watch, alone=alone, best_alone=best_alone)
     gathered = _gather_candidates(setting, attempt, objective, search, alone=alone)
     if gathered is None:
         return None
     return _rank_candidates(setting, attempt, objective, gathered, search, alone=alone)
 
 
-def _search_for(setting: PlanSetting, objective: str, watch: Watch, *, alone: bool) -> Search:
+def _search_for(
+    setting: PlanSetting, objective: str, watch: Watch, *, alone: bool, best_alone: bool
+) -> Search:
     """The search of `passes.placement`, with the limits of this plan."""
+    options = solve_options(setting, watch)
+    if best_alone:
+        options = replace(options, thorough=False, any_plan=True)
     # Requests that run one at a time follow each other as fast as each is done.
     sought = Objective.LATENCY if alone and objective == Objective.THROUGHPUT else objective
 
@@ -250,7 +269,7 @@ def _search_for(setting: PlanSetting, objective: str, watch: Watch, *, alone: bo
         return choose(
             problem,
             sought,
-            solve_options(setting, watch),
+            options,
             on_progress=None if watch.on_progress is None else watch.tell_search,
             should_stop=watch.should_stop,
         )
@@ -288,7 +307,18 @@ def _rank_candidates(
     if objective == Objective.THROUGHPUT and has_neighbours(setting):
         fixed = alone or gathered.ended == Ending.GIVEN
         return settle_all(setting, attempt, gathered, None if fixed else search)
-    return replace(gathered, candidates=first_of_names(gathered.candidates))
+    return replace(gathered, candidates=_first_of_names(gathered.candidates))
+
+
+def _first_of_names(ranked: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
+    """Of each name the first; and where slots hold it back, the one with the least load."""
+    kept = {candidate.name: candidate for candidate in first_of_names(ranked)}
+    least = dict(kept)
+    for candidate in ranked:
+        if busiest_ns(candidate) < _LESS_LOAD * busiest_ns(least[candidate.name]):
+            least[candidate.name] = candidate
+    chosen = {id(candidate) for candidate in (*kept.values(), *least.values())}
+    return tuple(candidate for candidate in ranked if id(candidate) in chosen)
 
 
 def solve_options(setting: PlanSetting, watch: Watch) -> SolveOptions:
@@ -304,7 +334,7 @@ def _beside(given: Choice, searched: Choice | None) -> Choice:
         return given
     chosen = given.best
     if chosen.name == Strategy.KERNEL:
-        splits = (candidate for candidate in searched.candidates if _splits_requests(candidate))
+        splits = (candidate for candidate in searched.candidates if splits_requests(candidate))
         best = min((chosen, *splits), key=lambda candidate: candidate.value(searched.objective))
         chosen = replace(best, name=Strategy.KERNEL)
     others = tuple(
@@ -320,13 +350,8 @@ def _rivals(choice: Choice) -> tuple[Candidate, ...]:
     if choice.ended != Ending.GIVEN:
         return choice.candidates
     if choice.best.name == Strategy.KERNEL:
-        return tuple(candidate for candidate in choice.candidates if _splits_requests(candidate))
+        return tuple(candidate for candidate in choice.candidates if splits_requests(candidate))
     return (choice.best,)
-
-
-def _splits_requests(candidate: Candidate) -> bool:
-    """Whether every request goes through several devices, all by the same placement."""
-    return len(candidate.replicas) == 1 and len(set(candidate.replicas[0].placement)) > 1
 
 
 def findings_of(setting: PlanSetting, plan: Plan) -> tuple[Diagnostic, ...]:
@@ -350,16 +375,6 @@ def findings_of(setting: PlanSetting, plan: Plan) -> tuple[Diagnostic, ...]:
     )
 
 
-def refusal_of(name: str, findings: tuple[Diagnostic, ...]) -> Diagnostic:
-    """That a candidate is not used, and why."""
-    return warning(
-        "TSR3018",
-        f"the plan `{name}` was given up: {findings[0].headline}",
-        notes=tuple(note for finding in findings[:2] for note in finding.notes),
-        hint="the next best plan is tried; please report this if it is not about memory",
-    )
-
-
 def was_ended(choice: Choice, chosen: Candidate) -> list[Diagnostic]:
     """A search that was cut short says so."""
     if choice.ended not in CUT_SHORT:
@@ -375,18 +390,3 @@ def was_ended(choice: Choice, chosen: Candidate) -> list[Diagnostic]:
             hint="with more time the same command may find a better plan",
         )
     ]
-
-
-def build_problem(setting: PlanSetting, slots: int, lanes: int) -> Planning:
-    """What the planner has to solve for so many slots and sequences."""
-    several = len(setting.traces) > 1
-    parts = [
-        TracePart(
-            name=trace.planned.name if several else "",
-            graph=trace.graph,
-            costs=costs,
-            requests=trace.planned.share,
-        )
-        for trace, costs in zip(setting.traces, setting.costs, strict=True)
-    ]
-    return problem_of_mix(parts, setting.machine, slots=slots, lanes=lanes)

@@ -19,16 +19,25 @@ from tessera.driver.simulate.events import EventLoop, places_of
 from tessera.driver.simulate.hardware import Hardware
 from tessera.driver.simulate.intake import Coming, SimulatedReplica
 from tessera.driver.simulate.journal import Journal, Passage
+from tessera.driver.simulate.known_work import KnownWork, shape_of, work_of
 from tessera.driver.simulate.noise import Noise
 from tessera.driver.simulate.turns import always, most_behind, sequence_turns
-from tessera.driver.simulate.work import WIRE, RequestWork, StepTimes, request_work
+from tessera.driver.simulate.work import WIRE, RequestWork
 from tessera.ir.plan.plan import Plan, Replica
 
-MOST_ROUNDS = 6
-"""Requests per slot that are followed at most for a steady state; a round is one per slot."""
+LEAST_ROUNDS = 6
+MOST_ROUNDS = 16
+"""Rounds that are followed for a steady state, if none repeats; a round is some requests per slot.
+
+More than the least only while one more changes the period by more than `_SETTLED`.
+"""
+
+_SETTLED = 1e-3
+_LONG_ROUND = 32
+"""Requests of a round, above which the least rounds say enough."""
+
 
 LEAST_ROUND = 6
-_NO_TIME: StepTimes = (0.0, 0.0, 0.0)
 STEADY = 1e-4
 """Two rounds that take so nearly the same time are a steady state."""
 
@@ -67,12 +76,15 @@ def saturate(
     *,
     noise: Noise | None = None,
     timeline: bool = False,
+    known_work: KnownWork | None = None,
+    most_rounds: int = MOST_ROUNDS,
 ) -> Simulation:
     """Requests back to back, as many under way as there are slots; `shares` are of the traces.
 
     Replicas that have nothing to do with each other are followed apart, those that are alike once.
+    With few rounds, what does not repeat is a little off.
     """
-    works = work_of(replicas, hardware, noise)
+    works = (known_work or KnownWork(hardware)).of(replicas, noise)
     known: dict[object, Simulation] = {}
     period = 0.0
     latencies: list[float] = []
@@ -81,9 +93,9 @@ def saturate(
     for group in groups_of(works, hardware.neighbours):
         members = [replicas[index] for index in group]
         own = [works[index] for index in group]
-        key = _shape(members, own, hardware)
+        key = shape_of(members, own, hardware)
         if timeline or key not in known:
-            known[key] = _saturate(members, own, shares, hardware, timeline)
+            known[key] = _saturate(members, own, shares, hardware, timeline, most_rounds)
         simulation = known[key]
         period = max(period, simulation.period_ns)
         latencies += simulation.latencies_ns
@@ -105,6 +117,7 @@ def _saturate(
     shares: Sequence[float],
     hardware: Hardware,
     timeline: bool,
+    most_rounds: int,
 ) -> Simulation:
     loop = EventLoop(
         [
@@ -122,25 +135,45 @@ def _saturate(
         keep_timeline=timeline,
     )
     rounds = [round_of(replica, shares, hardware.depth) for replica in replicas]
-    for number in range(1, MOST_ROUNDS + 1):
-        loop.run([number * count for count in rounds])
-        last = _repeated([loop.ends_of(index) for index in range(len(rounds))], rounds, number)
-        if last:
-            break
-    # What does not repeat counts without its first third.
-    last = last or number - number // 3
+    parts = [replica.share for replica in replicas]
     period = 0.0
-    began: dict[int, float] = {}
-    for index, (replica, count) in enumerate(zip(replicas, rounds, strict=True)):
-        ends = loop.ends_of(index)
-        began[index] = ends[(number - last) * count - 1]
-        took = ends[number * count - 1] - began[index]
-        period = max(period, replica.share * took / (last * count))
+    if max(rounds, default=0) > _LONG_ROUND:
+        most_rounds = min(most_rounds, LEAST_ROUNDS)
+    for number in range(1, most_rounds + 1):
+        loop.run([number * count for count in rounds])
+        ends = [loop.ends_of(index) for index in range(len(rounds))]
+        repeated = _repeated(ends, rounds, number)
+        # What does not repeat counts without its first third.
+        last = repeated or number - number // 3
+        before, period = period, _period(ends, rounds, parts, number, last)
+        is_settled = abs(period - before) <= _SETTLED * period
+        if repeated or (number >= LEAST_ROUNDS and is_settled):
+            break
     # Work that was put off or done ahead makes a round differ from the steady state.
-    period = max(period, busiest_ns(replicas, works, shares, hardware))
+    period = max(period, largest_load_ns(replicas, works, shares, hardware))
     traffic = loop.traffic()
+    began = [_before(own, (number - last) * count) for own, count in zip(ends, rounds, strict=True)]
     counted = [p for p in traffic.passages if p.ended_ns > began[p.replica]]
     return _summary(period, counted, traffic)
+
+
+def _period(
+    ends: Sequence[Sequence[float]],
+    rounds: Sequence[int],
+    parts: Sequence[float],
+    number: int,
+    last: int,
+) -> float:
+    """Nanoseconds per request of the plan over the last of so many rounds."""
+    return max(
+        part * (own[number * count - 1] - _before(own, (number - last) * count)) / (last * count)
+        for own, count, part in zip(ends, rounds, parts, strict=True)
+    )
+
+
+def _before(ends: Sequence[float], count: int) -> float:
+    """When so many requests had ended."""
+    return ends[count - 1] if count else 0.0
 
 
 def _repeated(ends: Sequence[Sequence[float]], rounds: Sequence[int], number: int) -> int:
@@ -161,7 +194,7 @@ def _repeated(ends: Sequence[Sequence[float]], rounds: Sequence[int], number: in
     return 0
 
 
-def busiest_ns(
+def largest_load_ns(
     replicas: Sequence[Replica],
     works: Sequence[Mapping[int, RequestWork]],
     shares: Sequence[float],
@@ -218,44 +251,6 @@ def groups_of(
     return [group for _, group in sorted(groups, key=lambda entry: entry[1])]
 
 
-def _shape(
-    replicas: Sequence[Replica], works: Sequence[Mapping[int, RequestWork]], hardware: Hardware
-) -> object:
-    """What a group is but for the names of its places."""
-    numbers: dict[str, int] = {}
-
-    def number(name: str) -> tuple[int, float]:
-        return numbers.setdefault(name, len(numbers)), hardware.capacities.get(name, 0.0)
-
-    return tuple(
-        (
-            replica.share,
-            replica.slots,
-            replica.lanes,
-            tuple(
-                (
-                    trace,
-                    own.gate,
-                    tuple(
-                        (
-                            n.kind,
-                            n.ns,
-                            n.alone_ns,
-                            n.quiet_ns,
-                            tuple(map(number, n.place)),
-                            n.after,
-                            n.rate,
-                        )
-                        for n in own.nodes
-                    ),
-                )
-                for trace, own in work.items()
-            ),
-        )
-        for replica, work in zip(replicas, works, strict=True)
-    )
-
-
 def _traffic_of(group: Sequence[int], places: Sequence[str], traffic: Journal) -> Journal:
     """The traffic of a group as that of these replicas of the plan, on these places."""
     return replace(
@@ -283,6 +278,7 @@ def alone(
     hardware: Hardware,
     *,
     noise: Noise | None = None,
+    known_work: KnownWork | None = None,
 ) -> float:
     """The time of a request that finds everything free: the mean of the traces, by their shares.
 
@@ -290,9 +286,10 @@ def alone(
     """
     slowest = 0.0
     whole = sum(shares)
+    works = (known_work or KnownWork(hardware)).of(replicas, noise)
     known: dict[object, float] = {}
-    for replica, work in zip(replicas, work_of(replicas, hardware, noise), strict=True):
-        key = _shape([replica], [work], hardware)
+    for replica, work in zip(replicas, works, strict=True):
+        key = shape_of([replica], [work], hardware)
         if key not in known:
             mean = 0.0
             for trace, share in enumerate(shares):
@@ -380,21 +377,3 @@ def replicas_of(plan: Plan, policy: str | None) -> tuple[Replica, ...]:
 def shares_of(plan: Plan) -> tuple[float, ...]:
     """The shares of the traces."""
     return tuple(trace.share for trace in plan.traces)
-
-
-def work_of(
-    replicas: Sequence[Replica], hardware: Hardware, noise: Noise | None = None
-) -> list[dict[int, RequestWork]]:
-    """The work of a request of every trace, on every replica."""
-    works = []
-    for replica in replicas:
-        work = {}
-        for placed, lowered in zip(replica.traces, replica.lowered.traces, strict=True):
-            times = [_NO_TIME] * (1 + max((step.step for step in placed.steps), default=-1))
-            for step in placed.steps:
-                factor = 1.0 if noise is None else noise.of(step.name, step.device, step.error)
-                ns, alone_ns, quiet_ns = step.times_ns
-                times[step.step] = ns * factor, alone_ns * factor, quiet_ns * factor
-            work[lowered.trace] = request_work(lowered, times, hardware)
-        works.append(work)
-    return works

@@ -25,6 +25,7 @@ from tessera.driver.run.arguments import check_plan_given
 from tessera.driver.simulate.blocked import blocked_queues
 from tessera.driver.simulate.counts import overfull, runs_alone, with_counts
 from tessera.driver.simulate.hardware import Hardware, hardware_of, process_hardware, throttled
+from tessera.driver.simulate.known_work import work_of
 from tessera.driver.simulate.noise import Noise
 from tessera.driver.simulate.options import MOST_SEQUENCES, MOST_SLOTS, SimulateOptions
 from tessera.driver.simulate.report import Draw, SimulationReport
@@ -35,7 +36,6 @@ from tessera.driver.simulate.simulate import (
     replicas_of,
     saturate,
     shares_of,
-    work_of,
 )
 from tessera.frontend.arrivals.read_arrivals import read_arrivals
 from tessera.frontend.plan.tsp import read_plan

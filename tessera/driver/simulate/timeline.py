@@ -14,8 +14,8 @@ from tessera.backend.service import TimelineEvent
 from tessera.diagnostics import Source
 from tessera.driver.load import read_program
 from tessera.driver.simulate.journal import Busy
+from tessera.driver.simulate.known_work import work_of
 from tessera.driver.simulate.report import SimulationReport
-from tessera.driver.simulate.simulate import work_of
 from tessera.driver.simulate.work import WIRE, WorkNode
 from tessera.ir.plan.launch_program import HOST, Queue, Transfer
 from tessera.ir.program.program import LaunchId, Program

@@ -18,6 +18,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
+import numpy as np
+
 from tessera.ir.plan.launch_program import (
     HOST,
     PLACE_ALIGNMENT,
@@ -30,28 +32,21 @@ from tessera.ir.plan.launch_program import (
     Transfer,
 )
 from tessera.ir.program import program as ir
-from tessera.passes.lowering.moves import Action, StepBytes
-
-KINDS = {
-    ir.Role.WEIGHT: AreaKind.WEIGHTS,
-    ir.Role.STATE: AreaKind.LANE,
-    ir.Role.VARIABLE: AreaKind.MODULE,
-    ir.Role.INPUT: AreaKind.SLOT,
-    ir.Role.OUTPUT: AreaKind.SLOT,
-    ir.Role.TEMP: AreaKind.SLOT,
-}
-
-
-_ONCE = (ir.Role.WEIGHT, ir.Role.VARIABLE)
+from tessera.passes.lowering.moves import Action
+from tessera.passes.lowering.parts import TraceBytes
 
 
 @dataclass(frozen=True, slots=True)
 class TraceUse:
     """One trace and what it does."""
 
-    program: ir.Program
-    steps: StepBytes
+    trace: TraceBytes
     actions: Sequence[Action]
+
+    @property
+    def program(self) -> ir.Program:
+        """What is done."""
+        return self.trace.program
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,19 +64,12 @@ class _Life:
     gives: bool
     takes: bool
 
-    def keeps_apart(self, other: _Life, *, roomy: bool) -> bool:
-        """Whether the two cannot have the same bytes."""
-        if self.first <= other.last and other.first <= self.last:
-            return True
-        earlier, later = (self, other) if self.first < other.first else (other, self)
-        return roomy and not (earlier.gives and later.takes)
 
-
-def touched_on(action: Action, steps: StepBytes) -> Iterator[tuple[str, int]]:
+def touched_on(action: Action, trace: TraceBytes) -> Iterator[tuple[str, int]]:
     """The devices and buffers that an action touches."""
     match action.what:
         case Run(step):
-            for buffer in steps.of(step):
+            for buffer in trace.steps[step]:
                 yield action.device, buffer
         case Fill(buffer, _):
             yield action.device, int(buffer)
@@ -107,13 +95,13 @@ def find_places(
         places += _shared(traces, lives, homes, kind, sizes)
     for trace, (use, own) in enumerate(zip(traces, lives, strict=True)):
         for device, here in own.items():
-            private = [life for life in here if _kind(use, life.buffer) is AreaKind.SLOT]
+            private = [life for life in here if use.trace.kinds[life.buffer] is AreaKind.SLOT]
             offsets, peak = _pack(private, roomy=device in roomy)
             key = (device, AreaKind.SLOT)
             sizes[key] = max(sizes.get(key, 0), peak)
             key = (device, AreaKind.MODULE)
             for life in here:
-                if _kind(use, life.buffer) is AreaKind.MODULE:
+                if use.trace.kinds[life.buffer] is AreaKind.MODULE:
                     offsets[life.buffer] = sizes.get(key, 0)
                     sizes[key] = offsets[life.buffer] + _aligned(life.bytes)
             sizes[key] = sizes.get(key, 0) + _idle_bytes(use, device, offsets.keys())
@@ -122,7 +110,7 @@ def find_places(
                     trace=trace,
                     buffer=ir.BufferId(buffer),
                     device=device,
-                    kind=_kind(use, buffer),
+                    kind=use.trace.kinds[buffer],
                     offset=offset,
                 )
                 for buffer, offset in sorted(offsets.items())
@@ -155,20 +143,6 @@ def _idle_bytes(use: TraceUse, device: str, placed: Set[int]) -> int:
     )
 
 
-def _kind(use: TraceUse, buffer: int) -> AreaKind:
-    role = use.program.buffers[buffer].role
-    if role is ir.Role.WEIGHT and any(
-        use.program.buffers[word.target.buffer].role not in _ONCE
-        for word in _words(use.program, buffer)
-    ):
-        return AreaKind.SLOT
-    return KINDS[role]
-
-
-def _words(program: ir.Program, buffer: int) -> Iterator[ir.PointerWord]:
-    return (w for table in program.pointer_tables if table.buffer == buffer for w in table.words)
-
-
 def _aligned(size: int) -> int:
     return -(-max(size, 1) // PLACE_ALIGNMENT) * PLACE_ALIGNMENT
 
@@ -178,7 +152,7 @@ def _lives(use: TraceUse) -> dict[str, list[_Life]]:
     sent: set[tuple[str, int]] = set()
     received: set[tuple[str, int]] = set()
     for index, action in enumerate(use.actions):
-        for key in touched_on(action, use.steps):
+        for key in touched_on(action, use.trace):
             spans[key] = (spans[key][0] if key in spans else index, index)
         if isinstance(action.what, Transfer):
             sent.add((action.what.source, int(action.what.buffer)))
@@ -186,7 +160,7 @@ def _lives(use: TraceUse) -> dict[str, list[_Life]]:
     lives: dict[str, list[_Life]] = {}
     for (device, buffer), (first, last) in spans.items():
         size = use.program.buffers[buffer].bytes
-        if any(_words(use.program, buffer)):
+        if buffer in use.trace.words:
             first = -1
             if use.program.buffers[buffer].role is ir.Role.WEIGHT:
                 last = len(use.actions)
@@ -211,16 +185,16 @@ def _shared(
     for use, own in zip(traces, lives, strict=True):
         for device, here in own.items():
             for life in here:
-                if _kind(use, life.buffer) is kind:
+                if use.trace.kinds[life.buffer] is kind:
                     users.setdefault(use.program.buffers[life.buffer].name, {})[device] = None
     for home in homes:
         kept = traces[home.trace].program.buffers[home.buffer]
-        if _kind(traces[home.trace], kept.id) is kind:
+        if traces[home.trace].trace.kinds[kept.id] is kind:
             users.setdefault(kept.name, {})[home.device] = None
     offsets: dict[tuple[str, str], int] = {}
     for trace, use in enumerate(traces):
         for buffer in use.program.buffers:
-            if _kind(use, buffer.id) is not kind:
+            if use.trace.kinds[buffer.id] is not kind:
                 continue
             for device in users.get(buffer.name, ()):
                 if (buffer.name, device) not in offsets:
@@ -231,19 +205,31 @@ def _shared(
 
 
 def _pack(lives: list[_Life], *, roomy: bool) -> tuple[dict[int, int], int]:
-    """Offsets, and the bytes that they take in all."""
-    placed: list[tuple[int, int, _Life]] = []
+    """Offsets, and the bytes that they take in all.
+
+    Two lives can have the same bytes if they do not overlap and, where it is roomy, the earlier one
+    gives and the later one takes. Columns are those of the lives that have a place, by offset.
+    """
     offsets: dict[int, int] = {}
-    for life in sorted(
-        lives, key=lambda other_life: (-other_life.bytes, other_life.first, other_life.buffer)
+    columns = np.zeros((6, len(lives)), dtype=np.int64)
+    for count, life in enumerate(
+        sorted(lives, key=lambda one: (-one.bytes, one.first, one.buffer))
     ):
         size, at = _aligned(life.bytes), 0
-        for start, end, other in placed:
-            if life.keeps_apart(other, roomy=roomy):
-                if start >= at + size:
-                    break
-                at = max(at, end)
+        starts, ends, first, last, gives, takes = columns[:, :count]
+        before, after = last < life.first, first > life.last
+        if roomy:
+            before = before & (gives > 0) if life.takes else np.zeros_like(before)
+            after = after & (takes > 0) if life.gives else np.zeros_like(after)
+        apart = ~(before | after)
+        if apart.any():
+            # Behind those that lie before each of them, and before it if there is room.
+            reach = np.maximum.accumulate(ends[apart])
+            behind = np.append(0, reach[:-1])
+            fits = np.flatnonzero(starts[apart] >= behind + size)
+            at = int(behind[fits[0]] if len(fits) else reach[-1])
         offsets[life.buffer] = at
-        placed.append((at, at + size, life))
-        placed.sort(key=lambda entry: entry[:2])
-    return offsets, max((end for _, end, _ in placed), default=0)
+        place = int(starts.searchsorted(at, side="right"))
+        columns[:, place + 1 : count + 1] = columns[:, place:count]
+        columns[:, place] = (at, at + size, life.first, life.last, life.gives, life.takes)
+    return offsets, int(columns[1].max(initial=0))

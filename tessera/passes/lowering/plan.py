@@ -7,20 +7,19 @@ result without this code.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 
-from tessera.ir.arrays import Ranges as Array
 from tessera.ir.graph.graph import KernelGraph
-from tessera.ir.plan.launch_program import Bytes, Home, LoweredReplica, LoweredTrace, Transfer
+from tessera.ir.plan.launch_program import HOST, Home, LoweredReplica, LoweredTrace, Transfer
 from tessera.ir.program import program as ir
-from tessera.passes.byte_sets import intervals
-from tessera.passes.dependences.pointer_words import moved_words
-from tessera.passes.lowering.moves import StepBytes, find_actions
+from tessera.passes.lowering.moves import find_actions
+from tessera.passes.lowering.parts import Parts, TraceBytes, trace_bytes
 from tessera.passes.lowering.places import TraceUse, find_places
 from tessera.passes.lowering.queues import find_queues
 from tessera.passes.lowering.waits import prune_waits
 
 _PERSISTENT = (ir.Role.STATE, ir.Role.VARIABLE)
+_Placements = tuple[tuple[str, ...], ...]
 
 
 def lower_replica(
@@ -32,92 +31,131 @@ def lower_replica(
     lanes: int,
     roomy: Collection[str] = (),
 ) -> LoweredReplica:
-    """The launch programs for a device per step of every trace.
-
-    Traces share the weights and states of equal name. Where a launch may write a module variable,
-    or addresses in a state, requests run one after the other: the result has one slot, whatever
-    `slots` says. On `roomy` devices buffers share bytes only where no queue waits because of it;
-    on others wherever they can.
-    """
-    devices = tuple(dict.fromkeys(device for steps in placements for device in steps))
-    steps = [StepBytes(graph) for graph in graphs]
-    written = [_written(bytes_of_steps) for bytes_of_steps in steps]
-    homes = tuple(_homes(programs, placements, written))
-    pairs = zip(programs, graphs, strict=True)
-    if any(map(_writes_variable, programs, written)) or any(any(moved_words(*p)) for p in pairs):
-        slots = 1
-    uses = []
-    for trace, (program, bytes_of_steps) in enumerate(zip(programs, steps, strict=True)):
-        own = _of_trace(trace, homes)
-        actions = find_actions(program, bytes_of_steps, placements[trace], devices, own)
-        uses.append(TraceUse(program, bytes_of_steps, actions))
-    areas, places = find_places(uses, homes, slots=slots, lanes=lanes, roomy=roomy)
-    sizes = {(area.device, area.kind): area.bytes for area in areas}
-    traces = []
-    for trace, use in enumerate(uses):
-        mine = [place for place in places if place.trace == trace]
-        transfers = tuple(a.what for a in use.actions if isinstance(a.what, Transfer))
-        made = tuple(find_queues(use, mine, devices, sizes))
-        programs_of = tuple(prune_waits(made, transfers))
-        traces.append(LoweredTrace(trace=trace, transfers=transfers, programs=programs_of))
-    return LoweredReplica(
-        devices=devices,
-        slots=slots,
-        lanes=lanes,
-        areas=areas,
-        places=places,
-        homes=homes,
-        traces=tuple(traces),
-    )
+    """The launch programs for a device per step of every trace: see `Lowering.lower`."""
+    lowering = Lowering(programs, graphs)
+    return lowering.lower(placements, slots=slots, lanes=lanes, roomy=roomy)
 
 
-def _written(steps: StepBytes) -> list[dict[int, Array]]:
-    """Per step the bytes that it may write, of every buffer."""
-    return [
-        {b: touched.writes for b, touched in steps.of(node.id).items() if len(touched.writes)}
-        for node in steps.graph.nodes
-    ]
+class Lowering:
+    """Some traces, to be lowered with several placements: what these share is done once."""
 
+    def __init__(self, programs: Sequence[ir.Program], graphs: Sequence[KernelGraph]) -> None:
+        self._programs = tuple(programs)
+        self._graphs = tuple(graphs)
+        self._traces: tuple[TraceBytes, ...] = ()
+        self._runs_alone = False
+        self._moves: dict[_Placements, tuple[tuple[Home, ...], list[TraceUse]]] = {}
 
-def _writes_variable(program: ir.Program, written: list[dict[int, Array]]) -> bool:
-    return any(
-        program.buffers[buffer].role is ir.Role.VARIABLE for step in written for buffer in step
-    )
+    def lower(
+        self,
+        placements: Sequence[Sequence[str]],
+        *,
+        slots: int,
+        lanes: int,
+        roomy: Collection[str] = (),
+    ) -> LoweredReplica:
+        """The launch programs for a device per step of every trace.
+
+        Traces share the weights and states of equal name. Where a launch may write a module
+        variable, or addresses in a state, requests run one after the other: the result has one
+        slot, whatever `slots` says. On `roomy` devices buffers share bytes only where no queue
+        waits because of it; on others wherever they can.
+        """
+        homes, uses = self._moves_of(tuple(map(tuple, placements)))
+        devices = tuple(dict.fromkeys(device for steps in placements for device in steps))
+        slots = 1 if self._runs_alone else slots
+        areas, places = find_places(uses, homes, slots=slots, lanes=lanes, roomy=roomy)
+        traces = []
+        for trace, use in enumerate(uses):
+            mine = [place for place in places if place.trace == trace]
+            transfers = tuple(a.what for a in use.actions if isinstance(a.what, Transfer))
+            made = tuple(find_queues(use, mine, devices))
+            programs_of = tuple(prune_waits(made, transfers))
+            traces.append(LoweredTrace(trace=trace, transfers=transfers, programs=programs_of))
+        return LoweredReplica(
+            devices=devices,
+            slots=slots,
+            lanes=lanes,
+            areas=areas,
+            places=places,
+            homes=homes,
+            traces=tuple(traces),
+        )
+
+    def host_bytes(self) -> tuple[tuple[int, int], ...]:
+        """Per trace the bytes that come from the host and go there: no placement moves less."""
+        _, uses = self._moves_of(tuple(("",) * len(graph.nodes) for graph in self._graphs))
+        moves = [[a.what for a in use.actions if isinstance(a.what, Transfer)] for use in uses]
+        return tuple(
+            (
+                sum(move.size for move in own if move.source == HOST),
+                sum(move.size for move in own if move.target == HOST),
+            )
+            for own in moves
+        )
+
+    def _moves_of(self, placements: _Placements) -> tuple[tuple[Home, ...], list[TraceUse]]:
+        """What has to be kept where, and done, whatever lies where in memory."""
+        if not self._traces:
+            self._traces = trace_bytes(self._programs, self._graphs)
+            self._runs_alone = any(trace.runs_alone() for trace in self._traces)
+        if placements not in self._moves:
+            devices = tuple(dict.fromkeys(device for steps in placements for device in steps))
+            kept = _homes(self._traces, placements)
+            homes = tuple(
+                Home(
+                    trace=number,
+                    buffer=ir.BufferId(buffer),
+                    device=device,
+                    bytes=self._traces[number].parts[buffer].pairs(parts),
+                )
+                for number, own in enumerate(kept)
+                for buffer, rows in own.items()
+                for device, parts in rows
+            )
+            uses = [
+                TraceUse(trace, find_actions(trace, steps, devices, own))
+                for trace, steps, own in zip(self._traces, placements, kept, strict=True)
+            ]
+            self._moves[placements] = homes, uses
+        return self._moves[placements]
 
 
 def _homes(
-    programs: Sequence[ir.Program],
-    placements: Sequence[Sequence[str]],
-    written: Sequence[list[dict[int, Array]]],
-) -> Iterator[Home]:
+    traces: Sequence[TraceBytes], placements: Sequence[Sequence[str]]
+) -> list[dict[int, list[tuple[str, Parts]]]]:
     """Written bytes of what persists live where the first trace that writes them writes last.
 
     A state of one name is one in all traces; a variable belongs to its trace.
     """
-    taken: dict[object, Array] = {}
-    homes: dict[object, list[tuple[str, Array]]] = {}
-    for trace, program in enumerate(programs):
-        fresh: dict[object, Array] = {}
-        for step in reversed(range(len(written[trace]))):
-            for buffer, writes in written[trace][step].items():
-                key = _key(program, trace, buffer)
+    kept: dict[object, dict[str, set[int]]] = {}
+    taken: dict[object, set[int]] = {}
+    for number, trace in enumerate(traces):
+        fresh: dict[object, set[int]] = {}
+        for step in reversed(range(len(trace.steps))):
+            for buffer, use in trace.steps[step].items():
+                key = _key(trace.program, number, buffer)
                 if key is None:
                     continue
-                seen = [part for part in (taken.get(key), fresh.get(key)) if part is not None]
-                rest = intervals.subtract(writes, intervals.union(seen))
-                if len(rest):
-                    homes.setdefault(key, []).append((placements[trace][step], rest))
-                    fresh[key] = intervals.union([*seen, rest])
-        taken |= fresh
-    for trace, program in enumerate(programs):
-        for kept in program.buffers:
-            parts = homes.get(_key(program, trace, kept.id), ())
-            by_device: dict[str, list[Array]] = {}
-            for device, rest in parts:
-                by_device.setdefault(device, []).append(rest)
-            for device, pieces in by_device.items():
-                whole = intervals.pairs(intervals.union(pieces))
-                yield Home(trace=trace, buffer=kept.id, device=device, bytes=whole)
+                seen = fresh.setdefault(key, set())
+                rest = set(use.written) - taken.get(key, set()) - seen
+                if rest:
+                    seen |= rest
+                    kept.setdefault(key, {}).setdefault(placements[number][step], set()).update(
+                        rest
+                    )
+        for key, seen in fresh.items():
+            taken.setdefault(key, set()).update(seen)
+    homes = []
+    for number, trace in enumerate(traces):
+        own: dict[int, list[tuple[str, Parts]]] = {}
+        for persistent in trace.program.buffers:
+            by_device = kept.get(_key(trace.program, number, int(persistent.id)), {})
+            rows = [(device, tuple(sorted(parts))) for device, parts in by_device.items()]
+            if rows:
+                own[int(persistent.id)] = rows
+        homes.append(own)
+    return homes
 
 
 def _key(program: ir.Program, trace: int, buffer: int) -> object:
@@ -125,11 +163,3 @@ def _key(program: ir.Program, trace: int, buffer: int) -> object:
     if kept.role not in _PERSISTENT:
         return None
     return kept.name if kept.role is ir.Role.STATE else (trace, kept.name)
-
-
-def _of_trace(trace: int, homes: Sequence[Home]) -> dict[int, list[tuple[str, Bytes]]]:
-    own: dict[int, list[tuple[str, Bytes]]] = {}
-    for home in homes:
-        if home.trace == trace:
-            own.setdefault(int(home.buffer), []).append((home.device, home.bytes))
-    return own

@@ -13,14 +13,13 @@ done on one queue, in order.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tessera.ir.plan.launch_program import (
     AreaKind,
     Await,
-    Bytes,
     DeviceEventId,
     DeviceProgram,
     Fill,
@@ -36,9 +35,9 @@ from tessera.ir.plan.launch_program import (
     Transfer,
 )
 from tessera.ir.program import program as ir
-from tessera.passes.byte_sets import intervals
-from tessera.passes.byte_sets.byte_map import ByteMap
+from tessera.passes.lowering.cells import Cells
 from tessera.passes.lowering.moves import Action
+from tessera.passes.lowering.parts import Parts
 from tessera.passes.lowering.places import TraceUse
 
 _QUEUES = (Queue.COMPUTE, Queue.IN, Queue.OUT)
@@ -54,26 +53,33 @@ class _Use:
     reads: _Clock = _NONE
 
 
+_UNUSED = _Use()
+
+
 @dataclass(frozen=True, slots=True)
 class _Touch:
-    """Bytes of an area that an operation reads or writes."""
+    """Cells that an operation reads or writes."""
 
-    kind: AreaKind
-    bytes: Bytes
+    cells: tuple[int, ...]
     writes: bool
 
 
 def find_queues(
-    use: TraceUse,
-    places: Sequence[Place],
-    devices: Sequence[str],
-    sizes: Mapping[tuple[str, AreaKind], int],
+    use: TraceUse, places: Sequence[Place], devices: Sequence[str]
 ) -> Iterator[DeviceProgram]:
-    """The programs of all devices; `sizes` are those of the areas."""
+    """The programs of all devices."""
+    actions: dict[str, list[Action]] = {device: [] for device in devices}
+    for action in use.actions:
+        ends = {action.device}
+        if isinstance(action.what, Transfer):
+            ends = {action.what.source, action.what.target}
+        for device in ends & actions.keys():
+            actions[device].append(action)
     for device in devices:
         mine = {int(place.buffer): place for place in places if place.device == device}
-        builder = _QueueBuilder(use, device, mine, sizes, _watched(use, device, mine))
-        for action in use.actions:
+        watched = _watched(use, device, mine)
+        builder = _QueueBuilder(use, device, mine, watched, Cells(use.trace, mine, watched))
+        for action in actions[device]:
             builder.add(action)
         yield builder.program()
 
@@ -122,39 +128,38 @@ class _QueueBuilder:
     use: TraceUse
     device: str
     places: dict[int, Place]
-    sizes: Mapping[tuple[str, AreaKind], int]
     watched: frozenset[int]
+    cells: Cells
     entries: list[_Entry] = field(default_factory=list)
     queues: tuple[list[_Entry], ...] = field(default_factory=lambda: ([], [], []))
     clocks: tuple[list[_Clock], ...] = field(default_factory=lambda: ([], [], []))
-    memory: dict[AreaKind, ByteMap[_Use]] = field(default_factory=dict)
-    present: dict[int, tuple[int, int]] = field(default_factory=dict)
+    memory: dict[int, _Use] = field(default_factory=dict)
+    present: dict[int, int] = field(default_factory=dict)
+    spans: list[tuple[int, int, int]] = field(default_factory=list)
+    claims: int = 0
 
     def add(self, action: Action) -> None:
         """Do this device's part of an action."""
         match action.what:
             case Run(step) if action.device == self.device:
                 touches = []
-                for buffer, touched in self.use.steps.of(step).items():
+                for buffer, use in self.use.trace.steps[step].items():
                     self._claim(buffer, Queue.COMPUTE)
-                    if buffer not in self.watched:
-                        continue
-                    reads = intervals.subtract(touched.reads, touched.writes)
-                    touches += self._touch(buffer, intervals.pairs(reads), writes=False)
-                    touches += self._touch(buffer, intervals.pairs(touched.writes), writes=True)
+                    touches += self._touch(buffer, use.only_read, writes=False)
+                    touches += self._touch(buffer, use.written, writes=True)
                 self._emit(Queue.COMPUTE, action.what, touches)
-            case Fill(buffer, filled) if action.device == self.device:
+            case Fill(buffer, _) if action.device == self.device:
                 self._claim(buffer, Queue.COMPUTE)
-                touches = self._touch(buffer, filled, writes=True)
+                touches = self._touch(buffer, action.parts, writes=True)
                 self._emit(Queue.COMPUTE, action.what, touches)
             case Transfer() as transfer:
                 if transfer.source == self.device:
                     self._claim(transfer.buffer, Queue.OUT)
-                    touches = self._touch(transfer.buffer, transfer.bytes, writes=False)
+                    touches = self._touch(transfer.buffer, action.parts, writes=False)
                     self._emit(Queue.OUT, Send(transfer.id), touches)
                 if transfer.target == self.device:
                     self._claim(transfer.buffer, Queue.IN)
-                    touches = self._touch(transfer.buffer, transfer.bytes, writes=True)
+                    touches = self._touch(transfer.buffer, action.parts, writes=True)
                     self._emit(Queue.IN, Receive(transfer.id), touches)
             case _:
                 pass
@@ -186,21 +191,32 @@ class _QueueBuilder:
         place = self.places.get(int(buffer))
         if place is None or place.kind is not AreaKind.SLOT or int(buffer) in self.present:
             return
-        end = place.offset + self.use.program.buffers[buffer].bytes
-        for other, (start, stop) in list(self.present.items()):
-            if start < end and place.offset < stop:
-                del self.present[other]
-                whole = _Touch(AreaKind.SLOT, ((start, stop),), True)
-                is_watched = start < stop and other in self.watched
-                self._emit(queue, Free(ir.BufferId(other)), [whole] if is_watched else [])
-        self.present[int(buffer)] = (place.offset, end)
+        offset = place.offset
+        end = offset + self.use.program.buffers[buffer].bytes
+        # Those that are present lie apart: of those that begin before, one may reach to here.
+        low = high = bisect_left(self.spans, (offset, offset, -1))
+        if low and self.spans[low - 1][1] > offset and self.spans[low - 1][0] < end:
+            low -= 1
+        while high < len(self.spans) and self.spans[high][0] < end:
+            high += 1
+        taken = [span for span in self.spans[low:high] if span[0] < end and offset < span[1]]
+        for start, stop, other in sorted(taken, key=lambda span: self.present[span[2]]):
+            del self.present[other]
+            is_watched = start < stop and other in self.watched
+            whole = [_Touch(self.cells.whole(other), writes=True)] if is_watched else []
+            self._emit(queue, Free(ir.BufferId(other)), whole)
+        if taken:
+            self.spans[low:high] = [span for span in self.spans[low:high] if span not in taken]
+        insort(self.spans, (offset, end, int(buffer)))
+        self.claims += 1
+        self.present[int(buffer)] = self.claims
 
-    def _touch(self, buffer: int, touched: Bytes, *, writes: bool) -> list[_Touch]:
-        place = self.places[int(buffer)]
-        if place.kind is AreaKind.WEIGHTS or not touched or int(buffer) not in self.watched:
+    def _touch(self, buffer: int, touched: Parts, *, writes: bool) -> list[_Touch]:
+        if not touched or int(buffer) not in self.watched:
             return []
-        at = place.offset
-        return [_Touch(place.kind, tuple((at + s, at + e) for s, e in touched), writes)]
+        if self.places[int(buffer)].kind is AreaKind.WEIGHTS:
+            return []
+        return [_Touch(self.cells.of(int(buffer), touched), writes)]
 
     def _emit(self, queue: Queue, operation: Operation, touches: list[_Touch]) -> None:
         own = _QUEUES.index(queue)
@@ -233,24 +249,21 @@ class _QueueBuilder:
     def _conflicts(self, touches: list[_Touch]) -> _Clock:
         clock = _NONE
         for touch in touches:
-            for *_, use in self._memory(touch.kind).get(touch.bytes):
-                clock = _later(clock, use.writes)
-                if touch.writes:
-                    clock = _later(clock, use.reads)
+            for cell in touch.cells:
+                use = self.memory.get(cell)
+                if use is not None:
+                    clock = _later(clock, use.writes)
+                    if touch.writes:
+                        clock = _later(clock, use.reads)
         return clock
 
     def _note(self, touch: _Touch, queue: int, number: int) -> None:
-        def read(old: _Use) -> _Use:
-            return _Use(old.writes, _with(old.reads, queue, number))
-
         written = _Use(writes=_with(_NONE, queue, number))
-        change = (lambda _: written) if touch.writes else read
-        self._memory(touch.kind).change(touch.bytes, change)
-
-    def _memory(self, kind: AreaKind) -> ByteMap[_Use]:
-        if kind not in self.memory:
-            self.memory[kind] = ByteMap(self.sizes[self.device, kind], _Use())
-        return self.memory[kind]
+        for cell in touch.cells:
+            old = self.memory.get(cell, _UNUSED)
+            self.memory[cell] = (
+                written if touch.writes else _Use(old.writes, _with(old.reads, queue, number))
+            )
 
 
 def _later(left: _Clock, right: _Clock) -> _Clock:

@@ -208,7 +208,7 @@ def _apply(state: State, moves: dict[int, int], period: float) -> bool:
 
 def _undo(state: State, moves: list[tuple[int, int]], loads: list[float]) -> None:
     for task, to in reversed(moves):
-        state.move(task, to, state.change(task, to))
+        state.move(task, to, [])
     state.loads[:] = loads
 
 

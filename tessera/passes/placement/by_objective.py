@@ -85,7 +85,8 @@ def fastest(problem: Problem, search: PlanSearch, usual: list[Candidate]) -> Sea
     watch = watch_for(search.options.seconds, search.should_stop)
     many = len(usable_devices(problem)) > DIRECT_DEVICES
     candidates: list[Candidate] = []
-    if search.options.any_plan and len(problem.tasks) > _LARGE_TASKS:
+    large = len(problem.tasks) > _LARGE_TASKS or not search.options.thorough
+    if search.options.any_plan and large:
         least = spread_bound(problem)
         if min((candidate.period_ns for candidate in usual), default=INFINITY) <= least * (
             1 + search.options.gap

@@ -98,6 +98,18 @@ def candidate_of(problem: Problem, name: str, parts: Parts) -> Candidate:
     )
 
 
+def splits_requests(candidate: Candidate) -> bool:
+    """Whether every request goes through several devices, all by the same placement."""
+    return len(candidate.replicas) == 1 and len(set(candidate.replicas[0].placement)) > 1
+
+
+def least_value(candidate: Candidate, objective: str) -> float:
+    """What a candidate is not better than with any slots and lanes; 0 where that is not known."""
+    if objective == Objective.LATENCY or not candidate.period_ns > 0:
+        return 0.0
+    return candidate.value(objective) * busiest_ns(candidate) / candidate.period_ns
+
+
 def busiest_ns(candidate: Candidate) -> float:
     """The period with as many slots and lanes as it takes."""
     loads = (ns for name, ns in candidate.limits if not name.startswith(("slots", "cycle")))

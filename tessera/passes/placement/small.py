@@ -9,6 +9,8 @@ can be better.
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,6 +24,11 @@ _MOST_LOOKS = 4096
 
 Array = NDArray[np.float64]
 Grid = NDArray[np.int64]
+
+
+def is_small(problem: Problem) -> bool:
+    """Whether all placements can be looked at."""
+    return prod(len(task.allowed()) for task in problem.tasks) <= _MOST_PLACEMENTS
 
 
 def best_small(problem: Problem, objective: str) -> Placement | None:

@@ -49,8 +49,8 @@ class SolveOptions:
 
     `max_nodes` of branch and bound: None is as many as suit the size of the model. Without
     `thorough` a placement from rounding and local search is enough; branching is for none at all.
-    `any_plan`: of a large problem no split of requests is looked for where a baseline is near
-    enough.
+    `any_plan`: of a large problem, and without `thorough`, no split of requests is looked for where
+    a baseline is near enough.
     """
 
     gap: float = 0.001

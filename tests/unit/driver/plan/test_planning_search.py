@@ -111,7 +111,8 @@ def test_slots_are_added_for_a_plan_that_only_slots_hold_back(
             limits=(("slots", 2 * best.period_ns), ("load", best.period_ns / 2)),
             replicas=(replace(best.replicas[0], share=1.0),),
         )
-        return replace(choice, candidates=(*choice.candidates, held))
+        bound = choice.bound / 2  # as low as the load of the other
+        return replace(choice, candidates=(*choice.candidates, held), bound=bound)
 
     monkeypatch.setattr(planning_search, "choose_best", with_another)
     plan(MLP, PlanOptions(gpus=PAIR), compare=False)

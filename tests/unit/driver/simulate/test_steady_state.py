@@ -8,7 +8,7 @@ from benchmarks.simulated_cpu import case_of, model_of_case, replica_of, simulat
 from tessera.driver.simulate.events import EventLoop
 from tessera.driver.simulate.hardware import process_hardware
 from tessera.driver.simulate.intake import SimulatedReplica
-from tessera.driver.simulate.simulate import work_of
+from tessera.driver.simulate.known_work import work_of
 from tessera.driver.simulate.turns import always
 
 MANY = 400

@@ -1,0 +1,73 @@
+"""How many slots and sequences to search with, and the problem that follows.
+
+In: a `PlanSetting`. Out: attempts, the most wanted first; fewer slots come later, for where memory
+is short.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tessera.driver.plan.assemble import Attempt, PlanSetting
+from tessera.ir.choices import Objective
+from tessera.ir.graph.access import AccessKind
+from tessera.ir.program.program import Role
+from tessera.passes.dependences.pointer_words import moved_words
+from tessera.passes.placement.plan_problem import Planning, TracePart, problem_of_mix
+
+AUTO_SLOTS = (4, 2, 1)
+
+
+def attempts(setting: PlanSetting) -> Iterator[Attempt]:
+    """Slots and sequences to try, the most wanted first."""
+    options = setting.options
+    counts: tuple[int, ...] = AUTO_SLOTS
+    if runs_alone(setting) or (options.objective == Objective.LATENCY and options.slots is None):
+        counts = (1,)
+    elif options.slots is not None:
+        counts = (options.slots,)
+    for slots in counts:
+        lanes = options.sequences or slots
+        yield Attempt(slots=slots, lanes=lanes, planning=build_problem(setting, slots, lanes))
+
+
+def runs_alone(setting: PlanSetting) -> str:
+    """Why one request runs at a time; empty: no reason.
+
+    A launch may write a module variable, or addresses in a state: these are there once.
+    """
+    for trace in setting.traces:
+        for node in trace.graph.nodes:
+            for access in node.accesses:
+                buffer = trace.graph.buffers[access.buffer]
+                if buffer.role is Role.VARIABLE and access.kind is not AccessKind.READ:
+                    return f"k{node.id} {node.name} may write the module variable {buffer.name}"
+        for node, state in moved_words(trace.program, trace.graph):
+            return f"k{node.id} {node.name} may overwrite addresses in the state {state.name}"
+    return ""
+
+
+def host_ns(setting: PlanSetting) -> float:
+    """The least time per request that inputs and outputs take over the lanes of all cards."""
+    shares = [trace.planned.share for trace in setting.traces]
+    lanes = sum(card.gpu.pcie_bandwidth for card in setting.machine.cards)
+    if not lanes:
+        return 0.0
+    ways = zip(*setting.lowering.host_bytes(), strict=True)
+    moved = (sum(b * share for b, share in zip(way, shares, strict=True)) for way in ways)
+    return max(moved, default=0.0) / sum(shares) * 1e9 / lanes
+
+
+def build_problem(setting: PlanSetting, slots: int, lanes: int) -> Planning:
+    """What the planner has to solve for so many slots and sequences."""
+    several = len(setting.traces) > 1
+    parts = [
+        TracePart(
+            name=trace.planned.name if several else "",
+            graph=trace.graph,
+            costs=costs,
+            requests=trace.planned.share,
+        )
+        for trace, costs in zip(setting.traces, setting.costs, strict=True)
+    ]
+    return problem_of_mix(parts, setting.machine, slots=slots, lanes=lanes)

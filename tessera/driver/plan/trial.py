@@ -1,0 +1,294 @@
+"""One candidate, tried: slots that pay, gates that pay, the rate that is reached.
+
+In: a candidate of the search. Out: its launch programs, with other numbers of slots and gates, and
+what simulation says of them.
+
+Slots are as many as keep the busiest device busy, doubled while that pays, within memory; then the
+fewest are taken that reach the same rate: a request then waits for fewer others. Buffers share
+bytes so that compute waits for a transfer only on cards that would be too small otherwise. A gate
+is kept only if it makes requests faster with the times of the plan, and with times that are a
+little off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from math import ceil
+
+from tessera.driver.plan.assemble import (
+    Attempt,
+    Lowered,
+    PlanSetting,
+    lower_candidate,
+    used_bytes,
+)
+from tessera.driver.simulate.counts import with_counts
+from tessera.driver.simulate.hardware import machine_hardware
+from tessera.driver.simulate.known_work import KnownWork
+from tessera.driver.simulate.noise import Noise
+from tessera.driver.simulate.simulate import Simulation, alone, saturate
+from tessera.ir.plan.machine import CardId
+from tessera.ir.plan.plan import Replica
+from tessera.passes.placement.candidates import Candidate, busiest_ns
+
+MOST_SLOTS = 256
+"""More have never paid: a slot is one more request between the first device and the last."""
+
+AS_GOOD = 1.002
+"""Fewer slots that lose no more than this are preferred."""
+
+PAYS = 1.005
+"""What does not gain this much is not worth a slot or a gate."""
+
+_NEAR_ENOUGH = 1.002
+_NEAR = 1.01
+_MOST_GATES = 6
+_LONG = 5_000
+"""Steps under way at a time, above which a simulation takes long: less is tried then."""
+
+_NEAR_ENOUGH_IF_LONG = 1.02
+
+_LOSES = 1.02
+_MOST_LOSSES = 2
+_SPREAD = 0.05
+_ROUNDS = 3
+_SEEDS = (1, 2)
+
+
+class Trial:
+    """One candidate, lowered once or twice, with several numbers of slots and gates."""
+
+    def __init__(
+        self,
+        setting: PlanSetting,
+        attempt: Attempt,
+        candidate: Candidate,
+        *,
+        copies_take_memory: bool,
+        part: float,
+        known: Lowered | None = None,
+    ) -> None:
+        self.setting = setting
+        self.attempt = attempt
+        self.candidate = candidate
+        self.hardware = machine_hardware(setting.machine, copies_take_memory=copies_take_memory)
+        self.shares = tuple(trace.planned.share for trace in setting.traces)
+        self._known_work = KnownWork(self.hardware)
+        self._part = part
+        self._everywhere = frozenset(device.name for device in setting.machine.devices)
+        self._programs: Lowered = {} if known is None else known
+        self._lowered: dict[frozenset[str], tuple[Replica, ...]] = {}
+        self._at: dict[int, tuple[Replica, ...]] = {}
+        self._known: dict[object, float] = {}
+        self._followed: dict[object, Simulation] = {}
+
+    def simulate(self, replicas: Sequence[Replica]) -> Simulation:
+        """Requests back to back."""
+        key = _counts(replicas)
+        if key not in self._followed:
+            self._followed[key] = saturate(
+                replicas, self.shares, self.hardware, known_work=self._known_work
+            )
+        return self._followed[key]
+
+    def alone(self, replicas: Sequence[Replica]) -> float:
+        """One request that finds everything free."""
+        return alone(replicas, self.shares, self.hardware, known_work=self._known_work)
+
+    def period(self, replicas: Sequence[Replica], seed: int | None = None) -> float:
+        """Nanoseconds per request, near enough to compare with others."""
+        key = seed, _counts(replicas)
+        if key not in self._known:
+            self._known[key] = saturate(
+                replicas,
+                self.shares,
+                self.hardware,
+                noise=None if seed is None else Noise(seed, _SPREAD),
+                known_work=self._known_work,
+                most_rounds=_ROUNDS,
+            ).period_ns
+        return self._known[key]
+
+    # --- slots ----------------------------------------------------------------------------------
+
+    def with_slots(self) -> tuple[Replica, ...]:
+        """With the fewest slots that reach the best rate, within memory."""
+        if self.setting.options.slots is not None or self._runs_alone():
+            return self.as_asked()
+        most = self._most(self._wanted(), self._fits)
+        best = self.period(self.at(most))
+        near = _NEAR_ENOUGH_IF_LONG if _is_long(self.at(most)) else _NEAR_ENOUGH
+        floor = near * busiest_ns(self.candidate)
+        while best > floor and 2 * most <= MOST_SLOTS and self._fits(2 * most):
+            more = self.period(self.at(2 * most))
+            if PAYS * more > best:
+                break
+            most, best = 2 * most, more
+        # Fewer slots whose buffers share less may be faster.
+        apart = self._most(most, self._is_roomy)
+        if apart < most and self.period(self.at(apart)) < best:
+            most, best = apart, self.period(self.at(apart))
+        least = 1
+        if len(self.at(most)) == 1 and best > 0:  # a request takes no less than it does alone
+            least = max(least, ceil(self.alone(self.at(most)) / (AS_GOOD * best) - 1e-9))
+        too_few, enough = min(least, most) - 1, most
+        while enough - too_few > max(1, enough // 8):
+            middle = (enough + too_few) // 2
+            if self.period(self.at(middle)) <= AS_GOOD * best:
+                enough = middle
+            else:
+                too_few = middle
+        return self.at(enough)
+
+    def _wanted(self) -> int:
+        """As many slots as keep the busiest device busy while requests are under way."""
+        busiest = busiest_ns(self.candidate)
+        replicas = self.as_asked()
+        latency = self.alone(replicas)
+        share = max(replica.share for replica in replicas)
+        wanted = ceil(latency * share / busiest) + 1 if busiest > 0 else 1
+        return min(wanted, MOST_SLOTS)
+
+    def _most(self, high: int, may_be: Callable[[int], bool]) -> int:
+        """The most slots that may be, one at least."""
+        if may_be(high):
+            return high
+        low = 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if may_be(middle) else (low, middle)
+        return low
+
+    def at(self, slots: int) -> tuple[Replica, ...]:
+        """The launch programs with so many slots, and as many sequences if none are asked for."""
+        if slots not in self._at:
+            lanes = self.setting.options.sequences or slots
+            self._at[slots] = self._laid_out(lambda replica: with_counts(replica, slots, lanes))
+        return self._at[slots]
+
+    def as_asked(self) -> tuple[Replica, ...]:
+        """The launch programs with the slots and sequences of the attempt."""
+        slots = 1 if self._runs_alone() else self.attempt.slots
+        return self._laid_out(lambda replica: with_counts(replica, slots, self.attempt.lanes))
+
+    def _fits(self, slots: int) -> bool:
+        return not list(self._cards_over(self.at(slots), 1.0))
+
+    def _is_roomy(self, slots: int) -> bool:
+        lanes = self.setting.options.sequences or slots
+        replicas = [with_counts(own, slots, lanes) for own in self._lower(self._everywhere)]
+        return not list(self._cards_over(replicas, self._part))
+
+    # --- memory ---------------------------------------------------------------------------------
+
+    def _runs_alone(self) -> bool:
+        """Whether launches write what is there once: these programs have one slot."""
+        return any(replica.slots == 1 for replica in self._lower(self._everywhere))
+
+    def _lower(self, roomy: frozenset[str]) -> tuple[Replica, ...]:
+        """The launch programs for two slots, where that can be."""
+        if roomy not in self._lowered:
+            planning = self.attempt.planning
+            self._lowered[roomy] = lower_candidate(
+                self.setting, planning, self.candidate, roomy, known=self._programs
+            )
+        return self._lowered[roomy]
+
+    def _laid_out(self, change: Callable[[Replica], Replica]) -> tuple[Replica, ...]:
+        """The launch programs; on cards that are too small, buffers share bytes where they can."""
+        machine = self.setting.machine
+        roomy = self._everywhere
+        while True:
+            replicas = tuple(change(replica) for replica in self._lower(roomy))
+            over = {
+                device.name
+                for card in self._cards_over(replicas, self._part)
+                for device in machine.slices_of(card)
+            }
+            if not over & roomy:
+                return replicas
+            roomy -= over
+
+    def _cards_over(self, replicas: Sequence[Replica], part: float) -> Iterator[CardId]:
+        """The cards on which launch programs take more than a part of the memory."""
+        machine = self.setting.machine
+        for card, room in zip(machine.cards, self.attempt.planning.problem.rooms, strict=True):
+            if used_bytes(machine, card.id, replicas) > part * room.bytes:
+                yield card.id
+
+    # --- gates ----------------------------------------------------------------------------------
+
+    def with_gates(self, replicas: tuple[Replica, ...]) -> tuple[Replica, ...]:
+        """With a gate for each trace where that helps, also if times are a little off."""
+        if replicas[0].slots == 1 or all(len(r.lowered.devices) == 1 for r in replicas):
+            return replicas
+        floor = busiest_ns(self.candidate)
+        best = replicas
+        near = _NEAR_ENOUGH_IF_LONG if _is_long(replicas) else _NEAR
+        for trace in range(len(self.shares)):
+            if self.period(best) <= near * floor:
+                break
+            gated = self._best_gate(best, trace, floor)
+            if gated is not None and self._is_sure(gated, best):
+                best = gated
+        if (
+            best is not replicas
+            and self.simulate(best).period_ns > self.simulate(replicas).period_ns
+        ):
+            return replicas
+        return best
+
+    def _best_gate(
+        self, plain: tuple[Replica, ...], trace: int, floor: float
+    ) -> tuple[Replica, ...] | None:
+        """With the gate that makes requests fastest; None if none does."""
+        best, losses = None, 0
+        least = self.period(plain) / PAYS
+        for gate in self._gates(plain[0], trace, floor):
+            gated = tuple(with_gate(replica, trace, gate) for replica in plain)
+            period = self.period(gated)
+            if period <= least:
+                best, least = gated, period
+                if period <= _NEAR * floor:
+                    break
+            losses += period > _LOSES * PAYS * least
+            if losses == _MOST_LOSSES:  # later gates let even fewer requests begin
+                break
+        return best
+
+    def _is_sure(self, gated: tuple[Replica, ...], plain: tuple[Replica, ...]) -> bool:
+        seeds = _SEEDS[:1] if _is_long(plain) else _SEEDS
+        return all(self.period(gated, seed) < self.period(plain, seed) for seed in seeds)
+
+    def _gates(self, replica: Replica, trace: int, period_ns: float) -> list[int]:
+        """Steps to try: spread over what a request does alone in the time of one period."""
+        order, time = [], 0.0
+        for step in replica.traces[trace].steps:
+            if time > period_ns:
+                break
+            time += step.predicted_ns
+            order.append(step.step)
+        most = _MOST_GATES // 2 if _is_long((replica,)) else _MOST_GATES
+        every = max(1, -(-len(order) // most))
+        return order[every - 1 :: every]
+
+
+def _is_long(replicas: Sequence[Replica]) -> bool:
+    """Whether a simulation takes long."""
+    steps = sum(len(placed.steps) for placed in replicas[0].traces)
+    return steps * replicas[0].slots > _LONG
+
+
+def _counts(replicas: Sequence[Replica]) -> object:
+    """In what the launch programs of a trial differ."""
+    gates = tuple(t.gate for replica in replicas for t in replica.lowered.traces)
+    return replicas[0].slots, replicas[0].lanes, gates
+
+
+def with_gate(replica: Replica, trace: int, gate: int | None) -> Replica:
+    """The same launch programs with a gate for a trace."""
+    traces = tuple(
+        replace(own, gate=gate) if own.trace == trace else own for own in replica.lowered.traces
+    )
+    return replace(replica, lowered=replace(replica.lowered, traces=traces))

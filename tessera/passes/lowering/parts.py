@@ -1,0 +1,236 @@
+"""The bytes of buffers in parts that all steps treat alike.
+
+In: the programs and graphs of a replica's traces. Out: per step and buffer the parts that it reads,
+writes and needs. Two bytes that the same steps read and write are in one part: whatever moves or
+waits for one of them does so for the other. So a view of thousands of rows costs lowering no more
+than a whole buffer. A state of one name is one in all traces, and so are its parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tessera.ir.arrays import Flags, Ranges
+from tessera.ir.graph.access import Access, AccessKind, Certainty
+from tessera.ir.graph.graph import KernelGraph
+from tessera.ir.graph.region import Region
+from tessera.ir.plan.launch_program import AreaKind, Bytes
+from tessera.ir.program import program as ir
+from tessera.passes.byte_sets import intervals
+from tessera.passes.byte_sets.regions import regions_bytes
+from tessera.passes.dependences.pointer_words import moved_words
+
+Parts = tuple[int, ...]
+"""Parts of a buffer by number; numbers are in the order of the first bytes."""
+
+_KINDS = {
+    ir.Role.WEIGHT: AreaKind.WEIGHTS,
+    ir.Role.STATE: AreaKind.LANE,
+    ir.Role.VARIABLE: AreaKind.MODULE,
+    ir.Role.INPUT: AreaKind.SLOT,
+    ir.Role.OUTPUT: AreaKind.SLOT,
+    ir.Role.TEMP: AreaKind.SLOT,
+}
+_ONCE = (ir.Role.WEIGHT, ir.Role.VARIABLE)
+
+
+class BufferParts:
+    """The bytes of one buffer: what is in the same ones of some sets is one part."""
+
+    def __init__(self, size: int, sets: Iterable[Ranges]) -> None:
+        self.bytes: list[Ranges] = []
+        self._numbers: dict[bytes, Parts] = {b"": ()}
+        self._pairs: dict[Parts, Bytes] = {(): ()}
+        distinct = {ranges.tobytes(): ranges for ranges in sets if len(ranges)}
+        whole = intervals.interval(0, size)
+        if distinct.keys() <= {whole.tobytes()}:
+            self.bytes = [whole] if distinct else []
+            self._numbers |= dict.fromkeys(distinct, (0,))
+        else:
+            self._cut(distinct)
+
+    def _cut(self, distinct: dict[bytes, Ranges]) -> None:
+        edges = np.unique(np.concatenate([ranges.ravel() for ranges in distinct.values()]))
+        inside = np.stack([_inside(edges, ranges) for ranges in distinct.values()])
+        # A column of this has the sets that the bytes from an edge to the next are in.
+        columns = np.packbits(inside, axis=0).T
+        _, kinds = np.unique(columns, axis=0, return_inverse=True)
+        kinds = np.where(inside.any(axis=0), kinds.ravel(), -1)
+        order = {kind: part for part, kind in enumerate(dict.fromkeys(kinds[kinds >= 0].tolist()))}
+        ends = np.append(edges[1:], edges[-1])
+        for kind in order:
+            here = kinds == kind
+            self.bytes.append(intervals.union([np.stack([edges[here], ends[here]], axis=1)]))
+        for key, own in zip(distinct, inside, strict=True):
+            self._numbers[key] = tuple(sorted(order[kind] for kind in set(kinds[own].tolist())))
+
+    def of(self, ranges: Ranges) -> Parts:
+        """The parts of one of the sets."""
+        return self._numbers[ranges.tobytes()]
+
+    def pairs(self, parts: Parts) -> Bytes:
+        """The bytes of parts."""
+        if parts not in self._pairs:
+            self._pairs[parts] = intervals.pairs(intervals.union([self.bytes[p] for p in parts]))
+        return self._pairs[parts]
+
+
+def _inside(edges: Ranges, ranges: Ranges) -> Flags:
+    """Whether the bytes from each edge to the next are in a set."""
+    first, last = np.searchsorted(edges, ranges).T
+    change = np.bincount(first, minlength=len(edges)) - np.bincount(last, minlength=len(edges))
+    return np.cumsum(change) > 0
+
+
+@dataclass(frozen=True, slots=True)
+class PartUse:
+    """The parts of one buffer that a step touches, only reads, may write, and depends on.
+
+    Addresses are no part of what it depends on: every device has its own.
+    """
+
+    touched: Parts
+    only_read: Parts
+    written: Parts
+    needed: Parts
+
+
+@dataclass(frozen=True, slots=True)
+class _BufferUse:
+    """The bytes of one buffer that a step may read, may write, and writes in any case."""
+
+    reads: Ranges
+    writes: Ranges
+    certain: Ranges
+
+
+class TraceBytes:
+    """What each step of a trace does, and what each buffer is: the same for all placements."""
+
+    def __init__(self, program: ir.Program, graph: KernelGraph) -> None:
+        self.program = program
+        self.graph = graph
+        self.parts: list[BufferParts] = []
+        self.steps: list[dict[int, PartUse]] = []
+        self.words = {
+            int(table.buffer): intervals.from_pairs(
+                (word.offset, word.offset + ir.POINTER_BYTES) for word in table.words
+            )
+            for table in program.pointer_tables
+            if table.words
+        }
+        apart = {
+            int(table.buffer)
+            for table in program.pointer_tables
+            if any(program.buffers[w.target.buffer].role not in _ONCE for w in table.words)
+        }
+        # A weight whose words point to what a device has several times has one copy per slot.
+        self.kinds = [
+            AreaKind.SLOT
+            if buffer.role is ir.Role.WEIGHT and int(buffer.id) in apart
+            else _KINDS[buffer.role]
+            for buffer in program.buffers
+        ]
+        self._uses = list(_uses(graph))
+
+    def sets(self) -> Iterator[tuple[int, Ranges]]:
+        """All sets of bytes that matter, with their buffers."""
+        for uses in self._uses:
+            for buffer, use in uses.items():
+                yield from ((buffer, ranges) for ranges in (use.reads, use.writes, use.certain))
+        yield from self.words.items()
+
+    def cut(self, parts: list[BufferParts]) -> None:
+        """Count what steps do in parts."""
+        self.parts = parts
+        known: dict[tuple[int, int], PartUse] = {}
+        for uses in self._uses:
+            step = {}
+            for buffer, use in uses.items():
+                key = buffer, id(use)
+                if key not in known:
+                    known[key] = self._part_use(buffer, use)
+                step[buffer] = known[key]
+            self.steps.append(step)
+
+    def _part_use(self, buffer: int, use: _BufferUse) -> PartUse:
+        parts = self.parts[buffer]
+        reads, writes = set(parts.of(use.reads)), set(parts.of(use.writes))
+        needed = (reads | writes - set(parts.of(use.certain))) - set(self.words_in(buffer))
+        groups = (reads | writes, reads - writes, writes, needed)
+        return PartUse(*(tuple(sorted(group)) for group in groups))
+
+    def words_in(self, buffer: int) -> Parts:
+        """The parts that have addresses in them."""
+        return self.parts[buffer].of(self.words.get(buffer, intervals.EMPTY))
+
+    def is_tracked(self, buffer: int) -> bool:
+        """Whether bytes of a buffer ever change; a weight is wherever it is used."""
+        kept = self.program.buffers[buffer]
+        return kept.role is not ir.Role.WEIGHT and kept.bytes > 0
+
+    def runs_alone(self) -> bool:
+        """Whether requests run one after the other: a launch may write what is there once."""
+        buffers = self.program.buffers
+        return any(
+            buffers[buffer].role is ir.Role.VARIABLE and use.written
+            for step in self.steps
+            for buffer, use in step.items()
+        ) or any(moved_words(self.program, self.graph))
+
+
+def trace_bytes(
+    programs: Sequence[ir.Program], graphs: Sequence[KernelGraph]
+) -> tuple[TraceBytes, ...]:
+    """The traces of a replica; states of one name have the same parts in all of them."""
+    traces = tuple(TraceBytes(*pair) for pair in zip(programs, graphs, strict=True))
+    sets: dict[object, list[Ranges]] = {}
+    sizes: dict[object, int] = {}
+    for number, trace in enumerate(traces):
+        for buffer in trace.program.buffers:
+            key = _key(number, buffer)
+            sizes[key] = max(sizes.get(key, 0), buffer.bytes)
+        for index, ranges in trace.sets():
+            sets.setdefault(_key(number, trace.program.buffers[index]), []).append(ranges)
+    made = {key: BufferParts(size, sets.get(key, ())) for key, size in sizes.items()}
+    for number, trace in enumerate(traces):
+        trace.cut([made[_key(number, buffer)] for buffer in trace.program.buffers])
+    return traces
+
+
+def _key(trace: int, buffer: ir.Buffer) -> object:
+    return buffer.name if buffer.role is ir.Role.STATE else (trace, int(buffer.id))
+
+
+def _uses(graph: KernelGraph) -> Iterator[dict[int, _BufferUse]]:
+    """Per step what it does with each buffer; steps of equal kernels share their regions."""
+    known: dict[tuple[object, ...], _BufferUse] = {}
+    for node in graph.nodes:
+        groups: dict[int, list[Access]] = {}
+        for access in node.accesses:
+            groups.setdefault(int(access.buffer), []).append(access)
+        uses = {}
+        for buffer, accesses in groups.items():
+            size = graph.buffers[buffer].bytes
+            # The graph keeps the regions alive, so their identities stay theirs.
+            key = (size, *((a.kind, a.certainty, id(a.region)) for a in accesses))
+            if key not in known:
+                known[key] = _use(accesses, size)
+            uses[buffer] = known[key]
+        yield uses
+
+
+def _use(accesses: list[Access], size: int) -> _BufferUse:
+    reads = [a.region for a in accesses if a.kind.reads]
+    writes = [a.region for a in accesses if a.kind.writes]
+    certain = [
+        a.region for a in accesses if a.kind is AccessKind.WRITE and a.certainty is Certainty.MUST
+    ]
+    return _BufferUse(*(_bytes(some, size) for some in (reads, writes, certain)))
+
+
+def _bytes(regions: list[Region], size: int) -> Ranges:
+    return intervals.clip(regions_bytes(dict.fromkeys(regions), size), 0, size)

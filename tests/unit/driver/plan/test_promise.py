@@ -1,0 +1,38 @@
+"""What candidates promise: nothing that is left out could have been better."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tessera.driver.plan.make_plan import PlanOptions, plan
+from tessera.driver.plan.promise import best_promise, promises
+
+TRACES = Path(__file__).parents[4] / "examples" / "traces"
+GIB = 1 << 30
+
+
+@pytest.mark.parametrize("objective", ["throughput", "latency", "cost"])
+def test_the_best_of_some_is_the_first_of_all(objective: str) -> None:
+    options = PlanOptions(gpus="a100,l40s", objective=objective)
+    found = plan(TRACES / "mlp.ptx", options, compare=False)
+    setting, attempt, choice = found.setting, found.decision.attempt, found.decision.choice
+    every = promises(setting, [(attempt, choice)], objective)
+    best = best_promise(setting, attempt, choice, objective)
+    assert len(every) > 2
+    assert best.chosen.value(objective) == every[0].chosen.value(objective)
+
+
+def test_the_bound_knows_the_lanes_of_the_host(tmp_path: Path) -> None:
+    """A request brings 1 GiB, and both cards together take no more than their lanes do."""
+    shape = f"f32[{GIB // 4}]"
+    lines = ["tessera.trace 1", f"buffer x bytes={GIB} role=input"]
+    lines += [f"buffer t bytes={GIB} role=temp", "buffer y bytes=4 role=output"]
+    lines += [f"op aten::relu reads=[x:{shape}] writes=[t:{shape}]", "memcpy y t bytes=4"]
+    trace = tmp_path / "large.ptx"
+    trace.write_text("".join(f"//! {line}\n" for line in lines))
+    found = plan(trace, PlanOptions(gpus="a100,l40s"), compare=False)
+    lanes = sum(card.gpu.pcie_bandwidth for card in found.machine.cards)
+    assert found.plan.bound >= GIB * 1e9 / lanes * (1 - 1e-9)
+    assert found.plan.period_ns >= found.plan.bound
