@@ -99,9 +99,8 @@ bench: $(ready)
 	$(python) -m benchmarks.analyze
 	$(python) -m benchmarks.tightness
 	$(python) -m benchmarks.zoo_analysis
-	$(python) benchmarks/durations.py -o $(results)/durations.json
 	$(python) benchmarks/tables.py -o $(results)/tables.json
-	$(python) -m benchmarks.fit_durations $(results)/h200_rows.jsonl.xz -o $(results)/fit_durations.json
+	$(python) -m benchmarks.fit_durations $(results)/h200_rows.jsonl.xz --folds family rows -o $(results)/fit_durations.json
 	$(python) benchmarks/direction.py -o $(results)/direction.json
 	$(python) benchmarks/planner.py --many -o $(results)/planner.json
 	$(python) -m benchmarks.plan_scale --out $(results)/plan_scale.json
@@ -121,7 +120,7 @@ bench: $(ready)
 # Files land in out/gpu; copy the JSON files that should be kept to benchmarks/results.
 gpu := out/gpu
 bench-gpu: $(ready)
-	@mkdir -p $(gpu)/gain $(gpu)/launches
+	@mkdir -p $(gpu)/gain
 	$(python) -m benchmarks.capture $(gpu)/capture
 	$(python) -m benchmarks.replay_zoo $(gpu)/replay
 	$(python) -m benchmarks.attention -o $(gpu)/attention.json
@@ -129,12 +128,10 @@ bench-gpu: $(ready)
 	$(python) -m benchmarks.run_cuda_overhead $(gpu)/overhead
 	$(python) -m benchmarks.run_cuda_pipeline $(gpu)/pipeline
 	$(python) -m benchmarks.profile_repeat $(gpu)/profile
-	$(python) benchmarks/measure_launches.py -o $(gpu)/launches examples/traces/*.ptx
 	$(python) -m benchmarks.h200_rows --out $(gpu)/rows
 	$(python) -m benchmarks.simulated_h200 profile --out $(gpu)/simulated --work $(gpu)/simulated_work
 	$(python) -m benchmarks.simulated_h200 plan --out $(gpu)/simulated --work $(gpu)/simulated_work
 	$(python) -m benchmarks.simulated_h200 run --out $(gpu)/simulated --work $(gpu)/simulated_work
-	$(python) benchmarks/measure_operators.py -o $(gpu)/operators.json
 	$(python) -m benchmarks.whole_steps measure --out $(gpu)/whole
 	$(python) -m benchmarks.whole_steps compare --made --out $(gpu)/whole -o $(results)/whole_steps.json
 	$(python) -m benchmarks.gain capture $(gpu)/gain

@@ -1,26 +1,28 @@
 """Which of two GPUs runs a kernel faster: the model on PTX against published tables.
 
-    python benchmarks/direction.py [--works FILE] [--before FILE] [-o results.json]
+    python benchmarks/direction.py [--works FILE] [-o results.json]
+    python benchmarks/direction.py --draw       # new rows; needs the extra `tables`
 
-Shapes of products and attention with their measured times on A100 and L40S (rows drawn from the
-tables, `results/direction_rows.json`). For each shape, Triton kernels compiled for each
-architecture (`tests/data/triton/kernels.tar.xz`, made by `kernels/triton_arch.py`) are counted, and
-the time of the fastest is the prediction, as a library would choose. No row of these tables is in
-the fit of the model; two parts per GPU (`device_model.SUSTAINED`: bandwidth and matrix rate that
-large products reach) come from them, and the result without those stands beside. `--works` keeps
-the counts between runs; `--before` is the result of another commit (9789f00), run with
-PYTHONPATH at its tree, which is put beside; without, what the output has stays. Short rows of
-attention hold more than one kernel: the factor says so.
+Shapes of products and attention with their measured times on six GPUs (rows drawn from the tables,
+`results/direction_rows.json`). For each shape, Triton kernels compiled for each architecture
+(`tests/data/triton/kernels.tar.xz`, made by `kernels/triton_arch.py`) are counted, and the time of
+the fastest is the prediction, as a library would choose. No table is looked up, and the constants
+of the model are fitted to an H200. Two parts per GPU (`device_model.SUSTAINED`) come from tables:
+for a pair, those of its own GPUs are left out (`alone`); the result with them stands beside
+(`now`). A row of attention holds more than one kernel: a library
+writes the cache, plans and joins. What that takes in cycles is the median of short rows of GPUs
+outside the pair. `--works` keeps the counts between runs.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import random
 import sys
 import tarfile
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from math import exp, log
 from pathlib import Path
 from statistics import median
@@ -30,29 +32,42 @@ sys.path.append(str(Path(__file__).parents[1]))
 from tessera.diagnostics import Source
 from tessera.frontend.machine.gpus import machine_of
 from tessera.frontend.ptx.read_ptx import parse_source
+from tessera.ir.architecture import arch_number, limits_of
 from tessera.ir.plan.costs import LaunchWork
 from tessera.ir.plan.machine import Gpu
 from tessera.ir.program.data_type import DataType
 from tessera.ir.program.program import Launch, LaunchId, ModuleId, Pointer, Scalar
 from tessera.ir.ptx import syntax as ptx
-from tessera.passes.costs import device_model, estimate_costs
+from tessera.passes.costs import device_model
 from tessera.passes.costs.count_work import count_work
 from tessera.passes.costs.device_model import Traffic, launch_ns
+from tessera.passes.costs.estimate_costs import error_of
 
 HERE = Path(__file__).parent
 ROWS = HERE / "results" / "direction_rows.json"
 KERNELS = HERE.parent / "tests" / "data" / "triton" / "kernels.tar.xz"
-GPUS = ("a100", "l40s")
-GEMMS = ("gemm16", "gemm64", "gemm128", "grouped")
+CARDS = ("l40s", "rtx-pro-6000")  # of graphics architectures
+PAIRS = (("a100", "l40s"), ("h100", "rtx-pro-6000"), ("h200", "h100"), ("b200", "h100"))
+KINDS = {"gemm": "gemm", "prefill": "context", "decode": "generation"}
+GEMMS = ("gemm16", "gemm64", "gemm128", "grouped", "wide")
 WIDTH = 128  # of a head
 APART = 1.1
-LONG_US = 50.0
-ONE = {"gemm": 3, "prefill": 1, "decode": 1}  # the place of one kernel among those of a row
+SHORT, LONG = 0.4, 50.0  # of a row, the part that its kernel has; microseconds
 MOST_SPLIT, PARTS = 160, 8  # tiles of a product that is cut, and into how many parts
-
+KEY_PARTS = (1, 4, 16, 64)
+VERSION, SEED, DRAWN = "0.24.0", 16, {"gemm": 48, "prefill": 36, "decode": 36}
 
 Works = dict[str, list[LaunchWork]]
-Pair = tuple[tuple[float, float], tuple[float, float]]  # predicted and measured on both GPUs
+Times = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A shape, and microseconds by GPU."""
+
+    kind: str
+    shape: tuple[int, ...]
+    us: Times
 
 
 class Kernels:
@@ -87,25 +102,25 @@ class Kernels:
         assert found is not None
         return found
 
-    def split_works(self, shape: list[int], arch: str) -> Iterator[LaunchWork]:
+    def split_works(self, shape: tuple[int, ...], arch: str) -> Iterator[LaunchWork]:
         """Products of few tiles and long rows, cut along the rows as libraries do."""
         m, n, k = shape
         for name in GEMMS[:2]:
-            file = f"{name}_sm{arch.removeprefix('sm_')}.ptx"
+            file = f"{name}_sm{arch_number(arch)}.ptx"
             size = self.index[file]["constants"]
             down, across = -(-m // size["BM"]), -(-n // size["BN"])
             if down * across < MOST_SPLIT and k >= PARTS * 2 * size["BK"]:
                 yield self.launch(file, (down, across, PARTS), 3, (m, n, k // PARTS))
 
-    def works(self, kind: str, shape: list[int], arch: str) -> Iterator[LaunchWork]:
+    def works(self, kind: str, shape: tuple[int, ...], arch: str) -> Iterator[LaunchWork]:
         """The work of each kernel that does a row."""
-        number = arch.removeprefix("sm_")
+        number = arch_number(arch)
         if kind == "gemm":
             m, n, k = shape
             for name in GEMMS:
                 size = self.index[f"{name}_sm{number}.ptx"]["constants"]
                 down, across = -(-m // size["BM"]), -(-n // size["BN"])
-                grid = (down * across, 1, 1) if name == "grouped" else (down, across, 1)
+                grid = (down * across, 1, 1) if name in ("grouped", "wide") else (down, across, 1)
                 yield self.launch(f"{name}_sm{number}.ptx", grid, 3, (m, n, k))
             return
         batch, length, heads, kv_heads = shape
@@ -115,13 +130,13 @@ class Kernels:
                 grid = (-(-length // rows), batch * heads, 1)
                 yield self.launch(f"{name}_sm{number}.ptx", grid, 4, (length, group))
             return
-        for parts in (1, 4, 16):
+        for parts in KEY_PARTS:
             part = -(-length // parts // 64) * 64 if length >= 64 * parts else 64
             grid = (kv_heads, batch, -(-length // part))
             yield self.launch(f"decode_sm{number}.ptx", grid, 4, (length, group, part))
 
 
-def moved_bytes(kind: str, shape: list[int]) -> float:
+def moved_bytes(kind: str, shape: tuple[int, ...]) -> float:
     """Distinct bytes of a row."""
     if kind == "gemm":
         m, n, k = shape
@@ -131,13 +146,13 @@ def moved_bytes(kind: str, shape: list[int]) -> float:
     return 2.0 * batch * WIDTH * (2 * queries * heads + 2 * length * kv_heads)
 
 
-def traffic_of(kind: str, shape: list[int]) -> Traffic:
+def traffic_of(kind: str, shape: tuple[int, ...]) -> Traffic:
     """As the tables look: products take turns over several buffers, attention runs again."""
     moved = moved_bytes(kind, shape)
     return Traffic(warm=moved, working=(6.0 if kind == "gemm" else 1.0) * moved)
 
 
-def operations(kind: str, shape: list[int]) -> float:
+def operations(kind: str, shape: tuple[int, ...]) -> float:
     if kind == "gemm":
         m, n, k = shape
         return 2.0 * m * n * k
@@ -146,140 +161,216 @@ def operations(kind: str, shape: list[int]) -> float:
     return 4.0 * batch * heads * pairs * WIDTH
 
 
-def predicted(
-    works: Works, kind: str, shape: list[int], gpu: Gpu, only: int | None = None
-) -> float:
-    """Microseconds of the fastest kernel for a row, or of one."""
-    traffic = traffic_of(kind, shape)
-    key = f"{kind} {shape} {gpu.arch}"
-    times = [launch_ns(work, traffic, gpu, gpu.sms) for work in works[key]]
-    if only is not None:
-        return times[only] / 1e3
+def kernel_us(works: Works, row: Row, gpu: Gpu) -> float:
+    """Microseconds of the fastest kernel for a row."""
+    traffic = traffic_of(row.kind, row.shape)
+    key = f"{row.kind} {list(row.shape)} {gpu.arch}"
+    most = limits_of(gpu.arch).cta_shared_bytes
+    fits = [work for work in works[key] if work.shared_bytes <= most]
+    times = [launch_ns(work, traffic, gpu, gpu.sms) for work in fits]
     for work in works.get(f"split {key}", ()):
-        partial = 8.0 * PARTS * shape[0] * shape[1]  # written and read again, in FP32
+        partial = 8.0 * PARTS * row.shape[0] * row.shape[1]  # written and read again, in FP32
         more = Traffic(warm=traffic.warm + partial, working=traffic.working + partial)
         times.append(launch_ns(work, more, gpu, gpu.sms))
     return min(times) / 1e3
 
 
-def roofline(kind: str, shape: list[int], gpu: Gpu) -> float:
+def roofline(row: Row, gpu: Gpu) -> float:
     rate = gpu.flops("bf16") or 1e12
-    seconds = (moved_bytes(kind, shape) / gpu.memory_bandwidth, operations(kind, shape) / rate)
-    return max(seconds) * 1e6
+    moved = moved_bytes(row.kind, row.shape) / gpu.memory_bandwidth
+    return max(moved, operations(row.kind, row.shape) / rate) * 1e6
 
 
-def counted(rows: dict[str, list[list[float]]], store: Path | None) -> Works:
+def gpu_of(name: str) -> Gpu:
+    return machine_of(name).cards[0].gpu
+
+
+def read_rows() -> list[Row]:
+    rows = []
+    for one in json.loads(ROWS.read_text())["sets"]:
+        count = len(one["gpus"])
+        for kind in KINDS:
+            for row in one[kind]:
+                shape = tuple(int(n) for n in row[:-count])
+                rows.append(Row(kind, shape, dict(zip(one["gpus"], row[-count:], strict=True))))
+    return rows
+
+
+def draw() -> None:
+    """New rows that four GPUs of the extra have; the first set of the file stays."""
+    from tessera.frontend.machine.gpu_table import find_gpu
+    from tessera.frontend.machine.tables import read_tables
+    from tessera.ir.plan.tables import TableKind
+
+    document = json.loads(ROWS.read_text())
+    last = document["sets"][-1]
+    for kind, table in KINDS.items():
+        fixed = ("bfloat16",) if kind == "gemm" else ("bfloat16", "bfloat16", WIDTH, 0)
+        known = []
+        for name in last["gpus"]:
+            found = read_tables(find_gpu(name).key, TableKind(table))
+            (rows,) = (r for r in found if r.version == VERSION and r.fixed == fixed)
+            known.append(dict(zip(rows.sizes, rows.ns, strict=True)))
+        common = sorted(set.intersection(*map(set, known)))
+        chosen = sorted(random.Random(SEED).sample(common, DRAWN[kind]))
+        chosen = chosen[::2] if kind == "gemm" else chosen  # they take the longest to count
+        last[kind] = [[*s, *(round(times[s] / 1e3, 3) for times in known)] for s in chosen]
+    text = json.dumps(document).replace("], [", "],\n[").replace(": [[", ": [\n[")
+    ROWS.write_text(text + "\n")
+
+
+def counted(rows: list[Row], store: Path | None) -> Works:
     """The works of all rows on all GPUs, by `kind shape arch`."""
     kept: dict[str, list[dict[str, object]]] = {}
     if store is not None and store.exists():
         kept = json.loads(store.read_text())
     kernels = Kernels()
-    for kind, several in rows.items():
-        for row in several:
-            shape = [int(n) for n in row[:-2]]
-            for name in GPUS:
-                arch = machine_of(name).cards[0].gpu.arch
-                key = f"{kind} {shape} {arch}"
-                if key not in kept:
-                    kept[key] = [asdict(w) for w in kernels.works(kind, shape, arch)]
-                if kind == "gemm" and f"split {key}" not in kept:
-                    kept[f"split {key}"] = [asdict(w) for w in kernels.split_works(shape, arch)]
-        if store is not None:
+    for number, row in enumerate(rows):
+        for arch in dict.fromkeys(gpu_of(name).arch for name in row.us):
+            key = f"{row.kind} {list(row.shape)} {arch}"
+            if key not in kept:
+                kept[key] = [asdict(w) for w in kernels.works(row.kind, row.shape, arch)]
+                if row.kind == "gemm":
+                    found = kernels.split_works(row.shape, arch)
+                    kept[f"split {key}"] = [asdict(w) for w in found]
+        if store is not None and number % 20 == 19:
             store.write_text(json.dumps(kept))
+    if store is not None:
+        store.write_text(json.dumps(kept))
     return {
         key: [LaunchWork(**{**w, "units": tuple(map(tuple, w["units"]))}) for w in works]  # type: ignore[call-overload]
         for key, works in kept.items()
     }
 
 
-def bar(us: float, gpu: Gpu) -> float:
-    """The factor that the error bar of a predicted time stands for."""
-    if hasattr(estimate_costs, "error_of"):
-        return 1.0 + float(estimate_costs.error_of(us * 1e3, gpu))
-    return 1.0 + 0.9 * 1.5  # as at 9789f00, which has no such function
+def around_cycles(works: Works, rows: list[Row], kind: str, pair: tuple[str, str]) -> float:
+    """Cycles of a row beside its kernel, by short rows of attention of other GPUs."""
+    if kind == "gemm":
+        return 0.0
+    found = []
+    for row in rows:
+        for name, us in row.us.items():
+            if row.kind == kind and name not in pair:
+                gpu = gpu_of(name)
+                kernel = kernel_us(works, row, gpu)
+                if kernel < SHORT * us:
+                    found.append((us - kernel) * gpu.clock_mhz)
+    return median(found) if found else 0.0
 
 
-def judged(rows: list[Pair], gpus: list[Gpu]) -> object:
+def judged(given: list[tuple[Row, Times]], pair: tuple[str, str]) -> dict[str, object]:
     """How often the faster GPU is right, and how far off times are."""
-    apart = [(p, m) for p, m in rows if max(m) > APART * min(m)]
-    right = sum((p[0] < p[1]) == (m[0] < m[1]) for p, m in apart)
+    first, second = pair
+    apart = [
+        (r, t) for r, t in given if max(r.us[n] for n in pair) > APART * min(r.us[n] for n in pair)
+    ]
+    right = sum((t[first] < t[second]) == (r.us[first] < r.us[second]) for r, t in apart)
     result: dict[str, object] = {
-        "rows": len(rows),
+        "rows": len(given),
         "apart": len(apart),
-        "faster_right": round(right / len(apart), 3),
+        "faster_right": round(right / max(len(apart), 1), 3),
     }
-    both = [abs(log(a / b)) for p, m in rows for a, b in zip(p, m, strict=True)]
-    for place, name in enumerate(GPUS):
-        off = [log(p[place] / m[place]) for p, m in rows]
-        result[name] = {"median_ratio": round(exp(median(off)), 3), **_factors(map(abs, off))}
-    bars = [bar(one, gpu) for p, _ in rows for one, gpu in zip(p, gpus, strict=True)]
-    inside = sum(e <= log(width) for e, width in zip(both, bars, strict=True)) / len(both)
-    shown = {"inside_the_bar": round(inside, 3), "median_bar": round(median(bars), 2)}
-    return {**result, **_factors(iter(both)), **shown}
+    off = {name: [log(t[name] / r.us[name]) for r, t in given] for name in pair}
+    for name in pair:
+        result[name] = {"median_ratio": round(exp(median(off[name])), 3), **_factors(off[name])}
+    both = [(log(t[n] / r.us[n]), error_of(t[n] * 1e3, gpu_of(n))) for r, t in given for n in pair]
+    inside = sum(1.0 / (1.0 + error) <= exp(-e) <= 1.0 + error for e, error in both)
+    bars = {
+        "inside_the_bar": round(inside / max(len(both), 1), 3),
+        "median_bar": round(median(error for _, error in both), 2),
+    }
+    return {**result, **_factors([e for e, _ in both]), **bars}
 
 
-def _factors(found: Iterator[float]) -> dict[str, float]:
-    ordered = sorted(found)
+def _factors(found: list[float]) -> dict[str, float]:
+    ordered = sorted(map(abs, found))
     return {
         "median_factor": round(exp(median(ordered)), 3),
         "p90_factor": round(exp(ordered[int(0.9 * (len(ordered) - 1))]), 3),
     }
 
 
-def measure(store: Path | None) -> dict[str, object]:
-    rows = {k: v for k, v in json.loads(ROWS.read_text()).items() if isinstance(v, list)}
-    works = counted(rows, store)
-    gpus = [machine_of(name).cards[0].gpu for name in GPUS]
+def measure(works: Works, rows: list[Row], pair: tuple[str, str]) -> dict[str, object]:
+    """Both GPUs of a pair, by kind."""
     result: dict[str, object] = {}
-    every: list[Pair] = []
-    single: list[Pair] = []
-    plain: list[Pair] = []
-    for kind, several in rows.items():
-        model, one, sheet = [], [], []
-        for row in several:
-            shape, truth = [int(n) for n in row[:-2]], (row[-2], row[-1])
-            ours = [predicted(works, kind, shape, gpu) for gpu in gpus]
-            alone = [predicted(works, kind, shape, gpu, ONE[kind]) for gpu in gpus]
-            one.append(((alone[0], alone[1]), truth))
-            roof = [roofline(kind, shape, gpu) for gpu in gpus]
-            model.append(((ours[0], ours[1]), truth))
-            sheet.append(((roof[0], roof[1]), truth))
-        result[kind] = compared(model, one, sheet, gpus)
+    gpus = {name: gpu_of(name) for name in pair}
+    every: list[tuple[Row, Times]] = []
+    for kind in KINDS:
+        chosen = [row for row in rows if row.kind == kind and all(name in row.us for name in pair)]
+        around = around_cycles(works, rows, kind, pair)
+        model, sheet = [], []
+        for row in chosen:
+            plain = {n: kernel_us(works, row, gpu) for n, gpu in gpus.items()}
+            times = {n: us + around / gpus[n].clock_mhz for n, us in plain.items()}
+            model.append((row, times))
+            sheet.append((row, {n: roofline(row, gpu) for n, gpu in gpus.items()}))
+        long = [one for one in model if min(one[0].us[name] for name in pair) >= LONG]
+        result[kind] = {
+            "model": judged(model, pair),
+            **({"model_from_50_us": judged(long, pair)} if long else {}),
+            "roofline": judged(sheet, pair),
+            "around_cycles": round(around),
+        }
         every += model
-        single += one
-        plain += sheet
-    result["all"] = compared(every, single, plain, gpus)
+    result["all"] = judged(every, pair)
     return result
 
 
-def compared(
-    model: list[Pair], one: list[Pair], sheet: list[Pair], gpus: list[Gpu]
-) -> dict[str, object]:
-    """The model's figures, those of long rows, of one kernel for all rows, and the roofline's."""
-    return {
-        "model": judged(model, gpus),
-        "model_from_50_us": judged([row for row in model if min(row[1]) >= LONG_US], gpus),
-        "one_kernel": judged(one, gpus),
-        "roofline": judged(sheet, gpus),
-    }
+def graphics_clock(works: Works, rows: list[Row], pair: tuple[str, str]) -> float:
+    """How far graphics cards keep their clock, by long rows of those outside the pair.
+
+    Libraries are faster than these kernels on every GPU: on an H200 by as much as is divided out.
+    Directions play no part in this.
+    """
+    kept = device_model.SUSTAINED.copy(), device_model.GRAPHICS_CLOCK
+    device_model.SUSTAINED.clear()
+    device_model.GRAPHICS_CLOCK = 1.0
+    found = {}
+    for name in (*(card for card in CARDS if card not in pair), "h200"):
+        gpu = gpu_of(name)
+        long = [r for r in rows if r.kind != "decode" and r.us.get(name, 0.0) >= LONG]
+        off = {
+            kind: median(log(kernel_us(works, r, gpu) / r.us[name]) for r in long if r.kind == kind)
+            for kind in ("gemm", "prefill")
+        }
+        found[name] = (off["gemm"] + off["prefill"]) / 2
+    device_model.SUSTAINED.update(kept[0])
+    device_model.GRAPHICS_CLOCK = kept[1]
+    usual = found.pop("h200")
+    return min(1.0, exp(sum(found.values()) / len(found) - usual))
+
+
+def without(pair: tuple[str, str]) -> dict[str, device_model.Sustained]:
+    """The parts of GPUs but those of a pair, which are then like any GPU without tables."""
+    keys = {gpu_of(name).key for name in pair}
+    return {key: part for key, part in device_model.SUSTAINED.items() if key not in keys}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--works", type=Path, help="counts, kept between runs")
-    parser.add_argument("--before", type=Path, help="the result of another commit")
+    parser.add_argument("--draw", action="store_true", help="draw rows anew, and end")
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
-    document: dict[str, object] = {"schema": "tessera-direction-benchmark/1"}
-    if options.before:
-        document["before"] = json.loads(options.before.read_text())["now"]
-    elif options.output and options.output.exists():
-        document["before"] = json.loads(options.output.read_text()).get("before")
-    document["now"] = measure(options.works)
-    own: dict[str, object] | None = getattr(device_model, "SUSTAINED", None)
-    if own:
-        own.clear()  # neither GPU of the pair in any constant
-        document["without_parts_of_their_own"] = measure(options.works)
+    if options.draw:
+        draw()
+        return
+    rows = read_rows()
+    works = counted(rows, options.works)
+    document: dict[str, object] = {"schema": "tessera-direction-benchmark/2"}
+    own = dict(device_model.SUSTAINED)
+    for pair in PAIRS:
+        now = measure(works, rows, pair)
+        others = without(pair)  # neither GPU of the pair in any constant
+        device_model.SUSTAINED.clear()
+        device_model.SUSTAINED.update(others)
+        usual_clock = device_model.GRAPHICS_CLOCK
+        device_model.GRAPHICS_CLOCK = clock = graphics_clock(works, rows, pair)
+        alone = {"graphics_clock": round(clock, 3), **measure(works, rows, pair)}
+        document["/".join(pair)] = {"now": now, "alone": alone}
+        device_model.GRAPHICS_CLOCK = usual_clock
+        device_model.SUSTAINED.clear()
+        device_model.SUSTAINED.update(own)
     print(json.dumps(document, indent=1))
     if options.output:
         options.output.write_text(json.dumps(document, indent=1) + "\n")

@@ -1,11 +1,14 @@
-"""Refit the constants of the duration model to the rows of `benchmarks.h200_rows`, offline.
+"""The duration model against the rows of `benchmarks.h200_rows`; its constants fitted to them.
 
-    python -m benchmarks.fit_durations ROWS.jsonl [--fit] [--folds family|rows] [-o results.json]
+    python -m benchmarks.fit_durations ROWS.jsonl [--fit] [--folds family rows] [-o results.json]
 
-The work of every PTX row is counted from the case's trace, as planning does (kept beside the rows,
-by the code and the sizes: `out/NAME.work.json`); library rows are calls with operations and bytes.
-All bytes are cold: rows were measured so. Cross-validation: `family` leaves out whole families,
-`rows` a fifth of the rows of each. Without `--fit` the constants as they are get judged.
+The work of every PTX row is counted from the case's trace, as planning does (kept in
+`out/NAME.work.json`); library rows are calls with their sizes. Rows were measured with sets of
+buffers in turn: their bytes are in L2 as far as all sets fit there. Cross-validation: `family`
+predicts the PTX rows of a family with constants fitted to the other families; `rows` predicts a
+fifth of all cases (on all numbers of SMs) from the others, with the habits of libraries fitted
+likewise. The roofline is max(bytes / bandwidth, operations / rate) of the data sheet. Without
+`--fit` the constants as they are get judged.
 """
 
 from __future__ import annotations
@@ -15,29 +18,49 @@ import json
 import lzma
 import random
 import tempfile
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
-from math import ceil
+from math import exp, log
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-from benchmarks.durations import PARTS, STEPS, errors, summary
 from benchmarks.h200_cases import distinct_bytes, read_cases, trace_text
 from benchmarks.h200_shapes import Case
 from tessera.frontend.machine.gpus import machine_of
 from tessera.ir.plan.costs import LaunchWork
 from tessera.ir.plan.machine import Gpu
-from tessera.passes.costs.device_model import (
-    FITTED,
-    CallWork,
-    Constants,
-    Traffic,
+from tessera.passes.costs.device_model import FITTED, Constants, Traffic, launch_ns
+from tessera.passes.costs.library_launches import (
+    USUAL,
+    Attention,
+    CallShape,
+    Habits,
+    Plain,
+    Product,
+    RowCall,
+    RowKind,
     call_ns,
-    launch_ns,
+    launches,
 )
 
-FOLDS, ROUNDS = 5, 8
+FOLDS, ROUNDS = 5, 12
+STEPS = (0.8, 0.93, 0.98, 1.02, 1.07, 1.25)
+SET = ("memory", "matrix")  # not fitted: the sharpness of the model stands for the rest
+HABITS = {  # the family whose rows decide
+    "attention_instructions": "prefill",
+    "second_loads": "decode",
+    "norm_loads": "norm",
+    "norm_barriers": "norm",
+    "softmax_instructions": "softmax",
+    "scan_instructions": "scan",
+    "scan_barriers": "scan",
+    "gather_loads": "gather",
+    "plain_instructions": "elementwise",
+}
+LENGTHS = ((5e3, "to 5 us"), (5e4, "to 50 us"), (1e99, "longer"))
 LIBRARY_WIDTH = {"bf16": 2, "fp32": 4}
 
 
@@ -51,16 +74,26 @@ class Timed:
     sms: int
     ns: float
     traffic: Traffic
-    work: LaunchWork | CallWork
+    work: LaunchWork | CallShape
 
     @property
     def kind(self) -> str:
         return f"{self.source} {self.family}"
 
-    def model(self, gpu: Gpu, constants: Constants) -> float:
+    def off(self, gpu: Gpu, constants: Constants, habits: Habits) -> float:
+        """The logarithm of the predicted over the measured time."""
         if isinstance(self.work, LaunchWork):
-            return launch_ns(self.work, self.traffic, gpu, self.sms, constants)
-        return call_ns(self.work, self.traffic, gpu, self.sms, constants)
+            ns = launch_ns(self.work, self.traffic, gpu, self.sms, constants)
+        else:
+            ns = call_ns(self.work, self.traffic, gpu, self.sms, constants, habits)
+        return log(max(ns, 1.0) / self.ns)
+
+    def roofline_off(self, gpu: Gpu) -> float:
+        work = self.work if isinstance(self.work, LaunchWork) else next(launches(self.work))
+        rates = [operations / (gpu.flops(unit) or 1e99) for unit, operations in work.units]
+        share = self.sms / gpu.sms
+        ns = max(self.traffic.warm / gpu.memory_bandwidth, *rates, 0.0) / share * 1e9
+        return log(max(ns, 1.0) / self.ns)
 
 
 # --- read ------------------------------------------------------------------------------------
@@ -78,7 +111,7 @@ def load_rows(path: Path, jobs: int) -> list[Timed]:
     found = []
     for row in rows:
         if row["source"] == "library":
-            work, moved = library_work(row)
+            work, moved = library_shape(row)
         else:
             case = known[row["family"], row["name"]]
             kept = counted.get(f"{case.family} {case.name}")
@@ -87,7 +120,8 @@ def load_rows(path: Path, jobs: int) -> list[Timed]:
             work = LaunchWork(**{**kept, "units": tuple((u, v) for u, v in kept["units"])})
             moved = float(distinct_bytes(case))
         about = (row["family"], row["source"], row["name"], row["sms"], row["ns"])
-        found.append(Timed(*about, Traffic(cold=moved), work))
+        working = max(float(row["rotated_bytes"]), moved)
+        found.append(Timed(*about, Traffic(warm=moved, working=working), work))
     return found
 
 
@@ -128,72 +162,53 @@ def count_case(given: tuple[Case, str]) -> dict[str, Any] | None:
     return None if work is None else asdict(work)
 
 
-def library_work(row: dict[str, Any]) -> tuple[CallWork, float]:
-    """Operations and bytes of an operator."""
+def library_shape(row: dict[str, Any]) -> tuple[CallShape, float]:
+    """What an operator computes, and its bytes."""
     shape, width = row["shape"], LIBRARY_WIDTH[row.get("kind", "bf16")]
-    matrix = "bf16" if width == 2 else "tf32"
     match row["family"]:
         case "gemm":
             m, n, k = (shape[key] for key in "mnk")
+            unit = "bf16" if width == 2 else "tf32"
             moved = width * (m * k + n * k + m * n)
-            tiles = ceil(m / 128) * ceil(n / 128)
-            return CallWork(operations=2.0 * m * n * k, unit=matrix, tiles=tiles), float(moved)
+            return Product(m=m, n=n, k=k, unit=unit, width=width), float(moved)
         case "prefill":
-            heads, length = shape["batch"] * shape["heads"], shape["length"]
-            pairs = length * length * (0.5 if shape["causal"] else 1.0)
-            each = length * shape["width"] * 2
-            moved = heads * each * 2 + heads // shape["group"] * each * 2
-            tiles = heads * ceil(length / 128)
-            operations = 4.0 * heads * pairs * shape["width"]
-            return CallWork(operations=operations, unit="bf16", tiles=tiles), float(moved)
+            batch, heads, length = (shape[key] for key in ("batch", "heads", "length"))
+            few, size = heads // shape["group"], shape["width"]
+            sizes = {"batch": batch, "heads": heads, "kv_heads": few, "size": size}
+            causal = bool(shape["causal"])
+            call = Attention(**sizes, queries=length, keys=length, causal=causal)
+            return call, 4.0 * batch * length * size * (heads + few)
         case "decode":
-            heads, context = shape["batch"] * shape["heads"], shape["context"]
-            moved = heads * context * 128 * 2 * 2
-            operations = 4.0 * heads * shape["group"] * context * 128
-            tiles = heads * ceil(context / 512)
-            return CallWork(operations=operations, unit="bf16", tiles=tiles), float(moved)
+            batch, few, context = (shape[key] for key in ("batch", "heads", "context"))
+            sizes = {"batch": batch, "heads": few * shape["group"], "kv_heads": few}
+            call = Attention(**sizes, queries=1, keys=context, size=128, causal=False)
+            return call, 4.0 * batch * few * context * 128
         case "convolution":
             pixels = shape["batch"] * shape["height"] * shape["width"]
             c, f = shape["channels"], shape["features"]
-            moved = 2 * (pixels * (c + f) + 9 * c * f)
-            tiles = ceil(pixels / 128) * ceil(f / 128)
-            return CallWork(operations=18.0 * pixels * c * f, unit="bf16", tiles=tiles), float(
-                moved
-            )
+            return Product(m=pixels, n=f, k=9 * c), 2.0 * (pixels * (c + f) + 9 * c * f)
+        case "elementwise":
+            elements = float(shape["rows"] * shape["width"])
+            moved = (3 if row["name"].startswith("add") else 2) * elements * width
+            return Plain(
+                elements, (10.0 if "gelu" in row["name"] else 1.0) * elements, moved
+            ), moved
         case family:
-            elements = shape["rows"] * shape["width"]
-            times = 3 if row["name"].startswith("add") else 2
-            reduces = family in ("softmax", "norm", "scan")
-            tiles = max(1.0, elements / 4096)
-            operations = (10.0 if reduces or "gelu" in row["name"] else 1.0) * elements
-            call = CallWork(operations=operations, tiles=tiles, reduces=reduces)
-            return call, float(times * elements * width)
+            count, elements = shape["rows"], shape["width"]
+            return RowCall(RowKind(family), count, elements, width), 2.0 * count * elements * width
 
 
 # --- fit -------------------------------------------------------------------------------------
 
 
-def fit(rows: Sequence[Timed], gpu: Gpu, start: Constants) -> Constants:
-    """Coordinate descent; every kind of row counts the same, however many there are."""
-    counts: dict[str, int] = {}
-    for row in rows:
-        counts[row.kind] = counts.get(row.kind, 0) + 1
-
-    def loss(constants: Constants) -> float:
-        found = errors(list(rows), lambda row: row.model(gpu, constants))  # type: ignore[arg-type, attr-defined]
-        weighed = zip(rows, found, strict=True)
-        return sum((min(e, 1.0) ** 2 + 0.1 * e) / counts[row.kind] for row, e in weighed)
-
+def descend(start: Any, names: Sequence[str], loss: Any) -> Any:
+    """Coordinate descent over the given fields of a record."""
     best, least = start, loss(start)
     for _ in range(ROUNDS):
         before = least
-        for name, value in asdict(best).items():
+        for name in names:
             for step in STEPS:
-                trial = replace(best, **{name: value * step})
-                if name in PARTS and getattr(trial, name) > 0.98:
-                    continue
-                if name == "sharpness" and not 1.0 <= trial.sharpness <= 20.0:
-                    continue
+                trial = replace(best, **{name: getattr(best, name) * step})
                 if (found := loss(trial)) < least - 1e-9:
                     best, least = trial, found
         if before - least < 1e-4:
@@ -201,68 +216,107 @@ def fit(rows: Sequence[Timed], gpu: Gpu, start: Constants) -> Constants:
     return best
 
 
-def judged(rows: Sequence[Timed], gpu: Gpu, constants: Constants) -> dict[str, Any]:
-    """How far off, by kind and by device."""
-    found = dict(
-        zip(
-            range(len(rows)),
-            errors(list(rows), lambda row: row.model(gpu, constants)),  # type: ignore[arg-type, attr-defined]
-            strict=True,
-        )
-    )
+def bounded(off: float) -> float:
+    """Squares of small errors, about the errors themselves beyond 15%."""
+    return float((1 + (off / 0.15) ** 2) ** 0.5 - 1)
+
+
+def fit(rows: Sequence[Timed], gpu: Gpu) -> tuple[Constants, Habits]:
+    """Constants to launches, then habits to calls; every family counts the same."""
+    ptx = [row for row in rows if isinstance(row.work, LaunchWork)]
+    counts = Counter(row.family for row in ptx)
+
+    def of_launches(constants: Constants) -> float:
+        return sum(bounded(r.off(gpu, constants, USUAL)) / counts[r.family] for r in ptx)
+
+    names = [name for name in asdict(FITTED) if name not in SET]
+    constants = descend(FITTED, names, of_launches)
+    habits = USUAL
+    for family in dict.fromkeys(HABITS.values()):
+        calls = [row for row in rows if row.kind == f"library {family}"]
+
+        def of_calls(trial: Habits, calls: list[Timed] = calls) -> float:
+            return sum(bounded(row.off(gpu, constants, trial)) for row in calls)
+
+        habits = descend(habits, [name for name, of in HABITS.items() if of == family], of_calls)
+    call_ns.cache_clear()
+    return constants, habits
+
+
+def summary(found: Sequence[float]) -> dict[str, float]:
+    """How far off, from logarithms of ratios."""
+    ordered = sorted(map(abs, found))
+    return {
+        "rows": len(ordered),
+        "median_factor": round(exp(median(ordered)), 3),
+        "p90_factor": round(exp(ordered[int(0.9 * (len(ordered) - 1))]), 3),
+        "median_ratio": round(exp(median(found)), 3),
+        "within_25_percent": round(sum(e < log(1.25) for e in ordered) / len(ordered), 3),
+        "within_a_factor_of_2": round(sum(e < log(2) for e in ordered) / len(ordered), 3),
+    }
+
+
+def grouped(rows: Sequence[Timed], found: Sequence[float]) -> dict[str, Any]:
+    """Summaries of all, by device, source, kind and length."""
     groups: dict[str, list[float]] = {}
-    for number, row in enumerate(rows):
-        for name in ("all", f"{row.sms} SMs", row.source, row.kind):
-            groups.setdefault(name, []).append(found[number])
+    for row, off in zip(rows, found, strict=True):
+        length = next(name for most, name in LENGTHS if row.ns < most)
+        for name in ("all", f"{row.sms} SMs", row.source, row.kind, length):
+            groups.setdefault(name, []).append(off)
     return {name: summary(one) for name, one in groups.items()}
+
+
+def judged(rows: Sequence[Timed], gpu: Gpu, constants: Constants, habits: Habits) -> dict[str, Any]:
+    return grouped(rows, [row.off(gpu, constants, habits) for row in rows])
 
 
 def cross_validate(rows: Sequence[Timed], gpu: Gpu, folds: str) -> dict[str, Any]:
     """Rows predicted with constants that others were fitted to."""
-    order = list(range(len(rows)))
-    random.Random(1).shuffle(order)
-    # A case is on whole GPU and slices: all of it goes together.
-    names = list(dict.fromkeys(rows[n].name for n in order))
-    families = list(dict.fromkeys(row.family for row in rows))
-    groups = (
-        [{n for n in order if rows[n].family == family} for family in families]
-        if folds == "family"
-        else [{n for n in order if rows[n].name in set(names[k::FOLDS])} for k in range(FOLDS)]
-    )
-    held: list[float] = []
-    result: dict[str, Any] = {}
-    for number, group in enumerate(groups):
-        constants = fit([rows[n] for n in order if n not in group], gpu, FITTED)
-        found = errors([rows[n] for n in group], lambda row: row.model(gpu, constants))  # type: ignore[arg-type, attr-defined, misc] # noqa: B023
-        held += found
-        name = families[number] if folds == "family" else f"fold {number}"
-        result[name] = summary(found)
-        print("held out", name, result[name], flush=True)
-    return {"all": summary(held), **result}
+    if folds == "family":
+        rows = [row for row in rows if row.source == "ptx"]
+        keys = [row.family for row in rows]
+    else:  # a case is on the whole GPU and on slices: all of it goes together
+        names = sorted({f"{row.kind} {row.name}" for row in rows})
+        random.Random(1).shuffle(names)
+        place = {name: str(number % FOLDS) for number, name in enumerate(names)}
+        keys = [place[f"{row.kind} {row.name}"] for row in rows]
+    held: dict[int, float] = {}
+    for key in dict.fromkeys(keys):
+        others = [row for row, other in zip(rows, keys, strict=True) if other != key]
+        constants, habits = fit(others, gpu)
+        for number, row in enumerate(rows):
+            if keys[number] == key:
+                held[number] = row.off(gpu, constants, habits)
+        print("held out", folds, key, flush=True)
+    return grouped(rows, [held[number] for number in range(len(rows))])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("rows", type=Path)
     parser.add_argument("--fit", action="store_true", help="fit, and print new constants")
-    parser.add_argument("--folds", choices=("family", "rows"), help="cross-validate")
+    parser.add_argument("--folds", choices=("family", "rows"), nargs="*", default=[])
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
     gpu = machine_of("h200", "100Gb/s").cards[0].gpu
     rows = load_rows(options.rows, options.jobs)
-    print(len(rows), "rows")
-    document: dict[str, Any] = {
-        "schema": "tessera-fit-durations/1",
+    document: dict[str, Any] = {}
+    if options.output and options.output.exists():
+        document = json.loads(options.output.read_text())
+    document |= {
+        "schema": "tessera-fit-durations/2",
         "rows": len(rows),
-        "as_it_is": judged(rows, gpu, FITTED),
+        "constants": {**asdict(FITTED), **asdict(USUAL)},
+        "as_it_is": judged(rows, gpu, FITTED, USUAL),
+        "roofline": summary([row.roofline_off(gpu) for row in rows]),
     }
     if options.fit:
-        constants = fit(rows, gpu, FITTED)
-        document["constants"] = asdict(constants)
-        document["fitted"] = judged(rows, gpu, constants)
-    if options.folds:
-        document["held_out"] = cross_validate(rows, gpu, options.folds)
+        constants, habits = fit(rows, gpu)
+        print(constants, habits)
+        document["fitted"] = judged(rows, gpu, constants, habits)
+    for folds in options.folds:
+        document[f"held_out_by_{folds}"] = cross_validate(rows, gpu, folds)
     print(json.dumps(document, indent=1))
     if options.output:
         options.output.write_text(json.dumps(document, indent=1) + "\n")

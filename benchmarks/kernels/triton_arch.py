@@ -19,7 +19,7 @@ import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-ARCHITECTURES = (80, 89, 90, 100)
+ARCHITECTURES = (80, 89, 90, 100, 120)
 
 
 @triton.jit
@@ -144,6 +144,7 @@ CASES: tuple[tuple[str, Any, dict[str, int], int, int], ...] = (
     ("gemm64", gemm, {"BM": 64, "BN": 64, "BK": 64}, 4, 3),
     ("gemm128", gemm, {"BM": 128, "BN": 128, "BK": 32}, 4, 3),
     ("grouped", grouped_gemm, {"BM": 128, "BN": 128, "BK": 64}, 8, 2),
+    ("wide", grouped_gemm, {"BM": 128, "BN": 256, "BK": 64}, 8, 3),
     ("flash64", flash, {"BM": 64, "BN": 64, "D": 128}, 4, 2),
     ("flash128", flash, {"BM": 128, "BN": 64, "D": 128}, 8, 2),
     ("decode", decode, {"BM": 16, "BN": 64, "D": 128}, 4, 2),

@@ -10,7 +10,8 @@ in order:
 3. `draft_program`: launches, copies and library calls of that graph, as a program (`build`).
 4. `call.run`: run it again, and keep what its memory holds before and after.
 5. `check_drawn`, `settle_roles`: what random numbers and which buffers are read or written decide.
-6. `_without_addresses`: contents and reference, without words that are pointers.
+6. `with_hints`: what launches compute, where that is known.
+7. `_without_addresses`: contents and reference, without words that are pointers.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING
 from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error
 from tessera.driver.progress import OnProgress, StageProgress
 from tessera.driver.trace.build import draft_program, settle_roles
+from tessera.driver.trace.hints import with_hints
 from tessera.driver.trace.random_draws import check_drawn, state_bytes
 from tessera.frontend.capture.problems import NOT_COMPILED
 from tessera.frontend.capture.raw import RawCapture, RawLaunch, RawMemcpy, RawMemset, RawOther
@@ -87,7 +89,7 @@ def _trace(
     tell(StageProgress("running the call", note=f"{steps} steps, {format_bytes(size)} of buffers"))
     ran = call.run((buffer.name for buffer in buffers), data=options.data)
     check_drawn(ran.drawn, draft.draws)
-    program = settle_roles(draft, call.raw, ran.changed)
+    program = with_hints(settle_roles(draft, call.raw, ran.changed))
     before, after = dict(ran.before), dict(ran.after)
     if options.data and draft.random is not None and call.raw.random is not None:
         before[draft.random] = state_bytes(call.raw.random)

@@ -61,7 +61,8 @@ class LaunchWork:
     lanes may get in each other's way; wider ones count by their bytes.
     `chain` are the instructions of the thread with the most, with its loads and barriers.
     `shared_bytes` are those of a CTA, `shared_traffic` those that all threads move to and from
-    shared memory. `sure`: no branch hung on data, and drawn blocks agree.
+    shared memory. `registers` are those of a thread, about; 0 where nobody says. `sure`: no branch
+    hung on data, and drawn blocks agree.
     """
 
     ctas: int
@@ -76,6 +77,7 @@ class LaunchWork:
     shared_bytes: int
     sure: bool
     shared_traffic: float = 0.0
+    registers: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

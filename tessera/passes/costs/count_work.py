@@ -82,6 +82,7 @@ def count_work(module: ptx.Module, launch: Launch) -> LaunchWork | None:
         chain_loads=most[LOADS],
         chain_barriers=most[BARRIERS],
         shared_bytes=launch.shared_bytes + static_shared_bytes(module, function),
+        registers=counter.code.registers,
         sure=counter.sure,
     )
 

@@ -1,16 +1,19 @@
 """How long work takes on a GPU: a model with a few constants, fitted to measurements.
 
-In: a `LaunchWork` (or the operations and bytes of a library call), a `Gpu` and a number of SMs.
-Out: nanoseconds. A launch takes a fixed number of cycles, and then about the largest of: bytes that
-miss L2, at memory bandwidth; bytes asked for, and bytes of shared memory, at so many per cycle and
-SM; narrow accesses, whose lanes may get in each other's way; arithmetic of each unit, at a part of
-the data sheet's rate; instructions, at so many per cycle and SM; and the chain of one
-thread (its instructions, loads and barriers one after the other) in each round of CTAs, as many as
-fit on the SMs at once. Small kernels are all chain and fixed cost: that is why cycles count, and
-the clock, more than bandwidth.
+In: a `LaunchWork`, the bytes that it moves, a `Gpu` and a number of SMs. Out: nanoseconds.
 
-The constants are those of `benchmarks/durations.py --fit` on an H200. For other GPUs the same parts
-of their own data sheets are taken, or what tables say that they reach (`SUSTAINED`);
+A CTA needs a multiprocessor for its instructions, its arithmetic, its shared memory and the bytes
+that it asks L2 for: about the longest of them, times the CTAs of the SM that has the most. A CTA
+also has a chain, one thing after the other: loads (longer ones if they miss L2), barriers, and a
+part of its own instructions and arithmetic, since its warps wait for each other. As many CTAs as
+threads, registers and shared memory allow go through that at once; the others wait for the next
+round. CTAs that do more than the mean leave a tail. Beside that there is memory: bytes that miss
+L2, at a part of the data sheet's bandwidth. A launch takes the longer of the two, about, after a
+fixed number of cycles, and after the first bytes have come from memory. Small kernels are all chain
+and fixed cost: that is why cycles count, and the clock, more than bandwidth.
+
+The constants are those of `benchmarks/fit_durations.py --fit` on an H200. For other GPUs the same
+parts of their own data sheets are taken, or what tables say that they reach (`SUSTAINED`);
 `CALIBRATED_ON` says which GPUs were measured.
 """
 
@@ -24,33 +27,29 @@ from tessera.ir.plan.costs import LaunchWork
 from tessera.ir.plan.machine import Gpu
 
 _SPECIAL_PER_CYCLE = 16.0  # per SM
+_SHARED_PER_CYCLE = 128.0
+_REGISTERS = 65536  # of an SM, in all architectures of the table
+_REGISTER_STEP = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constants:
     """What is fitted. Parts are fractions of the data sheet; cycles are per SM clock."""
 
-    fixed_cycles: float = 2260.0
-    memory: float = 0.89
-    asked_per_cycle: float = 43.0
-    matrix: float = 0.67
-    plain: float = 0.945
-    instructions_per_cycle: float = 3.4
-    accesses_per_cycle: float = 0.048
-    shared_per_cycle: float = 110.0
-    chain_cycles: float = 0.88
-    load_cycles: float = 150.0
-    barrier_cycles: float = 69.0
-    sharpness: float = 4.1
-    call_cycles: float = 2970.0
-    call_asked: float = 41.0
-    call_sharpness: float = 4.7
-    call_memory: float = 0.8
-    call_matrix: float = 0.68
-    call_plain: float = 0.735
-    call_tiles: float = 3.6
-    reduce_cycles: float = 8400.0
-    reduce_memory: float = 0.433
+    fixed_cycles: float = 2268.0
+    miss_cycles: float = 1645.0
+    memory: float = 0.95
+    matrix: float = 0.95
+    asked_per_cycle: float = 54.9
+    cache_per_cycle: float = 40.4
+    instructions_per_cycle: float = 3.53
+    accesses_per_cycle: float = 0.185
+    load_cycles: float = 131.0
+    missed_load_cycles: float = 191.0
+    barrier_cycles: float = 141.4
+    own_part: float = 0.129
+    tail: float = 0.971
+    sharpness: float = 2.56
 
 
 FITTED = Constants()
@@ -59,32 +58,46 @@ CALIBRATED_ON = ("h200",)
 
 @dataclass(frozen=True, slots=True)
 class Sustained:
-    """Parts of a data sheet that large products reach on a GPU by published measurements."""
+    """Parts of a data sheet that a GPU reaches.
+
+    `clock` is how far it keeps its clock while all of it computes, over how far an H200 does.
+    """
 
     memory: float
     matrix: float
+    clock: float = 1.0
 
 
 # `benchmarks/direction.py` has the source of these; GPUs without an entry take the fitted parts.
 SUSTAINED = {
-    "a100-80g-sxm": Sustained(memory=0.78, matrix=0.95),
-    "l40s": Sustained(memory=0.78, matrix=0.74),
+    "a100-80g-sxm": Sustained(memory=0.8, matrix=0.95),
+    "l40s": Sustained(memory=0.85, matrix=0.95, clock=0.76),
 }
+# Architectures of graphics cards: many SMs at a high clock share little power.
+_GRAPHICS = (86, 89, 120)
+GRAPHICS_CLOCK = 0.76
 
 
 def parts_of(gpu: Gpu, memory: float, matrix: float) -> Sustained:
     """The parts for a GPU: its own where tables say so, or the given ones."""
-    return SUSTAINED.get(gpu.like or gpu.key) or Sustained(memory, matrix)
+    if own := SUSTAINED.get(gpu.like or gpu.key):
+        return own
+    graphics = arch_number(gpu.arch) in _GRAPHICS
+    return Sustained(memory, matrix, GRAPHICS_CLOCK if graphics else 1.0)
 
 
-def resident_ctas(gpu: Gpu, threads: int, shared_bytes: int) -> int:
-    """CTAs that one SM holds at once, by threads and shared memory; 0 if not even one."""
+def resident_ctas(gpu: Gpu, threads: int, shared_bytes: int, registers: int = 0) -> int:
+    """CTAs that one SM holds at once; 0 if not even one. Registers are those of a thread."""
     limits = limits_of(gpu.arch)
-    by_threads = limits.threads // max(-(-threads // WARP) * WARP, WARP)
+    whole = max(-(-threads // WARP) * WARP, WARP)
     # The system keeps 1 KiB of shared memory for each CTA from sm_80 on.
     reserved = 1024 if arch_number(gpu.arch) >= 80 else 0
     by_shared = limits.shared_bytes // (shared_bytes + reserved or 1)
-    return min(by_threads, by_shared, limits.ctas)
+    most = min(limits.threads // whole, by_shared, limits.ctas)
+    if registers:
+        taken = -(-registers // _REGISTER_STEP) * _REGISTER_STEP
+        return min(most, _REGISTERS // (taken * whole))
+    return most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,62 +124,48 @@ def launch_ns(
 ) -> float:
     """The time of a launch on so many SMs of a GPU."""
     clock = gpu.clock_mhz * 1e6
-    share = sms / gpu.sms
-    fit = max(1, resident_ctas(gpu, work.threads // max(work.ctas, 1), work.shared_bytes))
-    waves = work.ctas / sms
-    busy = waves / ceil(waves) if waves < fit else 1.0
-    rounds = ceil(work.ctas / (sms * fit))
-    cycles = sms * clock * busy
+    missed = traffic.missed(gpu)
+    moved = traffic.warm + traffic.cold
+    part = missed / moved if moved > 0 else 0.0
     reached = parts_of(gpu, constants.memory, constants.matrix)
-    parts = [
-        traffic.missed(gpu) / (gpu.memory_bandwidth * reached.memory),
-        work.asked_bytes / (constants.asked_per_cycle * cycles),
-        work.instructions / 32 / (constants.instructions_per_cycle * cycles),
-        work.memory_instructions / 32 / (constants.accesses_per_cycle * cycles),
-        work.shared_traffic / (constants.shared_per_cycle * cycles),
-        rounds * _chain_cycles(work, constants) / clock,
-    ]
+    memory = missed / (gpu.memory_bandwidth * reached.memory) * clock
+    on_sms = _sm_cycles(work, gpu, sms, part, reached, constants)
+    begin = constants.fixed_cycles + constants.miss_cycles * part
+    return (begin + _together([on_sms, memory], constants.sharpness)) / clock * 1e9
+
+
+def _sm_cycles(
+    work: LaunchWork, gpu: Gpu, sms: int, missing: float, reached: Sustained, constants: Constants
+) -> float:
+    """Cycles of the SM that has the most to do, if memory has the bytes."""
+    ctas = max(work.ctas, 1)
     arithmetic = 0.0  # of one warp, one after the other: scores before weights before sums
     for unit, operations in work.units:
         if unit == "special":
-            arithmetic += operations / (_SPECIAL_PER_CYCLE * cycles)
+            arithmetic += operations / _SPECIAL_PER_CYCLE
         else:
-            part = constants.plain if unit in ("fp32", "fp64") else reached.matrix
-            arithmetic += operations / (unit_rate(gpu, unit) * share * part * busy)
-    parts.append(arithmetic)
-    return (constants.fixed_cycles / clock + _together(parts, constants.sharpness)) * 1e9
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallWork:
-    """A library call: operations of a unit; `tiles` are pieces of 128 by 128 of its result.
-
-    `reduces`: results hang on whole rows, so that kernels make several passes.
-    """
-
-    operations: float = 0.0
-    unit: str = "fp32"
-    tiles: float = 1.0
-    reduces: bool = False
-
-
-def call_ns(
-    work: CallWork, traffic: Traffic, gpu: Gpu, sms: int, constants: Constants = FITTED
-) -> float:
-    """The time of a library call on so many SMs of a GPU."""
-    clock = gpu.clock_mhz * 1e6
-    plain = work.unit in ("fp32", "fp64")
-    reached = parts_of(gpu, constants.call_memory, constants.call_matrix)
-    part = constants.call_plain if plain else reached.matrix
-    busy = min(1.0, work.tiles * constants.call_tiles / sms)
-    memory = constants.reduce_memory if work.reduces else reached.memory
-    fixed = constants.reduce_cycles if work.reduces else constants.call_cycles
-    parts = [
-        traffic.missed(gpu) / (gpu.memory_bandwidth * memory),
-        (traffic.warm + traffic.cold) / (constants.call_asked * sms * clock),
-        work.operations / (unit_rate(gpu, work.unit) * sms / gpu.sms * part * max(busy, 1e-3)),
+            part = 1.0 if unit in ("fp32", "fp64") else reached.matrix
+            arithmetic += operations * gpu.sms * gpu.clock_mhz * 1e6 / (unit_rate(gpu, unit) * part)
+    own = [
+        work.instructions / WARP / constants.instructions_per_cycle,
+        arithmetic,
+        work.memory_instructions / WARP / constants.accesses_per_cycle,
+        work.shared_traffic / _SHARED_PER_CYCLE,
     ]
-    return (fixed / clock + _together(parts, constants.call_sharpness)) * 1e9
+    # What an SM can take, and its share of what L2 gives to all SMs of the GPU.
+    taken = min(constants.asked_per_cycle, constants.cache_per_cycle * gpu.sms / sms)
+    asked = work.asked_bytes / taken
+    each = _together([*own, asked], constants.sharpness) / ctas / reached.clock
+    mean = work.instructions / max(work.threads, 1)
+    uneven = max(1.0, work.chain / mean) if mean > 0 else 1.0
+    load = constants.load_cycles + constants.missed_load_cycles * missing
+    waits = work.chain_loads * load + work.chain_barriers * constants.barrier_cycles
+    chain = waits + constants.own_part * sum(own) / ctas * uneven
+    threads = work.threads // ctas
+    fit = max(1, resident_ctas(gpu, threads, work.shared_bytes, work.registers))
+    rounds = ceil(ctas / (sms * fit))
+    whole = _together([ceil(ctas / sms) * each, rounds * chain], constants.sharpness)
+    return whole + constants.tail * (uneven - 1.0) * min(chain, fit * each)
 
 
 def unit_rate(gpu: Gpu, unit: str) -> float:
@@ -180,14 +179,6 @@ def unit_rate(gpu: Gpu, unit: str) -> float:
         if candidate and (rate := gpu.flops(candidate)):
             return rate
     return 1e12
-
-
-def _chain_cycles(work: LaunchWork, constants: Constants) -> float:
-    return (
-        work.chain * constants.chain_cycles
-        + work.chain_loads * constants.load_cycles
-        + work.chain_barriers * constants.barrier_cycles
-    )
 
 
 def _together(parts: list[float], sharpness: float) -> float:

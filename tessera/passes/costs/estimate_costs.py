@@ -20,11 +20,8 @@ from tessera.ir.architecture import CLUSTERS_FROM, THREADS_PER_CTA, arch_number,
 from tessera.ir.graph.access import NeedKind
 from tessera.ir.graph.graph import KernelGraph, Node
 from tessera.ir.graph.region import region_intervals
-from tessera.ir.operators.records import Unit
-from tessera.ir.operators.table import work_of
 from tessera.ir.plan.costs import Barred, Cost, Costs, CostSource, Duration, LaunchWork, StepCosts
 from tessera.ir.plan.machine import Device, Gpu, Machine
-from tessera.ir.program.data_type import DataType
 from tessera.ir.program.program import (
     Launch,
     LibraryCall,
@@ -35,25 +32,19 @@ from tessera.ir.program.program import (
     Work,
     for_arch,
 )
+from tessera.passes.costs.call_shapes import call_shape_of
 from tessera.passes.costs.count_work import count_work
-from tessera.passes.costs.device_model import (
-    CALIBRATED_ON,
-    CallWork,
-    Traffic,
-    call_ns,
-    launch_ns,
-    resident_ctas,
-)
+from tessera.passes.costs.device_model import CALIBRATED_ON, Traffic, launch_ns, resident_ctas
+from tessera.passes.costs.library_launches import Plain, call_ns
 
 # What a time may be off by, as a fraction: nine of ten left-out measurements are nearer. For GPUs
-# that the model was fitted on see `benchmarks/durations.py`, for others `benchmarks/direction.py`;
-# the short rows of that are libraries, which add some microseconds of their own.
-_ERROR = 0.55
-_ELSEWHERE = 1.1
-_ADDED_NS = 20_000.0
+# that the model was fitted on see `benchmarks/fit_durations.py`; for others
+# `benchmarks/direction.py`, where short rows are known less well.
+_ERROR = 0.3
+_ELSEWHERE = 0.9
+_ADDED_NS = 5_000.0
 _UNSURE = 2.0  # times that where branches hang on data, or nothing is known of the arithmetic
 PERSISTENT = (Role.WEIGHT, Role.STATE, Role.VARIABLE)
-_REDUCTIONS = ("softmax", "norm", "var", "std", "sort", "topk", "cumsum", "argmax", "argmin")
 _GATHERS = ("embedding", "index", "gather", "select", "take")
 
 
@@ -130,7 +121,7 @@ class _Estimator:
         self, work: Work, node: Node, moved: _DistinctBytes, gpu: Gpu, device: Device
     ) -> tuple[Cost, LaunchWork | None]:
         if not isinstance(work, Launch):
-            call, sure = _call_work(work)
+            call, sure = call_shape_of(work, moved.private + moved.persistent)
             limit = _gathered_bytes(work) if isinstance(work, LibraryCall) else None
             traffic = moved.traffic(gpu, self.persistent, limit)
             ns = call_ns(call, traffic, gpu, device.sms)
@@ -145,8 +136,11 @@ class _Estimator:
             return Barred(reason), None
         if counted is None:
             traffic = moved.traffic(gpu, self.persistent, None)
-            return _duration(call_ns(CallWork(), traffic, gpu, device.sms), gpu, False), None
-        limit = counted.asked_bytes if counted.sure and counted.asked_bytes else None
+            touched = moved.private + moved.persistent
+            unknown = Plain(touched / 4, touched, touched)
+            return _duration(call_ns(unknown, traffic, gpu, device.sms), gpu, False), None
+        # A launch moves no more than it asks for; where branches hang on data that may be more.
+        limit = counted.asked_bytes * (1.0 if counted.sure else _UNSURE) or None
         traffic = moved.traffic(gpu, self.persistent, limit)
         ns = launch_ns(counted, traffic, gpu, device.sms)
         return _duration(ns, gpu, counted.sure), counted
@@ -209,30 +203,6 @@ def _too_large(
             what = "a cooperative launch" if launch.cooperative else "a launch that waits inside"
             return f"{what} of {prod(launch.grid)} blocks; at most {most} fit at once"
     return ""
-
-
-# --- library calls -----------------------------------------------------------------------------
-
-
-def _call_work(work: Work) -> tuple[CallWork, bool]:
-    """The arithmetic of what is no launch, and whether it is known."""
-    if not isinstance(work, LibraryCall):
-        return CallWork(), True
-    known_work = work_of(work)
-    elements = float(sum(prod(operand.shape) for operand in work.writes or work.reads))
-    if known_work is None or known_work.unit is not Unit.MATRIX:
-        made = CallWork(
-            operations=elements if known_work is None else known_work.operations,
-            tiles=max(1.0, elements / 4096),
-            reduces=any(word in work.operator for word in _REDUCTIONS),
-        )
-        return made, known_work is not None
-    unit = _MATRIX_UNITS.get(work.reads[0].dtype if work.reads else DataType.F32, "fp32")
-    tiles = max(1.0, elements / (128 * 128))
-    return CallWork(operations=known_work.operations, unit=unit, tiles=tiles), True
-
-
-_MATRIX_UNITS = {DataType.F16: "fp16", DataType.BF16: "bf16"}
 
 
 def _gathered_bytes(call: LibraryCall) -> float | None:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from tessera.ir.graph.access import AccessKind
-from tessera.ir.graph.graph import KernelGraph
+from tessera.ir.graph.graph import KernelGraph, Node
 from tessera.ir.plan.costs import (
     Barred,
     Cost,
@@ -27,7 +27,7 @@ from tessera.ir.plan.costs import (
 )
 from tessera.ir.plan.machine import Device, Gpu, Machine
 from tessera.ir.plan.tables import WorkShape
-from tessera.ir.program.program import Program
+from tessera.ir.program.program import Buffer, Program
 from tessera.passes.costs.estimate_costs import PERSISTENT, distinct_bytes
 from tessera.passes.costs.table_lookup import TableIndex, ratio
 from tessera.passes.costs.table_shapes import operations_and_bytes
@@ -51,12 +51,18 @@ def step_shapes(program: Program, graph: KernelGraph, costs: Costs) -> list[Step
     """What each step computes, as far as tables could know it."""
     found = []
     for work, node, step in zip(program.work(), graph.nodes, costs.steps, strict=True):
-        used = dict.fromkeys((access.buffer, access.kind) for access in node.accesses)
-        read = [program.buffers[b] for b, kind in used if kind is AccessKind.READ]
-        written = [program.buffers[b] for b, kind in used if kind is AccessKind.WRITE]
+        read, written = used_buffers(program, node)
         touched = float(distinct_bytes(graph, node))
         found.append(step_shape(work, step.work, touched, read, written))
     return found
+
+
+def used_buffers(program: Program, node: Node) -> tuple[list[Buffer], list[Buffer]]:
+    """The buffers that a step may read, and those that it may write."""
+    used = dict.fromkeys((access.buffer, access.kind) for access in node.accesses)
+    read = [program.buffers[b] for b, kind in used if kind is AccessKind.READ]
+    written = [program.buffers[b] for b, kind in used if kind is AccessKind.WRITE]
+    return read, written
 
 
 def merge_tables(

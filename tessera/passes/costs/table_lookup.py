@@ -32,6 +32,13 @@ _SPREAD = {
     TableKind.GENERATION: 2.2,
     TableKind.MOE: 3.0,
 }
+# Of the bars of two tables, what is left in a ratio: part of what is off is off in both.
+_COMMON = {
+    TableKind.GEMM: 0.85,
+    TableKind.CONTEXT: 0.85,
+    TableKind.GENERATION: 0.85,
+    TableKind.MOE: 0.6,
+}
 _UNKNOWN = 0.25  # the residual where there are no rows to tell
 _OUTSIDE = 0.5  # added to a bar for every factor of e beyond the grid
 
@@ -207,5 +214,5 @@ def ratio(
     here, there = source.find(sizes, without), target.find(sizes, without)
     if here is None or there is None:
         return None
-    error = (here.error**2 + there.error**2) ** 0.5
+    error = _COMMON[source.rows.kind] * (here.error**2 + there.error**2) ** 0.5
     return Estimate(there.ns / here.ns, error, max(here.beyond, there.beyond))

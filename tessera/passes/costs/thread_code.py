@@ -13,6 +13,7 @@ from tessera.ir.opcodes import type_bits
 from tessera.ir.ptx import syntax as ptx
 from tessera.passes.costs.deciding import axes, computes, deciding, packed, targets
 from tessera.passes.costs.integer_functions import Integers, plain_function
+from tessera.passes.costs.live_registers import live_registers
 from tessera.passes.costs.loop_forms import LineRule
 from tessera.passes.costs.work_effects import Effect, effect_of
 
@@ -47,11 +48,12 @@ class ThreadStep:
 
 @dataclass(frozen=True, slots=True)
 class ThreadCode:
-    """Steps, names of places, and the indices that the path may hang on."""
+    """Steps, names of places, the indices that the path may hang on, registers of a thread."""
 
     steps: tuple[ThreadStep, ...]
     places: dict[str, int]
     axes: int
+    registers: int
 
 
 @dataclass(slots=True)
@@ -98,12 +100,15 @@ def thread_code(function: ptx.Function) -> ThreadCode:
         for part in packed(statement):
             if part.partition("#")[0] in names:
                 places.setdefault(part, len(places))
-    return ThreadCode(_compact(flat, effects, places), places, hangs_on)
-
-
-def _compact(flat: _Flat, effects: list[Effect], places: dict[str, int]) -> tuple[ThreadStep, ...]:
-    """Steps, with runs of instructions that decide nothing in one."""
     goes = {n: flat.target(n) for n, s in enumerate(flat.code) if s.opcode.name == "bra"}
+    registers = live_registers(function, flat.code, goes)
+    return ThreadCode(_compact(flat, effects, places, goes), places, hangs_on, registers)
+
+
+def _compact(
+    flat: _Flat, effects: list[Effect], places: dict[str, int], goes: dict[int, int]
+) -> tuple[ThreadStep, ...]:
+    """Steps, with runs of instructions that decide nothing in one."""
     entries = set(goes.values())
     steps: list[ThreadStep] = []
     first_step: dict[int, int] = {}

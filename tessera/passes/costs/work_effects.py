@@ -98,9 +98,8 @@ def effect_of(statement: ptx.Instruction) -> Effect:
 
 def _tensor_memory(statement: ptx.Instruction) -> Effect:
     modifiers = statement.opcode.modifiers
-    if "mma" not in modifiers:
-        waits = any(m.startswith("wait") for m in modifiers)
-        return Effect(barriers=int(waits))
+    if "mma" not in modifiers:  # loads and stores of tensor memory are short, waits for them too
+        return Effect()
     unit, depth = next((_TENSOR_KINDS[m] for m in modifiers if m in _TENSOR_KINDS), ("fp16", 16))
     if "sp" in modifiers:
         depth *= 2

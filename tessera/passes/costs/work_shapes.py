@@ -3,13 +3,13 @@
 In: a library call, or a launch with a hint. Out: a `WorkShape`, or None. Calls say it by their
 operands. A hint on a launch is believed only if the work that was counted and the bytes that the
 step may touch agree with it: a name or a wish is no evidence. A launch without a hint may be a GEMM
-by the shapes of the buffers that it reads and writes: if they fit in one way only, it computes on
-tensor cores, and the same counts agree.
+or an attention by the shapes of the buffers that it reads and writes: if they fit in one way only,
+it computes on tensor cores, and the same counts agree. `found_hint` is that as a hint.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
@@ -27,6 +27,7 @@ _MATRIX_UNITS = ("fp16", "bf16", "fp8")
 _CACHE_TYPE = "bfloat16"
 _TILE = 128  # results are computed in tiles, whole ones
 _QUERIES = 64  # of one key that a tile of attention has room for
+_MOST_CAUSAL = 0.8  # of the work without a mask
 _FACTOR = 2.0  # that counted work may be off
 
 
@@ -55,9 +56,8 @@ def step_shape(
     if not isinstance(work, Launch):
         return StepShape()
     if work.work is None:
-        found = None if counted is None else _by_buffers(counted, read, written)
-        fits = found is not None and not contradiction(found, counted, touched)
-        return StepShape(found if fits else None, own=False)
+        found = found_hint(counted, touched, read, written)
+        return StepShape(None if found is None else hint_shape(found), own=False)
     shape = hint_shape(work.work)
     if shape is None:
         return StepShape()
@@ -145,15 +145,24 @@ def hint_shape(hint: WorkHint) -> WorkShape | None:
     return WorkShape(kind, (dtype, _CACHE_TYPE, head_size, 0), (batch, length, heads, kv_heads))
 
 
-def _by_buffers(
-    counted: LaunchWork, read: Sequence[Buffer], written: Sequence[Buffer]
-) -> WorkShape | None:
-    """The one GEMM that a launch could be: rows [.., k], a weight [n, k] or [k, n], [.., n]."""
-    if not any(unit in _MATRIX_UNITS and count for unit, count in counted.units):
+def found_hint(
+    counted: LaunchWork | None, touched: float, read: Sequence[Buffer], written: Sequence[Buffer]
+) -> WorkHint | None:
+    """The one thing that a launch may compute by the shapes of its buffers, if its counts agree."""
+    if counted is None or not any(u in _MATRIX_UNITS and count for u, count in counted.units):
         return None
-    possible = set()
+    possible = {*_gemms(read, written), *_attentions(counted, read, written)}
+    if len(possible) != 1:
+        return None
+    (hint,) = possible
+    shape = hint_shape(hint)
+    return None if shape is None or contradiction(shape, counted, touched) else hint
+
+
+def _gemms(read: Sequence[Buffer], written: Sequence[Buffer]) -> Iterator[WorkHint]:
+    """Rows [.., k], a weight [n, k] or [k, n], a result [.., n]."""
     for weight in read:
-        if weight.role is not Role.WEIGHT or len(weight.shape or ()) != 2:
+        if weight.role is not Role.WEIGHT or len(weight.shape or ()) != 2 or not weight.dtype:
             continue
         for rows, result in product(read, written):
             if rows is weight or rows.dtype is not weight.dtype or not rows.shape:
@@ -161,12 +170,35 @@ def _by_buffers(
             k, m = rows.shape[-1], prod(rows.shape[:-1])
             for n, depth in (weight.shape or (), (weight.shape or ())[::-1]):
                 if depth == k and result.shape and prod(result.shape) == m * n:
-                    possible.add((m, n, k, weight.dtype))
-    if len(possible) != 1:
-        return None
-    ((m, n, k, dtype),) = possible
-    known = None if dtype is None else _TYPES.get(dtype)
-    return None if known is None else WorkShape(TableKind.GEMM, (known,), (m, n, k))
+                    yield WorkHint("gemm", (m, n, k), weight.dtype)
+
+
+def _attentions(
+    counted: LaunchWork, read: Sequence[Buffer], written: Sequence[Buffer]
+) -> Iterator[WorkHint]:
+    """Queries [batch, heads, length, size], keys and values [batch, fewer, context, size]."""
+    wide = [b for b in read if len(b.shape or ()) == 4 and b.dtype is not None]
+    for query, key in product(wide, wide):
+        batch, heads, length, size = query.shape or (0, 0, 0, 0)
+        also, kv_heads, context, depth = key.shape or (0, 0, 0, 0)
+        values = [b for b in wide if b is not query and b.shape == key.shape]
+        if query is key or len(values) != 2 or (also, depth) != (batch, size):
+            continue
+        if not kv_heads or heads % kv_heads or query.dtype is not key.dtype or not query.dtype:
+            continue
+        if not any(prod(b.shape or ()) == prod(query.shape or ()) for b in written):
+            continue
+        kind = "generation" if length == 1 else "context"
+        if kind == "context" and (length != context or not _is_causal(counted, query)):
+            continue
+        yield WorkHint(kind, (batch, context, heads, kv_heads, size), query.dtype)
+
+
+def _is_causal(counted: LaunchWork, query: Buffer) -> bool:
+    """Whether a launch does about half of what all queries would with all keys."""
+    batch, heads, length, size = query.shape or (0, 0, 0, 0)
+    done = sum(count for unit, count in counted.units if unit in _MATRIX_UNITS)
+    return done < _MOST_CAUSAL * 4.0 * batch * heads * length * length * size
 
 
 def contradiction(shape: WorkShape, counted: LaunchWork | None, touched: float) -> str:

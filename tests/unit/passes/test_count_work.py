@@ -14,10 +14,12 @@ from tessera.ir.graph.access import Need, NeedKind
 from tessera.ir.graph.graph import KernelGraph
 from tessera.ir.plan.costs import Barred, Cost, Duration, LaunchWork
 from tessera.ir.program.program import Launch, Program
+from tessera.ir.ptx import syntax as ptx
 from tessera.passes.base import AnalysisManager
 from tessera.passes.costs.count_work import count_work, static_shared_bytes
 from tessera.passes.costs.device_model import Traffic, launch_ns, resident_ctas
 from tessera.passes.costs.estimate_costs import estimate_costs
+from tessera.passes.costs.thread_code import thread_code
 from tessera.passes.dependences.dependences import Dependences
 
 TRACE = """//! tessera.trace 1
@@ -154,6 +156,8 @@ def test_resident_ctas() -> None:
     assert resident_ctas(gpu["l40s"], 1024, 0) == 1
     assert resident_ctas(gpu["h200"], 128, 100_000) == 2
     assert resident_ctas(gpu["l40s"], 128, 200_000) == 0
+    assert resident_ctas(gpu["h200"], 256, 0, registers=160) == 1
+    assert resident_ctas(gpu["h200"], 256, 0, registers=128) == 2
 
 
 def test_times_grow_with_work_and_shrink_with_the_machine() -> None:
@@ -180,3 +184,35 @@ def test_times_grow_with_work_and_shrink_with_the_machine() -> None:
     assert whole < half
     assert launch_ns(small, Traffic(cold=1e9), gpu, 132) > 1e9 / gpu.memory_bandwidth * 1e9
     assert launch_ns(small, Traffic(warm=1e6), gpu, 132) == launch_ns(small, Traffic(), gpu, 132)
+
+
+def test_registers_are_what_is_live_at_once() -> None:
+    def registers(body: str) -> int:
+        text = f""".version 8.0
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u64 p)
+{{
+    .reg .pred %p<4>;
+    .reg .f32 %f<200>;
+    .reg .b64 %rd<9>;
+    ld.param.u64 %rd1, [p];
+    {body}
+    ret;
+}}
+"""
+        module = parse_source(Source("k", text))
+        (function,) = (item for item in module.items if isinstance(item, ptx.Function))
+        return thread_code(function).registers
+
+    loads = [f"ld.global.f32 %f{n}, [%rd1+{4 * n}];" for n in range(100)]
+    stores = [f"st.global.f32 [%rd1+{4 * n}], %f{n};" for n in range(100)]
+    together = registers("\n".join(loads + stores))
+    in_turn = registers(
+        "\n".join(line for pair in zip(loads, stores, strict=True) for line in pair)
+    )
+    assert 85 <= together <= 110
+    assert in_turn < 15
+    # What a loop reads again stays live through all of it.
+    kept = "\n".join(loads) + "\nL: add.f32 %f150, %f150, %f1;\nsetp.lt.f32 %p1, %f150, %f2;\n"
+    assert registers(kept + "@%p1 bra L;\n" + "\n".join(stores)) >= together

@@ -30,6 +30,7 @@ from tessera.passes.costs.work_shapes import (
     StepShape,
     call_shape,
     contradiction,
+    found_hint,
     hint_shape,
     step_shape,
 )
@@ -248,6 +249,23 @@ def test_a_launch_is_a_gemm_by_its_buffers_and_its_work(shape: tuple[int, int]) 
     assert both.shape is None  # two products fit
     plain = replace(counted(operations, moved), units=(("fp32", operations),))
     assert step_shape(LAUNCH, plain, moved, (ROWS, weight), (RESULT,)).shape is None
+
+
+def test_a_launch_is_an_attention_by_its_buffers_and_its_work() -> None:
+    def found(length: int, context: int, part: float, *more: Buffer) -> WorkHint | None:
+        query = buffer(0, Role.TEMP, 4, 32, length, 128)
+        caches = [buffer(n, Role.STATE, 4, 8, context, 128) for n in (1, 2)]
+        result = buffer(3, Role.TEMP, 4, length, 32, 128)
+        moved = 2.0 * 2 * 4 * 8 * context * 128
+        counts = counted(part * 4.0 * 4 * 32 * length * context * 128, 4 * moved)
+        return found_hint(counts, 4 * moved, (query, *caches, *more), (result,))
+
+    assert found(1, 999, 1.0) == WorkHint("generation", (4, 999, 32, 8, 128), DataType.BF16)
+    assert found(512, 512, 0.55) == WorkHint("context", (4, 512, 32, 8, 128), DataType.BF16)
+    assert found(512, 512, 1.0) is None  # sees everything
+    assert found(16, 512, 1.0) is None
+    assert found(1, 999, 0.1) is None
+    assert found(1, 999, 1.0, buffer(4, Role.STATE, 4, 8, 999, 128)) is None  # which are values?
 
 
 def test_hints_of_attention_and_experts() -> None:

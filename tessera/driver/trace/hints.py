@@ -1,0 +1,35 @@
+"""What captured launches compute, written into the trace as hints.
+
+In: a program. Out: the program with `work=` on launches that can be one thing only: by the shapes
+of the buffers that they read and write, and by their counted work. Names say nothing here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tessera.ir.program import program as ir
+from tessera.passes.base import AnalysisManager
+from tessera.passes.costs.count_work import count_work
+from tessera.passes.costs.estimate_costs import distinct_bytes
+from tessera.passes.costs.merge_tables import used_buffers
+from tessera.passes.costs.work_shapes import found_hint
+from tessera.passes.dependences.dependences import Dependences
+
+
+def with_hints(program: ir.Program) -> ir.Program:
+    """The program with hints where what a launch computes is known; others stay."""
+    graph = AnalysisManager(program).get(Dependences).graph
+    nodes = {node.id: node for node in graph.nodes}
+
+    def hinted(step: ir.Step) -> ir.Step:
+        if not isinstance(step, ir.Launch) or step.work is not None:
+            return step
+        read, written = used_buffers(program, nodes[step.id])
+        if not any(buffer.shape for buffer in read):
+            return step
+        counted = count_work(program.modules[step.module].variants[0].ptx, step)
+        touched = float(distinct_bytes(graph, nodes[step.id]))
+        return replace(step, work=found_hint(counted, touched, read, written))
+
+    return replace(program, steps=tuple(map(hinted, program.steps)))

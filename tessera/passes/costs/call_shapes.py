@@ -1,0 +1,110 @@
+"""What a library call computes, as `library_launches` knows it.
+
+In: a step that is no launch. Out: a `CallShape`, and whether it is known that it computes this.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from tessera.ir.operators.records import Bound, OperatorMismatch, Unit
+from tessera.ir.operators.table import bind
+from tessera.ir.program.data_type import DataType
+from tessera.ir.program.program import LibraryCall, Operand, Work
+from tessera.passes.costs.library_launches import (
+    Attention,
+    CallShape,
+    Plain,
+    Product,
+    RowCall,
+    RowKind,
+)
+
+_ROWS = {
+    "layer_norm": RowKind.NORM,
+    "rms_norm": RowKind.NORM,
+    "group_norm": RowKind.NORM,
+    "var": RowKind.NORM,
+    "std": RowKind.NORM,
+    "softmax": RowKind.SOFTMAX,
+    "log_softmax": RowKind.SOFTMAX,
+    "cumsum": RowKind.SCAN,
+    "cumprod": RowKind.SCAN,
+    "sort": RowKind.SCAN,
+    "topk": RowKind.SCAN,
+    "embedding": RowKind.GATHER,
+    "index_select": RowKind.GATHER,
+}
+_MATRIX_UNITS = {DataType.F16: "fp16", DataType.BF16: "bf16", DataType.E4M3: "fp8"}
+
+
+def call_shape_of(work: Work, touched: float) -> tuple[CallShape, bool]:
+    """The shape of what is no launch, a copy or a call, and touches so many bytes."""
+    if not isinstance(work, LibraryCall):
+        return Plain(touched / 4, 0.0, touched), True
+    results = work.writes or work.reads
+    elements = float(sum(prod(operand.shape) for operand in results))
+    moved = float(sum(_bytes(operand) for operand in (*work.reads, *work.writes)))
+    try:
+        bound = bind(work)
+    except OperatorMismatch:
+        return Plain(elements, elements, moved), False
+    known = bound.operator.work(bound)
+    if known.unit is Unit.MATRIX:
+        return _matrix(bound, known.operations), True
+    kind = _ROWS.get(bound.operator.function)
+    if kind is not None and elements:
+        operand = results[0]
+        return RowCall(kind, *_rows(bound, operand), operand.dtype.bytes), True
+    if kind is RowKind.GATHER:
+        moved = 2.0 * sum(_bytes(operand) for operand in work.writes)
+    return Plain(elements, known.operations, moved), True
+
+
+def _bytes(operand: Operand) -> int:
+    return prod(operand.shape) * operand.dtype.bytes
+
+
+def _rows(bound: Bound, operand: Operand) -> tuple[int, int]:
+    """How many rows, and their elements: along the dimension that the call names, or the last."""
+    shape = operand.shape or (1,)
+    given = bound.attribute("dim")
+    at = given if isinstance(given, int) and -len(shape) <= given < len(shape) else -1
+    along = shape[at]
+    tail = bound.attribute("normalized_shape")
+    if isinstance(tail, tuple):
+        along = prod(shape[-len(tail) :]) if tail else 1
+    return max(1, prod(shape) // max(along, 1)), max(along, 1)
+
+
+def _matrix(bound: Bound, operations: float) -> CallShape:
+    """Attention by its operands; all else is a product of its result's sizes and its depth."""
+    first = next((operands[0] for _, operands in bound.reads if operands), bound.writes[0][1])
+    unit, width = _MATRIX_UNITS.get(first.dtype, "fp32"), first.dtype.bytes
+    result = bound.writes[0][1].shape
+    if bound.operator.function == "attention" and len(bound.shape("query")) == 4:
+        batch, heads, queries, size = bound.shape("query")
+        kv_heads, keys = bound.shape("key")[1:3]
+        if 0 not in (batch, heads, queries, size, kv_heads, keys):
+            return Attention(
+                batch=batch,
+                heads=heads,
+                kv_heads=min(kv_heads, heads),
+                queries=queries,
+                keys=keys,
+                size=size,
+                causal=bound.flag("is_causal"),
+                unit=unit,
+                width=width,
+            )
+    if 0 in result or not result:
+        return Plain(0.0, operations, 0.0)
+    depth = max(1, round(operations / (2.0 * prod(result))))
+    if bound.operator.function.startswith("conv"):  # pixels by features
+        n = result[1] if len(result) > 1 else 1
+        return Product(m=max(1, prod(result) // n), n=n, k=depth, unit=unit, width=width)
+    batch = result[0] if "bmm" in bound.operator.function else 1
+    n = result[-1]
+    return Product(
+        m=max(1, prod(result) // n // batch), n=n, k=depth, batch=batch, unit=unit, width=width
+    )
