@@ -133,7 +133,8 @@ class Trial:
         if len(self.at(most)) == 1 and best > 0:  # a request takes no less than it does alone
             least = max(least, ceil(self.alone(self.at(most)) / (AS_GOOD * best) - 1e-9))
         too_few, enough = min(least, most) - 1, most
-        while enough - too_few > max(1, enough // 8):
+        part = 2 if _is_long(self.at(most)) else 8
+        while enough - too_few > max(1, enough // part):
             middle = (enough + too_few) // 2
             if self.period(self.at(middle)) <= AS_GOOD * best:
                 enough = middle

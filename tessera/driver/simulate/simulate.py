@@ -33,7 +33,7 @@ More than the least only while one more changes the period by more than `_SETTLE
 """
 
 _SETTLED = 1e-3
-_LONG_ROUND = 32
+_LONG_ROUND = 24
 """Requests of a round, above which the least rounds say enough."""
 
 
