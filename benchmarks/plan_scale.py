@@ -26,7 +26,7 @@ from pathlib import Path
 COUNT, LAYER = 65536, 10
 GPUS = "a100,l40s"
 _EIGHT = "4xa100,4xl40s"
-_READING = ("reading and analysing", "working out durations")
+_READING = ("reading and analysing", "analysing", "working out durations")
 _COMPARING = "comparing with other GPUs"
 
 MODELS: dict[str, tuple[str, str, int, dict[str, object]]] = {
