@@ -33,6 +33,7 @@ More than the least only while one more changes the period by more than `_SETTLE
 """
 
 _SETTLED = 1e-3
+_RARE = 1 / 64
 _LONG_ROUND = 24
 """Requests of a round, above which the least rounds say enough."""
 
@@ -134,7 +135,12 @@ def _saturate(
         hardware.neighbours,
         keep_timeline=timeline,
     )
-    rounds = [round_of(replica, shares, hardware.depth) for replica in replicas]
+    most = max(replica.share for replica in replicas)
+    # One that gets next to no requests is not waited for: its load counts below.
+    rounds = [
+        round_of(replica, shares, hardware.depth) if replica.share >= _RARE * most else 0
+        for replica in replicas
+    ]
     parts = [replica.share for replica in replicas]
     period = 0.0
     if max(rounds, default=0) > _LONG_ROUND:
@@ -168,6 +174,7 @@ def _period(
     return max(
         part * (own[number * count - 1] - _before(own, (number - last) * count)) / (last * count)
         for own, count, part in zip(ends, rounds, parts, strict=True)
+        if count
     )
 
 
@@ -185,6 +192,8 @@ def _repeated(ends: Sequence[Sequence[float]], rounds: Sequence[int], number: in
     for last in range(1, (number - 1) // 2 + 1):
         shifts: list[float] = []
         for own, count in zip(ends, rounds, strict=True):
+            if not count:
+                continue
             span, end = last * count, number * count
             shifts = [own[at] - own[at - span] for at in range(end - span, end)]
             if not _is_near(min(shifts), max(shifts)):
