@@ -160,7 +160,7 @@ def _ptx(arguments: list[str]) -> str:
 
 
 def _summary(arguments: list[str]) -> str:
-    return _check(tessc("analyze", TRACE, *arguments)).text
+    return _check(tessc("analyze", TRACE, "--full", *arguments)).text
 
 
 def _steps(arguments: list[str]) -> str:
@@ -180,7 +180,7 @@ def _why(arguments: list[str]) -> str:
 
 
 def _findings(arguments: list[str]) -> str:
-    return tessc("analyze", TRACE, *arguments).err
+    return tessc("analyze", TRACE, "--full", *arguments).err
 
 
 def _regions(arguments: list[str]) -> str:

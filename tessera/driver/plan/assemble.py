@@ -128,7 +128,8 @@ def assemble(
                 name=device.name,
                 card=machine.cards[device.card].name,
                 sms=device.sms,
-                busy_ns=busy[device.id],
+                # Beside idle neighbours it has less to do than the search reckons with.
+                busy_ns=min(busy[device.id], candidate.period_ns),
                 memory_bytes_per_second=machine.gpu_of(device).memory_bandwidth,
             )
             for device in machine.devices

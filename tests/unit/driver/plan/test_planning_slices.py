@@ -17,6 +17,7 @@ from tessera.frontend.plan.tsp import parse_plan
 from tessera.ir.plan.costs import Costs, CostSource, Duration, StepCosts
 from tessera.ir.plan.plan import Plan
 from tessera.ir.plan.print_plan import print_plan
+from tessera.ir.plan.verify_predictions import verify_predictions
 from tessera.ir.program.program import LaunchId
 from tessera.passes.costs.adjust_costs import beside_neighbours
 from tessera.passes.placement.plan_problem import problem_of_mix
@@ -103,6 +104,24 @@ def test_with_one_request_at_a_time_nothing_fills_its_gaps(tmp_path: Path, befor
         assert hardware is not None
         again = saturate(found.plan.replicas, shares_of(found.plan), hardware)
         assert again.period_ns == pytest.approx(found.plan.period_ns)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_slice_beside_an_idle_one_is_faster_than_its_load(
+    tmp_path: Path, before: Plan, seed: int
+) -> None:
+    """Random placements leave one slice idle for long; what the plan says of itself holds."""
+    times = {84: 1e6, 48: 1e6}
+    slow = dict.fromkeys(times, 2e6 * STEPS)
+    found = profiled(tmp_path, before, times, together=slow, placement=f"random:{seed}")
+    load = max(
+        sum(
+            step.predicted_ns for step in found.plan.replicas[0].traces[0].steps if step.device == d
+        )
+        for d in ("h200-0.0", "h200-0.1")
+    )
+    assert found.plan.period_ns <= load * 1.01
+    assert list(verify_predictions(found.plan)) == []
 
 
 def test_slices_that_lose_together_are_not_taken(tmp_path: Path, before: Plan) -> None:
