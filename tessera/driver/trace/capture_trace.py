@@ -164,14 +164,21 @@ class Trace:
 
 def _capture(function: Callable[..., object], inputs: Inputs, options: TraceOptions) -> Call:
     """Capture the call by its route, by the first way to compile it that works."""
-    from tessera.frontend.capture.routes import attempts, compiled, fresh_compiler, plain_attention
+    from tessera.frontend.capture.routes import (
+        attempts,
+        compiled,
+        fresh_compiler,
+        own_attention,
+        plain_attention,
+    )
     from tessera.frontend.capture.session import capture
     from tessera.frontend.capture.watch import Keeper, keep_compiled
 
     failure: TesseraError | None = None
     for backends in attempts(options.route):
         keeper = Keeper()
-        with fresh_compiler(), keep_compiled(keeper), plain_attention(options.route):
+        attention = (plain_attention(options.route), own_attention(options.route))
+        with fresh_compiler(), keep_compiled(keeper), attention[0], attention[1]:
             try:
                 return capture(
                     compiled(function, options.route, backends),

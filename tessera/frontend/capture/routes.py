@@ -3,7 +3,8 @@
 Routes: `ptx` has torch.compile make everything with Triton, so that every kernel has PTX (where
 Triton has no way to do a product or a convolution, that one is left to a library); `library` has it
 leave products and convolutions to the libraries; `eager` and `as-is` compile nothing. By `ptx`,
-attention is products and a softmax: the fused kernels of the libraries have no PTX.
+attention is computed by kernels of our own (`attention`), and where those do not compute it, by
+products and a softmax: the fused kernels of the libraries have no PTX.
 """
 
 from __future__ import annotations
