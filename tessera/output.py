@@ -58,7 +58,7 @@ _BEGINNINGS = {
     Kind.SELFTEST: rb'\s*\{\s*"schema":\s*"tessera-selftest/',
     Kind.REPORT: rb'\s*\{\s*"schema":\s*"tessera[-.]analyze/|trace [^\n]*\n  buffers  |'
     rb"[^\n]*: PTX \d+\.\d+, target |#\d+ [^\n]* -> #\d+ ",
-    Kind.DOT: rb"digraph kernels \{\n  rankdir=LR;\n  node \[shape=box, fontname=",
+    Kind.DOT: rb"digraph kernels \{\n  rankdir=(?:LR|TB);\n  node \[shape=box, fontname=",
     Kind.PROGRAMS: rb"// replica 0: [0-9.]+% of requests, \d+ slots",
     Kind.PAGE: rb'<!doctype html>\n[^\n]*<meta name="generator" content="MARK">',
     Kind.MODEL: rb"\\ MARK\n",

@@ -36,6 +36,11 @@ def demo(context: click.Context, folder: str, opens: bool) -> int:
     Needs no GPU, no network and no other file: the trace (a perceptron) comes with the package.
     Every command is shown before it runs, so that you can run it yourself. The last one makes a
     report to look at.
+
+    \b
+    Examples:
+      tessc demo
+      tessc demo -o somewhere --open
     """
     messages = context.find_object(Messages) or Messages()
     try:
