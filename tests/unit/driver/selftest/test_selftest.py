@@ -140,6 +140,7 @@ def test_gpus_are_found_and_one_is_not_enough(use: Callable[[FakeCuda], FakeCuda
     assert not Path("selftest.json").exists()
 
 
+@pytest.mark.slow
 def test_a_rehearsal_on_the_cpu_goes_on_where_it_was_interrupted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
