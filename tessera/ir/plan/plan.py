@@ -109,6 +109,10 @@ class PlannedTrace:
     folder: str = field(default="", compare=False, repr=False)
 
 
+_ROUNDED = 1 + 1e-6
+"""Times that are products of the same floats differ by less than this factor."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedStep:
     """A step on a device, with its predicted time and how far that may be off, as a fraction.
@@ -134,6 +138,14 @@ class PlacedStep:
         """Never free, alone on its device, and with nothing on other slices of its card."""
         alone = self.predicted_ns if self.alone_ns is None else self.alone_ns
         return self.predicted_ns, alone, alone if self.quiet_ns is None else self.quiet_ns
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether the times go together: two requests share what one takes, at best."""
+        ns, alone, quiet = self.times_ns
+        return (
+            ns <= alone * _ROUNDED and alone <= 2 * ns * _ROUNDED and (0 < quiet <= alone or not ns)
+        )
 
     @property
     def least_ns(self) -> float:

@@ -188,6 +188,8 @@ def _placed(placed: PlacedTrace, devices: set[str]) -> Iterator[Flaw]:
             yield Flaw(step, f"step {number} is expected here: steps count from 0")
         if step.device not in devices:
             yield Flaw(step, f"there is no device `{step.device}` in this replica")
+        if not step.is_possible:
+            yield Flaw(step, "`alone_ns` is one to two times `predicted_ns`, `quiet_ns` no more")
     for move in placed.transfers:
         yield from _numbers(move)
         for name in (move.source, move.target):

@@ -36,12 +36,13 @@ def merge_profiles(costs: Costs, machine: Machine, profiles: Iterable[Profile]) 
         compute, memory = row.beside_compute_ns, row.beside_memory_ns
         both = None if compute is None or memory is None else (compute, memory)
         busy = [ns for ns in (compute, memory) if ns is not None] or [row.ns]
+        ns = sum(busy) / len(busy)
         return Duration(
-            ns=sum(busy) / len(busy),
+            ns=ns,
             source=CostSource.PROFILE,
             error=row.error,
             beside=both,
-            quiet_ns=row.ns,
+            quiet_ns=min(row.ns, ns),  # measured times may be the other way round
         )
 
     return Costs(

@@ -124,6 +124,12 @@ def test_a_slice_beside_an_idle_one_is_faster_than_its_load(
     assert list(verify_predictions(found.plan)) == []
 
 
+def test_a_step_that_is_no_slower_beside_a_neighbour(tmp_path: Path, before: Plan) -> None:
+    """As it was measured: the plan can be read all the same."""
+    found = profiled(tmp_path, before, {84: 1e6, 48: 1e6}, busy=0.98, objective="latency")
+    assert parse_plan(print_plan(found.plan)) == found.plan
+
+
 def test_slices_that_lose_together_are_not_taken(tmp_path: Path, before: Plan) -> None:
     times = {132: 600.0, 84: 1000.0, 48: 1000.0}
     assert len(profiled(tmp_path, before, times).plan.devices) == 2
