@@ -35,9 +35,8 @@ def launch_config(
     stream: Handle,
     cluster: Sequence[int] | None,
     cooperative: bool,
-    priority: int | None = None,
 ) -> Any:
-    """The argument of an extended launch; without a priority it has that of its stream."""
+    """The argument of an extended launch."""
     config = driver.cu.CUlaunchConfig()
     config.gridDimX, config.gridDimY, config.gridDimZ = grid
     config.blockDimX, config.blockDimY, config.blockDimZ = block
@@ -56,11 +55,6 @@ def launch_config(
         attribute = driver.cu.CUlaunchAttribute()
         attribute.id = identifiers.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
         attribute.value.cooperative = 1
-        attributes.append(attribute)
-    if priority is not None:
-        attribute = driver.cu.CUlaunchAttribute()
-        attribute.id = identifiers.CU_LAUNCH_ATTRIBUTE_PRIORITY
-        attribute.value.priority = priority
         attributes.append(attribute)
     config.attrs = attributes
     config.numAttrs = len(attributes)

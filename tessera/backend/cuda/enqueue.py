@@ -95,6 +95,7 @@ class Enqueuer:
         self._trail = TrailWriter(self.writer, parts.trails, trail, stage)
         self._captured = captured
         self._served = parts.model.traces[trace]
+        self._priorities = parts.priorities[trace]
         self._work: tuple[Work, ...] = tuple(self._served.program.work())
         self._gate_step = next(
             lowered.gate for lowered in parts.model.lowered.traces if lowered.trace == trace
@@ -127,6 +128,7 @@ class Enqueuer:
         for action in actions:
             self.act(action)
         self.writer.action = None
+        self.writer.rise(root[0], None)
         self._trail.finish(root)
         self._join(root, used)
         if tell:
@@ -176,6 +178,7 @@ class Enqueuer:
                 )
             case Do(device, Run(number)):
                 step = self._work[number]
+                self.writer.rise(device, self._priorities.get(number))
                 self._trail.before(device, step)
                 self.writer.timing(
                     device,
@@ -272,8 +275,7 @@ class Enqueuer:
         writer.tape.kept.extend(packed.kept)
         stream = writer.stream(device, Queue.COMPUTE)
         row = QueueRow(device, stream)
-        priority = self.parts.priorities[self._trace].get(int(call.step))
-        if call.is_plain and priority is None:
+        if call.is_plain:
             sizes = (*launch.grid, *launch.block, launch.shared_bytes, stream)
             writer.call(device, "cuLaunchKernel", function, *sizes, packed.address, 0, row=row)
             return
@@ -285,7 +287,6 @@ class Enqueuer:
             stream,
             launch.cluster,
             launch.cooperative,
-            priority,
         )
         writer.tape.kept.append(config)
         writer.call(device, "cuLaunchKernelEx", config, function, packed.address, 0, row=row)

@@ -1,5 +1,9 @@
 """Streams and events: three streams per device and slot, events by what they stand for.
 
+A compute queue goes on from stream to stream where its kernels have one priority and then another:
+in a graph whose kernels differ in that the driver picks queues, and on an H200 requests waited for
+each other in them (plans of experts took up to 66% longer; `benchmarks/results/simulated_h200.json`).
+
 Transfers have the highest priority, so that a copy that is ready starts before the next block of
 a kernel. A device also has a stream in each slot for marks of how far its compute queue has come,
 for which nothing waits. All are made when they are first asked for, which is while a backend
@@ -21,7 +25,8 @@ class Streams:
     def __init__(self, driver: Driver, devices: Mapping[str, OpenDevice]) -> None:
         self._driver = driver
         self._devices = devices
-        self._streams: dict[tuple[str, int, Queue | str], Handle] = {}
+        self._priorities: tuple[int, int] | None = None
+        self._streams: dict[tuple[str, int, Queue | str | int | None], Handle] = {}
         self._events: dict[tuple[str, Hashable], Handle] = {}
 
     def stream(self, device: str, slot: int, queue: Queue) -> Handle:
@@ -32,15 +37,29 @@ class Streams:
         """The stream that writes how far a device has come."""
         return self._stream(device, slot, "marks")
 
-    def _stream(self, device: str, slot: int, queue: Queue | str) -> Handle:
+    def compute(self, device: str, slot: int, priority: int | None) -> Handle:
+        """The stream of a compute queue for kernels of a priority; None is the lowest."""
+        lowest, _ = self._range()
+        return self._stream(device, slot, Queue.COMPUTE if priority in (None, lowest) else priority)
+
+    def _stream(self, device: str, slot: int, queue: Queue | str | int | None) -> Handle:
         key = device, slot, queue
         if key not in self._streams:
             opened = self._devices[device]
+            lowest, highest = self._range()
             self._driver.use(opened.context)
-            lowest, highest = self._driver.priorities()
             priority = highest if queue in (Queue.IN, Queue.OUT) else lowest
-            self._streams[key] = self._driver.stream(priority, opened.green)
+            self._streams[key] = self._driver.stream(
+                queue if isinstance(queue, int) else priority, opened.green
+            )
         return self._streams[key]
+
+    def _range(self) -> tuple[int, int]:
+        """The lowest and the highest priority; the same for all GPUs."""
+        if self._priorities is None:
+            self._driver.use(next(iter(self._devices.values())).context)
+            self._priorities = self._driver.priorities()
+        return self._priorities
 
     def event(self, device: str, key: Hashable) -> Handle:
         """The event of a device for something; the same key gives the same event."""

@@ -54,6 +54,7 @@ class TapeWriter:
         self.stages_used: set[tuple[str, str, int]] = set()
         self._stamps = stamps
         self._last: dict[Place, int | None] = {}
+        self._priorities: dict[str, int | None] = {}
         self._stamped = 0
         self._several = len({device.gpu.ordinal for device in around.devices.values()}) > 1
         self._gpu = -1
@@ -172,8 +173,21 @@ class TapeWriter:
     # --- names and places -------------------------------------------------------------------
 
     def stream(self, device: str, queue: Queue) -> Handle:
-        """The stream of a queue in this slot."""
-        return self.around.streams.stream(device, self.slot, queue)
+        """The stream of a queue in this slot; of compute that of the present priority."""
+        streams = self.around.streams
+        if queue is Queue.COMPUTE:
+            return streams.compute(device, self.slot, self._priorities.get(device))
+        return streams.stream(device, self.slot, queue)
+
+    def rise(self, device: str, priority: int | None) -> None:
+        """The compute queue of a device goes on with another priority, on a stream that has it."""
+        before = self.stream(device, Queue.COMPUTE)
+        self._priorities[device] = priority
+        after = self.stream(device, Queue.COMPUTE)
+        if after != before:
+            reached = self.event(device, "rise", self.slot, priority)
+            self.call(device, "cuEventRecord", reached, before)
+            self.call(device, "cuStreamWaitEvent", after, reached, 0)
 
     def event(self, device: str, *name: object) -> Handle:
         """An event of a device, by what it stands for."""

@@ -63,7 +63,7 @@ IN_A_ROW = "launch m.copy grid=1,1,1 block=64,1,1 smem=0 args=[y, t, u32:64]\n" 
 NEVER_WAITS = {
     "cuEventRecord",
     "cuGraphLaunch",
-    "cuLaunchKernelEx",
+    "cuLaunchKernel",
     "cuMemcpyAsync",
     "cuMemsetD32Async",
     "cuStreamWaitEvent",
@@ -74,7 +74,7 @@ NEVER_WAITS = {
 @pytest.mark.parametrize("spanning", [True, False])
 def test_steady_state_neither_waits_nor_allocates(spanning: bool) -> None:
     model, fake = two_copies(IN_A_ROW), FakeCuda()
-    backend = backend_of(model, fake, spanning=spanning)
+    backend = backend_of(model, fake, spanning=spanning, priorities=False)
     fake.calls.clear()
     dispatcher = Dispatcher(backend, slots=2, lanes=1)
     for number in range(8):
@@ -93,7 +93,7 @@ def test_what_follows_in_a_row_on_a_device_is_one_graph(seed: int) -> None:
     """Everything between queues stays as it is, so nothing runs before what it waits for."""
     model, fake = two_copies(IN_A_ROW), FakeCuda(seed=seed)
     asks = [Ask(number) for number in range(6)]
-    done, states = serve(backend_of(model, fake), model, asks)
+    done, states = serve(backend_of(model, fake, priorities=False), model, asks)
     assert_equal(model, asks, expected(model, asks), done, states)
     assert fake.calls["cuGraphLaunch"] == len(asks)
 
@@ -101,23 +101,45 @@ def test_what_follows_in_a_row_on_a_device_is_one_graph(seed: int) -> None:
 def test_those_who_have_come_further_go_first() -> None:
     """Five levels below that of transfers, by the steps of a device; nobody waits on one device."""
     model, fake = two_copies(IN_A_ROW), FakeCuda()
-    launch, given = fake.cuLaunchKernelEx, []
+    launch, given = fake.cuLaunchKernel, []
 
-    def watched(config: Any, *rest: Any) -> Any:
-        given.extend(one.value.priority for one in config.attrs)
-        return launch(config, *rest)
+    def watched(function: Any, *rest: Any) -> Any:
+        given.append(rest[7].priority)
+        return launch(function, *rest)
 
-    fake.cuLaunchKernelEx = watched
-    backend = backend_of(model, fake)
-    backend.close()
+    fake.cuLaunchKernel = watched
     lowest, highest = Driver(fake).priorities()
-    # One step on `a`; four on `b`, captured for two slots with two stages each.
+    asks = [Ask(number) for number in range(6)]
+    done, states = serve(backend_of(model, fake), model, asks)
+    assert_equal(model, asks, expected(model, asks), done, states)
+    # One step on `a`; four on `b`.
     assert sorted(set(given)) == sorted({lowest - n * (lowest - highest) // 4 for n in range(4)})
     assert min(given) > highest
     given.clear()
-    backend_of(model, fake, priorities=False).close()
-    backend_of(model_of([model.traces[0].program], [["a"] * 5], slots=2), fake).close()
-    assert not given
+    serve(backend_of(model, fake, priorities=False), model, asks)
+    model = model_of([model.traces[0].program], [["a"] * 5], slots=2)
+    serve(backend_of(model, fake), model, asks)
+    assert set(given) == {lowest}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_graph_has_kernels_of_one_priority(seed: int) -> None:
+    """Where the priority rises a stream with it goes on: in a graph the driver would pick queues."""
+    launches = IN_A_ROW * 4
+    model, fake = two_copies(launches), FakeCuda(seed=seed)
+    levels = []
+    launch = fake.cuGraphLaunch
+
+    def watched(graph: Any, stream: Any) -> Any:
+        levels.append(stream.priority)
+        return launch(graph, stream)
+
+    fake.cuGraphLaunch = watched
+    asks = [Ask(number) for number in range(6)]
+    done, states = serve(backend_of(model, fake), model, asks)
+    assert_equal(model, asks, expected(model, asks), done, states)
+    assert len(set(levels)) > 2
+    assert fake.calls["cuLaunchKernelEx"] == 0
 
 
 def test_what_cannot_be_captured_runs_call_by_call() -> None:
