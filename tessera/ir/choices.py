@@ -57,6 +57,7 @@ CUT_SHORT = (Ending.CLOCK, Ending.INTERRUPTED)
 class Route(StrEnum):
     """How a model is captured."""
 
+    AUTO = "auto"
     PTX = "ptx"
     LIBRARY = "library"
     EAGER = "eager"

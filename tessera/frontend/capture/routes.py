@@ -1,10 +1,11 @@
 """Who compiles the callable that is captured.
 
-Routes: `ptx` has torch.compile make everything with Triton, so that every kernel has PTX (where
-Triton has no way to do a product or a convolution, that one is left to a library); `library` has it
-leave products and convolutions to the libraries; `eager` and `as-is` compile nothing. By `ptx`,
-attention is computed by kernels of our own (`attention`), and where those do not compute it, by
-products and a softmax: the fused kernels of the libraries have no PTX.
+Routes: `auto` has torch.compile measure every product and convolution, by Triton and by a library,
+and take what is faster; `ptx` has it make everything with Triton, so that every kernel has PTX
+(where Triton has no way to do a product or a convolution, that one is left to a library); `library`
+has it leave products and convolutions to the libraries; `eager` and `as-is` compile nothing. By
+`auto` and `ptx`, attention is computed by kernels of our own (`attention`), and where those do not
+compute it, by products and a softmax: the fused kernels of the libraries have no PTX.
 """
 
 from __future__ import annotations
@@ -29,11 +30,21 @@ _COMMON: dict[str, object] = {
     "compile_threads": 1,
 }
 _BACKENDS = ("max_autotune_gemm_backends", "max_autotune_conv_backends")
+_TUNED: dict[str, object] = {
+    "max_autotune": True,
+    # Also makes products with one row reductions, which read a matrix as fast as memory gives it.
+    "coordinate_descent_tuning": True,
+    # A product with what follows it in one kernel, or one after the other: what is faster.
+    "benchmark_epilogue_fusion": True,
+}
+_TRITON = (Route.AUTO, Route.PTX)
 
 
 def attempts(route: str) -> tuple[str, ...]:
     """The compilers to try in turn for products and convolutions."""
-    return ("TRITON", "TRITON,ATEN") if route == Route.PTX else ("",)
+    return {Route.AUTO: ("ATEN,TRITON",), Route.PTX: ("TRITON", "TRITON,ATEN")}.get(
+        Route(route), ("",)
+    )
 
 
 def compiled(function: Callable[..., object], route: str, backends: str) -> Callable[..., object]:
@@ -42,7 +53,7 @@ def compiled(function: Callable[..., object], route: str, backends: str) -> Call
         return function
     import torch
 
-    tuned = {"max_autotune": True, **dict.fromkeys(_BACKENDS, backends)} if backends else {}
+    tuned = _TUNED | dict.fromkeys(_BACKENDS, backends) if backends else {}
     made: Callable[..., object] = torch.compile(
         function, dynamic=False, fullgraph=True, options=_known(_COMMON | tuned)
     )
@@ -65,8 +76,8 @@ def _known(options: dict[str, object]) -> dict[str, object]:
 
 @contextmanager
 def plain_attention(route: str) -> Iterator[None]:
-    """By the route `ptx`, have `scaled_dot_product_attention` taken apart."""
-    if route != Route.PTX:
+    """By the routes of Triton, have `scaled_dot_product_attention` taken apart."""
+    if route not in _TRITON:
         yield
         return
     from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -77,11 +88,11 @@ def plain_attention(route: str) -> Iterator[None]:
 
 @contextmanager
 def own_attention(route: str) -> Iterator[None]:
-    """By the route `ptx`, have torch.compile put kernels of ours in place of attention.
+    """By the routes of Triton, have torch.compile put kernels of ours in place of attention.
 
     Where they do not compute it, it stays.
     """
-    if route != Route.PTX:
+    if route not in _TRITON:
         yield
         return
     from torch._inductor import config

@@ -1,0 +1,329 @@
+"""Whole-GPU plans of default captures against PyTorch's own compiled steps.
+
+    python -m benchmarks.real_models run --out FOLDER [--jobs 4] [--seconds 600] [--only TEXT]
+    python -m benchmarks.real_models report --out FOLDER [-o results.json]
+
+`run` needs a GPU, torch and transformers. A process per case makes the model (`real_steps`),
+captures it as `tessc trace` does, runs the plan that has everything on the whole GPU, has
+torch.compile make the same step in its modes, captures these as graphs, and times all in turn:
+medians of five rounds. Each case is a file in the folder; what is there is not measured again. A
+case that fails or takes too long is a file with the reason. Processes compile side by side, and
+measure while they hold the lock `gpu`.
+
+A row has, in microseconds: `torch` by mode, `ours` (graphs of the plan one after the other,
+with inputs from and outputs to the host) and `served` (requests through the dispatcher); `ratio` is
+`ours` over the fastest of PyTorch's. `same_bytes`: outputs and states are those of the
+captured callable as PyTorch runs it. `error` and `eager_error` are against the model in fp32: by
+norm, and the largest by element over the largest element.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+ROUNDS = 5
+LEAST_S = 0.15
+MODES = ("default", "max-autotune", "reduce-overhead")
+
+
+def file_of(out: Path, name: str, route: str) -> Path:
+    short = "".join(c if c.isalnum() else "_" for c in f"{name} {route}")
+    return out / f"{short}.json"
+
+
+# --- all cases -------------------------------------------------------------------------------
+
+
+def run_all(options: argparse.Namespace) -> None:
+    """Cases in order, a few at a time, each in a process of its own."""
+    from benchmarks.real_steps import CASES
+
+    until = time.monotonic() + options.seconds
+    routes = options.routes.split(",")
+    todo = [(name, route) for name in CASES for route in routes if options.only in name]
+    todo = [job for job in todo if not file_of(options.out, *job).exists()]
+    running: dict[subprocess.Popen[bytes], tuple[str, str, float]] = {}
+    while todo or running:
+        now = time.monotonic()
+        while todo and len(running) < options.jobs and now < until - 60:
+            name, route = todo.pop(0)
+            running[start(options, name, route)] = (
+                name,
+                route,
+                min(until, now + CASES[name].limit_s),
+            )
+        for process, (name, route, end) in list(running.items()):
+            if process.poll() is None and now < end:
+                continue
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)  # its own group: compilers, too
+                process.wait()
+                keep(options.out, name, route, {"failed": "took too long"})
+            del running[process]
+            known = file_of(options.out, name, route)
+            if not known.exists():
+                keep(options.out, name, route, {"failed": f"ended with {process.returncode}"})
+            print(short(json.loads(known.read_text())), flush=True)
+        if not running and now >= until - 60:
+            break
+        time.sleep(0.2)
+    for name, route in todo:
+        print(f"{name} ({route}): not measured, no time was left", flush=True)
+
+
+def start(options: argparse.Namespace, name: str, route: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "benchmarks.real_models", "one", "--out", str(options.out)]
+    command += ["--name", name, "--routes", route, "--modes", options.modes]
+    command += ["--kernels"] if options.kernels else []
+    threads = max(1, (os.cpu_count() or 1) // options.jobs)
+    given = os.environ | {"TORCHINDUCTOR_COMPILE_THREADS": str(threads)}
+    log = file_of(options.out, name, route).with_suffix(".log").open("wb")
+    return subprocess.Popen(
+        command, env=given, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+    )
+
+
+def keep(out: Path, name: str, route: str, row: dict[str, Any]) -> None:
+    text = json.dumps({"case": name, "route": route} | row, indent=1) + "\n"
+    file_of(out, name, route).write_text(text)
+
+
+def short(row: dict[str, Any]) -> str:
+    kept = {key: value for key, value in row.items() if key not in ("kernels", "torch_kernels")}
+    return json.dumps(kept)
+
+
+# --- one case --------------------------------------------------------------------------------
+
+
+@contextmanager
+def gpu(out: Path) -> Iterator[None]:
+    """The GPU to oneself, among the processes of a run."""
+    with (out / "gpu.lock").open("w") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        yield
+
+
+def measure_alone(out: Path) -> None:
+    """Have whatever compilers measure hold the lock."""
+    from torch._inductor.runtime import benchmarking
+
+    from tessera.frontend.capture.attention import choose
+
+    def alone(work: Callable[..., Any]) -> Callable[..., Any]:
+        def locked(*given: Any, **named: Any) -> Any:
+            with gpu(out):
+                return work(*given, **named)
+
+        return locked
+
+    for kind in (benchmarking.TritonBenchmarker, benchmarking.InductorBenchmarker):
+        if "benchmark_gpu" in vars(kind):
+            setattr(kind, "benchmark_gpu", alone(vars(kind)["benchmark_gpu"]))  # noqa: B010
+    setattr(choose, "_time", alone(choose._time))  # noqa: B010
+
+
+def one_case(options: argparse.Namespace) -> None:
+    row: dict[str, Any] = {}
+    begun = time.monotonic()
+    (route,) = options.routes.split(",")
+    try:
+        measure_alone(options.out)
+        measure(options, route, row)
+    except Exception as problem:
+        traceback.print_exc()
+        more = getattr(problem, "diagnostics", "")
+        row["failed"] = f"{type(problem).__name__}: {problem} {more}"[:1500]
+    row["seconds"] = round(time.monotonic() - begun, 1)
+    keep(options.out, options.name, route, row)
+    sys.stdout.flush()
+    os._exit(0)  # whatever threads and contexts there are
+
+
+def measure(options: argparse.Namespace, route: str, row: dict[str, Any]) -> None:
+    import torch
+
+    from benchmarks.real_plan import WholePlan
+    from benchmarks.real_steps import CASES
+
+    case = CASES[options.name]
+    torch.set_grad_enabled(False)
+    row["machine"] = f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
+    with gpu(options.out):
+        step = case.make(**case.sizes)
+        eager = step.module(*step.inputs).float()
+        try:
+            wide = step.widened()
+            exact = wide.module(*wide.inputs)
+            del wide
+            row["eager_error"] = errors(eager, exact)
+        except Exception as problem:  # it is written for its own type
+            exact = None
+            row["eager_error"] = f"{type(problem).__name__}: {problem}"[:200]
+        torch.cuda.empty_cache()
+    plan = WholePlan(step, route, row)
+    with gpu(options.out):
+        plan.check(row)
+        if exact is not None:
+            row["error"] = errors(plan.output().float(), exact)
+    graphs = {}
+    for mode in options.modes.split(","):
+        begun = time.monotonic()
+        try:
+            graphs[mode] = compiled(step, mode)
+        except Exception as problem:
+            traceback.print_exc()
+            row.setdefault("torch_failed", {})[mode] = f"{type(problem).__name__}: {problem}"[:300]
+        row.setdefault("compile_s", {})[mode] = round(time.monotonic() - begun, 1)
+    with gpu(options.out):
+        times = alternate({**graphs, "ours": plan.replay}, plan)
+        row["torch"] = {mode: times[mode] for mode in graphs}
+        row["ours"], row["served"] = times["ours"], times["served"]
+        if graphs:
+            best = min(graphs, key=lambda mode: times[mode])
+            row["fastest"] = best
+            row["ratio"] = round(row["ours"] / times[best], 3)
+            row["served_ratio"] = round(row["served"] / times[best], 3)
+        if options.kernels:
+            row["kernels"] = kernels_of(plan.replay)
+            row["torch_kernels"] = {mode: kernels_of(graph) for mode, graph in graphs.items()}
+
+
+def errors(got: Any, exact: Any) -> dict[str, float]:
+    """How far a result is off, by norm and at most by element over the largest."""
+    exact = exact.reshape(-1)
+    off = got.reshape(-1).float() - exact
+    return {
+        "norm": float(f"{float(off.norm() / exact.norm()):.3e}"),
+        "element": float(f"{float(off.abs().max() / exact.abs().max()):.3e}"),
+    }
+
+
+def compiled(step: Any, mode: str) -> Callable[[int], None]:
+    """PyTorch's own step, so many times one after the other; as a graph unless it makes its own."""
+    import torch
+
+    torch._dynamo.reset()
+    own = mode == "reduce-overhead"
+    kind = mode if own or mode == "default" else f"{mode}-no-cudagraphs"
+    made = torch.compile(step.module, mode=kind, dynamic=False, fullgraph=True)
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            made(*step.inputs)
+    stream.synchronize()
+
+    def call(count: int) -> None:
+        for _ in range(count):
+            made(*step.inputs)
+
+    if own:
+        return call
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        kept = made(*step.inputs)
+
+    def replay(count: int) -> None:
+        for _ in range(count):
+            graph.replay()
+
+    setattr(replay, "kept", (graph, kept, made))  # noqa: B010
+    return replay
+
+
+def alternate(ways: dict[str, Callable[[int], None]], plan: Any) -> dict[str, float]:
+    """Microseconds of each, in turn: medians of the rounds."""
+    import torch
+
+    def timed(work: Callable[[int], None], count: int) -> float:
+        torch.cuda.synchronize()
+        begun = time.perf_counter()
+        work(count)
+        torch.cuda.synchronize()
+        return 1e6 * (time.perf_counter() - begun) / count
+
+    ways = {**ways, "served": plan.serve}
+    counts = {}
+    for name, work in ways.items():
+        timed(work, 3)
+        counts[name] = max(5, min(400, round(LEAST_S * 1e6 / timed(work, 5))))
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(ROUNDS):
+        for name, work in ways.items():
+            times[name].append(timed(work, counts[name]))
+    return {name: round(statistics.median(several), 2) for name, several in times.items()}
+
+
+def kernels_of(work: Callable[[int], None]) -> list[tuple[str, int, float]]:
+    """Names, counts and microseconds of what three repeats run, per repeat; the longest first."""
+    import torch
+
+    activities = [torch.profiler.ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=activities) as profiler:
+        work(3)
+        torch.cuda.synchronize()
+    sums: dict[str, list[float]] = {}
+    for event in profiler.events():
+        if event.device_type == torch.autograd.DeviceType.CUDA:
+            sums.setdefault(event.name[:110], []).append(event.time_range.elapsed_us())
+    rows = [(name, len(us) // 3, round(sum(us) / 3, 2)) for name, us in sums.items()]
+    return sorted(rows, key=lambda row: -row[2])
+
+
+# --- report ----------------------------------------------------------------------------------
+
+
+def report(options: argparse.Namespace) -> None:
+    from benchmarks.real_steps import CASES
+
+    rows = [
+        json.loads(path.read_text())
+        for path in sorted(options.out.glob("*.json"))
+        if "case" in json.loads(path.read_text())
+    ]
+    order = list(CASES)
+    rows.sort(key=lambda row: (order.index(row["case"]), row["route"]))
+    for row in rows:
+        print(short(row))
+    missing = [name for name in order if name not in {row["case"] for row in rows}]
+    print("not measured:", ", ".join(missing) or "none")
+    if options.output:
+        for row in rows:
+            row.pop("kernels", None)
+            row.pop("torch_kernels", None)
+        document = {"schema": "tessera-real-models/1", "rows": rows, "not_measured": missing}
+        options.output.write_text(json.dumps(document, indent=1) + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("stage", choices=("run", "one", "report"))
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--name", default="")
+    parser.add_argument("--only", default="", help="cases with this in their name")
+    parser.add_argument("--routes", default="auto", help="of `tessc trace`")
+    parser.add_argument("--modes", default=",".join(MODES), help="of torch.compile")
+    parser.add_argument("--jobs", type=int, default=4)
+    parser.add_argument("--seconds", type=float, default=600.0)
+    parser.add_argument("--kernels", action="store_true", help="the time of each kernel, too")
+    parser.add_argument("-o", "--output", type=Path)
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    {"run": run_all, "one": one_case, "report": report}[options.stage](options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,165 @@
+"""Steps of real models at real width, with random weights: what `benchmarks.real_models` measures.
+
+The layers are those of the transformers library, untouched. A step of a decoder begins at a given
+place of its static cache, so that it can be repeated: every repeat computes and writes the same.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor, nn
+
+from tessera.frontend.capture.model_file import find_model, load_model
+
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples" / "models"
+
+
+@dataclass(frozen=True, slots=True)
+class RealStep:
+    """A module in bf16 with its inputs on the GPU; `widened` is the same in fp32."""
+
+    module: nn.Module
+    inputs: tuple[Tensor, ...]
+
+    def widened(self) -> RealStep:
+        """A copy that computes in fp32 with the same numbers."""
+        module = copy.deepcopy(self.module).float()
+        for part in module.modules():
+            if isinstance(part, CachedStep):
+                part.widen()
+        inputs = tuple(x.float() if x.is_floating_point() else x for x in self.inputs)
+        return RealStep(module, inputs)
+
+
+class CachedStep(nn.Module):
+    """Some tokens of every sequence through a decoder, from place `start` of its static cache."""
+
+    def __init__(self, model: nn.Module, cache: Any) -> None:
+        super().__init__()
+        self.model = model
+        self.cache = cache
+
+    def forward(self, tokens: Tensor, start: Tensor) -> Tensor:
+        for layer in self.cache.layers:
+            layer.cumulative_length.copy_(start)
+        made = self.model(input_ids=tokens, past_key_values=self.cache, use_cache=True)
+        last: Tensor = made.last_hidden_state[:, -1]
+        return last
+
+    def widen(self) -> None:
+        for layer in self.cache.layers:
+            layer.keys, layer.values = layer.keys.float(), layer.values.float()
+            layer.dtype = torch.float32
+
+
+def _cached(model: nn.Module, config: Any, batch: int, context: int, tokens: int) -> RealStep:
+    """The last tokens of a context that is full otherwise."""
+    cache = transformers.StaticCache(config=config, max_cache_len=context)
+    heads = config.num_key_value_heads
+    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    cache.early_initialization(batch, heads, size, torch.bfloat16, torch.device("cuda"))
+    for layer in cache.layers:
+        layer.keys.normal_()
+        layer.values.normal_()
+    given = torch.randint(0, config.vocab_size, (batch, tokens), device="cuda")
+    start = torch.tensor(context - tokens, device="cuda")
+    return RealStep(CachedStep(model, cache).eval(), (given, start))
+
+
+def _made(kind: Callable[[Any], nn.Module], config: Any) -> nn.Module:
+    torch.manual_seed(0)
+    kept = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        with torch.device("cuda"):
+            return kind(config).eval().requires_grad_(False)
+    finally:
+        torch.set_default_dtype(kept)
+
+
+def llama(*, layers: int, batch: int, context: int, tokens: int = 1) -> RealStep:
+    """Llama-3-8B without its head."""
+    config = transformers.LlamaConfig(
+        vocab_size=128256,
+        hidden_size=4096,
+        intermediate_size=14336,
+        num_hidden_layers=layers,
+        num_attention_heads=32,
+        num_key_value_heads=8,
+        max_position_embeddings=max(8192, context),
+        rope_theta=500000.0,
+        attn_implementation="sdpa",
+    )
+    return _cached(_made(transformers.LlamaModel, config), config, batch, context, tokens)
+
+
+def experts(*, layers: int, batch: int, context: int, tokens: int = 1) -> RealStep:
+    """Mixtral-8x7B without its head."""
+    config = transformers.MixtralConfig(
+        hidden_size=4096,
+        intermediate_size=14336,
+        num_hidden_layers=layers,
+        num_attention_heads=32,
+        num_key_value_heads=8,
+        num_local_experts=8,
+        num_experts_per_tok=2,
+        sliding_window=None,
+        attn_implementation="sdpa",
+    )
+    return _cached(_made(transformers.MixtralModel, config), config, batch, context, tokens)
+
+
+def example(file: str, **sizes: int) -> RealStep:
+    """A model of `examples/models`."""
+    torch.manual_seed(0)
+    function, inputs = load_model(find_model(str(EXAMPLES / file)), dict(sizes))
+    assert isinstance(function, nn.Module)
+    given = tuple(x for x in inputs.plain if isinstance(x, Tensor))
+    return RealStep(function.eval().requires_grad_(False), given)
+
+
+@dataclass(frozen=True, slots=True)
+class RealCase:
+    """A step, and the seconds that all of it may take."""
+
+    make: Callable[..., RealStep]
+    sizes: dict[str, Any]
+    limit_s: float = 300.0
+
+
+def _decode(layers: int, batch: int, context: int, limit_s: float = 300.0) -> RealCase:
+    return RealCase(llama, {"layers": layers, "batch": batch, "context": context}, limit_s)
+
+
+def _prefill(tokens: int) -> RealCase:
+    return RealCase(llama, {"layers": 8, "batch": 1, "context": tokens, "tokens": tokens})
+
+
+_DIT = {"hidden": 1536, "layers": 4, "heads": 24, "text": 256, "image": 4096}
+_SSM = {"vocabulary": 32000, "hidden": 2048, "layers": 4, "heads": 64, "state": 128}
+
+CASES: dict[str, RealCase] = {
+    "decode 8 layers, batch 1, context 1k": _decode(8, 1, 1024),
+    "decode 8 layers, batch 8, context 1k": _decode(8, 8, 1024),
+    "decode 8 layers, batch 64, context 1k": _decode(8, 64, 1024),
+    "decode 8 layers, batch 1, context 8k": _decode(8, 1, 8192),
+    "decode 8 layers, batch 8, context 8k": _decode(8, 8, 8192),
+    "decode 8 layers, batch 64, context 8k": _decode(8, 64, 8192),
+    "prefill 8 layers, 512 tokens": _prefill(512),
+    "prefill 8 layers, 4096 tokens": _prefill(4096),
+    "decode 32 layers, batch 8, context 1k": _decode(32, 8, 1024, 420.0),
+    "experts decode 2 layers, batch 8, context 1k": RealCase(
+        experts, {"layers": 2, "batch": 8, "context": 1024}
+    ),
+    "state space, 1024 tokens": RealCase(
+        example, {"file": "mamba.py:step", **_SSM, "length": 1024, "chunk": 128}
+    ),
+    "diffusion, 4096 + 256 tokens": RealCase(example, {"file": "mmdit.py:step", **_DIT}),
+}
