@@ -53,7 +53,7 @@ def run_all(options: argparse.Namespace) -> None:
 
     until = time.monotonic() + options.seconds
     routes = options.routes.split(",")
-    todo = [(name, route) for name in CASES for route in routes if options.only in name]
+    todo = [(name, route) for name in CASES for route in routes if wanted(name, options.only)]
     todo = [job for job in todo if not file_of(options.out, *job).exists()]
     running: dict[subprocess.Popen[bytes], tuple[str, str, float]] = {}
     while todo or running:
@@ -82,6 +82,10 @@ def run_all(options: argparse.Namespace) -> None:
         time.sleep(0.2)
     for name, route in todo:
         print(f"{name} ({route}): not measured, no time was left", flush=True)
+
+
+def wanted(name: str, only: str) -> bool:
+    return any(part in name for part in only.split("|"))
 
 
 def start(options: argparse.Namespace, name: str, route: str) -> subprocess.Popen[bytes]:
@@ -313,7 +317,7 @@ def main() -> None:
     parser.add_argument("stage", choices=("run", "one", "report"))
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--name", default="")
-    parser.add_argument("--only", default="", help="cases with this in their name")
+    parser.add_argument("--only", default="", help="cases with this (or|this) in their name")
     parser.add_argument("--routes", default="auto", help="of `tessc trace`")
     parser.add_argument("--modes", default=",".join(MODES), help="of torch.compile")
     parser.add_argument("--jobs", type=int, default=4)

@@ -39,9 +39,9 @@ _WORDS = {"true": True, "false": False}
     type=click.Choice([choice.value for choice in Route]),
     default=Route.PTX.value,
     show_default=True,
-    help="Who computes: torch.compile with everything in Triton (ptx), torch.compile with library"
-    " calls as `op` records (library), PyTorch without a compiler (eager), or the callable as it"
-    " is (as-is).",
+    help="Who computes: torch.compile with products by Triton or a library, whichever is faster"
+    " (auto), with everything in Triton (ptx), with library calls as `op` records (library);"
+    " PyTorch without a compiler (eager), or the callable as it is (as-is).",
 )
 @click.option(
     "--for",

@@ -3,9 +3,8 @@
 In: a model and options. Out: the `Backend` protocol of `backend.service`. Everything is loaded,
 allocated and captured while it starts. To begin a request is then: inputs into pinned memory, and
 one graph launch. Requests of one slot are launched on one stream, where they queue up: the GPU
-goes from one to the next without the host. Where graphs are off (or a trace calls library
-operators, which do not promise to be capturable) the same calls are made one by one. No call in
-the steady state waits for a GPU.
+goes from one to the next without the host. Where graphs are off (or a library operator cannot be
+captured) the same calls are made one by one. No call in the steady state waits for a GPU.
 
 That a request is done, a word in pinned memory says, which it sets before the next one of its slot
 begins. Who waits for it sleeps until it should be done, and looks (`pace`).

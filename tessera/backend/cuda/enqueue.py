@@ -48,7 +48,8 @@ class Parts:
 
     `trails` are pinned words by stage and device that say which step runs; empty is none.
     `done_words` are pinned words by stage that become 1 when its request is done. `priorities` are
-    those of steps, by trace; without one a step has that of its stream.
+    those of steps, by trace; without one a step has that of its stream. `scratch` are buffers, by
+    trace, that hold nothing that is needed, as long as no request has begun.
     """
 
     around: Surroundings
@@ -59,6 +60,7 @@ class Parts:
     trails: Mapping[tuple[int, str], int]
     done_words: Sequence[int]
     priorities: Mapping[int, Mapping[int, int]]
+    scratch: Mapping[int, Collection[BufferId]]
 
 
 class Enqueuer:
@@ -296,10 +298,18 @@ class Enqueuer:
 
         writer = self.writer
         stream = writer.stream(device, Queue.COMPUTE)
-        ordinal = self.parts.around.devices[device].gpu.ordinal
-        call = prepare_call(step, partial(writer.pointer, device), ordinal, stream)
+        opened = self.parts.around.devices[device]
+        call = prepare_call(
+            step,
+            partial(writer.pointer, device),
+            opened.gpu.ordinal,
+            stream,
+            sms=None if opened.green is None else opened.sms,
+            scratch=self.parts.scratch.get(self._trace, ()),
+        )
         writer.use(device)
-        writer.tape.calls.append(TapeCall(step.operator, call, (), writer.action))
+        row = QueueRow(device, stream)
+        writer.tape.calls.append(TapeCall(step.operator, call, (), writer.action, row))
 
     def _fill(self, device: str, buffer: BufferId, ranges: Bytes) -> None:
         """Contents that the user gives, or poison."""

@@ -34,11 +34,12 @@ from tessera.backend.cuda.tape import Refused, Tape
 from tessera.backend.cuda.tape_writer import Surroundings
 from tessera.backend.cuda.targets import close_devices, open_devices, open_driver
 from tessera.backend.cuda.timing import Clock, Stamps, Timed, Words
+from tessera.backend.cuda.torch_ops import OperatorRefused
 from tessera.backend.cuda.trail import Trail, TrailKind
 from tessera.backend.service import BackendOptions, Model, ServiceFault
 from tessera.diagnostics import ExitCode, TesseraError, error
 from tessera.ir.plan.launch_program import AreaKind, Queue
-from tessera.ir.program.program import BufferId, Launch, LibraryCall
+from tessera.ir.program.program import BufferId, Launch, Role
 from tessera.settings import read_settings
 
 MOST_GRAPHS = 256
@@ -47,6 +48,7 @@ LEAST_UNDER_WAY = 4
 MOST_STAGED_BYTES = 1 << 30
 # What says that a call cannot be captured: requests then run call by call.
 _NO_CAPTURE = ("CUDA_ERROR_STREAM_CAPTURE", "CUDA_ERROR_NOT_SUPPORTED")
+_EMPTY = (Role.TEMP, Role.OUTPUT)
 
 
 class _Captured(Enum):
@@ -160,6 +162,7 @@ class CudaReplica:
             helpers=self._helpers,
             timeline=self.options.timeline,
         )
+        scratch = self._scratch()
         self.parts = Parts(
             around=around,
             model=self.model,
@@ -169,6 +172,7 @@ class CudaReplica:
             trails=self.trail.words,
             done_words=[address for address, _ in done],
             priorities={trace: self._priorities(trace) for trace in self.orders},
+            scratch=scratch,
         )
         self.buffers = {
             (trace.trace, stage): SlotBuffers(self.host, self._recycled, self.model, trace)
@@ -190,6 +194,7 @@ class CudaReplica:
         ]
         for key in wanted[:MOST_GRAPHS]:
             self.prepare(*key)
+        scratch.clear()  # from now on requests may be under way
         for device in self.devices.values():
             self.driver.use(device.context)
             self.driver.finish()
@@ -268,6 +273,13 @@ class CudaReplica:
             if buffer.name in self.model.fillings[trace]
         }
 
+    def _scratch(self) -> dict[int, frozenset[BufferId]]:
+        """Buffers that hold nothing before a request."""
+        return {
+            trace: frozenset(b.id for b in served.program.buffers if b.role in _EMPTY)
+            for trace, served in enumerate(self.model.traces)
+        }
+
     def _make_trail(self, stages: range) -> Trail:
         trail = Trail()
         if self.cuda.trail is not False:
@@ -338,8 +350,6 @@ class CudaReplica:
         """How much of a request is one graph."""
         if not self.cuda.graphs:
             return _Captured.NOTHING
-        if any(isinstance(step, LibraryCall) for step in self.model.traces[trace].program.work()):
-            return _Captured.ROWS
         spans = self._spans[trace] and not self.cuda.spanning
         return _Captured.ROWS if spans else _Captured.WHOLE
 
@@ -355,7 +365,7 @@ class CudaReplica:
             # What was captured is of no use; ending the capture frees the streams.
             self.driver.cu.cuStreamEndCapture(stream)
             problem = failure.problem if isinstance(failure, Refused) else failure
-            if problem.name.startswith(_NO_CAPTURE):
+            if isinstance(problem, OperatorRefused) or problem.name.startswith(_NO_CAPTURE):
                 return None
             raise
         self.driver.upload_graph(graph, stream)

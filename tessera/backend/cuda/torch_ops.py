@@ -4,24 +4,28 @@ In: a library call and where its operands are. Out: a function that hands it ove
 one of the checked-in table, whose names are PyTorch's; its arguments are matched by name with the
 schema that PyTorch has for it. Tensors are views of device memory: nothing is copied, but for
 operators that make their result themselves. PyTorch chooses the library and its algorithm as for
-the whole GPU, also on a slice, so that results do not depend on where a step runs.
+the whole GPU, also on a slice, so that results do not depend on where a step runs; where it makes
+no difference to them, the library is told the SMs of the slice (`library_calls`).
 
-Memory that a library wants for itself comes from PyTorch's allocator, which keeps it.
+A call may be made while its stream is captured: then memory that it wants for itself is memory that
+nobody else has. Otherwise that comes from PyTorch's allocator, which keeps it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from contextlib import nullcontext
 from typing import Any
 
 from tessera.backend.cuda.api import DriverError, Handle
 from tessera.backend.cuda.faults import missing
+from tessera.backend.cuda.library_calls import first_run, make_memory, own_memory, told_sms
 from tessera.backend.cuda.parameters import AddressOf
 from tessera.backend.service import ServiceFault
 from tessera.diagnostics import error
 from tessera.ir.operators.records import AttributeKind
 from tessera.ir.operators.table import Bound, OperatorMismatch, bind
-from tessera.ir.program.program import AttributeValue, LibraryCall, Operand
+from tessera.ir.program.program import AttributeValue, BufferId, LibraryCall, Operand
 
 _TYPES = {
     "u8": "uint8",
@@ -46,6 +50,7 @@ _TYPES = {
     "c64": "complex64",
     "c128": "complex128",
 }
+_FLOATS = ("f16", "bf16", "f32", "f64", "e4m3", "e5m2")
 
 
 class _TorchMemory:
@@ -60,10 +65,28 @@ class _TorchMemory:
         }
 
 
+class OperatorRefused(DriverError):
+    """A call that PyTorch refused, or could not make while its stream was captured."""
+
+
+# By what tells calls apart: the SMs to tell the library, once it has been called.
+_TRIED: dict[object, int | None] = {}
+
+
 def prepare_call(
-    call: LibraryCall, address_of: AddressOf, ordinal: int, stream: Handle
+    call: LibraryCall,
+    address_of: AddressOf,
+    ordinal: int,
+    stream: Handle,
+    *,
+    sms: int | None = None,
+    scratch: Collection[BufferId] = (),
 ) -> Callable[[], tuple[int]]:
-    """A function that hands the call over; it raises `DriverError` where PyTorch refuses it."""
+    """A function that hands the call over; it raises `OperatorRefused` where PyTorch refuses it.
+
+    `sms` are those of a slice. `scratch` are buffers that hold nothing that is needed: a call that
+    writes only these, and reads no indices, is made once, before it is captured.
+    """
     torch = _torch(call)
     try:
         bound = bind(call)
@@ -74,21 +97,56 @@ def prepare_call(
     operator = caller.find(bound.operator.name)
     placed, named, results = caller.arguments(operator, bound, call)
     queue = torch.cuda.ExternalStream(int(stream), device=f"cuda:{ordinal}")
+    make_memory(ordinal, stream, queue)
+
+    def run(told: int | None) -> None:
+        captured = torch.cuda.is_current_stream_capturing()
+        memory = own_memory(ordinal, stream) if captured else nullcontext()
+        with memory, told_sms(ordinal, told):
+            made = operator(*placed, **named)
+            if results:
+                given = made if isinstance(made, tuple | list) else (made,)
+                tensors = [argument for argument in given if isinstance(argument, torch.Tensor)]
+                for target, value in zip(results, tensors, strict=False):
+                    target.copy_(value)
+
+    key = _kind_of(call, ordinal, sms)
+    if key not in _TRIED and _may_try(call, scratch) and not bound.operator.is_in_place:
+        reads, writes = ([caller.tensor(x) for x in some] for some in (call.reads, call.writes))
+        noise = [x for x, at in zip(reads, call.reads, strict=True) if at.pointer.buffer in scratch]
+        try:
+            with torch.cuda.stream(queue), torch.no_grad():
+                _TRIED[key] = first_run(ordinal, run, noise=noise, results=writes, sms=sms)
+            queue.synchronize()
+        except RuntimeError:
+            _TRIED[key] = None  # what it is, the first request will say
 
     def hand_over() -> tuple[int]:
         try:
             with torch.cuda.stream(queue), torch.no_grad():
-                made = operator(*placed, **named)
-                if results:
-                    given = made if isinstance(made, tuple | list) else (made,)
-                    tensors = [argument for argument in given if isinstance(argument, torch.Tensor)]
-                    for target, value in zip(results, tensors, strict=False):
-                        target.copy_(value)
+                run(_TRIED.get(key))
         except RuntimeError as problem:
-            raise DriverError(call.operator, 999, str(problem).splitlines()[0]) from None
+            raise OperatorRefused(call.operator, 999, str(problem).splitlines()[0]) from None
         return (0,)
 
     return hand_over
+
+
+def _may_try(call: LibraryCall, scratch: Collection[BufferId]) -> bool:
+    """Whether a call does no harm, whatever memory holds: numbers in, and what it writes is
+    written again before it is read."""
+    return bool(scratch) and (
+        all(operand.dtype.value in _FLOATS for operand in call.reads)
+        and all(operand.pointer.buffer in scratch for operand in call.writes)
+    )
+
+
+def _kind_of(call: LibraryCall, ordinal: int, sms: int | None) -> object:
+    operands = (
+        (operand.dtype, operand.shape, operand.element_strides())
+        for operand in (*call.reads, *call.writes)
+    )
+    return ordinal, sms, call.operator, tuple(operands), call.attributes
 
 
 class _Caller:

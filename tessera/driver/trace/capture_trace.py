@@ -107,8 +107,9 @@ def _trace(
 class TraceOptions:
     """How to capture. `route` says who computes:
 
-    `ptx`: torch.compile, everything by Triton; `library`: torch.compile, products and convolutions
-    by the libraries; `eager`: no compiler; `as-is`: the callable is called as it stands.
+    `auto`: torch.compile, products and convolutions by Triton or a library, whichever is faster;
+    `ptx`: everything by Triton; `library`: products and convolutions by the libraries; `eager`: no
+    compiler; `as-is`: the callable is called as it stands.
 
     `archs` are other architectures to compile for. `ptx` are texts of the user's own kernels, each
     with a name for errors, for kernels whose PTX is not found otherwise. Without `data` what the
