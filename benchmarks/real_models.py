@@ -125,7 +125,10 @@ def measure_alone(out: Path) -> None:
     """Have whatever compilers measure hold the lock."""
     from torch._inductor.runtime import benchmarking
 
-    from tessera.frontend.capture.attention import choose
+    try:
+        from tessera.frontend.capture import tuning as choose
+    except ImportError:
+        from tessera.frontend.capture.attention import choose
 
     def alone(work: Callable[..., Any]) -> Callable[..., Any]:
         def locked(*given: Any, **named: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from tessera.report.diagnostics import safe
 from tessera.report.table import Column, Fit, fitted, table
 
 if TYPE_CHECKING:
-    from tessera.driver.trace.capture_trace import TraceOptions
+    from tessera.driver.trace.capture_trace import Trace, TraceOptions
     from tessera.frontend.capture.inputs import Inputs
 
 _WORDS = {"true": True, "false": False}
@@ -37,7 +38,7 @@ _WORDS = {"true": True, "false": False}
 @click.option(
     "--route",
     type=click.Choice([choice.value for choice in Route]),
-    default=Route.PTX.value,
+    default=Route.AUTO.value,
     show_default=True,
     help="Who computes: torch.compile with products by Triton or a library, whichever is faster"
     " (auto), with everything in Triton (ptx), with library calls as `op` records (library);"
@@ -99,7 +100,7 @@ class TraceCommand:
 
     model: str
     output: str
-    route: str = Route.PTX
+    route: str = Route.AUTO
     gpus: str = ""
     archs: str = ""
     sizes: tuple[str, ...] = ()
@@ -150,8 +151,32 @@ def _trace(messages: Messages, command: TraceCommand) -> str:
     for buffer in program.declared_buffers():
         roles[buffer.role.value] = roles.get(buffer.role.value, 0) + 1
     lines.append("buffers: " + ", ".join(f"{count} {role}" for role, count in roles.items()))
+    lines += _measured(traced)
     lines += [f"wrote {safe(name)}" for name in names]
     return "\n".join(lines) + "\n"
+
+
+def _measured(traced: Trace) -> Iterator[str]:
+    """What products take by a library and by Triton, and what part of the time is in libraries."""
+    from tessera.frontend.machine.quantities import format_time
+
+    rows = [
+        (
+            product.name,
+            ", ".join(product.operands),
+            format_time(product.library_ns),
+            format_time(product.triton_ns),
+        )
+        for product in traced.products
+        if product.library_ns is not None and product.triton_ns is not None
+    ]
+    titles = ("product", "operands", "library", "Triton")
+    fits = (Fit.KEEP, Fit.WRAP, Fit.KEEP, Fit.KEEP)
+    columns = [Column(title, fit) for title, fit in zip(titles, fits, strict=True)]
+    yield from table(columns, rows, page_width()) if rows else ()
+    if traced.times is not None:
+        whole = traced.times.calls_ns + traced.times.launches_ns
+        yield f"time: {format_time(whole)}, {traced.times.share:.0%} of it in library calls"
 
 
 def _check_places(target: Path, inputs: tuple[str, ...], suffix: str, *, data: bool) -> None:

@@ -167,7 +167,7 @@ def test_captured_attention_is_our_kernel_and_gives_the_same_bytes() -> None:
         return out.transpose(1, 2).reshape(1, 96, -1) + 1
 
     q, k, v = rand(1, 8, 96, 64), rand(1, 2, 96, 64), rand(1, 2, 96, 64)
-    found = trace(step, q, k, v, options=TraceOptions(archs=("sm_80",)))
+    found = trace(step, q, k, v, options=TraceOptions(route="ptx", archs=("sm_80",)))
     program = check(found)
     assert launched(program).count("attention") == 1
     assert not any(isinstance(step, LibraryCall) for step in program.steps)

@@ -110,7 +110,7 @@ def test_compiled_a_function_becomes_launches() -> None:
     def step(x: torch.Tensor) -> torch.Tensor:
         return torch.relu(x @ weight) + 1
 
-    found = trace(step, rand(32, 64), options=TraceOptions(archs=("sm_80", "sm_90")))
+    found = trace(step, rand(32, 64), options=TraceOptions(route="ptx", archs=("sm_80", "sm_90")))
     program = check(found)
     roles = roles_of(program)
     assert [roles.count(r) for r in (Role.INPUT, Role.WEIGHT, Role.OUTPUT)] == [1, 1, 1]
@@ -548,3 +548,46 @@ def test_command_from_a_model_to_a_run(tmp_path: Path) -> None:
         "eager",
     )
     assert not (tmp_path / "bare.npz").exists()
+
+
+@pytest.mark.parametrize("target", ["cuda:0", "cuda:0:84sm"])
+def test_library_calls_run_inside_the_graph_of_a_request(target: str) -> None:
+    """With the bytes of PyTorch, on a slice too, request after request."""
+    from tessera.backend.cuda.backend import CudaBackend
+    from tessera.backend.service import BackendOptions, Request
+    from tests.helpers.served import model_of
+
+    module = torch.nn.Sequential(
+        torch.nn.Linear(1024, 4096), torch.nn.GELU(), torch.nn.Linear(4096, 512, bias=False)
+    ).to("cuda", torch.bfloat16)
+    found = trace(module, rand(64, 1024, dtype=torch.bfloat16), options=LIBRARY)
+    work = tuple(found.program.work())
+    assert sum(isinstance(step, LibraryCall) for step in work) == 2
+    assert found.times is not None
+    assert 0 < found.times.share < 1
+    model = model_of([found.program], [["a"] * len(work)], slots=1)
+    model.weights.update(found.contents)
+    backend = CudaBackend(model, BackendOptions(targets={"a": target}))
+    assert all(ready.graph is not None for ready in backend.replica.ready.values())
+    for number in range(3):
+        given = Request(number=number, trace=0, slot=0, lane=0, inputs=found.contents)
+        backend.begin(given)
+        done: tuple[Any, ...] = ()
+        while not done:
+            done = backend.collect(10.0)
+        for name, content in found.reference.items():
+            np.testing.assert_array_equal(done[0].outputs[name], content, name)
+    backend.close()
+
+
+def test_by_the_route_auto_products_are_measured() -> None:
+    weight = rand(512, 512, dtype=torch.bfloat16)
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(x @ weight) @ weight
+
+    found = trace(step, rand(64, 512, dtype=torch.bfloat16))
+    check(found)
+    (product,) = {(p.name, p.operands) for p in found.products}
+    assert product == ("mm", ("bfloat16 64x512", "bfloat16 512x512"))
+    assert all(p.library_ns and p.triton_ns for p in found.products)

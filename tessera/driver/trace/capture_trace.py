@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,6 +28,7 @@ from tessera.driver.progress import OnProgress, StageProgress
 from tessera.driver.trace.build import draft_program, settle_roles
 from tessera.driver.trace.hints import with_hints
 from tessera.driver.trace.random_draws import check_drawn, state_bytes
+from tessera.frontend.capture.measured import MeasuredProduct, measured_products
 from tessera.frontend.capture.problems import NOT_COMPILED
 from tessera.frontend.capture.raw import RawCapture, RawLaunch, RawMemcpy, RawMemset, RawOther
 from tessera.frontend.contents.open_contents import Bytes
@@ -44,6 +46,8 @@ if TYPE_CHECKING:
 
 _FILLED = (ir.Role.WEIGHT, ir.Role.INPUT, ir.Role.STATE)
 _KEPT = (ir.Role.OUTPUT, ir.Role.STATE)
+# As a profiler names copies and fillings.
+_MOVES = ("Memcpy", "Memset")
 
 
 def trace(
@@ -87,7 +91,8 @@ def _trace(
     buffers = list(draft.program.declared_buffers())
     steps, size = sum(1 for _ in draft.program.work()), sum(buffer.bytes for buffer in buffers)
     tell(StageProgress("running the call", note=f"{steps} steps, {format_bytes(size)} of buffers"))
-    ran = call.run((buffer.name for buffer in buffers), data=options.data)
+    timed = bool(call.raw.operators and call.raw.codes)
+    ran = call.run((buffer.name for buffer in buffers), data=options.data, timed=timed)
     check_drawn(ran.drawn, draft.draws)
     program = with_hints(settle_roles(draft, call.raw, ran.changed))
     before, after = dict(ran.before), dict(ran.after)
@@ -100,6 +105,8 @@ def _trace(
         reference=_without_addresses(program, after, _KEPT),
         diagnostics=(*draft.findings, *call.notes),
         nodes=_count_nodes(call.raw, draft.in_calls),
+        products=call.products,
+        times=_divided(program, ran.times),
     )
 
 
@@ -116,7 +123,7 @@ class TraceOptions:
     model's memory holds stays on the GPU: the trace has sizes only.
     """
 
-    route: str = Route.PTX
+    route: str = Route.AUTO
     archs: tuple[str, ...] = ()
     warm_ups: int = 3
     ptx: tuple[tuple[str, str], ...] = ()
@@ -152,15 +159,34 @@ class GraphNodes:
     skipped: int
 
 
+@dataclass(frozen=True, slots=True)
+class CallTimes:
+    """What the kernels of the trace took, and what those of library calls (`op` steps) took."""
+
+    launches_ns: float
+    calls_ns: float
+
+    @property
+    def share(self) -> float:
+        """The part of the time that is in library calls."""
+        return self.calls_ns / (self.launches_ns + self.calls_ns)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """A captured call. Contents and reference are bytes by buffer name."""
+    """A captured call. Contents and reference are bytes by buffer name.
+
+    `products` were measured to choose who computes them. `times` are those of one run, if the trace
+    has library calls beside launches, and if they could be told.
+    """
 
     program: ir.Program
     contents: dict[str, Bytes]
     reference: dict[str, Bytes]
     diagnostics: tuple[Diagnostic, ...]
     nodes: GraphNodes
+    products: tuple[MeasuredProduct, ...] = ()
+    times: CallTimes | None = None
 
 
 def _capture(function: Callable[..., object], inputs: Inputs, options: TraceOptions) -> Call:
@@ -178,10 +204,12 @@ def _capture(function: Callable[..., object], inputs: Inputs, options: TraceOpti
     failure: TesseraError | None = None
     for backends in attempts(options.route):
         keeper = Keeper()
+        products: list[MeasuredProduct] = []
         attention = (plain_attention(options.route), own_attention(options.route))
-        with fresh_compiler(), keep_compiled(keeper), attention[0], attention[1]:
+        measured = measured_products(products) if backends else nullcontext()
+        with fresh_compiler(), keep_compiled(keeper), attention[0], attention[1], measured:
             try:
-                return capture(
+                call = capture(
                     compiled(function, options.route, backends),
                     inputs,
                     keeper,
@@ -189,11 +217,21 @@ def _capture(function: Callable[..., object], inputs: Inputs, options: TraceOpti
                     given=options.ptx,
                     warm_ups=options.warm_ups,
                 )
+                return replace(call, products=tuple(products))
             except TesseraError as problem:
                 failure = problem
         if failure.diagnostics[0].code != NOT_COMPILED:
             break
     raise failure or AssertionError("there is a way to try")
+
+
+def _divided(program: ir.Program, times: tuple[tuple[str, float], ...]) -> CallTimes | None:
+    """The time of kernels, by whether they are in the trace as such."""
+    if not times:
+        return None
+    names = {launch.kernel for launch in program.launches()}
+    own = sum(ns for name, ns in times if name in names or name.startswith(_MOVES))
+    return CallTimes(own, sum(ns for _, ns in times) - own)
 
 
 def _without_addresses(

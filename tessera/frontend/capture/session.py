@@ -23,6 +23,7 @@ from tessera.diagnostics import Diagnostic, TesseraError, error, warning
 from tessera.frontend.capture.cuda_graph import CapturedNodes, read_graph
 from tessera.frontend.capture.inputs import Inputs
 from tessera.frontend.capture.kernels import find_codes, find_sources
+from tessera.frontend.capture.measured import MeasuredProduct, kernel_times
 from tessera.frontend.capture.memory import (
     Bytes,
     CapturedMemory,
@@ -54,53 +55,70 @@ if TYPE_CHECKING:
 class CallBytes:
     """What memory held before the call and after it, by buffer name, and what of it changed.
 
-    `drawn` counts how far the generator of random numbers moved.
+    `drawn` counts how far the generator of random numbers moved. `times` are those of its kernels,
+    by name, where they were asked for and can be told.
     """
 
     before: dict[str, Bytes]
     after: dict[str, Bytes]
     changed: frozenset[str]
     drawn: int
+    times: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """A captured call, which has not run; `kept` keeps the memory that its nodes name alive."""
+    """A captured call, which has not run; `kept` keeps the memory that its nodes name alive.
+
+    `products` is what the compiler measured.
+    """
 
     raw: RawCapture
     notes: tuple[Diagnostic, ...]
     memory: CapturedMemory
     graph: torch.cuda.CUDAGraph
     kept: object
+    products: tuple[MeasuredProduct, ...] = ()
 
     def read(self, name: str) -> Bytes:
         """What a buffer holds now."""
         return self.memory.read(next(b for b in self.raw.buffers if b.name == name))
 
-    def run(self, names: Iterable[str], *, data: bool = True) -> CallBytes:
+    def run(self, names: Iterable[str], *, data: bool = True, timed: bool = False) -> CallBytes:
         """Run it once, and look at the named buffers that last or are returned.
 
         Without `data` they stay on the GPU, where they may be larger than the host's memory: what
-        changed is then known from digests.
+        changed is then known from digests. `timed`: kernels, too.
         """
         wanted = set(names)
         lasting = [b for b in self.raw.buffers if b.name in wanted and b.lasting]
         returned = [b for b in self.raw.buffers if b.name in wanted and b.role is Role.OUTPUT]
         begun = _generator().get_offset()
+        times: tuple[tuple[str, float], ...] = ()
+
+        def replay() -> None:
+            nonlocal times
+            if timed:
+                times = kernel_times(self._replay)
+            else:
+                self._replay()
+
         before: dict[str, Bytes] = {}
         after: dict[str, Bytes] = {}
         if data:
             before = {b.name: self.memory.read(b) for b in lasting}
-            self._replay()
+            replay()
             for buffer in (*lasting, *returned):
                 after[buffer.name] = self._unless_same(buffer, before.get(buffer.name))
             changed = [name for name, old in before.items() if after[name] is not old]
         else:
             marks = {b.name: self.memory.digest(b) for b in lasting}
-            self._replay()
+            replay()
             changed = [b.name for b in lasting if self.memory.digest(b) != marks[b.name]]
         drawn = _generator().get_offset() - begun
-        return CallBytes(before=before, after=after, changed=frozenset(changed), drawn=drawn)
+        return CallBytes(
+            before=before, after=after, changed=frozenset(changed), drawn=drawn, times=times
+        )
 
     def _replay(self) -> None:
         import torch

@@ -11,6 +11,7 @@ import pytest
 from tessera.diagnostics import TesseraError
 from tessera.frontend.capture import memory, routes, watch
 from tessera.frontend.capture.dry_run import without_gpu
+from tessera.frontend.capture.measured import MeasuredProduct, measured_products
 from tessera.frontend.capture.model_file import load_model
 from tessera.ir.program.program import Role
 from tests.helpers.command import tessc
@@ -18,6 +19,19 @@ from tests.helpers.command import tessc
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytestmark = pytest.mark.filterwarnings("ignore")
 MODELS = Path(__file__).parents[3] / "examples" / "models"
+
+
+@dataclass
+class Node:
+    """An operand of a product, as a compiler knows it."""
+
+    shape: tuple[int, ...]
+
+    def get_size(self) -> tuple[int, ...]:
+        return self.shape
+
+    def get_dtype(self) -> Any:
+        return torch.bfloat16
 
 
 @dataclass
@@ -204,3 +218,57 @@ def test_a_digest_sees_every_byte_and_every_swap(
         swapped = torch.cat([flat[8:16], flat[:8], flat[16:]])
         shifted = torch.cat([flat[128:256], flat[:128], flat[256:]])
         assert len({*seen, memory.digest_of(swapped), memory.digest_of(shifted)}) == len(seen) + 2
+
+
+def test_products_are_measured_once_and_triton_has_those_that_it_does_as_fast() -> None:
+    choosing = pytest.importorskip("torch._inductor.select_algorithm")
+    library = object.__new__(choosing.ExternKernelCaller)
+    close, slow, broken = "close", "slow", "broken"
+    products: list[MeasuredProduct] = []
+    nodes = [Node((8, 64)), Node((64, 32))]
+    heard = choosing.get_algorithm_selector_cache().feedback_saver_fns
+    before = list(heard)
+    with measured_products(products):
+        (hear,) = [function for function in heard if function not in before]
+        times = {library: 1.0, close: 1.01, slow: 1.5, broken: float("inf")}
+        for _ in range(2):
+            given = dict(times)
+            hear(given, "mm", nodes, list(times), None, {})
+            assert min(given, key=lambda choice: given[choice]) == close
+        given = {library: 1.0, slow: 1.5}
+        hear(given, "mm", [Node((1, 2))], [], None)
+        assert min(given, key=lambda choice: given[choice]) is library
+    assert heard == before
+    assert products == [
+        MeasuredProduct(
+            name="mm",
+            operands=("bfloat16 8x64", "bfloat16 64x32"),
+            library_ns=1e6,
+            triton_ns=1.01e6,
+        ),
+        MeasuredProduct(name="mm", operands=("bfloat16 1x2",), library_ns=1e6, triton_ns=1.5e6),
+    ]
+
+
+def test_what_the_command_says_of_measured_products() -> None:
+    from tessera.cli.trace import _measured
+    from tessera.driver.trace.capture_trace import CallTimes, GraphNodes, Trace
+    from tessera.ir.program.program import Program
+
+    known = MeasuredProduct(
+        name="mm", operands=("bfloat16 8x64",), library_ns=12_000.0, triton_ns=15_000.0
+    )
+    only = MeasuredProduct(name="bmm", operands=(), library_ns=None, triton_ns=1.0)
+    found = Trace(
+        program=Program(),
+        contents={},
+        reference={},
+        diagnostics=(),
+        nodes=GraphNodes(kernels=0, memsets=0, copies=0, others=0, in_calls=0, skipped=0),
+        products=(known, only),
+        times=CallTimes(1_000_000.0, 3_000_000.0),
+    )
+    text = "\n".join(_measured(found))
+    assert "bfloat16 8x64" in text
+    assert "bmm" not in text
+    assert "75% of it in library calls" in text
