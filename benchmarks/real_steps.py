@@ -50,7 +50,7 @@ class CachedStep(nn.Module):
         for layer in self.cache.layers:
             layer.cumulative_length.copy_(start)
         made = self.model(input_ids=tokens, past_key_values=self.cache, use_cache=True)
-        last: Tensor = made.last_hidden_state[:, -1]
+        last: Tensor = made.last_hidden_state[:, -1].clone()
         return last
 
     def widen(self) -> None:
