@@ -214,8 +214,8 @@ def attention(bound: Bound) -> Shapes:
         if bound.has(name) and broadcast(bound.shape(name), scores) != scores:
             raise OperatorMismatch(f"`{name}` does not broadcast to {text(scores)}")
     out = (*query[:-1], value[-1])
-    rest = (query[:-1], *(None for _ in bound.writes[2:]))
-    return (out, *rest)[: len(bound.writes)]
+    made = {"out": out, "logsumexp": query[:-1]}
+    return tuple(made.get(spec.name) for spec, _ in bound.writes)
 
 
 # --- reductions ----------------------------------------------------------------------------

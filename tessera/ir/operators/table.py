@@ -155,7 +155,14 @@ def _match_writes(
     if not least <= len(operands) <= len(operator.writes):
         names = ", ".join(map(_described, operator.writes))
         raise OperatorMismatch(f"`{operator.name}` writes {names}: {len(operands)} given")
-    return tuple(zip(operator.writes, operands, strict=False))
+    # One that may be missing and is of another type than what is given is missing.
+    writes, specs = [], iter(operator.writes)
+    for operand in operands:
+        spec = next((s for s in specs if not s.is_optional or s.kinds.holds(operand.dtype)), None)
+        if spec is None:
+            raise OperatorMismatch(f"`{operator.name}` writes no more `{operand.dtype.value}`")
+        writes.append((spec, operand))
+    return tuple(writes)
 
 
 def _match_attributes(

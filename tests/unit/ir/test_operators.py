@@ -123,6 +123,19 @@ def test_work() -> None:
     assert moved.unit is Unit.MEMORY
 
 
+def test_a_result_that_is_not_made_is_left_out() -> None:
+    """Without sums of exponentials, attention by cuDNN gives seed and offset after its result."""
+    buffers = "".join(f"//! buffer {name} bytes=512 role=temp\n" for name in "qosf")
+    head = f"//! tessera.trace 1\n{buffers}//! op aten::_scaled_dot_product_cudnn_attention "
+    three = "reads=[q:f32[1,2,4,8], q:f32[1,2,4,8], q:f32[1,2,4,8]] "
+    (call,) = parse_trace(f"{head}{three}writes=[o:f32[1,2,4,8], s:s64[], f:s64[]]").steps
+    assert isinstance(call, ir.LibraryCall)
+    assert [spec.name for spec, _ in bind(call).writes] == ["out", "seed", "offset"]
+    (call,) = parse_trace(f"{head}{three}writes=[o:f32[1,2,4,8], s:f32[1,2,4], f:s64[]]").steps
+    assert isinstance(call, ir.LibraryCall)
+    assert [spec.name for spec, _ in bind(call).writes] == ["out", "logsumexp", "seed"]
+
+
 def attention_work(queries: int, keys: int, heads: int = 4, *, causal: bool) -> float:
     own, kept = f"[2,4,{queries},8]", f"[2,{heads},{keys},8]"
     size = 2 * 4 * 4 * max(queries, keys) * 8

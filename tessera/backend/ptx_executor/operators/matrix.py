@@ -132,9 +132,11 @@ def _attention(call: CallValues) -> list[Array]:
     scores = product(query, np.swapaxes(key, -1, -2)) * factor
     scores = _masked(call, scores)
     sums = log_sum_exp(scores, (scores.ndim - 1,))
-    made = [product(softmax_of(scores, -1), value), sums[..., 0]]
-    made += [np.zeros(result.shape, np.int64) for result in call.results[2:]]
-    return made[: len(call.results)]
+    made = {"out": product(softmax_of(scores, -1), value), "logsumexp": sums[..., 0]}
+    return [
+        made[spec.name] if spec.name in made else np.zeros(operand.shape, np.int64)
+        for spec, operand in call.bound.writes
+    ]
 
 
 def _masked(call: CallValues, scores: Array) -> Array:
