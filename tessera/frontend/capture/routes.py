@@ -12,8 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from tessera.ir.choices import Route
+
+if TYPE_CHECKING:
+    from torch.fx import Graph
 
 _COMMON: dict[str, object] = {
     # The kernels' objects (and PTX) are found only behind Triton's own launcher, and only those
@@ -32,8 +36,6 @@ _COMMON: dict[str, object] = {
 _BACKENDS = ("max_autotune_gemm_backends", "max_autotune_conv_backends")
 _TUNED: dict[str, object] = {
     "max_autotune": True,
-    # Also makes products with one row reductions, which read a matrix as fast as memory gives it.
-    "coordinate_descent_tuning": True,
     # A product with what follows it in one kernel, or one after the other: what is faster.
     "benchmark_epilogue_fusion": True,
 }
@@ -98,10 +100,16 @@ def own_attention(route: str) -> Iterator[None]:
     from torch._inductor import config
 
     from tessera.frontend.capture.attention.rewrite import replace_attention
+    from tessera.frontend.capture.single_rows import tune_single_rows
+
+    def rewrite(graph: Graph) -> None:
+        tune_single_rows(graph)
+        replace_attention(graph)
 
     # It has to run however much of a graph is known already.
     early = _known({"pre_grad_pass_timing": "early"})
-    with config.patch({"pre_grad_custom_pass": replace_attention, **early}):
+    close = {"coordinate_descent_tuning": False}
+    with config.patch({"pre_grad_custom_pass": rewrite, **close, **early}):
         yield
 
 

@@ -272,3 +272,28 @@ def test_what_the_command_says_of_measured_products() -> None:
     assert "bfloat16 8x64" in text
     assert "bmm" not in text
     assert "75% of it in library calls" in text
+
+
+@pytest.mark.parametrize("route", ["auto", "ptx"])
+@pytest.mark.parametrize(("rows", "is_close"), [(1, True), (8, False)])
+def test_kernels_are_tuned_closely_where_products_have_one_row(
+    route: str, rows: int, is_close: bool
+) -> None:
+    from torch._inductor import config
+
+    graphs: list[Any] = []
+
+    def keep(module: Any, _: Any) -> Any:
+        graphs.append(module.graph)
+        return module.forward
+
+    torch._dynamo.reset()
+    model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU())
+    with torch.no_grad():
+        torch.compile(model, backend=keep, fullgraph=True, dynamic=False)(torch.ones(1, rows, 16))
+    before = config.coordinate_descent_tuning
+    with routes.own_attention(route):
+        assert config.coordinate_descent_tuning is False
+        config.pre_grad_custom_pass(graphs[0])
+        assert config.coordinate_descent_tuning is is_close
+    assert config.coordinate_descent_tuning is before
