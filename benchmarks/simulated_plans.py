@@ -150,12 +150,8 @@ def simulated(plan: Any, depth: int) -> dict[str, Any]:
     """What the simulator says of a plan, and the bound of its busiest load."""
     from tessera.driver.simulate.hardware import hardware_of
     from tessera.driver.simulate.known_work import work_of
-    from tessera.driver.simulate.simulate import (
-        largest_load_ns,
-        replicas_of,
-        saturate,
-        shares_of,
-    )
+    from tessera.driver.simulate.simulate import replicas_of, shares_of
+    from tessera.driver.simulate.steady import largest_load_ns, saturate
 
     hardware, replicas, shares = hardware_of(plan), replicas_of(plan, None), shares_of(plan)
     assert hardware is not None

@@ -19,7 +19,8 @@ from tessera.driver.simulate.hardware import Hardware, Path, process_hardware
 from tessera.driver.simulate.intake import SimulatedReplica
 from tessera.driver.simulate.journal import Journal
 from tessera.driver.simulate.known_work import work_of
-from tessera.driver.simulate.simulate import arrive, saturate
+from tessera.driver.simulate.simulate import arrive
+from tessera.driver.simulate.steady import saturate
 from tessera.driver.simulate.turns import always
 from tessera.ir.plan.launch_program import (
     HOST,

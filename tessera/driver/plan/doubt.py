@@ -20,7 +20,8 @@ from tessera.driver.plan.promise import Promise
 from tessera.driver.simulate.hardware import machine_hardware
 from tessera.driver.simulate.known_work import KnownWork
 from tessera.driver.simulate.noise import Noise
-from tessera.driver.simulate.simulate import alone, saturate
+from tessera.driver.simulate.simulate import alone
+from tessera.driver.simulate.steady import saturate
 from tessera.ir.choices import Objective
 from tessera.ir.plan.plan import PlacedStep
 

@@ -27,7 +27,8 @@ from tessera.driver.simulate.counts import with_counts
 from tessera.driver.simulate.hardware import machine_hardware
 from tessera.driver.simulate.known_work import KnownWork
 from tessera.driver.simulate.noise import Noise
-from tessera.driver.simulate.simulate import Simulation, alone, saturate
+from tessera.driver.simulate.simulate import Simulation, alone
+from tessera.driver.simulate.steady import Saturation
 from tessera.ir.plan.machine import CardId
 from tessera.ir.plan.plan import Replica
 from tessera.passes.placement.candidates import Candidate, busiest_ns
@@ -80,35 +81,34 @@ class Trial:
         self._programs: Lowered = {} if known is None else known
         self._lowered: dict[frozenset[str], tuple[Replica, ...]] = {}
         self._at: dict[int, tuple[Replica, ...]] = {}
-        self._known: dict[object, float] = {}
-        self._followed: dict[object, Simulation] = {}
+        self._alone: dict[object, float] = {}
+        self._followed: dict[object, Saturation] = {}
 
     def simulate(self, replicas: Sequence[Replica]) -> Simulation:
         """Requests back to back."""
-        key = _counts(replicas)
-        if key not in self._followed:
-            self._followed[key] = saturate(
-                replicas, self.shares, self.hardware, known_work=self._known_work
-            )
-        return self._followed[key]
+        return self._saturation(replicas, None).follow()
 
     def alone(self, replicas: Sequence[Replica]) -> float:
-        """One request that finds everything free."""
-        return alone(replicas, self.shares, self.hardware, known_work=self._known_work)
+        """One request that finds everything free; slots and gates are nothing to it."""
+        key = tuple(id(own.programs) for replica in replicas for own in replica.lowered.traces)
+        if key not in self._alone:
+            self._alone[key] = alone(
+                replicas, self.shares, self.hardware, known_work=self._known_work
+            )
+        return self._alone[key]
 
     def period(self, replicas: Sequence[Replica], seed: int | None = None) -> float:
         """Nanoseconds per request, near enough to compare with others."""
+        return self._saturation(replicas, seed).period_ns(_ROUNDS)
+
+    def _saturation(self, replicas: Sequence[Replica], seed: int | None) -> Saturation:
+        """What follows launch programs; it goes on from where it was left."""
         key = seed, _counts(replicas)
-        if key not in self._known:
-            self._known[key] = saturate(
-                replicas,
-                self.shares,
-                self.hardware,
-                noise=None if seed is None else Noise(seed, _SPREAD),
-                known_work=self._known_work,
-                most_rounds=_ROUNDS,
-            ).period_ns
-        return self._known[key]
+        if key not in self._followed:
+            noise = None if seed is None else Noise(seed, _SPREAD)
+            works = self._known_work.of(replicas, noise)
+            self._followed[key] = Saturation(replicas, works, self.shares, self.hardware)
+        return self._followed[key]
 
     # --- slots ----------------------------------------------------------------------------------
 

@@ -15,7 +15,8 @@ per request. The rules, which `tests/helpers/slow_simulator.py` follows in a way
 - With a gate, a request begins when the one before it of its trace has passed the gate.
 
 Work of one request in a row on a device is one event. Where older work comes in between,
-the row is cut at the end of what is being done.
+the row is cut at the end of what is being done. Bytes are one event too, when they arrive: what
+their path gets back is counted when somebody wants to use it.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from tessera.driver.simulate.intake import Intake, MovingRequest, SimulatedRepli
 from tessera.driver.simulate.journal import Busy, Journal, Passage
 from tessera.driver.simulate.rows import WorkRow, rows_of
 from tessera.driver.simulate.sharing import SharedDevice, SharedStep, shared_devices
-from tessera.driver.simulate.work import COMPUTE, NOTHING, WAIT, WIRE, RequestWork
+from tessera.driver.simulate.work import NOTHING, WAIT, WIRE, RequestWork
 
 SLACK = 1e-9
 """Capacities are sums of floats: so much of one is no overload."""
@@ -62,6 +63,8 @@ class EventLoop:
         numbers = {name: number for number, name in enumerate(self._names)}
         self._whole = [capacities.get(name, 0.0) for name in self._names]
         self._room = self._whole.copy()
+        self._held: list[tuple[float, int, float, tuple[int, ...]]] = []
+        self._freed_ns = UNLIMITED
         self._slack = [SLACK * whole for whole in self._whole]
         self._is_busy = [False] * len(self._names)
         self._ready: list[list[tuple[int, int, MovingRequest]]] = [[] for _ in self._names]
@@ -85,25 +88,35 @@ class EventLoop:
         self._timeline: list[Busy] | None = [] if keep_timeline else None
         self._keeps_waiting = keep_waiting
         self._most_at_once = UNLIMITED
+        self._enough: Sequence[float] = [UNLIMITED] * len(replicas)
+        self._lacking = len(replicas)
         self._operations = 0
         self._now = 0.0
 
     def run(self, enough: Sequence[int] | None = None) -> None:
         """Go on until every replica has ended so many requests in all, or none is left."""
-        self._changed.update(range(len(self._intakes)))
+        intakes = self._intakes
+        self._changed.update(range(len(intakes)))
         self._most_at_once = UNLIMITED if enough is None else max(enough, default=0)
+        self._enough = [UNLIMITED] * len(intakes) if enough is None else enough
+        self._lacking = sum(
+            len(intake.ends) < count for intake, count in zip(intakes, self._enough, strict=True)
+        )
         self._moment()
-        events = self._events
-        while events and not self._is_over(enough):
+        events, cut = self._events, self._cut
+        while events and self._lacking:
             now = self._now = events[0][0]
             while events and events[0][0] <= now:
                 _, count, request, number = heapq.heappop(events)
-                if count in self._cut:
-                    self._cut.discard(count)
-                elif request is None:
+                if count in cut:
+                    cut.discard(count)
+                elif request is not None:
+                    self._end(request, number)
+                elif number >= 0:
                     self._changed.add(number)
                 else:
-                    self._end(request, number)
+                    self._freed_ns = UNLIMITED
+                    self._wires_changed = True
             self._moment()
 
     def traffic(self) -> Journal:
@@ -112,12 +125,14 @@ class EventLoop:
         for place, shared in enumerate(self._shared):
             if shared is not None and self._is_busy[place]:
                 busy_ns[place] += self._now - shared.busy_since_ns
-        for at_ns, count, request, node in self._events:  # what is under way has time ahead of it
-            columns = None if request is None or count in self._cut else request.columns
-            if columns is not None and columns.kind[node] != WAIT:
-                for place in (p for p in columns.place[node] if self._shared[p] is None):
-                    part = columns.rate[node] / self._whole[place] if columns.rate[node] else 1.0
-                    busy_ns[place] -= (at_ns - self._now) * part
+        # What is under way has time ahead of it.
+        for at_ns, count, request, node in self._events:
+            place = -1 if request is None or count in self._cut else request.columns.device[node]
+            if place >= 0 and self._shared[place] is None:
+                busy_ns[place] -= at_ns - self._now
+        for at_ns, _, rate, places in self._held:
+            for place in places if at_ns > self._now else ():
+                busy_ns[place] -= (at_ns - self._now) * rate / self._whole[place]
         return Journal(
             passages=tuple(self._passages),
             busy_ns=dict(zip(self._names, busy_ns, strict=True)),
@@ -130,11 +145,6 @@ class EventLoop:
     def ends_of(self, replica: int) -> list[float]:
         """When the requests of a replica ended."""
         return self._intakes[replica].ends
-
-    def _is_over(self, enough: Sequence[int] | None) -> bool:
-        return enough is not None and all(
-            len(intake.ends) >= count for intake, count in zip(self._intakes, enough, strict=True)
-        )
 
     # --- requests -------------------------------------------------------------------------------
 
@@ -174,6 +184,8 @@ class EventLoop:
         intake = request.replica
         intake.end(request)
         intake.ends.append(self._now)
+        if len(intake.ends) == self._enough[intake.index]:
+            self._lacking -= 1
         self._changed.add(intake.index)
         came = request.began_ns if request.came_ns < 0 else request.came_ns
         self._passages.append(
@@ -206,12 +218,15 @@ class EventLoop:
             waiting = sum(intake.waiting() for intake in self._intakes)
             if not self._waiting or self._waiting[-1][1] != waiting:
                 self._waiting.append((self._now, waiting))
-        for place in sorted(self._touched) if len(self._touched) > 1 else self._touched:
-            self._serve(place)
-        self._touched.clear()
-        for place in sorted(self._uneven):
-            self._set_speeds(place)
-        self._uneven.clear()
+        touched = self._touched
+        if touched:
+            for place in sorted(touched) if len(touched) > 1 else touched:
+                self._serve(place)
+            touched.clear()
+        if self._uneven:
+            for place in sorted(self._uneven):
+                self._set_speeds(place)
+            self._uneven.clear()
         if self._wires_changed:
             self._wires_changed = False
             self._serve_wires()
@@ -225,15 +240,19 @@ class EventLoop:
     def _become_ready(self, request: MovingRequest, node: int) -> None:
         """What a node that waits for nothing more does next."""
         columns = request.columns
+        place = columns.device[node]
+        if place >= 0:
+            age = request.age
+            heapq.heappush(self._ready[place], (age, node, request))
+            if self._is_busy[place] and self._shared[place] is None:
+                row = self._rows[place]
+                if row is not None and age <= row.request.age:
+                    self._cut_row(place, row, (age, node))
+            else:
+                self._touched.add(place)
+            return
         kind = columns.kind[node]
-        if kind == COMPUTE:
-            place = columns.place[node][0]
-            heapq.heappush(self._ready[place], (request.age, node, request))
-            self._touched.add(place)
-            row = self._rows[place]
-            if row is not None and request.age <= row.request.age:
-                self._cut_row(place, row, (request.age, node))
-        elif kind == WIRE:
+        if kind == WIRE:
             bisect.insort(self._wires, (request.age, node, request))
             self._wires_changed = True
         elif kind == WAIT:
@@ -243,10 +262,8 @@ class EventLoop:
 
     def _end(self, request: MovingRequest, node: int) -> None:
         """Give back what a node held, then pass it."""
-        columns = request.columns
-        kind = columns.kind[node]
-        if kind == COMPUTE:
-            place = columns.place[node][0]
+        place = request.columns.device[node]
+        if place >= 0:
             self._touched.add(place)
             row, shared = self._rows[place], self._shared[place]
             if shared is not None:
@@ -256,10 +273,6 @@ class EventLoop:
             if row is not None:
                 request.left -= len(row.nodes) - 1
                 self._rows[place] = None
-        elif kind == WIRE:
-            for place in columns.place[node]:
-                self._room[place] += columns.rate[node]
-            self._wires_changed = True
         self._pass(request, node)
 
     def _pass(self, request: MovingRequest, node: int) -> None:
@@ -294,8 +307,9 @@ class EventLoop:
         self._is_busy[place] = True
         in_row = columns.rows[node] if columns.rows else None
         if in_row is not None and not (ready and ready[0][0] <= age):
-            nodes = in_row[0][in_row[1] :]
-            ends_ns = list(accumulate((columns.ns[one] for one in nodes), initial=self._now))[1:]
+            row_nodes, row_ns, at = in_row
+            nodes = row_nodes[at:]
+            ends_ns = list(accumulate(row_ns[at:], initial=self._now))
             self._busy_ns[place] += ends_ns[-1] - self._now
             self._push(ends_ns[-1], request, nodes[-1])
             self._rows[place] = WorkRow(request, nodes, ends_ns, self._count)
@@ -338,37 +352,46 @@ class EventLoop:
     def _cut_row(self, place: int, row: WorkRow, entry: tuple[int, int]) -> None:
         """End a row before the first node that has not begun and that `entry` goes before."""
         age = row.request.age
-        done = bisect.bisect_left(row.ends_ns, self._now) + 1
+        done = bisect.bisect_left(row.ends_ns, self._now, 1)
         while done < len(row.nodes) and (age, row.nodes[done]) < entry:
             done += 1
         if done >= len(row.nodes):
             return
         self._cut.add(row.count)
-        self._busy_ns[place] -= row.ends_ns[-1] - row.ends_ns[done - 1]
-        row.nodes, row.ends_ns = row.nodes[:done], row.ends_ns[:done]
+        self._busy_ns[place] -= row.ends_ns[-1] - row.ends_ns[done]
+        row.nodes, row.ends_ns = row.nodes[:done], row.ends_ns[: done + 1]
         self._push(row.ends_ns[-1], row.request, row.nodes[-1])
         row.count = self._count
 
     def _serve_wires(self) -> None:
         """Transfers begin whose path has room, the oldest first."""
+        room, held, now = self._room, self._held, self._now
+        while held and held[0][0] <= now:
+            _, _, rate, places = heapq.heappop(held)
+            for place in places:
+                room[place] += rate
         claimed: set[int] = set()
         kept = []
         for entry in self._wires:
             _, node, request = entry
             columns = request.columns
             rate, places = columns.rate[node], columns.place[node]
-            short = [p for p in places if p in claimed or self._room[p] + self._slack[p] < rate]
+            short = [p for p in places if p in claimed or room[p] + self._slack[p] < rate]
             if short:
                 claimed.update(short)
                 kept.append(entry)
                 continue
             ns = columns.ns[node]
             for place in places:
-                self._room[place] -= rate
+                room[place] -= rate
                 self._busy_ns[place] += ns * rate / self._whole[place]
-            self._push(self._now + ns, request, node)
-            self._note(request, node, self._now, self._now + ns)
+            self._push(now + ns + columns.delay_ns[node], request, node)
+            heapq.heappush(held, (now + ns, self._count, rate, places))
+            self._note(request, node, now, now + ns)
         self._wires = kept
+        if kept and held[0][0] < self._freed_ns:
+            self._freed_ns = held[0][0]
+            self._push(self._freed_ns, None, -1)
 
     def _note(self, request: MovingRequest, node: int, start_ns: float, end_ns: float) -> None:
         if self._timeline is None:

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from tessera.driver.simulate.work import RequestWork
+from tessera.driver.simulate.work import COMPUTE, RequestWork
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +39,22 @@ class SimulatedReplica:
     coming: Iterator[Coming]
 
 
+RowPlace = tuple[tuple[int, ...], tuple[float, ...], int]
+"""The nodes of a row, what each takes, and where in it a node stands."""
+
+
 class WorkColumns:
-    """The work of a request as columns, places as numbers. `rows` may be empty: see `rows.py`."""
+    """The work of a request as columns, places as numbers. `rows` may be empty: see `rows.py`.
+
+    `device` is the place of what computes, -1 of others.
+    """
 
     __slots__ = (
         "after",
         "alone_ns",
         "before",
+        "delay_ns",
+        "device",
         "first",
         "gate",
         "kind",
@@ -65,11 +74,16 @@ class WorkColumns:
         self.after = [node.after for node in work.nodes]
         self.before = [node.before for node in work.nodes]
         self.place = [tuple(numbers[name] for name in node.place) for node in work.nodes]
+        self.device = [
+            places[0] if kind == COMPUTE else -1
+            for kind, places in zip(self.kind, self.place, strict=True)
+        ]
         self.rate = [node.rate for node in work.nodes]
+        self.delay_ns = [node.delay_ns for node in work.nodes]
         self.first = [index for index, node in enumerate(work.nodes) if not node.before]
         self.gate = -1 if work.gate is None else work.gate
         self.operations = work.operations
-        self.rows: Sequence[tuple[tuple[int, ...], int] | None] = ()
+        self.rows: Sequence[RowPlace | None] = ()
 
 
 class MovingRequest:

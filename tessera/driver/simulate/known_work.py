@@ -110,6 +110,7 @@ def shape_of(
                             tuple(map(number, n.place)),
                             n.after,
                             n.rate,
+                            n.delay_ns,
                         )
                         for n in own.nodes
                     ),

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tessera.driver.simulate.intake import MovingRequest, WorkColumns
+from tessera.driver.simulate.intake import MovingRequest, RowPlace, WorkColumns
 from tessera.driver.simulate.work import COMPUTE
-
-RowPlace = tuple[tuple[int, ...], int]
 
 
 class WorkRow:
-    """A row that a device does: the end of each node, and the number of its event."""
+    """A row that a device does: its beginning, the end of each node, the number of its event."""
 
     __slots__ = ("count", "ends_ns", "nodes", "request")
 
@@ -50,7 +48,7 @@ def rows_of(columns: WorkColumns) -> Sequence[RowPlace | None]:
         row = [first]
         while follower[row[-1]] >= 0:
             row.append(follower[row[-1]])
-        whole = tuple(row)
+        whole, times = tuple(row), tuple(columns.ns[node] for node in row)
         for at, node in enumerate(row[:-1]):
-            places[node] = whole, at
+            places[node] = whole, times, at
     return places

@@ -29,14 +29,8 @@ from tessera.driver.simulate.known_work import work_of
 from tessera.driver.simulate.noise import Noise
 from tessera.driver.simulate.options import MOST_SEQUENCES, MOST_SLOTS, SimulateOptions
 from tessera.driver.simulate.report import Draw, SimulationReport
-from tessera.driver.simulate.simulate import (
-    Simulation,
-    alone,
-    arrive,
-    replicas_of,
-    saturate,
-    shares_of,
-)
+from tessera.driver.simulate.simulate import Simulation, alone, arrive, replicas_of, shares_of
+from tessera.driver.simulate.steady import saturate
 from tessera.frontend.arrivals.read_arrivals import read_arrivals
 from tessera.frontend.plan.tsp import read_plan
 from tessera.frontend.text.readfile import read_source

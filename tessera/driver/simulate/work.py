@@ -8,7 +8,7 @@ device, a transfer joins two devices. Events and frees take no time and are edge
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import assert_never
 
 from tessera.driver.simulate.hardware import Hardware, Path
@@ -37,8 +37,9 @@ class WorkNode:
     """Work on one resource. `place` is a device, or the shares of a path; `after` waits for it.
 
     `step` is that of a launch, else -1; `transfer` that of bytes on their way. `rate` is what it
-    takes of each share. `ns` is what compute takes of its device; alone there it takes `alone_ns`,
-    and `quiet_ns` while no other slice of the card computes.
+    takes of each share; bytes that have left their path arrive after `delay_ns` more. `ns` is what
+    compute takes of its device; alone there it takes `alone_ns`, and `quiet_ns` while no other
+    slice of the card computes.
     """
 
     kind: int
@@ -49,6 +50,7 @@ class WorkNode:
     step: int = -1
     transfer: int = -1
     rate: float = 0.0
+    delay_ns: float = 0.0
     alone_ns: float = 0.0
     quiet_ns: float = 0.0
 
@@ -78,7 +80,22 @@ def request_work(
     lowered: LoweredTrace, times: Sequence[StepTimes], hardware: Hardware
 ) -> RequestWork:
     """The work of one request of a trace."""
-    return without_empty(_Builder(lowered, times, hardware).build())
+    return _Builder(lowered, times, hardware).build()
+
+
+class _NewNode:
+    """A `WorkNode` that is being made."""
+
+    __slots__ = ("after", "before", "delay_ns", "kind", "place", "rate", "step", "times", "transfer")
+
+    def __init__(self, kind: int, times: StepTimes, place: tuple[str, ...]) -> None:
+        self.kind = kind if times[0] > 0 else NOTHING
+        self.times = times
+        self.place = place
+        self.step = self.transfer = -1
+        self.rate = self.delay_ns = 0.0
+        self.before: set[int] = set()
+        self.after: set[int] = set()
 
 
 class _Builder:
@@ -89,9 +106,7 @@ class _Builder:
         self._times = times
         self._hardware = hardware
         self._transfers: Mapping[int, Transfer] = {t.id: t for t in lowered.transfers}
-        self._nodes: list[WorkNode] = []
-        self._edges: list[list[int]] = []
-        self._before: list[int] = []
+        self._nodes: list[_NewNode] = []
         self._wires: dict[int, int] = {}
         self._arrivals: dict[int, int] = {}
         self._gate: int | None = None
@@ -102,7 +117,16 @@ class _Builder:
         for program in self._lowered.programs:
             self._add_program(program)
         operations = sum(len(program.operations) for program in self._lowered.programs)
-        return RequestWork(nodes=self._linked(), gate=self._gate, operations=operations)
+        gone = self._drop_empty()
+        numbers: dict[int, int] = {}
+        for old in range(len(self._nodes)):
+            if old not in gone:
+                numbers[old] = len(numbers)
+        return RequestWork(
+            nodes=tuple(_finished(self._nodes[old], numbers) for old in numbers),
+            gate=None if self._gate is None else numbers[self._gate],
+            operations=operations,
+        )
 
     def _add_program(self, program: DeviceProgram) -> None:
         """Nodes in the order of the program, which is that of service among work of one request."""
@@ -113,14 +137,14 @@ class _Builder:
             before = last[queued.queue]
             match queued.operation:
                 case Record(event):
-                    node = self._chain(before, self._add(NOTHING, 0.0, ()))
-                    recorded[event] = node
+                    if before is not None:
+                        recorded[event] = before
+                    continue
                 case Await(event):
                     node = self._chain(before, self._add(NOTHING, 0.0, ()))
                     awaited.append((event, node))
                 case Run(step):
-                    node = self._add(COMPUTE, 0.0, (program.device,), step=step)
-                    self._chain(before, node)
+                    node = self._chain(before, self._add_step(step, (program.device,)))
                     if step == self._lowered.gate:
                         self._gate = node
                 case Fill(_, filled):
@@ -136,40 +160,22 @@ class _Builder:
                     assert_never(queued.operation)
             last[queued.queue] = node
         for awaited_event, waiter in awaited:
-            self._edge(recorded[awaited_event], waiter)
+            if awaited_event in recorded:  # what is recorded at once is not waited for
+                self._edge(recorded[awaited_event], waiter)
 
-    def _add(
-        self,
-        kind: int,
-        ns: float,
-        place: tuple[str, ...],
-        *,
-        step: int = -1,
-        transfer: int = -1,
-        rate: float = 0.0,
-    ) -> int:
-        ns, alone_ns, quiet_ns = self._times[step] if step >= 0 else (ns, ns, ns)
-        self._nodes.append(
-            WorkNode(
-                kind=kind if ns > 0 else NOTHING,
-                ns=ns,
-                place=place,
-                after=(),
-                before=0,
-                step=step,
-                transfer=transfer,
-                rate=rate,
-                alone_ns=alone_ns,
-                quiet_ns=quiet_ns,
-            )
-        )
-        self._edges.append([])
-        self._before.append(0)
+    def _add(self, kind: int, ns: float, place: tuple[str, ...]) -> int:
+        self._nodes.append(_NewNode(kind, (ns, ns, ns), place))
+        return len(self._nodes) - 1
+
+    def _add_step(self, step: int, place: tuple[str, ...]) -> int:
+        node = _NewNode(COMPUTE, self._times[step], place)
+        node.step = step
+        self._nodes.append(node)
         return len(self._nodes) - 1
 
     def _edge(self, first: int, second: int) -> None:
-        self._edges[first].append(second)
-        self._before[second] += 1
+        self._nodes[first].after.add(second)
+        self._nodes[second].before.add(first)
 
     def _chain(self, last: int | None, node: int) -> int:
         if last is not None:
@@ -188,15 +194,15 @@ class _Builder:
     def _add_wire(self, transfer: Transfer) -> None:
         path = self._path(transfer)
         ns = transfer.size * 1e9 / path.bytes_per_second
-        self._wires[transfer.id] = self._add(
-            WIRE,
-            ns,
-            path.shares,
-            transfer=transfer.id,
-            rate=path.bytes_per_second,
-        )
-        self._arrivals[transfer.id] = self._add(WAIT, path.latency_ns, ())
-        self._edge(self._wires[transfer.id], self._arrivals[transfer.id])
+        wire = self._add(WIRE, ns, path.shares)
+        node = self._nodes[wire]
+        node.transfer, node.rate = transfer.id, path.bytes_per_second
+        self._wires[transfer.id] = self._arrivals[transfer.id] = wire
+        if ns > 0 and not self._hardware.buffered:  # nobody goes on when bytes have only left
+            node.delay_ns = path.latency_ns
+        else:
+            self._arrivals[transfer.id] = self._add(WAIT, path.latency_ns, ())
+            self._edge(wire, self._arrivals[transfer.id])
 
     def _tax(self, last: int | None, transfer: Transfer, device: str) -> int | None:
         """What a transfer takes from the compute queue at one end."""
@@ -204,7 +210,9 @@ class _Builder:
         ns = path.tax_ns + path.tax_ns_per_byte * transfer.size
         if ns <= 0 or HOST in (transfer.source, transfer.target):
             return last
-        return self._chain(last, self._add(COMPUTE, ns, (device,), transfer=transfer.id))
+        taxed = self._chain(last, self._add(COMPUTE, ns, (device,)))
+        self._nodes[taxed].transfer = transfer.id
+        return taxed
 
     def _send(self, last: int | None, transfer: Transfer) -> int:
         """What the out queue goes on after: bytes that have left, or that have arrived."""
@@ -231,43 +239,40 @@ class _Builder:
 
     # --- edges ----------------------------------------------------------------------------------
 
-    def _linked(self) -> tuple[WorkNode, ...]:
-        return tuple(
-            replace(node, after=tuple(self._edges[index]), before=self._before[index])
-            for index, node in enumerate(self._nodes)
-        )
+    def _drop_empty(self) -> set[int]:
+        """Put edges in place of nodes that take no time, where that makes no more of them."""
+        nodes = self._nodes
+        gone = set()
+        for index, node in enumerate(nodes):
+            if node.kind != NOTHING or index == self._gate:
+                continue
+            sources, targets = node.before, node.after
+            if len(sources) * len(targets) > len(sources) + len(targets):
+                continue
+            gone.add(index)
+            for source in sources:
+                after = nodes[source].after
+                after.discard(index)
+                after |= targets
+            for target in targets:
+                before = nodes[target].before
+                before.discard(index)
+                before |= sources
+        return gone
 
 
-def without_empty(work: RequestWork) -> RequestWork:
-    """The same with edges in place of nodes that take no time, where that makes no more of them."""
-    after = [set(node.after) for node in work.nodes]
-    before: list[set[int]] = [set() for _ in work.nodes]
-    for index, targets in enumerate(after):
-        for target in targets:
-            before[target].add(index)
-    gone = set()
-    for index, node in enumerate(work.nodes):
-        sources, targets = before[index], after[index]
-        if node.kind != NOTHING or index == work.gate:
-            continue
-        if len(sources) * len(targets) > len(sources) + len(targets):
-            continue
-        gone.add(index)
-        for source in sources:
-            after[source].discard(index)
-            after[source] |= targets
-        for target in targets:
-            before[target].discard(index)
-            before[target] |= sources
-        before[index], after[index] = set(), set()
-    numbers = {old: new for new, old in enumerate(i for i in range(len(after)) if i not in gone)}
-    nodes = tuple(
-        replace(
-            work.nodes[old],
-            after=tuple(sorted(numbers[target] for target in after[old])),
-            before=len(before[old]),
-        )
-        for old in numbers
+def _finished(node: _NewNode, numbers: Mapping[int, int]) -> WorkNode:
+    ns, alone_ns, quiet_ns = node.times
+    return WorkNode(
+        kind=node.kind,
+        ns=ns,
+        place=node.place,
+        after=tuple(sorted([numbers[target] for target in node.after])),
+        before=len(node.before),
+        step=node.step,
+        transfer=node.transfer,
+        rate=node.rate,
+        delay_ns=node.delay_ns,
+        alone_ns=alone_ns,
+        quiet_ns=quiet_ns,
     )
-    gate = None if work.gate is None else numbers[work.gate]
-    return replace(work, nodes=nodes, gate=gate)

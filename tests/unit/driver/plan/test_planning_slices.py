@@ -12,7 +12,8 @@ import pytest
 from tessera.driver.plan.contention import TOGETHER
 from tessera.driver.plan.make_plan import PlanOptions, PlanReport, plan
 from tessera.driver.simulate.hardware import hardware_of
-from tessera.driver.simulate.simulate import saturate, shares_of
+from tessera.driver.simulate.simulate import shares_of
+from tessera.driver.simulate.steady import saturate
 from tessera.frontend.plan.tsp import parse_plan
 from tessera.ir.plan.costs import Costs, CostSource, Duration, StepCosts
 from tessera.ir.plan.plan import Plan
