@@ -119,8 +119,18 @@ class EventLoop:
                     self._wires_changed = True
             self._moment()
 
-    def traffic(self) -> Journal:
-        """What has happened so far."""
+    @property
+    def now_ns(self) -> float:
+        """How far it is."""
+        return self._now
+
+    @property
+    def shares_devices(self) -> bool:
+        """Whether some device does work of several requests at a time."""
+        return any(shared is not None for shared in self._shared)
+
+    def busy_ns(self) -> dict[str, float]:
+        """How long every place was at work so far."""
         busy_ns = self._busy_ns.copy()
         for place, shared in enumerate(self._shared):
             if shared is not None and self._is_busy[place]:
@@ -133,9 +143,13 @@ class EventLoop:
         for at_ns, _, rate, places in self._held:
             for place in places if at_ns > self._now else ():
                 busy_ns[place] -= (at_ns - self._now) * rate / self._whole[place]
+        return dict(zip(self._names, busy_ns, strict=True))
+
+    def traffic(self) -> Journal:
+        """What has happened so far."""
         return Journal(
             passages=tuple(self._passages),
-            busy_ns=dict(zip(self._names, busy_ns, strict=True)),
+            busy_ns=self.busy_ns(),
             ended_ns=self._now,
             operations=self._operations,
             waiting=tuple(self._waiting),

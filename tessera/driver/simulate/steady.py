@@ -21,21 +21,22 @@ from tessera.driver.simulate.known_work import KnownWork, shape_of
 from tessera.driver.simulate.noise import Noise
 from tessera.driver.simulate.simulate import Simulation, busy_shares, summary
 from tessera.driver.simulate.turns import always
-from tessera.driver.simulate.work import WIRE, RequestWork
+from tessera.driver.simulate.work import COMPUTE, WIRE, RequestWork
 from tessera.ir.plan.plan import Replica
 
 LEAST_ROUNDS = 6
+LEAST_MEASURED = 4
 MOST_ROUNDS = 16
 """Rounds that are followed for a steady state, if none repeats; a round is some requests per slot.
 
-More than the least only while one more changes the period by more than `_SETTLED`.
+More than the least only while one more changes the period by more than `_SETTLED`. Where the work
+of a replica can be measured, fewer do.
 """
 
 _SETTLED = 1e-3
 _RARE = 1 / 64
 _LONG_ROUND = 24
 """Requests of a round, above which the least rounds say enough."""
-
 
 LEAST_ROUND = 6
 STEADY = 1e-4
@@ -135,21 +136,29 @@ class _SteadyLoop:
             hardware.neighbours,
             keep_timeline=timeline,
         )
+        self._work = None
+        if not self._loop.shares_devices:
+            self._work = _work_by_device(replicas, works, shares)
+        per_slot = 2 if self._work is None else 1
         most = max(replica.share for replica in replicas)
         # One that gets next to no requests is not waited for: its load counts all the same.
         self._rounds = [
-            round_of(replica, shares, hardware.depth) if replica.share >= _RARE * most else 0
+            round_of(replica, shares, hardware.depth, per_slot)
+            if replica.share >= _RARE * most
+            else 0
             for replica in replicas
         ]
         self._parts = [replica.share for replica in replicas]
         self._load_ns = largest_load_ns(replicas, works, shares, hardware)
+        self._least_rounds = LEAST_ROUNDS if self._work is None else LEAST_MEASURED
         self._most_rounds = MOST_ROUNDS
         if max(self._rounds, default=0) > _LONG_ROUND:
-            self._most_rounds = LEAST_ROUNDS
+            self._most_rounds = self._least_rounds
         self._number = self._last = 0
         self._period_ns = 0.0
         self._is_settled = False
         self._ends: list[list[float]] = []
+        self._done: list[tuple[float, list[float]]] = [(0.0, [0.0] * len(replicas))]
 
     def _go_on(self, most_rounds: int) -> None:
         rounds = self._rounds
@@ -159,12 +168,38 @@ class _SteadyLoop:
             self._loop.run([number * count for count in rounds])
             ends = self._ends = [self._loop.ends_of(index) for index in range(len(rounds))]
             repeated = _repeated(ends, rounds, number)
-            # What does not repeat counts without its first third.
-            self._last = repeated or number - number // 3
             before = self._period_ns
-            self._period_ns = _period(ends, rounds, self._parts, number, self._last)
+            if repeated or self._work is None:
+                # What does not repeat counts without its first third.
+                self._last = repeated or number - number // 3
+                self._period_ns = _period(ends, rounds, self._parts, number, self._last)
+            else:
+                self._last = max(1, number - 1)
+                self._period_ns = self._measured(self._work)
             is_near = abs(self._period_ns - before) <= _SETTLED * self._period_ns
-            self._is_settled = bool(repeated) or (number >= LEAST_ROUNDS and is_near)
+            self._is_settled = bool(repeated) or (number >= self._least_rounds and is_near)
+
+    def _measured(self, work: Sequence[Mapping[str, float]]) -> float:
+        """Nanoseconds per request of the plan, by the work that was done in all rounds but the
+        first.
+
+        Requests end now early, now late. What devices have done for them, also for those under way,
+        grows evenly.
+        """
+        busy_ns = self._loop.busy_ns()
+        done = [
+            sum(busy_ns[device] for device in own) / sum(own.values()) if own else 0.0
+            for own in work
+        ]
+        self._done.append((self._loop.now_ns, done))
+        since_ns, before = self._done[self._number - self._last]
+        return max(
+            part * (self._loop.now_ns - since_ns) / (after - first)
+            for part, first, after, count in zip(
+                self._parts, before, done, self._rounds, strict=True
+            )
+            if count
+        )
 
     def period_ns(self, most_rounds: int) -> float:
         """Nanoseconds per request of the plan.
@@ -184,6 +219,25 @@ class _SteadyLoop:
         ]
         counted = [p for p in traffic.passages if p.ended_ns > began[p.replica]]
         return summary(period, counted, traffic)
+
+
+def _work_by_device(
+    replicas: Sequence[Replica],
+    works: Sequence[Mapping[int, RequestWork]],
+    shares: Sequence[float],
+) -> list[dict[str, float]] | None:
+    """What a request takes of each device of its replica; None where replicas share one."""
+    taken: list[dict[str, float]] = []
+    for work in works:
+        own: dict[str, float] = {}
+        for trace, request in work.items():
+            for node in request.nodes:
+                if node.kind == COMPUTE:
+                    part = shares[trace] / sum(shares)
+                    own[node.place[0]] = own.get(node.place[0], 0.0) + part * node.ns
+        taken.append(own)
+    apart = len({device for own in taken for device in own}) == sum(map(len, taken))
+    return taken if apart and all(sum(own.values()) > 0 for own in taken) else None
 
 
 def _period(
@@ -244,9 +298,9 @@ def largest_load_ns(
     return max(loads.values(), default=0.0)
 
 
-def round_of(replica: Replica, shares: Sequence[float], depth: int) -> int:
+def round_of(replica: Replica, shares: Sequence[float], depth: int, per_slot: int = 2) -> int:
     """Requests after which things may repeat: some for every slot, of every trace its share."""
-    count = max(LEAST_ROUND, 2 * replica.slots * depth)
+    count = max(LEAST_ROUND, per_slot * replica.slots * depth)
     if len(shares) > 1:
         parts = [Fraction(share / sum(shares)).limit_denominator(64) for share in shares]
         turn = replica.lanes * math.lcm(*(part.denominator for part in parts))
