@@ -22,8 +22,8 @@ from tessera.driver.progress import OnProgress, StageProgress
 from tessera.driver.simulate.counts import with_counts
 from tessera.driver.simulate.hardware import Hardware, hardware_of
 from tessera.driver.simulate.simulate import alone, shares_of
-from tessera.driver.simulate.steady import saturate
 from tessera.driver.simulate.simulate_plan import check_followed, read_followed
+from tessera.driver.simulate.steady import saturate
 from tessera.ir.graph.layers import kernel_family
 from tessera.ir.plan.plan import PlacedStep, Plan, PlannedTrace, Replica
 

@@ -14,7 +14,7 @@ from tessera.driver.plan.traces import LoadedTrace
 from tessera.driver.simulate.hardware import paths_of
 from tessera.ir.choices import Ending
 from tessera.ir.plan.costs import Costs, Duration, Profile
-from tessera.ir.plan.launch_program import LoweredReplica
+from tessera.ir.plan.launch_program import Area, LoweredReplica
 from tessera.ir.plan.machine import CardId, Machine
 from tessera.ir.plan.plan import (
     Baseline,
@@ -34,9 +34,6 @@ from tessera.passes.placement.candidates import Candidate, ReplicaPlan
 from tessera.passes.placement.plan_problem import Planning
 from tessera.passes.placement.plans import Choice
 from tessera.passes.placement.problem import transfers_of
-
-Lowered = dict[object, tuple[tuple[str, ...], LoweredReplica]]
-"""Launch programs by where each step is, up to the names of devices, with those names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,47 +169,79 @@ def overflows(plan: Plan) -> bool:
 # --- replicas ----------------------------------------------------------------------------------
 
 
-def lower_candidate(
-    setting: PlanSetting,
-    planning: Planning,
-    chosen: Candidate,
-    roomy: Collection[str] = (),
-    *,
-    known: Lowered | None = None,
-) -> tuple[Replica, ...]:
-    """The replicas of a candidate, with their launch programs; `roomy` devices have memory left.
+class KnownPrograms:
+    """The launch programs of candidates, and what they take of memory.
 
-    They have two slots, or one if requests run one after the other. Replicas that differ only in
-    which devices they have are lowered once, and not at all if they are in `known`, which grows.
+    Replicas that differ only in which devices they have are lowered once.
     """
-    names = [device.name for device in setting.machine.devices]
-    known = {} if known is None else known
-    replicas = []
-    for part_plan in chosen.replicas:
-        parts = split_placement(setting, planning, part_plan)
-        order = tuple(dict.fromkeys(device for part in parts for device in part))
-        devices = tuple(names[device] for device in order)
-        number = {device: at for at, device in enumerate(order)}
-        key = (
-            tuple(tuple(number[device] for device in part) for part in parts),
-            tuple(name in roomy for name in devices),
-        )
-        if key not in known:
-            placements = [[names[device] for device in part] for part in parts]
-            lowered = setting.lowering.lower(placements, slots=2, lanes=2, roomy=roomy)
-            known[key] = devices, lowered
-        first, lowered = known[key]
-        lowered = rename_devices(lowered, dict(zip(first, devices, strict=True)))
-        replicas.append(
-            Replica(
-                share=part_plan.share,
-                slots=lowered.slots,
-                lanes=lowered.lanes,
-                traces=_placed(setting, planning, part_plan, parts),
-                lowered=lowered,
+
+    def __init__(self) -> None:
+        self._lowered: dict[object, tuple[tuple[str, ...], LoweredReplica]] = {}
+        self._areas: dict[object, tuple[tuple[str, ...], tuple[Area, ...]]] = {}
+
+    def areas(
+        self, setting: PlanSetting, planning: Planning, chosen: Candidate, roomy: Collection[str]
+    ) -> list[Area]:
+        """What the replicas of a candidate take for a slot and a sequence each."""
+        areas = []
+        for part_plan in chosen.replicas:
+            shape = _Shape(setting, split_placement(setting, planning, part_plan), roomy)
+            if shape.key not in self._areas:
+                made = setting.lowering.areas(shape.placements(), roomy)
+                self._areas[shape.key] = shape.devices, made
+            first, known = self._areas[shape.key]
+            names = dict(zip(first, shape.devices, strict=True))
+            areas += [replace(area, device=names[area.device]) for area in known]
+        return areas
+
+    def replicas(
+        self, setting: PlanSetting, planning: Planning, chosen: Candidate, roomy: Collection[str]
+    ) -> tuple[Replica, ...]:
+        """The replicas of a candidate, with their launch programs; `roomy` devices have memory
+        left.
+
+        They have two slots, or one if requests run one after the other.
+        """
+        replicas = []
+        for part_plan in chosen.replicas:
+            parts = split_placement(setting, planning, part_plan)
+            shape = _Shape(setting, parts, roomy)
+            if shape.key not in self._lowered:
+                made = setting.lowering.lower(shape.placements(), slots=2, lanes=2, roomy=roomy)
+                self._lowered[shape.key] = shape.devices, made
+            first, lowered = self._lowered[shape.key]
+            lowered = rename_devices(lowered, dict(zip(first, shape.devices, strict=True)))
+            replicas.append(
+                Replica(
+                    share=part_plan.share,
+                    slots=lowered.slots,
+                    lanes=lowered.lanes,
+                    traces=_placed(setting, planning, part_plan, parts),
+                    lowered=lowered,
+                )
             )
+        return tuple(replicas)
+
+
+class _Shape:
+    """Where the steps of a replica are: its devices, and a key that is the same on others."""
+
+    def __init__(
+        self, setting: PlanSetting, parts: tuple[tuple[int, ...], ...], roomy: Collection[str]
+    ) -> None:
+        self._parts = parts
+        self._names = [device.name for device in setting.machine.devices]
+        order = tuple(dict.fromkeys(device for part in parts for device in part))
+        number = {device: at for at, device in enumerate(order)}
+        self.devices = tuple(self._names[device] for device in order)
+        self.key = (
+            tuple(tuple(number[device] for device in part) for part in parts),
+            tuple(name in roomy for name in self.devices),
         )
-    return tuple(replicas)
+
+    def placements(self) -> list[list[str]]:
+        """The device of each step, trace by trace."""
+        return [[self._names[device] for device in part] for part in self._parts]
 
 
 def rename_devices(lowered: LoweredReplica, names: dict[str, str]) -> LoweredReplica:

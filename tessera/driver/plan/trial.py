@@ -12,23 +12,18 @@ little off.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import ceil
 
-from tessera.driver.plan.assemble import (
-    Attempt,
-    Lowered,
-    PlanSetting,
-    lower_candidate,
-    used_bytes,
-)
+from tessera.driver.plan.assemble import Attempt, KnownPrograms, PlanSetting
 from tessera.driver.simulate.counts import with_counts
 from tessera.driver.simulate.hardware import machine_hardware
 from tessera.driver.simulate.known_work import KnownWork
 from tessera.driver.simulate.noise import Noise
 from tessera.driver.simulate.simulate import Simulation, alone
 from tessera.driver.simulate.steady import Saturation
+from tessera.ir.plan.launch_program import Area, with_area_counts
 from tessera.ir.plan.machine import CardId
 from tessera.ir.plan.plan import Replica
 from tessera.passes.placement.candidates import Candidate, busiest_ns
@@ -68,7 +63,7 @@ class Trial:
         *,
         copies_take_memory: bool,
         part: float,
-        known: Lowered | None = None,
+        known: KnownPrograms | None = None,
     ) -> None:
         self.setting = setting
         self.attempt = attempt
@@ -78,7 +73,8 @@ class Trial:
         self._known_work = KnownWork(self.hardware)
         self._part = part
         self._everywhere = frozenset(device.name for device in setting.machine.devices)
-        self._programs: Lowered = {} if known is None else known
+        self._programs = known or KnownPrograms()
+        self._areas: dict[frozenset[str], list[Area]] = {}
         self._lowered: dict[frozenset[str], tuple[Replica, ...]] = {}
         self._at: dict[int, tuple[Replica, ...]] = {}
         self._alone: dict[object, float] = {}
@@ -164,59 +160,71 @@ class Trial:
     def at(self, slots: int) -> tuple[Replica, ...]:
         """The launch programs with so many slots, and as many sequences if none are asked for."""
         if slots not in self._at:
-            lanes = self.setting.options.sequences or slots
-            self._at[slots] = self._laid_out(lambda replica: with_counts(replica, slots, lanes))
+            self._at[slots] = self._laid_out(slots, self._lanes(slots))
         return self._at[slots]
 
     def as_asked(self) -> tuple[Replica, ...]:
         """The launch programs with the slots and sequences of the attempt."""
         slots = 1 if self._runs_alone() else self.attempt.slots
-        return self._laid_out(lambda replica: with_counts(replica, slots, self.attempt.lanes))
+        return self._laid_out(slots, self.attempt.lanes)
 
     def _fits(self, slots: int) -> bool:
-        return not list(self._cards_over(self.at(slots), 1.0))
+        lanes = self._lanes(slots)
+        return not self._cards_over(self._roomy_at(slots, lanes), slots, lanes, 1.0)
 
     def _is_roomy(self, slots: int) -> bool:
-        lanes = self.setting.options.sequences or slots
-        replicas = [with_counts(own, slots, lanes) for own in self._lower(self._everywhere)]
-        return not list(self._cards_over(replicas, self._part))
+        return not self._cards_over(self._everywhere, slots, self._lanes(slots), self._part)
+
+    def _lanes(self, slots: int) -> int:
+        """As many sequences as slots if none are asked for."""
+        return self.setting.options.sequences or slots
 
     # --- memory ---------------------------------------------------------------------------------
 
     def _runs_alone(self) -> bool:
         """Whether launches write what is there once: these programs have one slot."""
-        return any(replica.slots == 1 for replica in self._lower(self._everywhere))
+        return self.setting.lowering.runs_alone
 
-    def _lower(self, roomy: frozenset[str]) -> tuple[Replica, ...]:
-        """The launch programs for two slots, where that can be."""
+    def _laid_out(self, slots: int, lanes: int) -> tuple[Replica, ...]:
+        """The launch programs; on cards that are too small, buffers share bytes where they can."""
+        roomy = self._roomy_at(slots, lanes)
         if roomy not in self._lowered:
             planning = self.attempt.planning
-            self._lowered[roomy] = lower_candidate(
-                self.setting, planning, self.candidate, roomy, known=self._programs
+            self._lowered[roomy] = self._programs.replicas(
+                self.setting, planning, self.candidate, roomy
             )
-        return self._lowered[roomy]
+        return tuple(with_counts(replica, slots, lanes) for replica in self._lowered[roomy])
 
-    def _laid_out(self, change: Callable[[Replica], Replica]) -> tuple[Replica, ...]:
-        """The launch programs; on cards that are too small, buffers share bytes where they can."""
+    def _roomy_at(self, slots: int, lanes: int) -> frozenset[str]:
+        """The devices on which buffers lie apart: those that are large enough for that."""
         machine = self.setting.machine
         roomy = self._everywhere
         while True:
-            replicas = tuple(change(replica) for replica in self._lower(roomy))
             over = {
                 device.name
-                for card in self._cards_over(replicas, self._part)
+                for card in self._cards_over(roomy, slots, lanes, self._part)
                 for device in machine.slices_of(card)
             }
             if not over & roomy:
-                return replicas
+                return roomy
             roomy -= over
 
-    def _cards_over(self, replicas: Sequence[Replica], part: float) -> Iterator[CardId]:
+    def _cards_over(
+        self, roomy: frozenset[str], slots: int, lanes: int, part: float
+    ) -> list[CardId]:
         """The cards on which launch programs take more than a part of the memory."""
-        machine = self.setting.machine
-        for card, room in zip(machine.cards, self.attempt.planning.problem.rooms, strict=True):
-            if used_bytes(machine, card.id, replicas) > part * room.bytes:
-                yield card.id
+        machine, planning = self.setting.machine, self.attempt.planning
+        if roomy not in self._areas:
+            self._areas[roomy] = self._programs.areas(self.setting, planning, self.candidate, roomy)
+        taken: dict[str, int] = {}
+        for area in with_area_counts(self._areas[roomy], slots, lanes):
+            taken[area.device] = taken.get(area.device, 0) + area.bytes * area.count
+        return [
+            card.id
+            for card, room in zip(machine.cards, planning.problem.rooms, strict=True)
+            if sum(taken.get(device.name, 0) for device in machine.slices_of(card.id))
+            > part * room.bytes
+        ]
 
     # --- gates ----------------------------------------------------------------------------------
 

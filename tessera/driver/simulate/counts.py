@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from tessera.ir.plan.launch_program import AreaKind, LoweredReplica
+from tessera.ir.plan.launch_program import AreaKind, LoweredReplica, with_area_counts
 from tessera.ir.plan.plan import Plan, Replica, memory_on
 
 
 def with_counts(replica: Replica, slots: int, lanes: int) -> Replica:
     """The same launch programs with other numbers of slots and sequences."""
     lowered: LoweredReplica = replica.lowered
-    counts = {AreaKind.SLOT: slots, AreaKind.LANE: lanes}
-    areas = tuple(replace(area, count=counts.get(area.kind, area.count)) for area in lowered.areas)
+    areas = with_area_counts(lowered.areas, slots, lanes)
     return replace(
         replica,
         slots=slots,

@@ -86,7 +86,17 @@ def request_work(
 class _NewNode:
     """A `WorkNode` that is being made."""
 
-    __slots__ = ("after", "before", "delay_ns", "kind", "place", "rate", "step", "times", "transfer")
+    __slots__ = (
+        "after",
+        "before",
+        "delay_ns",
+        "kind",
+        "place",
+        "rate",
+        "step",
+        "times",
+        "transfer",
+    )
 
     def __init__(self, kind: int, times: StepTimes, place: tuple[str, ...]) -> None:
         self.kind = kind if times[0] > 0 else NOTHING

@@ -37,8 +37,8 @@ Source: decision records 0005 and 0010.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import NewType
 
 from tessera.ir.program.program import BufferId, LaunchId
@@ -191,6 +191,12 @@ class Area:
     kind: AreaKind
     bytes: int
     count: int
+
+
+def with_area_counts(areas: Iterable[Area], slots: int, lanes: int) -> tuple[Area, ...]:
+    """The same areas for so many slots and sequences."""
+    counts = {AreaKind.SLOT: slots, AreaKind.LANE: lanes}
+    return tuple(replace(area, count=counts.get(area.kind, area.count)) for area in areas)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -83,11 +83,12 @@ def find_places(
     traces: Sequence[TraceUse],
     homes: Sequence[Home],
     *,
-    slots: int,
-    lanes: int,
     roomy: Collection[str] = (),
 ) -> tuple[tuple[Area, ...], tuple[Place, ...]]:
-    """The areas of all devices and the places of all buffers; `roomy` devices have memory left."""
+    """The areas of all devices, one of each, and the places of all buffers.
+
+    `roomy` devices have memory left.
+    """
     lives = [_lives(use) for use in traces]
     places: list[Place] = []
     sizes: dict[tuple[str, AreaKind], int] = {}
@@ -115,9 +116,8 @@ def find_places(
                 )
                 for buffer, offset in sorted(offsets.items())
             ]
-    counts = {AreaKind.LANE: lanes, AreaKind.SLOT: slots}
     areas = (
-        Area(device=device, kind=kind, bytes=size, count=counts.get(kind, 1))
+        Area(device=device, kind=kind, bytes=size, count=1)
         for (device, kind), size in sorted(sizes.items(), key=lambda e: (e[0][0], e[0][1].value))
         if size
     )

@@ -10,7 +10,16 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from tessera.ir.graph.graph import KernelGraph
-from tessera.ir.plan.launch_program import HOST, Home, LoweredReplica, LoweredTrace, Transfer
+from tessera.ir.plan.launch_program import (
+    HOST,
+    Area,
+    Home,
+    LoweredReplica,
+    LoweredTrace,
+    Place,
+    Transfer,
+    with_area_counts,
+)
 from tessera.ir.program import program as ir
 from tessera.passes.lowering.moves import find_actions
 from tessera.passes.lowering.parts import Parts, TraceBytes, trace_bytes
@@ -45,6 +54,7 @@ class Lowering:
         self._traces: tuple[TraceBytes, ...] = ()
         self._runs_alone = False
         self._moves: dict[_Placements, tuple[tuple[Home, ...], list[TraceUse]]] = {}
+        self._layouts: dict[object, tuple[tuple[Area, ...], tuple[Place, ...]]] = {}
 
     def lower(
         self,
@@ -64,7 +74,8 @@ class Lowering:
         homes, uses = self._moves_of(tuple(map(tuple, placements)))
         devices = tuple(dict.fromkeys(device for steps in placements for device in steps))
         slots = 1 if self._runs_alone else slots
-        areas, places = find_places(uses, homes, slots=slots, lanes=lanes, roomy=roomy)
+        areas, places = self._layout(placements, roomy)
+        areas = with_area_counts(areas, slots, lanes)
         traces = []
         for trace, use in enumerate(uses):
             mine = [place for place in places if place.trace == trace]
@@ -82,6 +93,30 @@ class Lowering:
             traces=tuple(traces),
         )
 
+    def areas(
+        self, placements: Sequence[Sequence[str]], roomy: Collection[str] = ()
+    ) -> tuple[Area, ...]:
+        """The areas that `lower` would give, for one slot and one sequence."""
+        return self._layout(placements, roomy)[0]
+
+    @property
+    def runs_alone(self) -> bool:
+        """Whether requests run one after the other."""
+        self._read()
+        return self._runs_alone
+
+    def _layout(
+        self, placements: Sequence[Sequence[str]], roomy: Collection[str]
+    ) -> tuple[tuple[Area, ...], tuple[Place, ...]]:
+        """Where everything lies; there is more of the areas with more slots and sequences."""
+        placed = tuple(map(tuple, placements))
+        used = frozenset(device for steps in placed for device in steps)
+        key = placed, used.intersection(roomy)
+        if key not in self._layouts:
+            homes, uses = self._moves_of(placed)
+            self._layouts[key] = find_places(uses, homes, roomy=key[1])
+        return self._layouts[key]
+
     def host_bytes(self) -> tuple[tuple[int, int], ...]:
         """Per trace the bytes that come from the host and go there: no placement moves less."""
         _, uses = self._moves_of(tuple(("",) * len(graph.nodes) for graph in self._graphs))
@@ -94,11 +129,14 @@ class Lowering:
             for own in moves
         )
 
-    def _moves_of(self, placements: _Placements) -> tuple[tuple[Home, ...], list[TraceUse]]:
-        """What has to be kept where, and done, whatever lies where in memory."""
+    def _read(self) -> None:
         if not self._traces:
             self._traces = trace_bytes(self._programs, self._graphs)
             self._runs_alone = any(trace.runs_alone() for trace in self._traces)
+
+    def _moves_of(self, placements: _Placements) -> tuple[tuple[Home, ...], list[TraceUse]]:
+        """What has to be kept where, and done, whatever lies where in memory."""
+        self._read()
         if placements not in self._moves:
             devices = tuple(dict.fromkeys(device for steps in placements for device in steps))
             kept = _homes(self._traces, placements)
