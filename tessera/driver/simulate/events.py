@@ -6,17 +6,15 @@ per request. The rules, which `tests/helpers/slow_simulator.py` follows in a way
 - At every moment all that ends, ends; then requests begin; then whatever is free takes the oldest
   work that is ready. Of one request, what comes first in its programs goes first.
 - A device computes one thing at a time and is never interrupted, unless requests share it
-  (`sharing`). Bytes on their way take their rate
-  from every capacity of their path, from when all of them have that much left until they are
-  through. Who waits for a capacity keeps younger ones from it.
+  (`sharing`). Bytes on their way take their rate from every capacity of their path, from when all
+  of them have that much left until they are through (`wires`).
 - A slot holds one request at a time, and so does a sequence. With `depth` above one, more are given
   to a slot and wait there. At most slots * depth requests are handed over; of these the oldest
   whose sequence has a place begins first.
 - With a gate, a request begins when the one before it of its trace has passed the gate.
 
 Work of one request in a row on a device is one event. Where older work comes in between,
-the row is cut at the end of what is being done. Bytes are one event too, when they arrive: what
-their path gets back is counted when somebody wants to use it.
+the row is cut at the end of what is being done. Bytes are one event too, when they arrive.
 """
 
 from __future__ import annotations
@@ -32,10 +30,8 @@ from tessera.driver.simulate.intake import Intake, MovingRequest, SimulatedRepli
 from tessera.driver.simulate.journal import Busy, Journal, Passage
 from tessera.driver.simulate.rows import WorkRow, rows_of
 from tessera.driver.simulate.sharing import SharedDevice, SharedStep, shared_devices
+from tessera.driver.simulate.wires import Wires
 from tessera.driver.simulate.work import NOTHING, WAIT, WIRE, RequestWork
-
-SLACK = 1e-9
-"""Capacities are sums of floats: so much of one is no overload."""
 
 
 def places_of(works: Sequence[Mapping[int, RequestWork]]) -> list[str]:
@@ -61,14 +57,10 @@ class EventLoop:
         self._shared = shared_devices(self._names, works, neighbours)
         self._uneven: set[int] = set()
         numbers = {name: number for number, name in enumerate(self._names)}
-        self._whole = [capacities.get(name, 0.0) for name in self._names]
-        self._room = self._whole.copy()
-        self._held: list[tuple[float, int, float, tuple[int, ...]]] = []
+        self._wires = Wires([capacities.get(name, 0.0) for name in self._names])
         self._freed_ns = UNLIMITED
-        self._slack = [SLACK * whole for whole in self._whole]
         self._is_busy = [False] * len(self._names)
         self._ready: list[list[tuple[int, int, MovingRequest]]] = [[] for _ in self._names]
-        self._wires: list[tuple[int, int, MovingRequest]] = []
         self._busy_ns = [0.0] * len(self._names)
         self._events: list[tuple[float, int, MovingRequest | None, int]] = []
         self._count = 0
@@ -140,9 +132,8 @@ class EventLoop:
             place = -1 if request is None or count in self._cut else request.columns.device[node]
             if place >= 0 and self._shared[place] is None:
                 busy_ns[place] -= at_ns - self._now
-        for at_ns, _, rate, places in self._held:
-            for place in places if at_ns > self._now else ():
-                busy_ns[place] -= (at_ns - self._now) * rate / self._whole[place]
+        for place, ns in self._wires.ahead_ns(self._now):
+            busy_ns[place] -= ns
         return dict(zip(self._names, busy_ns, strict=True))
 
     def traffic(self) -> Journal:
@@ -267,7 +258,7 @@ class EventLoop:
             return
         kind = columns.kind[node]
         if kind == WIRE:
-            bisect.insort(self._wires, (request.age, node, request))
+            self._wires.want(request, node)
             self._wires_changed = True
         elif kind == WAIT:
             self._push(self._now + columns.ns[node], request, node)
@@ -378,33 +369,15 @@ class EventLoop:
         row.count = self._count
 
     def _serve_wires(self) -> None:
-        """Transfers begin whose path has room, the oldest first."""
-        room, held, now = self._room, self._held, self._now
-        while held and held[0][0] <= now:
-            _, _, rate, places = heapq.heappop(held)
-            for place in places:
-                room[place] += rate
-        claimed: set[int] = set()
-        kept = []
-        for entry in self._wires:
-            _, node, request = entry
+        """Transfers begin whose path has room."""
+        now = self._now
+        for request, node in self._wires.begin(now, self._busy_ns):
             columns = request.columns
-            rate, places = columns.rate[node], columns.place[node]
-            short = [p for p in places if p in claimed or room[p] + self._slack[p] < rate]
-            if short:
-                claimed.update(short)
-                kept.append(entry)
-                continue
             ns = columns.ns[node]
-            for place in places:
-                room[place] -= rate
-                self._busy_ns[place] += ns * rate / self._whole[place]
             self._push(now + ns + columns.delay_ns[node], request, node)
-            heapq.heappush(held, (now + ns, self._count, rate, places))
             self._note(request, node, now, now + ns)
-        self._wires = kept
-        if kept and held[0][0] < self._freed_ns:
-            self._freed_ns = held[0][0]
+        if self._wires.free_at_ns < self._freed_ns:
+            self._freed_ns = self._wires.free_at_ns
             self._push(self._freed_ns, None, -1)
 
     def _note(self, request: MovingRequest, node: int, start_ns: float, end_ns: float) -> None:

@@ -20,6 +20,7 @@ from tessera.passes.placement.relax import Relaxation, relax
 
 _LEAST_GAIN = 1e-4
 _MOST_TASKS = 2_000
+_MOST_TASKS_OF_TYPES = 500  # with many devices there is a type more for every question
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,10 +82,11 @@ def _relaxed(problem: Problem) -> Relaxation | None:
 
     Of very many tasks some are taken together: then the gain is that of plans which do so.
     """
+    most = _MOST_TASKS
     if len(usable_devices(problem)) > DIRECT_DEVICES:
-        problem = aggregate(problem)[0]
-    if len(problem.tasks) > _MOST_TASKS:
-        problem = coarsen(problem, _MOST_TASKS).problem
+        problem, most = aggregate(problem)[0], _MOST_TASKS_OF_TYPES
+    if len(problem.tasks) > most:
+        problem = coarsen(problem, most).problem
     return relax(build_model(problem))
 
 
