@@ -292,7 +292,7 @@ def main() -> None:
     print(json.dumps(summary([row for row in rows.values() if row["plans"]])))
 
 
-SCHEMA = "tessera-promises/2"
+SCHEMA = "tessera-promises/3"
 
 
 def _plans(row: Case) -> dict[str, Found]:

@@ -101,7 +101,9 @@ _SAME_WISH_S = 2.0
 )
 @click.option("--slots", type=click.IntRange(1), metavar="N", help="Requests of a plan in flight.")
 @sequences_options(None, "Copies of a plan's states, one per sequence.")
-@click.option("--policy", metavar="NAME", help="Which of the policies of a plan to serve with.")
+@click.option(
+    "--policy", metavar="NAME", help="Which of the policies of a plan to serve with; the last one."
+)
 @click.option(
     "--timeline",
     "timeline_file",

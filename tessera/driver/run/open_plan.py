@@ -46,7 +46,7 @@ _MOST_FLAWS = 20
 class OpenPlan:
     """A plan with its traces. `folders` are where the files of contents of each are looked for.
 
-    `replicas` are those to run: of a plan with several policies, the ones of the policy chosen.
+    `replicas` are those to run: of a plan with several policies, those of the one chosen, or of the last.
     """
 
     name: str
@@ -300,7 +300,7 @@ def _with_gates(lowered: LoweredReplica, planned: LoweredReplica) -> LoweredRepl
 
 def _chosen(plan: Plan, policy: str | None, name: str) -> tuple[Replica, ...]:
     known = list(dict.fromkeys(replica.policy for replica in plan.replicas))
-    wanted = known[0] if policy is None else policy
+    wanted = known[-1] if policy is None else policy  # as a simulation has it
     if wanted not in known:
         named = ", ".join(f"`{name_known}`" for name_known in known if name_known)
         hint = f"choose one of: {named}" if named else "it has none to choose from"
