@@ -116,16 +116,16 @@ class Trial:
         best = self.period(self.at(most))
         near = _NEAR_ENOUGH_IF_LONG if _is_long(self.at(most)) else _NEAR_ENOUGH
         floor = near * busiest_ns(self.candidate)
+        least = 1
         while best > floor and 2 * most <= MOST_SLOTS and self._fits(2 * most):
             more = self.period(self.at(2 * most))
             if PAYS * more > best:
                 break
-            most, best = 2 * most, more
+            least, most, best = most + 1, 2 * most, more  # half as many are not as good
         # Fewer slots whose buffers share less may be faster.
         apart = self._most(most, self._is_roomy)
         if apart < most and self.period(self.at(apart)) < best:
-            most, best = apart, self.period(self.at(apart))
-        least = 1
+            least, most, best = 1, apart, self.period(self.at(apart))
         if len(self.at(most)) == 1 and best > 0:  # a request takes no less than it does alone
             least = max(least, ceil(self.alone(self.at(most)) / (AS_GOOD * best) - 1e-9))
         too_few, enough = min(least, most) - 1, most

@@ -23,35 +23,38 @@ _UNCONNECTED = 1e18  # a load that no plan accepts, yet finite: moves away from 
 Change = list[tuple[int, float]]
 
 
-class State:
-    """A placement with the loads and memory that it causes."""
+class TaskIndex:
+    """What a problem says of its tasks and tensors, whatever their placement."""
 
-    def __init__(self, problem: Problem, placement: Sequence[int]) -> None:
+    def __init__(self, problem: Problem) -> None:
         devices = len(problem.devices)
         self.problem = problem
-        self.place = list(placement)
         self.ns = [
             [_UNCONNECTED if v is None else v * task.rate for v in task.ns]
             for task in problem.tasks
         ]
         self.allowed = [task.allowed() for task in problem.tasks]
+        self.source = [tensor.producer for tensor in problem.tensors]
+        self.readers = [set(t.consumers) - {t.producer} for t in problem.tensors]
+        self.users = [set(resident.users) for resident in problem.residents]
+        self.size = [float(resident.bytes) for resident in problem.residents]
         self.makes: list[list[int]] = [[] for _ in problem.tasks]
         self.reads: list[list[int]] = [[] for _ in problem.tasks]
         self.holds: list[list[int]] = [[] for _ in problem.tasks]
-        self.readers = [[0] * devices for _ in problem.tensors]
-        self.users = [[0] * devices for _ in problem.residents]
-        self.source = [tensor.producer for tensor in problem.tensors]
-        self.size = [float(resident.bytes) for resident in problem.residents]
-        self.loads = [0.0] * len(problem.resources())
+        for index, producer in enumerate(self.source):
+            self.makes[producer].append(index)
+            for task in self.readers[index]:
+                self.reads[task].append(index)
+        for index, users in enumerate(self.users):
+            for task in users:
+                self.holds[task].append(index)
         self.room_of = [-1] * devices
         for index, room in enumerate(problem.rooms):
             for device in room.devices:
                 self.room_of[device] = index
         self.capacity = [float(room.bytes) for room in problem.rooms]
-        self.memory = [0.0] * len(problem.rooms)
         self._index_links()
         self._index_shared()
-        self._fill()
 
     def _index_links(self) -> None:
         problem, devices = self.problem, len(self.problem.devices)
@@ -80,23 +83,43 @@ class State:
             for device in load.devices:
                 self.shared[device].append((first + index, load.ns))
 
+
+class State:
+    """A placement with the loads and memory that it causes. States of a problem share `index`."""
+
+    def __init__(
+        self, problem: Problem, placement: Sequence[int], index: TaskIndex | None = None
+    ) -> None:
+        devices = len(problem.devices)
+        self.index = index = index or TaskIndex(problem)
+        self.problem = problem
+        self.place = list(placement)
+        self.ns, self.allowed, self.source = index.ns, index.allowed, index.source
+        self.makes, self.reads, self.holds = index.makes, index.reads, index.holds
+        self.size, self.room_of, self.capacity = index.size, index.room_of, index.capacity
+        self.pipes, self.tax, self.bytes = index.pipes, index.tax, index.bytes
+        self.shared = index.shared
+        self.readers = [[0] * devices for _ in problem.tensors]
+        self.users = [[0] * devices for _ in problem.residents]
+        self.loads = [0.0] * len(problem.resources())
+        self.memory = [0.0] * len(problem.rooms)
+        self._fill()
+
     def _fill(self) -> None:
-        for index, tensor in enumerate(self.problem.tensors):
-            self.makes[tensor.producer].append(index)
-            for task in set(tensor.consumers) - {tensor.producer}:
-                self.reads[task].append(index)
-                self.readers[index][self.place[task]] += 1
-        for index, resident in enumerate(self.problem.residents):
-            for task in set(resident.users):
-                self.holds[task].append(index)
-                self.users[index][self.place[task]] += 1
-        for task, device in enumerate(self.place):
+        place = self.place
+        for counts, tasks in zip(self.readers, self.index.readers, strict=True):
+            for task in tasks:
+                counts[place[task]] += 1
+        for counts, tasks in zip(self.users, self.index.users, strict=True):
+            for task in tasks:
+                counts[place[task]] += 1
+        for task, device in enumerate(place):
             self.loads[device] += self.ns[task][device]
             for resource, ns in self.shared[device]:
                 self.loads[resource] += ns[task]
         change: Change = []
         for index, counts in enumerate(self.readers):
-            source = self.place[self.source[index]]
+            source = place[self.source[index]]
             for target, count in enumerate(counts):
                 if count and target != source:
                     self._transfer(change, index, source, target, 1.0)
@@ -202,9 +225,11 @@ def improve(
     start: Sequence[int],
     powers: tuple[float, ...] = POWERS,
     max_sweeps: int = 40,
+    *,
+    index: TaskIndex | None = None,
 ) -> Placement:
     """The best placement met while moving single tasks downhill from a start."""
-    state = State(problem, start)
+    state = State(problem, start, index)
     best, best_rank = tuple(state.place), _rank(state)
     for power in powers:
         for _ in range(max_sweeps):
@@ -280,7 +305,8 @@ def shake(
     """
     rng = random.Random(len(problem.tasks))
     best = start
-    rank = _rank(State(problem, best))
+    index = TaskIndex(problem)
+    rank = _rank(State(problem, best, index))
     for _ in range(kicks):
         if rank <= (0.0, enough) or watch.over():
             break
@@ -292,16 +318,18 @@ def shake(
         for task in run:
             others = [d for d in problem.tasks[task].allowed() if d != best[task]]
             trial[task] = rng.choice(others) if swap and others else pattern[task]
-        improved = improve(problem, trial, POWERS[1:], max_sweeps=4)
-        found_rank = _rank(State(problem, improved))
+        improved = improve(problem, trial, POWERS[1:], max_sweeps=4, index=index)
+        found_rank = _rank(State(problem, improved, index))
         if found_rank < rank:
             best, rank = improved, found_rank
     return best
 
 
-def splice(problem: Problem, first: Sequence[int], second: Sequence[int]) -> Placement:
+def splice(
+    problem: Problem, first: Sequence[int], second: Sequence[int], index: TaskIndex | None = None
+) -> Placement:
     """The best of all placements with a prefix of tasks from one and the rest from another."""
-    state = State(problem, second)
+    state = State(problem, second, index)
     best, best_rank = 0, _rank(state)
     differing = [task for task in range(len(first)) if first[task] != second[task]]
     for task in differing:
@@ -315,8 +343,9 @@ def splice(problem: Problem, first: Sequence[int], second: Sequence[int]) -> Pla
 def splice_all(problem: Problem, patterns: Iterable[Placement], most: int = 12) -> list[Placement]:
     """The patterns, and the best splices of neighbours among them, without repeats."""
     kept = list(dict.fromkeys(patterns))[:most]
-    spliced = [splice(problem, a, b) for a, b in pairwise(kept)]
-    spliced += [splice(problem, b, a) for a, b in pairwise(kept)]
+    index = TaskIndex(problem)
+    spliced = [splice(problem, a, b, index) for a, b in pairwise(kept)]
+    spliced += [splice(problem, b, a, index) for a, b in pairwise(kept)]
     return list(dict.fromkeys([*kept, *spliced]))
 
 
@@ -324,8 +353,10 @@ def best_of(problem: Problem, placements: Iterable[Sequence[int]]) -> Placement 
     """The fitting placement with the shortest period, the first of equals; None without one."""
     chosen: Placement | None = None
     shortest = INFINITY
+    index: TaskIndex | None = None
     for placement in placements:
-        state = State(problem, placement)
+        state = State(problem, placement, index)
+        index = state.index
         if state.excess() == 0 and state.period() < min(shortest, _UNCONNECTED):
             chosen, shortest = tuple(placement), state.period()
     return chosen
