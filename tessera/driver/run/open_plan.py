@@ -46,7 +46,8 @@ _MOST_FLAWS = 20
 class OpenPlan:
     """A plan with its traces. `folders` are where the files of contents of each are looked for.
 
-    `replicas` are those to run: of a plan with several policies, those of the one chosen, or of the last.
+    `replicas` are those to run: of a plan with several policies, the ones of the policy chosen, or
+    of the last.
     """
 
     name: str
