@@ -185,7 +185,7 @@ class KnownPrograms:
         """What the replicas of a candidate take for a slot and a sequence each."""
         areas = []
         for part_plan in chosen.replicas:
-            shape = _Shape(setting, split_placement(setting, planning, part_plan), roomy)
+            shape = _ReplicaShape(setting, split_placement(setting, planning, part_plan), roomy)
             if shape.key not in self._areas:
                 made = setting.lowering.areas(shape.placements(), roomy)
                 self._areas[shape.key] = shape.devices, made
@@ -205,7 +205,7 @@ class KnownPrograms:
         replicas = []
         for part_plan in chosen.replicas:
             parts = split_placement(setting, planning, part_plan)
-            shape = _Shape(setting, parts, roomy)
+            shape = _ReplicaShape(setting, parts, roomy)
             if shape.key not in self._lowered:
                 made = setting.lowering.lower(shape.placements(), slots=2, lanes=2, roomy=roomy)
                 self._lowered[shape.key] = shape.devices, made
@@ -223,7 +223,7 @@ class KnownPrograms:
         return tuple(replicas)
 
 
-class _Shape:
+class _ReplicaShape:
     """Where the steps of a replica are: its devices, and a key that is the same on others."""
 
     def __init__(
