@@ -30,8 +30,11 @@ MOST_ROUNDS = 16
 """Rounds that are followed for a steady state, if none repeats; a round is some requests per slot.
 
 More than the least only while one more changes the period by more than `_SETTLED`. Where the work
-of a replica can be measured, fewer do.
+of the busiest device is measured, fewer do.
 """
+
+_LARGE = 5_000
+"""Pieces of work under way at a time, above which work is measured: requests are dear there."""
 
 _SETTLED = 1e-3
 _RARE = 1 / 64
@@ -137,8 +140,8 @@ class _SteadyLoop:
             keep_timeline=timeline,
         )
         self._work = None
-        if not self._loop.shares_devices:
-            self._work = _work_by_device(replicas, works, shares)
+        if _under_way(replicas, works) > _LARGE and not self._loop.shares_devices:
+            self._work = _busiest_devices(works, shares)
         per_slot = 2 if self._work is None else 1
         most = max(replica.share for replica in replicas)
         # One that gets next to no requests is not waited for: its load counts all the same.
@@ -179,18 +182,15 @@ class _SteadyLoop:
             is_near = abs(self._period_ns - before) <= _SETTLED * self._period_ns
             self._is_settled = bool(repeated) or (number >= self._least_rounds and is_near)
 
-    def _measured(self, work: Sequence[Mapping[str, float]]) -> float:
-        """Nanoseconds per request of the plan, by the work that was done in all rounds but the
-        first.
+    def _measured(self, work: Sequence[tuple[str, float]]) -> float:
+        """Nanoseconds per request of the plan, by the work that the busiest device of each replica
+        has done in all rounds but the first.
 
-        Requests end now early, now late. What devices have done for them, also for those under way,
-        grows evenly.
+        Requests end now early, now late. What that device has done for them, also for those under
+        way, grows evenly, and it is not done ahead of what the others can follow.
         """
         busy_ns = self._loop.busy_ns()
-        done = [
-            sum(busy_ns[device] for device in own) / sum(own.values()) if own else 0.0
-            for own in work
-        ]
+        done = [busy_ns[device] / ns for device, ns in work]
         self._done.append((self._loop.now_ns, done))
         since_ns, before = self._done[self._number - self._last]
         return max(
@@ -221,23 +221,32 @@ class _SteadyLoop:
         return summary(period, counted, traffic)
 
 
-def _work_by_device(
-    replicas: Sequence[Replica],
-    works: Sequence[Mapping[int, RequestWork]],
-    shares: Sequence[float],
-) -> list[dict[str, float]] | None:
-    """What a request takes of each device of its replica; None where replicas share one."""
-    taken: list[dict[str, float]] = []
+def _under_way(replicas: Sequence[Replica], works: Sequence[Mapping[int, RequestWork]]) -> int:
+    """Pieces of work in all slots."""
+    return sum(
+        replica.slots * max((len(request.nodes) for request in work.values()), default=0)
+        for replica, work in zip(replicas, works, strict=True)
+    )
+
+
+def _busiest_devices(
+    works: Sequence[Mapping[int, RequestWork]], shares: Sequence[float]
+) -> list[tuple[str, float]] | None:
+    """The device of each replica that a request takes most of, and how much of it; None where
+    replicas share one."""
+    busiest = []
+    devices: list[str] = []
     for work in works:
         own: dict[str, float] = {}
         for trace, request in work.items():
+            part = shares[trace] / sum(shares)
             for node in request.nodes:
                 if node.kind == COMPUTE:
-                    part = shares[trace] / sum(shares)
                     own[node.place[0]] = own.get(node.place[0], 0.0) + part * node.ns
-        taken.append(own)
-    apart = len({device for own in taken for device in own}) == sum(map(len, taken))
-    return taken if apart and all(sum(own.values()) > 0 for own in taken) else None
+        devices += own
+        busiest.append(max(own.items(), key=lambda entry: entry[1], default=("", 0.0)))
+    apart = len(set(devices)) == len(devices)
+    return busiest if apart and all(ns > 0 for _, ns in busiest) else None
 
 
 def _period(

@@ -5,18 +5,19 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.simulated_cpu import case_of, model_of_case, replica_of, simulated_ns
+from tessera.driver.simulate import steady
 from tessera.driver.simulate.events import EventLoop
 from tessera.driver.simulate.hardware import process_hardware
 from tessera.driver.simulate.intake import SimulatedReplica
 from tessera.driver.simulate.known_work import work_of
+from tessera.driver.simulate.steady import Saturation, saturate
 from tessera.driver.simulate.turns import always
 
 MANY = 400
 
 
-# Mixes whose traces repeat after 8, 16 and 20 requests.
-@pytest.mark.parametrize("number", [9, 24, 39])
-def test_the_period_is_that_of_many_requests(number: int) -> None:
+def many_requests_ns(number: int) -> float:
+    """The period of a case over many requests."""
     case = case_of(number, 1)
     lowered = model_of_case(case).lowered
     hardware = process_hardware(lowered.devices, case.bytes_per_s)
@@ -31,5 +32,30 @@ def test_the_period_is_that_of_many_requests(number: int) -> None:
     loop = EventLoop([replica], hardware.capacities)
     loop.run([MANY])
     ends = loop.ends_of(0)
-    period = (ends[MANY - 1] - ends[MANY // 4 - 1]) / (MANY - MANY // 4)
-    assert simulated_ns(case)[0] == pytest.approx(period, rel=0.005)
+    return (ends[MANY - 1] - ends[MANY // 4 - 1]) / (MANY - MANY // 4)
+
+
+# Mixes whose traces repeat after 8, 16 and 20 requests.
+@pytest.mark.parametrize("number", [9, 24, 39])
+def test_the_period_is_that_of_many_requests(number: int) -> None:
+    assert simulated_ns(case_of(number, 1))[0] == pytest.approx(many_requests_ns(number), rel=0.005)
+
+
+@pytest.mark.parametrize("number", [1, 9, 17, 24])
+def test_work_that_is_measured_tells_the_same(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for large plans. Without rounds that repeat, of which the period is read off."""
+    monkeypatch.setattr(steady, "_LARGE", 0)
+    monkeypatch.setattr(steady, "STEADY", -1.0)
+    assert simulated_ns(case_of(number, 1))[0] == pytest.approx(many_requests_ns(number), rel=0.01)
+
+
+@pytest.mark.parametrize("number", [9, 17])
+def test_a_simulation_goes_on_from_where_it_was_left(number: int) -> None:
+    case = case_of(number, 1)
+    lowered = model_of_case(case).lowered
+    hardware = process_hardware(lowered.devices, case.bytes_per_s)
+    replicas = [replica_of(case, lowered)]
+    works = work_of(replicas, hardware)
+    left = Saturation(replicas, works, case.shares, hardware)
+    assert left.period_ns(2) > 0
+    assert left.follow() == saturate(replicas, case.shares, hardware)
