@@ -235,6 +235,16 @@ def test_products_are_measured_once_and_triton_has_those_that_it_does_as_fast() 
             given = dict(times)
             hear(given, "mm", nodes, list(times), None, {})
             assert min(given, key=lambda choice: given[choice]) == close
+        (held,) = [
+            f
+            for f in choosing.get_algorithm_selector_cache().preprocessing_fns
+            if f.__module__ == measured_products.__module__
+        ]
+        library.name = "mm"
+        assert held([library, slow]) == [library, slow]
+        library.name = "_int_mm"  # no operator of a trace
+        assert held([library, slow]) == [slow]
+        assert held([library]) == [library]
         given = {library: 1.0, slow: 1.5}
         hear(given, "mm", [Node((1, 2))], [], None)
         assert min(given, key=lambda choice: given[choice]) is library
