@@ -13,6 +13,7 @@ per request. The rules, which `tests/helpers/slow_simulator.py` follows in a way
   to a slot and wait there. At most slots * depth requests are handed over; of these the oldest
   whose sequence has a place begins first.
 - With a gate, a request begins when the one before it of its trace has passed the gate.
+- The host hands over one request of a replica at a time, where that takes time.
 
 Work of one request in a row on a device is one event. Where older work comes in between,
 the row is cut at the end of what is being done.
@@ -165,6 +166,9 @@ class EventLoop:
         request.missing = columns.before.copy()
         request.left = len(columns.kind)
         self._operations += columns.operations
+        if columns.host_ns:
+            request.replica.host_free_ns = self._now + columns.host_ns
+            self._push(request.replica.host_free_ns, None, request.replica.index)
         if not request.left:
             self._finish(request)
         for node in columns.first:
@@ -195,6 +199,8 @@ class EventLoop:
             self._fetch(intake)
             intake.hand_over()
             for request in intake.ready():
+                if intake.host_free_ns > self._now:
+                    break
                 self._begin(request)
         self._changed = later
 

@@ -48,6 +48,7 @@ class WorkColumns:
         "before",
         "first",
         "gate",
+        "host_ns",
         "kind",
         "ns",
         "operations",
@@ -69,6 +70,7 @@ class WorkColumns:
         self.first = [index for index, node in enumerate(work.nodes) if not node.before]
         self.gate = -1 if work.gate is None else work.gate
         self.operations = work.operations
+        self.host_ns = work.host_ns
         self.rows: Sequence[tuple[tuple[int, ...], int] | None] = ()
 
 
@@ -126,6 +128,7 @@ class Intake:
         self.under_way = 0
         self.ends: list[float] = []
         self.last_of_trace: dict[int, MovingRequest] = {}
+        self.host_free_ns = 0.0
 
     def hand_over(self) -> None:
         """Give slots to those who have come first."""

@@ -384,7 +384,7 @@ def test_a_step_that_faults_is_a_fault_in_words(counting: Path) -> None:
 @pytest.mark.usefixtures("quick")
 def test_a_profile_says_how_it_came_about_and_plans_read_it(counting: Path, tmp_path: Path) -> None:
     found, _ = run("h200:84sm,h200:48sm", counting)
-    assert set(found["machine"]) == {"gpu", "cuda", "driver", "sms", "repeats"}
+    assert set(found["machine"]) == {"gpu", "cuda", "driver", "sms", "repeats", "host_call_ns"}
     assert all("clock_mhz" in whole for whole in found["wholes"])
     launches = [row for row in found["rows"] if "variant" in row]
     assert {row["variant"] for row in launches} == {"sm_80"}
