@@ -195,7 +195,7 @@ def _capture(function: Callable[..., object], inputs: Inputs, options: TraceOpti
         attempts,
         compiled,
         fresh_compiler,
-        own_attention,
+        own_kernels,
         plain_attention,
     )
     from tessera.frontend.capture.session import capture
@@ -205,7 +205,7 @@ def _capture(function: Callable[..., object], inputs: Inputs, options: TraceOpti
     for backends in attempts(options.route):
         keeper = Keeper()
         products: list[MeasuredProduct] = []
-        attention = (plain_attention(options.route), own_attention(options.route))
+        attention = (plain_attention(options.route), own_kernels(options.route))
         measured = measured_products(products) if backends else nullcontext()
         with fresh_compiler(), keep_compiled(keeper), attention[0], attention[1], measured:
             try:

@@ -291,6 +291,20 @@ def test_kernels_are_tuned_closely_where_products_have_one_row(
 ) -> None:
     from torch._inductor import config
 
+
+def test_a_recurrent_network_and_a_model_that_warns_are_one_graph() -> None:
+    """As an LSTM of PyTorch, and the masks of flex attention in the transformers library."""
+    import warnings
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = torch.nn.GRU(4, 8, batch_first=True)
+
+        def forward(self, x: Any) -> Any:
+            warnings.warn("slow", DeprecationWarning, stacklevel=2)
+            return self.inner(x)[0]
+
     graphs: list[Any] = []
 
     def keep(module: Any, _: Any) -> Any:
@@ -302,8 +316,27 @@ def test_kernels_are_tuned_closely_where_products_have_one_row(
     with torch.no_grad():
         torch.compile(model, backend=keep, fullgraph=True, dynamic=False)(torch.ones(1, rows, 16))
     before = config.coordinate_descent_tuning
-    with routes.own_attention(route):
+    with routes.own_kernels(route):
         assert config.coordinate_descent_tuning is False
         config.pre_grad_custom_pass(graphs[0])
         assert config.coordinate_descent_tuning is is_close
     assert config.coordinate_descent_tuning is before
+
+    model, x = Model().eval(), torch.randn(1, 3, 4)
+    with torch.no_grad(), routes.fresh_compiler():
+        found = torch.compile(model, backend=keep, fullgraph=True)(x)
+    assert len(graphs) == 1
+    torch.testing.assert_close(found, model(x))
+
+
+def test_attention_of_libraries_returns_its_result_alone_where_sums_were_not_asked_for() -> None:
+    """cuDNN's leaves out the sums, others pad them: what is behind it is no sum then."""
+    cudnn = torch.ops.aten._scaled_dot_product_cudnn_attention.default
+    query, seed = torch.ones(1, 2, 3, 8), torch.tensor(0)
+    reads = [watch._tensor(query)]
+    found = watch._results(cudnn, (query, None, None, None, 3, 3, seed, seed, None), reads)
+    assert sizes(found) == [48]
+    sums = torch.ones(1, 2, 3)
+    found = watch._results(cudnn, (query, sums, None, None, 3, 3, seed, seed, None), reads)
+    assert sizes(found) == [48, 6]
+    assert sizes(watch._results(torch.ops.aten.topk.default, (query, seed), reads)) == [48, 1]
