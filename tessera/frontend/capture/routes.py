@@ -10,6 +10,7 @@ compute it, by products and a softmax: the fused kernels of the libraries have n
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -134,8 +135,6 @@ def _whole_graphs() -> Iterator[None]:
 
     Recurrent networks are taken apart step by step, and warnings that a model gives are left out.
     """
-    import warnings
-
     import torch._dynamo.config as dynamo
 
     # Older versions have the second of these names.
