@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -291,20 +292,6 @@ def test_kernels_are_tuned_closely_where_products_have_one_row(
 ) -> None:
     from torch._inductor import config
 
-
-def test_a_recurrent_network_and_a_model_that_warns_are_one_graph() -> None:
-    """As an LSTM of PyTorch, and the masks of flex attention in the transformers library."""
-    import warnings
-
-    class Model(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = torch.nn.GRU(4, 8, batch_first=True)
-
-        def forward(self, x: Any) -> Any:
-            warnings.warn("slow", DeprecationWarning, stacklevel=2)
-            return self.inner(x)[0]
-
     graphs: list[Any] = []
 
     def keep(module: Any, _: Any) -> Any:
@@ -321,6 +308,25 @@ def test_a_recurrent_network_and_a_model_that_warns_are_one_graph() -> None:
         config.pre_grad_custom_pass(graphs[0])
         assert config.coordinate_descent_tuning is is_close
     assert config.coordinate_descent_tuning is before
+
+
+def test_a_recurrent_network_and_a_model_that_warns_are_one_graph() -> None:
+    """As an LSTM of PyTorch, and the masks of flex attention in the transformers library."""
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = torch.nn.GRU(4, 8, batch_first=True)
+
+        def forward(self, x: Any) -> Any:
+            warnings.warn("slow", DeprecationWarning, stacklevel=2)
+            return self.inner(x)[0]
+
+    graphs: list[Any] = []
+
+    def keep(module: Any, _: Any) -> Any:
+        graphs.append(module.graph)
+        return module.forward
 
     model, x = Model().eval(), torch.randn(1, 3, 4)
     with torch.no_grad(), routes.fresh_compiler():
