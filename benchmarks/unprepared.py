@@ -208,7 +208,7 @@ def read_rows(path: Path) -> dict[tuple[str, str], dict[str, Any]]:
 def run_all(options: argparse.Namespace) -> None:
     """A process per model, several at a time, until there is no time."""
     until = time.monotonic() + options.seconds
-    part = "cpu" if options.cpu else "gpu" if options.route == "ptx" else f"gpu:{options.route}"
+    part = "cpu" if options.cpu else "gpu" if options.route == "auto" else f"gpu:{options.route}"
     have = read_rows(options.output)
     wanted = [name for name in options.models.split(",") if name] or list(MODELS)
     todo = [
@@ -304,7 +304,7 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path, default=Path("unprepared.jsonl"))
     parser.add_argument("--work", type=Path, default=Path("unprepared"))
     parser.add_argument("--models", default="", help="names, with commas; all of them if not given")
-    parser.add_argument("--route", default="ptx")
+    parser.add_argument("--route", default="auto")
     parser.add_argument("--seconds", type=float, default=420.0, help="for all of them")
     parser.add_argument("--limit", type=float, default=240.0, help="seconds for one model")
     parser.add_argument("--jobs", type=int, default=14)
