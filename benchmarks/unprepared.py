@@ -143,6 +143,7 @@ def errors(found: Any, exact: list[Any], usual: list[Any]) -> list[dict[str, Any
 def on_cpu(name: str, folder: Path) -> dict[str, Any]:
     """Run a captured trace on the CPU backend, and compare with what PyTorch recorded."""
     from tessera.driver import analyze as driver
+    from tessera.driver.run.approximations import approximations
     from tessera.driver.run.tolerance import distance
 
     row: dict[str, Any] = {"stage": "cpu"}
@@ -150,6 +151,8 @@ def on_cpu(name: str, folder: Path) -> dict[str, Any]:
         begun = time.perf_counter()
         report = driver.run(folder / f"{name}.ptx", driver.RunOptions())
         row["cpu_s"] = round(time.perf_counter() - begun, 1)
+        steps = approximations(driver.load(folder / f"{name}.ptx"))
+        row["approximate"] = steps.text(most=8)
         worst, equal = "", True
         with np.load(folder / f"{name}.ref.npz", allow_pickle=False) as recorded:
             for buffer, data in report.kept():
@@ -158,7 +161,7 @@ def on_cpu(name: str, folder: Path) -> dict[str, Any]:
                 if np.array_equal(wanted, data):
                     continue
                 equal = False
-                apart = distance(buffer.dtype, wanted, data)
+                apart = distance(buffer.dtype, wanted, data, steps.widened)
                 worst = f"`{buffer.name}`, {apart.text()}"
                 if not apart.is_within:
                     row["failed"] = worst
