@@ -126,6 +126,10 @@ bench-gpu: $(ready)
 	$(python) -m benchmarks.attention -o $(gpu)/attention.json
 	$(python) -m benchmarks.real_models run --out $(gpu)/real --seconds 3000
 	$(python) -m benchmarks.real_models report --out $(gpu)/real -o $(gpu)/real_models.json
+	$(python) -m benchmarks.unprepared -o $(gpu)/unprepared.jsonl --work $(gpu)/unprepared --seconds 1800
+	$(python) -m benchmarks.unprepared -o $(gpu)/unprepared.jsonl --work $(gpu)/unprepared --cpu --seconds 1800
+	$(python) -m benchmarks.unprepared -o $(gpu)/unprepared.jsonl --report $(gpu)/unprepared.json
+	$(python) -m benchmarks.full_size $(gpu)/full_size.json --work $(gpu)/full_size
 	$(python) -m benchmarks.run_cuda_correct $(gpu)/correct
 	$(python) -m benchmarks.run_cuda_overhead $(gpu)/overhead
 	$(python) -m benchmarks.run_cuda_pipeline $(gpu)/pipeline

@@ -16,9 +16,9 @@ import numpy as np
 from tessera.backend.service import Bytes
 from tessera.diagnostics import Source
 from tessera.driver.analyze import read_program
-from tessera.frontend.contents.seeded import seeded_bytes
 from tessera.ir.graph.graph import KernelGraph
 from tessera.ir.program.program import Program, Role
+from tessera.ir.program.seeded import seeded_bytes
 from tessera.passes.base import AnalysisManager
 from tessera.passes.dependences.dependences import Dependences
 

@@ -116,13 +116,26 @@ def experts(*, layers: int, batch: int, context: int, tokens: int = 1) -> RealSt
     return _cached(_made(transformers.MixtralModel, config), config, batch, context, tokens)
 
 
-def example(file: str, **sizes: int) -> RealStep:
+class LastToken(nn.Module):
+    """What a model says of the last token, as who goes on from there wants it."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        last: Tensor = self.model(tokens)[:, -1].clone()
+        return last
+
+
+def example(file: str, *, last: bool = False, **sizes: int) -> RealStep:
     """A model of `examples/models`."""
     torch.manual_seed(0)
     function, inputs = load_model(find_model(str(EXAMPLES / file)), dict(sizes))
     assert isinstance(function, nn.Module)
     given = tuple(x for x in inputs.plain if isinstance(x, Tensor))
-    return RealStep(function.eval().requires_grad_(False), given)
+    module = LastToken(function) if last else function
+    return RealStep(module.eval().requires_grad_(False), given)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +172,7 @@ CASES: dict[str, RealCase] = {
         experts, {"layers": 2, "batch": 8, "context": 1024}
     ),
     "state space, 1024 tokens": RealCase(
-        example, {"file": "mamba.py:step", **_SSM, "length": 1024, "chunk": 128}
+        example, {"file": "mamba.py:step", "last": True, **_SSM, "length": 1024, "chunk": 128}
     ),
     "diffusion, 4096 + 256 tokens": RealCase(example, {"file": "mmdit.py:step", **_DIT}),
 }

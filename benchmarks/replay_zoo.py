@@ -44,9 +44,9 @@ from tessera.backend.service import Bytes
 from tessera.cli import main as cli
 from tessera.driver.analyze import analysis_manager, load
 from tessera.frontend.contents.open_contents import open_contents
-from tessera.frontend.contents.seeded import seeded_bytes
 from tessera.ir.graph.graph import KernelGraph
 from tessera.ir.program.program import LibraryCall, Program, Role
+from tessera.ir.program.seeded import seeded_bytes
 from tessera.passes.dependences.dependences import Dependences
 
 ROOT = Path(__file__).parents[1]

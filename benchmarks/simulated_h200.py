@@ -137,6 +137,7 @@ def busy(options: argparse.Namespace, module: Any = None, devices: str = DEVICES
     from unittest import mock
 
     from benchmarks import gain_device
+    from tessera.backend.cuda.measure.host_calls import host_call_ns
     from tessera.driver import bench as benches
     from tessera.driver import profile as profiling
     from tessera.driver.load import load
@@ -154,6 +155,8 @@ def busy(options: argparse.Namespace, module: Any = None, devices: str = DEVICES
             bench = profiling.bench_of(load(path), path, given, driver)
         with (options.work / "lock").open("w") as stream:
             fcntl.flock(stream, fcntl.LOCK_EX)
+            data["machine"]["host_call_ns"] = host_call_ns(driver, 0, 10.0)
+            print("a call of the host:", data["machine"]["host_call_ns"], "ns", flush=True)
             for entry in parse_gpus(devices):
                 sms = entry.sms or entry.gpu.sms
                 (whole,) = (row for row in data["wholes"] if row["sms"] == sms)

@@ -108,6 +108,8 @@ CODES: tuple[Code, ...] = (
     Code("TSR1184", "an array of contents has a type that is not bytes"),
     Code("TSR1185", "an array of contents has the wrong size"),
     Code("TSR1186", "an array of contents belongs to no buffer"),
+    Code("TSR1187", "a checkpoint does not fit the weights of a trace"),
+    Code("TSR1188", "a folder is no checkpoint"),
     Code("TSR1900", "the file does not exist"),
     Code("TSR1901", "a folder was given in place of a file"),
     Code("TSR1902", "the file cannot be read"),

@@ -113,6 +113,17 @@ def data_root_option(command: Callable[..., object]) -> Callable[..., object]:
     )(command)
 
 
+def weights_option(command: Callable[..., object]) -> Callable[..., object]:
+    """The `--weights` option of a command that reads contents."""
+    return click.option(
+        "--weights",
+        type=click.Path(),
+        metavar="FOLDER",
+        help="Take weights by name from the safetensors files of this checkpoint, as "
+        "`save_pretrained` writes it; they are mapped, not copied.",
+    )(command)
+
+
 def sequences_options(
     most: int | None, text: str
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -7,7 +7,14 @@ from typing import Any
 
 import click
 
-from tessera.cli.console import Messages, data_root_option, form_option, page_width, write_data
+from tessera.cli.console import (
+    Messages,
+    data_root_option,
+    form_option,
+    page_width,
+    weights_option,
+    write_data,
+)
 from tessera.cli.given import Typed, reads_options
 from tessera.cli.progress import Progress
 from tessera.cli.types import finite
@@ -42,6 +49,7 @@ from tessera.report.table import fitted
 )
 @click.option("--data", type=click.Path(), metavar="PATH", help="Contents of the buffers.")
 @data_root_option
+@weights_option
 @click.option(
     "--time-limit",
     "limit_s",

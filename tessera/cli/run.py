@@ -24,6 +24,7 @@ from tessera.cli.console import (
     page_width,
     sequences_options,
     silence,
+    weights_option,
     write_data,
 )
 from tessera.cli.given import Typed, reads_options
@@ -56,6 +57,7 @@ _SAME_WISH_S = 2.0
     "trace of a plan's several, if it is named. May be repeated.",
 )
 @data_root_option
+@weights_option
 @click.option(
     "--seed",
     type=click.IntRange(0),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tessera.cli.console import Messages, form_option, page_width, write_data
+from tessera.cli.console import Messages, data_root_option, form_option, page_width, write_data
 from tessera.cli.given import Typed, reads_options
 from tessera.cli.progress import Progress
 from tessera.diagnostics import TesseraError, error
@@ -74,6 +74,14 @@ _WORDS = {"true": True, "false": False}
     show_default=True,
     help="The format of contents and reference; safetensors files are mapped when they are read.",
 )
+@click.option(
+    "--weights",
+    type=click.Path(),
+    metavar="FOLDER",
+    help="Leave out of the contents what this checkpoint has; `tessc run --weights` takes it from "
+    "there.",
+)
+@data_root_option
 @click.option("--no-data", is_flag=True, help="Keep sizes only, no contents and no reference.")
 @click.option("--dry-run", is_flag=True, help="Load the model and say what would be captured.")
 @form_option
@@ -106,6 +114,8 @@ class TraceCommand:
     sizes: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()
     contents: str = "npz"
+    weights: str | None = None
+    data_root: str | None = None
     no_data: bool = False
     dry_run: bool = False
 
@@ -118,6 +128,8 @@ class TraceCommand:
             archs=_archs(self.gpus, self.archs),
             ptx=tuple(map(_text, self.texts)),
             data=not self.no_data,
+            weights=self.weights,
+            data_root=self.data_root,
         )
 
 

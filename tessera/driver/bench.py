@@ -14,16 +14,18 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import TYPE_CHECKING
 
-from tessera.backend.service import DEFAULT_LIMIT_S, Bytes
+from tessera.backend.service import DEFAULT_LIMIT_S
 from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error
 from tessera.driver.analyses import analysis_manager
 from tessera.driver.options import WrongOption
 from tessera.driver.plan.assemble import variant_on
+from tessera.driver.run.data_files import opened_checkpoint
 from tessera.frontend.contents.open_contents import open_contents, open_contents_file
 from tessera.frontend.machine.gpus import GpuEntry
 from tessera.ir.graph.graph import KernelGraph
 from tessera.ir.plan.machine import Gpu
 from tessera.ir.program.program import Launch, Program, Role, Work
+from tessera.ir.program.seeded import LazyContents
 from tessera.passes.dependences.dependences import Dependences
 from tessera.passes.lowering.plan import lower_replica
 
@@ -59,6 +61,7 @@ class ProfileOptions:
     repeats: int = 9
     data: str | None = None
     data_root: str | None = None
+    weights: str | None = None
     seed: int = 0
     limit_s: float = DEFAULT_LIMIT_S
 
@@ -74,7 +77,7 @@ class Bench:
     driver: Driver
     program: Program
     graph: KernelGraph
-    given: dict[str, Bytes]
+    given: LazyContents
     options: ProfileOptions
     # By GPU, SMs and slots: what the trace takes while the rest of the GPU is busy with it too.
     known: dict[tuple[str, int, int], float | None] = field(default_factory=dict)
@@ -190,14 +193,20 @@ def _folder(path: str | os.PathLike[str]) -> str:
 
 def _contents(
     program: Program, path: str | os.PathLike[str], options: ProfileOptions
-) -> dict[str, Bytes]:
+) -> LazyContents:
     opened = (
         open_contents(program, _folder(path), seed=options.seed, root=options.data_root)
         if options.data is None
         else open_contents_file(program, options.data, seed=options.seed, root=options.data_root)
     )
-    with opened as contents:
-        return {b.name: contents.read(b) for b in program.buffers if b.role in _FILLED}
+    with (
+        opened as contents,
+        opened_checkpoint(options.weights, options.data_root) as checkpoint,
+    ):
+        if checkpoint is not None:
+            contents.take_weights(program, checkpoint)
+        filled = (buffer for buffer in program.buffers if buffer.role in _FILLED)
+        return LazyContents({buffer.name: contents.source(buffer) for buffer in filled})
 
 
 def _targets(entry: GpuEntry, ordinal: int) -> dict[str, str]:

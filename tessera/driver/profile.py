@@ -68,6 +68,7 @@ def profile(
 ) -> dict[str, object]:
     """The profile of a trace as JSON data; `on_progress` hears how far it is."""
     from tessera.backend.cuda.doctor import driver_version
+    from tessera.backend.cuda.measure.host_calls import host_call_ns
     from tessera.backend.cuda.targets import open_driver
 
     program = load(path)
@@ -84,6 +85,7 @@ def profile(
         for index, (entry, ordinal) in enumerate(zip(entries, ordinals, strict=True)):
             tell = partial(_tell, on_step, index, len(entries) * len(bench.graph.nodes))
             measured.append(_measure_device(bench, entry, cards[ordinal], tell))
+        call_ns = host_call_ns(driver, ordinals[0], options.limit_s)
     first = cards[ordinals[0]]
     machine = {
         "gpu": first.name,
@@ -91,6 +93,7 @@ def profile(
         "driver": driver_version(),
         "sms": first.sms,
         "repeats": options.repeats,
+        "host_call_ns": _rounded(call_ns),
     }
     return {
         "schema": SCHEMA,

@@ -56,6 +56,7 @@ def _plan(plan: Plan) -> dict[str, object]:
         "loaded_latency_ns",
         "low",
         "high",
+        "host_call_ns",
         "usd_per_request",
         "bound",
         "gap",

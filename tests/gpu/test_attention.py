@@ -154,7 +154,7 @@ def own(monkeypatch: pytest.MonkeyPatch) -> None:
 
     @contextmanager
     def both(route: str) -> Iterator[None]:
-        with held(route), routes.own_attention(route):
+        with held(route), routes.own_kernels(route):
             yield
 
     monkeypatch.setattr(routes, "plain_attention", both)
@@ -223,7 +223,7 @@ def test_captured_a_model_with_a_static_cache(tokens: int) -> None:
 
 def test_captured_the_error_of_a_model_is_that_of_eager() -> None:
     """Against fp32: the compiled call with our kernels errs at most twice as much as eager."""
-    from tessera.frontend.capture.routes import compiled, fresh_compiler, own_attention
+    from tessera.frontend.capture.routes import compiled, fresh_compiler, own_kernels
 
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
     config = transformers.MistralConfig(
@@ -235,7 +235,7 @@ def test_captured_the_error_of_a_model_is_that_of_eager() -> None:
     model = made.to("cuda", BF16).eval()
     ids = torch.randint(0, 511, (2, 200), device="cuda")
     with torch.no_grad():
-        with fresh_compiler(), own_attention("ptx"):
+        with fresh_compiler(), own_kernels("ptx"):
             call = compiled(
                 lambda ids: model(input_ids=ids, use_cache=False).logits, "ptx", "TRITON"
             )

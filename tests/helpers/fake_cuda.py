@@ -447,6 +447,11 @@ class FakeCuda:
         ready = all(node.done for node in event.nodes)
         return OK if ready else CUresult.CUDA_ERROR_NOT_READY
 
+    def cuEventSynchronize(self, event: Event) -> Any:
+        while self.broken is None and not all(node.done for node in event.nodes):
+            self._pump(1 + self.random.randrange(8))
+        return self.broken or OK
+
     def cuStreamQuery(self, stream: Stream) -> Any:
         self._pump(self.random.randrange(8))
         if self.broken is not None:
@@ -529,6 +534,7 @@ class FakeCuda:
 
     def cuLaunchKernel(self, function: Function, *rest: Any) -> Any:
         grid, block, shared, stream, parameters = rest[:3], rest[3:6], *rest[6:9]
+        stream = self.legacy[self._gpu()] if isinstance(stream, int) else stream
         return self._launch(function, grid, block, shared, stream, parameters, None)
 
     def cuLaunchKernelEx(self, config: Any, function: Function, parameters: int, extra: int) -> Any:

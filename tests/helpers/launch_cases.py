@@ -310,4 +310,5 @@ def random_hardware(numbers: Numbers, devices: Sequence[str]) -> Hardware:
         fill_ns=numbers.some_ns(4.0),
         buffered=rng.random() < 0.5,
         depth=rng.randint(1, 3),
+        host_call_ns=rng.choice([0.0, 0.0, 0.5, 2.0]),
     )

@@ -10,9 +10,9 @@ import numpy as np
 from tessera.backend.host_loop.dispatch import Dispatcher
 from tessera.backend.processes.reference import Expected, Reference
 from tessera.backend.service import Backend, Bytes, Completion, Model, ServedTrace
-from tessera.frontend.contents.seeded import seeded_bytes
 from tessera.ir.graph.graph import KernelGraph
 from tessera.ir.program import program as ir
+from tessera.ir.program.seeded import seeded_bytes
 from tessera.passes.base import AnalysisManager
 from tessera.passes.dependences.dependences import Dependences
 from tessera.passes.lowering.plan import lower_replica

@@ -1,17 +1,17 @@
 """Follows launch programs through time, slowly: the second opinion on `tessera.driver.simulate`.
 
-Written from `docs/concepts/simulation.md` alone, without a line of the code that it judges. Nothing
-is compiled or remembered: every request has a position in each of its queues, and at every moment
-all of them are looked at again. When nothing more can happen, time goes on to the next end.
+Written from `docs/concepts/simulation.md` alone, without a line of the code that it judges. At
+every moment all queues are looked at again; when nothing can happen, time goes on to the next end.
 """
 
 from __future__ import annotations
 
 import itertools
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Any, cast
 
 from tessera.ir.plan import launch_program as lp
 from tessera.ir.plan.launch_program import HOST, Fill, Receive, Run, Send
@@ -21,19 +21,14 @@ NOTHING, PAYING, PAID, MOVING, LEFT, ARRIVED, TAKING, DONE = range(8)
 """How far a transfer is. Steps and fills are at nothing, under way, or done."""
 
 
-class Request:
-    """One request: who it is, and how far it is. `times` are those of its steps."""
-
+class Request:  # who it is, and how far it is; `times` are those of its steps
     def __init__(self, replica: int, trace: int, sequence: int, lowered: Any, times: Any) -> None:
         self.replica, self.trace, self.sequence = replica, trace, sequence
         self.lowered: lp.LoweredTrace = lowered
         self.times: Mapping[int, tuple[float, float, float]] = times
         self.came_ns, self.age, self.slot = 0.0, -1, -1
-        self.before: Request | None = None
-        self.began_ns: Any = None
-        self.ended_ns: Any = None
-        self.stage: dict[Any, int] = defaultdict(int)
-        self.reached: set[Any] = set()
+        self.before = self.began_ns = self.ended_ns = cast(Any, None)
+        self.stage, self.reached = defaultdict[Any, int](int), set[Any]()
         self.transfers = {int(transfer.id): transfer for transfer in lowered.transfers}
         self.queues = [
             [(index, at, one.operation) for at, one in enumerate(operations) if one.queue is queue]
@@ -54,23 +49,19 @@ class Task:  # what a device does or a way carries for a request, or a latency
         self.times: tuple[float, ...] = ()
 
 
-class Line:
-    """A replica: its requests in line, those that are handed over, and its slots."""
-
+class Line:  # a replica: its requests in line, those that are handed over, and its slots
     def __init__(self, slots: int, depth: int, coming: Iterator[Request]) -> None:
         self.depth, self.coming = depth, coming
         self.following = next(coming, None)
-        self.handed: list[Request] = []
-        self.slots: list[list[Request]] = [[] for _ in range(slots)]
-        self.given = [0] * slots
-        self.last_slot: dict[int, int] = {}
-        self.last_of_trace: dict[int, Request] = {}
+        self.handed, self.slots = list[Request](), [list[Request]() for _ in range(slots)]
+        self.given, self.host_ns = [0] * slots, 0.0
+        self.last_slot, self.last_of_trace = dict[int, int](), dict[int, Request]()
 
     def hand_over(self, now: float, ages: Iterator[int]) -> None:
         room = len(self.slots) * self.depth - sum(len(requests) for requests in self.slots)
         while (request := self.following) and request.came_ns <= now and len(self.handed) < room:
-            request.age = request.age if request.age >= 0 else next(ages)
             self.handed.append(request)
+            request.age = request.age if request.age >= 0 else next(ages)
             self.following = next(self.coming, None)
 
     def slot_for(self, request: Request) -> int | None:
@@ -104,17 +95,11 @@ class Line:
         return [r for r, b, gate in gates if not b or gate is None or b.stage[Run(gate)] == DONE]
 
 
-class SlowSimulator:
-    """All replicas of a plan on one machine, from time 0 on."""
-
+class SlowSimulator:  # all replicas of a plan on one machine, from time 0 on
     def __init__(self, plan: Plan, machine: Any) -> None:  # a `Hardware`
-        self.plan, self.machine = plan, machine
-        self.now, self.most_at_once = 0.0, 0
-        self.tasks: list[Task] = []
-        self.ages = itertools.count()
-        self.lines: list[Line] = []
-        self.active: list[Request] = []
-        self.ended: list[Request] = []
+        self.plan, self.machine, self.ages = plan, machine, itertools.count()
+        self.now, self.most_at_once, self.tasks = 0.0, 0, list[Task]()
+        self.lines, self.active, self.ended = list[Line](), list[Request](), list[Request]()
 
     def requests(self, replica: int) -> Iterator[Request]:
         placed = self.plan.replicas[replica]
@@ -128,9 +113,9 @@ class SlowSimulator:
             counts[sequence][trace] += 1
             yield Request(replica, trace, sequence, lowered[trace], steps[trace])
 
-    def saturate(self, requests: int) -> list[Request]:
+    def saturate(self, count: int) -> list[Request]:
         numbers = range(len(self.plan.replicas))
-        return self.run([self.requests(number) for number in numbers], [requests for _ in numbers])
+        return self.run([self.requests(number) for number in numbers], [count] * len(numbers))
 
     def arrive(self, times_ns: Sequence[float]) -> list[Request]:
         shares = [replica.share for replica in self.plan.replicas]
@@ -161,7 +146,7 @@ class SlowSimulator:
             self.begin_requests(line)
         self.take_work()
         self.set_speeds()
-        times = [line.following.came_ns for line in self.lines if line.following is not None]
+        times = [line.following.came_ns for line in self.lines if line.following]
         times = [time for time in times if time > self.now] + [task.end_ns for task in self.tasks]
         if not times and self.active:
             raise RuntimeError(f"every queue waits at {self.now} ns")
@@ -169,13 +154,17 @@ class SlowSimulator:
 
     def begin_requests(self, line: Line) -> None:
         """Until no more can begin; one that takes no time makes room for the next at once."""
-        ended, beginning = len(self.ended), None
+        ended, beginning, host_ns = len(self.ended), None, self.machine.host_call_ns
         while beginning != [] and len(self.ended) - ended < self.most_at_once:
             line.hand_over(self.now, self.ages)
             line.give_slots()
-            beginning = line.beginning()
+            beginning = sorted(line.beginning(), key=lambda request: request.age)
+            beginning = beginning[: 1 if host_ns else None] if line.host_ns <= self.now else []
             for request in beginning:
-                request.began_ns = self.now
+                request.began_ns, request.stage[HOST] = self.now, NOTHING if host_ns else DONE
+                line.host_ns = self.now + host_ns * calls_of(request.lowered)
+                if host_ns:
+                    self.tasks.append(Task(request, HOST, DONE, None, line.host_ns))
             self.active += beginning
             self.settle(beginning)
 
@@ -185,7 +174,7 @@ class SlowSimulator:
             while self.goes_on(request):
                 pass
             there = all(request.stage[number] >= ARRIVED for number in request.transfers)
-            if there and not request.heads():
+            if there and request.stage[HOST] == DONE and not request.heads():
                 request.ended_ns = self.now
                 self.active.remove(request)
                 self.ended.append(request)
@@ -202,9 +191,8 @@ class SlowSimulator:
             if self.is_over(request, index, key, operation):
                 gone = bool(queue.pop(0))
         for moved in request.transfers.values():
-            if request.stage[moved.id] == PAID and self.machine.paths[
-                moved.source, moved.target
-            ].bytes_per_second == float("inf"):
+            way = self.machine.paths[moved.source, moved.target]
+            if request.stage[moved.id] == PAID and way.bytes_per_second == float("inf"):
                 gone |= self.move(request, moved, set())
         return gone
 
@@ -267,9 +255,8 @@ class SlowSimulator:
     def move(self, request: Request, moved: lp.Transfer, kept: set[str]) -> bool:
         """The bytes of a transfer begin to move, or keep younger ones from what they wait for."""
         way = self.machine.paths[moved.source, moved.target]
-        if not (
-            self.machine.buffered or moved.target == HOST or Receive(moved.id) in request.reached
-        ):
+        alone = self.machine.buffered or moved.target == HOST
+        if not alone and Receive(moved.id) not in request.reached:
             return False
         ns = moved.size * 1e9 / way.bytes_per_second
         shares = way.shares if ns else ()
@@ -283,17 +270,27 @@ class SlowSimulator:
         request.stage[moved.id] = MOVING if ns else LEFT if way.latency_ns else ARRIVED
         if ns:
             self.tasks.append(Task(request, moved.id, LEFT, way, self.now + ns))
-        if ns or way.latency_ns:
-            there = self.now + ns + way.latency_ns
-            self.tasks.append(Task(request, moved.id, ARRIVED, None, there))
+        if (there := ns + way.latency_ns) > 0:
+            self.tasks.append(Task(request, moved.id, ARRIVED, None, self.now + there))
         return True
 
     def end_ns(self, moved: lp.Transfer) -> tuple[float, float, float]:
-        ns = (
-            self.machine.paths[moved.source, moved.target].tax_ns
-            + moved.size * self.machine.paths[moved.source, moved.target].tax_ns_per_byte
-        )
+        way = self.machine.paths[moved.source, moved.target]
+        ns = way.tax_ns + moved.size * way.tax_ns_per_byte
         return (0.0 if HOST in (moved.source, moved.target) else ns,) * 3
+
+
+def calls_of(lowered: lp.LoweredTrace) -> int:
+    total, devices = sum(1 if HOST in (t.source, t.target) else 5 for t in lowered.transfers), 0
+    for program in lowered.programs:
+        kinds = [(one.queue, type(one.operation)) for one in program.operations]
+        compute = [kind for queue, kind in kinds if queue is lp.Queue.COMPUTE and kind != lp.Free]
+        rows = re.findall("R+", "".join("R" if kind is Run else "." for kind in compute))
+        events = 5 + sum(kind in (lp.Record, lp.Await, Fill) for _, kind in kinds)
+        events += 4 * min(len("".join(rows)), 5)
+        total += events * bool(rows) + sum(2 if row[2:] else 1 + len(row) for row in rows)
+        devices += bool(rows)
+    return total if devices > 1 else 1
 
 
 def furthest_behind(counts: Sequence[int], shares: Sequence[float]) -> int:

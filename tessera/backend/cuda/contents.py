@@ -10,15 +10,16 @@ write them then. Otherwise states carry what steps put in their place.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import numpy as np
 
 from tessera.backend.address_words import Home, plain_word
-from tessera.backend.cuda.api import Bytes, Driver
+from tessera.backend.cuda.api import Bytes
+from tessera.backend.cuda.helpers import Helpers
 from tessera.backend.cuda.host_memory import HostMemory
+from tessera.backend.cuda.loading import Loader
 from tessera.backend.cuda.memory import ReplicaMemory
-from tessera.backend.cuda.targets import OpenDevice
 from tessera.backend.service import Model
 from tessera.ir.plan.launch_program import AreaKind, Place
 from tessera.ir.program.program import (
@@ -29,17 +30,17 @@ from tessera.ir.program.program import (
     Program,
     Role,
 )
+from tessera.ir.program.seeded import Seeded, source_of
 
 
 class ReplicaContents:
     """Writes and reads the memory of a replica."""
 
-    def __init__(
-        self, driver: Driver, model: Model, devices: Mapping[str, OpenDevice], memory: ReplicaMemory
-    ) -> None:
-        self._driver = driver
+    def __init__(self, helpers: Helpers, model: Model, memory: ReplicaMemory) -> None:
+        self._driver = helpers.driver
+        self._devices = helpers.devices
+        self._loader = Loader(helpers)
         self._model = model
-        self._devices = devices
         self._memory = memory
 
     # --- at the start ----------------------------------------------------------------------
@@ -52,12 +53,14 @@ class ReplicaContents:
             if key in done or place.kind not in (AreaKind.WEIGHTS, AreaKind.LANE):
                 continue
             done.add(key)
-            self._driver.use(self._devices[place.device].context)
             if place.kind is AreaKind.WEIGHTS:
-                content = self._model.weights[self._buffer(place).name]
-                self._driver.upload(self._address(place, 0, 0), _flat(content))
+                buffer = self._buffer(place)
+                source = source_of(self._model.weights, buffer.name)
+                address = self._address(place, 0, 0)
+                self._loader.put(place.device, address, source, 0, buffer.bytes)
             else:
                 self._write_states(place)
+        self._loader.finish()
         for place in self._model.lowered.places:
             if place.kind in (AreaKind.WEIGHTS, AreaKind.LANE):
                 self._write_words(place)
@@ -68,9 +71,11 @@ class ReplicaContents:
         ranges = self._current_here(place)
         for lane, states in enumerate(self._model.states):
             address = self._address(place, 0, lane)
-            content = _flat(states[buffer.name])
+            source = source_of(states, buffer.name)
+            if len(ranges) > 1 and isinstance(source, Seeded):
+                source = states[buffer.name]
             for start, end in ranges:
-                self._driver.upload(address + start, content[start:end])
+                self._loader.put(place.device, address, source, start, end)
 
     def _current_here(self, place: Place) -> list[tuple[int, int]]:
         """Bytes whose home is here, or nowhere."""
@@ -162,12 +167,15 @@ class ReplicaContents:
         return states
 
     def _read_state(self, trace: int, buffer: Buffer, lane: int) -> Bytes:
-        content = _flat(self._model.states[lane][buffer.name]).copy()
         homes = [
             home
             for home in self._model.lowered.homes
             if (home.trace, home.buffer) == (trace, buffer.id)
         ]
+        if _complement([span for home in homes for span in home.bytes], buffer.bytes):
+            content = _flat(self._model.states[lane][buffer.name]).copy()
+        else:
+            content = np.empty(buffer.bytes, np.uint8)
         for home in homes:
             self._driver.use(self._devices[home.device].context)
             address = self._memory.address(trace, home.device, buffer.id, 0, lane)

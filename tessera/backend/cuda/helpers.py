@@ -15,26 +15,26 @@ class Helpers:
     """The kernels of `helpers.ptx`; all their parameters are 64-bit words."""
 
     def __init__(self, driver: Driver, devices: Mapping[str, OpenDevice]) -> None:
-        self._driver = driver
-        self._devices = devices
+        self.driver = driver
+        self.devices = devices
         self._modules: dict[int, Handle] = {}
         self._functions: dict[tuple[int, str], Handle] = {}
 
     def function(self, device: str, kernel: str) -> Handle:
         """A kernel on the GPU of a device."""
-        gpu = self._devices[device].gpu.ordinal
+        gpu = self.devices[device].gpu.ordinal
         if (gpu, kernel) not in self._functions:
-            self._driver.use(self._devices[device].context)
+            self.driver.use(self.devices[device].context)
             if gpu not in self._modules:
-                self._modules[gpu] = self._driver.load(_PTX.read_bytes())
-            self._functions[gpu, kernel] = self._driver.function(self._modules[gpu], kernel)
+                self._modules[gpu] = self.driver.load(_PTX.read_bytes())
+            self._functions[gpu, kernel] = self.driver.function(self._modules[gpu], kernel)
         return self._functions[gpu, kernel]
 
     def close(self) -> None:
         """Unload the modules."""
-        for device in self._devices.values():
+        for device in self.devices.values():
             module = self._modules.pop(device.gpu.ordinal, None)
             if module is not None:
-                self._driver.use(device.context)
-                self._driver.unload(module)
+                self.driver.use(device.context)
+                self.driver.unload(module)
         self._functions.clear()

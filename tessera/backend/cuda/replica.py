@@ -124,7 +124,7 @@ class CudaReplica:
         self._check_limits()
         self._load_modules()
         programs = [served.program for served in self.model.traces]
-        self.memory = ReplicaMemory(
+        self.memory = memory = ReplicaMemory(
             self.driver,
             lowered,
             programs,
@@ -132,7 +132,7 @@ class CudaReplica:
             self._variable_address,
             self.cuda.guard_bytes,
         )
-        self.contents = ReplicaContents(self.driver, self.model, self.devices, self.memory)
+        self.contents = ReplicaContents(self._helpers, self.model, memory)
         self.contents.write_all()
         self._links = Links(
             self.driver,

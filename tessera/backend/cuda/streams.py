@@ -2,8 +2,7 @@
 
 A compute queue goes on from stream to stream where its kernels have one priority and then another:
 in a graph whose kernels differ in that the driver picks queues, and on an H200 requests waited for
-each other in them (plans of experts took up to 66% longer;
-`benchmarks/results/simulated_h200.json`).
+each other in them: splits of experts took up to 66% longer.
 
 Transfers have the highest priority, so that a copy that is ready starts before the next block of
 a kernel. A device also has a stream in each slot for marks of how far its compute queue has come,

@@ -106,6 +106,7 @@ def assemble(
         ended=_ended(choice, gap, setting.options.gap),
         link=machine.link_name,
         machine_digest=machine.digest(),
+        host_call_ns=machine.host_call_ns,
         options=setting.options.text(),
         cards=tuple(
             PlanCard(

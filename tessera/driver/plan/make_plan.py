@@ -42,7 +42,7 @@ from tessera.ir.plan.costs import CostSource
 from tessera.ir.plan.machine import Machine
 from tessera.ir.plan.plan import Baseline, Plan
 from tessera.output import Kind, mark
-from tessera.passes.costs.measured_links import with_measured_copies
+from tessera.passes.costs.measured_links import with_measured_copies, with_measured_host
 from tessera.passes.placement.solve import write_lp
 
 __all__ = [
@@ -131,6 +131,7 @@ def _setting(
     profiles = read_profiles(loaded, options)
     if options.machine is None:  # a machine that is given has the links that it has
         machine = with_measured_copies(machine, profiles)
+    machine = with_measured_host(machine, profiles)
     costs = tuple(find_costs(loaded, machine, options, profiles))
     return PlanSetting(
         traces=loaded,

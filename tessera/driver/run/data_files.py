@@ -9,14 +9,20 @@ size; where two files have an array for the same buffer, the user has to say whi
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from tessera.backend.service import Bytes
 from tessera.diagnostics import TesseraError, error
+from tessera.frontend.contents.checkpoint import Checkpoint, open_checkpoint
 from tessera.frontend.contents.files import ArrayType
-from tessera.frontend.contents.open_contents import ArrayFile, Contents, open_arrays
+from tessera.frontend.contents.open_contents import (
+    ArrayFile,
+    Contents,
+    open_arrays,
+    open_contents,
+)
 from tessera.ir.program.program import Program
 
 Data = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -85,6 +91,47 @@ def open_data(
                     raise _twice(name, other, file.path)
         stack.pop_all()
     return Contents(_Arrays({name: arrays for name, (arrays, _) in array_of.items()}, opened), seed)
+
+
+@contextmanager
+def opened_checkpoint(weights: str | None, root: str | None = None) -> Iterator[Checkpoint | None]:
+    """The checkpoint that `--weights` names, if there is one; what was read of it stays mapped."""
+    checkpoint = None if weights is None else open_checkpoint(weights, root)
+    try:
+        yield checkpoint
+    finally:
+        if checkpoint is not None:
+            checkpoint.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """Where the contents of a plan's traces come from: `files`, or those in the `folders` of the
+    traces, and before them a checkpoint. Links are followed below `root`."""
+
+    programs: Sequence[Program]
+    folders: Sequence[str]
+    files: Sequence[DataFile]
+    checkpoint: Checkpoint | None = None
+    root: str | None = None
+    seed: int = 0
+
+    def open(self, trace: int) -> Contents:
+        """The contents of one trace."""
+        program = self.programs[trace]
+        if self.files:
+            contents = open_data(self.programs, trace, self.files, seed=self.seed, root=self.root)
+        else:
+            hint = "put it beside the plan, or name it with `--data FILE`"
+            folder = self.folders[trace]
+            contents = open_contents(program, folder, seed=self.seed, hint=hint, root=self.root)
+        if self.checkpoint is not None:
+            try:
+                contents.take_weights(program, self.checkpoint)
+            except TesseraError:
+                contents.close()
+                raise
+        return contents
 
 
 def _fitting(

@@ -23,21 +23,23 @@ from tessera.backend.ptx_executor.memory.host_memory import available_bytes
 from tessera.backend.service import Bytes
 from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error
 from tessera.driver.progress import Count
-from tessera.driver.run.data_files import Data, data_files, open_data
+from tessera.driver.run.data_files import Data, Sources, data_files, opened_checkpoint
 from tessera.driver.run.given_inputs import GivenInput, read_given
 from tessera.driver.run.open_plan import OpenPlan
 from tessera.driver.run.schedule import Turn
-from tessera.frontend.contents.open_contents import Contents, open_contents
-from tessera.frontend.contents.seeded import seeded_bytes
 from tessera.ir.program.program import Buffer, Program, Role
+from tessera.ir.program.seeded import LazyContents, Seeded, Source, seeded_bytes
+
+# So many bytes of seeded floats are not all zero.
+_SURELY_MORE_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Materials:
     """What every replica of a run starts from, and the inputs of its requests."""
 
-    weights: Mapping[str, Bytes]
-    states: tuple[Mapping[str, Bytes], ...]
+    weights: LazyContents
+    states: tuple[LazyContents, ...]
     fillings: tuple[Mapping[str, Bytes], ...]
     first_inputs: tuple[Mapping[str, Bytes], ...]
     given_inputs: Mapping[str, GivenInput]
@@ -69,12 +71,14 @@ class Materials:
         buffers = [b for program in self.programs for b in program.buffers if b.role is Role.STATE]
         states = []
         for sequence, given in enumerate(self.states):
-            own = dict(given)
+            own = {name: given.source(name) for name in given}
             for buffer in buffers if sequence not in kept else ():
-                if given[buffer.name] is self.states[0][buffer.name]:  # from the file
-                    seeded = seeded_bytes(buffer, self.seed + sequence)
-                    own[buffer.name] = seeded if seeded.any() else given[buffer.name]
-            states.append(own)
+                seeded = Seeded(buffer, self.seed + sequence)
+                is_from_file = not isinstance(own[buffer.name], Seeded)
+                own[buffer.name] = (
+                    seeded if is_from_file and _says_more(seeded) else own[buffer.name]
+                )
+            states.append(LazyContents(own))
         return replace(self, states=tuple(states))
 
     def _given(self, buffer: Buffer, trace: int) -> GivenInput | None:
@@ -133,22 +137,34 @@ def read_materials(
     data: Data | None = None,
     inputs: str | None = None,
     data_root: str | None = None,
+    weights: str | None = None,
+    on_host: bool = True,
     count: Count = lambda done, total: None,
 ) -> Materials:
     """Read and check all contents; `sequences` counts those of all replicas.
 
-    `count` hears how many bytes are read, and of how many.
+    `on_host`: devices are processes of this machine, which hold all contents in its memory. `count`
+    hears how many bytes are read, and of how many.
     """
-    _check_room(opened, sequences)
+    if on_host or _unpacks(opened, data):
+        _check_room(opened, sequences)
     total = sum(b.bytes for program in opened.programs for b in program.declared_buffers())
     done = 0
-    weights: dict[str, Bytes] = {}
+    shared: dict[str, Source] = {}
     kept: dict[str, tuple[Buffer, Bytes | None]] = {}
     fillings: list[dict[str, Bytes]] = []
     first: list[dict[str, Bytes]] = []
     with ExitStack() as stack:
+        sources = Sources(
+            programs=opened.programs,
+            folders=opened.folders,
+            files=data_files(data, [planned.name for planned in opened.plan.traces]),
+            checkpoint=stack.enter_context(opened_checkpoint(weights, data_root)),
+            root=data_root,
+            seed=seed,
+        )
         for trace, program in enumerate(opened.programs):
-            contents = stack.enter_context(_open(opened, trace, data, seed, data_root))
+            contents = stack.enter_context(sources.open(trace))
             fillings.append({})
             first.append({})
             for buffer in program.declared_buffers():
@@ -157,7 +173,7 @@ def read_materials(
                 count(done, total)
                 match buffer.role:
                     case Role.WEIGHT:
-                        _merge(weights, buffer, given, seed, opened)
+                        _merge(shared, buffer, given, seed, opened)
                     case Role.STATE:
                         if buffer.name not in kept or given is not None:
                             kept[buffer.name] = buffer, given
@@ -167,10 +183,11 @@ def read_materials(
                         fillings[-1][buffer.name] = given
                     case _:
                         pass
-    _check_dependence(opened, weights)
+    lazy = LazyContents(shared)
+    _check_dependence(opened, lazy)
     return Materials(
-        weights=weights,
-        states=tuple(dict(_states(kept, seed + number)) for number in range(sequences)),
+        weights=lazy,
+        states=tuple(LazyContents(dict(_states(kept, seed + n))) for n in range(sequences)),
         fillings=tuple(fillings),
         first_inputs=tuple(first),
         given_inputs={} if inputs is None else read_given(opened, inputs, data_root),
@@ -178,6 +195,13 @@ def read_materials(
         names=tuple(trace.name for trace in opened.plan.traces),
         seed=seed,
     )
+
+
+def _unpacks(opened: OpenPlan, data: Data | None) -> bool:
+    """Whether contents come out of files that are not mapped."""
+    files = [file.path for file in data_files(data, [trace.name for trace in opened.plan.traces])]
+    named = files or [program.resident or "" for program in opened.programs]
+    return any(name.endswith(".npz") for name in named)
 
 
 def _check_room(opened: OpenPlan, sequences: int) -> None:
@@ -215,21 +239,27 @@ def _too_few(buffer: Buffer, count: int, wanted: int) -> Diagnostic:
 
 def _states(
     kept: Mapping[str, tuple[Buffer, Bytes | None]], seed: int
-) -> Iterator[tuple[str, Bytes]]:
+) -> Iterator[tuple[str, Source]]:
     for name, (buffer, given) in kept.items():
-        yield name, seeded_bytes(buffer, seed) if given is None else given
+        yield name, Seeded(buffer, seed) if given is None else given
+
+
+def _says_more(seeded: Seeded) -> bool:
+    """Whether contents are more than zeros; of many floats they are."""
+    if seeded.is_zero or seeded.buffer.bytes > _SURELY_MORE_BYTES:
+        return not seeded.is_zero
+    return bool(seeded.read().any())
 
 
 def _merge(
-    weights: dict[str, Bytes], buffer: Buffer, given: Bytes | None, seed: int, opened: OpenPlan
+    weights: dict[str, Source], buffer: Buffer, given: Bytes | None, seed: int, opened: OpenPlan
 ) -> None:
     """A weight of one name is one weight, whichever trace's file it is in."""
     known = weights.get(buffer.name)
     if given is None:
-        weights.setdefault(buffer.name, seeded_bytes(buffer, seed))
+        weights.setdefault(buffer.name, Seeded(buffer, seed))
         return
-    seeded = known is not None and np.array_equal(known, seeded_bytes(buffer, seed))
-    if known is not None and not seeded and not np.array_equal(known, given):
+    if isinstance(known, np.ndarray) and not _are_same(known, given):
         raise TesseraError(
             error(
                 "TSR5057",
@@ -240,15 +270,10 @@ def _merge(
     weights[buffer.name] = given
 
 
-def _open(
-    opened: OpenPlan, trace: int, data: Data | None, seed: int, data_root: str | None
-) -> Contents:
-    if files := data_files(data, [planned.name for planned in opened.plan.traces]):
-        return open_data(opened.programs, trace, files, seed=seed, root=data_root)
-    hint = "put it beside the plan, or name it with `--data FILE`"
-    return open_contents(
-        opened.programs[trace], opened.folders[trace], seed=seed, hint=hint, root=data_root
-    )
+def _are_same(known: Bytes, given: Bytes) -> bool:
+    """Whether bytes are equal; those in the same memory are, as of a file that is mapped once."""
+    is_one = known.nbytes == given.nbytes and known.ctypes.data == given.ctypes.data
+    return is_one or np.array_equal(known, given)
 
 
 def _check_dependence(opened: OpenPlan, weights: Mapping[str, Bytes]) -> None:

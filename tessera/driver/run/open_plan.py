@@ -19,7 +19,7 @@ from tessera.diagnostics import Diagnostic, Source, TesseraError, error
 from tessera.driver.analyses import analysis_manager
 from tessera.driver.load import read_program
 from tessera.driver.progress import OnProgress, StageProgress
-from tessera.driver.run.data_files import Data, DataFile, data_files, open_data
+from tessera.driver.run.data_files import Data, Sources, data_files, opened_checkpoint
 from tessera.frontend.plan.tsp import read_plan
 from tessera.frontend.plan.tsp_machine import machine_flaws
 from tessera.frontend.text.plain_files import file_digest
@@ -100,13 +100,15 @@ def open_plan(
     policy: str | None = None,
     data: Data | None = None,
     data_root: str | None = None,
+    weights: str | None = None,
     on_progress: OnProgress | None = None,
 ) -> OpenPlan:
     """Read, analyse and check a plan; raises `TesseraError` where it cannot be run.
 
-    Contents of weights count in the analysis, as when the plan was made. They come from the files
-    that `data` names, or from those beside the plan (of a plan that was never a file: beside its
-    traces), which must not have changed. Links are followed below `data_root`.
+    Contents of weights count in the analysis, as when the plan was made. They come from the
+    checkpoint in the folder `weights`, from the files that `data` names, or from those beside the
+    plan (of a plan that was never a file: beside its traces), which must not have changed. Links
+    are followed below `data_root`.
     """
     if isinstance(given, Plan):
         plan, name, read = given, "<plan>", None
@@ -126,7 +128,11 @@ def open_plan(
     for program, folder, trace in zip(programs, folders, plan.traces, strict=True):
         if not files:
             _check_contents(program, folder, trace, data_root)
-    graphs = tuple(_graphs(programs, folders, files, data_root, on_progress))
+    with opened_checkpoint(weights, data_root) as checkpoint:
+        sources = Sources(
+            programs=programs, folders=folders, files=files, checkpoint=checkpoint, root=data_root
+        )
+        graphs = tuple(_graphs(sources, on_progress))
     if on_progress is not None:
         steps = sum(len(graph.nodes) for graph in graphs)
         on_progress(StageProgress("proving", note=f"{steps} steps"))
@@ -193,16 +199,11 @@ def _check_numbers(plan: Plan, slots: int | None, sequences: int | None) -> None
                 )
 
 
-def _graphs(
-    programs: Sequence[Program],
-    folders: Sequence[str],
-    files: Sequence[DataFile],
-    root: str | None,
-    on_progress: OnProgress | None,
-) -> Iterator[KernelGraph]:
-    for index, (program, folder) in enumerate(zip(programs, folders, strict=True)):
-        opener = partial(open_data, programs, index, files, root=root) if files else None
-        manager = analysis_manager(program, folder, root, opener, on_progress)
+def _graphs(sources: Sources, on_progress: OnProgress | None) -> Iterator[KernelGraph]:
+    is_given = bool(sources.files) or sources.checkpoint is not None
+    for index, (program, folder) in enumerate(zip(sources.programs, sources.folders, strict=True)):
+        opener = partial(sources.open, index) if is_given else None
+        manager = analysis_manager(program, folder, sources.root, opener, on_progress)
         yield manager.get(Dependences).graph
 
 

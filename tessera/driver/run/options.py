@@ -43,6 +43,7 @@ class ServingOptions:
     policy: str | None = None
     data: Data | None = None
     data_root: str | None = None
+    weights: str | None = None
     seed: int = 0
     max_steps: int | None = None
     limit_s: float = DEFAULT_LIMIT_S
@@ -61,7 +62,7 @@ class ServingOptions:
         check_texts({"policy": self.policy})
         check_texts({"backend": self.backend}, optional=False)
         check_flags({"timeline": self.timeline})
-        check_paths({"data": self.data, "data_root": self.data_root})
+        check_paths({"data": self.data, "data_root": self.data_root, "weights": self.weights})
         check_asked(self.backend, self.find_targets())
 
     def find_targets(self) -> Mapping[str, str]:

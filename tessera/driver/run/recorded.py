@@ -17,6 +17,7 @@ import numpy as np
 
 from tessera.backend.service import Bytes
 from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error
+from tessera.driver.run.approximations import Approximations, approximations
 from tessera.driver.run.data_files import data_files
 from tessera.driver.run.outcome import Outcome
 from tessera.driver.run.run_plan import Prepared
@@ -136,6 +137,7 @@ def _compare(
 ) -> str:
     name = os.path.basename(path)
     compared, worst = 0, None
+    steps = None
     missing = [output.name for output in program.buffers if output.role is Role.OUTPUT]
     for buffer, recorded in expected:
         if buffer.name in missing:
@@ -146,9 +148,10 @@ def _compare(
         compared += count
         if np.array_equal(recorded, results[buffer.name]):
             continue
-        apart = distance(buffer.dtype, recorded, results[buffer.name])
+        steps = steps or approximations(program)
+        apart = distance(buffer.dtype, recorded, results[buffer.name], steps.widened)
         if not apart.is_within:
-            raise TesseraError(_differs(request, buffer, name, apart), ExitCode.MISMATCH)
+            raise TesseraError(_differs(request, buffer, name, apart, steps), ExitCode.MISMATCH)
         if worst is None or apart.error > worst[1].error:
             worst = buffer, apart
     if not compared:
@@ -156,11 +159,12 @@ def _compare(
     size = format_bytes(compared)
     if missing:
         size += f", without {', '.join(f'`{name_missing}`' for name_missing in missing[:3])}"
-    if worst is None:
+    if worst is None or steps is None:
         return f"request {request} equals what PyTorch recorded to the byte ({name}, {size})"
     return (
         f"request {request} is what PyTorch recorded within the tolerance of each type ({name}, "
-        f"{size}), the worst: `{worst[0].name}`, {worst[1].text()}"
+        f"{size}), the worst: `{worst[0].name}`, {worst[1].text()}; steps that approximate: "
+        f"{steps.text()}"
     )
 
 
@@ -190,7 +194,9 @@ def _recorded(program: Program, path: str, root: str | None) -> Iterator[tuple[B
                 yield buffer, contents.read(buffer)
 
 
-def _differs(request: int, buffer: Buffer, name: str, apart: Distance) -> Diagnostic:
+def _differs(
+    request: int, buffer: Buffer, name: str, apart: Distance, steps: Approximations
+) -> Diagnostic:
     return error(
         "TSR5054",
         f"request {request} differs from what PyTorch recorded in {buffer.role.value} "
@@ -198,6 +204,7 @@ def _differs(request: int, buffer: Buffer, name: str, apart: Distance) -> Diagno
         notes=(
             f"recorded in `{name}`",
             apart.text(),
+            f"steps that approximate: {steps.text()}",
             "the run agrees with one device, so its plan is not the cause",
         ),
         hint="if the model has changed since, trace it again with `tessc trace`",

@@ -5,9 +5,9 @@ the run early: what had finished by then is in it. Raises `TesseraError` where n
 stages, in order:
 
 1. `prepare_run`: read and check all that a run needs; no device is touched.
-   `open_plan` reads, analyses and proves the plan again; `choose_backend` says what stands for its
-   devices; `read_materials` finds weights, states and inputs; `schedule` gives every request its
-   trace and its sequence.
+   `open_served` reads, analyses and proves the plan again; `choose_backend` says what stands for
+   its devices; `served_materials` finds weights, states and inputs; `schedule` gives every request
+   its trace and its sequence.
 2. `run_prepared`: `Serving` loads the plan onto its devices, `Feeder` submits the requests, the
    states are read, the devices are given back.
 """
@@ -26,11 +26,12 @@ from tessera.driver.progress import OnProgress, counter
 from tessera.driver.run.backends import BackendChoice, choose_backend, rehearsal
 from tessera.driver.run.estimate import cpu_seconds
 from tessera.driver.run.feeder import Feeder
-from tessera.driver.run.materials import Materials, read_materials
-from tessera.driver.run.open_plan import OpenPlan, open_plan
+from tessera.driver.run.materials import Materials
+from tessera.driver.run.open_plan import OpenPlan
 from tessera.driver.run.options import PlanRunOptions
 from tessera.driver.run.outcome import Outcome
 from tessera.driver.run.schedule import Turn, first_sequences, schedule
+from tessera.driver.run.served import open_served, served_materials
 from tessera.driver.run.serving import Serving
 from tessera.ir.plan.launch_program import Await, Record
 from tessera.ir.plan.plan import Plan
@@ -69,26 +70,10 @@ def prepare_run(
     on_progress: OnProgress | None = None,
 ) -> Prepared:
     """Read and check all that a run needs."""
-    opened = open_plan(
-        given,
-        slots=options.slots,
-        sequences=options.sequences,
-        policy=options.policy,
-        data=options.data,
-        data_root=options.data_root,
-        on_progress=on_progress,
-    )
+    opened = open_served(given, options, on_progress)
     choice = choose_backend(opened, options.backend, options.find_targets())
-    sequences = sum(replica.lowered.lanes for replica in opened.replicas)
-    materials = read_materials(
-        opened,
-        sequences=sequences,
-        seed=options.seed,
-        data=options.data,
-        inputs=options.inputs,
-        data_root=options.data_root,
-        count=counter(on_progress, "loading contents", "bytes"),
-    )
+    count = counter(on_progress, "loading contents", "bytes")
+    materials = served_materials(opened, options, choice.backend, options.inputs, count)
     requests = options.requests or materials.requests_given() or DEFAULT_REQUESTS
     _check_room(opened, requests)
     turns = schedule(

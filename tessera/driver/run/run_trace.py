@@ -77,6 +77,7 @@ class RunOptions:
     max_steps: int | None = None
     data: str | tuple[str, ...] | None = None
     data_root: str | None = None
+    weights: str | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.data, tuple) and len(self.data) > 1:
@@ -126,7 +127,14 @@ def write_outputs(report: RunReport, path: str | os.PathLike[str]) -> None:
 
 def _given_contents(program: Program, source: Source, options: RunOptions) -> dict[str, Bytes]:
     """What buffers hold before the first step, by name."""
-    with _open_data(program, source, options) as contents:
+    from tessera.driver.run.data_files import opened_checkpoint
+
+    with (
+        _open_data(program, source, options) as contents,
+        opened_checkpoint(options.weights, options.data_root) as checkpoint,
+    ):
+        if checkpoint is not None:
+            contents.take_weights(program, checkpoint)
         return {
             buffer.name: contents.read(buffer)
             for buffer in program.buffers

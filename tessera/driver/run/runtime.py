@@ -29,9 +29,8 @@ from tessera.diagnostics import TesseraError, error
 from tessera.driver.run.arguments import check_number, check_plan_given, wrong_type
 from tessera.driver.run.backends import choose_backend
 from tessera.driver.run.data_files import Data
-from tessera.driver.run.materials import read_materials
-from tessera.driver.run.open_plan import open_plan
 from tessera.driver.run.options import ServingOptions
+from tessera.driver.run.served import open_served, served_materials
 from tessera.driver.run.serving import Serving
 from tessera.driver.spellings import ABSENT, Absent, both_given
 from tessera.frontend.contents.write import as_array, numpy_type
@@ -108,6 +107,7 @@ class Runtime:
         policy: str | None = None,
         data: Data | None = None,
         data_root: str | os.PathLike[str] | None = None,
+        weights: str | os.PathLike[str] | None = None,
         seed: int = 0,
         max_steps: int | None = None,
         time_limit_s: float = DEFAULT_LIMIT_S,
@@ -125,6 +125,7 @@ class Runtime:
         given = ABSENT if sequences is None else sequences
         name, count = _spelled("sequences", given, "lanes", lanes)
         root = os.fspath(data_root) if isinstance(data_root, os.PathLike) else data_root
+        folder = os.fspath(weights) if isinstance(weights, os.PathLike) else weights
         options = ServingOptions(
             backend=backend,
             targets=targets,
@@ -133,6 +134,7 @@ class Runtime:
             policy=policy,
             data=data,
             data_root=root,
+            weights=folder,
             seed=seed,
             max_steps=max_steps,
             limit_s=time_limit_s,
@@ -140,12 +142,10 @@ class Runtime:
             timeline=timeline,
             spelled={"sequences": name, "limit_s": "time_limit_s"},
         )
-        opened = open_plan(
-            plan, slots=slots, sequences=count, policy=policy, data=data, data_root=root
-        )
+        opened = open_served(plan, options)
         choice = choose_backend(opened, backend, options.find_targets())
         count = sum(replica.lowered.lanes for replica in opened.replicas)
-        materials = read_materials(opened, sequences=count, seed=seed, data=data, data_root=root)
+        materials = served_materials(opened, options, choice.backend)
         self.plan = opened.plan
         self.backend = choice.backend
         self.sequences = count

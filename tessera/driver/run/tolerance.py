@@ -1,9 +1,15 @@
 """How far apart two results of one launch are, in the numbers that their bytes stand for.
 
-In: bytes of a buffer from two runs, and its type. Out: the worst element, and whether it is within
-the tolerance of the type. An error is measured against the element or, where that is smaller,
-against a hundredth of the largest one: sums in another order lose relative precision near zero.
-Integers have to be equal; NaN equals NaN.
+In: bytes of a buffer from two runs, and its type. Out: the worst element, the error by norm, and
+whether both are within the tolerance of the type. The error of an element is measured against the
+element or, where that is smaller, against what elements usually are (the median of those that are
+not zero) or a hundredth of the largest one: what is rounded on the way to an element is as large as
+its neighbours, and sums in another order lose relative precision near zero. The norm of all errors
+has to be within a third of the tolerance, so that many small errors are no rounding. Integers have
+to be equal; NaN equals NaN.
+
+A result is no more exact than what it is computed of: `widened` is a type that steps before it
+round to (see `approximations`).
 """
 
 from __future__ import annotations
@@ -28,6 +34,7 @@ TOLERANCE = {
     DataType.C128: 1e-10,
 }
 _FLOOR = 0.01
+_NORM = 1 / 3  # of the tolerance: how large the error by norm may be, where there are many elements
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,32 +46,41 @@ class Distance:
     found: float
     error: float
     tolerance: float
+    norm: float = 0.0
+    norm_tolerance: float = 0.0
 
     @property
     def is_within(self) -> bool:
         """Whether the tolerance covers it."""
-        return self.error <= self.tolerance
+        return self.error <= self.tolerance and self.norm <= self.norm_tolerance
 
     def text(self) -> str:
         """For people."""
         return (
             f"element {self.element}: {self.found:.8g} instead of {self.expected:.8g}, "
-            f"error {self.error:.2g} of {self.tolerance:.2g} allowed"
+            f"error {self.error:.2g} of {self.tolerance:.2g} allowed, "
+            f"by norm {self.norm:.2g} of {self.norm_tolerance:.2g}"
         )
 
 
-def distance(dtype: DataType | None, expected: Bytes, actual: Bytes) -> Distance:
+def distance(
+    dtype: DataType | None, expected: Bytes, actual: Bytes, widened: DataType | None = None
+) -> Distance:
     """Compare the bytes of one buffer, or of a run of whole elements of it."""
     left, right = _numbers(dtype, expected), _numbers(dtype, actual)
     tolerance = TOLERANCE.get(dtype, 0.0) if dtype is not None else 0.0
+    if tolerance and widened is not None:
+        tolerance = max(tolerance, TOLERANCE.get(widened, 0.0))
     if not len(left):
         return Distance(element=0, expected=0.0, found=0.0, error=0.0, tolerance=tolerance)
     with np.errstate(invalid="ignore", over="ignore"):
         same = (left == right) | (np.isnan(left) & np.isnan(right))
-        finite = np.abs(left[np.isfinite(left)])
-        floor = _FLOOR * float(finite.max()) if len(finite) else 0.0
-        scale = np.maximum(np.abs(left), max(floor, np.finfo(np.float64).tiny))
-        errors = np.where(same, 0.0, np.abs(left - right) / scale)
+        apart = np.where(same, 0.0, np.abs(left - right))
+        scale = np.maximum(np.abs(left), max(_usual(left), np.finfo(np.float64).tiny))
+        errors = np.where(same, 0.0, apart / scale)
+        whole = np.isfinite(left) & np.isfinite(apart)
+        size = float(np.linalg.norm(left[whole]))
+        off = float(np.linalg.norm(apart[whole]))
     errors = np.where(np.isnan(errors), np.inf, errors)
     worst = int(np.argmax(errors))
     return Distance(
@@ -73,7 +89,15 @@ def distance(dtype: DataType | None, expected: Bytes, actual: Bytes) -> Distance
         found=float(right[worst]),
         error=float(errors[worst]),
         tolerance=tolerance,
+        norm=off / size if size else (np.inf if off else 0.0),
+        norm_tolerance=tolerance * max(_NORM, len(left) ** -0.5),
     )
+
+
+def _usual(numbers: npt.NDArray[np.float64]) -> float:
+    """How large elements usually are, at least: errors are not measured against less."""
+    sizes = np.abs(numbers[np.isfinite(numbers) & (numbers != 0)])
+    return max(float(np.median(sizes)), _FLOOR * float(sizes.max())) if len(sizes) else 0.0
 
 
 _GUESSES = (DataType.F32, DataType.BF16, DataType.F16, DataType.F64)

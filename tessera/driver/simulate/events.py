@@ -12,6 +12,7 @@ per request. The rules, which `tests/helpers/slow_simulator.py` follows in a way
   to a slot and wait there. At most slots * depth requests are handed over; of these the oldest
   whose sequence has a place begins first.
 - With a gate, a request begins when the one before it of its trace has passed the gate.
+- The host hands over one request of a replica at a time, where that takes time.
 
 Work of one request in a row on a device is one event. Where older work comes in between,
 the row is cut at the end of what is being done. Bytes are one event too, when they arrive.
@@ -26,18 +27,12 @@ from itertools import accumulate
 from types import MappingProxyType
 
 from tessera.driver.simulate.hardware import UNLIMITED
-from tessera.driver.simulate.intake import Intake, MovingRequest, SimulatedReplica
+from tessera.driver.simulate.intake import Intake, MovingRequest, SimulatedReplica, places_of
 from tessera.driver.simulate.journal import Busy, Journal, Passage
 from tessera.driver.simulate.rows import WorkRow, rows_of
 from tessera.driver.simulate.sharing import SharedDevice, SharedStep, shared_devices
 from tessera.driver.simulate.wires import Wires
-from tessera.driver.simulate.work import NOTHING, WAIT, WIRE, RequestWork
-
-
-def places_of(works: Sequence[Mapping[int, RequestWork]]) -> list[str]:
-    """The devices and capacities of replicas, in the order in which their work names them."""
-    nodes = (node for work in works for own in work.values() for node in own.nodes)
-    return list(dict.fromkeys(name for node in nodes for name in node.place))
+from tessera.driver.simulate.work import NOTHING, WAIT, WIRE
 
 
 class EventLoop:
@@ -180,6 +175,9 @@ class EventLoop:
         request.missing = columns.before.copy()
         request.left = len(columns.kind)
         self._operations += columns.operations
+        if columns.host_ns:
+            request.replica.host_free_ns = self._now + columns.host_ns
+            self._push(request.replica.host_free_ns, None, request.replica.index)
         if not request.left:
             self._finish(request)
         for node in columns.first:
@@ -212,6 +210,8 @@ class EventLoop:
             self._fetch(intake)
             intake.hand_over()
             for request in intake.ready():
+                if intake.host_free_ns > self._now:
+                    break
                 self._begin(request)
         self._changed = later
 

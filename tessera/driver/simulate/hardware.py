@@ -7,6 +7,7 @@ A backend decides two things more. `buffered`: a send ends when its bytes have l
 the host, and the receive takes them from there (the processes of the CPU backend). Otherwise a
 transfer is one copy, which begins when both ends have come to it and holds both queues until the
 bytes have arrived (CUDA). `depth`: how many requests are handed to a slot at a time.
+`host_call_ns`: what a call takes by which the host hands work over.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ class Hardware:
     fill_ns: float = FILL_NS
     buffered: bool = False
     depth: int = 1
+    host_call_ns: float = 0.0
     neighbours: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
@@ -59,7 +61,8 @@ def hardware_of(plan: Plan) -> Hardware | None:
         return None
     speeds = {device.name: device.memory_bytes_per_second for device in plan.devices}
     cards = {device.name: device.card for device in plan.devices}
-    return _hardware(plan.capacities, plan.paths, speeds, cards)
+    hardware = _hardware(plan.capacities, plan.paths, speeds, cards)
+    return replace(hardware, host_call_ns=plan.host_call_ns)
 
 
 def _hardware(
@@ -93,7 +96,8 @@ def machine_hardware(machine: Machine, *, copies_take_memory: bool = True) -> Ha
     capacities, paths = paths_of(machine, copies_take_memory=copies_take_memory)
     speeds = {d.name: machine.gpu_of(d).memory_bandwidth for d in machine.devices}
     cards = {device.name: device.card for device in machine.devices}
-    return _hardware(capacities, paths, speeds, cards)
+    hardware = _hardware(capacities, paths, speeds, cards)
+    return replace(hardware, host_call_ns=machine.host_call_ns)
 
 
 def paths_of(

@@ -39,6 +39,12 @@ class SimulatedReplica:
     coming: Iterator[Coming]
 
 
+def places_of(works: Sequence[Mapping[int, RequestWork]]) -> list[str]:
+    """The devices and capacities of replicas, in the order in which their work names them."""
+    nodes = (node for work in works for own in work.values() for node in own.nodes)
+    return list(dict.fromkeys(name for node in nodes for name in node.place))
+
+
 RowPlace = tuple[tuple[int, ...], tuple[float, ...], int]
 """The nodes of a row, what each takes, and where in it a node stands."""
 
@@ -57,6 +63,7 @@ class WorkColumns:
         "device",
         "first",
         "gate",
+        "host_ns",
         "kind",
         "ns",
         "operations",
@@ -83,6 +90,7 @@ class WorkColumns:
         self.first = [index for index, node in enumerate(work.nodes) if not node.before]
         self.gate = -1 if work.gate is None else work.gate
         self.operations = work.operations
+        self.host_ns = work.host_ns
         self.rows: Sequence[RowPlace | None] = ()
 
 
@@ -140,6 +148,7 @@ class Intake:
         self.under_way = 0
         self.ends: list[float] = []
         self.last_of_trace: dict[int, MovingRequest] = {}
+        self.host_free_ns = 0.0
 
     def hand_over(self) -> None:
         """Give slots to those who have come first."""

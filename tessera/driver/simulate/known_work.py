@@ -101,6 +101,7 @@ def shape_of(
                 (
                     trace,
                     own.gate,
+                    own.host_ns,
                     tuple(
                         (
                             n.kind,

@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from tessera.driver.simulate.events import EventLoop, places_of
+from tessera.driver.simulate.events import EventLoop
 from tessera.driver.simulate.hardware import Hardware
-from tessera.driver.simulate.intake import SimulatedReplica
+from tessera.driver.simulate.intake import SimulatedReplica, places_of
 from tessera.driver.simulate.journal import Journal
 from tessera.driver.simulate.known_work import KnownWork, shape_of
 from tessera.driver.simulate.noise import Noise
@@ -295,16 +295,19 @@ def largest_load_ns(
     shares: Sequence[float],
     hardware: Hardware,
 ) -> float:
-    """The longest time that any device or capacity is at work per request: no period is shorter."""
+    """The longest time that a device, a capacity or the host of a replica is at work per request:
+    no period is shorter."""
     loads: dict[str, float] = {}
-    for replica, work in zip(replicas, works, strict=True):
+    handed = [0.0] * len(replicas)
+    for index, (replica, work) in enumerate(zip(replicas, works, strict=True)):
         for trace, own in work.items():
             part = replica.share * shares[trace] / sum(shares)
+            handed[index] += part * own.host_ns
             for node in own.nodes:
                 for name in node.place:
                     used = node.rate / hardware.capacities[name] if node.kind == WIRE else 1.0
                     loads[name] = loads.get(name, 0.0) + part * node.least_ns * used
-    return max(loads.values(), default=0.0)
+    return max(*handed, *loads.values(), 0.0)
 
 
 def round_of(replica: Replica, shares: Sequence[float], depth: int, per_slot: int = 2) -> int:

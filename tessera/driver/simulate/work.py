@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from tessera.driver.simulate.hardware import Hardware, Path
+from tessera.driver.simulate.host_calls import host_calls
 from tessera.ir.plan.launch_program import (
     HOST,
     Await,
@@ -68,12 +69,14 @@ StepTimes = tuple[float, float, float]
 class RequestWork:
     """The nodes of one request; `gate` is the node after which the next request may begin.
 
-    `operations` is how many operations the programs have, those without time too.
+    `operations` is how many operations the programs have, those without time too. `host_ns` is
+    what the host takes to hand the request over, which is a node too.
     """
 
     nodes: tuple[WorkNode, ...]
     gate: int | None
     operations: int
+    host_ns: float = 0.0
 
 
 def request_work(
@@ -127,6 +130,11 @@ class _Builder:
         for program in self._lowered.programs:
             self._add_program(program)
         operations = sum(len(program.operations) for program in self._lowered.programs)
+        host_ns = self._hardware.host_call_ns and (
+            self._hardware.host_call_ns * host_calls(self._lowered)
+        )
+        if host_ns:
+            self._add(WAIT, host_ns, ())
         gone = self._drop_empty()
         numbers: dict[int, int] = {}
         for old in range(len(self._nodes)):
@@ -136,6 +144,7 @@ class _Builder:
             nodes=tuple(_finished(self._nodes[old], numbers) for old in numbers),
             gate=None if self._gate is None else numbers[self._gate],
             operations=operations,
+            host_ns=host_ns,
         )
 
     def _add_program(self, program: DeviceProgram) -> None:

@@ -25,12 +25,14 @@ from typing import TYPE_CHECKING
 
 from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error
 from tessera.driver.progress import OnProgress, StageProgress
-from tessera.driver.trace.build import draft_program, settle_roles
+from tessera.driver.run.data_files import opened_checkpoint
+from tessera.driver.trace.build import Draft, draft_program, settle_roles
 from tessera.driver.trace.hints import with_hints
 from tessera.driver.trace.random_draws import check_drawn, state_bytes
 from tessera.frontend.capture.measured import MeasuredProduct, measured_products
 from tessera.frontend.capture.problems import NOT_COMPILED
 from tessera.frontend.capture.raw import RawCapture, RawLaunch, RawMemcpy, RawMemset, RawOther
+from tessera.frontend.contents.checkpoint import fitting
 from tessera.frontend.contents.open_contents import Bytes
 from tessera.frontend.contents.write import write_contents
 from tessera.frontend.machine.quantities import format_bytes
@@ -92,7 +94,12 @@ def _trace(
     steps, size = sum(1 for _ in draft.program.work()), sum(buffer.bytes for buffer in buffers)
     tell(StageProgress("running the call", note=f"{steps} steps, {format_bytes(size)} of buffers"))
     timed = bool(call.raw.operators and call.raw.codes)
-    ran = call.run((buffer.name for buffer in buffers), data=options.data, timed=timed)
+    ran = call.run(
+        (buffer.name for buffer in buffers),
+        data=options.data,
+        timed=timed,
+        unread=_saved(draft, options),
+    )
     check_drawn(ran.drawn, draft.draws)
     program = with_hints(settle_roles(draft, call.raw, ran.changed))
     before, after = dict(ran.before), dict(ran.after)
@@ -110,6 +117,15 @@ def _trace(
     )
 
 
+def _saved(draft: Draft, options: TraceOptions) -> frozenset[str]:
+    """What a checkpoint has of the buffers that no step writes; raises TSR1187 if it differs."""
+    if options.weights is None:
+        return frozenset()
+    with opened_checkpoint(options.weights, options.data_root) as checkpoint:
+        assert checkpoint is not None
+        return fitting(draft.program, checkpoint) - draft.written
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceOptions:
     """How to capture. `route` says who computes:
@@ -120,7 +136,8 @@ class TraceOptions:
 
     `archs` are other architectures to compile for. `ptx` are texts of the user's own kernels, each
     with a name for errors, for kernels whose PTX is not found otherwise. Without `data` what the
-    model's memory holds stays on the GPU: the trace has sizes only.
+    model's memory holds stays on the GPU: the trace has sizes only. What the checkpoint in the
+    folder `weights` has is left out of the contents; its links lead below `data_root`.
     """
 
     route: str = Route.AUTO
@@ -128,6 +145,8 @@ class TraceOptions:
     warm_ups: int = 3
     ptx: tuple[tuple[str, str], ...] = ()
     data: bool = True
+    weights: str | None = None
+    data_root: str | None = None
 
     def __post_init__(self) -> None:
         if self.route not in [*Route]:
@@ -195,7 +214,7 @@ def _capture(function: Callable[..., object], inputs: Inputs, options: TraceOpti
         attempts,
         compiled,
         fresh_compiler,
-        own_attention,
+        own_kernels,
         plain_attention,
     )
     from tessera.frontend.capture.session import capture
@@ -205,7 +224,7 @@ def _capture(function: Callable[..., object], inputs: Inputs, options: TraceOpti
     for backends in attempts(options.route):
         keeper = Keeper()
         products: list[MeasuredProduct] = []
-        attention = (plain_attention(options.route), own_attention(options.route))
+        attention = (plain_attention(options.route), own_kernels(options.route))
         measured = measured_products(products) if backends else nullcontext()
         with fresh_compiler(), keep_compiled(keeper), attention[0], attention[1], measured:
             try:

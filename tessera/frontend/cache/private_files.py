@@ -16,7 +16,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 CHECKSUM_BYTES = 16
-_KINDS = {".module": "parsed modules", ".regions": "what kernels touch"}
+_KINDS = {
+    ".module": "parsed modules",
+    ".regions": "what kernels touch",
+    ".tuning": "measured choices of tiles",
+}
 SUFFIXES = tuple(_KINDS)
 MAX_FOLDER_BYTES = 1 << 30
 _SHARE = 16  # of the limit: how much may come between two looks, and goes at once

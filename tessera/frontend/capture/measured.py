@@ -13,10 +13,26 @@ from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import isfinite
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from torch._inductor.select_algorithm import ChoiceCaller
 
 # So much of a library's time more counts as no slower.
 AS_FAST = 1.02
+# What the compiler calls library functions that are, or are made of, operators of a trace.
+_HELD = frozenset(
+    {
+        "mm",
+        "addmm",
+        "bias_addmm",
+        "bmm",
+        "baddbmm",
+        "_scaled_mm",
+        "convolution",
+        "conv1x1_via_mm",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,12 +80,20 @@ def measured_products(products: list[MeasuredProduct]) -> Iterator[None]:
             for choice in others:
                 timings[choice] /= AS_FAST
 
+    def held(choices: list[ChoiceCaller]) -> list[ChoiceCaller]:
+        """Those that a trace can hold, if there are any."""
+        kept = [c for c in choices if not isinstance(c, ExternKernelCaller) or c.name in _HELD]
+        return kept or choices
+
     cache = get_algorithm_selector_cache()
+    functions = getattr(cache, "preprocessing_fns", [])
     cache.add_feedback_saver(hear)
+    functions.append(held)
     try:
         yield
     finally:
         cache.feedback_saver_fns.remove(hear)
+        functions.remove(held)
 
 
 def _operand(node: _Operand) -> str:

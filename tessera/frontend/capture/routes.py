@@ -10,6 +10,7 @@ compute it, by products and a softmax: the fused kernels of the libraries have n
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -89,22 +90,21 @@ def plain_attention(route: str) -> Iterator[None]:
 
 
 @contextmanager
-def own_attention(route: str) -> Iterator[None]:
-    """By the routes of Triton, have torch.compile put kernels of ours in place of attention.
+def own_kernels(route: str) -> Iterator[None]:
+    """Have torch.compile put kernels of ours in place of calls (`rewrite`).
 
-    Where they do not compute it, it stays.
+    By the route `library` those of experts alone: no library call of a trace computes them. Where
+    our kernels do not compute a call, it stays.
     """
-    if route not in _TRITON:
+    if route in (Route.EAGER, Route.AS_IS):
         yield
         return
     from torch._inductor import config
 
-    from tessera.frontend.capture.attention.rewrite import replace_attention
-    from tessera.frontend.capture.single_rows import tune_single_rows
+    from tessera.frontend.capture.rewrite import replace_calls
 
     def rewrite(graph: Graph) -> None:
-        tune_single_rows(graph)
-        replace_attention(graph)
+        replace_calls(graph, by_triton=route in _TRITON)
 
     # It has to run however much of a graph is known already.
     early = _known({"pre_grad_pass_timing": "early"})
@@ -125,5 +125,23 @@ def fresh_compiler() -> Iterator[None]:
 
     torch._dynamo.reset()
     fresh = getattr(utils, "fresh_cache", None) or utils.fresh_inductor_cache
-    with fresh(), config.patch(_known(_COMMON)):
+    with fresh(), config.patch(_known(_COMMON)), _whole_graphs():
+        yield
+
+
+@contextmanager
+def _whole_graphs() -> Iterator[None]:
+    """Let torch.compile make one graph of what it could, and does not by default.
+
+    Recurrent networks are taken apart step by step, and warnings that a model gives are left out.
+    """
+    import torch._dynamo.config as dynamo
+
+    # Older versions have the second of these names.
+    names = ("ignore_logging_functions", "ignore_logger_methods")
+    quiet = next((name for name in names if hasattr(dynamo, name)), None)
+    options: dict[str, object] = {"allow_rnn": True} if hasattr(dynamo, "allow_rnn") else {}
+    if quiet is not None:
+        options[quiet] = {*getattr(dynamo, quiet), warnings.warn}
+    with dynamo.patch(options):
         yield

@@ -12,7 +12,7 @@ Source: PyTorch 2.11, `torch.cuda.CUDAGraph`.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -84,11 +84,18 @@ class Call:
         """What a buffer holds now."""
         return self.memory.read(next(b for b in self.raw.buffers if b.name == name))
 
-    def run(self, names: Iterable[str], *, data: bool = True, timed: bool = False) -> CallBytes:
+    def run(
+        self,
+        names: Iterable[str],
+        *,
+        data: bool = True,
+        timed: bool = False,
+        unread: Collection[str] = (),
+    ) -> CallBytes:
         """Run it once, and look at the named buffers that last or are returned.
 
         Without `data` they stay on the GPU, where they may be larger than the host's memory: what
-        changed is then known from digests. `timed`: kernels, too.
+        changed is then known from digests. So do those that are `unread`. `timed`: kernels, too.
         """
         wanted = set(names)
         lasting = [b for b in self.raw.buffers if b.name in wanted and b.lasting]
@@ -105,16 +112,16 @@ class Call:
 
         before: dict[str, Bytes] = {}
         after: dict[str, Bytes] = {}
+        marked = [b for b in lasting if not data or b.name in unread]
+        marks = {b.name: self.memory.digest(b) for b in marked}
         if data:
-            before = {b.name: self.memory.read(b) for b in lasting}
-            replay()
-            for buffer in (*lasting, *returned):
+            before = {b.name: self.memory.read(b) for b in lasting if b.name not in unread}
+        replay()
+        changed = [b.name for b in marked if self.memory.digest(b) != marks[b.name]]
+        for buffer in (*lasting, *returned) if data else ():
+            if buffer.name not in marks or buffer.name in changed:
                 after[buffer.name] = self._unless_same(buffer, before.get(buffer.name))
-            changed = [name for name, old in before.items() if after[name] is not old]
-        else:
-            marks = {b.name: self.memory.digest(b) for b in lasting}
-            replay()
-            changed = [b.name for b in lasting if self.memory.digest(b) != marks[b.name]]
+        changed += [name for name, old in before.items() if after[name] is not old]
         drawn = _generator().get_offset() - begun
         return CallBytes(
             before=before, after=after, changed=frozenset(changed), drawn=drawn, times=times

@@ -263,7 +263,7 @@ def _operator(
         elif (plain := _attribute(value)) is not ...:
             attributes.append((argument.name, plain))
     seen = {tensor.address for tensor in writes}
-    made = [_tensor(t) for t in tensors_in(result) if t.is_cuda]
+    made = [_tensor(t) for t in tensors_in(_results(func, result, reads)) if t.is_cuda]
     writes += [tensor for tensor in made if tensor.address not in seen]
     return RawOperator(
         operator=_name_of(func),
@@ -273,6 +273,19 @@ def _operator(
         first=first,
         last=last,
     )
+
+
+def _results(func: torch._ops.OpOverload, result: object, reads: list[RawTensor]) -> object:
+    """What an operator returns, without what attention keeps for a backward pass.
+
+    That is seeds, offsets and counts, which nothing writes without dropout, and a logarithm of sums
+    that is missing, empty or padded where it was not asked for: then it holds nothing.
+    """
+    if not func._schema.name.startswith("aten::_scaled_dot_product") or not reads:
+        return result
+    out, *rest = tensors_in(result)
+    sums = [tensor for tensor in rest[:1] if tuple(tensor.shape) == reads[0].shape[:-1]]
+    return (out, *sums)
 
 
 def _name_of(func: torch._ops.OpOverload) -> str:

@@ -1,12 +1,12 @@
 """The contents of a trace's buffers, from the file that its `resident` record names.
 
 In: a `Program` and the folder of its trace. Out: `Contents`, which gives the bytes of any buffer:
-from the file where it has an array of that name, otherwise seeded (`contents_seeded`). The file is
-not trusted. It is a plain `.npz` or `.safetensors` file beside the trace, opened without following
-links, unless the user names a folder (`root`) and the link stays below it (`plain_files`); nothing
-in it is unpickled; the size of every array is checked from its header against its buffer before any
-data is decompressed, and no more than that is ever read. `.safetensors` data is mapped into memory,
-not read.
+from the file where it has an array of that name, otherwise seeded (`ir.program.seeded`). Weights
+may come from a checkpoint instead. The file is not trusted. It is a plain `.npz` or `.safetensors`
+file beside the trace, opened without following links, unless the user names a folder (`root`) and
+the link stays below it (`plain_files`); nothing in it is unpickled; the size of every array is
+checked from its header against its buffer before any data is decompressed, and no more than that is
+ever read. `.safetensors` data is mapped into memory, not read.
 
 Source: NumPy's `.npy` format versions 1 and 2; the safetensors format (an 8-byte length, a JSON
 header with byte ranges, data).
@@ -23,12 +23,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tessera.diagnostics import TesseraError, error
+from tessera.frontend.contents.checkpoint import Checkpoint, CheckpointWeights, weights_of
 from tessera.frontend.contents.files import ArrayType, NpzFile
 from tessera.frontend.contents.safetensors import SafetensorsFile
-from tessera.frontend.contents.seeded import seeded_bytes
 from tessera.frontend.text.plain_files import open_plain
 from tessera.frontend.trace.findings import did_you_mean
 from tessera.ir.program.program import Buffer, Program
+from tessera.ir.program.seeded import Seeded, Source, seeded_bytes
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -52,11 +53,18 @@ class ArrayFile(Protocol):
 
 
 class Contents:
-    """The contents of a program's buffers before a request starts."""
+    """The contents of a program's buffers before a request starts: from a file, a checkpoint that
+    goes before it, or a seed."""
 
     def __init__(self, arrays: ArrayFile | None, seed: int) -> None:
         self._arrays = arrays
         self._seed = seed
+        self._weights: CheckpointWeights | None = None
+
+    def take_weights(self, program: Program, checkpoint: Checkpoint) -> None:
+        """Take weights from a checkpoint; raises TSR1187 where it does not have them all."""
+        given = () if self._arrays is None else self._arrays.sizes
+        self._weights = weights_of(program, checkpoint, given)
 
     def __enter__(self) -> Self:
         return self
@@ -65,17 +73,25 @@ class Contents:
         self.close()
 
     def is_given(self, buffer: Buffer) -> bool:
-        """Whether the file holds this buffer; otherwise its bytes are seeded."""
+        """Whether a file holds this buffer; otherwise its bytes are seeded."""
+        if self._weights is not None and buffer.name in self._weights.tensor_of:
+            return True
         return self._arrays is not None and buffer.name in self._arrays.sizes
 
     def read(self, buffer: Buffer) -> Bytes:
         """The `buffer.bytes` bytes of a buffer. They may be read-only."""
+        if self._weights is not None and buffer.name in self._weights.tensor_of:
+            return self._weights.read(buffer.name)
         if self._arrays is not None and buffer.name in self._arrays.sizes:
             return self._arrays.read(buffer.name)
         return seeded_bytes(buffer, self._seed)
 
+    def source(self, buffer: Buffer) -> Source:
+        """The bytes that the file gives, or the seed that decides them."""
+        return self.read(buffer) if self.is_given(buffer) else Seeded(buffer, self._seed)
+
     def close(self) -> None:
-        """Close the file; arrays that were mapped stay valid."""
+        """Close the file, not the checkpoint; arrays that were mapped stay valid."""
         if self._arrays is not None:
             self._arrays.close()
 

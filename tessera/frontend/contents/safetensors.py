@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import json
 import mmap
+from dataclasses import dataclass
 from typing import IO, Any, NoReturn
 
 import numpy as np
 
 from tessera.frontend.contents.files import ArrayType, Bytes, unreadable
+from tessera.ir.program.data_type import DataType
 
 _MAX_HEADER = 100_000_000
 _MOST = 1 << 64
@@ -42,10 +44,39 @@ _WIDTHS = {
     "F64": 8,
     "C64": 8,
 }
+# Other types have no name in a trace.
+_DATA_TYPES = {
+    "BOOL": DataType.BOOL,
+    "U8": DataType.U8,
+    "I8": DataType.S8,
+    "F8_E4M3": DataType.E4M3,
+    "F8_E5M2": DataType.E5M2,
+    "U16": DataType.U16,
+    "I16": DataType.S16,
+    "F16": DataType.F16,
+    "BF16": DataType.BF16,
+    "U32": DataType.U32,
+    "I32": DataType.S32,
+    "F32": DataType.F32,
+    "U64": DataType.U64,
+    "I64": DataType.S64,
+    "F64": DataType.F64,
+    "C64": DataType.C64,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """A tensor as its header has it; `dtype` is None for types that no trace has."""
+
+    name: str
+    dtype: DataType | None
+    width: int
+    shape: tuple[int, ...]
 
 
 class SafetensorsFile:
-    """A safetensors file, mapped into memory."""
+    """A safetensors file, mapped into memory. `metadata` are the texts in its header."""
 
     def __init__(self, stream: IO[bytes], name: str) -> None:
         self._name = name
@@ -61,6 +92,11 @@ class SafetensorsFile:
         self._check_order(length - self._data_start)
         self.sizes = {key: end - start for key, (start, end) in self._ranges.items()}
         self.types = {key: _type_of(entry) for key, entry in entries.items()}
+        self.tensor_types = {
+            key: TensorType(name, _DATA_TYPES.get(name), _WIDTHS[name], tuple(entry["shape"]))
+            for key, entry in entries.items()
+            for name in [entry["dtype"]]
+        }
         self._map = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
 
     def read(self, name: str) -> Bytes:
@@ -86,6 +122,7 @@ class SafetensorsFile:
         texts = {} if texts is None else texts
         if not isinstance(texts, dict) or not all(isinstance(v, str) for v in texts.values()):
             unreadable(self._name, f"its `{_METADATA}` is no table of texts")
+        self.metadata: dict[str, str] = texts
         return dict(entries)
 
     def _range(self, key: str, entry: object) -> tuple[int, int]:

@@ -16,12 +16,15 @@ from tessera.ir.plan.plan import Plan
 from tessera.ir.plan.verify_plan import Flaw
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+_LONGEST_CALL_NS = 1e9
 
 
 def machine_flaws(plan: Plan) -> Iterator[Flaw]:
     """What no machine can be like."""
     if not _DIGEST.fullmatch(plan.machine_digest):
         yield Flaw(plan, "`machine_digest` is no digest: 64 hexadecimal digits")
+    if not 0 <= plan.host_call_ns <= _LONGEST_CALL_NS:
+        yield Flaw(plan, f"`host_call_ns` is {plan.host_call_ns}: no call of a host takes that")
     for trace in plan.traces:
         if trace.contents_digest and not _DIGEST.fullmatch(trace.contents_digest):
             yield Flaw(trace, "`contents_digest` is no digest: 64 hexadecimal digits")

@@ -43,13 +43,21 @@ def open_plain(name: str, hint: str | None = None, root: str | None = None) -> i
     return descriptor
 
 
+MOST_DIGESTED_BYTES = 1 << 28
+
+
 def file_digest(name: str, root: str | None = None) -> str | None:
-    """The SHA-256 of a file that may be opened, or None; whoever reads it says what is wrong."""
+    """The SHA-256 of a file that may be opened, or None; whoever reads it says what is wrong.
+
+    None also of a large file: to read all of it would take longer than to use it.
+    """
     try:
         descriptor = open_plain(name, root=root)
     except TesseraError:
         return None
     with os.fdopen(descriptor, "rb") as stream:
+        if os.fstat(stream.fileno()).st_size > MOST_DIGESTED_BYTES:
+            return None
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 

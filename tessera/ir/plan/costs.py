@@ -157,9 +157,10 @@ class MeasuredTogether:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Measurements of the program with that digest."""
+    """Measurements of the program with that digest, and of its host: what a call takes there."""
 
     program_digest: str
     rows: tuple[Measured, ...]
     copies: tuple[MeasuredCopy, ...] = ()
     together: tuple[MeasuredTogether, ...] = ()
+    host_call_ns: float = 0.0

@@ -118,7 +118,10 @@ class Channel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """Everything a plan may use. `transfer_ns` is what a transfer takes from each end."""
+    """Everything a plan may use. `transfer_ns` is what a transfer takes from each end.
+
+    `host_call_ns` is what a call takes by which the host hands work over; 0: it was not measured.
+    """
 
     cards: tuple[Card, ...]
     devices: tuple[Device, ...]
@@ -126,6 +129,7 @@ class Machine:
     channels: tuple[Channel, ...] = ()
     link_name: str = ""
     transfer_ns: float = DEFAULT_TRANSFER_NS
+    host_call_ns: float = field(default=0.0, repr=False)
 
     def gpu_of(self, device: Device) -> Gpu:
         """The data sheet behind a device."""
@@ -137,4 +141,5 @@ class Machine:
 
     def digest(self) -> str:
         """A name for exactly this machine: equal machines have equal digests."""
-        return hashlib.sha256(repr(self).encode()).hexdigest()
+        text = repr(self) + (f" {self.host_call_ns}" if self.host_call_ns else "")
+        return hashlib.sha256(text.encode()).hexdigest()

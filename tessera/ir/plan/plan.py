@@ -211,7 +211,8 @@ class Plan:
     Period and latencies are those of a simulation: `latency_ns` of a request alone,
     `loaded_latency_ns` of the median request at the full rate. `bound` is in the unit of the
     objective, as are `low` and `high`, which nine of ten draws of the error bars lie between (both
-    0: not known). `ended` says why the search stopped (`choices.Ending`).
+    0: not known). `ended` says why the search stopped (`choices.Ending`). `host_call_ns` is what a
+    call takes by which the host hands work over; 0 where it was not measured.
     """
 
     objective: str
@@ -233,6 +234,7 @@ class Plan:
     loaded_latency_ns: float = 0.0
     low: float = 0.0
     high: float = 0.0
+    host_call_ns: float = 0.0
     capacities: tuple[PlanCapacity, ...] = ()
     paths: tuple[PlanPath, ...] = ()
 

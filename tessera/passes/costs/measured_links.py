@@ -13,6 +13,10 @@ from dataclasses import replace
 from tessera.ir.plan.costs import MeasuredCopy, Profile
 from tessera.ir.plan.machine import Link, Machine
 
+LOADED_HOST = 1.5
+"""A call takes so much longer while other threads of the process work, on the machine of the H200
+that it was measured on."""
+
 
 def with_measured_copies(machine: Machine, profiles: Iterable[Profile]) -> Machine:
     """The machine with links between slices by what was measured on the one that sends."""
@@ -35,3 +39,9 @@ def with_measured_copies(machine: Machine, profiles: Iterable[Profile]) -> Machi
         return replace(link, bytes_per_second=1e9 / slope, latency_ns=least.ns)
 
     return replace(machine, links=tuple(map(measured, machine.links)))
+
+
+def with_measured_host(machine: Machine, profiles: Iterable[Profile]) -> Machine:
+    """The machine with the time of a call of the host, the longest that was measured."""
+    longest = max((profile.host_call_ns for profile in profiles), default=0.0)
+    return replace(machine, host_call_ns=LOADED_HOST * longest)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -235,6 +236,16 @@ def test_products_are_measured_once_and_triton_has_those_that_it_does_as_fast() 
             given = dict(times)
             hear(given, "mm", nodes, list(times), None, {})
             assert min(given, key=lambda choice: given[choice]) == close
+        (held,) = [
+            f
+            for f in choosing.get_algorithm_selector_cache().preprocessing_fns
+            if f.__module__ == measured_products.__module__
+        ]
+        library.name = "mm"
+        assert held([library, slow]) == [library, slow]
+        library.name = "_int_mm"  # no operator of a trace
+        assert held([library, slow]) == [slow]
+        assert held([library]) == [library]
         given = {library: 1.0, slow: 1.5}
         hear(given, "mm", [Node((1, 2))], [], None)
         assert min(given, key=lambda choice: given[choice]) is library
@@ -292,8 +303,46 @@ def test_kernels_are_tuned_closely_where_products_have_one_row(
     with torch.no_grad():
         torch.compile(model, backend=keep, fullgraph=True, dynamic=False)(torch.ones(1, rows, 16))
     before = config.coordinate_descent_tuning
-    with routes.own_attention(route):
+    with routes.own_kernels(route):
         assert config.coordinate_descent_tuning is False
         config.pre_grad_custom_pass(graphs[0])
         assert config.coordinate_descent_tuning is is_close
     assert config.coordinate_descent_tuning is before
+
+
+def test_a_recurrent_network_and_a_model_that_warns_are_one_graph() -> None:
+    """As an LSTM of PyTorch, and the masks of flex attention in the transformers library."""
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = torch.nn.GRU(4, 8, batch_first=True)
+
+        def forward(self, x: Any) -> Any:
+            warnings.warn("slow", DeprecationWarning, stacklevel=2)
+            return self.inner(x)[0]
+
+    graphs: list[Any] = []
+
+    def keep(module: Any, _: Any) -> Any:
+        graphs.append(module.graph)
+        return module.forward
+
+    model, x = Model().eval(), torch.randn(1, 3, 4)
+    with torch.no_grad(), routes.fresh_compiler():
+        found = torch.compile(model, backend=keep, fullgraph=True)(x)
+    assert len(graphs) == 1
+    torch.testing.assert_close(found, model(x))
+
+
+def test_attention_of_libraries_returns_its_result_alone_where_sums_were_not_asked_for() -> None:
+    """cuDNN's leaves out the sums, others pad them: what is behind it is no sum then."""
+    cudnn = torch.ops.aten._scaled_dot_product_cudnn_attention.default
+    query, seed = torch.ones(1, 2, 3, 8), torch.tensor(0)
+    reads = [watch._tensor(query)]
+    found = watch._results(cudnn, (query, None, None, None, 3, 3, seed, seed, None), reads)
+    assert sizes(found) == [48]
+    sums = torch.ones(1, 2, 3)
+    found = watch._results(cudnn, (query, sums, None, None, 3, 3, seed, seed, None), reads)
+    assert sizes(found) == [48, 6]
+    assert sizes(watch._results(torch.ops.aten.topk.default, (query, seed), reads)) == [48, 1]

@@ -15,12 +15,12 @@ import pytest
 
 from tessera.diagnostics import TesseraError
 from tessera.frontend.contents.open_contents import Contents, open_contents, open_contents_file
-from tessera.frontend.contents.seeded import seeded_bytes
 from tessera.frontend.contents.write import as_array, write_contents
 from tessera.frontend.trace.read_trace import read_trace
 from tessera.ir.program.data_type import DataType
 from tessera.ir.program.program import Buffer, BufferId, Program, Role
 from tessera.ir.program.scalar_text import FORMATS, float_value
+from tessera.ir.program.seeded import seeded_bytes
 
 TRACES = Path(__file__).parents[3] / "examples" / "traces"
 

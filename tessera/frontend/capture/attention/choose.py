@@ -1,8 +1,7 @@
 """How a call of the attention kernels is cut: candidates by rule, the best of them by measuring.
 
-In: the tensors of a call, and a function that runs it with given `Tiles`. Out: `Tiles`. On a GPU
-each candidate is timed inside a CUDA graph over copies of keys and values that do not fit into L2,
-once for calls of the same kind; elsewhere, and while a graph is being captured, the first is taken.
+In: the tensors of a call, and a function that runs it with given `Tiles`. Out: `Tiles`
+(`tuning` measures, with copies of keys and values).
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tessera.frontend.capture.attention.launch import Tiles
+from tessera.frontend.capture.tuning import tuned
 
 if TYPE_CHECKING:
     import torch
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 Run = Callable[..., "torch.Tensor"]
 
 _PACKED = 64  # rows of all heads of a group: up to here they share a tile
-_COLD = 160_000_000  # bytes of copies: more than the L2 of any GPU holds
-_FREE = 0.25  # the part of free memory that copies may take
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,9 +52,6 @@ class AttentionSize:
         return min(self.keys, self.window + self.tokens) if self.window else self.keys
 
 
-_FOUND: dict[tuple[AttentionSize, str], Tiles] = {}
-
-
 def choose(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -70,13 +65,7 @@ def choose(
 ) -> Tiles:
     """The tiles for a call; measured when its kind is first seen."""
     problem = _problem(q, k, v, causal=causal, window=window, plain=plain, table=table)
-    key = (problem, str(q.device))
-    if key not in _FOUND:
-        tiles = list(candidates(problem))
-        if not _may_measure(q):
-            return tiles[0]
-        _FOUND[key] = _fastest(tiles, k, v, run)
-    return _FOUND[key]
+    return tuned(problem, list(candidates(problem)), (k, v), run)
 
 
 def _problem(
@@ -154,56 +143,6 @@ def _prefill(problem: AttentionSize) -> Iterator[Tiles]:
         shapes = ((64, 64, 4, 2), (128, 64, 8, 2), (64, 32, 4, 2), (32, 32, 4, 1))
     for rows, keys, warps, stages in shapes:
         yield Tiles(rows=rows, keys=keys, warps=warps, stages=stages)
-
-
-def _may_measure(q: torch.Tensor) -> bool:
-    import torch
-
-    return q.is_cuda and not torch.cuda.is_current_stream_capturing()
-
-
-def _fastest(tiles: list[Tiles], k: torch.Tensor, v: torch.Tensor, run: Run) -> Tiles:
-    """The candidate that takes least time; one that does not compile or fit is left out."""
-    import torch
-
-    torch.cuda.current_stream().synchronize()
-    size = k.numel() * k.element_size() + v.numel() * v.element_size()
-    room = int(torch.cuda.mem_get_info()[0] * _FREE)
-    count = max(1, min(math.ceil(_COLD / size), 8, room // size))
-    pairs = [(k, v)] + [(k.clone(), v.clone()) for _ in range(count - 1)]
-    times: dict[Tiles, float] = {}
-    problems: list[Exception] = []
-    for cut in tiles:
-        try:
-            times[cut] = _time([lambda p=p, cut=cut: run(cut, *p) for p in pairs])  # type: ignore[misc]
-        except Exception as problem:  # the compiler's errors are of many kinds
-            problems.append(problem)
-    if not times:
-        raise problems[0]
-    return min(times, key=lambda cut: times[cut])
-
-
-def _time(calls: list[Callable[[], object]]) -> float:
-    """Milliseconds of all calls one after the other, as a graph: the least of a few."""
-    import torch
-
-    for call in calls:  # compile
-        call()
-    stream = torch.cuda.Stream()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=stream):
-        for call in calls * max(1, 16 // len(calls)):
-            call()
-    times = []
-    for _ in range(4):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        graph.replay()
-        end.record()
-        end.synchronize()
-        times.append(float(start.elapsed_time(end)))
-    return min(times[1:])
 
 
 def _power(number: int) -> int:

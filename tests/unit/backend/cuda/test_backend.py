@@ -124,7 +124,7 @@ def test_those_who_have_come_further_go_first() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_graph_has_kernels_of_one_priority(seed: int) -> None:
-    """Where the priority rises a stream goes on: in a graph the driver would pick queues."""
+    """Where the priority rises another stream goes on: in a graph the driver would pick queues."""
     launches = IN_A_ROW * 4
     model, fake = two_copies(launches), FakeCuda(seed=seed)
     levels = []

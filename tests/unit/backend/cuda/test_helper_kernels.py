@@ -8,8 +8,12 @@ import numpy as np
 import pytest
 
 import tessera.backend.cuda
+from tessera.backend.cuda.loading import _KINDS
 from tessera.backend.ptx_executor.device import Device, LoadedModule
 from tessera.frontend.ptx.read_ptx import parse_module
+from tessera.ir.program.data_type import DataType
+from tessera.ir.program.program import Buffer, BufferId, Role
+from tessera.ir.program.seeded import Seeded
 
 PTX = Path(tessera.backend.cuda.__file__).with_name("helpers.ptx")
 
@@ -57,3 +61,22 @@ def test_stamps_rise(loaded: LoadedModule) -> None:
         loaded["stamp"].launch(1, 1, [words.at(8 * number)])
     first, second = words.numpy().tolist()
     assert 0 < first < second
+
+
+@pytest.mark.parametrize("dtype", sorted(_KINDS, key=str), ids=lambda dtype: dtype.value)
+def test_seeded_values_are_those_of_the_host_to_the_byte(
+    loaded: LoadedModule, dtype: DataType
+) -> None:
+    """More values than threads, an odd number of them, and values too small for narrow types."""
+    kind, values = _KINDS[dtype]
+    elements = 40_001 if dtype is DataType.F16 else 4099  # a few that are subnormal
+    size = elements * dtype.bytes
+    seeded = Seeded(Buffer(id=BufferId(0), name="w", bytes=size, role=Role.WEIGHT, dtype=dtype), 11)
+    wanted = seeded.read()
+    target = loaded.device.array(np.full(size + 8, 0xCC, np.uint8))
+    state, increment = seeded.generator()
+    low = (1 << 64) - 1
+    words = [state >> 64, state & low, increment >> 64, increment & low]
+    loaded["seed_values"].launch(3, 64, [target, elements * values, kind, *words])
+    np.testing.assert_array_equal(target.numpy()[:size], wanted)
+    assert (target.numpy()[size:] == 0xCC).all()

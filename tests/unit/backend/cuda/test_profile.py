@@ -384,7 +384,7 @@ def test_a_step_that_faults_is_a_fault_in_words(counting: Path) -> None:
 @pytest.mark.usefixtures("quick")
 def test_a_profile_says_how_it_came_about_and_plans_read_it(counting: Path, tmp_path: Path) -> None:
     found, _ = run("h200:84sm,h200:48sm", counting)
-    assert set(found["machine"]) == {"gpu", "cuda", "driver", "sms", "repeats"}
+    assert set(found["machine"]) == {"gpu", "cuda", "driver", "sms", "repeats", "host_call_ns"}
     assert all("clock_mhz" in whole for whole in found["wholes"])
     launches = [row for row in found["rows"] if "variant" in row]
     assert {row["variant"] for row in launches} == {"sm_80"}
@@ -485,3 +485,23 @@ def test_a_limit_that_never_comes_is_refused(limit: str) -> None:
     assert outcome.code == 2
     with pytest.raises(ValueError, match="time limit"):
         profile(TRACE, ProfileOptions(devices="h200", limit_s=float(limit)))
+
+
+def test_steps_that_are_alike_are_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[int] = []
+    step = measuring.Profiler._step
+
+    def counted(me: measuring.Profiler, number: Any) -> Any:
+        measured.append(number)
+        return step(me, number)
+
+    monkeypatch.setattr(measuring.Profiler, "_step", counted)
+    count = len(list(load(TRACE).work()))
+    keys = ["a", "b"] * count
+    monkeypatch.setattr(measuring, "step_keys", lambda program, graph, arches: keys)
+    found, fake = run()
+    rows = found["rows"]
+    assert [row["step"] for row in rows] == list(range(count))
+    assert sorted(number % 2 for number in measured) == [0, 1]
+    assert len({row["warm_ns"] for row in rows[::2]}) == 1
+    assert not fake.allocated

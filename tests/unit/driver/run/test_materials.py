@@ -89,6 +89,15 @@ def test_changed_contents_are_refused(tmp_path: Path) -> None:
     assert not found.weights["w"].any()
 
 
+def test_large_contents_are_not_read_twice_for_a_digest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tessera.frontend.text.plain_files.MOST_DIGESTED_BYTES", 8)
+    np.savez(tmp_path / "c.npz", w=np.ones(16, np.float32))
+    found = materials(tmp_path, make_plan("c.npz", b"other bytes"))
+    assert found.weights["w"].view(np.float32).tolist() == [1] * 16
+
+
 def test_missing_contents_are_refused(tmp_path: Path) -> None:
     with pytest.raises(TesseraError, match="TSR1181"):
         materials(tmp_path, make_plan("c.npz", b"x"))

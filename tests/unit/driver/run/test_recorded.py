@@ -211,3 +211,19 @@ def test_a_single_number_is_given_as_one_or_one_per_request(
     code, text = verify("--inputs", "in.npz")
     assert code == 1
     assert "input `k` is f32 of shape (1,), 4 bytes" in text
+
+
+def test_steps_that_approximate_are_known() -> None:
+    from tessera.driver.analyze import load
+    from tessera.driver.run.approximations import approximations
+    from tessera.ir.program.data_type import DataType
+
+    traces = Path(__file__).parents[4] / "examples" / "traces"
+    found = approximations(load(traces / "llama_prefill.ptx"))
+    assert found.widened is DataType.BF16
+    opcodes = {opcode for _, some in found.kernels for opcode in some}
+    assert "ex2.approx" in opcodes
+    assert "`" in found.text()
+    plain = approximations(load(traces / "mlp.ptx"))
+    assert (plain.kernels, plain.calls, plain.widened) == ((), 0, None)
+    assert plain.text() == "no step approximates"

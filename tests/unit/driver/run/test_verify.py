@@ -345,3 +345,53 @@ def test_a_stored_address_is_named_where_results_differ() -> None:
     notes = failure.value.diagnostics[0].notes
     assert "the first launch that diverges is #1 `m.store`" in notes[1]
     assert "`m.store` stores an address as data, which may get into output `y`" in notes[2]
+
+
+def bf16(values: np.ndarray) -> np.ndarray:
+    """Bytes of numbers that are rounded to bf16."""
+    bits = values.astype(np.float32).view(np.uint32)
+    return ((bits + 0x8000) >> 16).astype(np.uint16).view(np.uint8)
+
+
+def test_rounding_is_no_error_and_one_wrong_element_of_a_million_is() -> None:
+    """As a vision model: an element near zero is off by what its neighbours are rounded by."""
+    numbers = np.random.default_rng(0).normal(size=1_000_000)
+    numbers[5] = 3.4
+    numbers[7] = 0.01
+    expected = bf16(numbers)
+    rounded = numbers.copy()
+    rounded[7] += 0.0015
+    assert distance(DataType.BF16, expected, bf16(rounded)).is_within
+    noise = np.random.default_rng(1).normal(size=numbers.size)
+    assert distance(DataType.BF16, expected, bf16(numbers + 0.002 * noise)).is_within
+    for wrong in (0.3, -3.4, np.nan):
+        other = numbers.copy()
+        other[77] += wrong
+        found = distance(DataType.BF16, expected, bf16(other))
+        assert not found.is_within
+        assert found.element == 77
+
+
+def test_many_small_errors_are_no_rounding() -> None:
+    numbers = np.random.default_rng(2).normal(size=10_000)
+    found = distance(DataType.BF16, bf16(numbers), bf16(numbers * 1.02))
+    assert found.error <= found.tolerance
+    assert not found.is_within
+
+
+def test_one_large_element_does_not_hide_others() -> None:
+    numbers = np.random.default_rng(3).normal(size=10_000)
+    numbers[0] = 3000.0
+    other = numbers.copy()
+    other[9] += 40.0
+    assert not distance(DataType.BF16, bf16(numbers), bf16(other)).is_within
+
+
+def test_a_result_is_as_exact_as_what_it_is_made_of() -> None:
+    numbers = np.random.default_rng(4).normal(size=100).astype(np.float32)
+    near = (numbers * 1.003).view(np.uint8)
+    assert not distance(DataType.F32, numbers.view(np.uint8), near).is_within
+    assert distance(DataType.F32, numbers.view(np.uint8), near, DataType.BF16).is_within
+    whole = np.array([1, 2], np.int32).view(np.uint8)
+    other = np.array([1, 3], np.int32).view(np.uint8)
+    assert not distance(DataType.S32, whole, other, DataType.BF16).is_within

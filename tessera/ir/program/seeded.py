@@ -4,12 +4,15 @@ Floats are uniform in [-1, 1), cut off toward zero to the precision of their typ
 types keep small values and never reach 1. Integers and untyped bytes are zero: an index or a
 counter that is random would make a kernel run away. The generator is PCG64, seeded by a digest of
 seed and buffer name; NumPy keeps the stream of raw words of a bit generator fixed for ever, and
-the conversion to floats is done here.
+the conversion to floats is done here. `Seeded` are such contents before anybody has made them: a
+backend may make the same bytes where it wants them (`backend/cuda/helpers.cu`).
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +21,75 @@ from tessera.ir.program.data_type import DataType
 from tessera.ir.program.program import Buffer
 
 Bytes = npt.NDArray[np.uint8]
+
+_FLOATS = frozenset(
+    (
+        DataType.F32,
+        DataType.F64,
+        DataType.BF16,
+        DataType.F16,
+        DataType.E5M2,
+        DataType.E4M3,
+        DataType.C64,
+        DataType.C128,
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Seeded:
+    """The contents of a buffer that only a seed decides, not made yet."""
+
+    buffer: Buffer
+    seed: int
+
+    def read(self) -> Bytes:
+        """The bytes."""
+        return seeded_bytes(self.buffer, self.seed)
+
+    @property
+    def is_zero(self) -> bool:
+        """Whether they are all zero by their type."""
+        return self.buffer.dtype not in _FLOATS
+
+    def generator(self) -> tuple[int, int]:
+        """State and increment of the generator, 128 bits each, before its first step."""
+        state = _generator(self.buffer, self.seed).state["state"]
+        return int(state["state"]), int(state["inc"])
+
+
+Source = Bytes | Seeded
+
+
+class LazyContents(Mapping[str, Bytes]):
+    """Contents by name. Those from a seed are made when they are first read, and then kept."""
+
+    def __init__(self, sources: Mapping[str, Source]) -> None:
+        self._sources = dict(sources)
+        self._made: dict[str, Bytes] = {}
+
+    def source(self, name: str) -> Source:
+        """What the bytes are, or what they come from."""
+        return self._sources[name]
+
+    def __getitem__(self, name: str) -> Bytes:
+        source = self._sources[name]
+        if not isinstance(source, Seeded):
+            return source
+        if name not in self._made:
+            self._made[name] = source.read()
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._sources)
+
+    def __len__(self) -> int:
+        return len(self._sources)
+
+
+def source_of(contents: Mapping[str, Bytes], name: str) -> Source:
+    """What the bytes of a name come from, where that is known."""
+    return contents.source(name) if isinstance(contents, LazyContents) else contents[name]
 
 
 def seeded_bytes(buffer: Buffer, seed: int) -> Bytes:
@@ -47,8 +119,12 @@ def seeded_bytes(buffer: Buffer, seed: int) -> Bytes:
 
 
 def _raw_words(buffer: Buffer, seed: int, count: int) -> npt.NDArray[np.uint64]:
+    return _generator(buffer, seed).random_raw(count)
+
+
+def _generator(buffer: Buffer, seed: int) -> np.random.PCG64:
     digest = hashlib.sha256(f"{seed}:{buffer.name}".encode()).digest()
-    return np.random.PCG64(int.from_bytes(digest, "little")).random_raw(count)
+    return np.random.PCG64(int.from_bytes(digest, "little"))
 
 
 def _uniform_f64(buffer: Buffer, seed: int, count: int) -> npt.NDArray[np.float64]:

@@ -1,0 +1,193 @@
+"""Contents on their way to device memory: copied by several threads, or made there from a seed.
+
+In: addresses and what is to be there. Out: nothing; `finish` returns when all of it is there. Large
+contents go through pinned memory: threads copy pieces into it (straight from the pages of a file
+that is mapped) while the GPU fetches others. Seeded floats are made by a kernel of `helpers.ptx`,
+to the same bytes as on the host.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Mapping
+
+import numpy as np
+
+from tessera.backend.cuda.api import Bytes, Driver, Handle, host_view
+from tessera.backend.cuda.helpers import Helpers
+from tessera.backend.cuda.parameters import LaunchParameters, pack_words
+from tessera.backend.cuda.targets import OpenDevice
+from tessera.ir.program.data_type import DataType
+from tessera.ir.program.seeded import Seeded, Source
+
+PIECE_BYTES = 16 << 20
+# What is smaller is not worth threads, pinned memory or a kernel.
+LEAST_STAGED_BYTES = 64 << 20
+LEAST_SEEDED_BYTES = 1 << 18
+_MOST_THREADS = 6
+_BLOCKS, _THREADS = 528, 256
+# The kinds of `seed_values`, and how many of its values an element has.
+_KINDS = {
+    DataType.F32: (0, 1),
+    DataType.C64: (0, 2),
+    DataType.F64: (1, 1),
+    DataType.C128: (1, 2),
+    DataType.BF16: (2, 1),
+    DataType.F16: (3, 1),
+    DataType.E5M2: (4, 1),
+    DataType.E4M3: (5, 1),
+}
+_LOW = (1 << 64) - 1
+
+
+class Loader:
+    """Brings contents to the devices of a replica."""
+
+    def __init__(self, helpers: Helpers) -> None:
+        self._driver = helpers.driver
+        self._devices = helpers.devices
+        self._helpers = helpers
+        self._pieces: deque[tuple[str, int, Bytes]] = deque()
+        self._used: set[str] = set()
+        self._kept: list[LaunchParameters] = []
+
+    def put(self, device: str, address: int, source: Source, start: int, end: int) -> None:
+        """Bytes `start` to `end` of some contents, to be at `address + start`."""
+        if isinstance(source, Seeded):
+            if source.is_zero:
+                self._use(device)
+                self._driver.fill(address + start, 0, end - start)
+                return
+            if (start, end) == (0, source.buffer.bytes) and end >= LEAST_SEEDED_BYTES:
+                self._seed(device, address, source)
+                return
+            source = source.read()
+        content = np.ascontiguousarray(source).reshape(-1).view(np.uint8)[start:end]
+        for at in range(0, content.nbytes, PIECE_BYTES):
+            self._pieces.append((device, address + start + at, content[at : at + PIECE_BYTES]))
+
+    def finish(self) -> None:
+        """Copy what there is to copy, and wait until all is there."""
+        total = sum(content.nbytes for _, _, content in self._pieces)
+        if total < LEAST_STAGED_BYTES:
+            for device, address, content in self._pieces:
+                self._use(device)
+                self._driver.upload(address, content)
+        else:
+            self._copy_staged(total)
+        self._pieces.clear()
+        for device in self._used:
+            self._use(device)
+            self._driver.finish()
+        self._kept.clear()
+
+    def _use(self, device: str) -> None:
+        self._used.add(device)
+        self._driver.use(self._devices[device].context)
+
+    def _seed(self, device: str, address: int, source: Seeded) -> None:
+        buffer = source.buffer
+        assert buffer.dtype is not None, "only floats are made from a seed"
+        kind, values = _KINDS[buffer.dtype]
+        count = buffer.bytes // buffer.dtype.bytes * values
+        state, increment = source.generator()
+        numbers = (state >> 64, state & _LOW, increment >> 64, increment & _LOW)
+        packed = pack_words((address, count, kind, *numbers))
+        self._kept.append(packed)
+        self._use(device)
+        function = self._helpers.function(device, "seed_values")
+        sizes = (_BLOCKS, 1, 1, _THREADS, 1, 1, 0, 0)
+        self._driver.call("cuLaunchKernel", function, *sizes, packed.address, 0)
+
+    def _copy_staged(self, total: int) -> None:
+        for device in {device for device, _, _ in self._pieces}:
+            self._use(device)
+            self._driver.settle()  # the streams of the threads do not wait for what fills memory
+        wanted = min(_MOST_THREADS, os.cpu_count() or 1, -(-total // PIECE_BYTES))
+        lanes = [_StagingLane(self._driver, self._devices, self._pieces) for _ in range(wanted)]
+        try:
+            threads = [threading.Thread(target=lane.run, daemon=True) for lane in lanes[1:]]
+            for thread in threads:
+                thread.start()
+            lanes[0].run()
+            for thread in threads:
+                thread.join()
+            for lane in lanes:
+                if lane.problem is not None:
+                    raise lane.problem
+        finally:
+            self._pieces.clear()  # a thread that is still at it ends after its piece
+            for lane in lanes:
+                lane.close()
+
+
+class _StagingLane:
+    """One thread's way to the devices: two pieces of pinned memory and a stream per device."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        devices: Mapping[str, OpenDevice],
+        pieces: deque[tuple[str, int, Bytes]],
+    ) -> None:
+        self._driver = driver
+        self._devices = devices
+        self._pieces = pieces
+        self._pinned: list[int] = []
+        self._busy: list[Handle | None] = [None, None]
+        self._streams: dict[str, Handle] = {}
+        self._events: dict[tuple[str, int], Handle] = {}
+        self._is_idle = threading.Event()
+        self._is_idle.set()
+        self.problem: Exception | None = None
+
+    def run(self) -> None:
+        """Take pieces until there are none."""
+        self._is_idle.clear()
+        try:
+            turn = 0
+            while self._pieces:
+                try:
+                    device, address, content = self._pieces.popleft()
+                except IndexError:
+                    break  # another thread was faster
+                self._copy(turn, device, address, content)
+                turn = 1 - turn
+        except Exception as problem:  # for who waits for this thread
+            self.problem = problem
+            self._pieces.clear()
+        finally:
+            self._is_idle.set()
+
+    def _copy(self, side: int, device: str, address: int, content: Bytes) -> None:
+        driver = self._driver
+        driver.use(self._devices[device].context)
+        while len(self._pinned) <= side:
+            self._pinned.append(driver.allocate_host(PIECE_BYTES))
+        busy = self._busy[side]
+        if busy is not None:
+            driver.call("cuEventSynchronize", busy)
+        host_view(self._pinned[side], content.nbytes)[:] = content
+        if device not in self._streams:
+            self._streams[device] = driver.stream(0)
+        stream = self._streams[device]
+        driver.call("cuMemcpyAsync", address, self._pinned[side], content.nbytes, stream)
+        if (device, side) not in self._events:
+            self._events[device, side] = driver.event()
+        self._busy[side] = self._events[device, side]
+        driver.record(self._events[device, side], stream)
+
+    def close(self) -> None:
+        """Wait for the copies, and give all back."""
+        self._is_idle.wait()
+        for device, stream in self._streams.items():
+            self._driver.use(self._devices[device].context)
+            self._driver.call("cuStreamSynchronize", stream)
+            self._driver.destroy_stream(stream)
+        for (device, _), event in self._events.items():
+            self._driver.use(self._devices[device].context)
+            self._driver.destroy_event(event)
+        for pinned in self._pinned:
+            self._driver.free_host(pinned)

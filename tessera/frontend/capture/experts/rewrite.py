@@ -1,0 +1,136 @@
+"""Put our product of experts in place of PyTorch's, in a recorded graph.
+
+In: the graph that torch.compile has recorded, of torch functions. Out: the same graph, with calls
+of `tessera::grouped_product` in place of grouped products of rows with weights of experts (those of
+PyTorch, and what the transformers library does where PyTorch has none), of `tessera::greatest` in
+place of `topk` of a few out of few, and with comparisons and a sum in place of a histogram of
+integers that has a bin for each. Everything else stays.
+
+A call is replaced where it stands, by one that reads the same tensors: order does not change.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tessera.frontend.capture.attention.masks import call_of, shape_of, value_of
+from tessera.frontend.capture.experts.operator import greatest, grouped_product
+
+if TYPE_CHECKING:
+    from torch.fx import Graph, Node
+
+_PRODUCTS = ("grouped_mm", "_grouped_mm", "grouped_mm_fallback")
+_GIVEN = ("input", "weight", "offs")
+_OTHER_NAMES = {"mat_a": "input", "mat_b": "weight", "self": "input", "mat2": "weight"}
+_NOTHING_ELSE = ("bias", "out_dtype")
+_MOST_CHOSEN, _MOST_COLUMNS = 32, 2048  # of a row: it is looked through once for each
+
+
+def replace_experts(graph: Graph) -> None:
+    """Replace what can be replaced, in place."""
+    for node in list(graph.nodes):
+        name, _ = call_of(node)
+        if name.partition(".")[0] in _PRODUCTS:
+            _replace_product(graph, node)
+        elif name == "topk":
+            _replace_greatest(graph, node)
+        elif name == "histc":
+            _replace_histogram(graph, node)
+
+
+def _replace_product(graph: Graph, node: Node) -> None:
+    """A product of rows [row, k] and weights [expert, k, n], with the ends of the experts' rows."""
+    given = dict(zip(_GIVEN, node.args, strict=False))
+    given |= {_OTHER_NAMES.get(name, name): value for name, value in node.kwargs.items()}
+    if len(node.args) > len(_GIVEN) or any(given.pop(name, None) for name in _NOTHING_ELSE):
+        return
+    if set(given) != set(_GIVEN):
+        return
+    rows, weights, ends = (given[name] for name in _GIVEN)
+    if not _is_ours(rows, weights, ends):
+        return
+    with graph.inserting_before(node):
+        new = graph.call_function(grouped_product(), (rows, weights, ends))
+    _put(graph, new, node)
+
+
+def _is_ours(rows: object, weights: object, ends: object) -> bool:
+    """Whether the kernel computes this product."""
+    import torch
+
+    tensors = [value_of(node) for node in (rows, weights, ends)]
+    shapes = [shape_of(node) for node in (rows, weights, ends)]
+    if any(t is None or s is None or 0 in s for t, s in zip(tensors, shapes, strict=True)):
+        return False
+    left, right, last = (t for t in tensors if t is not None)
+    if (left.dim(), right.dim(), last.dim()) != (2, 3, 1) or not left.is_cuda:
+        return False
+    if torch.is_grad_enabled() and (left.requires_grad or right.requires_grad):
+        return False
+    kinds = (torch.float16, torch.bfloat16, torch.float32)
+    is_whole = last.dtype in (torch.int32, torch.int64) and last.stride(0) == 1
+    return left.dtype in kinds and right.dtype == left.dtype and is_whole
+
+
+def _replace_greatest(graph: Graph, node: Node) -> None:
+    """The greatest of each row, along the last dimension."""
+    import torch
+
+    given = dict(zip(("input", "k", "dim", "largest", "sorted"), node.args, strict=False))
+    given |= {_OTHER_NAMES.get(name, name): value for name, value in node.kwargs.items()}
+    source, count = given.pop("input", None), given.pop("k", None)
+    dimension, largest = given.pop("dim", -1), given.pop("largest", True)
+    given.pop("sorted", None)
+    held, shape = value_of(source), shape_of(source)
+    if given or held is None or not shape or 0 in shape or not held.is_cuda or not largest:
+        return
+    if held.dtype not in (torch.float16, torch.bfloat16, torch.float32):
+        return
+    if dimension not in (-1, len(shape) - 1) or not isinstance(count, int):
+        return
+    if not 0 < count <= min(_MOST_CHOSEN, shape[-1]) or shape[-1] > _MOST_COLUMNS:
+        return
+    if torch.is_grad_enabled() and held.requires_grad:
+        return
+    if any(call_of(user)[0] != "getitem" for user in node.users):
+        return
+    with graph.inserting_before(node):
+        new = graph.call_function(greatest(), (source, count))
+    _put(graph, new, node)
+
+
+def _replace_histogram(graph: Graph, node: Node) -> None:
+    """A histogram of integers with a bin for each: how many are equal to each number.
+
+    Bin `x - least` of PyTorch's histogram has the numbers from `x` on that are less than `x + 1`;
+    the last one ends with the greatest number, which is counted. Others are not counted.
+    """
+    import torch
+
+    given = dict(zip(("input", "bins", "min", "max"), node.args, strict=False)) | node.kwargs
+    given = {_OTHER_NAMES.get(name, name): value for name, value in given.items()}
+    source = given.pop("input", None)
+    bins, least, greatest = (given.pop(name, None) for name in ("bins", "min", "max"))
+    held, shape = value_of(source), shape_of(source)
+    if given or held is None or shape is None or held.dtype not in (torch.int32, torch.int64):
+        return
+    if not all(isinstance(number, int) for number in (bins, least, greatest)) or not held.is_cuda:
+        return
+    if bins != greatest - least + 1 or bins < 2:
+        return
+    with graph.inserting_before(node):
+        numbers = graph.call_function(
+            torch.arange, (least, greatest + 1), {"device": held.device, "dtype": held.dtype}
+        )
+        column = graph.call_method("reshape", (numbers, (bins, 1)))
+        row = graph.call_method("reshape", (source, (1, -1)))
+        equal = graph.call_function(torch.eq, (column, row))
+        new = graph.call_method("sum", (equal,), {"dim": 1, "dtype": held.dtype})
+    _put(graph, new, node)
+
+
+def _put(graph: Graph, new: Node, node: Node) -> None:
+    """A new node in place of an old one."""
+    new.meta.update(node.meta)
+    node.replace_all_uses_with(new)
+    graph.erase_node(node)

@@ -1,0 +1,85 @@
+"""Which cut of a kernel was measured to be the fastest, on disk.
+
+In: what decides it: the size of a call, the candidates, the GPU, the versions and our kernels. Out:
+the number of a candidate, or None where nothing was kept. Like the other caches it never fails a
+command: a file that is damaged, or not ours, counts as absent, and is made again. Files appear
+whole, so any number of captures can share the folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tessera.frontend.cache.code_digest import code_digest
+from tessera.frontend.cache.private_files import (
+    CHECKSUM_BYTES,
+    TRIMMER,
+    checksum,
+    is_private,
+    read_private,
+    write_whole,
+)
+from tessera.settings import read_settings
+
+if TYPE_CHECKING:
+    import torch
+
+SUFFIX = ".tuning"
+
+
+def kept_choice(size: object, cuts: Sequence[object], device: torch.device) -> int | None:
+    """The number of the candidate that was the fastest, if that was measured before."""
+    path = _path(size, cuts, device)
+    if path is None or not is_private(path.parent):
+        return None
+    data = read_private(path)
+    if data is None or checksum(data[CHECKSUM_BYTES:]) != data[:CHECKSUM_BYTES]:
+        return None
+    text = data[CHECKSUM_BYTES:]
+    number = int(text) if text.isdigit() else len(cuts)
+    return number if number < len(cuts) else None
+
+
+def keep_choice(size: object, cuts: Sequence[object], device: torch.device, number: int) -> None:
+    """Keep what was measured."""
+    path = _path(size, cuts, device)
+    if path is None:
+        return
+    text = str(number).encode()
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if is_private(path.parent):
+            write_whole(path, checksum(text) + text)
+            TRIMMER.wrote(path.parent, CHECKSUM_BYTES + len(text))
+
+
+def _path(size: object, cuts: Sequence[object], device: torch.device) -> Path | None:
+    """The file of a choice; none where there is no cache."""
+    settings = read_settings()
+    if settings.cache_dir is None or not settings.use_cache:
+        return None
+    key = "\n".join((repr(size), *map(repr, cuts), *_where(device)))
+    name = hashlib.blake2b(key.encode(), digest_size=16).hexdigest()
+    return settings.cache_dir / (name + SUFFIX)
+
+
+def _where(device: torch.device) -> tuple[str, ...]:
+    """The GPU, and the versions of what compiles for it and of our kernels."""
+    import torch
+    import triton
+
+    versions = (str(torch.__version__), str(triton.__version__), _code())
+    if device.type != "cuda":
+        return versions
+    properties = torch.cuda.get_device_properties(device)
+    return (properties.name, str(properties.multi_processor_count), *versions)
+
+
+@functools.cache
+def _code() -> str:
+    return code_digest(("frontend/capture/attention", "frontend/capture/experts"))

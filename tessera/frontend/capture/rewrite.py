@@ -1,0 +1,25 @@
+"""What is put in place of a recorded graph's calls while it is compiled.
+
+In: the graph that torch.compile has recorded, of torch functions (for Inductor's
+`pre_grad_custom_pass`). Out: the same graph with kernels of our own in it. The parts are in
+`attention`, `experts` and `single_rows`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tessera.frontend.capture.attention.rewrite import replace_attention
+from tessera.frontend.capture.experts.rewrite import replace_experts
+from tessera.frontend.capture.single_rows import tune_single_rows
+
+if TYPE_CHECKING:
+    from torch.fx import Graph
+
+
+def replace_calls(graph: Graph, *, by_triton: bool) -> None:
+    """Replace products of experts and, where Triton makes all kernels, attention."""
+    if by_triton:
+        tune_single_rows(graph)
+        replace_attention(graph)
+    replace_experts(graph)

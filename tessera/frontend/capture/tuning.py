@@ -1,0 +1,98 @@
+"""Choose how a kernel of ours is cut: by measuring, once for calls of the same kind.
+
+In: what decides how a call is best cut (a record), candidates with the best by rule first, and a
+function that runs one of them. Out: a candidate. On a GPU each is timed inside a CUDA graph, over
+copies of the large operands that do not fit into L2. Elsewhere, and while a graph is being
+captured, the first is taken. What was measured is kept on disk at once (`kept_choices`), so a
+capture that is interrupted loses none of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, TypeVar
+
+from tessera.frontend.capture.kept_choices import keep_choice, kept_choice
+
+if TYPE_CHECKING:
+    import torch
+
+Cut = TypeVar("Cut", bound=Hashable)
+
+_COLD = 160_000_000  # bytes of copies: more than the L2 of any GPU holds
+_FREE = 0.25  # the part of free memory that copies may take
+_CHOSEN: dict[tuple[Hashable, str], Hashable] = {}
+
+
+def tuned(
+    size: Hashable,
+    cuts: list[Cut],
+    large: tuple[torch.Tensor, ...],
+    run: Callable[..., torch.Tensor],
+) -> Cut:
+    """The cut for a call; `run(cut, *large)` runs it. Measured when its kind is first seen."""
+    where = large[0].device
+    for known in cuts:
+        if _CHOSEN.get((size, str(where))) == known:
+            return known
+    if not _may_measure(large[0]):
+        return cuts[0]
+    number = kept_choice(size, cuts, where)
+    if number is None:
+        number = _fastest(cuts, large, run)
+        keep_choice(size, cuts, where, number)
+    _CHOSEN[size, str(where)] = cuts[number]
+    return cuts[number]
+
+
+def _may_measure(tensor: torch.Tensor) -> bool:
+    import torch
+
+    return tensor.is_cuda and not torch.cuda.is_current_stream_capturing()
+
+
+def _fastest(
+    cuts: list[Cut], large: tuple[torch.Tensor, ...], run: Callable[..., torch.Tensor]
+) -> int:
+    """The candidate that takes least time; one that does not compile or fit is left out."""
+    import torch
+
+    torch.cuda.current_stream().synchronize()
+    size = max(1, sum(tensor.numel() * tensor.element_size() for tensor in large))
+    room = int(torch.cuda.mem_get_info()[0] * _FREE)
+    count = max(1, min(math.ceil(_COLD / size), 8, room // size))
+    sets = [large] + [tuple(tensor.clone() for tensor in large) for _ in range(count - 1)]
+    times: dict[int, float] = {}
+    problems: list[Exception] = []
+    for number, cut in enumerate(cuts):
+        try:
+            times[number] = _time([lambda s=s, cut=cut: run(cut, *s) for s in sets])  # type: ignore[misc]
+        except Exception as problem:  # the compiler's errors are of many kinds
+            problems.append(problem)
+    if not times:
+        raise problems[0]
+    return min(times, key=lambda number: times[number])
+
+
+def _time(calls: list[Callable[[], object]]) -> float:
+    """Milliseconds of all calls one after the other, as a graph: the least of a few."""
+    import torch
+
+    for call in calls:  # compile
+        call()
+    stream = torch.cuda.Stream()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        for call in calls * max(1, 16 // len(calls)):
+            call()
+    times = []
+    for _ in range(4):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        graph.replay()
+        end.record()
+        end.synchronize()
+        times.append(float(start.elapsed_time(end)))
+    return min(times[1:])
