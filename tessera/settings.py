@@ -8,7 +8,8 @@ this file is the whole list. A flag is on unless it is unset, empty, or one of `
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,6 +56,21 @@ def read_settings(environment: Mapping[str, str] | None = None) -> Settings:
 def set_default(name: str, value: str) -> None:
     """Set a variable of another program's, for a library of this process, unless it is set."""
     os.environ.setdefault(name, value)
+
+
+@contextmanager
+def overridden(values: Mapping[str, str]) -> Iterator[None]:
+    """Set variables of other programs' for a while, for libraries of this process."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def _flag(values: Mapping[str, str], name: str) -> bool:

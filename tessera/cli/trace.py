@@ -247,7 +247,7 @@ def _would(function: Any, inputs: Inputs, options: TraceOptions) -> str:
             f"input {name}:",
             f"{tensor.dtype} {'x'.join(map(str, tensor.shape)) or 'a single number'}",
         )
-        for name, tensor in inputs.tensors()
+        for name, tensor in inputs.tensors(function)
     )
     lines += table((Column(fit=Fit.CUT), Column(fit=Fit.WRAP)), rows, page_width(), gap=1)
     if isinstance(function, Module):

@@ -147,7 +147,7 @@ def test_eager_a_weight_that_is_updated_is_state_and_tied_weights_are_one() -> N
     program = check(trace(Tied().cuda(), rand(8, 32), options=EAGER))
     roles = {b.name: b.role for b in program.declared_buffers() if b.role is not Role.TEMP}
     assert roles == {
-        "in0": Role.INPUT,
+        "x": Role.INPUT,
         "first.weight": Role.WEIGHT,
         "moved": Role.STATE,
         "shift": Role.WEIGHT,

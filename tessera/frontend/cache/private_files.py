@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ _KINDS = {
     ".tuning": "measured choices of tiles",
 }
 SUFFIXES = tuple(_KINDS)
+COMPILED = "compiled"  # a folder in the cache: what compilers keep there for themselves
 MAX_FOLDER_BYTES = 1 << 30
 _SHARE = 16  # of the limit: how much may come between two looks, and goes at once
 
@@ -111,7 +113,8 @@ def kept(folder: Path) -> dict[str, tuple[int, int]]:
             kind = _KINDS[path.suffix]
             count, total = by_kind.get(kind, (0, 0))
             by_kind[kind] = count + 1, total + size
-    return by_kind
+    sizes = [size for _, size in _compiled(folder)]
+    return by_kind | ({"compiled kernels": (len(sizes), sum(sizes))} if sizes else {})
 
 
 def clear_cache(folder: Path) -> tuple[int, str]:
@@ -127,7 +130,18 @@ def clear_cache(folder: Path) -> tuple[int, str]:
         except OSError as problem:
             return removed, (problem.strerror or str(problem)).lower()
         removed += 1
+    removed += sum(1 for _ in _compiled(folder))
+    shutil.rmtree(folder / COMPILED, ignore_errors=True)
     return removed, ""
+
+
+def _compiled(folder: Path) -> Iterator[tuple[str, int]]:
+    """Files that compilers keep, with their bytes; links are not followed."""
+    for place, _, names in os.walk(folder / COMPILED):
+        for name in names:
+            path = os.path.join(place, name)
+            with contextlib.suppress(OSError):
+                yield path, os.lstat(path).st_size
 
 
 def _entries(folder: Path) -> Iterator[tuple[Path, float, int]]:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from tessera.frontend.capture.compiled_folder import compiled_folder
 from tessera.ir.choices import Route
 
 if TYPE_CHECKING:
@@ -115,17 +116,16 @@ def own_kernels(route: str) -> Iterator[None]:
 
 @contextmanager
 def fresh_compiler() -> Iterator[None]:
-    """Compile into an empty folder, so that nothing comes from an earlier process.
+    """Compile anew, with what `compiled_folder` has of kernels that were compiled before.
 
     What all routes need holds for callables that the user has compiled, too: they are compiled
     again when they are next called.
     """
     import torch._dynamo
-    from torch._inductor import config, utils
+    from torch._inductor import config
 
     torch._dynamo.reset()
-    fresh = getattr(utils, "fresh_cache", None) or utils.fresh_inductor_cache
-    with fresh(), config.patch(_known(_COMMON)), _whole_graphs():
+    with compiled_folder(), config.patch(_known(_COMMON)), _whole_graphs():
         yield
 
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from tessera.diagnostics import Diagnostic, TesseraError, error, warning
 from tessera.frontend.capture.cuda_graph import CapturedNodes, read_graph
-from tessera.frontend.capture.inputs import Inputs
+from tessera.frontend.capture.inputs import Inputs, held_tensors
 from tessera.frontend.capture.kernels import find_codes, find_sources
 from tessera.frontend.capture.measured import MeasuredProduct, kernel_times
 from tessera.frontend.capture.memory import (
@@ -269,14 +269,14 @@ def _capture_graph(
 def _add_known(
     memory: CapturedMemory, function: Callable[..., object], inputs: Inputs
 ) -> list[Diagnostic]:
-    """Inputs first, so that a cache that is passed in is no weight; then parameters."""
+    """Inputs first, so that a cache that is passed in is no weight; then what the model has."""
     notes = []
-    for name, tensor in inputs.tensors():
+    for name, tensor in inputs.tensors(function):
         if tensor.is_cuda:
             memory.add_tensor(tensor, name, Role.INPUT, lasting=True)
         else:
             notes.append(on_host(name))
-    for name, tensor in named_parameters(function):
+    for name, tensor in (*named_parameters(function), *held_tensors(function)):
         if tensor.is_cuda:
             memory.add_tensor(tensor, name, Role.WEIGHT, lasting=True)
     return notes

@@ -196,32 +196,43 @@ def _takes_functions(func: torch._ops.HigherOrderOperator) -> TesseraError:
 
 def tensors_in(thing: object) -> Iterator[torch.Tensor]:
     """The tensors in nested containers and objects, in order, each mention of one."""
-    yield from _tensors(thing, set())
+    yield from (tensor for _, tensor in _tensors(thing, (), set()))
 
 
-def _tensors(thing: object, seen: set[int]) -> Iterator[torch.Tensor]:
+def named_tensors(name: str, thing: object) -> list[tuple[str, torch.Tensor]]:
+    """The tensors in a thing, each with a name: that of the thing, and the way to it if there are
+    several: places in lists, keys, attributes."""
+    parts = list(_tensors(thing, (), set()))
+    return [(name if len(parts) == 1 else ".".join((name, *way)), part) for way, part in parts]
+
+
+def _tensors(
+    thing: object, way: tuple[str, ...], seen: set[int]
+) -> Iterator[tuple[tuple[str, ...], torch.Tensor]]:
     import torch
 
+    parts: Iterable[tuple[object, object]]
     if isinstance(thing, torch.Tensor):
         if not hasattr(thing, "__tensor_flatten__"):
-            yield thing
+            yield way, thing
             return
         # A tensor that stands for others, such as a quantized one.
-        thing = [getattr(thing, name) for name in thing.__tensor_flatten__()[0]]
+        names = thing.__tensor_flatten__()[0]
+        thing = {name: getattr(thing, name) for name in names}
     if thing is None or isinstance(thing, _PLAIN) or callable(thing) or id(thing) in seen:
         return
     seen.add(id(thing))
     if isinstance(thing, list | tuple | set | frozenset):
-        parts: Iterable[object] = thing
+        parts = enumerate(thing)
     elif isinstance(thing, Mapping):
-        parts = thing.values()
+        parts = thing.items()
     else:
         # A dataclass, a cache of keys and values, an object of the model's own.
         slots = (name for kind in type(thing).__mro__ for name in _slots(kind))
-        parts = [getattr(thing, name, None) for name in slots]
-        parts += list(getattr(thing, "__dict__", {}).values())
-    for part in parts:
-        yield from _tensors(part, seen)
+        parts = [(name, getattr(thing, name, None)) for name in slots]
+        parts += list(getattr(thing, "__dict__", {}).items())
+    for name, part in parts:
+        yield from _tensors(part, (*way, str(name)), seen)
     seen.discard(id(thing))
 
 

@@ -224,77 +224,77 @@ CALLS: dict[str, tuple[Callable[..., Any], Callable[[], tuple[Any, ...]], dict[s
     "views with offsets": (
         lambda a: a[1:, ::2] + a[:-1, 1::2],
         lambda: (some(4, 8),),
-        {"in0": "input", "out": "output"},
+        {"a": "input", "out": "output"},
     ),
     "an input that is a view": (
         lambda a: a * 2,
         lambda: (some(4, 8)[:, 2:6],),
-        {"in0": "input", "out": "output"},
+        {"a": "input", "out": "output"},
     ),
     "one tensor twice": (
         lambda a, b: a @ b,
         lambda: (some(8, 8),) * 2,
-        {"in0": "input", "out": "output"},
+        {"a": "input", "out": "output"},
     ),
     "a tensor that repeats itself": (
         lambda a: a + 1,
         lambda: (some(1, 8).expand(4, 8),),
-        {"in0": "input", "out": "output"},
+        {"a": "input", "out": "output"},
     ),
     "in place on a view": (
         lambda a: a[1:3].fill_(3),
         lambda: (some(4, 4),),
-        {"in0": "state"},
+        {"a": "state"},
     ),
     "into a view": (
         lambda a, b: torch.mul(a[:, 0], 2, out=b[:, 1]),
         lambda: (some(4, 8), some(4, 8)),
-        {"in0": "input", "in1": "state"},
+        {"a": "input", "b": "state"},
     ),
     "an output that is an input": (
         lambda a: (a, a + 1),
         lambda: (some(4),),
-        {"in0": "input", "out1": "output"},
+        {"a": "input", "out1": "output"},
     ),
     "outputs in containers": (
         lambda a: Result({"q": [a + 1, (a + 2, None)]}, (a.sum(), 3)),
         lambda: (some(4, 8),),
-        {"in0": "input", "out": "output", "out1": "output", "out2": "output"},
+        {"a": "input", "out": "output", "out1": "output", "out2": "output"},
     ),
     "single numbers": (
         lambda a, b: a.mean() * b,
         lambda: (some(4), torch.tensor(2.0)),
-        {"in0": "input", "in1": "input", "out": "output", "t0": "temp"},
+        {"a": "input", "b": "input", "out": "output", "t0": "temp"},
     ),
     "nothing at all": (
         lambda a, b: (torch.cat([a, a[:0]]), b),
         lambda: (some(4), torch.empty(0, 3)),
-        {"in0": "input", "out": "output"},
+        {"a": "input", "out": "output"},
     ),
     "a mask of infinities": (
         lambda a: a.masked_fill(a > 0, float("-inf")),
         lambda: (some(4, 4),),
-        {"in0": "input", "out": "output", "t0": "temp"},
+        {"a": "input", "out": "output", "t0": "temp"},
     ),
     "indices with a gap": (
         lambda a, i: a[:, i],
         lambda: (some(4, 8), rows()),
-        {"in0": "input", "in1": "input", "out": "output"},
+        {"a": "input", "i": "input", "out": "output"},
     ),
     "adding up at indices": (
         lambda a, i, b: a.index_put_((i,), b, accumulate=True),
         lambda: (some(4, 8), rows(), some(2, 8)),
-        {"in0": "state", "in1": "input", "in2": "input"},
+        {"a": "state", "i": "input", "b": "input"},
     ),
     "channels last": (
         lambda a: a.clone(memory_format=torch.channels_last),
         lambda: (some(1, 3, 4, 4),),
-        {"in0": "input", "out": "output"},
+        {"a": "input", "out": "output"},
     ),
     "two that change places": (
         lambda a, b: (b.clone(), a.copy_(b)),
         lambda: (some(3), some(3)),
-        {"in0": "state", "in1": "input", "out": "output"},
+        {"a": "state", "b": "input", "out": "output"},
     ),
 }
 
@@ -307,7 +307,7 @@ def test_a_call_is_captured_and_gives_the_same(gpu: Driver, name: str, tmp_path:
 
 def test_what_a_module_keeps_is_state(gpu: Driver, tmp_path: Path) -> None:
     found = captured(gpu, tmp_path, Running(), some(4, 8))
-    wanted = {"in0": "input", "count": "state", "mean": "state", "out": "output"}
+    wanted = {"x": "input", "count": "state", "mean": "state", "out": "output"}
     assert {name: role for name, role in roles(found).items() if role != "temp"} == wanted
     count = {b.name: b for b in found.program.declared_buffers()}["count"]
     assert (count.bytes, count.shape) == (4, None)
@@ -315,7 +315,7 @@ def test_what_a_module_keeps_is_state(gpu: Driver, tmp_path: Path) -> None:
 
 def test_a_module_that_takes_shape_when_it_is_called(gpu: Driver, tmp_path: Path) -> None:
     assert roles(captured(gpu, tmp_path, torch.nn.LazyLinear(3), some(4, 8))) == {
-        "in0": "input",
+        "input": "input",
         "weight": "weight",
         "bias": "weight",
         "out": "output",
@@ -350,7 +350,7 @@ def test_a_tensor_of_a_subclass_that_lives_on_and_is_returned_is_state(
 
     total = torch.Tensor._make_subclass(Own, some(4))
     found = captured(gpu, tmp_path, lambda a: total.add_(a), some(4), kept=(total,))
-    assert roles(found) == {"in0": "input", "out": "state"}
+    assert roles(found) == {"a": "input", "total": "state"}
 
 
 @pytest.mark.usefixtures("gpu")
@@ -411,7 +411,7 @@ def test_a_triton_kernel_that_pytorch_wraps_is_launched(gpu: Driver, tmp_path: P
 
     found = captured(gpu, tmp_path, step, some(4))
     assert len(done) == 4
-    assert roles(found) == {"in0": "input", "out": "output"}
+    assert roles(found) == {"x": "input", "out": "output"}
 
 
 @pytest.mark.usefixtures("gpu")
@@ -440,3 +440,38 @@ def test_the_command_writes_all_files_or_none(tmp_path: Path, more: tuple[str, .
     assert done.code == (0 if more == ("--no-data",) else 1)
     assert (tmp_path / "other.ptx").exists() == (more == ("--no-data",))
     assert not (tmp_path / f"other{suffix}").exists()
+
+
+def test_two_steps_of_a_model_share_what_they_hold_by_name(gpu: Driver, tmp_path: Path) -> None:
+    """As prompts and single tokens with one cache, given as an input or held by the step."""
+
+    class Cache:
+        def __init__(self) -> None:
+            self.layers = [{"keys": torch.zeros(4, 2), "values": torch.zeros(4, 2)}]
+
+    cache = Cache()
+    held = tuple(cache.layers[0].values())
+
+    def step(x: Any, past: Any = None) -> Any:
+        layer = cache.layers[0]
+        layer["keys"][: len(x)].copy_(x)
+        layer["values"][: len(x)].copy_(x * 2)
+        return layer["keys"].sum()
+
+    states = {"cache.layers.0.keys", "cache.layers.0.values"}
+    for rows in (3, 1):
+        found = captured(gpu, tmp_path, step, some(rows, 2), kept=held)
+        kept = {name for name, role in roles(found).items() if role == "state"}
+        assert kept == states
+        assert roles(found)["x"] == "input"
+
+    class Step(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cache = cache
+
+        def forward(self, x: Any) -> Any:
+            return self.cache.layers[0]["keys"].add_(x)
+
+    found = captured(gpu, tmp_path, Step(), some(4, 2), kept=held)
+    assert roles(found) == {"x": "input", "cache.layers.0.keys": "state"}

@@ -1,0 +1,63 @@
+"""What compilers keep between captures: damaged kernels go, whole ones stay."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tessera.frontend.cache.private_files import clear_cache, kept
+from tessera.frontend.capture import compiled_folder as place
+
+
+def kernel(folder: Path, name: str, text: str = "code") -> Path:
+    made = folder / "triton" / name
+    made.mkdir(parents=True)
+    (made / "k.ptx").write_text(text)
+    (made / "k.json").write_text("{}")
+    return made
+
+
+def test_a_kernel_that_has_changed_is_removed_and_others_stay(tmp_path: Path) -> None:
+    whole, damaged = kernel(tmp_path, "A"), kernel(tmp_path, "B")
+    place.note_kernels(tmp_path)
+    late = kernel(tmp_path, "C")
+    (damaged / "k.ptx").write_text("cod")
+    place.drop_damaged(tmp_path)
+    assert [path.exists() for path in (whole, damaged, late)] == [True, False, True]
+    place.note_kernels(tmp_path)
+    assert sorted(json.loads((tmp_path / "noted.json").read_bytes())) == ["A", "C"]
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"{}", b"[1]", b"\xff"])
+def test_notes_and_tables_that_are_cut_count_as_absent(tmp_path: Path, damage: bytes) -> None:
+    made = kernel(tmp_path, "A")
+    (tmp_path / "noted.json").write_bytes(damage)
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "times").write_bytes(damage)
+    (tmp_path / "cache" / "whole").write_text('{"cache": {}}')
+    place.drop_damaged(tmp_path)
+    assert made.exists()
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["whole"]
+
+
+def test_the_oldest_kernels_go_where_there_are_too_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(place, "MAX_FOLDER_BYTES", 30)
+    old, new = kernel(tmp_path, "A", "x" * 20), kernel(tmp_path, "B", "x" * 20)
+    for file in old.iterdir():
+        os.utime(file, (1, 1))
+    place.note_kernels(tmp_path)
+    assert [path.exists() for path in (old, new)] == [False, True]
+
+
+def test_the_cache_counts_and_clears_compiled_kernels(tmp_path: Path) -> None:
+    folder = tmp_path / "cache"
+    folder.mkdir(mode=0o700)
+    kernel(folder / "compiled" / "0123", "A")
+    assert kept(folder) == {"compiled kernels": (2, 6)}
+    assert clear_cache(folder) == (2, "")
+    assert kept(folder) == {}
