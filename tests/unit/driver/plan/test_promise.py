@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from tessera.driver.plan.assemble import KnownPrograms
 from tessera.driver.plan.make_plan import PlanOptions, plan
 from tessera.driver.plan.promise import best_promise, promises
+from tessera.driver.simulate.counts import with_counts
 
 TRACES = Path(__file__).parents[4] / "examples" / "traces"
 GIB = 1 << 30
@@ -22,6 +24,19 @@ def test_the_best_of_some_is_the_first_of_all(objective: str) -> None:
     best = best_promise(setting, attempt, choice, objective)
     assert len(every) > 2
     assert best.chosen.value(objective) == every[0].chosen.value(objective)
+
+
+def test_memory_is_known_before_programs_are_made() -> None:
+    found = plan(TRACES / "mlp.ptx", PlanOptions(gpus="a100,l40s"), compare=False)
+    setting, planning = found.setting, found.decision.attempt.planning
+    known = KnownPrograms()
+    for roomy in (frozenset[str](), frozenset(device.name for device in found.machine.devices)):
+        for candidate in found.decision.choice.candidates:
+            areas = known.areas(setting, planning, candidate, roomy)
+            made = known.replicas(setting, planning, candidate, roomy)
+            assert areas == [
+                a for replica in made for a in with_counts(replica, 1, 1).lowered.areas
+            ]
 
 
 def test_the_bound_knows_the_lanes_of_the_host(tmp_path: Path) -> None:
