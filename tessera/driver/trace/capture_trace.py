@@ -87,7 +87,7 @@ def _trace(
     function: Callable[..., object], inputs: Inputs, options: TraceOptions, tell: OnProgress
 ) -> Trace:
     tell(StageProgress("capturing", note=f"{options.warm_ups} calls to warm up, then one"))
-    call = _capture(function, inputs, options)
+    call = _capture(function, inputs, options, tell)
     tell(StageProgress("finding out what every kernel was given"))
     draft = draft_program(call.raw, call.read)
     buffers = list(draft.program.declared_buffers())
@@ -208,8 +208,14 @@ class Trace:
     times: CallTimes | None = None
 
 
-def _capture(function: Callable[..., object], inputs: Inputs, options: TraceOptions) -> Call:
+def _capture(
+    function: Callable[..., object],
+    inputs: Inputs,
+    options: TraceOptions,
+    tell: OnProgress = lambda told: None,
+) -> Call:
     """Capture the call by its route, by the first way to compile it that works."""
+    from tessera.frontend.capture.quiet import quiet_compiler
     from tessera.frontend.capture.routes import (
         attempts,
         compiled,
@@ -220,13 +226,20 @@ def _capture(function: Callable[..., object], inputs: Inputs, options: TraceOpti
     from tessera.frontend.capture.session import capture
     from tessera.frontend.capture.watch import Keeper, keep_compiled
 
+    tuned: list[str] = []
+
+    def heard(name: str) -> None:
+        tuned.append(name)
+        tell(StageProgress("compiling", len(tuned), unit="products measured", note=name))
+
     failure: TesseraError | None = None
     for backends in attempts(options.route):
         keeper = Keeper()
         products: list[MeasuredProduct] = []
         attention = (plain_attention(options.route), own_kernels(options.route))
         measured = measured_products(products) if backends else nullcontext()
-        with fresh_compiler(), keep_compiled(keeper), attention[0], attention[1], measured:
+        watched = (fresh_compiler(), quiet_compiler(heard), keep_compiled(keeper))
+        with watched[0], watched[1], watched[2], attention[0], attention[1], measured:
             try:
                 call = capture(
                     compiled(function, options.route, backends),

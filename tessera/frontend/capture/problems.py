@@ -5,6 +5,7 @@ In: exceptions of PyTorch, its compiler, or the model. Out: errors with a code.
 
 from __future__ import annotations
 
+import re
 import sysconfig
 import traceback
 from pathlib import Path
@@ -14,6 +15,7 @@ from tessera.diagnostics import Diagnostic, TesseraError, error, warning
 NOT_COMPILED = "TSR6010"
 RAISED = "TSR6008"
 _LONGEST = 200
+_PLACE = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>[0-9]+)(, in (?P<name>.+))?')
 _STANDARD = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib")})
 _OURS = Path(__file__).parents[2]
 _ADVICE = (
@@ -111,6 +113,17 @@ def _first_line(problem: BaseException) -> str:
 
 
 def _user_lines(problem: BaseException) -> tuple[str, ...]:
-    """The places in the model that the compiler names: its message ends in them."""
+    """The places in the model that the compiler names: its message ends in them.
+
+    The last one, and the last one that is no library's, where that is another.
+    """
     lines = [line.strip() for line in str(problem).splitlines()]
-    return tuple(line for line in lines if line.startswith('File "') and "torch" not in line)[-2:]
+    places = [place for line in lines if (place := _PLACE.match(line))]
+    places = [place for place in places if "torch" not in Path(place["file"]).parts]
+    own = [place for place in places if not _is_library(place["file"])]
+    named = [*own[-1:], *places[-1:]]
+    texts = (
+        f"in `{place['name'] or 'the model'}`, {Path(place['file']).name}:{place['line']}"
+        for place in named
+    )
+    return tuple(dict.fromkeys(texts))

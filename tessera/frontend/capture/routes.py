@@ -143,5 +143,32 @@ def _whole_graphs() -> Iterator[None]:
     options: dict[str, object] = {"allow_rnn": True} if hasattr(dynamo, "allow_rnn") else {}
     if quiet is not None:
         options[quiet] = {*getattr(dynamo, quiet), warnings.warn}
-    with dynamo.patch(options):
+    with dynamo.patch(options), _settings_in_words():
         yield
+
+
+@contextmanager
+def _settings_in_words() -> Iterator[None]:
+    """Have PyTorch log none of its settings as JSON where one of them is a function.
+
+    PyTorch 2.11 tries to, and logs the failure with a traceback.
+    """
+    import torch._dynamo.utils as dynamo
+
+    name = "_get_dynamo_config_for_logging"
+    before = getattr(dynamo, name, None)
+    if before is None:
+        yield
+        return
+
+    def settings() -> str | None:
+        try:
+            return str(before())
+        except TypeError:
+            return None
+
+    setattr(dynamo, name, settings)
+    try:
+        yield
+    finally:
+        setattr(dynamo, name, before)

@@ -35,7 +35,13 @@ def test_what_a_model_raises(name: str, module: str, expected: str) -> None:
 def test_the_compiler_names_the_line_of_the_model() -> None:
     text = 'graph break\n  File "/x/torch/a.py", line 1\n  File "model.py", line 7, in step'
     (found,) = refusal(made("Unsupported", "torch._dynamo.exc", text)).diagnostics
-    assert found.notes == ("graph break", 'File "model.py", line 7, in step')
+    assert found.notes == ("graph break", "in `step`, model.py:7")
+    # The model is a library's, in an environment whose path has the name of another.
+    inner = "/opt/torchenv/lib/python3.12/site-packages"
+    text += f'\n  File "{inner}/transformers/masks.py", line 9, in make'
+    text += f'\n  File "{inner}/torch/nn/flex.py", line 3, in block'
+    (found,) = refusal(made("Unsupported", "torch._dynamo.exc", text)).diagnostics
+    assert found.notes == ("graph break", "in `step`, model.py:7", "in `make`, masks.py:9")
 
 
 def test_a_capture_that_fails_says_what_not_to_do() -> None:

@@ -346,3 +346,24 @@ def test_attention_of_libraries_returns_its_result_alone_where_sums_were_not_ask
     found = watch._results(cudnn, (query, sums, None, None, 3, 3, seed, seed, None), reads)
     assert sizes(found) == [48, 6]
     assert sizes(watch._results(torch.ops.aten.topk.default, (query, seed), reads)) == [48, 1]
+
+
+def test_what_compilers_measure_is_logged_and_told_and_nothing_is_printed(
+    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from tessera.frontend.capture.quiet import quiet_compiler
+
+    choosing = pytest.importorskip("torch._inductor.select_algorithm")
+    if not hasattr(choosing, "_log_autotune_choices_stats"):
+        pytest.skip("this PyTorch prints nothing")
+    before = choosing._log_autotune_choices_stats
+    told: list[str] = []
+    with caplog.at_level("INFO", "tessera.capture"), quiet_compiler(told.append):
+        choosing._log_autotune_choices_stats("mm_template_autotuning", {"slow": 2.0, "fast": 1.0})
+    assert told == ["mm"]
+    assert [record.getMessage() for record in caplog.records] == [
+        "mm: 1.0000 ms, fast",
+        "mm: 2.0000 ms, slow",
+    ]
+    assert capsys.readouterr() == ("", "")
+    assert choosing._log_autotune_choices_stats is before
