@@ -11,7 +11,7 @@ far above the largest load as it is without errors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import log
@@ -92,8 +92,9 @@ def draws(promise: Promise, objective: str) -> list[float]:
         base = simulate(None)
         drawn = (simulate(noise_of(seed)) for seed in range(DRAWS))
     else:
-        base = _largest_load(promise, None)
-        drawn = (_largest_load(promise, noise_of(seed)) for seed in range(DRAWS))
+        kinds = _kinds_of_steps(promise)
+        base = _largest_load(promise, {}, None)
+        drawn = (_largest_load(promise, kinds, noise_of(seed)) for seed in range(DRAWS))
     return [nominal * value / base if base > 0 else nominal for value in drawn]
 
 
@@ -120,7 +121,18 @@ def _simulator(promise: Promise, objective: str) -> Callable[[Noise | None], flo
     return simulate
 
 
-def _largest_load(promise: Promise, noise: Noise | None) -> float:
+def _kinds_of_steps(promise: Promise) -> dict[tuple[str, str, float], float]:
+    """What steps take per request by name, device and error bar: these are off alike."""
+    kinds: dict[tuple[str, str, float], float] = {}
+    for weight, step in _weighted(promise):
+        key = step.name, step.device, step.error
+        kinds[key] = kinds.get(key, 0.0) + weight * step.predicted_ns
+    return kinds
+
+
+def _largest_load(
+    promise: Promise, kinds: Mapping[tuple[str, str, float], float], noise: Noise | None
+) -> float:
     """The largest load of a device; what transfers take stays."""
     machine = promise.setting.machine
     loads = dict.fromkeys((device.name for device in machine.devices), 0.0)
@@ -128,9 +140,8 @@ def _largest_load(promise: Promise, noise: Noise | None) -> float:
         for device in machine.devices:
             loads[device.name] += replica.measure.loads[device.id] * replica.share
     if noise is not None:
-        for weight, step in _weighted(promise):
-            factor = noise.of(step.name, step.device, step.error)
-            loads[step.device] += weight * step.predicted_ns * (factor - 1.0)
+        for (name, place, error), ns in kinds.items():
+            loads[place] += ns * (noise.of(name, place, error) - 1.0)
     return max(loads.values(), default=0.0)
 
 

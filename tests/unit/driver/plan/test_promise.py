@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tessera.driver.plan import doubt
 from tessera.driver.plan.assemble import KnownPrograms
 from tessera.driver.plan.make_plan import PlanOptions, plan
 from tessera.driver.plan.promise import best_promise, promises
@@ -37,6 +38,26 @@ def test_memory_is_known_before_programs_are_made() -> None:
             assert areas == [
                 a for replica in made for a in with_counts(replica, 1, 1).lowered.areas
             ]
+
+
+def test_draws_of_large_plans_are_those_of_their_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = plan(TRACES / "mlp.ptx", PlanOptions(gpus="a100,l40s"), compare=False)
+    attempt, choice = found.decision.attempt, found.decision.choice
+    best = best_promise(found.setting, attempt, choice, "throughput")
+    monkeypatch.setattr(doubt, "_SMALL", 0)
+    drawn = doubt.draws(best, "throughput")
+    loads = {
+        device.name: sum(r.measure.loads[device.id] * r.share for r in best.searched.replicas)
+        for device in found.machine.devices
+    }
+    for seed, value in enumerate(drawn):
+        noise, after = doubt.noise_of(seed), dict(loads)
+        for replica in best.simulated.replicas:
+            for step in replica.traces[0].steps:
+                factor = noise.of(step.name, step.device, step.error)
+                after[step.device] += replica.share * step.predicted_ns * (factor - 1.0)
+        ratio = max(after.values()) / max(loads.values())
+        assert value == pytest.approx(best.chosen.period_ns * ratio)
 
 
 def test_the_bound_knows_the_lanes_of_the_host(tmp_path: Path) -> None:
