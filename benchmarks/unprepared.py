@@ -53,6 +53,7 @@ def on_gpu(name: str, folder: Path, route: str) -> dict[str, Any]:
     from tessera.passes.dependences.dependences import Dependences
 
     row: dict[str, Any] = {"kinds": list(MODELS[name].kinds), "stage": "build"}
+    row["machine"] = f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
     try:
         model, inputs = build(name, "cuda")
         row["parameters"] = sum(p.numel() for p in model.parameters())
@@ -285,6 +286,8 @@ def report(options: argparse.Namespace) -> None:
     ]
     document = {
         "schema": "tessera-unprepared/1",
+        "machine": options.machine
+        or next((row["machine"] for row in gpu.values() if "machine" in row), "unknown"),
         "models": len(MODELS),
         "tried": len(gpu),
         "captured_planned_and_run": len(done),
@@ -314,6 +317,7 @@ def main() -> None:
     parser.add_argument("--cpu", action="store_true", help="run captured traces on the CPU backend")
     parser.add_argument("--again", action="store_true", help="repeat models that failed")
     parser.add_argument("--report", type=Path, help="write all rows as one document")
+    parser.add_argument("--machine", default="", help="of rows that do not say it")
     parser.add_argument("--one", choices=tuple(MODELS), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:

@@ -81,9 +81,10 @@ def drop_damaged(folder: Path) -> None:
     """Remove kernels whose files have changed since they were noted, and tables that are cut."""
     noted = _noted(folder)
     for kernel in _kernels(folder):
-        known = noted.get(kernel.name)
-        if known is not None and known != _digest(kernel):
-            shutil.rmtree(kernel, ignore_errors=True)
+        with contextlib.suppress(OSError):  # another capture may be at it
+            known = noted.get(kernel.name)
+            if known is not None and known != _digest(kernel):
+                shutil.rmtree(kernel, ignore_errors=True)
     with contextlib.suppress(OSError):
         for table in (folder / "cache").iterdir():
             if not _is_table(table):
@@ -99,7 +100,8 @@ def note_kernels(folder: Path) -> None:
             files = [entry.stat() for entry in os.scandir(kernel) if entry.is_file()]
             newest = max((status.st_mtime for status in files), default=0.0)
             sizes[kernel] = newest, sum(status.st_size for status in files)
-            noted[kernel.name] = before.get(kernel.name) or _digest(kernel)
+            if _is_whole(kernel):
+                noted[kernel.name] = before.get(kernel.name) or _digest(kernel)
     total = sum(size for _, size in sizes.values())
     for kernel in sorted(sizes, key=lambda kernel: sizes[kernel][0]):
         if total <= MAX_FOLDER_BYTES:
@@ -118,6 +120,14 @@ def _kernels(folder: Path) -> list[Path]:
             return [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
     except OSError:
         return []
+
+
+def _is_whole(kernel: Path) -> bool:
+    """Whether nobody is writing there: Triton puts the list of a kernel's files there last."""
+    names = [file.name for file in kernel.iterdir()]
+    return any(name.startswith("__grp__") for name in names) or (
+        bool(names) and all(name.endswith(".so") for name in names)
+    )
 
 
 def _digest(kernel: Path) -> str:

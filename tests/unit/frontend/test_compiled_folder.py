@@ -16,7 +16,7 @@ def kernel(folder: Path, name: str, text: str = "code") -> Path:
     made = folder / "triton" / name
     made.mkdir(parents=True)
     (made / "k.ptx").write_text(text)
-    (made / "k.json").write_text("{}")
+    (made / "__grp__k.json").write_text("{}")
     return made
 
 
@@ -41,6 +41,15 @@ def test_notes_and_tables_that_are_cut_count_as_absent(tmp_path: Path, damage: b
     place.drop_damaged(tmp_path)
     assert made.exists()
     assert [path.name for path in (tmp_path / "cache").iterdir()] == ["whole"]
+
+
+def test_a_kernel_that_is_being_written_is_not_noted(tmp_path: Path) -> None:
+    made = kernel(tmp_path, "A")
+    (made / "__grp__k.json").unlink()
+    place.note_kernels(tmp_path)
+    (made / "k.cubin").write_text("more")
+    place.drop_damaged(tmp_path)
+    assert made.exists()
 
 
 def test_the_oldest_kernels_go_where_there_are_too_many(
