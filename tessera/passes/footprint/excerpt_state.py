@@ -16,8 +16,9 @@ from tessera.ir.arrays import Flags, Words
 from tessera.ir.ptx import syntax as ptx
 from tessera.passes.footprint.both_ways import Guarded, Side, SureWrite, common_writes
 from tessera.passes.footprint.operands import Key, Operands
+from tessera.passes.footprint.pieces import Piece
 from tessera.passes.footprint.recorder import Recorder
-from tessera.passes.footprint.scene import Box, Scene
+from tessera.passes.footprint.scene import Scene
 from tessera.passes.kernel_facts.kernel_code import KernelCode, Step
 from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.elections import agreeing, merged_choice
@@ -55,11 +56,11 @@ class SliceState(Operands):
         self,
         code: KernelCode,
         scene: Scene,
-        box: Box | None,
+        piece: Piece | None,
         recorder: Recorder,
         shared: Follower | None = None,
     ) -> None:
-        super().__init__(code, scene, box, recorder)
+        super().__init__(code, scene, piece, recorder)
         self.shared = shared
 
     def assign(self, key: Key, value: Lanes, mask: Mask) -> None:
@@ -105,13 +106,13 @@ class SliceState(Operands):
         writes = access.writes and not access.reads and address.span is None
         if self.side is not None:
             if writes and sure.any():
-                self.side.add(SureWrite(step.index, number, address.lo, width, sure))
+                self.side.add(_sure_write(step, number, address, width, sure))
             sure = NONE
         self.recorder.add(step.index, number, address, width, mask.may, sure)
         if writes and self.here.election != -1:
             chosen = self.elected([address.lo, mask.may]) & mask.may
             if chosen.any():
-                self.recorder.add_sure(step.index, number, address.lo, width, chosen)
+                self.recorder.add_sure(_sure_write(step, number, address, width, chosen))
         if writes and step.instruction.guard is not None:
             self._note_guarded(step, number, step.instruction.guard, address, width)
 
@@ -128,7 +129,7 @@ class SliceState(Operands):
         known = self.guarded_writes.get(guard.register)
         if known is None or known.value is not value:
             known = self.guarded_writes[guard.register] = Guarded(value)
-        write = SureWrite(step.index, number, address.lo, width, sure)
+        write = _sure_write(step, number, address, width, sure)
         known.sides[guard.negated].add(write)
         self.settle_writes(Side([write]), known.sides[not guard.negated])
 
@@ -139,7 +140,7 @@ class SliceState(Operands):
             if self.side is not None:
                 self.side.add(write)
             else:
-                self.recorder.add_sure(write.index, write.effect, write.lo, write.width, write.sure)
+                self.recorder.add_sure(write)
 
     def common_zone(self, address: Lanes) -> int | None:
         """The zone of every thread's address, or None."""
@@ -150,3 +151,7 @@ class SliceState(Operands):
         """Nothing is known of local memory any more."""
         for key in [k for k in self.registers if not isinstance(k, str)]:
             del self.registers[key]
+
+
+def _sure_write(step: Step, number: int, address: Lanes, width: int, sure: Flags) -> SureWrite:
+    return SureWrite(step.index, number, address.start, width, sure, address.slopes)

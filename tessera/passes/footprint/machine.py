@@ -34,14 +34,15 @@ from tessera.ir.ptx.control_flow import EXIT, branch_targets
 from tessera.passes.footprint.both_ways import Side
 from tessera.passes.footprint.excerpt_state import Follower
 from tessera.passes.footprint.operands import Key
+from tessera.passes.footprint.pieces import Piece
 from tessera.passes.footprint.recorder import Recorder
-from tessera.passes.footprint.scene import Box, Scene
+from tessera.passes.footprint.scene import Scene
 from tessera.passes.footprint.steps import StepRunner
 from tessera.passes.kernel_facts.kernel_code import KernelCode, Step
 from tessera.passes.lane_values import lanes
-from tessera.passes.lane_values.lane_ops import invert
 from tessera.passes.lane_values.lanes import HARD, U64, Lanes
 from tessera.passes.lane_values.masks import ALL, NONE, Mask
+from tessera.passes.lane_values.predicates import invert
 
 _ROUNDS = 3
 # By then every object that a loop brings in one after the other has come.
@@ -63,13 +64,13 @@ class SliceMachine(StepRunner):
         self,
         code: KernelCode,
         scene: Scene,
-        box: Box | None,
+        piece: Piece | None,
         recorder: Recorder,
         budget: int,
         most_rounds: int | None = None,
         shared: Follower | None = None,
     ) -> None:
-        super().__init__(code, scene, box, recorder, shared)
+        super().__init__(code, scene, piece, recorder, shared)
         self.rank = {block: i for i, block in enumerate(code.flow.order)}
         self.budget = budget
         self.most_rounds = most_rounds
