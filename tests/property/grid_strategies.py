@@ -1,8 +1,8 @@
 """Random kernels whose addresses are sums over the parts of a CTA's number.
 
 As compilers write them: flat and grouped tiles (quotients and remainders, by instructions and by
-multiplication), tails, splits, causal loops, minima, choices, offsets put in by `or`, and indices from
-memory. With `inside`, indices are taken modulo the size of the buffer, so that kernels can run.
+multiplication), tails, splits, causal loops, minima, choices, offsets put in by `or`, and indices
+from memory. With `inside`, indices are taken modulo the size of the buffer: such kernels can run.
 """
 
 from __future__ import annotations
@@ -83,7 +83,9 @@ class GridWriter:
             self.emit(f"cvt.u32.u64 {result}, {moved};")
             self.values.append(result)
             return
-        high = self.compute(self.rng.choice(["mul.hi.s32", "mul.hi.u32"]), value, -(-(1 << 32) // by))
+        high = self.compute(
+            self.rng.choice(["mul.hi.s32", "mul.hi.u32"]), value, -(-(1 << 32) // by)
+        )
         sign = self.compute("shr.u32", high, 31)
         self.compute("add.s32", high, sign)
 
@@ -195,7 +197,7 @@ _INDICES = (
     *("bounded", "offset", "choice"),
 )
 _ALL = (*_INDICES, *_INDICES, "store", "store", "gather", "either", "skip", "loop", "loop")
-_GRIDS = [(40, 1, 1), (17, 5, 2), (7, 3, 4), (96, 2, 1), (5, 64, 1), (1, 1, 33), (61, 1, 3)]
+GRIDS = [(40, 1, 1), (17, 5, 2), (7, 3, 4), (96, 2, 1), (5, 64, 1), (1, 1, 33), (61, 1, 3)]
 
 
 @st.composite
@@ -217,6 +219,6 @@ def grid_kernels(draw: st.DrawFn, *, inside: bool = False) -> Kernel:
         f"    .reg .pred %p<{writer.count + 1}>;\n    .reg .b32 %r<{writer.count + 1}>;\n"
         f"    .reg .b64 %rd<{writer.count + 1}>;\n{body}\n    ret;\n}}\n"
     )
-    grid = draw(st.sampled_from(_GRIDS))
+    grid = draw(st.sampled_from(GRIDS))
     block = draw(st.sampled_from([(1, 1, 1), (8, 1, 1), (33, 1, 1)]))
     return Kernel(text, grid, block, (0, 0), 0)

@@ -102,6 +102,4 @@ def _overlap(write: SureWrite, other: SureWrite) -> Iterator[SureWrite]:
     for width in distinct(length):
         chosen = some & (length == width)
         if width > 0 and chosen.any():
-            yield SureWrite(
-                write.index, write.effect, start, int(width), chosen, write.slopes
-            )
+            yield SureWrite(write.index, write.effect, start, int(width), chosen, write.slopes)

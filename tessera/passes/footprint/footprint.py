@@ -1,10 +1,10 @@
 """The bytes that one launch of a kernel touches, object by object.
 
 In: a `KernelCode` and a `Scene`. Out: a `Footprint`. First every thread is run by itself (exact as
-far as the data decides nothing): of a small grid all CTAs, of a large one pieces of CTAs that do the
-same at addresses that grow evenly (`pieces`). Where that takes more work than the budget allows, one
-row of threads stands for all CTAs and loops are widened after some rounds (`is_coarse`). Where even
-that is too much, the kernel may touch anything (`gave_up`).
+far as the data decides nothing): of a small grid all CTAs, of a large one pieces of CTAs that do
+the same at addresses that grow evenly (`pieces`). Where that takes more work than the budget
+allows, one row of threads stands for all CTAs and loops are widened after some rounds
+(`is_coarse`). Where even that is too much, the kernel may touch anything (`gave_up`).
 """
 
 from __future__ import annotations

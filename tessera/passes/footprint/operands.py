@@ -32,7 +32,9 @@ Key = str | tuple[int, int]
 class Operands:
     """The registers of a run, its symbols, and the values of operands."""
 
-    def __init__(self, code: KernelCode, scene: Scene, piece: Piece | None, recorder: Recorder) -> None:
+    def __init__(
+        self, code: KernelCode, scene: Scene, piece: Piece | None, recorder: Recorder
+    ) -> None:
         self.code = code
         self.scene = scene
         self.recorder = recorder

@@ -1,11 +1,11 @@
 """The CTAs of a launch in pieces, each followed at once.
 
 In: a grid. Out: `Piece`s that together hold every CTA once. Along each axis the number of a CTA is
-an offset plus digits (`lane_values.digits`), which stand for all their values, plus digits that are
-spelled out: those become an axis of the arrays of `Lanes`. A grid starts as one piece with a digit
-per axis. Where a decision differs between the values of a digit (`Split`), the piece is taken apart:
-the digit is cut, written to another base, or spelled out. So a piece that came through without a
-`Split` was followed exactly for each of its CTAs, however many they are.
+an offset plus digits (`lane_values.digits`), which stand for all their values, plus digits that
+are spelled out: those become an axis of the arrays of `Lanes`. A grid starts as one piece with a
+digit per axis. Where a decision differs between the values of a digit (`Split`), the piece is taken
+apart: the digit is cut, written to another base, or spelled out. So a piece that came through
+without a `Split` was followed exactly for each of its CTAs, however many they are.
 """
 
 from __future__ import annotations
@@ -53,9 +53,7 @@ class GridAxis:
         rest = tuple(d for d in self.digits if d is not digit)
         for first, end in zip(starts, [*starts[1:], digit.count], strict=True):
             kept = (Digit(digit.axis, digit.stride, end - first),) if end - first > 1 else ()
-            yield replace(
-                self, offset=self.offset + digit.stride * first, digits=(*rest, *kept)
-            )
+            yield replace(self, offset=self.offset + digit.stride * first, digits=(*rest, *kept))
 
     def rebased(self, digit: Digit, base: int) -> Iterator[GridAxis]:
         """The axis with a digit as two, the lower one below `base`."""
@@ -65,7 +63,10 @@ class GridAxis:
             yield last
             yield from first.rebased(next(d for d in first.digits if d not in self.digits), base)
             return
-        pair = (Digit(digit.axis, digit.stride * base, whole), Digit(digit.axis, digit.stride, base))
+        pair = (
+            Digit(digit.axis, digit.stride * base, whole),
+            Digit(digit.axis, digit.stride, base),
+        )
         rest = tuple(d for d in self.digits if d is not digit)
         yield replace(self, digits=(*rest, *(d for d in pair if d.count > 1)))
 

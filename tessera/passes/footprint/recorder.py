@@ -99,7 +99,9 @@ class Recorder:
         for here, slopes in apart(write.slopes, write.sure):
             chosen, _ = _select(write.lo, here, here)
             self.work += 4 * chosen.size
-            for zone, certain, _ in self._pieces(chosen, None, write.width, (index, effect), slopes):
+            for zone, certain, _ in self._pieces(
+                chosen, None, write.width, (index, effect), slopes
+            ):
                 everywhere = self._repeated(certain, slopes)
                 self._entry(index, effect, zone).sure.append(everywhere)
 

@@ -1,9 +1,9 @@
-"""Parts of a CTA's number that are not spelled out: digits, and what asks for one to be taken apart.
+"""Parts of a CTA's number that are not spelled out: digits, and what asks to take one apart.
 
 The number of a CTA along an axis is an offset plus a sum of digits, each times its stride. A digit
 stands for all its values at once: a value of the excerpt that depends on it is a sum with the digit
-times a number in it (`slopes`), and no decision depends on it. Where that cannot go on, `Split` says
-what to do with the digit; the caller takes the set of CTAs apart and starts again.
+times a number in it (`slopes`), and no decision depends on it. Where that cannot go on, `Split`
+says what to do with the digit; the caller takes the set of CTAs apart and starts again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Values by the least and the greatest number they may be, and back.
 
-In: `Lanes`. Out: bounds per thread as unsigned numbers, or as signed ones with 2**(bits-1) added, so
-that the order of unsigned numbers is that of signed ones.
+In: `Lanes`. Out: bounds per thread as unsigned numbers, or as signed ones with 2**(bits-1) added,
+so that the order of unsigned numbers is that of signed ones.
 """
 
 from __future__ import annotations

@@ -62,10 +62,11 @@ class ElectedValue(NamedTuple):
 class Lanes:
     """A value per thread; see the module's text.
 
-    `slopes` says by how much `lo` grows with digits of the CTA's number (`digits`). Whoever asks for
-    `lo` of such a value does not know of digits, so these have to be spelled out; `start` is `lo`
-    where all of them are 0. `lo` is kept as a base and a shift, so that moving every thread's 64-bit address by one
-    distance, as loops do, costs nothing until somebody looks at the numbers.
+    `lo` is kept as a base and a shift, so that moving every thread's 64-bit address by one
+    distance, as loops do, costs nothing until somebody looks at the numbers. `slopes` says by how
+    much `lo` grows with digits of the CTA's number (`digits`). Whoever asks for `lo` of such a value
+    does not know of digits, so these have to be spelled out (`Split`); `start` is `lo` where all of
+    them are 0.
     """
 
     __slots__ = ("_lo", "base", "choice", "kind", "options", "shift", "slopes", "span", "why")

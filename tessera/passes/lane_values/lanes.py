@@ -72,7 +72,7 @@ from tessera.passes.lane_values.sloped_ops import (
     sloped_join,
     sloped_product,
 )
-from tessera.passes.lane_values.slopes import added, chosen, flat, same, scaled, sloped
+from tessera.passes.lane_values.slopes import added, chosen, flat, minus, same, sloped
 
 __all__ = [
     "FAR",
@@ -165,7 +165,7 @@ def negate(a: Lanes, bits: int) -> Lanes:
     if bits == 64 and a.options:
         return each(lambda given: negate(given[0], 64), (a,))
     if a.slopes:
-        return sloped(negate(flat(a), bits), scaled(a.slopes, MASKS[64]), bits)
+        return sloped(negate(flat(a), bits), minus(a.slopes), bits)
     if a.span is None:
         result = Lanes((U64(0) - a.lo) & MASKS[bits])
     else:

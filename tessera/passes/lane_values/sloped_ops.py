@@ -1,12 +1,12 @@
 """Operations that ask for the numbers behind slopes: extensions, comparisons, quotients, bits.
 
-In: `Lanes` with slopes (`slopes`). Out: the results, exact for all values of the digits, or `Split`.
+In: `Lanes` with slopes. Out: the results, exact for all values of the digits, or `Split`.
 
 A quotient by `d` of a sum over digits is again one where each slope is a multiple of `d`, or where
 the rest of the sum stays between two multiples of `d` for all digits. A digit whose slope becomes
 a multiple of `d` after `p` steps is written to base `p`; what is left over is cut or spelled out.
-Compilers divide by multiplying: `a * m >> k`. That is `a * n / d` rounded down, with smaller numbers,
-as long as `a` times the difference of the two fractions makes no whole step (`_simpler`).
+Compilers divide by multiplying: `a * m >> k`. That is `a * n / d` rounded down, with smaller
+numbers, as long as `a` times the difference of the two fractions makes no whole step (`_simpler`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from math import gcd
 
 import numpy as np
 
-from tessera.ir.arrays import Flags, Signed, Words
+from tessera.ir.arrays import Signed, Words
 from tessera.passes.lane_values.digits import Digit, Split
 from tessera.passes.lane_values.lane_values import MASK, U64, Lanes, reason, settle
 from tessera.passes.lane_values.slopes import (
@@ -203,9 +203,9 @@ def _simpler(
 
 
 def _below(exact: Fraction, most: int) -> Fraction | None:
-    """A fraction n / d of small numbers, not above the given one, so that the multiples of both by
-    any number from 0 to `most`, rounded down, are equal: those of n / d are at least 1 / d below the
-    next whole number, or whole."""
+    """A fraction n / d of small numbers, not above the given one, so that the multiples of both
+    by any number from 0 to `most`, rounded down, are equal: those of n / d are whole, or at least
+    1 / d below the next whole number."""
     before, last = (0, 1), (1, 0)
     top, bottom = exact.numerator, exact.denominator
     while bottom:
@@ -281,5 +281,3 @@ def sloped_join(a: Lanes, b: Lanes) -> tuple[Lanes, Lanes, dict[Digit, Words]]:
     """Two values that grow alike, without what they grow by, and that."""
     slopes = common(a.slopes, b.slopes)
     return flat(a), flat(b), slopes
-
-

@@ -83,6 +83,11 @@ def scaled(slopes: Slopes, factor: Words) -> Slopes:
     return {digit: slope * factor for digit, slope in slopes.items()}
 
 
+def minus(slopes: Slopes) -> Slopes:
+    """The slopes of the opposite."""
+    return {digit: U64(0) - slope for digit, slope in slopes.items()}
+
+
 def chosen(mask: Flags, new: Slopes, old: Slopes) -> Slopes:
     """The slopes of `new` where a mask holds, of `old` elsewhere."""
     if new is old or same(new, old):
