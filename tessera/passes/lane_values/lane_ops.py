@@ -56,7 +56,9 @@ def lane_function(opcode: ptx.Opcode) -> Function | None:
         return PREDICATES.get(opcode.name)
     if opcode.name in {"mov", "selp"} and type_bits(kind) in MASK:
         return _move if opcode.name == "mov" else _select(type_bits(kind))
-    if kind not in _INTEGERS or {"cc", "sat", "relu"} & set(opcode.modifiers):
+    if kind not in _INTEGERS or {"cc", "sat"} & set(opcode.modifiers):
+        return None
+    if "relu" in opcode.modifiers and (opcode.name not in {"min", "max"} or kind != "s32"):
         return None
     return _integer_function(opcode, type_bits(kind), kind.startswith("s"))
 
@@ -128,7 +130,8 @@ def _integer_function(opcode: ptx.Opcode, bits: int, signed: bool) -> Function |
     if name in {"mul", "mad"}:
         return _product(name == "mad", modifiers, bits, signed)
     if name in {"min", "max"}:
-        return lambda v: _extreme(v, bits, signed, name == "max")
+        rectified = (lanes.scalar(0),) if "relu" in modifiers else ()
+        return lambda v: _rectified(_extreme(v, bits, signed, name == "max"), rectified, bits)
     simple = _SIMPLE.get(name)
     if simple is not None:
         return lambda v: simple(v, bits)
@@ -205,6 +208,11 @@ def _extreme(values: Values, bits: int, signed: bool, largest: bool) -> Lanes:
         low, high = pick(low, other_low), pick(high, other_high)
     rebuild = lanes.from_biased if signed else lanes.from_bounds
     return rebuild(low, high, bits, lanes.reason(*values))
+
+
+def _rectified(value: Lanes, floor: Values, bits: int) -> Lanes:
+    """With `.relu`, nothing below 0."""
+    return _extreme((value, floor[0]), bits, signed=True, largest=True) if floor else value
 
 
 def _absolute(values: Values, bits: int) -> Lanes:
