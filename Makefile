@@ -97,6 +97,7 @@ bench: $(ready)
 	$(python) benchmarks/graph_library.py
 	$(python) -m benchmarks.cache
 	$(python) -m benchmarks.analyze
+	$(python) -m benchmarks.grid_size
 	$(python) -m benchmarks.tightness
 	$(python) -m benchmarks.zoo_analysis
 	$(python) benchmarks/tables.py -o $(results)/tables.json

@@ -129,7 +129,9 @@ def measure(launch: Launch, repeats: int) -> dict[str, Any]:
         start = time.process_time()
         (step,) = AnalysisManager(program).get(AccessRegions).steps
         seconds.append(time.process_time() - start)
-    counted = Counter(f"{a.kind.value} {a.certainty.value} {a.address.value}" for a in step.accesses)
+    counted = Counter(
+        f"{a.kind.value} {a.certainty.value} {a.address.value}" for a in step.accesses
+    )
     exact = all(a.address is AddressClass.DIRECT for a in step.accesses)
     sure = all(a.certainty is Certainty.MUST for a in step.accesses if a.kind.writes)
     return {
@@ -194,7 +196,10 @@ def main() -> None:
         line = f"{row['kernel']:12} {row['ctas']:8} CTAs {row['cpu_seconds']:8.3f} s"
         sys.stdout.write(f"{line}  exact={row['exact']} certain={row['writes_certain']}\n")
         sys.stdout.flush()
-    machine = {"cpu": platform.processor() or platform.machine(), "python": platform.python_version()}
+    machine = {
+        "cpu": platform.processor() or platform.machine(),
+        "python": platform.python_version(),
+    }
     document = {"schema": "tessera-grid-size/1", "machine": machine, "rows": rows}
     options.out.write_text(json.dumps(document, indent=1) + "\n")
 
