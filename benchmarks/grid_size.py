@@ -3,11 +3,11 @@
     python -m benchmarks.grid_size [--out benchmarks/results/grid_size.json]
     python -m benchmarks.grid_size --build        # compiles the attention kernel: torch, Triton
 
-Kernels are those of `benchmarks.h200_cases`, and the attention kernel of the capture (Llama-3-8B: 32
-heads, 8 of keys, size 128, causal), with sizes as arguments, so that one text serves all grids. A
-row says the CTAs, the CPU seconds from a program that is read to the regions of its launch (median),
-which classes its accesses have, and whether all of them are exact: direct, writes certain. A gather
-reads its table at an index, so it is not; its writes are.
+Kernels are those of `benchmarks.h200_cases`, and the attention kernel of the capture (Llama-3-8B:
+32 heads, 8 of keys, size 128, causal), with sizes as arguments, so that one text serves all grids.
+A row says the CTAs, the CPU seconds from a program that is read to the regions of its launch
+(median), which classes its accesses have, and whether all of them are exact: direct, writes
+certain. A gather reads its table at an index, so it is not; its writes are.
 """
 
 from __future__ import annotations

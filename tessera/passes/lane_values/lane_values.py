@@ -64,9 +64,9 @@ class Lanes:
 
     `lo` is kept as a base and a shift, so that moving every thread's 64-bit address by one
     distance, as loops do, costs nothing until somebody looks at the numbers. `slopes` says by how
-    much `lo` grows with digits of the CTA's number (`digits`). Whoever asks for `lo` of such a value
-    does not know of digits, so these have to be spelled out (`Split`); `start` is `lo` where all of
-    them are 0.
+    much `lo` grows with digits of the CTA's number (`digits`). Whoever asks for `lo` of such a
+    value does not know of digits, so these have to be spelled out (`Split`); `start` is `lo` where
+    all of them are 0.
     """
 
     __slots__ = ("_lo", "base", "choice", "kind", "options", "shift", "slopes", "span", "why")
