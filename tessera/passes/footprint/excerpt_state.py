@@ -16,11 +16,12 @@ from tessera.ir.arrays import Flags, Words
 from tessera.ir.ptx import syntax as ptx
 from tessera.passes.footprint.both_ways import Guarded, Side, SureWrite, common_writes
 from tessera.passes.footprint.operands import Key, Operands
-from tessera.passes.footprint.pieces import Piece
+from tessera.passes.footprint.pieces import GridPiece
 from tessera.passes.footprint.recorder import Recorder
 from tessera.passes.footprint.scene import Scene
 from tessera.passes.kernel_facts.kernel_code import KernelCode, Step
 from tessera.passes.lane_values import lanes
+from tessera.passes.lane_values.digits import NotAlike
 from tessera.passes.lane_values.elections import agreeing, merged_choice
 from tessera.passes.lane_values.lanes import Lanes
 from tessera.passes.lane_values.masks import ALL, NONE, Mask
@@ -56,12 +57,14 @@ class SliceState(Operands):
         self,
         code: KernelCode,
         scene: Scene,
-        piece: Piece | None,
+        piece: GridPiece | None,
         recorder: Recorder,
         shared: Follower | None = None,
     ) -> None:
         super().__init__(code, scene, piece, recorder)
         self.shared = shared
+        # Whether many rounds of a loop are being followed at once.
+        self.in_rounds = False
 
     def assign(self, key: Key, value: Lanes, mask: Mask) -> None:
         """Write a register: replace where strong, join where it only may happen."""
@@ -123,6 +126,8 @@ class SliceState(Operands):
         value = self.registers.get(guard.register)
         if value is None or value.span is None:
             return
+        if self.in_rounds:
+            raise NotAlike
         sure = self.arriving.sure & value.span.astype(np.bool_)
         if not sure.any():
             return

@@ -19,7 +19,7 @@ from tessera.passes.byte_sets.repeat import TooManyIntervals
 from tessera.passes.footprint.excerpt_state import Follower
 from tessera.passes.footprint.machine import OverBudget, SliceMachine
 from tessera.passes.footprint.made_maps import spoiled_maps
-from tessera.passes.footprint.pieces import Piece, TooManyPieces, boxes, whole_grid
+from tessera.passes.footprint.pieces import GridPiece, TooManyPieces, boxes, whole_grid
 from tessera.passes.footprint.recorder import Recorder
 from tessera.passes.footprint.scene import Scene
 from tessera.passes.footprint.shared import SharedFollower
@@ -211,7 +211,7 @@ class _LaunchWalk:
                 raise OverBudget
         return pins
 
-    def _parts(self, piece: Piece, wanted: Split) -> list[Piece]:
+    def _parts(self, piece: GridPiece, wanted: Split) -> list[GridPiece]:
         try:
             return piece.split(wanted, self._most_ctas())
         except TooManyPieces:

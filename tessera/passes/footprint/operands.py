@@ -13,7 +13,7 @@ from tessera.ir.ptx.constants import integer_value
 from tessera.ir.ptx.layout import alignment, size_bytes
 from tessera.passes.footprint.both_ways import Guarded, Side
 from tessera.passes.footprint.map_table import MadeMaps
-from tessera.passes.footprint.pieces import Piece, whole_grid
+from tessera.passes.footprint.pieces import GridPiece, whole_grid
 from tessera.passes.footprint.recorder import Recorder
 from tessera.passes.footprint.scene import Scene, special_values
 from tessera.passes.footprint.zones import LOCAL, PARAMETER
@@ -33,7 +33,7 @@ class Operands:
     """The registers of a run, its symbols, and the values of operands."""
 
     def __init__(
-        self, code: KernelCode, scene: Scene, piece: Piece | None, recorder: Recorder
+        self, code: KernelCode, scene: Scene, piece: GridPiece | None, recorder: Recorder
     ) -> None:
         self.code = code
         self.scene = scene

@@ -1,6 +1,6 @@
 """The CTAs of a launch in pieces, each followed at once.
 
-In: a grid. Out: `Piece`s that together hold every CTA once. Along each axis the number of a CTA is
+In: a grid. Out: `GridPiece`s that together hold every CTA once. Along each axis the number of a CTA is
 an offset plus digits (`lane_values.digits`), which stand for all their values, plus digits that
 are spelled out: those become an axis of the arrays of `Lanes`. A grid starts as one piece with a
 digit per axis. Where a decision differs between the values of a digit (`Split`), the piece is taken
@@ -72,7 +72,7 @@ class GridAxis:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class GridPiece:
     """Some CTAs; `share`: how many pieces like this one are left of a digit in parts."""
 
     axes: tuple[GridAxis, GridAxis, GridAxis]
@@ -88,12 +88,12 @@ class Piece:
         """How many CTAs are spelled out."""
         return prod(count for axis in self.axes for _, count in axis.listed)
 
-    def with_axis(self, place: int, axis: GridAxis, share: int = 1) -> Piece:
+    def with_axis(self, place: int, axis: GridAxis, share: int = 1) -> GridPiece:
         """The same with another axis."""
         x, y, z = (axis if i == place else old for i, old in enumerate(self.axes))
-        return Piece((x, y, z), share)
+        return GridPiece((x, y, z), share)
 
-    def split(self, wanted: Split, most: int) -> list[Piece]:
+    def split(self, wanted: Split, most: int) -> list[GridPiece]:
         """The pieces that this one is taken into; `most` CTAs may be spelled out in each."""
         digit = wanted.digits[0]
         axis = self.axes[digit.axis]
@@ -105,7 +105,7 @@ class Piece:
             return [self.with_axis(digit.axis, part) for part in parts]
         return self._spelled_out(digit, most)
 
-    def _spelled_out(self, digit: Digit, most: int) -> list[Piece]:
+    def _spelled_out(self, digit: Digit, most: int) -> list[GridPiece]:
         axis = self.axes[digit.axis]
         size = max(1, most // self.listed)
         if digit.count <= size:
@@ -124,16 +124,16 @@ class Piece:
         return pieces
 
 
-def whole_grid(grid: Triple) -> Piece:
+def whole_grid(grid: Triple) -> GridPiece:
     """All CTAs as one piece, nothing spelled out."""
     x, y, z = (
         GridAxis(digits=(Digit(axis, 1, count),) if count > 1 else ())
         for axis, count in enumerate(grid)
     )
-    return Piece((x, y, z))
+    return GridPiece((x, y, z))
 
 
-def boxes(grid: Triple, most: int) -> Iterator[Piece]:
+def boxes(grid: Triple, most: int) -> Iterator[GridPiece]:
     """The grid in boxes of at most `most` CTAs, all spelled out: whole rows, or whole layers,
     where they fit."""
     x, y, z = grid
@@ -143,7 +143,7 @@ def boxes(grid: Triple, most: int) -> Iterator[Piece]:
     for k in range(0, z, deep):
         for j in range(0, y, high):
             for i in range(0, x, wide):
-                yield Piece((_run(i, wide, x), _run(j, high, y), _run(k, deep, z)))
+                yield GridPiece((_run(i, wide, x), _run(j, high, y), _run(k, deep, z)))
 
 
 def _run(first: int, size: int, end: int) -> GridAxis:

@@ -21,10 +21,11 @@ from tessera.passes.footprint.both_ways import SureWrite
 from tessera.passes.footprint.touched import Key, TouchedBytes
 from tessera.passes.footprint.zones import REACH, Zones
 from tessera.passes.lane_values import lanes
-from tessera.passes.lane_values.digits import Split
+from tessera.passes.lane_values.digits import RoundDigit, Split
 from tessera.passes.lane_values.lane_values import NO_SLOPES, Slopes
 from tessera.passes.lane_values.lanes import MASK, MIXED, POINTER, U64, Lanes
-from tessera.passes.lane_values.slopes import apart, same, steps_of
+from tessera.passes.lane_values.masks import NONE
+from tessera.passes.lane_values.slopes import apart, collapsed, same, steps_of
 
 _MERGE_ABOVE = 4096
 _SORT_COST = 40
@@ -72,11 +73,8 @@ class Recorder:
         self, index: int, effect: int, address: Lanes, width: int, may: Flags, sure: Flags
     ) -> None:
         """An access of `width` bytes per thread."""
-        if any(slope.size > 1 for slope in address.slopes.values()):
-            for here, slopes in apart(address.slopes, may):
-                part = lanes.copied(lanes.only_in(address, here))
-                part.slopes = slopes
-                self.add(index, effect, part, width, here, here & sure)
+        if any(s.size > 1 or isinstance(d, RoundDigit) for d, s in address.slopes.items()):
+            self._add_apart(index, effect, address, width, may, sure)
             return
         if address.kind > POINTER:
             self.doubt = max(self.doubt, 1)
@@ -96,7 +94,7 @@ class Recorder:
     def add_sure(self, write: SureWrite) -> None:
         """Bytes that were added as uncertain, and turn out to be certain."""
         index, effect = write.index, write.effect
-        for here, slopes in apart(write.slopes, write.sure):
+        for here, slopes in apart(write.slopes, write.sure, write.lo):
             chosen, _ = _select(write.lo, here, here)
             self.work += 4 * chosen.size
             for zone, certain, _ in self._pieces(
@@ -110,6 +108,23 @@ class Recorder:
         everywhere = repeated(ranges, steps_of(slopes))
         self.work += 2 * everywhere.size if slopes else 0
         return everywhere
+
+    def _add_apart(
+        self, index: int, effect: int, address: Lanes, width: int, may: Flags, sure: Flags
+    ) -> None:
+        """An access whose address grows differently in some threads, or in rounds of a loop."""
+        narrow = collapsed(address, may)
+        for here, slopes in apart(narrow.slopes, may, narrow.start):
+            part = lanes.copied(lanes.only_in(narrow, here))
+            part.slopes = slopes
+            try:
+                self.add(index, effect, part, width, here, NONE)
+                self._close(index, effect)
+            except Split:
+                raise Split(tuple(address.slopes)) from None
+        if address.span is None and not address.options and sure.any():
+            narrow = collapsed(address, sure)
+            self.add_sure(SureWrite(index, effect, narrow.start, width, sure, narrow.slopes))
 
     def own_maps(self, addresses: Words, ctas: Offsets) -> None:
         """Note which CTA writes a tensor map where; two at one place are a conflict."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from tessera.ir.architecture import WARP
 from tessera.ir.arrays import Bytes, Offsets, Ranges, Signed, Words
-from tessera.passes.footprint.pieces import Piece
+from tessera.passes.footprint.pieces import GridPiece
 from tessera.passes.footprint.zones import WORKSPACE, Zones
 from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.lanes import U64, Lanes
@@ -80,7 +80,7 @@ def _along(values: Signed, axis: int) -> Lanes:
     return Lanes(values.astype(U64).reshape(-1, *([1] * (axis + 1))))
 
 
-def special_values(scene: Scene, piece: Piece | None) -> dict[str, Lanes]:
+def special_values(scene: Scene, piece: GridPiece | None) -> dict[str, Lanes]:
     """Special registers by name with component; those missing can hold anything."""
     linear = np.arange(scene.threads, dtype=np.int64)
     lane = linear % WARP
@@ -124,7 +124,7 @@ def _shrink(value: Lanes) -> Lanes:
     return Lanes(lo, value.span, value.why)
 
 
-def _cta_values(scene: Scene, piece: Piece | None) -> dict[str, Lanes]:
+def _cta_values(scene: Scene, piece: GridPiece | None) -> dict[str, Lanes]:
     specials: dict[str, Lanes] = {}
     if piece is None:
         for name, count in zip(_AXES, scene.grid, strict=True):

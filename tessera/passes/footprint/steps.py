@@ -16,7 +16,7 @@ from tessera.passes.footprint.loaded import load_results
 from tessera.passes.footprint.local import local_access
 from tessera.passes.footprint.made_maps import is_map_step, map_step
 from tessera.passes.footprint.memory import extent_accesses
-from tessera.passes.footprint.pieces import Piece
+from tessera.passes.footprint.pieces import GridPiece
 from tessera.passes.footprint.pointer_steps import hidden_kind, pointer_results, settled
 from tessera.passes.footprint.recorder import Recorder
 from tessera.passes.footprint.scene import Scene
@@ -42,7 +42,7 @@ class StepRunner(SliceState):
         self,
         code: KernelCode,
         scene: Scene,
-        piece: Piece | None,
+        piece: GridPiece | None,
         recorder: Recorder,
         shared: Follower | None = None,
     ) -> None:

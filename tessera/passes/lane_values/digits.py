@@ -4,11 +4,18 @@ The number of a CTA along an axis is an offset plus a sum of digits, each times 
 stands for all its values at once: a value of the excerpt that depends on it is a sum with the digit
 times a number in it (`slopes`), and no decision depends on it. Where that cannot go on, `Split`
 says what to do with the digit; the caller takes the set of CTAs apart and starts again.
+
+The number of a round of a loop is a digit as well (`RoundDigit`), while its rounds are followed at
+once. It may end elsewhere in each CTA; where a decision changes, `RoundLimit` says how far it goes.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+import numpy as np
+
+from tessera.ir.arrays import Signed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -20,9 +27,44 @@ class Digit:
     count: int
 
     @property
-    def last(self) -> int:
-        """The greatest value."""
+    def last(self) -> Signed:
+        """The greatest value, in each CTA that is spelled out."""
+        return np.array([[self.count - 1]], dtype=np.int64)
+
+    @property
+    def most(self) -> int:
+        """The greatest value in any CTA."""
         return self.count - 1
+
+
+class RoundDigit(Digit):
+    """The number of a round, from 0 to `last`, which has the axes of `Lanes`; the same for all
+    threads of a CTA."""
+
+    __slots__ = ("_last",)
+
+    def __init__(self, last: Signed) -> None:
+        super().__init__(axis=3, stride=1, count=int(last.max()) + 1)
+        object.__setattr__(self, "_last", last)
+
+    @property
+    def last(self) -> Signed:
+        """The greatest value, in each CTA that is spelled out."""
+        last: Signed = self._last
+        return last
+
+
+class NotAlike(Exception):
+    """Rounds of a loop cannot be followed at once."""
+
+
+class RoundLimit(Exception):
+    """Decisions stay as they are for so many rounds only, in each thread; others are to be -1."""
+
+    def __init__(self, digit: RoundDigit, counts: Signed) -> None:
+        super().__init__()
+        self.digit = digit
+        self.counts = counts
 
 
 class Split(Exception):

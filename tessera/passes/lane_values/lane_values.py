@@ -117,8 +117,8 @@ class Lanes:
         low, high = int(self.start.min()), int(self.start.max())
         for digit, slope in self.slopes.items():
             moved = slope.view(np.int64)
-            low += min(0, int(moved.min())) * digit.last
-            high += max(0, int(moved.max())) * digit.last
+            low += min(0, int(moved.min())) * digit.most
+            high += max(0, int(moved.max())) * digit.most
         if low < 0 or high > MASK[64]:
             raise Split(tuple(self.slopes))
         return low, high

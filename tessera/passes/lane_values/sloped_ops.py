@@ -20,8 +20,8 @@ from tessera.ir.arrays import Signed, Words
 from tessera.passes.lane_values.digits import Digit, Split
 from tessera.passes.lane_values.lane_values import MASK, U64, Lanes, reason, settle
 from tessera.passes.lane_values.slopes import (
-    Form,
     IntegerSlopes,
+    WholeForm,
     bounds,
     check,
     chosen,
@@ -116,10 +116,10 @@ def sloped_division(a: Lanes, b: Lanes, bits: int, *, signed: bool, remainder: b
     return from_form(_remainder(numbers, quotient, divisor), bits)
 
 
-def _remainder(numbers: Form, quotient: Form, divisor: int) -> Form:
+def _remainder(numbers: WholeForm, quotient: WholeForm, divisor: int) -> WholeForm:
     taken = {digit: slope * divisor for digit, slope in quotient.slopes.items()}
     slopes = _difference(numbers.slopes, taken)
-    return Form(numbers.start - quotient.start * divisor, slopes, quotient.span)
+    return WholeForm(numbers.start - quotient.start * divisor, slopes, quotient.span)
 
 
 def sloped_right_shift(a: Lanes, b: Lanes, bits: int, *, signed: bool) -> Lanes:
@@ -158,26 +158,26 @@ def _constant(value: Lanes, bits: int, digits: tuple[Digit, ...], *, signed: boo
 
 def floor_quotient(
     start: Signed, slopes: IntegerSlopes, divisor: int, digits: tuple[Digit, ...]
-) -> Form:
+) -> WholeForm:
     """The quotients of whole numbers, rounded down."""
     whole = {d: slope // divisor for d, slope in slopes.items() if not (slope % divisor).any()}
     rest = {d: slope for d, slope in slopes.items() if d not in whole}
     low, high = bounds(start, rest)
     least, most = low // divisor, high // divisor
     if (least == most).all():
-        return Form(least, whole, np.zeros((1, 1), dtype=np.int64))
+        return WholeForm(least, whole, np.zeros((1, 1), dtype=np.int64))
     simpler = _simpler(start, slopes, divisor)
     if simpler is not None:
         return floor_quotient(*simpler, digits)
     if not rest:
-        return Form(start // divisor, whole, np.zeros((1, 1), dtype=np.int64))
+        return WholeForm(start // divisor, whole, np.zeros((1, 1), dtype=np.int64))
     for digit, slope in rest.items():
         period = divisor // gcd(divisor, *(abs(int(s)) for s in slope.flat))
         if 1 < period < digit.count:
             raise Split((digit,), base=period)
     if int((most - least).max()) <= _FEW_QUOTIENTS:
         nonnegative(start - most * divisor, rest, least != most)
-    raise Split((max(rest, key=lambda d: int(np.abs(rest[d]).max()) * d.last),))
+    raise Split((max(rest, key=lambda d: int(np.abs(rest[d]).max()) * d.most),))
 
 
 def _simpler(
