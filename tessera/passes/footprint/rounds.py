@@ -1,14 +1,14 @@
 """Many rounds of a loop at once.
 
-In: a machine at the head of a loop, and what its registers held some rounds before. Out: the machine
-at the head again, many rounds later, with the accesses of all of them recorded.
+In: a machine at the head of a loop, and what its registers held some rounds before. Out: the
+machine at the head again, many rounds later, with the accesses of all of them recorded.
 
 The registers are taken to be `value + step * t` in round `t`, with the step that was seen (over one
 round, or over a few: pipelined loops count stages). The body is run once with `t` as a digit
 (`lane_values.digits`) that ends where a decision would change (`RoundLimit`), in each CTA where it
-does. If the threads are then the same, and every register is `value + step * (t + 1)`, the rounds are
-proved by induction. Otherwise nothing of it counts, and rounds are run one by one. A loop in which
-data decides a branch or a write is not taken.
+does. If the threads are then the same, and every register that may still be read (`live`) is
+`value + step * (t + 1)`, the rounds are proved by induction. Otherwise nothing of it counts, and
+rounds are run one by one. A loop in which data decides a branch or a write is not taken.
 """
 
 from __future__ import annotations

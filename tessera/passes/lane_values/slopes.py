@@ -2,9 +2,9 @@
 
 In: `Lanes` with slopes. A value of w bits is `start + sum(slope * digit)` modulo 2**w, so sums and
 products by numbers are exact as they are. Whatever asks for the number itself (extensions,
-comparisons, quotients) first needs a `WholeForm`: the same sum over whole numbers, which holds where it
-stays in the range of the type for all values of the digits. Where it does not, or where a question
-has different answers, `Split` is raised with the place to cut.
+comparisons, quotients) first needs a `WholeForm`: the same sum over whole numbers, which holds
+where it stays in the range of the type for all values of the digits. Where it does not, or where a
+question has different answers, `Split` is raised with the place to cut.
 """
 
 from __future__ import annotations
