@@ -169,7 +169,7 @@ class GridWriter:
         """A loop whose end depends on the number of the CTA: some rounds of moving addresses."""
         label, test, counter = f"L{self.count}", self.fresh("p"), self.fresh("r")
         self.count += 1
-        bound = self.compute("min.u32", self.pick(), self.rng.choice([3, 9, 20]))
+        bound = self.compute("min.u32", self.pick(), self.rng.choice([3, 9, 20, 60]))
         moving = self.compute("mov.u32", self.pick())
         step = self.size()
         self.emit(f"mov.u32 {counter}, {self.rng.choice([0, 0, 1, 2])};")
