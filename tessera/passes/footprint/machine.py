@@ -82,7 +82,7 @@ class SliceMachine(StepRunner):
         self.loop_of = _innermost_loops(code)
         self.labels = _label_blocks(code)
         is_exact = most_rounds is None and shared is None and MANY_ROUNDS_AT_ONCE
-        self.rounds = LoopRounds(self) if is_exact else None
+        self.rounds = LoopRounds(self, self.rank, self.run_block) if is_exact else None
 
     def start(self) -> None:
         """Run the kernel from its entry to its end."""

@@ -3,8 +3,8 @@
 In: a grid. Out: `GridPiece`s that together hold every CTA once. Along each axis the number of a
 CTA is an offset plus digits (`lane_values.digits`), which stand for all their values, plus digits
 that are spelled out: those become an axis of the arrays of `Lanes`. A grid starts as one piece with
-a digit per axis. Where a decision differs between the values of a digit (`Split`), the piece is taken
-apart: the digit is cut, written to another base, or spelled out. So a piece that came through
+a digit per axis. Where a decision differs between the values of a digit (`Split`), the piece is
+taken apart: the digit is cut, written to another base, or spelled out. So a piece that came through
 without a `Split` was followed exactly for each of its CTAs, however many they are.
 """
 

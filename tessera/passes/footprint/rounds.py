@@ -13,13 +13,14 @@ rounds are run one by one. A loop in which data decides a branch or a write is n
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tessera.ir.arrays import Flags, Ranges, Signed
+from tessera.ir.arrays import Flags, Ranges, Signed, Words
 from tessera.passes.byte_sets.repeat import TooManyIntervals
+from tessera.passes.footprint.excerpt_state import SliceState
 from tessera.passes.footprint.live import live_registers_at
 from tessera.passes.footprint.made_maps import is_map_step
 from tessera.passes.footprint.operands import Key
@@ -37,12 +38,9 @@ from tessera.passes.lane_values.lane_values import (
 from tessera.passes.lane_values.masks import Mask
 from tessera.passes.lane_values.slopes import same, sloped
 
-if TYPE_CHECKING:
-    from tessera.passes.footprint.machine import SliceMachine
-
 _PERIODS = (1, 2, 3, 4)
 _MOST_TRIES = 8
-_FIRST_COUNT = 1 << 24
+_FIRST_COUNT = 1 << 28
 _LEAST_COUNT = 4
 _UNFIT = frozenset({"elect", "tensormap", "call", "mapa"})
 
@@ -72,10 +70,20 @@ class _Visits:
 
 
 class LoopRounds:
-    """The loops of a machine, and how often their heads were visited."""
+    """The loops of a machine, and how often their heads were visited.
 
-    def __init__(self, machine: SliceMachine) -> None:
+    `rank` is the order of blocks, `run_block` runs one and notes who goes where.
+    """
+
+    def __init__(
+        self,
+        machine: SliceState,
+        rank: dict[int, int],
+        run_block: Callable[[int, Mask, dict[int, Mask]], None],
+    ) -> None:
         self.machine = machine
+        self.rank = rank
+        self.run_block = run_block
         self.heads: dict[int, frozenset[int]] = {}
         for loop in machine.code.flow.loops:
             steps = [step for block in loop.blocks for step in machine.code.blocks[block]]
@@ -210,15 +218,15 @@ class LoopRounds:
         return lost if mask.may.all() else lanes.merge(mask.may, lost, value)
 
     def _run_round(self, head: int, mask: Mask) -> None:
-        machine, inside = self.machine, self.heads[head]
+        inside = self.heads[head]
         pending: dict[int, Mask] = {head: mask}
         block = head
         while True:
-            machine.run_block(block, pending.pop(block), pending)
+            self.run_block(block, pending.pop(block), pending)
             others = [other for other in pending if other != head]
             if not others:
                 break
-            block = min(others, key=machine.rank.__getitem__)
+            block = min(others, key=self.rank.__getitem__)
             if block not in inside or not _is_plain(pending[block]):
                 raise NotAlike
         back = pending.get(head)
@@ -260,14 +268,14 @@ class _Kept:
     pins: dict[int, str]
     local_kind: int
 
-    def __init__(self, machine: SliceMachine) -> None:
+    def __init__(self, machine: SliceState) -> None:
         self.registers = machine.registers
         self.recorder = machine.recorder
         self.pins = dict(machine.pins)
         self.local_kind = machine.local_kind
         machine.registers = dict(self.registers)
 
-    def restore(self, machine: SliceMachine, work: int) -> None:
+    def restore(self, machine: SliceState, work: int) -> None:
         """Put it back; only the work that was done counts."""
         machine.registers = dict(self.registers)
         machine.recorder = self.recorder
@@ -287,11 +295,12 @@ def _same_threads(left: Mask, right: Mask) -> bool:
     return _equal(left.may, right.may) and _equal(left.sure, right.sure)
 
 
-def _equal(left: Flags | Signed, right: Flags | Signed, where: Flags | bool = True) -> bool:
+def _equal(left: Flags | Words, right: Flags | Words, where: Flags | bool = True) -> bool:
     return not bool(((left != right) & where).any())
 
 
 def _fewer(counts: Signed, limit: Signed) -> Signed:
     """Counts that keep a limit, the same for all threads of a CTA; -1 limits nothing."""
     limited = np.where(limit < 0, _FIRST_COUNT, limit).min(axis=-1, keepdims=True)
-    return np.minimum(counts, limited)
+    fewer: Signed = np.minimum(counts, limited)
+    return fewer

@@ -41,17 +41,17 @@ class RoundDigit(Digit):
     """The number of a round, from 0 to `last`, which has the axes of `Lanes`; the same for all
     threads of a CTA."""
 
-    __slots__ = ("_last",)
+    __slots__ = ("rounds",)
+    rounds: Signed
 
     def __init__(self, last: Signed) -> None:
         super().__init__(axis=3, stride=1, count=int(last.max()) + 1)
-        object.__setattr__(self, "_last", last)
+        object.__setattr__(self, "rounds", last)
 
     @property
     def last(self) -> Signed:
         """The greatest value, in each CTA that is spelled out."""
-        last: Signed = self._last
-        return last
+        return self.rounds
 
 
 class NotAlike(Exception):

@@ -150,7 +150,7 @@ def collapsed(value: Lanes, mask: Flags) -> Lanes:
     for axis in range(len(shape) - 1):
         if shape[axis] == 1:
             continue
-        some = here.any(axis=axis, keepdims=True)
+        some = np.asarray(here.any(axis=axis, keepdims=True))
         lows = [_masked(array, here, MASKS[64]).min(axis=axis, keepdims=True) for array in arrays]
         highs = [_masked(array, here, U64(0)).max(axis=axis, keepdims=True) for array in arrays]
         pairs = zip(lows, highs, strict=True)
