@@ -2,6 +2,7 @@
 
     python benchmarks/direction.py [--works FILE] [-o results.json]
     python benchmarks/direction.py --draw       # new rows; needs the extra `tables`
+    python benchmarks/direction.py --libraries  # the same rows by other libraries; likewise
 
 Shapes of products and attention with their measured times on six GPUs (rows drawn from the tables,
 `results/direction_rows.json`). For each shape, Triton kernels compiled for each architecture
@@ -10,8 +11,12 @@ the fastest is the prediction, as a library would choose. No table is looked up,
 of the model are fitted to an H200. Two parts per GPU (`device_model.SUSTAINED`) come from tables:
 for a pair, those of its own GPUs are left out (`alone`); the result with them stands beside
 (`now`). A row of attention holds more than one kernel: a library
-writes the cache, plans and joins. What that takes in cycles is the median of short rows of GPUs
-outside the pair. `--works` keeps the counts between runs.
+writes the cache, which is counted by its bytes, plans and joins. What these take in cycles is the
+median of short rows of GPUs outside the pair. `--works` keeps the counts between runs.
+
+Libraries run other kernels on other GPUs. Where two of them do not agree which of two GPUs is
+faster, software decides. So the rows of TensorRT-LLM and of SGLang for the same shapes stand beside
+those of vLLM: how often each two agree, and how often the model is right where all do (`agreed`).
 """
 
 from __future__ import annotations
@@ -22,7 +27,7 @@ import random
 import sys
 import tarfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from math import exp, log
 from pathlib import Path
 from statistics import median
@@ -42,6 +47,7 @@ from tessera.passes.costs import device_model
 from tessera.passes.costs.count_work import count_work
 from tessera.passes.costs.device_model import Traffic, launch_ns
 from tessera.passes.costs.estimate_costs import error_of
+from tessera.passes.costs.library_launches import Plain, call_ns
 
 HERE = Path(__file__).parent
 ROWS = HERE / "results" / "direction_rows.json"
@@ -50,11 +56,19 @@ CARDS = ("l40s", "rtx-pro-6000")  # of graphics architectures
 PAIRS = (("a100", "l40s"), ("h100", "rtx-pro-6000"), ("h200", "h100"), ("b200", "h100"))
 KINDS = {"gemm": "gemm", "prefill": "context", "decode": "generation"}
 GEMMS = ("gemm16", "gemm64", "gemm128", "grouped", "wide")
+FLASHES = ("flash64", "flash64s", "flash128", "flash128w")
 WIDTH = 128  # of a head
 APART = 1.1
 SHORT, LONG = 0.4, 50.0  # of a row, the part that its kernel has; microseconds
 MOST_SPLIT, PARTS = 160, 8  # tiles of a product that is cut, and into how many parts
 KEY_PARTS = (1, 4, 16, 64)
+LIBRARIES = {"TensorRT-LLM 1.3.0rc20": "trtllm/1.3.0rc20", "SGLang 0.5.14": "sglang/0.5.14"}
+SYSTEMS = {
+    "h100": "h100_sxm",
+    "h200": "h200_sxm",
+    "b200": "b200_sxm",
+    "rtx-pro-6000": "rtx_pro_6000_server",
+}
 VERSION, SEED, DRAWN = "0.24.0", 16, {"gemm": 48, "prefill": 36, "decode": 36}
 
 Works = dict[str, list[LaunchWork]]
@@ -63,11 +77,27 @@ Times = dict[str, float]
 
 @dataclass(frozen=True)
 class Row:
-    """A shape, and microseconds by GPU."""
+    """A shape, and microseconds by GPU; and by library, where others have measured it too."""
 
     kind: str
     shape: tuple[int, ...]
     us: Times
+    others: dict[str, Times] = field(default_factory=dict)
+
+    def apart(self, pair: tuple[str, str]) -> bool:
+        """Whether the GPUs differ by more than 10%."""
+        return _faster(self.us, pair) is not None
+
+    def agreed(self, pair: tuple[str, str]) -> bool:
+        """Whether all libraries, at least two, call the same GPU faster."""
+        measured = [self.us, *(us for us in self.others.values() if all(n in us for n in pair))]
+        return len(measured) > 1 and len({_faster(us, pair) for us in measured}) == 1
+
+
+def _faster(us: Times, pair: tuple[str, str]) -> str | None:
+    """The GPU of a pair that is faster by more than 10%."""
+    first, second = sorted(pair, key=lambda name: us[name])
+    return first if us[second] > APART * us[first] else None
 
 
 class Kernels:
@@ -126,8 +156,9 @@ class Kernels:
         batch, length, heads, kv_heads = shape
         group = heads // kv_heads
         if kind == "prefill":
-            for name, rows in (("flash64", 64), ("flash128", 128)):
-                grid = (-(-length // rows), batch * heads, 1)
+            for name in FLASHES:
+                size = self.index[f"{name}_sm{number}.ptx"]["constants"]
+                grid = (-(-length // size["BM"]), batch * heads, 1)
                 yield self.launch(f"{name}_sm{number}.ptx", grid, 4, (length, group))
             return
         for parts in KEY_PARTS:
@@ -172,7 +203,20 @@ def kernel_us(works: Works, row: Row, gpu: Gpu) -> float:
         partial = 8.0 * PARTS * row.shape[0] * row.shape[1]  # written and read again, in FP32
         more = Traffic(warm=traffic.warm + partial, working=traffic.working + partial)
         times.append(launch_ns(work, more, gpu, gpu.sms))
-    return min(times) / 1e3
+    return (min(times) + written_ns(row.kind, row.shape, gpu)) / 1e3
+
+
+def written_ns(kind: str, shape: tuple[int, ...], gpu: Gpu) -> float:
+    """How much longer attention takes for new keys and values, read and written to the cache."""
+    if kind == "gemm":
+        return 0.0
+    batch, length, _, kv_heads = shape
+    new = 2.0 * batch * (length if kind == "prefill" else 1) * kv_heads * WIDTH
+    call = Plain(elements=new, operations=new, bytes=4.0 * new)
+    traffic = Traffic(warm=4.0 * new, working=4.0 * new)
+    nothing = Plain(elements=1.0, operations=1.0, bytes=4.0)
+    least = call_ns(nothing, Traffic(warm=4.0), gpu, gpu.sms)  # is in `around_cycles`
+    return max(0.0, call_ns(call, traffic, gpu, gpu.sms) - least)
 
 
 def roofline(row: Row, gpu: Gpu) -> float:
@@ -190,9 +234,15 @@ def read_rows() -> list[Row]:
     for one in json.loads(ROWS.read_text())["sets"]:
         count = len(one["gpus"])
         for kind in KINDS:
-            for row in one[kind]:
+            for number, row in enumerate(one[kind]):
                 shape = tuple(int(n) for n in row[:-count])
-                rows.append(Row(kind, shape, dict(zip(one["gpus"], row[-count:], strict=True))))
+                others = {
+                    library: dict(zip(one["gpus"], known[kind][number], strict=True))
+                    for library, known in one.get("others", {}).items()
+                    if known[kind][number]
+                }
+                us = dict(zip(one["gpus"], row[-count:], strict=True))
+                rows.append(Row(kind, shape, us, others))
     return rows
 
 
@@ -215,8 +265,58 @@ def draw() -> None:
         chosen = sorted(random.Random(SEED).sample(common, DRAWN[kind]))
         chosen = chosen[::2] if kind == "gemm" else chosen  # they take the longest to count
         last[kind] = [[*s, *(round(times[s] / 1e3, 3) for times in known)] for s in chosen]
+    write_rows(document)
+
+
+def write_rows(document: dict[str, object]) -> None:
     text = json.dumps(document).replace("], [", "],\n[").replace(": [[", ": [\n[")
     ROWS.write_text(text + "\n")
+
+
+def add_libraries() -> None:
+    """Times of other libraries for the rows of the last set; none where a GPU lacks one."""
+    from importlib.util import find_spec
+
+    import pyarrow.parquet
+
+    spec = find_spec("aiconfigurator_core")
+    (place,) = [] if spec is None else list(spec.submodule_search_locations or ())
+    document = json.loads(ROWS.read_text())
+    last = document["sets"][-1]
+    last["others"] = {}
+    for library, at in LIBRARIES.items():
+        last["others"][library] = {}
+        for kind, table in KINDS.items():
+            attention = kind != "gemm"
+            folder, stem = ("attention", f"{table}_attention_perf") if attention else ("gemm",) * 2
+            sizes = ["batch_size", "isl", "num_heads", "num_key_value_heads"]
+            sizes[1] = "step" if kind == "decode" else "isl"
+            exact = {"gemm_dtype": "bfloat16"}
+            if attention:
+                exact = {"attn_dtype": "bfloat16", "kv_cache_dtype": "bfloat16"}
+                exact |= {"head_dim": WIDTH, "window_size": 0}
+            columns = sizes if attention else ["m", "n", "k"]
+            known = []
+            for name in last["gpus"]:
+                file = f"{stem if attention else 'gemm_perf'}.parquet"
+                path = Path(place, "systems", "data", SYSTEMS[name], folder, at, file)
+                wanted = [(column, "==", value) for column, value in exact.items()]
+                read = pyarrow.parquet.read_table(path, filters=wanted).to_pydict()
+                times: dict[tuple[int, ...], float] = {}
+                for *shape, latency in zip(
+                    *(read[c] for c in columns), read["latency"], strict=True
+                ):
+                    shape[1] += kind == "decode"  # a step, and itself
+                    key = tuple(shape)
+                    times[key] = min(1e3 * latency, times.get(key, 1e99))
+                known.append(times)
+            last["others"][library][kind] = [
+                [round(times[key], 3) for times in known]
+                if all(key in times for times in known)
+                else []
+                for key in (tuple(row[: len(columns)]) for row in last[kind])
+            ]
+    write_rows(document)
 
 
 def counted(rows: list[Row], store: Path | None) -> Works:
@@ -261,9 +361,7 @@ def around_cycles(works: Works, rows: list[Row], kind: str, pair: tuple[str, str
 def judged(given: list[tuple[Row, Times]], pair: tuple[str, str]) -> dict[str, object]:
     """How often the faster GPU is right, and how far off times are."""
     first, second = pair
-    apart = [
-        (r, t) for r, t in given if max(r.us[n] for n in pair) > APART * min(r.us[n] for n in pair)
-    ]
+    apart = [(r, t) for r, t in given if r.apart(pair)]
     right = sum((t[first] < t[second]) == (r.us[first] < r.us[second]) for r, t in apart)
     result: dict[str, object] = {
         "rows": len(given),
@@ -280,6 +378,26 @@ def judged(given: list[tuple[Row, Times]], pair: tuple[str, str]) -> dict[str, o
         "median_bar": round(median(error for _, error in both), 2),
     }
     return {**result, **_factors([e for e, _ in both]), **bars}
+
+
+def libraries(given: list[tuple[Row, Times]], pair: tuple[str, str]) -> dict[str, object]:
+    """What other libraries say of the rows, and how often the model is right where all agree."""
+    result: dict[str, object] = {}
+    for library in LIBRARIES:
+        both = [
+            (row, times, row.others[library])
+            for row, times in given
+            if library in row.others and row.apart(pair)
+        ]
+        if both:
+            calls = [(_faster(row.us, pair), _faster(us, pair)) for row, _, us in both]
+            result[library] = {
+                "rows": len(both),
+                "same_faster": round(sum(a == b for a, b in calls) / len(both), 3),
+                "other_faster": round(sum(b not in (a, None) for a, b in calls) / len(both), 3),
+            }
+    agreed = [(row, times) for row, times in given if row.apart(pair) and row.agreed(pair)]
+    return {**result, **({"agreed": judged(agreed, pair)} if agreed else {})}
 
 
 def _factors(found: list[float]) -> dict[str, float]:
@@ -308,6 +426,7 @@ def measure(works: Works, rows: list[Row], pair: tuple[str, str]) -> dict[str, o
         result[kind] = {
             "model": judged(model, pair),
             **({"model_from_50_us": judged(long, pair)} if long else {}),
+            **libraries(model, pair),
             "roofline": judged(sheet, pair),
             "around_cycles": round(around),
         }
@@ -351,13 +470,14 @@ def main() -> None:
     parser.add_argument("--works", type=Path, help="counts, kept between runs")
     parser.add_argument("--draw", action="store_true", help="draw rows anew, and end")
     parser.add_argument("-o", "--output", type=Path)
+    parser.add_argument("--libraries", action="store_true", help="add other libraries, and end")
     options = parser.parse_args()
-    if options.draw:
-        draw()
+    if options.draw or options.libraries:
+        (draw if options.draw else add_libraries)()
         return
     rows = read_rows()
     works = counted(rows, options.works)
-    document: dict[str, object] = {"schema": "tessera-direction-benchmark/2"}
+    document: dict[str, object] = {"schema": "tessera-direction-benchmark/3"}
     own = dict(device_model.SUSTAINED)
     for pair in PAIRS:
         now = measure(works, rows, pair)

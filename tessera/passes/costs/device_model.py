@@ -73,6 +73,9 @@ SUSTAINED = {
     "a100-80g-sxm": Sustained(memory=0.8, matrix=0.95),
     "l40s": Sustained(memory=0.85, matrix=0.95, clock=0.76),
 }
+# B200 and B300 are two dies, and each has an L2 as large and wide as that of an H100 or more; they
+# have 1.12 times its SMs in all.
+_L2_OF_DIES = {100: 2.0 / 1.12, 103: 2.0 / 1.12}
 # Architectures of graphics cards: many SMs at a high clock share little power.
 _GRAPHICS = (86, 89, 120)
 GRAPHICS_CLOCK = 0.76
@@ -153,7 +156,8 @@ def _sm_cycles(
         work.shared_traffic / _SHARED_PER_CYCLE,
     ]
     # What an SM can take, and its share of what L2 gives to all SMs of the GPU.
-    taken = min(constants.asked_per_cycle, constants.cache_per_cycle * gpu.sms / sms)
+    given = constants.cache_per_cycle * _L2_OF_DIES.get(arch_number(gpu.arch), 1.0)
+    taken = min(constants.asked_per_cycle, given * gpu.sms / sms)
     asked = work.asked_bytes / taken
     each = _together([*own, asked], constants.sharpness) / ctas / reached.clock
     mean = work.instructions / max(work.threads, 1)
