@@ -56,11 +56,11 @@ CARDS = ("l40s", "rtx-pro-6000")  # of graphics architectures
 PAIRS = (("a100", "l40s"), ("h100", "rtx-pro-6000"), ("h200", "h100"), ("b200", "h100"))
 KINDS = {"gemm": "gemm", "prefill": "context", "decode": "generation"}
 GEMMS = ("gemm16", "gemm64", "gemm128", "grouped", "wide")
-FLASHES = ("flash64", "flash64s", "flash128", "flash128w")
+FLASHES = ("flash64", "flash64s", "flash128", "flash128n", "flash128w")
 WIDTH = 128  # of a head
 APART = 1.1
 SHORT, LONG = 0.4, 50.0  # of a row, the part that its kernel has; microseconds
-MOST_SPLIT, PARTS = 160, 8  # tiles of a product that is cut, and into how many parts
+MOST_SPLIT, PARTS = 160, (2, 4, 8, 16, 32)  # tiles of a product that is cut, into so many parts
 KEY_PARTS = (1, 4, 16, 64)
 LIBRARIES = {"TensorRT-LLM 1.3.0rc20": "trtllm/1.3.0rc20", "SGLang 0.5.14": "sglang/0.5.14"}
 SYSTEMS = {
@@ -68,6 +68,13 @@ SYSTEMS = {
     "h200": "h200_sxm",
     "b200": "b200_sxm",
     "rtx-pro-6000": "rtx_pro_6000_server",
+}
+HEADS = ("num_heads", "num_key_value_heads")
+BF16 = {"attn_dtype": "bfloat16", "kv_cache_dtype": "bfloat16", "head_dim": WIDTH, "window_size": 0}
+SOURCES: dict[str, tuple[str, str, tuple[str, ...], dict[str, object]]] = {
+    "gemm": ("gemm", "gemm_perf", ("m", "n", "k"), {"gemm_dtype": "bfloat16"}),
+    "prefill": ("attention", "context_attention_perf", ("batch_size", "isl", *HEADS), {**BF16}),
+    "decode": ("attention", "generation_attention_perf", ("batch_size", "step", *HEADS), {**BF16}),
 }
 VERSION, SEED, DRAWN = "0.24.0", 16, {"gemm": 48, "prefill": 36, "decode": 36}
 
@@ -132,15 +139,15 @@ class Kernels:
         assert found is not None
         return found
 
-    def split_works(self, shape: tuple[int, ...], arch: str) -> Iterator[LaunchWork]:
+    def split_works(self, shape: tuple[int, ...], arch: str, parts: int) -> Iterator[LaunchWork]:
         """Products of few tiles and long rows, cut along the rows as libraries do."""
         m, n, k = shape
         for name in GEMMS[:2]:
             file = f"{name}_sm{arch_number(arch)}.ptx"
             size = self.index[file]["constants"]
             down, across = -(-m // size["BM"]), -(-n // size["BN"])
-            if down * across < MOST_SPLIT and k >= PARTS * 2 * size["BK"]:
-                yield self.launch(file, (down, across, PARTS), 3, (m, n, k // PARTS))
+            if down * across < MOST_SPLIT and k >= parts * 2 * size["BK"]:
+                yield self.launch(file, (down, across, parts), 3, (m, n, k // parts))
 
     def works(self, kind: str, shape: tuple[int, ...], arch: str) -> Iterator[LaunchWork]:
         """The work of each kernel that does a row."""
@@ -199,10 +206,11 @@ def kernel_us(works: Works, row: Row, gpu: Gpu) -> float:
     most = limits_of(gpu.arch).cta_shared_bytes
     fits = [work for work in works[key] if work.shared_bytes <= most]
     times = [launch_ns(work, traffic, gpu, gpu.sms) for work in fits]
-    for work in works.get(f"split {key}", ()):
-        partial = 8.0 * PARTS * row.shape[0] * row.shape[1]  # written and read again, in FP32
-        more = Traffic(warm=traffic.warm + partial, working=traffic.working + partial)
-        times.append(launch_ns(work, more, gpu, gpu.sms))
+    for parts in PARTS:
+        for work in works.get(f"split {parts} {key}", ()):
+            partial = 8.0 * parts * row.shape[0] * row.shape[1]  # written and read again, in FP32
+            more = Traffic(warm=traffic.warm + partial, working=traffic.working + partial)
+            times.append(launch_ns(work, more, gpu, gpu.sms))
     return (min(times) + written_ns(row.kind, row.shape, gpu)) / 1e3
 
 
@@ -277,46 +285,44 @@ def add_libraries() -> None:
     """Times of other libraries for the rows of the last set; none where a GPU lacks one."""
     from importlib.util import find_spec
 
-    import pyarrow.parquet
-
     spec = find_spec("aiconfigurator_core")
-    (place,) = [] if spec is None else list(spec.submodule_search_locations or ())
+    if spec is None or not spec.submodule_search_locations:
+        raise SystemExit("the extra `tables` is not installed")
+    data = Path(spec.submodule_search_locations[0], "systems", "data")
     document = json.loads(ROWS.read_text())
     last = document["sets"][-1]
-    last["others"] = {}
-    for library, at in LIBRARIES.items():
-        last["others"][library] = {}
-        for kind, table in KINDS.items():
-            attention = kind != "gemm"
-            folder, stem = ("attention", f"{table}_attention_perf") if attention else ("gemm",) * 2
-            sizes = ["batch_size", "isl", "num_heads", "num_key_value_heads"]
-            sizes[1] = "step" if kind == "decode" else "isl"
-            exact = {"gemm_dtype": "bfloat16"}
-            if attention:
-                exact = {"attn_dtype": "bfloat16", "kv_cache_dtype": "bfloat16"}
-                exact |= {"head_dim": WIDTH, "window_size": 0}
-            columns = sizes if attention else ["m", "n", "k"]
-            known = []
-            for name in last["gpus"]:
-                file = f"{stem if attention else 'gemm_perf'}.parquet"
-                path = Path(place, "systems", "data", SYSTEMS[name], folder, at, file)
-                wanted = [(column, "==", value) for column, value in exact.items()]
-                read = pyarrow.parquet.read_table(path, filters=wanted).to_pydict()
-                times: dict[tuple[int, ...], float] = {}
-                for *shape, latency in zip(
-                    *(read[c] for c in columns), read["latency"], strict=True
-                ):
-                    shape[1] += kind == "decode"  # a step, and itself
-                    key = tuple(shape)
-                    times[key] = min(1e3 * latency, times.get(key, 1e99))
-                known.append(times)
-            last["others"][library][kind] = [
-                [round(times[key], 3) for times in known]
-                if all(key in times for times in known)
-                else []
-                for key in (tuple(row[: len(columns)]) for row in last[kind])
-            ]
+    last["others"] = {
+        library: {
+            kind: library_rows([data / SYSTEMS[name] for name in last["gpus"]], at, kind, last)
+            for kind in KINDS
+        }
+        for library, at in LIBRARIES.items()
+    }
     write_rows(document)
+
+
+def library_rows(
+    systems: list[Path], at: str, kind: str, rows: dict[str, list[list[float]]]
+) -> list[list[float]]:
+    """For each row of a kind the times of all GPUs, or nothing."""
+    import pyarrow.parquet
+
+    folder, file, sizes, exact = SOURCES[kind]
+    wanted = [(column, "==", value) for column, value in exact.items()]
+    known: list[dict[tuple[int, ...], float]] = []
+    for system in systems:
+        path = system / folder / at / f"{file}.parquet"
+        read = pyarrow.parquet.read_table(path, filters=wanted).to_pydict()
+        times: dict[tuple[int, ...], float] = {}
+        for *shape, ms in zip(*(read[size] for size in sizes), read["latency"], strict=True):
+            shape[1] += kind == "decode"  # a step, and itself
+            times[tuple(shape)] = min(1e3 * ms, times.get(tuple(shape), 1e99))
+        known.append(times)
+    shapes = [tuple(int(n) for n in row[: len(sizes)]) for row in rows[kind]]
+    return [
+        [round(times[shape], 3) for times in known] if all(shape in t for t in known) else []
+        for shape in shapes
+    ]
 
 
 def counted(rows: list[Row], store: Path | None) -> Works:
@@ -330,9 +336,9 @@ def counted(rows: list[Row], store: Path | None) -> Works:
             key = f"{row.kind} {list(row.shape)} {arch}"
             if key not in kept:
                 kept[key] = [asdict(w) for w in kernels.works(row.kind, row.shape, arch)]
-                if row.kind == "gemm":
-                    found = kernels.split_works(row.shape, arch)
-                    kept[f"split {key}"] = [asdict(w) for w in found]
+                for parts in PARTS if row.kind == "gemm" else ():
+                    found = kernels.split_works(row.shape, arch, parts)
+                    kept[f"split {parts} {key}"] = [asdict(w) for w in found]
         if store is not None and number % 20 == 19:
             store.write_text(json.dumps(kept))
     if store is not None:
@@ -368,16 +374,13 @@ def judged(given: list[tuple[Row, Times]], pair: tuple[str, str]) -> dict[str, o
         "apart": len(apart),
         "faster_right": round(right / max(len(apart), 1), 3),
     }
-    off = {name: [log(t[name] / r.us[name]) for r, t in given] for name in pair}
+    both: list[tuple[float, float]] = []
     for name in pair:
-        result[name] = {"median_ratio": round(exp(median(off[name])), 3), **_factors(off[name])}
-    both = [(log(t[n] / r.us[n]), error_of(t[n] * 1e3, gpu_of(n))) for r, t in given for n in pair]
-    inside = sum(1.0 / (1.0 + error) <= exp(-e) <= 1.0 + error for e, error in both)
-    bars = {
-        "inside_the_bar": round(inside / max(len(both), 1), 3),
-        "median_bar": round(median(error for _, error in both), 2),
-    }
-    return {**result, **_factors([e for e, _ in both]), **bars}
+        gpu = gpu_of(name)
+        off = [(log(t[name] / r.us[name]), error_of(t[name] * 1e3, gpu)) for r, t in given]
+        result[name] = {"median_ratio": round(exp(median(e for e, _ in off)), 3), **_factors(off)}
+        both += off
+    return {**result, **_factors(both)}
 
 
 def libraries(given: list[tuple[Row, Times]], pair: tuple[str, str]) -> dict[str, object]:
@@ -400,11 +403,15 @@ def libraries(given: list[tuple[Row, Times]], pair: tuple[str, str]) -> dict[str
     return {**result, **({"agreed": judged(agreed, pair)} if agreed else {})}
 
 
-def _factors(found: list[float]) -> dict[str, float]:
-    ordered = sorted(map(abs, found))
+def _factors(given: list[tuple[float, float]]) -> dict[str, float]:
+    """How far off, from logarithms of ratios, and how often that is inside the error bar."""
+    ordered = sorted(abs(off) for off, _ in given)
+    inside = sum(1.0 / (1.0 + error) <= exp(-off) <= 1.0 + error for off, error in given)
     return {
         "median_factor": round(exp(median(ordered)), 3),
         "p90_factor": round(exp(ordered[int(0.9 * (len(ordered) - 1))]), 3),
+        "inside_the_bar": round(inside / len(given), 3),
+        "median_bar": round(median(error for _, error in given), 2),
     }
 
 
@@ -435,15 +442,15 @@ def measure(works: Works, rows: list[Row], pair: tuple[str, str]) -> dict[str, o
     return result
 
 
-def graphics_clock(works: Works, rows: list[Row], pair: tuple[str, str]) -> float:
-    """How far graphics cards keep their clock, by long rows of those outside the pair.
+def graphics_watts(works: Works, rows: list[Row], pair: tuple[str, str]) -> float:
+    """`device_model.GRAPHICS_WATTS` by long rows of the graphics cards outside the pair.
 
     Libraries are faster than these kernels on every GPU: on an H200 by as much as is divided out.
-    Directions play no part in this.
+    What remains is how far a card keeps its clock. Directions play no part in this.
     """
-    kept = device_model.SUSTAINED.copy(), device_model.GRAPHICS_CLOCK
+    kept = device_model.SUSTAINED.copy(), device_model.GRAPHICS_WATTS
     device_model.SUSTAINED.clear()
-    device_model.GRAPHICS_CLOCK = 1.0
+    device_model.GRAPHICS_WATTS = 1e-9  # any card keeps its clock
     found = {}
     for name in (*(card for card in CARDS if card not in pair), "h200"):
         gpu = gpu_of(name)
@@ -454,9 +461,14 @@ def graphics_clock(works: Works, rows: list[Row], pair: tuple[str, str]) -> floa
         }
         found[name] = (off["gemm"] + off["prefill"]) / 2
     device_model.SUSTAINED.update(kept[0])
-    device_model.GRAPHICS_CLOCK = kept[1]
+    device_model.GRAPHICS_WATTS = kept[1]
     usual = found.pop("h200")
-    return min(1.0, exp(sum(found.values()) / len(found) - usual))
+    each = [
+        log((gpu_of(name).watts or 1.0) / ((gpu_of(name).flops("bf16") or 1e12) / 1e12))
+        - 3.0 * min(0.0, off - usual)
+        for name, off in found.items()
+    ]
+    return exp(sum(each) / len(each))
 
 
 def without(pair: tuple[str, str]) -> dict[str, device_model.Sustained]:
@@ -484,11 +496,11 @@ def main() -> None:
         others = without(pair)  # neither GPU of the pair in any constant
         device_model.SUSTAINED.clear()
         device_model.SUSTAINED.update(others)
-        usual_clock = device_model.GRAPHICS_CLOCK
-        device_model.GRAPHICS_CLOCK = clock = graphics_clock(works, rows, pair)
-        alone = {"graphics_clock": round(clock, 3), **measure(works, rows, pair)}
+        usual = device_model.GRAPHICS_WATTS
+        device_model.GRAPHICS_WATTS = watts = graphics_watts(works, rows, pair)
+        alone = {"graphics_watts": round(watts, 3), **measure(works, rows, pair)}
         document["/".join(pair)] = {"now": now, "alone": alone}
-        device_model.GRAPHICS_CLOCK = usual_clock
+        device_model.GRAPHICS_WATTS = usual
         device_model.SUSTAINED.clear()
         device_model.SUSTAINED.update(own)
     print(json.dumps(document, indent=1))

@@ -149,6 +149,7 @@ CASES: tuple[tuple[str, Any, dict[str, int], int, int], ...] = (
     ("flash64", flash, {"BM": 64, "BN": 64, "D": 128}, 4, 2),
     ("flash64s", flash, {"BM": 64, "BN": 64, "D": 128}, 4, 1),
     ("flash128", flash, {"BM": 128, "BN": 64, "D": 128}, 8, 2),
+    ("flash128n", flash, {"BM": 128, "BN": 32, "D": 128}, 4, 2),
     ("flash128w", flash, {"BM": 128, "BN": 128, "D": 128}, 8, 2),
     ("decode", decode, {"BM": 16, "BN": 64, "D": 128}, 4, 2),
 )
