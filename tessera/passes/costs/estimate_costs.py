@@ -14,9 +14,16 @@ where blocks wait for each other, not enough room for all of them at once.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
+from math import log, prod
 
-from tessera.ir.architecture import CLUSTERS_FROM, THREADS_PER_CTA, arch_number, limits_of, runs_on
+from tessera.ir.architecture import (
+    CLUSTERS_FROM,
+    THREADS_PER_CTA,
+    arch_number,
+    limits_of,
+    runs_on,
+    sms_of,
+)
 from tessera.ir.graph.access import NeedKind
 from tessera.ir.graph.graph import KernelGraph, Node
 from tessera.ir.graph.region import region_intervals
@@ -80,14 +87,30 @@ def distinct_bytes(graph: KernelGraph, node: Node, persistent: bool | None = Non
     return total
 
 
-def best_variant(program: Program, launch: Launch, device_arch: str) -> ModuleVariant | None:
-    """The newest code for a launch that runs on a GPU; None if there is none."""
+def best_variant(
+    program: Program, launch: Launch, device_arch: str, sms: int = 0, whole: int = 0
+) -> ModuleVariant | None:
+    """The newest code for a launch that runs on a GPU; None if there is none.
+
+    Of code that differs in the SMs that it is tuned for, that for about as many as the device has:
+    the nearest by ratio. Code that says nothing of SMs counts as tuned for the `whole` GPU.
+    """
     usable = [
         variant
         for variant in program.modules[launch.module].variants
         if runs_on(variant.arch, device_arch)
     ]
-    return max(usable, key=lambda v: (arch_number(v.arch), v.arch), default=None)
+    if not usable:
+        return None
+    newest = max((arch_number(v.arch), v.arch.partition(":")[0]) for v in usable)
+
+    def distance(variant: ModuleVariant) -> tuple[float, int]:
+        tuned = sms_of(variant.arch)
+        here = sms or whole
+        return (abs(log((tuned or whole) / here)) if here and (tuned or whole) else 0.0), tuned
+
+    alike = [v for v in usable if (arch_number(v.arch), v.arch.partition(":")[0]) == newest]
+    return min(alike, key=distance)
 
 
 class _Estimator:
@@ -129,7 +152,7 @@ class _Estimator:
             traffic = moved.traffic(gpu, self.persistent, limit)
             ns = call_ns(call, traffic, gpu, device.sms)
             return _duration(ns, gpu, sure), None
-        variant = best_variant(self.program, work, gpu.arch)
+        variant = best_variant(self.program, work, gpu.arch, device.sms, gpu.sms)
         if variant is None:
             archs = ", ".join(other.arch for other in self.program.modules[work.module].variants)
             return Barred(f"no code for {gpu.arch}: the module has {archs}"), None
