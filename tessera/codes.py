@@ -251,6 +251,10 @@ CODES: tuple[Code, ...] = (
     Code("TSR6010", "the model does not compile as one graph"),
     Code("TSR6011", "the GPU has too little memory for the model"),
     Code("TSR6012", "an input of the model is on the host", _WARNING),
+    Code("TSR6013", "an operator is not in the table", _WARNING),
+    Code("TSR6014", "this PyTorch cannot stand in for a GPU"),
+    Code("TSR6015", "the config file makes no model"),
+    Code("TSR6016", "a part of the config file is left out", _WARNING),
     Code("TSR9000", "an internal error of Tessera"),
 )
 

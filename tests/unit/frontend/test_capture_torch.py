@@ -91,7 +91,7 @@ def test_operands_that_no_record_can_say_are_refused() -> None:
     ]
     for tensor in odd:
         with pytest.raises(TesseraError):
-            watch._tensor(tensor)
+            watch.raw_tensor(tensor)
 
 
 def test_a_number_on_the_host_is_a_number() -> None:
