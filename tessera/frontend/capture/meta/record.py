@@ -20,7 +20,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from tessera.diagnostics import Diagnostic, TesseraError, error, warning
-from tessera.frontend.capture.inputs import Inputs
+from tessera.frontend.capture.inputs import Inputs, held_tensors
 from tessera.frontend.capture.memory import CapturedMemory, named_parameters
 from tessera.frontend.capture.meta.stand_in import fake_gpu, real_host
 from tessera.frontend.capture.problems import launches_nothing, not_fake, on_host, refusal
@@ -201,7 +201,7 @@ def _record(
             memory.add_tensor(tensor, name, Role.INPUT, lasting=True)
         else:
             notes.append(on_host(name))
-    for name, tensor in named_parameters(function):
+    for name, tensor in (*named_parameters(function), *held_tensors(function)):
         if tensor.is_cuda:
             memory.add_tensor(tensor, name, Role.WEIGHT, lasting=True)
     for number, tensor in enumerate(recording.constants):
