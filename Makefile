@@ -97,6 +97,7 @@ bench: $(ready)
 	$(python) benchmarks/graph_library.py
 	$(python) -m benchmarks.cache
 	$(python) -m benchmarks.analyze
+	$(python) -m benchmarks.grid_size
 	$(python) -m benchmarks.tightness
 	$(python) -m benchmarks.zoo_analysis
 	$(python) benchmarks/tables.py -o $(results)/tables.json
@@ -109,8 +110,10 @@ bench: $(ready)
 	$(python) -m benchmarks.promises -o $(results)/promises.json
 	$(python) -m benchmarks.cpu_pipelining
 	$(python) -m benchmarks.simulated_cpu --scale 2
+	test -z "$(ARRIVALS)" || $(python) -m benchmarks.serving_simulation $(ARRIVALS) -o $(results)/serving_simulation.json
 	$(python) -m benchmarks.interrupts --steps 10000 --out $(results)/interrupts.json
 	$(python) -m benchmarks.host_time
+	$(python) -m benchmarks.meta_capture -o $(results)/meta_capture.json
 	$(python) benchmarks/accept.py
 	$(python) benchmarks/faults.py plant out/faults.jsonl --per-kind 3
 	$(python) benchmarks/faults.py check out/faults.jsonl
@@ -124,6 +127,7 @@ bench-gpu: $(ready)
 	$(python) -m benchmarks.capture $(gpu)/capture
 	$(python) -m benchmarks.replay_zoo $(gpu)/replay
 	$(python) -m benchmarks.attention -o $(gpu)/attention.json
+	$(python) -m benchmarks.meta_against_gpu -o $(gpu)/meta_against_gpu.json
 	$(python) -m benchmarks.real_models run --out $(gpu)/real --seconds 3000
 	$(python) -m benchmarks.real_models report --out $(gpu)/real -o $(gpu)/real_models.json
 	$(python) -m benchmarks.unprepared -o $(gpu)/unprepared.jsonl --work $(gpu)/unprepared --seconds 1800

@@ -15,6 +15,7 @@ from tessera.backend.cuda.targets import open_driver
 from tessera.backend.host_loop.dispatch import Dispatcher
 from tessera.backend.service import BackendOptions, Bytes, Completion, Model, ServedTrace
 from tessera.driver.plan.assemble import variant_on
+from tessera.frontend.machine.gpu_table import find_gpu
 from tessera.ir.graph.graph import KernelGraph
 from tessera.ir.program.program import Program
 from tessera.passes.lowering.plan import lower_replica
@@ -54,7 +55,7 @@ def served(model: BenchModel, placements: Sequence[Sequence[str]], slots: int, l
     """A replica of a model; every kernel is the newest code that a Hopper GPU runs."""
     traces = []
     for program in model.programs:
-        arches = tuple(variant_on(program, step, "sm_90a") for step in program.work())
+        arches = tuple(variant_on(program, step, find_gpu("h200")) for step in program.work())
         traces.append(ServedTrace(name=model.name, program=program, arches=arches))
     return Model(
         lowered=lower_replica(model.programs, model.graphs, placements, slots=slots, lanes=lanes),

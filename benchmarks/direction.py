@@ -2,6 +2,7 @@
 
     python benchmarks/direction.py [--works FILE] [-o results.json]
     python benchmarks/direction.py --draw       # new rows; needs the extra `tables`
+    python benchmarks/direction.py --libraries  # the same rows by other libraries; likewise
 
 Shapes of products and attention with their measured times on six GPUs (rows drawn from the tables,
 `results/direction_rows.json`). For each shape, Triton kernels compiled for each architecture
@@ -10,8 +11,12 @@ the fastest is the prediction, as a library would choose. No table is looked up,
 of the model are fitted to an H200. Two parts per GPU (`device_model.SUSTAINED`) come from tables:
 for a pair, those of its own GPUs are left out (`alone`); the result with them stands beside
 (`now`). A row of attention holds more than one kernel: a library
-writes the cache, plans and joins. What that takes in cycles is the median of short rows of GPUs
-outside the pair. `--works` keeps the counts between runs.
+writes the cache, which is counted by its bytes, plans and joins. What these take in cycles is the
+median of short rows of GPUs outside the pair. `--works` keeps the counts between runs.
+
+Libraries run other kernels on other GPUs. Where two of them do not agree which of two GPUs is
+faster, software decides. So the rows of TensorRT-LLM and of SGLang for the same shapes stand beside
+those of vLLM: how often each two agree, and how often the model is right where all do (`agreed`).
 """
 
 from __future__ import annotations
@@ -22,7 +27,7 @@ import random
 import sys
 import tarfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from math import exp, log
 from pathlib import Path
 from statistics import median
@@ -42,6 +47,7 @@ from tessera.passes.costs import device_model
 from tessera.passes.costs.count_work import count_work
 from tessera.passes.costs.device_model import Traffic, launch_ns
 from tessera.passes.costs.estimate_costs import error_of
+from tessera.passes.costs.library_launches import Plain, call_ns
 
 HERE = Path(__file__).parent
 ROWS = HERE / "results" / "direction_rows.json"
@@ -50,11 +56,26 @@ CARDS = ("l40s", "rtx-pro-6000")  # of graphics architectures
 PAIRS = (("a100", "l40s"), ("h100", "rtx-pro-6000"), ("h200", "h100"), ("b200", "h100"))
 KINDS = {"gemm": "gemm", "prefill": "context", "decode": "generation"}
 GEMMS = ("gemm16", "gemm64", "gemm128", "grouped", "wide")
+FLASHES = ("flash64", "flash64s", "flash128", "flash128n", "flash128w")
 WIDTH = 128  # of a head
 APART = 1.1
 SHORT, LONG = 0.4, 50.0  # of a row, the part that its kernel has; microseconds
-MOST_SPLIT, PARTS = 160, 8  # tiles of a product that is cut, and into how many parts
+MOST_SPLIT, PARTS = 160, (2, 4, 8, 16, 32)  # tiles of a product that is cut, into so many parts
 KEY_PARTS = (1, 4, 16, 64)
+LIBRARIES = {"TensorRT-LLM 1.3.0rc20": "trtllm/1.3.0rc20", "SGLang 0.5.14": "sglang/0.5.14"}
+SYSTEMS = {
+    "h100": "h100_sxm",
+    "h200": "h200_sxm",
+    "b200": "b200_sxm",
+    "rtx-pro-6000": "rtx_pro_6000_server",
+}
+HEADS = ("num_heads", "num_key_value_heads")
+BF16 = {"attn_dtype": "bfloat16", "kv_cache_dtype": "bfloat16", "head_dim": WIDTH, "window_size": 0}
+SOURCES: dict[str, tuple[str, str, tuple[str, ...], dict[str, object]]] = {
+    "gemm": ("gemm", "gemm_perf", ("m", "n", "k"), {"gemm_dtype": "bfloat16"}),
+    "prefill": ("attention", "context_attention_perf", ("batch_size", "isl", *HEADS), {**BF16}),
+    "decode": ("attention", "generation_attention_perf", ("batch_size", "step", *HEADS), {**BF16}),
+}
 VERSION, SEED, DRAWN = "0.24.0", 16, {"gemm": 48, "prefill": 36, "decode": 36}
 
 Works = dict[str, list[LaunchWork]]
@@ -63,11 +84,27 @@ Times = dict[str, float]
 
 @dataclass(frozen=True)
 class Row:
-    """A shape, and microseconds by GPU."""
+    """A shape, and microseconds by GPU; and by library, where others have measured it too."""
 
     kind: str
     shape: tuple[int, ...]
     us: Times
+    others: dict[str, Times] = field(default_factory=dict)
+
+    def apart(self, pair: tuple[str, str]) -> bool:
+        """Whether the GPUs differ by more than 10%."""
+        return _faster(self.us, pair) is not None
+
+    def agreed(self, pair: tuple[str, str]) -> bool:
+        """Whether all libraries, at least two, call the same GPU faster."""
+        measured = [self.us, *(us for us in self.others.values() if all(n in us for n in pair))]
+        return len(measured) > 1 and len({_faster(us, pair) for us in measured}) == 1
+
+
+def _faster(us: Times, pair: tuple[str, str]) -> str | None:
+    """The GPU of a pair that is faster by more than 10%."""
+    first, second = sorted(pair, key=lambda name: us[name])
+    return first if us[second] > APART * us[first] else None
 
 
 class Kernels:
@@ -102,15 +139,15 @@ class Kernels:
         assert found is not None
         return found
 
-    def split_works(self, shape: tuple[int, ...], arch: str) -> Iterator[LaunchWork]:
+    def split_works(self, shape: tuple[int, ...], arch: str, parts: int) -> Iterator[LaunchWork]:
         """Products of few tiles and long rows, cut along the rows as libraries do."""
         m, n, k = shape
         for name in GEMMS[:2]:
             file = f"{name}_sm{arch_number(arch)}.ptx"
             size = self.index[file]["constants"]
             down, across = -(-m // size["BM"]), -(-n // size["BN"])
-            if down * across < MOST_SPLIT and k >= PARTS * 2 * size["BK"]:
-                yield self.launch(file, (down, across, PARTS), 3, (m, n, k // PARTS))
+            if down * across < MOST_SPLIT and k >= parts * 2 * size["BK"]:
+                yield self.launch(file, (down, across, parts), 3, (m, n, k // parts))
 
     def works(self, kind: str, shape: tuple[int, ...], arch: str) -> Iterator[LaunchWork]:
         """The work of each kernel that does a row."""
@@ -126,8 +163,9 @@ class Kernels:
         batch, length, heads, kv_heads = shape
         group = heads // kv_heads
         if kind == "prefill":
-            for name, rows in (("flash64", 64), ("flash128", 128)):
-                grid = (-(-length // rows), batch * heads, 1)
+            for name in FLASHES:
+                size = self.index[f"{name}_sm{number}.ptx"]["constants"]
+                grid = (-(-length // size["BM"]), batch * heads, 1)
                 yield self.launch(f"{name}_sm{number}.ptx", grid, 4, (length, group))
             return
         for parts in KEY_PARTS:
@@ -168,11 +206,25 @@ def kernel_us(works: Works, row: Row, gpu: Gpu) -> float:
     most = limits_of(gpu.arch).cta_shared_bytes
     fits = [work for work in works[key] if work.shared_bytes <= most]
     times = [launch_ns(work, traffic, gpu, gpu.sms) for work in fits]
-    for work in works.get(f"split {key}", ()):
-        partial = 8.0 * PARTS * row.shape[0] * row.shape[1]  # written and read again, in FP32
-        more = Traffic(warm=traffic.warm + partial, working=traffic.working + partial)
-        times.append(launch_ns(work, more, gpu, gpu.sms))
-    return min(times) / 1e3
+    for parts in PARTS:
+        for work in works.get(f"split {parts} {key}", ()):
+            partial = 8.0 * parts * row.shape[0] * row.shape[1]  # written and read again, in FP32
+            more = Traffic(warm=traffic.warm + partial, working=traffic.working + partial)
+            times.append(launch_ns(work, more, gpu, gpu.sms))
+    return (min(times) + written_ns(row.kind, row.shape, gpu)) / 1e3
+
+
+def written_ns(kind: str, shape: tuple[int, ...], gpu: Gpu) -> float:
+    """How much longer attention takes for new keys and values, read and written to the cache."""
+    if kind == "gemm":
+        return 0.0
+    batch, length, _, kv_heads = shape
+    new = 2.0 * batch * (length if kind == "prefill" else 1) * kv_heads * WIDTH
+    call = Plain(elements=new, operations=new, bytes=4.0 * new)
+    traffic = Traffic(warm=4.0 * new, working=4.0 * new)
+    nothing = Plain(elements=1.0, operations=1.0, bytes=4.0)
+    least = call_ns(nothing, Traffic(warm=4.0), gpu, gpu.sms)  # is in `around_cycles`
+    return max(0.0, call_ns(call, traffic, gpu, gpu.sms) - least)
 
 
 def roofline(row: Row, gpu: Gpu) -> float:
@@ -190,9 +242,15 @@ def read_rows() -> list[Row]:
     for one in json.loads(ROWS.read_text())["sets"]:
         count = len(one["gpus"])
         for kind in KINDS:
-            for row in one[kind]:
+            for number, row in enumerate(one[kind]):
                 shape = tuple(int(n) for n in row[:-count])
-                rows.append(Row(kind, shape, dict(zip(one["gpus"], row[-count:], strict=True))))
+                others = {
+                    library: dict(zip(one["gpus"], known[kind][number], strict=True))
+                    for library, known in one.get("others", {}).items()
+                    if known[kind][number]
+                }
+                us = dict(zip(one["gpus"], row[-count:], strict=True))
+                rows.append(Row(kind, shape, us, others))
     return rows
 
 
@@ -215,8 +273,56 @@ def draw() -> None:
         chosen = sorted(random.Random(SEED).sample(common, DRAWN[kind]))
         chosen = chosen[::2] if kind == "gemm" else chosen  # they take the longest to count
         last[kind] = [[*s, *(round(times[s] / 1e3, 3) for times in known)] for s in chosen]
+    write_rows(document)
+
+
+def write_rows(document: dict[str, object]) -> None:
     text = json.dumps(document).replace("], [", "],\n[").replace(": [[", ": [\n[")
     ROWS.write_text(text + "\n")
+
+
+def add_libraries() -> None:
+    """Times of other libraries for the rows of the last set; none where a GPU lacks one."""
+    from importlib.util import find_spec
+
+    spec = find_spec("aiconfigurator_core")
+    if spec is None or not spec.submodule_search_locations:
+        raise SystemExit("the extra `tables` is not installed")
+    data = Path(spec.submodule_search_locations[0], "systems", "data")
+    document = json.loads(ROWS.read_text())
+    last = document["sets"][-1]
+    last["others"] = {
+        library: {
+            kind: library_rows([data / SYSTEMS[name] for name in last["gpus"]], at, kind, last)
+            for kind in KINDS
+        }
+        for library, at in LIBRARIES.items()
+    }
+    write_rows(document)
+
+
+def library_rows(
+    systems: list[Path], at: str, kind: str, rows: dict[str, list[list[float]]]
+) -> list[list[float]]:
+    """For each row of a kind the times of all GPUs, or nothing."""
+    import pyarrow.parquet
+
+    folder, file, sizes, exact = SOURCES[kind]
+    wanted = [(column, "==", value) for column, value in exact.items()]
+    known: list[dict[tuple[int, ...], float]] = []
+    for system in systems:
+        path = system / folder / at / f"{file}.parquet"
+        read = pyarrow.parquet.read_table(path, filters=wanted).to_pydict()
+        times: dict[tuple[int, ...], float] = {}
+        for *shape, ms in zip(*(read[size] for size in sizes), read["latency"], strict=True):
+            shape[1] += kind == "decode"  # a step, and itself
+            times[tuple(shape)] = min(1e3 * ms, times.get(tuple(shape), 1e99))
+        known.append(times)
+    shapes = [tuple(int(n) for n in row[: len(sizes)]) for row in rows[kind]]
+    return [
+        [round(times[shape], 3) for times in known] if all(shape in t for t in known) else []
+        for shape in shapes
+    ]
 
 
 def counted(rows: list[Row], store: Path | None) -> Works:
@@ -230,9 +336,9 @@ def counted(rows: list[Row], store: Path | None) -> Works:
             key = f"{row.kind} {list(row.shape)} {arch}"
             if key not in kept:
                 kept[key] = [asdict(w) for w in kernels.works(row.kind, row.shape, arch)]
-                if row.kind == "gemm":
-                    found = kernels.split_works(row.shape, arch)
-                    kept[f"split {key}"] = [asdict(w) for w in found]
+                for parts in PARTS if row.kind == "gemm" else ():
+                    found = kernels.split_works(row.shape, arch, parts)
+                    kept[f"split {parts} {key}"] = [asdict(w) for w in found]
         if store is not None and number % 20 == 19:
             store.write_text(json.dumps(kept))
     if store is not None:
@@ -261,32 +367,51 @@ def around_cycles(works: Works, rows: list[Row], kind: str, pair: tuple[str, str
 def judged(given: list[tuple[Row, Times]], pair: tuple[str, str]) -> dict[str, object]:
     """How often the faster GPU is right, and how far off times are."""
     first, second = pair
-    apart = [
-        (r, t) for r, t in given if max(r.us[n] for n in pair) > APART * min(r.us[n] for n in pair)
-    ]
+    apart = [(r, t) for r, t in given if r.apart(pair)]
     right = sum((t[first] < t[second]) == (r.us[first] < r.us[second]) for r, t in apart)
     result: dict[str, object] = {
         "rows": len(given),
         "apart": len(apart),
         "faster_right": round(right / max(len(apart), 1), 3),
     }
-    off = {name: [log(t[name] / r.us[name]) for r, t in given] for name in pair}
+    both: list[tuple[float, float]] = []
     for name in pair:
-        result[name] = {"median_ratio": round(exp(median(off[name])), 3), **_factors(off[name])}
-    both = [(log(t[n] / r.us[n]), error_of(t[n] * 1e3, gpu_of(n))) for r, t in given for n in pair]
-    inside = sum(1.0 / (1.0 + error) <= exp(-e) <= 1.0 + error for e, error in both)
-    bars = {
-        "inside_the_bar": round(inside / max(len(both), 1), 3),
-        "median_bar": round(median(error for _, error in both), 2),
-    }
-    return {**result, **_factors([e for e, _ in both]), **bars}
+        gpu = gpu_of(name)
+        off = [(log(t[name] / r.us[name]), error_of(t[name] * 1e3, gpu)) for r, t in given]
+        result[name] = {"median_ratio": round(exp(median(e for e, _ in off)), 3), **_factors(off)}
+        both += off
+    return {**result, **_factors(both)}
 
 
-def _factors(found: list[float]) -> dict[str, float]:
-    ordered = sorted(map(abs, found))
+def libraries(given: list[tuple[Row, Times]], pair: tuple[str, str]) -> dict[str, object]:
+    """What other libraries say of the rows, and how often the model is right where all agree."""
+    result: dict[str, object] = {}
+    for library in LIBRARIES:
+        both = [
+            (row, times, row.others[library])
+            for row, times in given
+            if library in row.others and row.apart(pair)
+        ]
+        if both:
+            calls = [(_faster(row.us, pair), _faster(us, pair)) for row, _, us in both]
+            result[library] = {
+                "rows": len(both),
+                "same_faster": round(sum(a == b for a, b in calls) / len(both), 3),
+                "other_faster": round(sum(b not in (a, None) for a, b in calls) / len(both), 3),
+            }
+    agreed = [(row, times) for row, times in given if row.apart(pair) and row.agreed(pair)]
+    return {**result, **({"agreed": judged(agreed, pair)} if agreed else {})}
+
+
+def _factors(given: list[tuple[float, float]]) -> dict[str, float]:
+    """How far off, from logarithms of ratios, and how often that is inside the error bar."""
+    ordered = sorted(abs(off) for off, _ in given)
+    inside = sum(1.0 / (1.0 + error) <= exp(-off) <= 1.0 + error for off, error in given)
     return {
         "median_factor": round(exp(median(ordered)), 3),
         "p90_factor": round(exp(ordered[int(0.9 * (len(ordered) - 1))]), 3),
+        "inside_the_bar": round(inside / len(given), 3),
+        "median_bar": round(median(error for _, error in given), 2),
     }
 
 
@@ -308,6 +433,7 @@ def measure(works: Works, rows: list[Row], pair: tuple[str, str]) -> dict[str, o
         result[kind] = {
             "model": judged(model, pair),
             **({"model_from_50_us": judged(long, pair)} if long else {}),
+            **libraries(model, pair),
             "roofline": judged(sheet, pair),
             "around_cycles": round(around),
         }
@@ -316,15 +442,15 @@ def measure(works: Works, rows: list[Row], pair: tuple[str, str]) -> dict[str, o
     return result
 
 
-def graphics_clock(works: Works, rows: list[Row], pair: tuple[str, str]) -> float:
-    """How far graphics cards keep their clock, by long rows of those outside the pair.
+def graphics_watts(works: Works, rows: list[Row], pair: tuple[str, str]) -> float:
+    """`device_model.GRAPHICS_WATTS` by long rows of the graphics cards outside the pair.
 
     Libraries are faster than these kernels on every GPU: on an H200 by as much as is divided out.
-    Directions play no part in this.
+    What remains is how far a card keeps its clock. Directions play no part in this.
     """
-    kept = device_model.SUSTAINED.copy(), device_model.GRAPHICS_CLOCK
+    kept = device_model.SUSTAINED.copy(), device_model.GRAPHICS_WATTS
     device_model.SUSTAINED.clear()
-    device_model.GRAPHICS_CLOCK = 1.0
+    device_model.GRAPHICS_WATTS = 1e-9  # any card keeps its clock
     found = {}
     for name in (*(card for card in CARDS if card not in pair), "h200"):
         gpu = gpu_of(name)
@@ -335,9 +461,14 @@ def graphics_clock(works: Works, rows: list[Row], pair: tuple[str, str]) -> floa
         }
         found[name] = (off["gemm"] + off["prefill"]) / 2
     device_model.SUSTAINED.update(kept[0])
-    device_model.GRAPHICS_CLOCK = kept[1]
+    device_model.GRAPHICS_WATTS = kept[1]
     usual = found.pop("h200")
-    return min(1.0, exp(sum(found.values()) / len(found) - usual))
+    each = [
+        log((gpu_of(name).watts or 1.0) / ((gpu_of(name).flops("bf16") or 1e12) / 1e12))
+        - 3.0 * min(0.0, off - usual)
+        for name, off in found.items()
+    ]
+    return exp(sum(each) / len(each))
 
 
 def without(pair: tuple[str, str]) -> dict[str, device_model.Sustained]:
@@ -351,24 +482,25 @@ def main() -> None:
     parser.add_argument("--works", type=Path, help="counts, kept between runs")
     parser.add_argument("--draw", action="store_true", help="draw rows anew, and end")
     parser.add_argument("-o", "--output", type=Path)
+    parser.add_argument("--libraries", action="store_true", help="add other libraries, and end")
     options = parser.parse_args()
-    if options.draw:
-        draw()
+    if options.draw or options.libraries:
+        (draw if options.draw else add_libraries)()
         return
     rows = read_rows()
     works = counted(rows, options.works)
-    document: dict[str, object] = {"schema": "tessera-direction-benchmark/2"}
+    document: dict[str, object] = {"schema": "tessera-direction-benchmark/3"}
     own = dict(device_model.SUSTAINED)
     for pair in PAIRS:
         now = measure(works, rows, pair)
         others = without(pair)  # neither GPU of the pair in any constant
         device_model.SUSTAINED.clear()
         device_model.SUSTAINED.update(others)
-        usual_clock = device_model.GRAPHICS_CLOCK
-        device_model.GRAPHICS_CLOCK = clock = graphics_clock(works, rows, pair)
-        alone = {"graphics_clock": round(clock, 3), **measure(works, rows, pair)}
+        usual = device_model.GRAPHICS_WATTS
+        device_model.GRAPHICS_WATTS = watts = graphics_watts(works, rows, pair)
+        alone = {"graphics_watts": round(watts, 3), **measure(works, rows, pair)}
         document["/".join(pair)] = {"now": now, "alone": alone}
-        device_model.GRAPHICS_CLOCK = usual_clock
+        device_model.GRAPHICS_WATTS = usual
         device_model.SUSTAINED.clear()
         device_model.SUSTAINED.update(own)
     print(json.dumps(document, indent=1))

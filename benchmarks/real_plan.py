@@ -19,12 +19,12 @@ from tessera.backend.cuda.backend import CudaBackend
 from tessera.backend.host_loop.dispatch import Dispatcher
 from tessera.backend.service import BackendOptions, Model, ServedTrace
 from tessera.driver.analyses import analysis_manager
-from tessera.driver.plan.assemble import variant_on
 from tessera.driver.trace import capture_trace as tracing
 from tessera.driver.trace.build import draft_program, settle_roles
 from tessera.frontend.capture.inputs import Inputs
 from tessera.frontend.capture.session import on_one_gpu
 from tessera.ir.program.program import Launch, LibraryCall, Role
+from tessera.passes.costs.estimate_costs import best_variant
 from tessera.passes.dependences.dependences import Dependences
 from tessera.passes.lowering.plan import lower_replica
 
@@ -101,7 +101,10 @@ class WholePlan:
         begun = time.monotonic()
         capability = torch.cuda.get_device_capability()
         arch = f"sm_{capability[0]}{capability[1]}"
-        arches = tuple(variant_on(program, one, arch) for one in work)
+        codes = [
+            best_variant(program, one, arch) if isinstance(one, Launch) else None for one in work
+        ]
+        arches = tuple("" if code is None else code.arch for code in codes)
         driver = CopyingDriver(bindings())
         lowered = lower_replica([program], [graph], [[DEVICE] * len(work)], slots=1, lanes=1)
         self.addresses = {b.name: b.address for b in self.call.raw.buffers}

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from tessera.driver.run.options import PlanRunOptions
     from tessera.driver.run.run_plan import run_plan
     from tessera.driver.run.runtime import Runtime
+    from tessera.driver.serve.engine import Engine
+    from tessera.driver.serve.generation import Generation
     from tessera.driver.simulate.options import SimulateOptions
     from tessera.driver.simulate.report import SimulationReport
     from tessera.driver.simulate.simulate_plan import simulate
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Diagnostic",
+    "Engine",
+    "Generation",
     "Module",
     "Plan",
     "PlanOptions",
@@ -64,6 +68,8 @@ __all__ = [
 
 _HOMES = {
     "Diagnostic": "tessera.diagnostics",
+    "Engine": "tessera.driver.serve.engine",
+    "Generation": "tessera.driver.serve.generation",
     "Module": "tessera.ir.ptx.syntax",
     "Plan": "tessera.ir.plan.plan",
     "PlanOptions": "tessera.driver.plan.make_plan",

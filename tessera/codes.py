@@ -224,6 +224,10 @@ CODES: tuple[Code, ...] = (
     Code("TSR5060", "a plan cannot be simulated"),
     Code("TSR5061", "a self-test needs two devices"),
     Code("TSR5062", "a self-test cannot go on with a file"),
+    Code("TSR5063", "a plan has no steps that generate text"),
+    Code("TSR5064", "a prompt cannot be answered"),
+    Code("TSR5065", "too many prompts are waiting"),
+    Code("TSR5066", "a server cannot start"),
     Code("TSR5100", "CUDA cannot be used here"),
     Code("TSR5101", "a GPU of the plan is not there"),
     Code("TSR5102", "a GPU has too little memory"),
@@ -247,6 +251,10 @@ CODES: tuple[Code, ...] = (
     Code("TSR6010", "the model does not compile as one graph"),
     Code("TSR6011", "the GPU has too little memory for the model"),
     Code("TSR6012", "an input of the model is on the host", _WARNING),
+    Code("TSR6013", "an operator is not in the table", _WARNING),
+    Code("TSR6014", "this PyTorch cannot stand in for a GPU"),
+    Code("TSR6015", "the config file makes no model"),
+    Code("TSR6016", "a part of the config file is left out", _WARNING),
     Code("TSR9000", "an internal error of Tessera"),
 )
 

@@ -48,6 +48,7 @@ class Kind(Enum):
     RESULTS = "results of a run"
     TRACE = "a captured trace"
     CONTENTS = "contents of a captured trace"
+    ARRIVALS = "arrivals"
 
 
 # How files begin that say by themselves what they are.
@@ -62,6 +63,8 @@ _BEGINNINGS = {
     Kind.PROGRAMS: rb"// replica 0: [0-9.]+% of requests, \d+ slots",
     Kind.PAGE: rb'<!doctype html>\n[^\n]*<meta name="generator" content="MARK">',
     Kind.MODEL: rb"\\ MARK\n",
+    Kind.ARRIVALS: rb'\{"timestamp": [0-9.]+, "input_length": \d+, "output_length": \d+, '
+    rb'"hash_ids": \[\]\}\n',
     Kind.TIMELINE: rb'\{"displayTimeUnit":"ms","otherData":\{"producer":"MARK"\}',
 }
 _ARRAYS = (Kind.RESULTS, Kind.CONTENTS)

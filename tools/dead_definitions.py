@@ -20,7 +20,6 @@ ROOT = Path(__file__).parents[1]
 USED_ELSEWHERE = {
     "add_mixed": "generated code, by the name of the opcode",
     "and_": "generated code, by the name of the opcode",
-    "build_program": "tests of capture without a GPU, and tools that have raw captures",
     "check_contents": "programs that keep a graph and its contents apart",
     "check_guards": "tests of the CUDA backend: bytes round places",
     "check_replica": "tests and tools that have launch programs and no plan",

@@ -139,6 +139,7 @@ def decode(  # type: ignore[no-untyped-def]
     tl.store(place + rows[:, None] * D + wide[None, :], out, mask=mine)
 
 
+# Name, kernel, sizes, warps, stages: the same for all architectures.
 CASES: tuple[tuple[str, Any, dict[str, int], int, int], ...] = (
     ("gemm16", gemm, {"BM": 16, "BN": 64, "BK": 128}, 4, 3),
     ("gemm64", gemm, {"BM": 64, "BN": 64, "BK": 64}, 4, 3),
@@ -146,7 +147,10 @@ CASES: tuple[tuple[str, Any, dict[str, int], int, int], ...] = (
     ("grouped", grouped_gemm, {"BM": 128, "BN": 128, "BK": 64}, 8, 2),
     ("wide", grouped_gemm, {"BM": 128, "BN": 256, "BK": 64}, 8, 3),
     ("flash64", flash, {"BM": 64, "BN": 64, "D": 128}, 4, 2),
+    ("flash64s", flash, {"BM": 64, "BN": 64, "D": 128}, 4, 1),
     ("flash128", flash, {"BM": 128, "BN": 64, "D": 128}, 8, 2),
+    ("flash128n", flash, {"BM": 128, "BN": 32, "D": 128}, 4, 2),
+    ("flash128w", flash, {"BM": 128, "BN": 128, "D": 128}, 8, 2),
     ("decode", decode, {"BM": 16, "BN": 64, "D": 128}, 4, 2),
 )
 _DEBUG = re.compile(r"^\s*(\.loc|\.file|//|\$L__tmp\d+:).*\n", re.MULTILINE)
@@ -166,7 +170,7 @@ def signature(kernel: Any, constants: dict[str, int]) -> dict[str, str]:
 
 
 def build(folder: Path) -> None:
-    index: dict[str, object] = {"triton": triton.__version__}
+    index: dict[str, object] = {}
     folder.mkdir(parents=True, exist_ok=True)
     for name, kernel, constants, warps, stages in CASES:
         kinds = signature(kernel, constants)
@@ -187,6 +191,7 @@ def build(folder: Path) -> None:
             path.write_text(text)
             index[path.name] = {
                 "kernel": made.metadata.name,
+                "triton": triton.__version__,
                 "constants": constants,
                 "arch": arch,
                 "threads": made.metadata.num_warps * 32,

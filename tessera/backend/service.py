@@ -218,6 +218,9 @@ class Backend(Protocol):
         Words of `pointers` records that hold the address they were given read as zero.
         """
 
+    def write_states(self, lane: int, states: Mapping[str, Bytes]) -> None:
+        """Set states of a lane in which no request runs, by buffer name; none has addresses."""
+
     def close(self) -> None:
         """Stop at once and give everything back."""
 

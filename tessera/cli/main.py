@@ -21,6 +21,7 @@ from click.shell_completion import CompletionItem, get_completion_class
 
 from tessera import codes
 from tessera.cli import analyze as cli_analyze
+from tessera.cli import bench as cli_bench
 from tessera.cli import cache as cli_cache
 from tessera.cli import check as cli_check
 from tessera.cli import demo as cli_demo
@@ -32,6 +33,7 @@ from tessera.cli import profile as cli_profile
 from tessera.cli import report as cli_report
 from tessera.cli import run as cli_run
 from tessera.cli import selftest as cli_selftest
+from tessera.cli import serve as cli_serve
 from tessera.cli import simulate as cli_simulate
 from tessera.cli import trace as cli_trace
 from tessera.cli.console import (
@@ -77,6 +79,7 @@ def cli(context: click.Context, color: str) -> None:
       tessc plan trace.ptx --gpus a100,l40s
       tessc simulate plan.tsp            what its requests would take
       tessc run plan.tsp --verify        run the plan, and compare with one device
+      tessc serve plan.tsp               answer prompts over HTTP
       tessc report plan.tsp              a page to look at
       tessc explain TSR1905              what a diagnostic code means
     """
@@ -143,6 +146,8 @@ cli.add_command(cli_run.run)
 cli.add_command(cli_gpus.gpus)
 cli.add_command(cli_plan.plan)
 cli.add_command(cli_simulate.simulate)
+cli.add_command(cli_serve.serve)
+cli.add_command(cli_bench.bench)
 cli.add_command(cli_report.report)
 cli.add_command(cli_check.check)
 cli.add_command(cli_diff.diff)

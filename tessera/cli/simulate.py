@@ -16,6 +16,7 @@ from tessera.cli.console import (
 )
 from tessera.cli.given import Typed, reads_options
 from tessera.cli.progress import Progress
+from tessera.cli.text_requests import TextCommand, text_options
 from tessera.cli.types import finite_number, speed
 from tessera.driver.options import WrongOption
 from tessera.output import Kind, check_output
@@ -81,6 +82,19 @@ if TYPE_CHECKING:
     metavar="PATH",
     help="Write what every device did when, as a file that Perfetto opens.",
 )
+@text_options
+@click.option(
+    "--between",
+    type=click.Choice(["fit", "interpolate"]),
+    help="What a step of a size takes that no trace has, with `--steps`: the time of the smallest "
+    "trace that holds it, as it would run, or a time between the traces'.  [default: fit]",
+)
+@click.option(
+    "--clock",
+    type=click.Choice(["auto", "exact", "rates"]),
+    help="With `--steps`: follow every operation of every step, or go by the rates of steps.  "
+    "[default: auto]",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @form_option
 @reads_options
@@ -89,7 +103,8 @@ def simulate(messages: Messages, given: Typed) -> int:
 
     Nothing is run, and the plan is not proved again (`tessc check` does that). The plan's own times
     and links are used, by the rules in docs/concepts/simulation.md. Requests come back to back, and
-    with `--arrivals` also at the times of a file.
+    with `--arrivals` also at the times of a file. With `--steps` (or NAME.steps.json beside the
+    plan) arrivals are requests for text: prompts and answers become prefill and decode steps.
 
     \b
     Examples:
@@ -97,12 +112,18 @@ def simulate(messages: Messages, given: Typed) -> int:
       tessc simulate plan.tsp --arrivals poisson:20/s --noise
       tessc simulate plan.tsp --arrivals AzureLLMInferenceTrace_code.csv.gz --speed 10
       tessc simulate plan.tsp --requests 32 --slots 4 --timeline simulated.json
+      tessc simulate plan.tsp --steps names --arrivals conv.csv.gz --slo ttft=1s,tpot=50ms
     """
     from tessera.driver.simulate.options import SimulateOptions
     from tessera.driver.simulate.simulate_plan import simulate as follow
     from tessera.report.simulation import simulation_json, simulation_text
 
     command = given.record(SimulateCommand)
+    if command.is_text:
+        return _simulate_text(messages, given, command)
+    given.refuse_others(
+        "requests for text", SimulateCommand, SimulateOptions, hint="; it needs `--steps`"
+    )
     options = command.complete(given.record(SimulateOptions))
     with Progress(messages, f"simulating {command.file}") as shown:
         report = follow(command.file, options, shown.hear)
@@ -122,6 +143,17 @@ class SimulateCommand:
     file: str
     timeline_file: str | None = None
     as_json: bool = False
+    arrivals: str | None = None
+    steps: str | None = None
+
+    @property
+    def is_text(self) -> bool:
+        """Whether arrivals are requests for text: a declaration is given, or is there."""
+        if self.steps is not None:
+            return True
+        from tessera.driver.serve.steps import declaration_beside
+
+        return self.arrivals is not None and declaration_beside(self.file) is not None
 
     def __post_init__(self) -> None:
         if self.timeline_file == "-":
@@ -136,6 +168,25 @@ class SimulateCommand:
             return options
         check_output(self.timeline_file, Kind.TIMELINE, (self.file, arrivals))
         return replace(options, timeline=True)
+
+
+def _simulate_text(messages: Messages, given: Typed, command: SimulateCommand) -> int:
+    """The same for requests for text."""
+    from tessera.driver.serve.options import ArrivingText, TextSimulationOptions
+    from tessera.driver.serve.simulate_text import simulate_text
+    from tessera.report.serving import serving_json, serving_text
+
+    given.refuse_others(
+        "requests of one step each", TextCommand, TextSimulationOptions, ArrivingText
+    )
+    arriving, written = given.record(TextCommand).prepare(given)
+    options = given.record(TextSimulationOptions)
+    with Progress(messages, f"simulating {command.file}") as shown:
+        report = simulate_text(command.file, arriving, options, shown.hear)
+    show = serving_json(report) if command.as_json else ""
+    text = show or serving_text(report, written, page_width())
+    write_data(text.encode(errors="replace"), "-")
+    return 0
 
 
 def _write_timeline(command: SimulateCommand, report: SimulationReport) -> tuple[str, ...]:

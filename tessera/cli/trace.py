@@ -12,6 +12,7 @@ import click
 from tessera.cli.console import Messages, data_root_option, form_option, page_width, write_data
 from tessera.cli.given import Typed, reads_options
 from tessera.cli.progress import Progress
+from tessera.cli.trace_fake import HF, FakeCommand, trace_fake
 from tessera.diagnostics import TesseraError, error
 from tessera.ir.choices import Route
 from tessera.output import Kind, check_apart, check_output
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 _WORDS = {"true": True, "false": False}
 
 
-@click.command(short_help="Capture a PyTorch model as a trace (needs a GPU).")
-@click.argument("model", metavar="FILE.py:FUNCTION")
+@click.command(short_help="Capture a PyTorch model as a trace.")
+@click.argument("model", metavar="FILE.py:FUNCTION|hf:CONFIG")
 @click.option(
     "-o",
     "--output",
@@ -83,6 +84,36 @@ _WORDS = {"true": True, "false": False}
 )
 @data_root_option
 @click.option("--no-data", is_flag=True, help="Keep sizes only, no contents and no reference.")
+@click.option(
+    "--device",
+    type=click.Choice(("cuda", "meta")),
+    default="cuda",
+    show_default=True,
+    help="Where the model runs: on the GPU, or on shapes alone (meta), without a GPU and without"
+    " weights; every operator is an `op` record then.",
+)
+@click.option(
+    "--phase",
+    type=click.Choice(("prefill", "decode")),
+    default="decode",
+    show_default=True,
+    help="Of a config file (hf:): read prompts, or add a token to each sequence.",
+)
+@click.option(
+    "--batch", type=int, default=1, show_default=True, help="Of a config file: how many sequences."
+)
+@click.option(
+    "--context",
+    type=int,
+    default=1024,
+    show_default=True,
+    help="Of a config file: tokens of each prompt, or of each sequence with the one that is added.",
+)
+@click.option(
+    "--no-fuse",
+    is_flag=True,
+    help="With --device meta or hf: leave operators apart that serving engines fuse.",
+)
 @click.option("--dry-run", is_flag=True, help="Load the model and say what would be captured.")
 @form_option
 @reads_options
@@ -90,12 +121,16 @@ def trace(messages: Messages, given: Typed) -> int:
     """Run FUNCTION of FILE.py on the GPU and write what it launches as a trace.
 
     FUNCTION returns a callable and its inputs, or is the callable. The file is Python and runs as
-    such; the trace that is made of it never does.
+    such; the trace that is made of it never does. `hf:` and a local config.json of a model of the
+    transformers library stand for one step of that model, without a GPU: nothing is fetched, and
+    no code that comes with a model is run.
 
     \b
     Examples:
       tessc trace examples/models/llama.py:decode -o decode.ptx --for a100,l40s
       tessc trace model.py:step -o step.ptx --route library --set layers=4
+      tessc trace model.py:step -o step.ptx --device meta
+      tessc trace hf:config.json -o decode.ptx --phase decode --batch 32 --context 4096
     """
     text = _trace(messages, given.record(TraceCommand))
     write_data(fitted(text, page_width()).encode(errors="replace"), "-")
@@ -118,6 +153,27 @@ class TraceCommand:
     data_root: str | None = None
     no_data: bool = False
     dry_run: bool = False
+    device: str = "cuda"
+    phase: str = "decode"
+    batch: int = 1
+    context: int = 1024
+    no_fuse: bool = False
+
+    def is_fake(self) -> bool:
+        """Whether shapes are enough."""
+        return self.device == "meta" or self.model.startswith(HF)
+
+    def fake(self) -> FakeCommand:
+        """What is traced on shapes."""
+        return FakeCommand(
+            model=self.model,
+            output=self.output,
+            arguments=dict(_size(text) for text in self.sizes),
+            phase=self.phase,
+            batch=self.batch,
+            context=self.context,
+            no_fuse=self.no_fuse,
+        )
 
     def options(self) -> TraceOptions:
         """What the library takes."""
@@ -138,6 +194,12 @@ def _trace(messages: Messages, command: TraceCommand) -> str:
     from tessera.frontend.capture.dry_run import without_gpu
     from tessera.frontend.capture.model_file import find_model, load_model
 
+    if command.is_fake():
+        is_config = command.model.startswith(HF)
+        parts = command.model.partition(":") if is_config else command.model.rpartition(":")
+        given = parts[2] if is_config else parts[0]
+        _check_places(Path(command.output), (given,), ".npz", data=False)
+        return trace_fake(messages, command.fake())
     place = find_model(command.model)
     arguments = dict(_size(text) for text in command.sizes)
     options = command.options()

@@ -82,10 +82,10 @@ class Bench:
     # By GPU, SMs and slots: what the trace takes while the rest of the GPU is busy with it too.
     known: dict[tuple[str, int, int], float | None] = field(default_factory=dict)
 
-    def arches(self, gpu: Gpu) -> tuple[str, ...]:
-        """The variant of every step on a GPU."""
+    def arches(self, gpu: Gpu, sms: int) -> tuple[str, ...]:
+        """The variant of every step on so many SMs of a GPU."""
         work = tuple(self.program.work())
-        arches = tuple(variant_on(self.program, step, gpu.arch) for step in work)
+        arches = tuple(variant_on(self.program, step, gpu, sms) for step in work)
         for step, arch in zip(work, arches, strict=True):
             if isinstance(step, Launch) and not arch:
                 raise TesseraError(_no_variant(step, gpu), exit_code=ExitCode.NO_DEVICE)
@@ -149,6 +149,7 @@ class Bench:
         from tessera.backend.cuda.faults import run_fault
         from tessera.backend.cuda.measure.stopwatch import Stalled
         from tessera.backend.cuda.tape import Refused
+        from tessera.backend.cuda.targets import parse_target
         from tessera.backend.service import BackendOptions
 
         placed = BackendOptions(targets=targets, timeline=False)
@@ -157,7 +158,8 @@ class Bench:
         try:
             for devices in wanted:
                 with suppress(TesseraError) if len(backends) >= least else nullcontext():
-                    model = self._model(gpu, devices, slots)
+                    sms = parse_target(targets[devices[0]]).sms or gpu.sms
+                    model = self._model(gpu, sms, devices, slots)
                     backends.append(CudaBackend(model, placed, driver=self.driver))
             yield backends
         except Stalled:
@@ -171,11 +173,11 @@ class Bench:
             for backend in () if is_stuck else backends:
                 backend.close()
 
-    def _model(self, gpu: Gpu, devices: tuple[str, ...], slots: int) -> Model:
+    def _model(self, gpu: Gpu, sms: int, devices: tuple[str, ...], slots: int) -> Model:
         """The whole trace on the first of some devices."""
         from tessera.backend.service import Model, ServedTrace
 
-        arches = self.arches(gpu)
+        arches = self.arches(gpu, sms)
         placement = [devices[0]] * len(arches)
         lowered = lower_replica([self.program], [self.graph], [placement], slots=slots, lanes=slots)
         return Model(

@@ -153,7 +153,7 @@ def _rows(
     bench: Bench, gpu: Gpu, times: DeviceTimes, share: float, gap_ns: float
 ) -> list[dict[str, object]]:
     rows = []
-    arches = bench.arches(gpu)
+    arches = bench.arches(gpu, times.sms)
     for step in times.steps:
         alone = step.alone
         row: dict[str, object] = {

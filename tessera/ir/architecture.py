@@ -17,15 +17,17 @@ STATIC_SHARED_BYTES = 48 << 10
 CLUSTERS_FROM = 90
 WARP = 32
 
-_NAME = re.compile(r"sm_([1-9][0-9]{0,3})([af]?)")
+_NAME = re.compile(r"sm_([1-9][0-9]{0,3})([af]?)(?::([1-9][0-9]{0,3})sm)?")
 
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """`sm_90a` is number 90 with suffix `a`."""
+    """`sm_90a` is number 90 with suffix `a`; `sm_90a:84sm` is code for it that is tuned for 84 SMs,
+    and runs on others too. `sms` is 0 where that is not said."""
 
     number: int
     suffix: str = ""
+    sms: int = 0
 
     def runs_on(self, gpu: Architecture) -> bool:
         """Whether code for this architecture runs on a GPU of another.
@@ -85,13 +87,19 @@ NEWER = Limits(2048, 32, 228, 227)
 def architecture(name: str) -> Architecture | None:
     """The architecture of that name; None if it is none."""
     match = _NAME.fullmatch(name)
-    return None if match is None else Architecture(int(match[1]), match[2])
+    return None if match is None else Architecture(int(match[1]), match[2], int(match[3] or 0))
 
 
 def arch_number(name: str) -> int:
     """90 of `sm_90a`; 0 if it is no architecture."""
     known = architecture(name)
     return 0 if known is None else known.number
+
+
+def sms_of(name: str) -> int:
+    """84 of `sm_90a:84sm`: the SMs that code is tuned for; 0 where that is not said."""
+    known = architecture(name)
+    return 0 if known is None else known.sms
 
 
 def limits_of(name: str) -> Limits:

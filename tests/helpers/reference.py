@@ -94,6 +94,8 @@ ignored.
 - `indices_at` says which dimensions `indices` are for where they are not the first ones: `x[:, i]`
 has `"indices_at": [1]`.
 - Random functions, views and operators with results of unknown size have no entry.
+- Operators under `tessera::` are none of PyTorch's: each stands for several of them, or for one
+that has no entry. They are analysed, priced and planned, and nothing runs them (TSR5022).
 
 On the CPU, sums and products of matrices are done in float64 by rising k, elementwise arithmetic in
 float32 (float64 for `f64`), other functions in float64; every result is rounded once more, to its

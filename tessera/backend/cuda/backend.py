@@ -19,13 +19,14 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from operator import itemgetter
 
 from tessera.backend.cuda.api import Bytes, Driver, DriverError, Handle
 from tessera.backend.cuda.device_arrays import ArrayArrivals
 from tessera.backend.cuda.faults import run_fault
+from tessera.backend.cuda.flight import Flight
 from tessera.backend.cuda.options import CudaOptions
 from tessera.backend.cuda.pace import AWAKE_NS, FAR_NS, Nap, Pace
 from tessera.backend.cuda.replica import CudaReplica, ReadyTrace, Root
@@ -48,17 +49,6 @@ _END_S = 2.0
 _LOOK_S = 0.05
 
 
-@dataclass(slots=True)
-class _Flight:
-    """A request under way."""
-
-    request: Request
-    ready: ReadyTrace
-    pace: Pace
-    begun_ns: int
-    looked_ns: int = 0
-
-
 class CudaBackend:
     """One replica on GPUs and slices of GPUs."""
 
@@ -77,7 +67,7 @@ class CudaBackend:
         self._roots = replica.roots
         self._arrivals = ArrayArrivals(self.driver, tuple(replica.devices.values()))
         slots = model.lowered.slots
-        self._flights: list[deque[_Flight]] = [deque() for _ in range(slots)]
+        self._flights: list[deque[Flight]] = [deque() for _ in range(slots)]
         self._turns = [0] * slots
         self._ended_ns = [0] * slots
         self._free_ns = [0] * slots  # when the last to end did, rather than was found
@@ -130,7 +120,7 @@ class CudaBackend:
             word[0] = 0
         self._turns[slot] += 1
         self._busy = busy
-        flights.append(_Flight(request, ready, pace, begun_ns))
+        flights.append(Flight(request, ready, pace, begun_ns))
         if in_place:
             for given in in_place.values():
                 self._arrivals.await_in(root.stream, given)
@@ -205,7 +195,7 @@ class CudaBackend:
             return 0
         return next_ns
 
-    def _is_seen_to_end(self, flight: _Flight) -> bool:
+    def _is_seen_to_end(self, flight: Flight) -> bool:
         """Stay awake for the short time in which a request should end; whether it does."""
         done = self._done[flight.ready.stage]
         until_ns = flight.looked_ns + AWAKE_NS
@@ -248,7 +238,7 @@ class CudaBackend:
             return problem
         return None
 
-    def _completion(self, flight: _Flight) -> Completion:
+    def _completion(self, flight: Flight) -> Completion:
         request, ready, begun_ns = flight.request, flight.ready, flight.begun_ns
         slot = request.slot
         ended_ns = time.perf_counter_ns()
@@ -291,9 +281,19 @@ class CudaBackend:
 
     def read_states(self, lane: int) -> Mapping[str, Bytes]:
         """The states of a lane in which no request runs."""
+        with self._at_rest():
+            return self.replica.contents.read_states(lane)
+
+    def write_states(self, lane: int, states: Mapping[str, Bytes]) -> None:
+        """Set states of a lane in which no request runs."""
+        with self._at_rest():
+            self.replica.contents.write_states(lane, states)
+
+    @contextmanager
+    def _at_rest(self) -> Iterator[None]:
         try:
             with self.driver.using(self._roots[0].context):
-                return self.replica.contents.read_states(lane)
+                yield
         except DriverError as problem:
             raise self._fault(problem) from None
 

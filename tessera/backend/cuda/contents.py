@@ -10,7 +10,7 @@ write them then. Otherwise states carry what steps put in their place.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -42,6 +42,7 @@ class ReplicaContents:
         self._loader = Loader(helpers)
         self._model = model
         self._memory = memory
+        self._written: dict[tuple[int, str], Bytes] = {}
 
     # --- at the start ----------------------------------------------------------------------
 
@@ -157,6 +158,17 @@ class ReplicaContents:
 
     # --- between requests ---------------------------------------------------------------------
 
+    def write_states(self, lane: int, states: Mapping[str, Bytes]) -> None:
+        """Set states of a lane, where their homes are."""
+        self._written |= {(lane, name): content.copy() for name, content in states.items()}
+        for place in self._model.lowered.places:
+            name = self._buffer(place).name
+            if place.kind is AreaKind.LANE and name in states:
+                self._driver.use(self._devices[place.device].context)
+                address = self._address(place, 0, lane)
+                for start, end in self._current_here(place):
+                    self._driver.upload(address + start, _flat(states[name])[start:end])
+
     def read_states(self, lane: int) -> dict[str, Bytes]:
         """The states of a lane, from their homes; words for addresses as `address_words` says."""
         states: dict[str, Bytes] = {}
@@ -173,7 +185,9 @@ class ReplicaContents:
             if (home.trace, home.buffer) == (trace, buffer.id)
         ]
         if _complement([span for home in homes for span in home.bytes], buffer.bytes):
-            content = _flat(self._model.states[lane][buffer.name]).copy()
+            written = self._written.get((lane, buffer.name))
+            first = self._model.states[lane][buffer.name] if written is None else written
+            content = _flat(first).copy()
         else:
             content = np.empty(buffer.bytes, np.uint8)
         for home in homes:

@@ -93,6 +93,14 @@ def prepare_call(
     except OperatorMismatch as reason:
         diagnostic = error("TSR5022", f"`{call.operator}` cannot be called: {reason}", call.span)
         raise ServiceFault(diagnostic, step=call.id, name=call.operator) from None
+    if not call.operator.startswith("aten::"):
+        diagnostic = error(
+            "TSR5022",
+            f"`{call.operator}` has no kernel and is no operator of PyTorch: it cannot run",
+            call.span,
+            hint="trace the model on a GPU, or with `--no-fuse`, where operators are PyTorch's",
+        )
+        raise ServiceFault(diagnostic, step=call.id, name=call.operator)
     caller = _Caller(torch, address_of, ordinal)
     operator = caller.find(bound.operator.name)
     placed, named, results = caller.arguments(operator, bound, call)

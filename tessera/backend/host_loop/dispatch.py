@@ -31,7 +31,7 @@ from types import MappingProxyType
 from typing import Any
 
 from tessera.backend.host_loop.collector import closed, keep_collecting
-from tessera.backend.host_loop.request_handle import RequestHandle, fail_all
+from tessera.backend.host_loop.request_handle import Outcome, RequestHandle, fail_all
 from tessera.backend.host_loop.slot_book import SlotBook
 from tessera.backend.host_loop.watchdog import LOOK_S, Watchdog
 from tessera.backend.service import (
@@ -161,8 +161,7 @@ class Dispatcher:
 
     def _next_request(self) -> Request | None:
         """The first request whose lane has come to it and has a slot."""
-        full: set[int] = set()
-        place = 0
+        full, place = set[int](), 0
         while self._ending is None and place < len(self._waiting):
             handle = self._waiting[place]
             request = handle.request
@@ -355,6 +354,13 @@ class Dispatcher:
 
     def read_states(self, lane: int) -> Mapping[str, Bytes]:
         """The states of a lane; waits until no request is in it."""
+        return self._between(lane, lambda: self.backend.read_states(lane))
+
+    def write_states(self, lane: int, states: Mapping[str, Bytes]) -> None:
+        """Set some states of a lane, in the same way."""
+        self._between(lane, lambda: self.backend.write_states(lane, states))
+
+    def _between(self, lane: int, call: Callable[[], Outcome]) -> Outcome:
         while True:
             if not self._is_idle(lane) and self._ending is None:
                 self._wait_until(lambda: self._ending is not None or self._is_idle(lane))
@@ -362,7 +368,7 @@ class Dispatcher:
                 if self._ending is not None:
                     raise self._ending.with_traceback(None)
                 if self._is_idle(lane):
-                    return self.backend.read_states(lane)
+                    return call()
 
     def _is_idle(self, lane: int) -> bool:
         waiting = any(handle.request.lane == lane for handle in tuple(self._waiting))

@@ -9,7 +9,7 @@ All memory that nothing has written holds poison. Copies of areas have guard byt
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -108,6 +108,13 @@ class Arena:
             elif place.kind is AreaKind.LANE and buffer.role is ir.Role.STATE:
                 for lane, states in enumerate(self.model.states):
                     self.view(Seat(trace, 0, lane), number)[:] = states[buffer.name]
+
+    def set_states(self, lane: int, given: Mapping[str, Array]) -> None:
+        """Other contents for states of a lane, wherever they have a place here."""
+        for (trace, number), place in self.places.items():
+            name = self._buffer(trace, number).name
+            if place.kind is AreaKind.LANE and name in given:
+                self.view(Seat(trace, 0, lane), number)[:] = given[name]
 
     def begin(self, seat: Seat) -> None:
         """Before any operation of a request: poison its slot, then write device addresses."""

@@ -48,7 +48,7 @@ Observer = Callable[[str, int, ir.Work, LaunchResult | None, Callable[[ir.Buffer
 """Hears of every step: device, request, step, result, and how to see a buffer on the device."""
 
 
-class Engine:
+class DeviceEngine:
     """A device and the requests on it."""
 
     def __init__(

@@ -27,6 +27,7 @@ class HostSide:
         self._model = model
         self._exchange = exchange
         self._lowered: dict[int, LoweredTrace] = {t.trace: t for t in model.lowered.traces}
+        self._written: dict[int, dict[str, Bytes]] = {}
 
     def put_inputs(self, request: Request) -> None:
         """The bytes that come from the host, before the request begins."""
@@ -58,11 +59,15 @@ class HostSide:
                 outputs[table.buffer][word.offset : word.offset + ir.POINTER_BYTES] = 0
         return {buffers[number].name: content for number, content in outputs.items()}
 
+    def keep_states(self, lane: int, states: Mapping[str, Bytes]) -> None:
+        """From now on a lane began with these."""
+        written = self._written.setdefault(lane, {})
+        written.update((name, content.copy()) for name, content in states.items())
+
     def join_states(self, lane: int, devices: Iterable[Parts]) -> dict[str, Bytes]:
         """A lane's states: what it began with, and over it what the devices say is current."""
-        states = {
-            name: np.array(given, np.uint8) for name, given in self._model.states[lane].items()
-        }
+        first = {**self._model.states[lane], **self._written.get(lane, {})}
+        states = {name: np.array(given, np.uint8) for name, given in first.items()}
         for served in self._model.traces:
             for table in served.program.pointer_tables:
                 content = states.get(served.program.buffers[table.buffer].name)

@@ -11,12 +11,12 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from tessera.backend.processes.arena import Seat, space_bytes
-from tessera.backend.processes.engine import Engine, Observer
+from tessera.backend.processes.engine import DeviceEngine, Observer
 from tessera.backend.processes.exchange import Regions, open_exchange
 from tessera.backend.processes.host import HostSide
 from tessera.backend.processes.visits import QueueWait, Visit
@@ -54,7 +54,7 @@ class InlineBackend:
         exchange = open_exchange(model, memory, self._deliver)
         self._host = HostSide(model, exchange)
         self.engines = {
-            name: Engine(
+            name: DeviceEngine(
                 name,
                 index,
                 model,
@@ -142,6 +142,12 @@ class InlineBackend:
     def read_states(self, lane: int) -> dict[str, Bytes]:
         """The states of a lane in which no request runs."""
         return self._host.join_states(lane, (e.arena.states(lane) for e in self.engines.values()))
+
+    def write_states(self, lane: int, states: Mapping[str, Bytes]) -> None:
+        """Set states of a lane in which no request runs."""
+        self._host.keep_states(lane, states)
+        for engine in self.engines.values():
+            engine.arena.set_states(lane, states)
 
     def close(self) -> None:
         """Forget all requests."""

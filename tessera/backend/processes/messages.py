@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import mmap
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,6 +50,14 @@ class AskStates:
     """To a device: send the states of a lane."""
 
     lane: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetStates:
+    """To a device: what states of a lane hold from now on."""
+
+    lane: int
+    contents: Mapping[str, Array]
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from typing import assert_never
 import numpy as np
 
 from tessera.backend.processes.arena import Seat, space_bytes
-from tessera.backend.processes.engine import Engine
+from tessera.backend.processes.engine import DeviceEngine
 from tessera.backend.processes.exchange import Regions, open_exchange
 from tessera.backend.processes.messages import (
     AskStates,
@@ -32,6 +32,7 @@ from tessera.backend.processes.messages import (
     Done,
     Faulted,
     PassedGate,
+    SetStates,
     Setup,
     States,
     Status,
@@ -87,7 +88,7 @@ class Worker:
         self._gates = {trace.trace: trace.gate for trace in lowered.traces}
         regions = np.frombuffer(shared, dtype=np.uint8, offset=first)
         exchange = open_exchange(setup.model, regions, self._post)
-        self._engine = Engine(
+        self._engine = DeviceEngine(
             setup.name,
             setup.index,
             setup.model,
@@ -130,7 +131,7 @@ class Worker:
             # Another device is gone; the host knows, and decides.
             self._peers = {n: peer for n, peer in self._peers.items() if peer is not connection}
 
-    def _obey(self, message: Begin | AskStates | AskWaits) -> None:
+    def _obey(self, message: Begin | AskStates | SetStates | AskWaits) -> None:
         match message:
             case Begin(number, trace, slot, lane):
                 with self._changed:
@@ -140,6 +141,8 @@ class Worker:
                     self._changed.notify_all()
             case AskStates(lane):
                 self._tell(States(self._engine.arena.states(lane)))
+            case SetStates(lane, contents):
+                self._engine.arena.set_states(lane, contents)
             case AskWaits():
                 with self._changed:
                     self._tell(Waits(self._engine.waits()))

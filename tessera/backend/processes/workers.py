@@ -14,6 +14,7 @@ import threading
 import time
 import weakref
 from collections import deque
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import combinations
@@ -36,6 +37,7 @@ from tessera.backend.processes.messages import (
     Done,
     Faulted,
     PassedGate,
+    SetStates,
     Setup,
     States,
     Status,
@@ -206,10 +208,7 @@ class CpuBackend:
             if left <= 0:
                 return ()
             self._pump(left)
-        completions = tuple(self._finished)
-        for _ in completions:
-            self._finished.popleft()
-        return completions
+        return tuple(self._finished.popleft() for _ in range(len(self._finished)))
 
     def _pump(self, timeout_s: float) -> None:
         """Take messages; after a fault all that are there, so that what is done counts."""
@@ -227,8 +226,7 @@ class CpuBackend:
             if not device.connection.closed
         }
         ready = wait(list(by_connection), timeout_s)
-        for connection in ready:
-            device = by_connection[connection]
+        for device in map(by_connection.__getitem__, ready):
             try:
                 self._hear(device, device.connection.recv())
             except BlockingIOError:
@@ -299,9 +297,8 @@ class CpuBackend:
         except subprocess.TimeoutExpired:
             code = 0
         how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        notes: tuple[str, ...] = ()
-        if code == -signal.SIGKILL:
-            notes = ("the system ends processes so when memory is short",)
+        short = ("the system ends processes so when memory is short",)
+        notes = short if code == -signal.SIGKILL else ()
         request, step = device.status.launch
         if request is None:
             request = min(self._underway, default=None)
@@ -365,6 +362,12 @@ class CpuBackend:
         parts = self._ask(AskStates(lane), None)
         current = [reply.parts for reply in parts.values() if isinstance(reply, States)]
         return self._host.join_states(lane, current)
+
+    def write_states(self, lane: int, states: Mapping[str, Bytes]) -> None:
+        """Set states of a lane in which no request runs; its next one is told after this."""
+        self._host.keep_states(lane, states)
+        for device in self._devices.values():
+            self._send(device, SetStates(lane, states))
 
     def _ask(self, message: object, limit_s: float | None) -> dict[str, States | Waits]:
         """Every device's answer; those that come within the limit."""

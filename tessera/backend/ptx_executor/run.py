@@ -23,7 +23,7 @@ from tessera.backend.ptx_executor.launch_state import DEFAULT_STEPS
 from tessera.backend.ptx_executor.memory.memory import POISON, Array
 from tessera.backend.ptx_executor.operators import run as operators
 from tessera.backend.ptx_executor.steps import LoadedModules, StepExecutor
-from tessera.ir.architecture import arch_number
+from tessera.ir.architecture import arch_number, sms_of
 from tessera.ir.program import program as ir
 
 _KEPT = (ir.Role.OUTPUT, ir.Role.STATE)
@@ -203,7 +203,8 @@ def variant_choice(program: ir.Program, arch: str | None) -> Callable[[ir.Launch
 def oldest(module: ir.ProgramModule) -> ir.ModuleVariant:
     """The variant for the oldest architecture, which is the most portable one."""
 
-    def age(variant: ir.ModuleVariant) -> tuple[int, bool]:
-        return arch_number(variant.arch), variant.arch.endswith("a")
+    def age(variant: ir.ModuleVariant) -> tuple[int, bool, int]:
+        arch = variant.arch.partition(":")[0]
+        return arch_number(arch), arch.endswith("a"), sms_of(variant.arch)
 
     return min(module.variants, key=age)

@@ -15,7 +15,7 @@ from tessera.driver.simulate.hardware import paths_of
 from tessera.ir.choices import Ending
 from tessera.ir.plan.costs import Costs, Duration, Profile
 from tessera.ir.plan.launch_program import Area, LoweredReplica
-from tessera.ir.plan.machine import CardId, Machine
+from tessera.ir.plan.machine import CardId, Gpu, Machine
 from tessera.ir.plan.plan import (
     Baseline,
     PlacedStep,
@@ -313,7 +313,7 @@ def _steps(
                 step=step.step,
                 name=step.name,
                 device=device.name,
-                arch=variant_on(program, work, machine.gpu_of(device).arch),
+                arch=variant_on(program, work, machine.gpu_of(device), device.sms),
                 predicted_ns=cost.ns,
                 error=cost.error,
                 source=cost.source.value,
@@ -324,9 +324,11 @@ def _steps(
     return placed_steps
 
 
-def variant_on(program: Program, work: Work, arch: str) -> str:
-    """The architecture of the code of a launch that runs on a GPU; empty where there is none."""
-    variant = best_variant(program, work, arch) if isinstance(work, Launch) else None
+def variant_on(program: Program, work: Work, gpu: Gpu, sms: int | None = None) -> str:
+    """The code of a launch that runs on so many SMs of a GPU; empty where there is none."""
+    if not isinstance(work, Launch):
+        return ""
+    variant = best_variant(program, work, gpu.arch, sms or gpu.sms, gpu.sms)
     return "" if variant is None else variant.arch
 
 

@@ -115,7 +115,7 @@ def _check_rows(profile: Profile, trace: LoadedTrace, path: str) -> None:
             raise bad_profile(
                 f"{where} is of step #{row.step} `{row.name:.60}`, and the trace has none such"
             )
-        planned = variant_on(trace.program, work[row.step], find_gpu(row.gpu).arch)
+        planned = variant_on(trace.program, work[row.step], find_gpu(row.gpu), row.sms)
         if row.variant and row.variant != planned:
             raise bad_profile(
                 f"{where} is of code for {row.variant:.60}, and plans run that for"

@@ -120,7 +120,7 @@ def _elsewhere(
             other = candidate_of(problem, "moved", parts)
             if other.period_ns < float("inf"):
                 period, latency = other.period_ns, other.latency_ns
-        arch = setting.machine.gpu_of(device).arch
+        gpu = setting.machine.gpu_of(device)
         elsewhere.append(
             Elsewhere(
                 device=device.name,
@@ -128,7 +128,7 @@ def _elsewhere(
                 here=device.id == here,
                 period_ns=period,
                 latency_ns=latency,
-                arch=variant_on(program, work, arch),
+                arch=variant_on(program, work, gpu, device.sms),
             )
         )
     return tuple(elsewhere)

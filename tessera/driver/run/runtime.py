@@ -14,34 +14,40 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-import numpy as np
-import numpy.typing as npt
-
 from tessera.backend.host_loop.request_handle import RequestHandle
 from tessera.backend.known_backends import BackendName
-from tessera.backend.service import DEFAULT_LIMIT_S, Bytes, Completion, DeviceBytes, TimelineEvent
+from tessera.backend.service import DEFAULT_LIMIT_S, Completion, TimelineEvent
 from tessera.diagnostics import TesseraError, error
 from tessera.driver.run.arguments import check_number, check_plan_given, wrong_type
+from tessera.driver.run.arrays import (
+    TypedArray,
+    float_array,
+    inputs_of,
+    of_rows,
+    read_inputs,
+    state_bytes,
+    typed_array,
+)
 from tessera.driver.run.backends import choose_backend
 from tessera.driver.run.data_files import Data
 from tessera.driver.run.options import ServingOptions
 from tessera.driver.run.served import open_served, served_materials
 from tessera.driver.run.serving import Serving
 from tessera.driver.spellings import ABSENT, Absent, both_given
-from tessera.frontend.contents.write import as_array, numpy_type
 from tessera.ir.plan.plan import Plan
 from tessera.ir.program.program import Buffer, Program, Role
 
 
-class Result(Mapping[str, npt.NDArray[Any]]):
+class Result(Mapping[str, TypedArray]):
     """The outputs of a request by name, as arrays of their type and shape.
 
-    Types that NumPy lacks (`bf16`, `e4m3`) are flat bytes here; `torch` gives them their type.
+    Types that NumPy lacks (`bf16`, `e4m3`) are those of `ml_dtypes`; without that package they are
+    raw bits, with the type as the name of a field. `torch` gives them torch's type.
     """
 
     def __init__(self, program: Program, completion: Completion) -> None:
@@ -51,9 +57,12 @@ class Result(Mapping[str, npt.NDArray[Any]]):
     def _buffer(self, name: str) -> Buffer:
         return next(buffer for buffer in self._program.buffers if buffer.name == name)
 
-    def __getitem__(self, name: str) -> npt.NDArray[Any]:
-        content = self._completion.outputs[name]
-        return as_array(self._buffer(name), content)
+    def __getitem__(self, name: str) -> TypedArray:
+        return typed_array(self._buffer(name), self._completion.outputs[name])
+
+    def floats(self, name: str) -> TypedArray:
+        """An output of floats as an array to compute with: `bf16` becomes f32."""
+        return float_array(self._buffer(name), self._completion.outputs[name])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._completion.outputs)
@@ -151,7 +160,7 @@ class Runtime:
         self.sequences = count
         self.slots = sum(replica.lowered.slots for replica in opened.replicas)
         self.traces = tuple(trace.name for trace in opened.plan.traces)
-        self._programs = opened.programs
+        self.programs = opened.programs
         self._inputs = [inputs_of(program) for program in opened.programs]
         self._numbers = itertools.count()
         self._process = os.getpid()
@@ -160,7 +169,7 @@ class Runtime:
 
     def submit(
         self,
-        inputs: Mapping[str, Any],
+        inputs: Mapping[str, object],
         *,
         sequence: int | Absent = ABSENT,
         trace: str | int | None = None,
@@ -176,7 +185,7 @@ class Runtime:
         self._check_process()
         number = self._sequence(sequence, lane)
         index = self._trace(trace)
-        program = self._programs[index]
+        program = self.programs[index]
         locate = partial(self._serving.locate, sequence=number)
         content, in_place = read_inputs(self._inputs[index], inputs, locate)
         return self._serving.submit(
@@ -190,12 +199,55 @@ class Runtime:
 
     def states(
         self, sequence: int | Absent = ABSENT, *, lane: int | Absent = ABSENT
-    ) -> dict[str, npt.NDArray[Any]]:
+    ) -> dict[str, TypedArray]:
         """Copies of a sequence's states by name, once its requests are done."""
         self._check_process()
         contents = self._serving.read_states(self._sequence(sequence, lane))
-        buffers = {b.name: b for program in self._programs for b in program.buffers}
-        return {name: as_array(buffers[name], content) for name, content in contents.items()}
+        buffers = self._state_buffers()
+        return {name: typed_array(buffers[name], content) for name, content in contents.items()}
+
+    def set_states(
+        self, states: Mapping[str, object], sequence: int = 0, *, rows: slice | int | None = None
+    ) -> None:
+        """Set states of a sequence by name, once its requests are done; others stay as they are.
+
+        With `rows`, only these of the first axis of each state.
+        """
+        self._check_process()
+        number = self._sequence(sequence, ABSENT)
+        buffers = self._state_buffers()
+        if not isinstance(states, Mapping):
+            raise wrong_type("states", states, "a mapping of names to arrays")
+        held = {} if rows is None else self._serving.read_states(number)
+        content = {}
+        for name, given in states.items():
+            if name not in buffers:
+                known = ", ".join(f"`{known_name}`" for known_name in buffers) or "none"
+                raise TesseraError(
+                    error("TSR5053", f"`{name}` is no state", notes=(f"states: {known}",))
+                )
+            content[name] = state_bytes(buffers[name], given, held.get(name), rows)
+        self._serving.write_states(number, content)
+
+    def reset_states(self, sequence: int = 0, *, rows: slice | int | None = None) -> None:
+        """Give a sequence the states that it began with; with `rows`, only these of each."""
+        self._check_process()
+        number = self._sequence(sequence, ABSENT)
+        buffers = self._state_buffers()
+        first = self._serving.first_states(number)
+        given = {
+            name: first[name] if rows is None else of_rows(buffer, first[name], rows)
+            for name, buffer in buffers.items()
+        }
+        self.set_states(given, number, rows=rows)
+
+    def _state_buffers(self) -> dict[str, Buffer]:
+        return {
+            buffer.name: buffer
+            for program in self.programs
+            for buffer in program.buffers
+            if buffer.role is Role.STATE
+        }
 
     def close(self, *, wait: bool = True) -> None:
         """Give the devices back, after the requests under way or (`wait=False`) at once."""
@@ -264,130 +316,3 @@ def _spelled(
     if not isinstance(old_value, Absent):
         return old, old_value
     return new, default if isinstance(value, Absent) else value
-
-
-Locate = Callable[[Any, int], DeviceBytes | None]
-
-
-def inputs_of(program: Program) -> dict[str, Buffer]:
-    """The inputs of a trace by name."""
-    return {buffer.name: buffer for buffer in program.buffers if buffer.role is Role.INPUT}
-
-
-def read_inputs(
-    wanted: Mapping[str, Buffer], inputs: Mapping[str, Any], locate: Locate | None = None
-) -> tuple[dict[str, Bytes], dict[str, DeviceBytes]]:
-    """The bytes of all inputs of a trace, on the host and on GPUs, in place if they lie in order.
-
-    `locate` finds those that need not go through the host.
-    """
-    if not isinstance(inputs, Mapping):
-        raise wrong_type("inputs", inputs, "a mapping of names to arrays")
-    for name in inputs:
-        if name not in wanted:
-            known = ", ".join(f"`{known_name}`" for known_name in wanted) or "none"
-            raise TesseraError(
-                error("TSR5053", f"`{name}` is no input", notes=(f"inputs: {known}",))
-            )
-    for name in wanted:
-        if name not in inputs:
-            raise TesseraError(error("TSR5053", f"input `{name}` is missing"))
-    content: dict[str, Bytes] = {}
-    in_place: dict[str, DeviceBytes] = {}
-    for name, buffer in wanted.items():
-        given = _plain(inputs[name])
-        located = (
-            None if locate is None or isinstance(given, np.ndarray) else locate(given, buffer.bytes)
-        )
-        if located is None:
-            content[name] = _content(buffer, given)
-        else:
-            _check(buffer, located.type_name, located.nbytes)
-            in_place[name] = located
-    return content, in_place
-
-
-def _content(buffer: Buffer, given: Any) -> Bytes:
-    array = _array(buffer, given)
-    native = array.dtype.isnative
-    _check(buffer, array.dtype.name if native else array.dtype.str, array.nbytes)
-    _check_shape(buffer, array)
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-
-
-def _check(buffer: Buffer, type_name: str, size: int) -> None:
-    """Type and size of what is given for an input; types that NumPy lacks have no name."""
-    kind = numpy_type(buffer)
-    bits = buffer.dtype is not None and buffer.dtype.is_bits and _has_size(type_name, kind)
-    if kind is not None and not bits and type_name not in (kind.name, "uint8", ""):
-        raise TesseraError(
-            error(
-                "TSR5053",
-                f"input `{buffer.name}` is of type {kind}, not {type_name}",
-                hint="convert it, or give its bytes as uint8",
-            )
-        )
-    if size != buffer.bytes:
-        raise TesseraError(
-            error("TSR5053", f"input `{buffer.name}` takes {buffer.bytes} bytes, not {size}")
-        )
-
-
-def _has_size(type_name: str, kind: np.dtype[Any] | None) -> bool:
-    """Whether a type has elements of that size, in the byte order of this machine."""
-    try:
-        dtype = np.dtype(type_name)
-    except TypeError:
-        return False
-    return kind is not None and dtype.itemsize == kind.itemsize and dtype.isnative
-
-
-def _check_shape(buffer: Buffer, array: npt.NDArray[Any]) -> None:
-    """Refuse elements in other rows than the input's, which are more likely a slip than a wish."""
-    if numpy_type(buffer) is None or buffer.shape is None or array.dtype.itemsize == 1:
-        return
-    own, given = ([n for n in shape if n != 1] for shape in (buffer.shape, array.shape))
-    if own != given and len(own) > 1 and len(given) > 1:
-        raise TesseraError(
-            error(
-                "TSR5053",
-                f"input `{buffer.name}` is of shape {buffer.shape}, not {array.shape}",
-                hint="reshape it; elements in a row are taken as they are",
-            )
-        )
-
-
-def _is_torch(given: Any) -> bool:
-    return type(given).__module__.split(".")[0] == "torch"
-
-
-def _plain(given: Any) -> Any:
-    """A tensor without its history, and with what it puts off doing to its elements done."""
-    if not _is_torch(given) or not hasattr(given, "resolve_neg"):
-        return given
-    return given.detach().resolve_conj().resolve_neg()
-
-
-def _array(buffer: Buffer, given: Any) -> npt.NDArray[Any]:
-    """A NumPy array over the memory of what is given."""
-    if isinstance(given, np.ndarray):
-        return given
-    try:
-        if _is_torch(given):
-            return _from_torch(given)
-        return np.from_dlpack(given) if hasattr(given, "__dlpack__") else np.asarray(given)
-    except (TypeError, ValueError, BufferError, RuntimeError) as problem:
-        raise TesseraError(
-            error("TSR5053", f"input `{buffer.name}` is no array: {problem}")
-        ) from None
-
-
-def _from_torch(given: Any) -> npt.NDArray[Any]:
-    """A tensor's memory; types that NumPy lacks go as bytes, memory of a GPU is fetched."""
-    import torch
-
-    tensor = given if given.device.type == "cpu" else given.cpu()
-    try:
-        return np.from_dlpack(tensor)
-    except (BufferError, RuntimeError, TypeError):
-        return np.asarray(tensor.contiguous().view(-1).view(torch.uint8).numpy())

@@ -18,6 +18,7 @@ from tessera.backend.service import (
     DeviceBytes,
     Model,
 )
+from tessera.diagnostics import TesseraError, error
 from tessera.driver.run.backends import BackendChoice, make_backend
 from tessera.driver.run.materials import Materials
 from tessera.driver.run.open_plan import OpenPlan
@@ -31,6 +32,7 @@ class Serving:
         self, opened: OpenPlan, materials: Materials, choice: BackendChoice, options: ServingOptions
     ) -> None:
         self.opened = opened
+        self._materials = materials
         self.sequences = [
             (index, sequence)
             for index, replica in enumerate(opened.replicas)
@@ -77,6 +79,25 @@ class Serving:
         """The states of a sequence, once no request is in it."""
         replica, own = self.sequences[sequence]
         return self._dispatchers[replica].read_states(own)
+
+    def write_states(self, sequence: int, states: Mapping[str, Bytes]) -> None:
+        """Set some states of a sequence, once no request is in it."""
+        self._check_words(states)
+        replica, own = self.sequences[sequence]
+        self._dispatchers[replica].write_states(own, states)
+
+    def first_states(self, sequence: int) -> Mapping[str, Bytes]:
+        """The states that a sequence began with."""
+        return self._materials.states[sequence]
+
+    def _check_words(self, states: Mapping[str, Bytes]) -> None:
+        """Refuse states with words for addresses: a device alone knows what they hold."""
+        for program in self.opened.programs:
+            for table in program.pointer_tables:
+                name = program.buffers[table.buffer].name
+                if name in states:
+                    message = f"state `{name}` holds addresses, and cannot be set"
+                    raise TesseraError(error("TSR5053", message))
 
     def close(self, *, wait: bool = True) -> None:
         """Give all devices back; what is under way ends first if `wait`."""

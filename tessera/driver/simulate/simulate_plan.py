@@ -5,8 +5,8 @@ are all that is read: nothing that plans, prices, analyses or runs is imported h
 `pyproject.toml`). The stages, in order:
 
 1. `_read`: the plan, verified as far as its text goes; it need not be proved.
-2. `_chosen`: the replicas of a policy, with the slots and sequences that are asked for.
-3. `_hardware`: how bytes travel by the rules of a backend.
+2. `choose_replicas`: the replicas of a policy, with the slots and sequences that are asked for.
+3. `find_hardware`: how bytes travel by the rules of a backend.
 4. `read_arrivals`: when requests come.
 5. `saturate`, `alone`, `arrive`: the simulations; with noise also some with times that are off.
 """
@@ -60,8 +60,8 @@ def simulate(
     check_plan_given(plan)
     options = options or SimulateOptions()
     read, name = read_followed(plan)
-    replicas = _chosen(read, options, name)
-    hardware = _hardware(read, options, name)
+    replicas = choose_replicas(read, options, name)
+    hardware = find_hardware(read, options, name)
     check_followed(read, replicas, hardware)
     arrivals = _arrivals(options)
     times = _times(arrivals, options)
@@ -140,7 +140,7 @@ def _check_kind(source: Source) -> None:
         raise TesseraError(error("TSR3020", f"`{source.name}` is no plan", hint=hint))
 
 
-def _chosen(plan: Plan, options: SimulateOptions, name: str) -> tuple[Replica, ...]:
+def choose_replicas(plan: Plan, options: SimulateOptions, name: str) -> tuple[Replica, ...]:
     """The replicas that serve, with their slots and sequences."""
     replicas = replicas_of(plan, options.policy)
     if not replicas:
@@ -176,7 +176,7 @@ def _check_count(what: str, count: int, most: int) -> None:
         raise TesseraError(error("TSR5053", message, hint=hint))
 
 
-def _hardware(plan: Plan, options: SimulateOptions, name: str) -> Hardware:
+def find_hardware(plan: Plan, options: SimulateOptions, name: str) -> Hardware:
     """How bytes travel, by the rules of the backend that is asked for."""
     if options.backend == "cpu":
         devices = tuple(device.name for device in plan.devices)

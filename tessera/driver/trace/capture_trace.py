@@ -36,7 +36,7 @@ from tessera.frontend.contents.checkpoint import fitting
 from tessera.frontend.contents.open_contents import Bytes
 from tessera.frontend.contents.write import write_contents
 from tessera.frontend.machine.quantities import format_bytes
-from tessera.ir.architecture import arch_number
+from tessera.ir.architecture import arch_number, sms_of
 from tessera.ir.choices import Route
 from tessera.ir.program import program as ir
 from tessera.ir.program.print_trace import print_program
@@ -154,7 +154,7 @@ class TraceOptions:
                 error("TSR6007", f"`{self.route}` is no route", hint=f"one of {', '.join(Route)}")
             )
         for arch in self.archs:
-            if arch_number(arch) < 10:
+            if arch_number(arch) < 10 or sms_of(arch):
                 raise TesseraError(
                     error(
                         "TSR6007",

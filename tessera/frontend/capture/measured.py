@@ -48,7 +48,7 @@ class MeasuredProduct:
     triton_ns: float | None
 
 
-class _Operand(Protocol):
+class _MeasuredOperand(Protocol):
     """What a product reads, as the compiler knows it."""
 
     def get_size(self) -> Sequence[object]:
@@ -64,7 +64,10 @@ def measured_products(products: list[MeasuredProduct]) -> Iterator[None]:
     from torch._inductor.select_algorithm import ExternKernelCaller, get_algorithm_selector_cache
 
     def hear(
-        timings: MutableMapping[object, float], name: str, nodes: Sequence[_Operand], *_: object
+        timings: MutableMapping[object, float],
+        name: str,
+        nodes: Sequence[_MeasuredOperand],
+        *_: object,
     ) -> None:
         library = [choice for choice in timings if isinstance(choice, ExternKernelCaller)]
         others = [choice for choice in timings if choice not in library]
@@ -96,7 +99,7 @@ def measured_products(products: list[MeasuredProduct]) -> Iterator[None]:
         functions.remove(held)
 
 
-def _operand(node: _Operand) -> str:
+def _operand(node: _MeasuredOperand) -> str:
     sizes = "x".join(str(size) for size in node.get_size())
     return f"{str(node.get_dtype()).removeprefix('torch.')} {sizes}"
 

@@ -17,7 +17,7 @@ import hashlib
 import re
 import warnings
 from bisect import bisect_right, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -43,9 +43,10 @@ _SPREAD = 0x9E3779B97F4A7C15 - (1 << 64)
 
 
 class CapturedMemory:
-    """Buffers by address."""
+    """Buffers by address; `address_of` is for storages that have no memory."""
 
-    def __init__(self) -> None:
+    def __init__(self, address_of: Callable[[torch.UntypedStorage], int] | None = None) -> None:
+        self._address_of = address_of
         self.buffers: dict[int, RawBuffer] = {}
         self._starts: list[int] = []
         self._storages: dict[int, torch.UntypedStorage] = {}
@@ -64,7 +65,8 @@ class CapturedMemory:
                     hint="make it dense (`.to_dense()`)",
                 )
             ) from None
-        address, size = storage.data_ptr(), storage.nbytes()
+        address = storage.data_ptr() if self._address_of is None else self._address_of(storage)
+        size = storage.nbytes()
         if not address or not size or self.holds(address, size):
             return
         # A view says what the elements of all are, and nothing of its shape.

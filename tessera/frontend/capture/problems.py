@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import sysconfig
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 
 from tessera.diagnostics import Diagnostic, TesseraError, error, warning
@@ -22,6 +23,15 @@ _ADVICE = (
     "the model must not wait for the GPU, copy to the host, or depend on data on the host side"
     " (`.item()`, `.cpu()`, `nonzero`, printing a tensor)"
 )
+
+# Exceptions of PyTorch's fake tensors, and what they mean.
+_NEEDS = {
+    "DataDependentOutputException": "reads a value of a tensor on the GPU",
+    "DynamicOutputShapeException": "makes a tensor whose size depends on data",
+    "GuardOnDataDependentSymNode": "decides by data on the GPU",
+    "UnsupportedOperatorException": "calls an operator whose result needs data",
+    "UnsupportedFakeTensorException": "asks a tensor for its data",
+}
 
 
 def refusal(problem: BaseException) -> TesseraError:
@@ -59,6 +69,18 @@ def not_captured(problem: BaseException) -> TesseraError:
     return TesseraError(error("TSR6003", headline, notes=notes, hint=_ADVICE))
 
 
+def not_fake(problem: BaseException) -> TesseraError | None:
+    """Why a call does not run on tensors without contents, if that is what is wrong."""
+    names = {kind.__name__ for cause in _chain(problem) for kind in type(cause).__mro__}
+    what = next((text for name, text in _NEEDS.items() if name in names), None)
+    if what is None:
+        return None
+    notes = (_first_line(problem), *_places(problem))
+    hint = f"{_ADVICE}; experts can be computed by grouped products (`torch._grouped_mm`)"
+    headline = f"the model {what}, and without a GPU there is none"
+    return TesseraError(error("TSR6003", headline, notes=notes, hint=hint))
+
+
 def launches_nothing() -> TesseraError:
     """The call has no work for a GPU in it."""
     return TesseraError(
@@ -83,6 +105,14 @@ def _first_cause(problem: BaseException) -> Exception:
     while cause.__context__ is not None and isinstance(cause.__context__, Exception):
         cause = cause.__context__
     return cause if isinstance(cause, Exception) else Exception(str(cause))
+
+
+def _chain(problem: BaseException) -> Iterator[BaseException]:
+    """An exception, and those that it came from."""
+    cause: BaseException | None = problem
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__ or cause.__context__
 
 
 def _is_memory(problem: BaseException) -> bool:

@@ -1,7 +1,7 @@
 """Keep what compilers say while they compile and measure out of the user's sight.
 
 In: whoever wants to hear what was measured. Out: nothing on the terminal: what Inductor measured
-goes to the logger `tessera.capture` (level INFO), and PyTorch's own warnings are left out.
+goes to the logger of this module (level INFO), and PyTorch's own warnings are left out.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-_LOGGER = logging.getLogger("tessera.capture")
+_LOGGER = logging.getLogger(__name__)
 _STATISTICS = "_log_autotune_choices_stats"
 
 

@@ -140,7 +140,7 @@ def watcher(keeper: Keeper, graph_of: Callable[[], object]) -> Any:
             if isinstance(func, torch._ops.HigherOrderOperator):
                 if func.name().startswith(_LAUNCHES):
                     return func(*args, **(kwargs or {}))
-                raise _takes_functions(func)
+                raise takes_functions(func)
             if (result := self._parts(func, args, kwargs or {})) is not NotImplemented:
                 return result
             graph = graph_of()
@@ -150,7 +150,7 @@ def watcher(keeper: Keeper, graph_of: Callable[[], object]) -> Any:
                 keeper.keep(tensor)
             last = count_nodes(graph) if graph is not None else 0
             if last > first:
-                self.operators.append(_operator(func, args, kwargs or {}, result, first, last))
+                self.operators.append(operator_of(func, args, kwargs or {}, result, (first, last)))
             return result
 
         def _parts(
@@ -160,7 +160,7 @@ def watcher(keeper: Keeper, graph_of: Callable[[], object]) -> Any:
             inference mode, and inside of others, even `matmul` comes here as it is."""
             made = torch._C.DispatchKey.CompositeImplicitAutograd
             has = torch._C._dispatch_has_kernel_for_dispatch_key
-            if _name_of(func) in table() or not has(func.name(), made):
+            if name_of(func) in table() or not has(func.name(), made):
                 return NotImplemented
             with self:
                 return func._op_dk(made, *args, **kwargs)
@@ -183,7 +183,8 @@ def watcher(keeper: Keeper, graph_of: Callable[[], object]) -> Any:
     return Watcher()
 
 
-def _takes_functions(func: torch._ops.HigherOrderOperator) -> TesseraError:
+def takes_functions(func: torch._ops.HigherOrderOperator) -> TesseraError:
+    """Why an operator over functions is refused."""
     return TesseraError(
         error(
             "TSR6002",
@@ -241,18 +242,23 @@ def _slots(kind: type) -> tuple[str, ...]:
     return (named,) if isinstance(named, str) else tuple(named)
 
 
-def _operator(
+def operator_of(
     func: torch._ops.OpOverload,
     args: tuple[object, ...],
     kwargs: dict[str, object],
     result: object,
-    first: int,
-    last: int,
+    nodes: tuple[int, int],
+    address_of: Callable[[torch.Tensor], int] | None = None,
 ) -> RawOperator:
+    """A call of an operator, in place of nodes; `address_of` is for tensors without memory."""
     schema = func._schema
     reads: list[RawTensor] = []
     writes: list[RawTensor] = []
     attributes: list[tuple[str, AttributeValue]] = []
+
+    def raw(tensor: torch.Tensor) -> RawTensor:
+        return raw_tensor(tensor, address_of)
+
     if func.namespace not in _BUILT_IN:
         # No trace holds it: what is inside of it counts, and its name if that is not enough.
         args, kwargs, result = (), {}, None
@@ -264,9 +270,9 @@ def _operator(
         tensors = [t for t in tensors_in(value) if t.is_cuda]
         is_written = argument.alias_info is not None and argument.alias_info.is_write
         if tensors:
-            (writes if is_written else reads).extend(map(_tensor, tensors))
+            (writes if is_written else reads).extend(map(raw, tensors))
             if is_written and not argument.is_out:
-                reads.extend(map(_tensor, tensors))
+                reads.extend(map(raw, tensors))
             if isinstance(value, list | tuple) and any(item is None for item in value):
                 # An index per dimension, with gaps: where those that are there belong.
                 places = tuple(at for at, item in enumerate(value) if item is not None)
@@ -274,15 +280,15 @@ def _operator(
         elif (plain := _attribute(value)) is not ...:
             attributes.append((argument.name, plain))
     seen = {tensor.address for tensor in writes}
-    made = [_tensor(t) for t in tensors_in(_results(func, result, reads)) if t.is_cuda]
+    made = [raw(t) for t in tensors_in(_results(func, result, reads)) if t.is_cuda]
     writes += [tensor for tensor in made if tensor.address not in seen]
     return RawOperator(
-        operator=_name_of(func),
+        operator=name_of(func),
         reads=tuple(reads),
         writes=tuple(writes),
         attributes=tuple(attributes),
-        first=first,
-        last=last,
+        first=nodes[0],
+        last=nodes[1],
     )
 
 
@@ -299,7 +305,7 @@ def _results(func: torch._ops.OpOverload, result: object, reads: list[RawTensor]
     return (out, *sums)
 
 
-def _name_of(func: torch._ops.OpOverload) -> str:
+def name_of(func: torch._ops.OpOverload) -> str:
     """As a trace names it: `aten::add.Tensor`."""
     schema = func._schema
     return f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name
@@ -315,7 +321,10 @@ def _number_of(value: object) -> object:
     return value
 
 
-def _tensor(tensor: torch.Tensor) -> RawTensor:
+def raw_tensor(
+    tensor: torch.Tensor, address_of: Callable[[torch.Tensor], int] | None = None
+) -> RawTensor:
+    """An operand; by its own address, unless another way to find that is given."""
     import torch
 
     kind = data_type(tensor.dtype)
@@ -340,7 +349,7 @@ def _tensor(tensor: torch.Tensor) -> RawTensor:
             )
         )
     return RawTensor(
-        address=tensor.data_ptr(),
+        address=tensor.data_ptr() if address_of is None else address_of(tensor),
         dtype=kind,
         shape=tuple(tensor.shape),
         strides=tuple(tensor.stride()),

@@ -100,6 +100,7 @@ def _gpu(key: str, row: dict[str, Any]) -> Gpu:
         pcie_bandwidth=row["pcie_gbs_per_direction_x16_nominal"] * 1e9,
         usd_per_hour=price,
         price_source=price_source,
+        watts=_value(row["tdp_w"]),
     )
 
 

@@ -23,7 +23,7 @@ from tessera.frontend.trace.steps import ReadSpecial, Take, TraceSteps
 from tessera.frontend.trace.syntax import SyntaxFault
 from tessera.frontend.trace.values import ReadValue, Values
 from tessera.ir.program.data_type import DataType
-from tessera.ir.program.print_trace import VERSION
+from tessera.ir.program.print_trace import VERSIONS
 from tessera.ir.program.program import (
     POINTER_BYTES,
     Buffer,
@@ -37,6 +37,7 @@ from tessera.ir.program.program import (
 
 _PLAIN_FILE = re.compile(r"[A-Za-z0-9_$][A-Za-z0-9_$.+-]*\.(?:npz|safetensors)")
 _ARCH = re.compile(r"sm_[0-9]+[a-z]?")
+_TUNED = re.compile(r"sm_[0-9]+[a-z]?:[1-9][0-9]{0,3}sm")
 _UNDECODED = re.compile("[\udc80-\udcff]")
 
 
@@ -62,6 +63,7 @@ class ProgramBuilder:
         self._resident_span: Span | None = None
         self._pending_module: ModuleRecord | None = None
         self._has_version = False
+        self._version_given = ""
         readers: dict[tuple[str, str], ReadSpecial] = {
             ("tessera.trace", "version"): self._version,
             ("buffer", "name"): self._buffer_name,
@@ -185,12 +187,13 @@ class ProgramBuilder:
             message = "the version of the trace is given twice"
             self.findings.fail("TSR1109", message, (record.start, record.end))
         self._has_version = True
-        if text != str(VERSION):
+        self._version_given = text
+        if text not in VERSIONS:
             self.findings.error(
                 "TSR1101",
                 f"unknown trace version: {text[:20]}",
                 (at, at + len(text)),
-                hint=f"this release of Tessera reads version {VERSION}",
+                hint=f"this release of Tessera reads versions {' and '.join(VERSIONS)}",
             )
             raise StopReading
         return text
@@ -204,7 +207,7 @@ class ProgramBuilder:
             "the trace does not start with its version",
             (line.start, line.end),
             "the first record",
-            hint=f"put `//! tessera.trace {VERSION}` before it",
+            hint=f"put `//! tessera.trace {VERSIONS[0]}` before it",
         )
 
     # --- buffers ---------------------------------------------------------------------------
@@ -312,13 +315,15 @@ class ProgramBuilder:
     # --- modules ---------------------------------------------------------------------------
 
     def _arch(self, record: OpenRecord, arch: str, at: int) -> str:
-        if not _ARCH.fullmatch(arch):
+        is_tuned = _TUNED.fullmatch(arch) is not None
+        if not _ARCH.fullmatch(arch) and not (is_tuned and self._version_given == "2"):
             self.modules.mark_broken(record.row["name"])
+            hint = "write it as PTX does: `sm_80`, `sm_90a`"
             self.findings.fail(
                 "TSR1154",
                 f"`{arch[:40]}` is not an architecture",
                 (at, at + len(arch)),
-                hint="write it as PTX does: `sm_80`, `sm_90a`",
+                hint="code for a number of SMs needs `tessera.trace 2`" if is_tuned else hint,
             )
         return arch
 

@@ -40,7 +40,7 @@ _VALUE_RULES = (
 )
 
 _HUMAN_NAMES = {
-    "VERSION": "the version `1`",
+    "VERSION": "the version `1` or `2`",
     "NAME": "a name",
     "KERNEL": "`MODULE.KERNEL`",
     "ARCH": "an architecture such as `sm_80`",

@@ -150,8 +150,10 @@ class Modules:
 
     def _arch(self, record: ModuleRecord, parsed: ptx.Module) -> str | None:
         target = parsed.target[0]
-        if record.arch is None or record.arch == target:
+        if record.arch is None:
             return target
+        if record.arch.partition(":")[0] == target:
+            return record.arch
         self.findings.error(
             "TSR1153",
             f"module `{record.name}` says `arch={record.arch}`, but its PTX is for `{target}`",

@@ -127,6 +127,16 @@ def _products() -> Iterator[Operator]:
             attribute("use_fast_accum", AttributeKind.BOOL, False),
         ),
     )
+    groups = OperandSpec(name="offs", kinds=Kinds.INTEGER, is_optional=True)
+    yield from forms(
+        "_grouped_mm",
+        "grouped_mm",
+        (*operands("self mat2", Kinds.FLOAT), groups, *operands("bias?", Kinds.FLOAT)),
+        shapes.grouped_mm,
+        work.per_product,
+        attributes=(attribute("out_dtype", AttributeKind.TYPE),),
+        result=ResultType.FREE,
+    )
     yield from forms("mv mv.out", "mv", operands("self vec", numbers), shapes.mv, work.per_product)
     yield from forms(
         "dot dot.out", "dot", operands("self tensor", numbers), shapes.dot, work.per_product
@@ -331,6 +341,18 @@ def _reductions() -> Iterator[Operator]:
             writes=(place,),
             result=ResultType.FREE,
         )
+    yield from forms(
+        "histc histc.out",
+        "histc",
+        operands("self", Kinds.NUMBER),
+        shapes.bins,
+        work.per_element,
+        attributes=(
+            attribute("bins", AttributeKind.INTEGER, 100),
+            number("min", 0),
+            number("max", 0),
+        ),
+    )
     floats = operands("self", Kinds.FLOAT)
     spread = (_DIMS, number("correction", 1), _KEEP)
     yield from forms(

@@ -117,6 +117,22 @@ def bmm(bound: Bound, left: str = "self", right: str = "mat2") -> Shapes:
     return ((*bound.shape(left)[:2], bound.shape(right)[2]),)
 
 
+def grouped_mm(bound: Bound) -> Shapes:
+    """Rows [m, k] in groups, each times its own [k, n] of [g, k, n]; `offs` says where they end."""
+    ranks(bound, self=2, mat2=3)
+    _same(bound, "self", 1, "mat2", 1)
+    if bound.has("bias"):
+        raise OperatorMismatch("`bias` is not in the table")
+    if not bound.has("offs") or bound.shape("offs") != bound.shape("mat2")[:1]:
+        raise OperatorMismatch("`offs` must have an element for each matrix of `mat2`")
+    return ((bound.shape("self")[0], bound.shape("mat2")[2]),)
+
+
+def bins(bound: Bound) -> Shapes:
+    """As many as there are bins."""
+    return ((bound.integer("bins"),),)
+
+
 def addmm(bound: Bound) -> Shapes:
     """`self` broadcasts to the product of `mat1` and `mat2`."""
     return _added(bound, mm(bound, "mat1", "mat2"))

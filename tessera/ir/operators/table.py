@@ -11,6 +11,7 @@ import difflib
 import functools
 
 from tessera.ir.operators.elementwise import elementwise_operators
+from tessera.ir.operators.fused import fused_operators
 from tessera.ir.operators.matrix import matrix_operators
 from tessera.ir.operators.movement import movement_operators
 from tessera.ir.operators.records import (
@@ -41,8 +42,9 @@ _NAMES = frozenset(dtype.value for dtype in DataType)
 def table() -> dict[str, Operator]:
     """All operators by name."""
     operators: dict[str, Operator] = {}
-    for entries in (elementwise_operators(), matrix_operators(), movement_operators()):
-        for entry in entries:
+    kinds = (elementwise_operators, matrix_operators, movement_operators, fused_operators)
+    for entries in kinds:
+        for entry in entries():
             if entry.name in operators:
                 raise ValueError(f"the operator {entry.name} stands in the table twice")
             operators[entry.name] = entry

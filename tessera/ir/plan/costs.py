@@ -59,7 +59,8 @@ class LaunchWork:
 
     `memory_instructions` are narrow loads, stores and copies (four bytes a lane or fewer), whose
     lanes may get in each other's way; wider ones count by their bytes.
-    `chain` are the instructions of the thread with the most, with its loads and barriers.
+    `chain` are the instructions of the thread with the most, with its loads, its barriers
+    and its waits for copies or matrix instructions under way.
     `shared_bytes` are those of a CTA, `shared_traffic` those that all threads move to and from
     shared memory. `registers` are those of a thread, about; 0 where nobody says. `sure`: no branch
     hung on data, and drawn blocks agree.
@@ -76,6 +77,7 @@ class LaunchWork:
     chain_barriers: float
     shared_bytes: int
     sure: bool
+    chain_waits: float = 0.0
     shared_traffic: float = 0.0
     registers: int = 0
 

@@ -36,7 +36,8 @@ class Rate:
 class Gpu:
     """A kind of GPU. Bandwidths are bytes per second in one direction; None is "has none".
 
-    `like` is the kind in the table that a machine file made this one from; empty for those in it.
+    `watts` are those that the sheet allows it. `like` is the kind in the table that a machine file
+    made this one from; empty for those in it.
     """
 
     key: str
@@ -53,6 +54,7 @@ class Gpu:
     pcie_bandwidth: float
     usd_per_hour: float | None = None
     price_source: str = ""
+    watts: float | None = field(default=None, repr=False)
     like: str = field(default="", repr=False)
 
     def most_bytes(self) -> int:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tessera.ir.architecture import architecture
+from tessera.ir.architecture import architecture, sms_of
 from tessera.ir.choices import Ending, Objective
 from tessera.ir.plan.plan import Plan, Replica
 from tessera.ir.plan.verify_plan import Flaw
@@ -36,7 +36,7 @@ def verify_predictions(plan: Plan) -> Iterator[Flaw]:
     yield from _money(plan, serving)
     yield from _latency(plan, [r for r in plan.replicas if r.policy == plan.replicas[0].policy])
     for card in plan.cards:
-        if architecture(card.arch) is None:
+        if architecture(card.arch) is None or sms_of(card.arch):
             yield Flaw(card, f"`{card.arch}` is no architecture, such as `sm_80`")
     yield from _busy(plan, serving)
 

@@ -13,6 +13,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import assert_never
 
+from tessera.ir.architecture import sms_of
 from tessera.ir.program.program import (
     DEFAULT_STREAM,
     Argument,
@@ -37,7 +38,8 @@ from tessera.ir.program.program import (
 )
 from tessera.ir.program.scalar_text import scalar_text
 
-VERSION = 1
+# What is older is written wherever it suffices: the second has code for a number of SMs.
+VERSIONS = ("1", "2")
 
 
 def print_program(program: Program) -> str:
@@ -46,7 +48,8 @@ def print_program(program: Program) -> str:
 
 
 def _lines(program: Program) -> Iterator[str]:
-    yield f"//! tessera.trace {VERSION}\n"
+    tuned = any(sms_of(v.arch) for module in program.modules for v in module.variants)
+    yield f"//! tessera.trace {VERSIONS[tuned]}\n"
     for buffer in program.declared_buffers():
         yield f"//! {_buffer(buffer)}\n"
     if program.resident is not None:
@@ -65,7 +68,8 @@ def _lines(program: Program) -> Iterator[str]:
 def _modules(modules: Sequence[ProgramModule]) -> Iterator[str]:
     for module in modules:
         for index, variant in enumerate(module.variants):
-            yield f"//! module {module.name}" + (f" arch={variant.arch}\n" if index else "\n")
+            is_said = index or sms_of(variant.arch)
+            yield f"//! module {module.name}" + (f" arch={variant.arch}\n" if is_said else "\n")
             # A record must start its line, whatever made this text.
             yield variant.text if variant.text.endswith("\n") else variant.text + "\n"
 

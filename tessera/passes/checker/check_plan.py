@@ -29,7 +29,7 @@ from tessera.diagnostics import Diagnostic
 from tessera.ir.graph.graph import KernelGraph
 from tessera.ir.plan.launch_program import LoweredReplica
 from tessera.ir.plan.plan import PlacedTrace, Plan, Replica
-from tessera.ir.program.program import Launch, Program
+from tessera.ir.program.program import Launch, Program, Role
 from tessera.passes.checker.effects import find_effects
 from tessera.passes.checker.expected import find_expected
 from tessera.passes.checker.findings import Findings, Locate, nowhere
@@ -227,10 +227,20 @@ def _check_steps(
                 "in its trace",
                 at=step,
             )
+    code_of: dict[tuple[str, int], str] = {}
     for step, work in zip(placed.steps, program.work(), strict=False):
         known = {""}
         if isinstance(work, Launch):
-            known = {variant.arch for variant in program.modules[work.module].variants}
+            module = program.modules[work.module]
+            known = {variant.arch for variant in module.variants}
+            code = code_of.setdefault((step.device, int(work.module)), step.arch)
+            if code != step.arch and _has_variables(program, module.name):
+                findings.add(
+                    "TSR4013",
+                    f"`{step.device}` is to run module `{module.name}` as `{code}` and as "
+                    f"`{step.arch}`, and its variables are there once",
+                    at=step,
+                )
         if step.arch not in known:
             findings.add(
                 "TSR4013",
@@ -238,3 +248,9 @@ def _check_steps(
                 f"`{step.arch}`, which its module does not have",
                 at=step,
             )
+
+
+def _has_variables(program: Program, module: str) -> bool:
+    """Whether a module has variables, which a device holds once."""
+    names = (buffer.name for buffer in program.buffers if buffer.role is Role.VARIABLE)
+    return any(name.startswith(f"{module}.") for name in names)

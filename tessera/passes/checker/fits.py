@@ -22,7 +22,8 @@ from tessera.ir.plan.plan import PlacedStep, Plan, Replica
 from tessera.ir.program.program import Launch, Program, for_arch
 from tessera.passes.checker.findings import Findings
 
-_ARCH = re.compile(r"sm_(\d+)([af]?)")
+# The number of SMs that code is tuned for says nothing of where it runs.
+_ARCH = re.compile(r"sm_(\d+)([af]?)(?::\d+sm)?")
 _CLUSTERS_FROM = 90
 _THREADS_PER_BLOCK = 1024
 _WARP = 32

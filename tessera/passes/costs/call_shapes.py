@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from math import prod
 
+from tessera.ir.operators.fused import page_tokens
 from tessera.ir.operators.records import Bound, OperatorMismatch, Unit
 from tessera.ir.operators.table import bind
 from tessera.ir.program.data_type import DataType
@@ -24,6 +25,7 @@ _ROWS = {
     "layer_norm": RowKind.NORM,
     "rms_norm": RowKind.NORM,
     "group_norm": RowKind.NORM,
+    "fused_norm": RowKind.NORM,
     "var": RowKind.NORM,
     "std": RowKind.NORM,
     "softmax": RowKind.SOFTMAX,
@@ -97,14 +99,52 @@ def _matrix(bound: Bound, operations: float) -> CallShape:
                 unit=unit,
                 width=width,
             )
+    if bound.operator.function == "experts":
+        return _experts(bound, unit, width)
+    if bound.operator.function == "paged_attention" and len(bound.shape("query")) == 4:
+        batch, heads, queries, size = bound.shape("query")
+        return Attention(
+            batch=batch,
+            heads=heads,
+            kv_heads=min(heads, bound.shape("key_cache")[-2]),
+            queries=queries,
+            keys=max(1, page_tokens(bound)),
+            size=size,
+            causal=False,
+            unit=unit,
+            width=width,
+        )
     if 0 in result or not result:
         return Plain(0.0, operations, 0.0)
     depth = max(1, round(operations / (2.0 * prod(result))))
     if bound.operator.function.startswith("conv"):  # pixels by features
         n = result[1] if len(result) > 1 else 1
         return Product(m=max(1, prod(result) // n), n=n, k=depth, unit=unit, width=width)
+    if bound.operator.function == "grouped_mm":  # as many rows for each group
+        groups, k, n = bound.shape("mat2")
+        rows = max(1, -(-result[0] // groups))
+        return Product(m=rows, n=n, k=k, batch=min(groups, result[0]), unit=unit, width=width)
     batch = result[0] if "bmm" in bound.operator.function else 1
     n = result[-1]
+    if bound.operator.function == "merged_linear":  # the weights stand side by side
+        rows = prod(result) // n
+        n = sum(operand.shape[-1] for _, operand in bound.writes)
+        return Product(m=rows, n=n, k=max(1, bound.shape("input")[-1]), unit=unit, width=width)
     return Product(
         m=max(1, prod(result) // n // batch), n=n, k=depth, batch=batch, unit=unit, width=width
+    )
+
+
+def _experts(bound: Bound, unit: str, width: int) -> CallShape:
+    """A product for each expert that is hit, if tokens choose at random, with as many rows."""
+    tokens, chosen, experts = (bound.integer(name) for name in ("tokens", "chosen", "experts"))
+    missed = (1.0 - min(1.0, chosen / max(experts, 1))) ** tokens
+    hit = max(min(chosen, experts), round(experts * (1.0 - missed)), 1)
+    return Product(
+        m=max(1, -(-tokens * chosen // hit)),
+        n=3 * bound.integer("inner"),
+        k=bound.integer("hidden"),
+        batch=hit,
+        unit=unit,
+        width=width,
     )

@@ -4,13 +4,14 @@ In: a `LaunchWork`, the bytes that it moves, a `Gpu` and a number of SMs. Out: n
 
 A CTA needs a multiprocessor for its instructions, its arithmetic, its shared memory and the bytes
 that it asks L2 for: about the longest of them, times the CTAs of the SM that has the most. A CTA
-also has a chain, one thing after the other: loads (longer ones if they miss L2), barriers, and a
-part of its own instructions and arithmetic, since its warps wait for each other. As many CTAs as
-threads, registers and shared memory allow go through that at once; the others wait for the next
-round. CTAs that do more than the mean leave a tail. Beside that there is memory: bytes that miss
-L2, at a part of the data sheet's bandwidth. A launch takes the longer of the two, about, after a
-fixed number of cycles, and after the first bytes have come from memory. Small kernels are all chain
-and fixed cost: that is why cycles count, and the clock, more than bandwidth.
+also has a chain, one thing after the other: loads (longer ones if they miss L2), barriers, waits
+for copies and matrix instructions under way, and a part of its own instructions and arithmetic,
+since its warps wait for each other. As many CTAs as threads, registers and shared memory allow go
+through that at once; the others wait for the next round. CTAs that do more than the mean leave a
+tail. Beside that there is memory: bytes that miss L2, at a part of the data sheet's bandwidth. A
+launch takes the longer of the two, about, after a fixed number of cycles, and after the first bytes
+have come from memory. Small kernels are all chain and fixed cost: that is why cycles count, and the
+clock, more than bandwidth.
 
 The constants are those of `benchmarks/fit_durations.py --fit` on an H200. For other GPUs the same
 parts of their own data sheets are taken, or what tables say that they reach (`SUSTAINED`);
@@ -26,8 +27,9 @@ from tessera.ir.architecture import WARP, arch_number, limits_of
 from tessera.ir.plan.costs import LaunchWork
 from tessera.ir.plan.machine import Gpu
 
-_SPECIAL_PER_CYCLE = 16.0  # per SM
-_SHARED_PER_CYCLE = 128.0
+SPECIAL_PER_CYCLE = 16.0  # per SM
+SHARED_PER_CYCLE = 128.0
+WAIT_BARRIERS = 2.0  # so long is a wait for copies or matrix instructions under way
 _REGISTERS = 65536  # of an SM, in all architectures of the table
 _REGISTER_STEP = 8
 
@@ -36,20 +38,20 @@ _REGISTER_STEP = 8
 class Constants:
     """What is fitted. Parts are fractions of the data sheet; cycles are per SM clock."""
 
-    fixed_cycles: float = 2268.0
-    miss_cycles: float = 1645.0
+    fixed_cycles: float = 2267.0
+    miss_cycles: float = 1711.0
     memory: float = 0.95
     matrix: float = 0.95
-    asked_per_cycle: float = 54.9
-    cache_per_cycle: float = 40.4
-    instructions_per_cycle: float = 3.53
-    accesses_per_cycle: float = 0.185
-    load_cycles: float = 131.0
-    missed_load_cycles: float = 191.0
-    barrier_cycles: float = 141.4
-    own_part: float = 0.129
-    tail: float = 0.971
-    sharpness: float = 2.56
+    asked_per_cycle: float = 61.1
+    cache_per_cycle: float = 42.9
+    instructions_per_cycle: float = 3.46
+    accesses_per_cycle: float = 0.163
+    load_cycles: float = 152.0
+    missed_load_cycles: float = 203.0
+    barrier_cycles: float = 117.0
+    own_part: float = 0.101
+    tail: float = 0.823
+    sharpness: float = 2.61
 
 
 FITTED = Constants()
@@ -72,18 +74,34 @@ class Sustained:
 SUSTAINED = {
     "a100-80g-sxm": Sustained(memory=0.8, matrix=0.95),
     "l40s": Sustained(memory=0.85, matrix=0.95, clock=0.76),
+    "rtx-pro-6000-blackwell-server": Sustained(memory=0.95, matrix=0.95, clock=0.84),
 }
-# Architectures of graphics cards: many SMs at a high clock share little power.
+# B200 and B300 are two dies, and each has an L2 as large and wide as that of an H100 or more; they
+# have 1.12 times its SMs in all.
+_L2_OF_DIES = {100: 2.0 / 1.12, 103: 2.0 / 1.12}
+# Architectures of graphics cards: many SMs at a high clock share little power, which grows with
+# about the cube of the clock. So the clock that is kept goes with the cube root of the watts for
+# each TFLOP/s of the sheet; with so many it would be the clock of the sheet.
 _GRAPHICS = (86, 89, 120)
-GRAPHICS_CLOCK = 0.76
+GRAPHICS_WATTS = 2.27
+_USUAL_CLOCK = 0.8
 
 
 def parts_of(gpu: Gpu, memory: float, matrix: float) -> Sustained:
     """The parts for a GPU: its own where tables say so, or the given ones."""
     if own := SUSTAINED.get(gpu.like or gpu.key):
         return own
-    graphics = arch_number(gpu.arch) in _GRAPHICS
-    return Sustained(memory, matrix, GRAPHICS_CLOCK if graphics else 1.0)
+    return Sustained(memory, matrix, _kept_clock(gpu))
+
+
+def _kept_clock(gpu: Gpu) -> float:
+    """How far a GPU without an entry keeps its clock while all of it computes."""
+    if arch_number(gpu.arch) not in _GRAPHICS:
+        return 1.0
+    if not gpu.watts:
+        return _USUAL_CLOCK
+    each = gpu.watts / (unit_rate(gpu, "bf16") / 1e12)
+    return float(min(1.0, (each / GRAPHICS_WATTS) ** (1 / 3)))
 
 
 def resident_ctas(gpu: Gpu, threads: int, shared_bytes: int, registers: int = 0) -> int:
@@ -142,7 +160,7 @@ def _sm_cycles(
     arithmetic = 0.0  # of one warp, one after the other: scores before weights before sums
     for unit, operations in work.units:
         if unit == "special":
-            arithmetic += operations / _SPECIAL_PER_CYCLE
+            arithmetic += operations / SPECIAL_PER_CYCLE
         else:
             part = 1.0 if unit in ("fp32", "fp64") else reached.matrix
             arithmetic += operations * gpu.sms * gpu.clock_mhz * 1e6 / (unit_rate(gpu, unit) * part)
@@ -150,16 +168,18 @@ def _sm_cycles(
         work.instructions / WARP / constants.instructions_per_cycle,
         arithmetic,
         work.memory_instructions / WARP / constants.accesses_per_cycle,
-        work.shared_traffic / _SHARED_PER_CYCLE,
+        work.shared_traffic / SHARED_PER_CYCLE,
     ]
     # What an SM can take, and its share of what L2 gives to all SMs of the GPU.
-    taken = min(constants.asked_per_cycle, constants.cache_per_cycle * gpu.sms / sms)
+    given = constants.cache_per_cycle * _L2_OF_DIES.get(arch_number(gpu.arch), 1.0)
+    taken = min(constants.asked_per_cycle, given * gpu.sms / sms)
     asked = work.asked_bytes / taken
     each = _together([*own, asked], constants.sharpness) / ctas / reached.clock
     mean = work.instructions / max(work.threads, 1)
     uneven = max(1.0, work.chain / mean) if mean > 0 else 1.0
     load = constants.load_cycles + constants.missed_load_cycles * missing
-    waits = work.chain_loads * load + work.chain_barriers * constants.barrier_cycles
+    stops = work.chain_barriers + WAIT_BARRIERS * work.chain_waits
+    waits = work.chain_loads * load + stops * constants.barrier_cycles
     chain = waits + constants.own_part * sum(own) / ctas * uneven
     threads = work.threads // ctas
     fit = max(1, resident_ctas(gpu, threads, work.shared_bytes, work.registers))

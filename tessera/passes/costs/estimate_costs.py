@@ -14,9 +14,16 @@ where blocks wait for each other, not enough room for all of them at once.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
+from math import log, prod
 
-from tessera.ir.architecture import CLUSTERS_FROM, THREADS_PER_CTA, arch_number, limits_of, runs_on
+from tessera.ir.architecture import (
+    CLUSTERS_FROM,
+    THREADS_PER_CTA,
+    arch_number,
+    limits_of,
+    runs_on,
+    sms_of,
+)
 from tessera.ir.graph.access import NeedKind
 from tessera.ir.graph.graph import KernelGraph, Node
 from tessera.ir.graph.region import region_intervals
@@ -39,9 +46,12 @@ from tessera.passes.costs.library_launches import Plain, call_ns
 
 # What a time may be off by, as a fraction: nine of ten left-out measurements are nearer. For GPUs
 # that the model was fitted on see `benchmarks/fit_durations.py`; for others
-# `benchmarks/direction.py`, where short rows are known less well.
+# `benchmarks/direction.py`, where short rows are known less well. No kernel that was measured for
+# the model has code for tensor memory.
 _ERROR = 0.3
 _ELSEWHERE = 0.9
+_WITH_TENSOR_MEMORY = 1.2
+_TENSOR_MEMORY = (100, 103)
 _ADDED_NS = 5_000.0
 _UNSURE = 2.0  # times that where branches hang on data, or nothing is known of the arithmetic
 PERSISTENT = (Role.WEIGHT, Role.STATE, Role.VARIABLE)
@@ -77,14 +87,30 @@ def distinct_bytes(graph: KernelGraph, node: Node, persistent: bool | None = Non
     return total
 
 
-def best_variant(program: Program, launch: Launch, device_arch: str) -> ModuleVariant | None:
-    """The newest code for a launch that runs on a GPU; None if there is none."""
+def best_variant(
+    program: Program, launch: Launch, device_arch: str, sms: int = 0, whole: int = 0
+) -> ModuleVariant | None:
+    """The newest code for a launch that runs on a GPU; None if there is none.
+
+    Of code that differs in the SMs that it is tuned for, that for about as many as the device has:
+    the nearest by ratio. Code that says nothing of SMs counts as tuned for the `whole` GPU.
+    """
     usable = [
         variant
         for variant in program.modules[launch.module].variants
         if runs_on(variant.arch, device_arch)
     ]
-    return max(usable, key=lambda v: (arch_number(v.arch), v.arch), default=None)
+    if not usable:
+        return None
+    newest = max((arch_number(v.arch), v.arch.partition(":")[0]) for v in usable)
+
+    def distance(variant: ModuleVariant) -> tuple[float, int]:
+        tuned = sms_of(variant.arch)
+        here = sms or whole
+        return (abs(log((tuned or whole) / here)) if here and (tuned or whole) else 0.0), tuned
+
+    alike = [v for v in usable if (arch_number(v.arch), v.arch.partition(":")[0]) == newest]
+    return min(alike, key=distance)
 
 
 class _Estimator:
@@ -126,7 +152,7 @@ class _Estimator:
             traffic = moved.traffic(gpu, self.persistent, limit)
             ns = call_ns(call, traffic, gpu, device.sms)
             return _duration(ns, gpu, sure), None
-        variant = best_variant(self.program, work, gpu.arch)
+        variant = best_variant(self.program, work, gpu.arch, device.sms, gpu.sms)
         if variant is None:
             archs = ", ".join(other.arch for other in self.program.modules[work.module].variants)
             return Barred(f"no code for {gpu.arch}: the module has {archs}"), None
@@ -174,7 +200,8 @@ def error_of(ns: float, gpu: Gpu) -> float:
     """How far off the model's time of a launch may be on a GPU, as a fraction."""
     if gpu.key in CALIBRATED_ON:
         return _ERROR
-    return _ELSEWHERE + _ADDED_NS / max(ns, 1_000.0)
+    newer = arch_number(gpu.arch) in _TENSOR_MEMORY
+    return (_WITH_TENSOR_MEMORY if newer else _ELSEWHERE) + _ADDED_NS / max(ns, 1_000.0)
 
 
 def _duration(ns: float, gpu: Gpu, sure: bool) -> Duration:

@@ -12,7 +12,8 @@ from functools import cache, lru_cache
 from tessera.ir.opcodes import OperandRole, is_type, meaning, type_bits
 from tessera.ir.ptx import syntax as ptx
 from tessera.passes.lane_values import lanes
-from tessera.passes.lane_values.lane_ops import PREDICATES, Function, lane_function, source_bits
+from tessera.passes.lane_values.lane_ops import Function, lane_function, source_bits
+from tessera.passes.lane_values.predicates import PREDICATES
 
 Value = int | None
 

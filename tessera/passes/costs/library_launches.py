@@ -94,14 +94,14 @@ CallShape = Product | Attention | RowCall | Plain
 class Habits:
     """How a library writes its kernels: what is fitted."""
 
-    attention_instructions: float = 2.75  # per score
-    second_loads: float = 38.1  # where a second kernel joins what the first one left
-    norm_loads: float = 3.86  # of a thread, one after the other, per 512 elements of a row
+    attention_instructions: float = 3.53  # per score
+    second_loads: float = 36.1  # where a second kernel joins what the first one left
+    norm_loads: float = 3.78  # of a thread, one after the other, per 512 elements of a row
     norm_barriers: float = 3.09  # likewise
-    softmax_instructions: float = 86.2  # per element
-    scan_instructions: float = 44.1  # of a thread, at each level of a tree
-    scan_barriers: float = 0.683  # likewise
-    gather_loads: float = 4.9  # of a row
+    softmax_instructions: float = 84.5  # per element
+    scan_instructions: float = 43.2  # of a thread, at each level of a tree
+    scan_barriers: float = 0.846  # likewise
+    gather_loads: float = 4.36  # of a row
     plain_instructions: float = 2.84  # per operation
 
 

@@ -158,6 +158,7 @@ def _summed(run: list[Effect]) -> list[Effect]:
         shared=sum(e.shared for e in run),
         loads=sum(e.loads for e in run),
         barriers=sum(e.barriers for e in run),
+        waits=sum(e.waits for e in run),
         memory=sum(e.memory for e in run),
     )
     return [whole, *(Effect(0, unit, operations) for unit, operations in units.items())]

@@ -26,12 +26,12 @@ _UNSETTLED, _SETTLED = -1, 2  # guards of branches on something unknown
 _JUMP, _SIZE = -1, -2  # steps of the log that are none of the code
 
 Value = int | None
-INSTRUCTIONS, MEMORY, ASKED, SHARED, LOADS, BARRIERS, UNITS = range(7)
+INSTRUCTIONS, MEMORY, ASKED, SHARED, LOADS, BARRIERS, WAITS, UNITS = range(8)
 
 
 @dataclass(slots=True)
 class Tally:
-    """What a thread did: six counts and then operations by unit. `walked` steps took time."""
+    """What a thread did: seven counts and then operations by unit. `walked` steps took time."""
 
     counts: list[float]
     sure: bool = True
@@ -118,6 +118,7 @@ class ThreadWalk:
         counts[MEMORY] += effect.memory
         counts[LOADS] += effect.loads
         counts[BARRIERS] += effect.barriers
+        counts[WAITS] += effect.waits
         asked, shared, operations = effect.asked, effect.shared, effect.operations
         if effect.size is not None:
             size = None if step.size is None else self._read(step.size)

@@ -1,11 +1,12 @@
-"""What one execution of an instruction counts for: arithmetic by unit, bytes, loads, barriers.
+"""What one execution of an instruction counts for: arithmetic, bytes, loads, barriers, waits.
 
 In: an instruction. Out: an `Effect`, for one thread that executes it. Matrix instructions of a warp
 count a 32nd for each thread, those of a warp group a 128th; `tcgen05.mma` is issued by one thread
 and counts whole: its size is in the instruction descriptor, so it hangs on a register (`size`).
 An access whose lanes come at four bytes or fewer each counts as one of `memory`, since its lanes
 may meet in a bank; wider ones and `ldmatrix` count by their bytes. Bulk copies are counted where
-their bytes are announced (`expect_tx`), which is in the same thread.
+their bytes are announced (`expect_tx`), which is in the same thread. Waits are for what runs by
+itself: copies, and matrix instructions of warp groups or of tensor memory.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ class Effect:
     shared: float = 0.0
     loads: int = 0
     barriers: int = 0
+    waits: int = 0
     memory: int = 0
     size: ptx.Operand | None = None
     descriptor: bool = False
@@ -75,7 +77,7 @@ def effect_of(statement: ptx.Instruction) -> Effect:
     if kind is InstructionKind.TENSOR and ("mma" in modifiers or name in ("mma", "wmma", "wgmma")):
         unit, operations = _matrix(statement.opcode)
         waits = int("wait_group" in modifiers)
-        return Effect(unit=unit, operations=operations, barriers=waits)
+        return Effect(unit=unit, operations=operations, waits=waits)
     if kind in (InstructionKind.FLOAT, InstructionKind.SPECIAL_FUNCTION):
         unit, operations = _plain(statement.opcode)
         special = kind is InstructionKind.SPECIAL_FUNCTION
@@ -91,7 +93,9 @@ def effect_of(statement: ptx.Instruction) -> Effect:
         return Effect(memory=int(width <= _BANK), shared=width)
     if kind is InstructionKind.LOCAL:
         return Effect(memory=1)
-    if kind is InstructionKind.BARRIER or "wait_group" in modifiers:
+    if "wait_group" in modifiers:
+        return Effect(waits=1)
+    if kind is InstructionKind.BARRIER:
         return Effect(barriers=1)
     return Effect()
 
@@ -116,7 +120,7 @@ def descriptor_shape(bits: int) -> int:
 def _transaction(statement: ptx.Instruction) -> Effect:
     modifiers = statement.opcode.modifiers
     if any(m in ("try_wait", "test_wait") for m in modifiers):
-        return Effect(barriers=1)
+        return Effect(waits=1)
     if "expect_tx" in modifiers and statement.operands:
         return Effect(asked=float("inf"), shared=float("inf"), size=statement.operands[-1])
     return Effect()
@@ -125,7 +129,7 @@ def _transaction(statement: ptx.Instruction) -> Effect:
 def _copy(statement: ptx.Instruction) -> Effect:
     modifiers = statement.opcode.modifiers
     if "wait_group" in modifiers or "wait_all" in modifiers:
-        return Effect(barriers=1)
+        return Effect(waits=1)
     if "bulk" in modifiers:
         return Effect()
     operands = statement.operands

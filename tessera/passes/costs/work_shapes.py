@@ -9,11 +9,12 @@ it computes on tensor cores, and the same counts agree. `found_hint` is that as 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
 
+from tessera.ir.operators.fused import page_tokens
 from tessera.ir.operators.records import Bound, OperatorMismatch
 from tessera.ir.operators.table import bind
 from tessera.ir.plan.costs import LaunchWork
@@ -78,6 +79,8 @@ def call_shape(call: LibraryCall) -> WorkShape | None:
     function = bound.operator.function
     if function == "attention":
         return _attention(bound)
+    if function in _FUSED:
+        return _FUSED[function](bound)
     left, right = _PRODUCTS.get(function, ("", ""))
     if not left or not bound.has(left) or not bound.has(right):
         return None
@@ -123,6 +126,47 @@ def _attention(bound: Bound) -> WorkShape | None:
     if length != context or not bound.flag("is_causal") or masked:
         return None
     return WorkShape(TableKind.CONTEXT, fixed, (batch, length, heads, kv_heads))
+
+
+def _merged(bound: Bound) -> WorkShape | None:
+    """Products of one input, as one product with the weights side by side."""
+    first = bound.operand("input")
+    dtype, results = _TYPES.get(first.dtype), [operand.shape for _, operand in bound.writes]
+    if dtype is None or 0 in first.shape or any(0 in shape or not shape for shape in results):
+        return None
+    n = sum(shape[-1] for shape in results)
+    return WorkShape(TableKind.GEMM, (dtype,), (prod(first.shape[:-1]), n, first.shape[-1]))
+
+
+def _paged(bound: Bound) -> WorkShape | None:
+    """One new query per sequence over the pages of a cache."""
+    query, key = bound.operand("query"), bound.operand("key_cache")
+    dtype = _TYPES.get(query.dtype)
+    if dtype is None or len(query.shape) != 4 or len(key.shape) != 4 or query.shape[2] != 1:
+        return None
+    batch, heads, _, head_size = query.shape
+    kv_heads = key.shape[2]
+    if 0 in (*query.shape, *key.shape) or heads % kv_heads:
+        return None
+    fixed: Fixed = (dtype, _CACHE_TYPE, head_size, 0)
+    return WorkShape(TableKind.GENERATION, fixed, (batch, page_tokens(bound), heads, kv_heads))
+
+
+def _experts(bound: Bound) -> WorkShape | None:
+    """Experts that tokens are routed to."""
+    weights = [operand.dtype for operand in bound.operands("operands") if len(operand.shape) == 3]
+    dtype = _TYPES.get(weights[0]) if weights else None
+    if dtype is None:
+        return None
+    model = (bound.integer(name) for name in ("hidden", "inner", "chosen", "experts"))
+    return WorkShape(TableKind.MOE, (dtype, *model), (bound.integer("tokens"), 1, 1))
+
+
+_FUSED: dict[str, Callable[[Bound], WorkShape | None]] = {
+    "merged_linear": _merged,
+    "paged_attention": _paged,
+    "experts": _experts,
+}
 
 
 # --- launches ------------------------------------------------------------------------------------

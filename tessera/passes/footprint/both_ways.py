@@ -17,7 +17,9 @@ import numpy as np
 
 from tessera.ir.arrays import Flags, Words
 from tessera.passes.byte_sets.distinct import distinct
+from tessera.passes.lane_values.lane_values import Slopes
 from tessera.passes.lane_values.lanes import U64, Lanes
+from tessera.passes.lane_values.slopes import same
 
 _MOST = 1024
 _MOST_ELEMENTS = 1 << 22
@@ -25,13 +27,17 @@ _MOST_ELEMENTS = 1 << 22
 
 @dataclass(frozen=True, slots=True)
 class SureWrite:
-    """`width` bytes at one exact address per thread, by the threads that surely write them."""
+    """`width` bytes at one exact address per thread, by the threads that surely write them.
+
+    `lo` is the address of the CTA whose digits are 0, `slopes` how it grows with them.
+    """
 
     index: int
     effect: int
     lo: Words
     width: int
     sure: Flags
+    slopes: Slopes = field(default_factory=dict)
 
     def lowest(self) -> int:
         """The lowest address of a thread that surely writes."""
@@ -84,6 +90,8 @@ def common_writes(first: Side, second: Side) -> Iterator[SureWrite]:
 
 def _overlap(write: SureWrite, other: SureWrite) -> Iterator[SureWrite]:
     """The bytes that a thread writes by both, apart for every length."""
+    if not same(write.slopes, other.slopes):
+        return
     sure = write.sure & other.sure
     start = np.maximum(write.lo, other.lo)
     end = np.minimum(write.lo + U64(write.width), other.lo + U64(other.width))
@@ -94,4 +102,4 @@ def _overlap(write: SureWrite, other: SureWrite) -> Iterator[SureWrite]:
     for width in distinct(length):
         chosen = some & (length == width)
         if width > 0 and chosen.any():
-            yield SureWrite(write.index, write.effect, start, int(width), chosen)
+            yield SureWrite(write.index, write.effect, start, int(width), chosen, write.slopes)

@@ -16,10 +16,12 @@ from tessera.ir.arrays import Flags, Words
 from tessera.ir.ptx import syntax as ptx
 from tessera.passes.footprint.both_ways import Guarded, Side, SureWrite, common_writes
 from tessera.passes.footprint.operands import Key, Operands
+from tessera.passes.footprint.pieces import GridPiece
 from tessera.passes.footprint.recorder import Recorder
-from tessera.passes.footprint.scene import Box, Scene
+from tessera.passes.footprint.scene import Scene
 from tessera.passes.kernel_facts.kernel_code import KernelCode, Step
 from tessera.passes.lane_values import lanes
+from tessera.passes.lane_values.digits import NotAlike
 from tessera.passes.lane_values.elections import agreeing, merged_choice
 from tessera.passes.lane_values.lanes import Lanes
 from tessera.passes.lane_values.masks import ALL, NONE, Mask
@@ -55,12 +57,14 @@ class SliceState(Operands):
         self,
         code: KernelCode,
         scene: Scene,
-        box: Box | None,
+        piece: GridPiece | None,
         recorder: Recorder,
         shared: Follower | None = None,
     ) -> None:
-        super().__init__(code, scene, box, recorder)
+        super().__init__(code, scene, piece, recorder)
         self.shared = shared
+        # Whether many rounds of a loop are being followed at once.
+        self.in_rounds = False
 
     def assign(self, key: Key, value: Lanes, mask: Mask) -> None:
         """Write a register: replace where strong, join where it only may happen."""
@@ -105,13 +109,13 @@ class SliceState(Operands):
         writes = access.writes and not access.reads and address.span is None
         if self.side is not None:
             if writes and sure.any():
-                self.side.add(SureWrite(step.index, number, address.lo, width, sure))
+                self.side.add(_sure_write(step, number, address, width, sure))
             sure = NONE
         self.recorder.add(step.index, number, address, width, mask.may, sure)
         if writes and self.here.election != -1:
             chosen = self.elected([address.lo, mask.may]) & mask.may
             if chosen.any():
-                self.recorder.add_sure(step.index, number, address.lo, width, chosen)
+                self.recorder.add_sure(_sure_write(step, number, address, width, chosen))
         if writes and step.instruction.guard is not None:
             self._note_guarded(step, number, step.instruction.guard, address, width)
 
@@ -122,13 +126,15 @@ class SliceState(Operands):
         value = self.registers.get(guard.register)
         if value is None or value.span is None:
             return
+        if self.in_rounds:
+            raise NotAlike
         sure = self.arriving.sure & value.span.astype(np.bool_)
         if not sure.any():
             return
         known = self.guarded_writes.get(guard.register)
         if known is None or known.value is not value:
             known = self.guarded_writes[guard.register] = Guarded(value)
-        write = SureWrite(step.index, number, address.lo, width, sure)
+        write = _sure_write(step, number, address, width, sure)
         known.sides[guard.negated].add(write)
         self.settle_writes(Side([write]), known.sides[not guard.negated])
 
@@ -139,7 +145,7 @@ class SliceState(Operands):
             if self.side is not None:
                 self.side.add(write)
             else:
-                self.recorder.add_sure(write.index, write.effect, write.lo, write.width, write.sure)
+                self.recorder.add_sure(write)
 
     def common_zone(self, address: Lanes) -> int | None:
         """The zone of every thread's address, or None."""
@@ -150,3 +156,7 @@ class SliceState(Operands):
         """Nothing is known of local memory any more."""
         for key in [k for k in self.registers if not isinstance(k, str)]:
             del self.registers[key]
+
+
+def _sure_write(step: Step, number: int, address: Lanes, width: int, sure: Flags) -> SureWrite:
+    return SureWrite(step.index, number, address.start, width, sure, address.slopes)

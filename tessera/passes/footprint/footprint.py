@@ -1,8 +1,9 @@
 """The bytes that one launch of a kernel touches, object by object.
 
-In: a `KernelCode` and a `Scene`. Out: a `Footprint`. First every thread is run by itself, some
-CTAs at a time (exact as far as the data decides nothing). Where that takes more work than the
-budget allows, one row of threads stands for all CTAs and loops are widened after some rounds
+In: a `KernelCode` and a `Scene`. Out: a `Footprint`. First every thread is run by itself (exact as
+far as the data decides nothing): of a small grid all CTAs, of a large one pieces of CTAs that do
+the same at addresses that grow evenly (`pieces`). Where that takes more work than the budget
+allows, one row of threads stands for all CTAs and loops are widened after some rounds
 (`is_coarse`). Where even that is too much, the kernel may touch anything (`gave_up`).
 """
 
@@ -10,26 +11,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import prod
 
 import numpy as np
 
 from tessera.ir.arrays import Ranges
+from tessera.passes.byte_sets.repeat import TooManyIntervals
 from tessera.passes.footprint.excerpt_state import Follower
 from tessera.passes.footprint.machine import OverBudget, SliceMachine
 from tessera.passes.footprint.made_maps import spoiled_maps
-from tessera.passes.footprint.recorder import Key, Recorder
-from tessera.passes.footprint.scene import Scene, boxes
+from tessera.passes.footprint.pieces import GridPiece, TooManyPieces, boxes, whole_grid
+from tessera.passes.footprint.recorder import Recorder
+from tessera.passes.footprint.scene import Scene
 from tessera.passes.footprint.shared import SharedFollower
 from tessera.passes.footprint.shared_phases import SharedTrouble
 from tessera.passes.footprint.shared_roots import SharedRoots
+from tessera.passes.footprint.touched import Key
 from tessera.passes.footprint.zones import LOADED
 from tessera.passes.kernel_facts.kernel_code import KernelCode
+from tessera.passes.lane_values.digits import Split
 
 EXACT_BUDGET = 2_000_000_000
 COARSE_BUDGET = 1_000_000_000
 COARSE_ROUNDS = 64
-_LANES = 1 << 18
+FEW_LANES = 1 << 14
+_MOST_LANES = 1 << 18
 _SHARE_FOR_INDICES = 16
 
 
@@ -77,13 +82,15 @@ def find_footprint(
     scene: Scene,
     exact_budget: int = EXACT_BUDGET,
     coarse_budget: int = COARSE_BUDGET,
+    few_lanes: int = FEW_LANES,
 ) -> Footprint:
-    """Run the excerpt of a kernel for a launch."""
+    """Run the excerpt of a kernel for a launch; a grid of more than `few_lanes` threads is followed
+    in pieces."""
     try:
-        return _LaunchWalk(code, scene, exact_budget, is_coarse=False).footprint()
+        return _LaunchWalk(code, scene, exact_budget, few_lanes, is_coarse=False).footprint()
     except OverBudget:
         pass
-    launch = _LaunchWalk(code, scene, coarse_budget, is_coarse=True)
+    launch = _LaunchWalk(code, scene, coarse_budget, few_lanes, is_coarse=True)
     try:
         return launch.footprint()
     except OverBudget:
@@ -96,10 +103,13 @@ def find_footprint(
 class _LaunchWalk:
     """Runs of one launch, with all CTAs one by one or with one row for all."""
 
-    def __init__(self, code: KernelCode, scene: Scene, budget: int, *, is_coarse: bool) -> None:
+    def __init__(
+        self, code: KernelCode, scene: Scene, budget: int, few_lanes: int, *, is_coarse: bool
+    ) -> None:
         self.code = code
         self.scene = scene
         self.budget = budget
+        self.few_lanes = few_lanes
         self.is_coarse = is_coarse
         self.recorder = Recorder(scene.zones)
 
@@ -108,7 +118,7 @@ class _LaunchWalk:
         point into. Loads that may give something else than an address are unknown."""
         use, alone = self.code.shared, self.code.unfollowed
         if use is None or alone is None:
-            return self._collect(self._run(self.code, self.budget, lambda: None))
+            return self._collect(self._run(self.code, self.budget, None))
         # Indices and flags are worth less than addresses.
         budget = self.budget if use.has_addresses else self.budget // _SHARE_FOR_INDICES
         try:
@@ -134,16 +144,21 @@ class _LaunchWalk:
         if is_mixed:
             roots = SharedRoots(use, self.scene, use.loads, is_mixed)
             return self._collect(self._run(self.code, self.budget, roots.follower))
-        return self._collect(self._run(alone, self.budget, lambda: None))
+        return self._collect(self._run(alone, self.budget, None))
 
     def _run(
-        self, code: KernelCode, budget: int, follower: Callable[[], Follower | None]
+        self, code: KernelCode, budget: int, follower: Callable[[], Follower] | None
     ) -> dict[int, str]:
         """Run everything; the reasons for which the launch is pinned."""
         self.recorder = Recorder(self.scene.zones)
         if self.is_coarse:
-            return self._run_coarse(code, budget, follower())
-        return self._run_all(code, budget, follower)
+            return self._run_coarse(code, budget, None if follower is None else follower())
+        if follower is not None:
+            return self._run_boxes(code, budget, follower)
+        is_large = self.scene.cta_count * self.scene.threads > self.few_lanes
+        if is_large and self.scene.cluster in (None, (1, 1, 1)):
+            return self._run_pieces(code, budget)
+        return self._run_boxes(code, budget, lambda: None)
 
     def _run_coarse(self, code: KernelCode, budget: int, shared: Follower | None) -> dict[int, str]:
         machine = SliceMachine(code, self.scene, None, self.recorder, budget, COARSE_ROUNDS, shared)
@@ -151,24 +166,59 @@ class _LaunchWalk:
         self.recorder.finish()
         return machine.pins
 
-    def _run_all(
+    def _run_boxes(
         self, code: KernelCode, budget: int, follower: Callable[[], Follower | None]
     ) -> dict[int, str]:
+        """Every CTA by itself, some at a time."""
         scene, recorder = self.scene, self.recorder
         pins: dict[int, str] = {}
-        most = max(1, _LANES // max(1, scene.threads))
         spent = done = 0
-        for box in boxes(scene.grid, most):
+        for box in boxes(scene.grid, self._most_ctas()):
             machine = SliceMachine(code, scene, box, recorder, budget - spent, shared=follower())
             machine.start()
             pins.update(machine.pins)
             recorder.finish()
             spent += machine.work
-            done += prod(last - first for first, last in box)
+            done += box.listed
             # The work so far tells early that the rest will not fit.
             if (spent + recorder.work) * (scene.cta_count / done) > 2 * budget:
                 raise OverBudget
         return pins
+
+    def _run_pieces(self, code: KernelCode, budget: int) -> dict[int, str]:
+        """CTAs that do the same at once; a piece that turns out to do different things is taken
+        apart, and nothing that was found for it counts."""
+        pins: dict[int, str] = {}
+        pending = [whole_grid(self.scene.grid)]
+        spent = 0
+        while pending:
+            piece = pending.pop()
+            recorder = Recorder(self.scene.zones)
+            machine = SliceMachine(code, self.scene, piece, recorder, budget - spent)
+            try:
+                machine.start()
+                recorder.finish()
+            except Split as wanted:
+                pending += reversed(self._parts(piece, wanted))
+            except TooManyIntervals:
+                raise OverBudget from None
+            else:
+                pins.update(machine.pins)
+                self.recorder.absorb(recorder)
+            work = machine.work + recorder.work
+            spent += work
+            if spent + work * (piece.share - 1) > 2 * budget or spent > budget:
+                raise OverBudget
+        return pins
+
+    def _parts(self, piece: GridPiece, wanted: Split) -> list[GridPiece]:
+        try:
+            return piece.split(wanted, self._most_ctas())
+        except TooManyPieces:
+            raise OverBudget from None
+
+    def _most_ctas(self) -> int:
+        return max(1, _MOST_LANES // max(1, self.scene.threads))
 
     def _collect(self, pins: dict[int, str]) -> Footprint:
         pins = pins | spoiled_maps(self.code, self.recorder)

@@ -34,15 +34,19 @@ from tessera.ir.ptx.control_flow import EXIT, branch_targets
 from tessera.passes.footprint.both_ways import Side
 from tessera.passes.footprint.excerpt_state import Follower
 from tessera.passes.footprint.operands import Key
+from tessera.passes.footprint.pieces import GridPiece
 from tessera.passes.footprint.recorder import Recorder
-from tessera.passes.footprint.scene import Box, Scene
+from tessera.passes.footprint.rounds import LoopRounds
+from tessera.passes.footprint.scene import Scene
 from tessera.passes.footprint.steps import StepRunner
 from tessera.passes.kernel_facts.kernel_code import KernelCode, Step
 from tessera.passes.lane_values import lanes
-from tessera.passes.lane_values.lane_ops import invert
+from tessera.passes.lane_values.digits import NotAlike
 from tessera.passes.lane_values.lanes import HARD, U64, Lanes
 from tessera.passes.lane_values.masks import ALL, NONE, Mask
+from tessera.passes.lane_values.predicates import invert
 
+MANY_ROUNDS_AT_ONCE = True
 _ROUNDS = 3
 # By then every object that a loop brings in one after the other has come.
 _MOST_ROUNDS = 24
@@ -63,13 +67,13 @@ class SliceMachine(StepRunner):
         self,
         code: KernelCode,
         scene: Scene,
-        box: Box | None,
+        piece: GridPiece | None,
         recorder: Recorder,
         budget: int,
         most_rounds: int | None = None,
         shared: Follower | None = None,
     ) -> None:
-        super().__init__(code, scene, box, recorder, shared)
+        super().__init__(code, scene, piece, recorder, shared)
         self.rank = {block: i for i, block in enumerate(code.flow.order)}
         self.budget = budget
         self.most_rounds = most_rounds
@@ -77,6 +81,8 @@ class SliceMachine(StepRunner):
         self.depth = 0
         self.loop_of = _innermost_loops(code)
         self.labels = _label_blocks(code)
+        is_exact = most_rounds is None and shared is None and MANY_ROUNDS_AT_ONCE
+        self.rounds = LoopRounds(self, self.rank, self.run_block) if is_exact else None
 
     def start(self) -> None:
         """Run the kernel from its entry to its end."""
@@ -93,7 +99,9 @@ class SliceMachine(StepRunner):
             if mask is None:
                 continue
             mask = self._limit_rounds(block, mask, pending)
-            self._run_block(block, mask, pending)
+            if self.rounds is not None:
+                self.rounds.visit(block, mask)
+            self.run_block(block, mask, pending)
             self._check_budget()
 
     def _check_budget(self) -> None:
@@ -102,7 +110,8 @@ class SliceMachine(StepRunner):
 
     # --- blocks --------------------------------------------------------------------------
 
-    def _run_block(self, block: int, mask: Mask, pending: dict[int, Mask]) -> None:
+    def run_block(self, block: int, mask: Mask, pending: dict[int, Mask]) -> None:
+        """Run one block, and note who goes where."""
         self.work += _STEP_COST * (1 + len(self.code.blocks[block]))
         leaves = False
         for step in self.code.blocks[block]:
@@ -183,6 +192,8 @@ class SliceMachine(StepRunner):
         chosen = mask.strong & lanes.spans(taken).astype(np.bool_)
         if not chosen.any():
             return mask
+        if self.in_rounds:
+            raise NotAlike
         meet = self.code.meets[block]
         deepest = _DEEPEST_EXIT if meet == EXIT else _DEEPEST_FORK
         if self._is_forward(block, ways) and self.depth < deepest:

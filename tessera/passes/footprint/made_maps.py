@@ -81,7 +81,7 @@ def _copy(runner: SliceState, step: Step, mask: Mask) -> bool:
     """Note a map that is copied to global memory; False where something is left open."""
     made, operands = runner.made_maps, step.instruction.operands
     content = _content(made.fields)
-    if runner.box is None and runner.scene.cta_count > 1:
+    if runner.piece is None and runner.scene.cta_count > 1:
         return False
     if content is None or made.place != str(operands[1]):
         return False

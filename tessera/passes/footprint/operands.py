@@ -13,15 +13,17 @@ from tessera.ir.ptx.constants import integer_value
 from tessera.ir.ptx.layout import alignment, size_bytes
 from tessera.passes.footprint.both_ways import Guarded, Side
 from tessera.passes.footprint.map_table import MadeMaps
+from tessera.passes.footprint.pieces import GridPiece, whole_grid
 from tessera.passes.footprint.recorder import Recorder
-from tessera.passes.footprint.scene import Box, Scene, special_values
+from tessera.passes.footprint.scene import Scene, special_values
 from tessera.passes.footprint.zones import LOCAL, PARAMETER
 from tessera.passes.kernel_facts.kernel_code import KernelCode
 from tessera.passes.lane_values import lanes
+from tessera.passes.lane_values.digits import Split
 from tessera.passes.lane_values.elections import choose
-from tessera.passes.lane_values.lane_ops import invert
 from tessera.passes.lane_values.lanes import NUMBER, POINTER, Lanes
 from tessera.passes.lane_values.masks import Mask
+from tessera.passes.lane_values.predicates import invert
 
 Key = str | tuple[int, int]
 """A register by its name, or a local word by offset and width."""
@@ -30,14 +32,16 @@ Key = str | tuple[int, int]
 class Operands:
     """The registers of a run, its symbols, and the values of operands."""
 
-    def __init__(self, code: KernelCode, scene: Scene, box: Box | None, recorder: Recorder) -> None:
+    def __init__(
+        self, code: KernelCode, scene: Scene, piece: GridPiece | None, recorder: Recorder
+    ) -> None:
         self.code = code
         self.scene = scene
         self.recorder = recorder
         self.registers: dict[Key, Lanes] = {}
         self.pins: dict[int, str] = {}
         self.work = 0
-        self.specials = special_values(scene, box)
+        self.specials = special_values(scene, piece)
         # Where in local memory variables start and end.
         self.local_variables: list[tuple[int, int]] = []
         self.symbols = self._place_symbols()
@@ -48,7 +52,7 @@ class Operands:
         self.side: Side | None = None
         self.elections = 0
         self.made_maps = MadeMaps()
-        self.box = box
+        self.piece = piece
         self.guarded_writes: dict[str, Guarded] = {}
         self.shared_symbols = self._place_shared()
 
@@ -78,8 +82,10 @@ class Operands:
 
     def by_cta(self, values: Words, ctas: Flags) -> tuple[Words, Offsets]:
         """The values of some CTAs (arrays with the axes of `Lanes`), and the CTAs' numbers."""
-        box = self.box or ((0, 1), (0, 1), (0, 1))
-        z, y, x = (np.arange(first, last, dtype=np.int64) for first, last in reversed(box))
+        piece = self.piece or whole_grid((1, 1, 1))
+        if piece.digits:
+            raise Split(piece.digits)
+        x, y, z = (axis.places() for axis in piece.axes)
         columns, rows, _ = self.scene.grid
         numbers = ((z[:, None, None] * rows + y[:, None]) * columns + x)[..., None]
         shape = np.broadcast_shapes(numbers.shape, values.shape, ctas.shape)

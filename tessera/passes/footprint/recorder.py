@@ -9,48 +9,28 @@ kept as its first set with distances, and put together at the end.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 
 from tessera.ir.arrays import Flags, Offsets, Ranges, Words
 from tessera.passes.byte_sets import intervals
 from tessera.passes.byte_sets.distinct import distinct
+from tessera.passes.byte_sets.repeat import repeated
+from tessera.passes.footprint.both_ways import SureWrite
+from tessera.passes.footprint.touched import Key, TouchedBytes
 from tessera.passes.footprint.zones import REACH, Zones
 from tessera.passes.lane_values import lanes
+from tessera.passes.lane_values.digits import RoundDigit, Split
+from tessera.passes.lane_values.lane_values import NO_SLOPES, Slopes
 from tessera.passes.lane_values.lanes import MASK, MIXED, POINTER, U64, Lanes
+from tessera.passes.lane_values.masks import NONE
+from tessera.passes.lane_values.slopes import apart, collapsed, same, steps_of
 
 _MERGE_ABOVE = 4096
 _SORT_COST = 40
 _NULL_REACH = 1 << 32
 _RUN_REACH = REACH // 4
-
-
-class Key(NamedTuple):
-    """An instruction, one of its effects, and the zone of the object."""
-
-    at: int
-    effect: int
-    zone: int
-
-
-@dataclass(slots=True)
-class TouchedBytes:
-    """Bytes of one object by one effect of one instruction; `whole`: maybe any byte of it."""
-
-    may: list[Ranges] = field(default_factory=list)
-    sure: list[Ranges] = field(default_factory=list)
-    whole: int | None = None
-    always: bool = True
-
-    def compact(self) -> None:
-        """Merge what was collected."""
-        same = len(self.may) == len(self.sure) and all(
-            a is b for a, b in zip(self.may, self.sure, strict=True)
-        )
-        self.may = [intervals.union(self.may)]
-        self.sure = self.may[:] if same else [intervals.union(self.sure)]
 
 
 @dataclass(slots=True)
@@ -93,6 +73,9 @@ class Recorder:
         self, index: int, effect: int, address: Lanes, width: int, may: Flags, sure: Flags
     ) -> None:
         """An access of `width` bytes per thread."""
+        if any(s.size > 1 or isinstance(d, RoundDigit) for d, s in address.slopes.items()):
+            self._add_apart(index, effect, address, width, may, sure)
+            return
         if address.kind > POINTER:
             self.doubt = max(self.doubt, 1)
             if address.kind == MIXED or address.span is None:
@@ -108,12 +91,40 @@ class Recorder:
         else:
             self._add_open(index, effect, address, width, may)
 
-    def add_sure(self, index: int, effect: int, lo: Words, width: int, sure: Flags) -> None:
+    def add_sure(self, write: SureWrite) -> None:
         """Bytes that were added as uncertain, and turn out to be certain."""
-        chosen, _ = _select(lo, sure, sure)
-        self.work += 4 * chosen.size
-        for zone, certain, _ in self._pieces(chosen, None, width, index, effect):
-            self._entry(index, effect, zone).sure.append(certain)
+        index, effect = write.index, write.effect
+        for here, slopes in apart(write.slopes, write.sure, write.lo):
+            chosen, _ = _select(write.lo, here, here)
+            self.work += 4 * chosen.size
+            for zone, certain, _ in self._pieces(
+                chosen, None, write.width, (index, effect), slopes
+            ):
+                everywhere = self._repeated(certain, slopes)
+                self._entry(index, effect, zone).sure.append(everywhere)
+
+    def _repeated(self, ranges: Ranges, slopes: Slopes) -> Ranges:
+        """Bytes of the CTA whose digits are 0, for all values of the digits."""
+        everywhere = repeated(ranges, steps_of(slopes))
+        self.work += 2 * everywhere.size if slopes else 0
+        return everywhere
+
+    def _add_apart(
+        self, index: int, effect: int, address: Lanes, width: int, may: Flags, sure: Flags
+    ) -> None:
+        """An access whose address grows differently in some threads, or in rounds of a loop."""
+        narrow = collapsed(address, may)
+        for here, slopes in apart(narrow.slopes, may, narrow.start):
+            part = lanes.copied(lanes.only_in(narrow, here))
+            part.slopes = slopes
+            try:
+                self.add(index, effect, part, width, here, NONE)
+                self._close(index, effect)
+            except Split:
+                raise Split(tuple(address.slopes)) from None
+        if address.span is None and not address.options and sure.any():
+            narrow = collapsed(address, sure)
+            self.add_sure(SureWrite(index, effect, narrow.start, width, sure, narrow.slopes))
 
     def own_maps(self, addresses: Words, ctas: Offsets) -> None:
         """Note which CTA writes a tensor map where; two at one place are a conflict."""
@@ -157,27 +168,35 @@ class Recorder:
                     run.address = address
                     return
         self._close(index, effect)
-        chosen, certain = _select(address.lo, may, sure)
+        chosen, certain = _select(address.start, may, sure)
         self.work += 4 * chosen.size
-        pieces = self._pieces(chosen, certain, width, index, effect)
+        pieces = self._pieces(chosen, certain, width, (index, effect), address.slopes)
         self._runs[index, effect] = _MovingAddresses(address, may, sure, width, pieces, [0])
 
     def _distance(self, old: Lanes, new: Lanes) -> int | None:
         """By how much every thread's address moved, modulo 2**64; None where they differ."""
+        if not same(old.slopes, new.slopes):
+            return None
         if new.base is old.base:
             return (new.shift - old.shift) & MASK[64]
         self.work += new.size
-        moved = new.lo - old.lo
+        moved = new.start - old.start
         first = moved.flat[0]
-        return int(first) if moved.shape == old.lo.shape and (moved == first).all() else None
+        return int(first) if moved.shape == old.start.shape and (moved == first).all() else None
 
     def _pieces(
-        self, chosen: Words, certain: Flags | None, width: int, index: int, effect: int
+        self,
+        chosen: Words,
+        certain: Flags | None,
+        width: int,
+        key: tuple[int, int],
+        slopes: Slopes,
     ) -> list[tuple[int, Ranges, Ranges]]:
-        """Per zone the bytes that may and that surely are touched."""
+        """Per zone the bytes that may and that surely are touched by the CTA whose digits are 0;
+        those of the others are in the same zone."""
         if not intervals.is_sorted(chosen):
             self.work += _SORT_COST * chosen.size
-        common = self.zones.common(chosen)
+        common = self._common(chosen, slopes)
         if common is not None:
             offset = (chosen - U64(common[1])).view(np.int64)
             may = intervals.words(offset, width)
@@ -188,7 +207,7 @@ class Recorder:
         for place in distinct(zone):
             here = zone == place
             if place == 0:
-                self._note_nowhere(index, effect, chosen[here], certain, here)
+                self._note_nowhere(*key, chosen[here], certain, here)
                 continue
             may = intervals.words(offset[here], width)
             if certain is None:
@@ -197,6 +216,17 @@ class Recorder:
                 sure = intervals.words(offset[here & certain], width)
                 pieces.append((int(place), may, sure))
         return pieces
+
+    def _common(self, addresses: Words, slopes: Slopes) -> tuple[int, int] | None:
+        """The one zone of all addresses, whatever the digits, and its object's address."""
+        if not slopes or not addresses.size:
+            return self.zones.common(addresses)
+        everywhere = Lanes(addresses)
+        everywhere.slopes = slopes
+        common = self.zones.between(*everywhere.bounds())
+        if common is None:
+            raise Split(tuple(slopes))
+        return common
 
     def _note_nowhere(
         self, index: int, effect: int, addresses: Words, certain: Flags | None, here: Flags
@@ -216,8 +246,11 @@ class Recorder:
         moves = distinct(np.array(run.moves, dtype=np.int64))
         for zone, may, sure in run.pieces:
             entry = self._entry(index, effect, zone)
-            everywhere = _spread(may, moves)
-            certain = everywhere if sure is may else _spread(sure, moves)
+            slopes = run.address.slopes
+            everywhere = self._repeated(_spread(may, moves), slopes)
+            certain = everywhere
+            if sure is not may:
+                certain = self._repeated(_spread(sure, moves), slopes)
             self.work += 2 * len(moves)
             if len(moves) > 1 and _leaves_zone(everywhere):
                 self.unresolved.setdefault((index, effect), index)
@@ -226,8 +259,11 @@ class Recorder:
             self._compact_large(entry)
 
     def _add_open(self, index: int, effect: int, address: Lanes, width: int, may: Flags) -> None:
+        address = lanes.only_in(address, may) if address.slopes else address
         span = lanes.spans(address)
         common = self.zones.between(*address.bounds())
+        if common is None and address.slopes:
+            raise Split(tuple(address.slopes))
         self.work += address.size + may.size
         hides = address.kind > POINTER and bool(((span == U64(MASK[64])) & may).any())
         if hides:
@@ -238,14 +274,15 @@ class Recorder:
             entry = self._entry(index, effect, common[0])
             entry.always, entry.whole = False, address.why
             return
-        shape = np.broadcast_shapes(address.lo.shape, span.shape, may.shape)
+        shape = np.broadcast_shapes(address.start.shape, span.shape, may.shape)
         chosen = np.broadcast_to(may, shape)
-        lo = np.broadcast_to(address.lo, shape)[chosen]
+        lo = np.broadcast_to(address.start, shape)[chosen]
         reach = np.broadcast_to(span, shape)[chosen]
         self.work += 8 * lo.size
         if common is not None:
             offset = (lo - U64(common[1])).view(np.int64)
-            self._open_bytes(index, effect, common[0], offset, reach, width, address.why)
+            key = Key(index, effect, common[0])
+            self._open_bytes(key, offset, reach, width, address.why, address.slopes)
             return
         self.work += 16 * lo.size
         zone, offset = self.zones.decode(lo)
@@ -254,9 +291,8 @@ class Recorder:
             if place == 0:
                 self._note_open_nowhere(index, effect, lo[here], reach[here], address.why)
             else:
-                self._open_bytes(
-                    index, effect, int(place), offset[here], reach[here], width, address.why
-                )
+                key = Key(index, effect, int(place))
+                self._open_bytes(key, offset[here], reach[here], width, address.why, NO_SLOPES)
 
     def _note_open_nowhere(
         self, index: int, effect: int, lo: Words, reach: Words, why: int
@@ -268,12 +304,12 @@ class Recorder:
             self._note_nowhere(index, effect, lo, np.zeros(lo.shape, np.bool_), lo == lo)
 
     def _open_bytes(
-        self, index: int, effect: int, zone: int, start: Offsets, reach: Words, width: int, why: int
+        self, key: Key, start: Offsets, reach: Words, width: int, why: int, slopes: Slopes
     ) -> None:
         """Bytes of one object, as far as each thread may reach from its start."""
         if start.size == 0:
             return
-        entry = self._entry(index, effect, zone)
+        entry = self._entry(*key)
         entry.always = False
         full = reach == U64(MASK[64])
         if full.any():
@@ -281,7 +317,8 @@ class Recorder:
         near = ~full
         start, end = start[near], start[near] + reach[near].astype(np.int64) + width
         if len(start):
-            entry.may.append(intervals.union([np.stack([start, end], axis=1)]))
+            ranges = intervals.union([np.stack([start, end], axis=1)])
+            entry.may.append(self._repeated(ranges, slopes))
 
     def move_zone(self, zone: int, objects: frozenset[int], why: int) -> None:
         """What was touched in a zone was touched somewhere in one of these objects."""
@@ -301,6 +338,27 @@ class Recorder:
         if entry is None:
             entry = self.touched[key] = TouchedBytes()
         return entry
+
+    def absorb(self, other: Recorder) -> None:
+        """Add what was collected for other CTAs of the launch."""
+        for key, touched in other.touched.items():
+            entry = self.touched.setdefault(key, touched)
+            if entry is not touched:
+                entry.add(touched)
+        for effect, why in other.unresolved.items():
+            self.unresolved.setdefault(effect, why)
+        for at, known in other.nulls.items():
+            self.nulls[at] = self.nulls.get(at, False) or known
+        self.looked_up |= other.looked_up
+        self.asked |= other.asked
+        for address, cta in other.map_owners.items():
+            self.map_conflict |= self.map_owners.setdefault(address, cta) != cta
+        self.map_conflict |= other.map_conflict
+        for index, (zone, ranges) in other.used_maps.items():
+            self.use_map(index, zone, ranges)
+        self.bounded |= other.bounded
+        self.doubt = max(self.doubt, other.doubt)
+        self.mixed |= other.mixed
 
     def finish(self) -> None:
         """Put all runs together and merge."""

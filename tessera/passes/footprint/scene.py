@@ -4,25 +4,24 @@ In: sizes, the bytes of the parameters with made-up addresses in them (`zones`),
 module variables, and the `pointers` tables that still hold. Out: the values of special
 registers, parameters and symbols as `Lanes`, for some CTAs or for all of them at once.
 
-Without a box of CTAs, one row stands for every CTA: `%ctaid` is then an interval.
+Without a piece, one row stands for every CTA: `%ctaid` is then an interval.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from tessera.ir.architecture import WARP
 from tessera.ir.arrays import Bytes, Offsets, Ranges, Signed, Words
+from tessera.passes.footprint.pieces import GridPiece
 from tessera.passes.footprint.zones import WORKSPACE, Zones
 from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.lanes import U64, Lanes
+from tessera.passes.lane_values.slopes import sloped
 
 Triple = tuple[int, int, int]
-Box = tuple[tuple[int, int], tuple[int, int], tuple[int, int]]
-"""First and last (exclusive) CTA along x, y and z."""
 _AXES = "xyz"
 
 
@@ -81,7 +80,7 @@ def _along(values: Signed, axis: int) -> Lanes:
     return Lanes(values.astype(U64).reshape(-1, *([1] * (axis + 1))))
 
 
-def special_values(scene: Scene, box: Box | None) -> dict[str, Lanes]:
+def special_values(scene: Scene, piece: GridPiece | None) -> dict[str, Lanes]:
     """Special registers by name with component; those missing can hold anything."""
     linear = np.arange(scene.threads, dtype=np.int64)
     lane = linear % WARP
@@ -109,12 +108,14 @@ def special_values(scene: Scene, box: Box | None) -> dict[str, Lanes]:
         workspace = scene.zones.address(WORKSPACE)
         specials["%envreg1"] = lanes.scalar(workspace >> 32)
         specials["%envreg2"] = lanes.scalar(workspace & 0xFFFFFFFF)
-    specials.update(_cta_values(scene, box))
+    specials.update(_cta_values(scene, piece))
     return {name: _shrink(value) for name, value in specials.items()}
 
 
 def _shrink(value: Lanes) -> Lanes:
     """An axis along which nothing changes has length 1."""
+    if value.slopes:
+        return value
     lo = value.lo
     for axis in range(lo.ndim):
         if lo.shape[axis] > 1:
@@ -123,15 +124,17 @@ def _shrink(value: Lanes) -> Lanes:
     return Lanes(lo, value.span, value.why)
 
 
-def _cta_values(scene: Scene, box: Box | None) -> dict[str, Lanes]:
+def _cta_values(scene: Scene, piece: GridPiece | None) -> dict[str, Lanes]:
     specials: dict[str, Lanes] = {}
-    if box is None:
+    if piece is None:
         for name, count in zip(_AXES, scene.grid, strict=True):
             specials[f"%ctaid.{name}"] = lanes.between(0, count - 1, 32, 0)
         return specials
-    places = [np.arange(first, last, dtype=np.int64) for first, last in box]
+    places = [axis.places() for axis in piece.axes]
     for axis, name in enumerate(_AXES):
-        specials[f"%ctaid.{name}"] = _along(places[axis], axis)
+        number = _shrink(_along(places[axis], axis))
+        slopes = {d: np.array([[d.stride]], dtype=U64) for d in piece.axes[axis].digits}
+        specials[f"%ctaid.{name}"] = sloped(number, slopes, 32)
     if scene.cluster is None:
         return specials
     rank = lanes.scalar(0)
@@ -139,7 +142,8 @@ def _cta_values(scene: Scene, box: Box | None) -> dict[str, Lanes]:
     for axis, (name, size) in enumerate(zip(_AXES, scene.cluster, strict=True)):
         inside = _along(places[axis] % size, axis)
         specials[f"%cluster_ctaid.{name}"] = inside
-        specials[f"%clusterid.{name}"] = _along(places[axis] // size, axis)
+        alone = specials[f"%ctaid.{name}"]
+        specials[f"%clusterid.{name}"] = alone if size == 1 else _along(places[axis] // size, axis)
         specials[f"%cluster_nctaid.{name}"] = lanes.scalar(size)
         specials[f"%nclusterid.{name}"] = lanes.scalar(scene.grid[axis] // size)
         rank = lanes.add(rank, lanes.mul(inside, lanes.scalar(step), 32), 32)
@@ -147,18 +151,6 @@ def _cta_values(scene: Scene, box: Box | None) -> dict[str, Lanes]:
     specials["%cluster_ctarank"] = rank
     specials["%cluster_nctarank"] = lanes.scalar(step)
     return specials
-
-
-def boxes(grid: Triple, most: int) -> Iterator[Box]:
-    """The grid in boxes of at most `most` CTAs: whole rows, or whole layers, where they fit."""
-    x, y, z = grid
-    wide = max(1, min(x, most))
-    high = max(1, min(y, most // x)) if wide == x else 1
-    deep = max(1, min(z, most // (x * y))) if high == y and wide == x else 1
-    for k in range(0, z, deep):
-        for j in range(0, y, high):
-            for i in range(0, x, wide):
-                yield (i, min(i + wide, x)), (j, min(j + high, y)), (k, min(k + deep, z))
 
 
 def parameter_bytes(scene: Scene, offsets: Offsets, width: int) -> Words | None:

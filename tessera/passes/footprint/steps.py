@@ -16,18 +16,20 @@ from tessera.passes.footprint.loaded import load_results
 from tessera.passes.footprint.local import local_access
 from tessera.passes.footprint.made_maps import is_map_step, map_step
 from tessera.passes.footprint.memory import extent_accesses
+from tessera.passes.footprint.pieces import GridPiece
 from tessera.passes.footprint.pointer_steps import hidden_kind, pointer_results, settled
 from tessera.passes.footprint.recorder import Recorder
-from tessera.passes.footprint.scene import Box, Scene
+from tessera.passes.footprint.scene import Scene
 from tessera.passes.footprint.shared_access import convert_shared, in_shared
 from tessera.passes.footprint.tensor import tensor_access
 from tessera.passes.footprint.zones import LOCAL, PARAMETER, SHARED
 from tessera.passes.kernel_facts.kernel_code import KernelCode, Step
 from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.elections import choose, elect
-from tessera.passes.lane_values.lane_ops import PREDICATES, invert, source_bits
+from tessera.passes.lane_values.lane_ops import source_bits
 from tessera.passes.lane_values.lanes import HARD, LOW, MASK, U64, Lanes
 from tessera.passes.lane_values.masks import Mask
+from tessera.passes.lane_values.predicates import PREDICATES, invert
 from tessera.passes.lane_values.shuffle import shuffle
 
 _LOCAL_SPACES = frozenset({"local", "param", "param::entry", "param::func"})
@@ -40,11 +42,11 @@ class StepRunner(SliceState):
         self,
         code: KernelCode,
         scene: Scene,
-        box: Box | None,
+        piece: GridPiece | None,
         recorder: Recorder,
         shared: Follower | None = None,
     ) -> None:
-        super().__init__(code, scene, box, recorder, shared)
+        super().__init__(code, scene, piece, recorder, shared)
         self._sources: dict[int, tuple[tuple[ptx.Operand | Lanes, int], ...]] = {}
 
     # --- steps -----------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from tessera.ir.opcodes.comparisons import COMPARISON_SIGNS, UNSIGNED_NAMES
 from tessera.ir.ptx import syntax as ptx
 from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.lanes import MASK, U64, Lanes
+from tessera.passes.lane_values.sloped_ops import sloped_comparison
 
 Values = Sequence[Lanes]
 Pair = tuple[Words, Words]
@@ -54,6 +55,8 @@ def _integer_test(name: str, kind: str) -> Callable[[Values], Lanes] | None:
 
 def compare(operator: str, a: Lanes, b: Lanes, bits: int, signed: bool) -> Lanes:
     """A predicate; unknown where the bounds do not decide it."""
+    if a.slopes or b.slopes:
+        return sloped_comparison(operator, a, b, bits, signed=signed)
     bounds = lanes.biased_bounds if signed else lanes.unsigned_bounds
     left, right = bounds(a, bits), bounds(b, bits)
     true, false = _decide(operator, left, right)

@@ -30,6 +30,14 @@ from tessera.passes.lane_values.lane_bits import (
 )
 from tessera.passes.lane_values.lane_compare import compare_function
 from tessera.passes.lane_values.lanes import MASK, U64, Lanes
+from tessera.passes.lane_values.predicates import PREDICATES
+from tessera.passes.lane_values.sloped_ops import (
+    sloped_bits,
+    sloped_division,
+    sloped_extreme,
+    sloped_high_product,
+    sloped_right_shift,
+)
 
 Values = Sequence[Lanes]
 Function = Callable[[Values], Lanes]
@@ -45,10 +53,12 @@ def lane_function(opcode: ptx.Opcode) -> Function | None:
         return _other_function(opcode, types)
     kind = types[-1]
     if kind == "pred":
-        return _predicate_function(opcode.name)
+        return PREDICATES.get(opcode.name)
     if opcode.name in {"mov", "selp"} and type_bits(kind) in MASK:
         return _move if opcode.name == "mov" else _select(type_bits(kind))
-    if kind not in _INTEGERS or {"cc", "sat", "relu"} & set(opcode.modifiers):
+    if kind not in _INTEGERS or {"cc", "sat"} & set(opcode.modifiers):
+        return None
+    if "relu" in opcode.modifiers and (opcode.name not in {"min", "max"} or kind != "s32"):
         return None
     return _integer_function(opcode, type_bits(kind), kind.startswith("s"))
 
@@ -92,45 +102,6 @@ def _select(bits: int) -> Function:
     return select
 
 
-def _predicate_function(name: str) -> Function | None:
-    return PREDICATES.get(name)
-
-
-def _both(values: Values) -> Lanes:
-    a, b = values
-    low = a.lo & b.lo
-    high = (a.lo + lanes.spans(a)) & (b.lo + lanes.spans(b))
-    return lanes.settle(low, high - low, 1, lanes.reason(a, b))
-
-
-def _either(values: Values) -> Lanes:
-    a, b = values
-    low = a.lo | b.lo
-    high = (a.lo + lanes.spans(a)) | (b.lo + lanes.spans(b))
-    return lanes.settle(low, high - low, 1, lanes.reason(a, b))
-
-
-def _differ(values: Values) -> Lanes:
-    a, b = values
-    open_ = lanes.spans(a) | lanes.spans(b)
-    return lanes.settle((a.lo ^ b.lo) & ~open_, open_, 1, lanes.reason(a, b))
-
-
-def invert(value: Lanes) -> Lanes:
-    """The opposite of a predicate."""
-    span = lanes.spans(value)
-    return lanes.settle((U64(1) - value.lo) & ~span, span, 1, value.why)
-
-
-PREDICATES: dict[str, Function] = {
-    "mov": _move,
-    "and": _both,
-    "or": _either,
-    "xor": _differ,
-    "not": lambda values: invert(values[0]),
-}
-
-
 def _conversion(opcode: ptx.Opcode, types: list[str]) -> Function | None:
     if len(types) != 2 or not set(types) <= _INTEGERS or "sat" in opcode.modifiers:
         return None
@@ -159,7 +130,8 @@ def _integer_function(opcode: ptx.Opcode, bits: int, signed: bool) -> Function |
     if name in {"mul", "mad"}:
         return _product(name == "mad", modifiers, bits, signed)
     if name in {"min", "max"}:
-        return lambda v: _extreme(v, bits, signed, name == "max")
+        rectified = (lanes.scalar(0),) if "relu" in modifiers else ()
+        return lambda v: _rectified(_extreme(v, bits, signed, name == "max"), rectified, bits)
     simple = _SIMPLE.get(name)
     if simple is not None:
         return lambda v: simple(v, bits)
@@ -204,6 +176,8 @@ def _product(
 
 
 def _high_product(a: Lanes, b: Lanes, bits: int, signed: bool) -> Lanes:
+    if a.slopes or b.slopes:
+        return sloped_high_product(a, b, bits, signed=signed)
     if a.span is not None or b.span is not None:
         if bits <= 32 and not signed:
             wide = lanes.mul(lanes.zero_extend(a, bits), lanes.zero_extend(b, bits), 64)
@@ -224,6 +198,8 @@ def _high_product(a: Lanes, b: Lanes, bits: int, signed: bool) -> Lanes:
 
 
 def _extreme(values: Values, bits: int, signed: bool, largest: bool) -> Lanes:
+    if len(values) == 2 and any(value.slopes for value in values):
+        return sloped_extreme(values[0], values[1], bits, signed=signed, largest=largest)
     bounds = lanes.biased_bounds if signed else lanes.unsigned_bounds
     pick = np.maximum if largest else np.minimum
     low, high = bounds(values[0], bits)
@@ -232,6 +208,11 @@ def _extreme(values: Values, bits: int, signed: bool, largest: bool) -> Lanes:
         low, high = pick(low, other_low), pick(high, other_high)
     rebuild = lanes.from_biased if signed else lanes.from_bounds
     return rebuild(low, high, bits, lanes.reason(*values))
+
+
+def _rectified(value: Lanes, floor: Values, bits: int) -> Lanes:
+    """With `.relu`, nothing below 0."""
+    return _extreme((value, floor[0]), bits, signed=True, largest=True) if floor else value
 
 
 def _absolute(values: Values, bits: int) -> Lanes:
@@ -259,6 +240,8 @@ _SIMPLE: dict[str, Callable[[Values, int], Lanes]] = {
 
 
 def _divide(a: Lanes, b: Lanes, bits: int, signed: bool) -> Lanes:
+    if a.slopes or b.slopes:
+        return sloped_division(a, b, bits, signed=signed, remainder=False)
     if signed and not _never_negative((a, b), bits):
         return _signed_divide(a, b, bits, remainder=False)
     if b.span is not None:
@@ -270,6 +253,8 @@ def _divide(a: Lanes, b: Lanes, bits: int, signed: bool) -> Lanes:
 
 
 def _remainder(a: Lanes, b: Lanes, bits: int, signed: bool) -> Lanes:
+    if a.slopes or b.slopes:
+        return sloped_division(a, b, bits, signed=signed, remainder=True)
     if signed and not _never_negative((a, b), bits):
         return _signed_divide(a, b, bits, remainder=True)
     if b.span is not None:
@@ -316,6 +301,8 @@ def _unless_zero(result: Lanes, divisor: Lanes, bits: int) -> Lanes:
 
 
 def _and(a: Lanes, b: Lanes, bits: int, signed: bool) -> Lanes:
+    if a.slopes or b.slopes:
+        return sloped_bits("and", a, b, bits)
     if a.span is None and b.span is None:
         return Lanes(a.lo & b.lo)
     if a.span is None:
@@ -333,6 +320,8 @@ def _and(a: Lanes, b: Lanes, bits: int, signed: bool) -> Lanes:
 
 
 def _or(a: Lanes, b: Lanes, bits: int, signed: bool) -> Lanes:
+    if a.slopes or b.slopes:
+        return sloped_bits("or", a, b, bits)
     if a.span is None and b.span is None:
         return Lanes(a.lo | b.lo)
     alow, ahigh = lanes.unsigned_bounds(a, bits)
@@ -343,6 +332,8 @@ def _or(a: Lanes, b: Lanes, bits: int, signed: bool) -> Lanes:
 
 
 def _xor(a: Lanes, b: Lanes, bits: int, signed: bool) -> Lanes:
+    if a.slopes or b.slopes:
+        return sloped_bits("xor", a, b, bits)
     if a.span is None and b.span is None:
         return Lanes(a.lo ^ b.lo)
     top = _all_ones(lanes.unsigned_bounds(a, bits)[1] | lanes.unsigned_bounds(b, bits)[1])
@@ -365,6 +356,8 @@ def _shift_left(a: Lanes, b: Lanes, bits: int, signed: bool) -> Lanes:
 
 
 def _shift_right(a: Lanes, b: Lanes, bits: int, signed: bool) -> Lanes:
+    if a.slopes or b.slopes:
+        return sloped_right_shift(a, b, bits, signed=signed)
     if b.span is not None:
         return lanes.unknown(bits, lanes.reason(a, b))
     amount = np.minimum(b.lo, U64(bits - 1))

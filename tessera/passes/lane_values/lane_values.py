@@ -10,7 +10,11 @@ from typing import NamedTuple
 import numpy as np
 
 from tessera.ir.arrays import Flags, Words
+from tessera.passes.lane_values.digits import Digit, Split
 
+Slopes = dict[Digit, Words]
+"""By how much a value grows with each digit, modulo 2**64; no digit: not at all."""
+NO_SLOPES: Slopes = {}
 U64 = np.uint64
 WIDE = 1 << 38
 MOST_OPTIONS = 16
@@ -59,10 +63,13 @@ class Lanes:
     """A value per thread; see the module's text.
 
     `lo` is kept as a base and a shift, so that moving every thread's 64-bit address by one
-    distance, as loops do, costs nothing until somebody looks at the numbers.
+    distance, as loops do, costs nothing until somebody looks at the numbers. `slopes` says by how
+    much `lo` grows with digits of the CTA's number (`digits`). Whoever asks for `lo` of such a
+    value does not know of digits, so these have to be spelled out (`Split`); `start` is `lo` where
+    all of them are 0.
     """
 
-    __slots__ = ("_lo", "base", "choice", "kind", "options", "shift", "span", "why")
+    __slots__ = ("_lo", "base", "choice", "kind", "options", "shift", "slopes", "span", "why")
 
     def __init__(
         self, lo: Words, span: Words | None = None, why: int = -1, kind: int = NUMBER
@@ -75,10 +82,18 @@ class Lanes:
         self.choice: ElectedValue | None = None
         self.kind = kind
         self.options: tuple[Lanes, ...] = ()
+        self.slopes = NO_SLOPES
 
     @property
     def lo(self) -> Words:
         """The least value of each thread."""
+        if self.slopes:
+            raise Split(tuple(self.slopes))
+        return self.start
+
+    @property
+    def start(self) -> Words:
+        """The least value of each thread of the CTA whose digits are 0."""
         if self._lo is None:
             self._lo = self.base.array + U64(self.shift)
         return self._lo
@@ -89,12 +104,24 @@ class Lanes:
         return self.base.array.size
 
     def bounds(self) -> tuple[int, int]:
-        """The least and the greatest `lo` of any thread."""
+        """The least and the greatest `lo` of any thread, of any CTA."""
+        if self.slopes:
+            return self._sloped_bounds()
         if self.base.bounds is None:
             self.base.bounds = int(self.base.array.min()), int(self.base.array.max())
         low, high = ((bound + self.shift) & MASK[64] for bound in self.base.bounds)
         # Moved past the end of the numbers, but not by all threads: their order is another one.
         return (low, high) if low <= high else (int(self.lo.min()), int(self.lo.max()))
+
+    def _sloped_bounds(self) -> tuple[int, int]:
+        low, high = int(self.start.min()), int(self.start.max())
+        for digit, slope in self.slopes.items():
+            moved = slope.view(np.int64)
+            low += min(0, int(moved.min())) * digit.most
+            high += max(0, int(moved.max())) * digit.most
+        if low < 0 or high > MASK[64]:
+            raise Split(tuple(self.slopes))
+        return low, high
 
     @property
     def exact(self) -> bool:
@@ -141,21 +168,30 @@ def exact_in(value: Lanes, mask: Flags) -> Lanes:
     """The value without its unknown part, where the threads of a mask have none."""
     if value.span is None or (value.span.astype(np.bool_) & mask).any():
         return value
-    return Lanes(value.lo, kind=value.kind)
+    exact = Lanes(value.start, kind=value.kind)
+    exact.slopes = value.slopes
+    return exact
 
 
 def only_in(value: Lanes, mask: Flags) -> Lanes:
     """The value of the threads of a mask; the others get the value of one of them."""
     if value.options or not mask.any() or bool(mask.all()):
         return value
-    shape = np.broadcast_shapes(value.lo.shape, mask.shape)
-    chosen = np.broadcast_to(mask, shape)
-    place = int(np.argmax(chosen))
-    lo = np.where(mask, value.lo, np.broadcast_to(value.lo, shape).flat[place])
-    span = value.span
-    if span is not None:
-        span = np.where(mask, span, np.broadcast_to(span, shape).flat[place])
-    return Lanes(lo, span if span is not None and span.any() else None, value.why, value.kind)
+    shape = np.broadcast_shapes(value.start.shape, mask.shape)
+    place = int(np.argmax(np.broadcast_to(mask, shape)))
+
+    def kept(numbers: Words) -> Words:
+        return np.where(mask, numbers, np.broadcast_to(numbers, shape).flat[place])
+
+    span = None if value.span is None else kept(value.span)
+    span = span if span is not None and span.any() else None
+    result = Lanes(kept(value.start), span, value.why, value.kind)
+    if value.slopes:
+        result.slopes = {
+            digit: slope if slope.size == 1 else kept(slope)
+            for digit, slope in value.slopes.items()
+        }
+    return result
 
 
 def of_kind(value: Lanes, kind: int) -> Lanes:

@@ -29,6 +29,13 @@ from math import prod
 import numpy as np
 
 from tessera.ir.arrays import Flags, Words
+from tessera.passes.lane_values.lane_bounds import (
+    biased_bounds,
+    from_biased,
+    from_bounds,
+    unsigned_bounds,
+    wraps,
+)
 from tessera.passes.lane_values.lane_values import (
     FAR,
     FAR_APART,
@@ -38,6 +45,7 @@ from tessera.passes.lane_values.lane_values import (
     MASKS,
     MIXED,
     MOST_OPTIONS,
+    NO_SLOPES,
     NUMBER,
     POINTER,
     U64,
@@ -59,6 +67,12 @@ from tessera.passes.lane_values.lane_values import (
     sum_kind,
     unknown,
 )
+from tessera.passes.lane_values.sloped_ops import (
+    sloped_extension,
+    sloped_join,
+    sloped_product,
+)
+from tessera.passes.lane_values.slopes import added, chosen, flat, minus, same, sloped
 
 __all__ = [
     "FAR",
@@ -111,44 +125,12 @@ __all__ = [
 ]
 
 
-def wraps(value: Lanes, bits: int) -> Flags:
-    """Where the interval passes 2**bits - 1, so that it is no interval of unsigned numbers."""
-    if value.span is None:
-        return np.zeros((1, 1), dtype=np.bool_)
-    return value.span > (MASKS[bits] - value.lo)
-
-
-def unsigned_bounds(value: Lanes, bits: int) -> tuple[Words, Words]:
-    """The least and greatest unsigned number that a lane may hold."""
-    if value.span is None:
-        return value.lo, value.lo
-    wrap = wraps(value, bits)
-    low = np.where(wrap, U64(0), value.lo)
-    high = np.where(wrap, MASKS[bits], value.lo + np.minimum(value.span, MASKS[bits] - value.lo))
-    return low, high
-
-
-def biased_bounds(value: Lanes, bits: int) -> tuple[Words, Words]:
-    """Bounds of the signed number plus 2**(bits-1), so that unsigned order is signed order."""
-    half = U64(1 << (bits - 1))
-    return unsigned_bounds(Lanes((value.lo + half) & MASKS[bits], value.span, value.why), bits)
-
-
-def from_bounds(low: Words, high: Words, bits: int, why: int) -> Lanes:
-    """The value with these unsigned bounds."""
-    return settle(low, high - low, bits, why)
-
-
-def from_biased(low: Words, high: Words, bits: int, why: int) -> Lanes:
-    """The value with these biased bounds."""
-    half = U64(1 << (bits - 1))
-    return settle(low - half, high - low, bits, why)
-
-
 def add(a: Lanes, b: Lanes, bits: int) -> Lanes:
     """a + b modulo 2**bits; the anchor of an unknown one is kept."""
     if bits == 64 and (a.options or b.options):
         return each(lambda given: add(given[0], given[1], 64), (a, b))
+    if a.slopes or b.slopes:
+        return sloped(add(flat(a), flat(b), bits), added(a.slopes, b.slopes), bits)
     if a.span is not None or b.span is not None:
         lo = a.lo + b.lo
         result = settle(lo, _sum_spans(a, b, bits), bits, reason(a, b), keeps_anchor=True)
@@ -174,7 +156,7 @@ def _exact_sum(a: Lanes, b: Lanes) -> Lanes:
         result.base, result.shift = b.base, b.shift + int(a.lo.flat[0])
     result.shift &= MASK[64]
     result.span, result.why, result._lo, result.choice = None, -1, None, None
-    result.kind, result.options = NUMBER, ()
+    result.kind, result.options, result.slopes = NUMBER, (), NO_SLOPES
     return result
 
 
@@ -182,6 +164,8 @@ def negate(a: Lanes, bits: int) -> Lanes:
     """-a modulo 2**bits."""
     if bits == 64 and a.options:
         return each(lambda given: negate(given[0], 64), (a,))
+    if a.slopes:
+        return sloped(negate(flat(a), bits), minus(a.slopes), bits)
     if a.span is None:
         result = Lanes((U64(0) - a.lo) & MASKS[bits])
     else:
@@ -205,6 +189,8 @@ def _sum_spans(a: Lanes, b: Lanes, bits: int) -> Words:
 
 def mul(a: Lanes, b: Lanes, bits: int) -> Lanes:
     """The low bits of a * b."""
+    if a.slopes or b.slopes:
+        return sloped_product(a, b, bits)
     if a.span is None and b.span is None:
         return Lanes((a.lo * b.lo) & MASKS[bits])
     if a.span is None:
@@ -234,6 +220,8 @@ def truncate(a: Lanes, bits: int) -> Lanes:
     """The low bits of a wider value."""
     if bits == 64:
         return a
+    if a.slopes:
+        return sloped(truncate(flat(a), bits), a.slopes, bits)
     if a.span is None:
         result = Lanes(a.lo & MASKS[bits])
     else:
@@ -244,6 +232,8 @@ def truncate(a: Lanes, bits: int) -> Lanes:
 
 def zero_extend(a: Lanes, bits: int) -> Lanes:
     """A value of `bits` bits as an unsigned 64-bit one."""
+    if a.slopes and bits < 64:
+        return of_kind(sloped_extension(a, bits, signed=False), a.kind)
     if a.span is None or bits == 64:
         return a
     low, high = unsigned_bounds(a, bits)
@@ -254,6 +244,8 @@ def sign_extend(a: Lanes, bits: int) -> Lanes:
     """A value of `bits` bits as a signed 64-bit one."""
     if bits == 64:
         return a
+    if a.slopes:
+        return of_kind(sloped_extension(a, bits, signed=True), a.kind)
     half = U64(1 << (bits - 1))
     if a.span is None:
         return Lanes((a.lo ^ half) - half, kind=a.kind)
@@ -265,6 +257,9 @@ def join(a: Lanes, b: Lanes, bits: int) -> Lanes:
     """A value that holds both."""
     if a is b:
         return a
+    if a.slopes or b.slopes:
+        a, b, slopes = sloped_join(a, b)
+        return sloped(join(a, b, bits), slopes, bits)
     kind = max(a.kind, b.kind)
     if kind and bits == 64 and (_is_anything(a) or _is_anything(b)):
         return of_kind(unknown(64, reason(a, b)), kind)
@@ -315,6 +310,9 @@ def merge(mask: Flags, new: Lanes, old: Lanes) -> Lanes:
     """`new` where the mask holds, `old` elsewhere."""
     if new.options or old.options:
         return merge_options(mask, new, old)
+    if new.slopes or old.slopes:
+        slopes = chosen(mask, new.slopes, old.slopes)
+        return sloped(merge(mask, flat(new), flat(old)), slopes, 64)
     kind = max(new.kind, old.kind)
     lo = np.where(mask, new.lo, old.lo)
     if new.span is None and old.span is None:
@@ -327,20 +325,22 @@ def equal(a: Lanes, b: Lanes) -> bool:
     """Whether the two describe the same sets."""
     if a is b:
         return True
+    if not same(a.slopes, b.slopes):
+        return False
     if (a.span is None) != (b.span is None) or len(a.options) != len(b.options):
         return False
     if not all(map(equal, a.options, b.options)):
         return False
-    return bool((a.lo == b.lo).all()) and bool((spans(a) == spans(b)).all())
+    return bool((a.start == b.start).all()) and bool((spans(a) == spans(b)).all())
 
 
 def differ(a: Lanes, b: Lanes, mask: Flags) -> bool:
     """Whether the two describe different sets for threads of a mask."""
-    if len(a.options) != len(b.options) or a.kind != b.kind:
+    if len(a.options) != len(b.options) or a.kind != b.kind or not same(a.slopes, b.slopes):
         return True
     if any(differ(first, second, mask) for first, second in zip(a.options, b.options, strict=True)):
         return True
-    return bool((((a.lo != b.lo) | (spans(a) != spans(b))) & mask).any())
+    return bool((((a.start != b.start) | (spans(a) != spans(b))) & mask).any())
 
 
 def widened(value: Lanes, bits: int, why: int) -> Lanes:
@@ -348,7 +348,7 @@ def widened(value: Lanes, bits: int, why: int) -> Lanes:
     if value.options:
         return one_of([widened(option, bits, why) for option in value.options], why)
     full = np.full((1, 1), MASK[bits], dtype=U64)
-    return Lanes(value.lo, full, why, value.kind)
+    return sloped(Lanes(value.start, full, why, value.kind), value.slopes, bits)
 
 
 # --- one of several values -----------------------------------------------------------------

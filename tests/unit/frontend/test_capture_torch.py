@@ -91,7 +91,7 @@ def test_operands_that_no_record_can_say_are_refused() -> None:
     ]
     for tensor in odd:
         with pytest.raises(TesseraError):
-            watch._tensor(tensor)
+            watch.raw_tensor(tensor)
 
 
 def test_a_number_on_the_host_is_a_number() -> None:
@@ -358,7 +358,7 @@ def test_what_compilers_measure_is_logged_and_told_and_nothing_is_printed(
         pytest.skip("this PyTorch prints nothing")
     before = choosing._log_autotune_choices_stats
     told: list[str] = []
-    with caplog.at_level("INFO", "tessera.capture"), quiet_compiler(told.append):
+    with caplog.at_level("INFO", "tessera.frontend.capture.quiet"), quiet_compiler(told.append):
         choosing._log_autotune_choices_stats("mm_template_autotuning", {"slow": 2.0, "fast": 1.0})
     assert told == ["mm"]
     assert [record.getMessage() for record in caplog.records] == [

@@ -12,6 +12,7 @@ import pytest
 
 from tessera.diagnostics import Source
 from tessera.driver.analyze import read_program
+from tessera.ir.graph.access import Certainty
 from tessera.ir.graph.graph import EdgeKind, KernelGraph
 from tessera.ir.graph.print_graph import print_graph
 from tessera.ir.program import program as ir
@@ -210,14 +211,19 @@ LOOP = """
 .address_size 64
 .visible .entry forever(.param .u64 pa, .param .u32 pn)
 {
-  .reg .b64 %a;
-  .reg .b32 %i, %n;
+  .reg .b64 %a, %o, %t;
+  .reg .b32 %i, %n, %h, %m;
   .reg .pred %p;
   ld.param.u64 %a, [pa];
   ld.param.u32 %n, [pn];
   mov.u32 %i, 0;
+  mov.u32 %h, 1;
 L:
-  st.global.u32 [%a], %i;
+  mad.lo.u32 %h, %h, 1664525, 1013904223;
+  and.b32 %m, %h, 12;
+  cvt.u64.u32 %o, %m;
+  add.u64 %t, %a, %o;
+  st.global.u32 [%t], %i;
   add.u32 %i, %i, 1;
   setp.lt.u32 %p, %i, %n;
   @%p bra L;
@@ -237,7 +243,17 @@ def test_a_loop_without_end_is_widened(monkeypatch: pytest.MonkeyPatch) -> None:
     found = AnalysisManager(read_program(Source("t.ptx", LOOP.strip() + "\n"))[0]).get(Dependences)
     assert [d.code for d in found.diagnostics] == ["TSR2006"]
     (access,) = found.graph.nodes[0].accesses
-    assert str(access.region) == "Interval(start=0, end=4)"
+    assert str(access.region) == "Interval(start=0, end=16)"
+
+
+def test_a_long_loop_of_even_steps_is_followed() -> None:
+    """Four thousand million rounds."""
+    text = LOOP.strip().replace("mad.lo.u32 %h, %h, 1664525, 1013904223;", "mov.u32 %h, %tid.x;")
+    found = AnalysisManager(read_program(Source("t.ptx", text + "\n"))[0]).get(Dependences)
+    assert found.diagnostics == ()
+    (access,) = found.graph.nodes[0].accesses
+    assert str(access.region) == "Interval(start=0, end=16)"
+    assert access.certainty is Certainty.MUST
 
 
 def test_edge_kinds_of_a_chain() -> None:

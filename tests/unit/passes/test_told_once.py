@@ -48,13 +48,18 @@ COUNT = """
 .visible .entry count(.param .u64 out, .param .u32 n)
 {
     .reg .pred %p;
-    .reg .b32 %r<3>;
-    .reg .b64 %rd<2>;
+    .reg .b32 %r<5>;
+    .reg .b64 %rd<4>;
     ld.param.u64 %rd1, [out];
     ld.param.u32 %r1, [n];
     mov.u32 %r2, 0;
+    mov.u32 %r3, 1;
 LOOP:
-    st.global.u32 [%rd1], %r2;
+    mad.lo.u32 %r3, %r3, 1664525, 1013904223;
+    and.b32 %r4, %r3, 12;
+    cvt.u64.u32 %rd2, %r4;
+    add.u64 %rd3, %rd1, %rd2;
+    st.global.u32 [%rd3], %r2;
     add.u32 %r2, %r2, 3;
     setp.lt.u32 %p, %r2, %r1;
     @%p bra LOOP;

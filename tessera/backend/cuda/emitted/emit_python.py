@@ -251,7 +251,7 @@ class _ScriptEmitter:
     def _ptx(self, module: ProgramModule, arch: str) -> str:
         variant = module.variant(arch)
         assert variant is not None
-        base = f"{_plain(module.name)}.{arch}"
+        base = f"{_plain(module.name)}.{arch.replace(':', '_')}"
         name, number = f"{base}.ptx", 1
         while self.modules.get(name, variant.text) != variant.text:
             number += 1

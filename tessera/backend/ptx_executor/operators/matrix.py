@@ -95,6 +95,19 @@ def _linear(call: CallValues) -> list[Array]:
     return [made.reshape(*x.shape[:-1], weight.shape[0])]
 
 
+def _grouped_mm(call: CallValues) -> list[Array]:
+    """Rows by groups; rows behind the last group are zero."""
+    rows, ends = call["self"], call["offs"].astype(np.int64)
+    made = np.zeros(call.results[0].shape)
+    start = 0
+    for matrix, end in zip(call["mat2"], ends, strict=True):
+        last = min(max(int(end), start), rows.shape[0])
+        if last > start:
+            made[start:last] = product(rows[start:last], matrix)
+        start = last
+    return [made]
+
+
 def _convolution(call: CallValues) -> list[Array]:
     data, kernel = call["input"].astype(np.float64), call["weight"].astype(np.float64)
     rank, bound = data.ndim - 2, call.bound
@@ -153,6 +166,7 @@ def _masked(call: CallValues, scores: Array) -> Array:
 
 MATRIX: dict[str, Callable[[CallValues], list[Array]]] = {
     "mm": _mm,
+    "grouped_mm": _grouped_mm,
     "bmm": _mm,
     "scaled_mm": _scaled,
     "mv": _mv,

@@ -243,6 +243,19 @@ def _truth(is_all: bool) -> Function:
     return apply
 
 
+def _histogram(call: CallValues) -> list[Array]:
+    """Counts of what lies between two numbers, in bins of one width; all, if they are the same."""
+    values = call["self"].astype(np.float64).ravel()
+    low, high, bins = call.number("min"), call.number("max"), call.bound.integer("bins")
+    if low == high and values.size:
+        low, high = float(values.min()), float(values.max())
+    if low == high:
+        low, high = low - 1, high + 1
+    inside = values[(values >= low) & (values <= high)]
+    places = np.minimum(((inside - low) / (high - low) * bins).astype(np.int64), bins - 1)
+    return [np.bincount(places, minlength=bins).astype(np.float64)]
+
+
 REDUCTIONS: dict[str, Function] = {
     "sum": _over(tree_sum),
     "mean": _over(mean_of),
@@ -267,5 +280,6 @@ REDUCTIONS: dict[str, Function] = {
     "rms_norm": _rms_norm,
     "group_norm": _group_norm,
     "cumsum": _scan(np.add),
+    "histc": _histogram,
     "cumprod": _scan(np.multiply),
 }

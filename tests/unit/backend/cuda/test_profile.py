@@ -188,11 +188,11 @@ def test_without_memory_for_two_nothing_is_measured_together(
     opened: list[int] = []
     start = profiling.Bench._model
 
-    def fails(bench: Any, gpu: Any, devices: tuple[str, ...], slots: int) -> Any:
+    def fails(bench: Any, gpu: Any, sms: int, devices: tuple[str, ...], slots: int) -> Any:
         opened.append(slots)
         if devices == (lacking,):
             raise TesseraError(error("TSR5102", "too little memory"))
-        return start(bench, gpu, devices, slots)
+        return start(bench, gpu, sms, devices, slots)
 
     monkeypatch.setattr(profiling.Bench, "_model", fails)
     found, fake = run("h200:84sm,h200:48sm", counting)

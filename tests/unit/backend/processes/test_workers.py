@@ -19,7 +19,7 @@ import pytest
 
 from tessera.backend.host_loop.dispatch import Dispatcher
 from tessera.backend.processes import workers
-from tessera.backend.processes.engine import Engine
+from tessera.backend.processes.engine import DeviceEngine
 from tessera.backend.processes.gates import Gates
 from tessera.backend.processes.inline import InlineBackend
 from tessera.backend.processes.messages import Faulted
@@ -318,7 +318,7 @@ def test_who_computes_or_waits_in_line_gets_on() -> None:
     assert first.slots_that_get_on() == [1]  # behind the other's transfer
 
 
-def do(engine: Engine, queue: Queue) -> None:
+def do(engine: DeviceEngine, queue: Queue) -> None:
     task = engine.next_task(queue)
     assert task is not None
     engine.run(task)

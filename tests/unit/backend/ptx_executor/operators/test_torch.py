@@ -314,6 +314,8 @@ def test_makers() -> None:
 def test_every_entry_is_an_overload_of_pytorch_with_the_same_names() -> None:
     """Operands and attributes are arguments of PyTorch's schema."""
     for entry in table().values():
+        if entry.name.startswith("tessera::"):
+            continue
         base, _, overload = entry.name.removeprefix("aten::").partition(".")
         schema = getattr(getattr(torch.ops.aten, base), overload or "default")._schema
         known = {argument.name for argument in schema.arguments}

@@ -1,0 +1,189 @@
+"""`tessc serve`: answer prompts over HTTP with a plan that generates text."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import click
+
+from tessera.backend.known_backends import BackendName
+from tessera.cli.console import Messages, form_option, sequences_options, write_data
+from tessera.cli.given import Typed, reads_options
+from tessera.cli.text_requests import burst_option, steps_option
+from tessera.cli.types import finite
+from tessera.diagnostics import TesseraError, error
+
+if TYPE_CHECKING:
+    from tessera.driver.serve.engine import Engine
+    from tessera.driver.serve.generation import Generation
+
+_LONGEST_KEY = 4096
+
+
+@click.command(short_help="Answer prompts over HTTP with a plan.")
+@click.argument("file", type=click.Path(), metavar="PLAN")
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    metavar="ADDRESS",
+    help="Listen on this address; others than this machine's own can then ask.",
+)
+@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, metavar="N")
+@steps_option
+@click.option(
+    "--tokenizer",
+    type=click.Path(),
+    metavar="FILE",
+    help="A tokenizer.json: prompts and answers may then be text.",
+)
+@click.option(
+    "--api-key-file",
+    type=click.Path(),
+    metavar="FILE",
+    help="Only those who send the key in this file may ask (Authorization: Bearer).",
+)
+@click.option("--name", default="tessera", show_default=True, help="What the model is called.")
+@click.option(
+    "--max-waiting",
+    type=click.IntRange(1),
+    default=256,
+    show_default=True,
+    metavar="N",
+    help="Prompts that may wait for a row; more are answered with 429.",
+)
+@click.option(
+    "--max-bytes",
+    type=click.IntRange(1),
+    default=1 << 20,
+    show_default=True,
+    metavar="N",
+    help="The largest body that is read.",
+)
+@click.option(
+    "--deadline",
+    type=click.FloatRange(min=0, min_open=True),
+    callback=finite,
+    metavar="SECONDS",
+    help="Give answers up that take longer.",
+)
+@burst_option
+@click.option(
+    "--backend",
+    type=click.Choice([name.value for name in BackendName]),
+    help="Where to run the plan, as for `tessc run`.",
+)
+@click.option("--slots", type=click.IntRange(1), metavar="N", help="Steps in flight.")
+@sequences_options(None, "Copies of the states: batches that go side by side.")
+@click.option("--policy", metavar="NAME", help="Which of the policies of the plan to serve with.")
+@click.option(
+    "--data",
+    multiple=True,
+    type=click.Path(),
+    metavar="[TRACE=]PATH",
+    help="Take weights from this file instead of the one the trace names.",
+)
+@form_option
+@reads_options
+def serve(messages: Messages, given: Typed) -> int:
+    """Answer prompts with PLAN (`.tsp`), whose traces are steps of a language model.
+
+    Completions are those of OpenAI: POST /v1/completions with `prompt` as text (with `--tokenizer`)
+    or token ids, whole or as a stream. GET /health and /metrics (Prometheus). SIGTERM and Ctrl-C
+    stop the server once it has finished what it has begun. See docs/guides/serve.md.
+
+    \b
+    Examples:
+      tessc serve plan.tsp --tokenizer tokenizer.json
+      tessc serve plan.tsp --backend cpu --port 8080 --api-key-file key.txt
+    """
+    from tessera.driver.serve.metrics import Metrics
+    from tessera.driver.serve.server import (
+        CompletionServer,
+        ServerOptions,
+        open_socket,
+        run_server,
+    )
+    from tessera.driver.serve.text import TokenizerFile
+
+    command = given.record(ServeCommand)
+    options = ServerOptions(
+        name=command.name,
+        key=command.key(),
+        most_bytes=command.max_bytes,
+        deadline_s=command.deadline,
+    )
+    metrics = Metrics()
+    with open_socket(command.host, command.port) as listening:
+        engine = command.engine(metrics.end)
+        try:
+            tokenizer = None
+            if command.tokenizer is not None:
+                tokenizer = TokenizerFile(command.tokenizer, engine.model.vocabulary)
+            server = CompletionServer(engine, options, tokenizer, metrics)
+            server.application()  # what is missing shows before anybody is told to ask
+            host, port = listening.getsockname()[:2]
+            shown = f"[{host}]" if ":" in host else host
+            write_data(f"serving {command.file} on http://{shown}:{port}\n".encode(), "-")
+            run_server(server, listening)
+        finally:
+            engine.close()
+    return 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeCommand:
+    """What `tessc serve` was asked for."""
+
+    file: str
+    host: str
+    port: int
+    name: str
+    max_waiting: int
+    max_bytes: int
+    steps: str | None = None
+    tokenizer: str | None = None
+    api_key_file: str | None = None
+    deadline: float | None = None
+    burst: int = 1
+    backend: str = BackendName.AUTO
+    slots: int | None = None
+    sequences: int | None = None
+    policy: str | None = None
+    data: tuple[str, ...] = ()
+
+    def key(self) -> str | None:
+        """The API key, if there is one."""
+        if self.api_key_file is None:
+            return None
+        try:
+            with open(self.api_key_file, encoding="utf-8") as stream:
+                key = stream.read(_LONGEST_KEY + 1).strip()
+        except (OSError, ValueError) as problem:
+            reason = getattr(problem, "strerror", None) or "it is not text"
+            message = f"cannot read the key in `{self.api_key_file}`: {reason.lower()}"
+            raise TesseraError(error("TSR5066", message)) from None
+        if not key or len(key) > _LONGEST_KEY or not key.isprintable() or not key.isascii():
+            message = f"`{os.fspath(self.api_key_file)}` must hold a key: one line of plain letters"
+            raise TesseraError(error("TSR5066", message))
+        return key
+
+    def engine(self, on_end: Callable[[Generation], object]) -> Engine:
+        """The engine of the plan."""
+        from tessera.driver.serve.engine import Engine
+
+        return Engine(
+            self.file,
+            steps=None if self.steps == "names" else self.steps,
+            burst=self.burst,
+            max_waiting=self.max_waiting,
+            on_end=on_end,
+            backend=self.backend,
+            slots=self.slots,
+            sequences=self.sequences,
+            policy=self.policy,
+            data=list(self.data) or None,
+        )

@@ -1,0 +1,112 @@
+"""`bench_text`: requests for text that come at given times, against an engine that runs.
+
+In: an engine and arrivals. Out: a `ServingReport` as that of `simulate_text`, so that both stand
+side by side. Prompts are drawn by a seed; every answer has exactly as many tokens as its arrival
+says, so no token ends it early.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+
+from tessera.diagnostics import TesseraError
+from tessera.driver.progress import OnProgress, counter
+from tessera.driver.serve.engine import Engine
+from tessera.driver.serve.follow import Wanted
+from tessera.driver.serve.generation import Generation
+from tessera.driver.serve.measures import Served, ServingReport
+from tessera.driver.serve.options import ArrivingText
+
+_LOOK_S = 0.05
+_TOKENS = 64
+"""Tokens that prompts are drawn from where the steps do not say how large the vocabulary is."""
+
+
+def bench_text(
+    engine: Engine, name: str, arriving: ArrivingText, on_progress: OnProgress | None = None
+) -> ServingReport:
+    """Send every request at its time, and wait for all answers."""
+    wanted = arriving.wanted(arriving.read())
+    draw = random.Random(arriving.seed)
+    vocabulary = engine.model.vocabulary or _TOKENS
+    before = dict(engine.steps_done)
+    watch = QueueWatch(engine)
+    sent: list[Generation | None] = []
+    tell = counter(on_progress, "sending", "requests")
+    origin_ns = time.monotonic_ns()
+    with watch:
+        for number, request in enumerate(wanted):
+            left_s = request.at_ns / 1e9 - (time.monotonic_ns() - origin_ns) / 1e9
+            if left_s > 0:
+                time.sleep(left_s)
+            tell(number, len(wanted))
+            tokens = [draw.randrange(vocabulary) for _ in range(request.prompt)]
+            sent.append(_send(engine, tokens, request))
+        for answer in sent:
+            if answer is not None:
+                _wait(answer)
+    steps = {trace: count - before[trace] for trace, count in engine.steps_done.items()}
+    return ServingReport(
+        name=name,
+        source="measured",
+        requests=[
+            _served(request, answer, origin_ns)
+            for request, answer in zip(wanted, sent, strict=True)
+        ],
+        waiting=[(at - origin_ns, count) for at, count in watch.moments],
+        steps=steps,
+        slo=arriving.slo,
+        notes=(f"measured on the {engine.runtime.backend} backend, from within this process",),
+    )
+
+
+def _send(engine: Engine, tokens: list[int], request: Wanted) -> Generation | None:
+    try:
+        return engine.submit(tokens, max_tokens=request.answer, ignore_end=True)
+    except TesseraError as problem:
+        if problem.diagnostics[0].code in ("TSR5064", "TSR5065"):
+            return None
+        raise
+
+
+def _wait(answer: Generation) -> None:
+    try:
+        answer.result()
+    except TesseraError:
+        if answer.ended != "fault":
+            raise
+
+
+def _served(request: Wanted, answer: Generation | None, origin_ns: int) -> Served:
+    """With the time at which it was to come: a sender that is late is no excuse."""
+    if answer is None:
+        return Served(request.at_ns, request.prompt, request.answer, -1, request.at_ns, "refused")
+    served = answer.served(origin_ns)
+    served.came_ns = request.at_ns
+    return served
+
+
+class QueueWatch:
+    """How many prompts wait, looked at now and then."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.moments: list[tuple[int, int]] = []
+        self._engine = engine
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+
+    def __enter__(self) -> QueueWatch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._over.wait(_LOOK_S):
+            waiting = self._engine.waiting
+            if not self.moments or self.moments[-1][1] != waiting:
+                self.moments.append((time.monotonic_ns(), waiting))

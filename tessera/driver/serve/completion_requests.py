@@ -1,0 +1,179 @@
+"""What a client asks for: the body of a completion, checked.
+
+In: bytes. Out: a `CompletionRequest`, or `BadRequest` with a status and a message for the client.
+Fields are those of OpenAI's completions. What would change an answer and is not known here is
+refused; what changes nothing (`user`, `model`) is taken.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import cast
+
+from tessera.driver.serve.text import Tokenizing
+
+_KNOWN = {
+    "model",
+    "prompt",
+    "max_tokens",
+    "temperature",
+    "top_p",
+    "top_k",
+    "stream",
+    "stream_options",
+    "stop",
+    "stop_token_ids",
+    "seed",
+    "ignore_eos",
+    "user",
+    "n",
+    "best_of",
+    "echo",
+    "logprobs",
+    "suffix",
+    "logit_bias",
+    "presence_penalty",
+    "frequency_penalty",
+}
+_FIXED: Mapping[str, tuple[object, ...]] = {
+    "n": (1,),
+    "best_of": (1,),
+    "echo": (False,),
+    "logprobs": (0, False),
+    "suffix": ("",),
+    "logit_bias": ({},),
+    "presence_penalty": (0,),
+    "frequency_penalty": (0,),
+}
+MOST_PROMPTS = 128
+
+
+class BadRequest(Exception):
+    """A request that is answered with an error."""
+
+    def __init__(
+        self, message: str, *, status: int = 400, field: str | None = None, retry_s: int = 0
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.status = status
+        self.field = field
+        self.retry_s = retry_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompletionRequest:
+    """Prompts as tokens, and how they are to be answered."""
+
+    prompts: tuple[tuple[int, ...], ...]
+    most: int
+    temperature: float
+    top_p: float
+    top_k: int
+    seed: int
+    stops: tuple[str, ...]
+    stop_tokens: tuple[int, ...]
+    is_streamed: bool
+    wants_usage: bool
+    ignores_end: bool
+
+
+def read_completion(
+    body: bytes, tokenizer: Tokenizing | None, *, draws: bool, seed: int
+) -> CompletionRequest:
+    """The request in a body. `draws`: the model can draw tokens, so a temperature of 1 is usual."""
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        raise BadRequest("the body is no JSON") from None
+    if not isinstance(value, dict):
+        raise BadRequest("the body must be an object")
+    given = {key: part for key, part in value.items() if part is not None}
+    for key in given:
+        if key not in _KNOWN:
+            raise BadRequest(f"`{key}` is not known here", field=str(key)[:80])
+    for key, fixed in _FIXED.items():
+        if key in given and given[key] not in fixed:
+            raise BadRequest(f"`{key}` can only be {fixed[0]!r} here", field=key)
+    if "prompt" not in given:
+        raise BadRequest("`prompt` is missing", field="prompt")
+    options = given.get("stream_options", {})
+    return CompletionRequest(
+        prompts=_prompts(given["prompt"], tokenizer),
+        most=_whole(given, "max_tokens", 16, least=1),
+        temperature=_number(given, "temperature", 1.0 if draws else 0.0, 0.0, 100.0),
+        top_p=_number(given, "top_p", 1.0, 1e-6, 1.0),
+        top_k=max(_whole(given, "top_k", 0, least=-1), 0),
+        seed=_whole(given, "seed", seed, least=0),
+        stops=_stops(given.get("stop", ()), tokenizer),
+        stop_tokens=_tokens(given.get("stop_token_ids", []), "stop_token_ids"),
+        is_streamed=_flag(given, "stream"),
+        wants_usage=isinstance(options, Mapping) and options.get("include_usage") is True,
+        ignores_end=_flag(given, "ignore_eos"),
+    )
+
+
+def _prompts(given: object, tokenizer: Tokenizing | None) -> tuple[tuple[int, ...], ...]:
+    listed = given if isinstance(given, list) else [given]
+    if listed and all(_is_whole(token) for token in listed):
+        return (_tokens(listed, "prompt"),)
+    if not 0 < len(listed) <= MOST_PROMPTS:
+        raise BadRequest(f"`prompt` must have 1 to {MOST_PROMPTS} prompts", field="prompt")
+    return tuple(_prompt(prompt, tokenizer) for prompt in listed)
+
+
+def _prompt(given: object, tokenizer: Tokenizing | None) -> tuple[int, ...]:
+    if isinstance(given, str):
+        if tokenizer is None:
+            raise BadRequest(
+                "this server has no tokenizer: `prompt` must be token ids", field="prompt"
+            )
+        return tuple(tokenizer.encode(given))
+    return _tokens(given, "prompt")
+
+
+def _tokens(given: object, field: str) -> tuple[int, ...]:
+    if not isinstance(given, list) or not all(_is_whole(token) for token in given):
+        raise BadRequest(f"`{field}` must be texts or token ids", field=field)
+    return tuple(cast("list[int]", given))
+
+
+def _stops(given: object, tokenizer: Tokenizing | None) -> tuple[str, ...]:
+    listed = [given] if isinstance(given, str) else list(cast("list[object]", given))
+    if not isinstance(given, str | list | tuple) or not all(
+        isinstance(stop, str) and stop for stop in listed
+    ):
+        raise BadRequest("`stop` must be a text or texts", field="stop")
+    if listed and tokenizer is None:
+        raise BadRequest("this server has no tokenizer: use `stop_token_ids`", field="stop")
+    return tuple(cast("list[str]", listed))
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _whole(given: Mapping[str, object], key: str, default: int, *, least: int) -> int:
+    value = given.get(key, default)
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 1 << 62:
+        raise BadRequest(f"`{key}` must be a whole number, {least} or more", field=key)
+    return value
+
+
+def _number(
+    given: Mapping[str, object], key: str, default: float, least: float, most: float
+) -> float:
+    value = given.get(key, default)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not isinstance(value, int | float) or not is_number or not least <= value <= most:
+        raise BadRequest(f"`{key}` must be a number from {least:g} to {most:g}", field=key)
+    return float(value)
+
+
+def _flag(given: Mapping[str, object], key: str) -> bool:
+    value = given.get(key, False)
+    if not isinstance(value, bool):
+        raise BadRequest(f"`{key}` must be true or false", field=key)
+    return value

@@ -1,0 +1,146 @@
+"""Arrivals as steps: requests for text, the scheduler, and a clock that says when steps end.
+
+In: arrivals, the sizes of a model's steps, a `StepClock`. Out: a `Served` per request, and how many
+waited when. The scheduler is the engine's: only the tokens are missing, and the time is simulated.
+A step costs the same work here however many rows it has: what a row reaches is known beforehand.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from math import inf
+
+from tessera.driver.serve.measures import Served
+from tessera.driver.serve.scheduler import Job, Scheduler, Sizes, StepWork
+from tessera.driver.serve.step_clocks import StepClock
+
+OnCount = Callable[[int, int], None]
+_TELL_EVERY = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A request that comes: when, with how many tokens, and how many it gets."""
+
+    at_ns: float
+    prompt: int
+    answer: int
+
+
+@dataclass(slots=True, kw_only=True)
+class FollowedText:
+    """What has happened."""
+
+    requests: list[Served]
+    waiting: list[tuple[float, int]]
+    steps: dict[int, int]
+    ended_ns: float = 0.0
+
+
+class Following:
+    """One simulation under way."""
+
+    def __init__(self, sizes: Sizes, clock: StepClock, *, burst: int = 1) -> None:
+        self.sizes = sizes
+        self.clock = clock
+        self.scheduler = Scheduler(sizes, burst=burst)
+        self.result = FollowedText(requests=[], waiting=[], steps={})
+        self._idle = set(range(sizes.batches))
+        self._marks: list[list[tuple[int, int, Job]]] = [[] for _ in range(sizes.batches)]
+        self._now = 0.0
+
+    def run(self, wanted: Iterable[Wanted], on_count: OnCount | None = None) -> FollowedText:
+        """Follow requests to the end of the last one."""
+        total = len(wanted) if isinstance(wanted, list) else 0
+        for number, request in enumerate(wanted):
+            self._until(request.at_ns)
+            self._come(number, request)
+            if on_count is not None and number % _TELL_EVERY == 0:
+                on_count(number, total)
+        self._until(inf)
+        self.result.ended_ns = self._now
+        return self.result
+
+    def _until(self, until_ns: float) -> None:
+        while True:
+            at_ns, batches = self.clock.ended(until_ns)
+            if not batches:
+                break
+            self._now = at_ns
+            for batch in batches:
+                self._end_step(batch)
+            self._begin_steps()
+        if until_ns < inf:
+            self._now = until_ns
+
+    def _come(self, number: int, request: Wanted) -> None:
+        served = Served(request.at_ns, request.prompt, request.answer)
+        self.result.requests.append(served)
+        if not self.sizes.holds(request.prompt, request.answer):
+            served.ended, served.ended_ns = "refused", request.at_ns
+            return
+        self.scheduler.add(Job(number, request.prompt, request.answer))
+        self._begin_steps()
+
+    def _begin_steps(self) -> None:
+        """Batches that are free take what there is; all of them, before time goes on."""
+        for batch in sorted(self._idle) if len(self._idle) > 1 else tuple(self._idle):
+            joining = list(self.scheduler.batches[batch].joining)
+            work = self.scheduler.take(batch)
+            for job in joining:
+                self._mark(job)
+            if work is None:
+                continue
+            self._idle.discard(batch)
+            steps = self.result.steps
+            steps[work.size.trace] = steps.get(work.size.trace, 0) + 1
+            self.clock.begin(work, self._now)
+        waiting = self.result.waiting
+        if not waiting or waiting[-1][1] != len(self.scheduler.line):
+            waiting.append((self._now, len(self.scheduler.line)))
+
+    def _mark(self, job: Job) -> None:
+        """At which decode steps of its batch a job has its first token and its last."""
+        marks = self._marks[job.batch]
+        first = job.joined + job.prompt - job.prefilled
+        last = job.joined + self.sizes.decode_steps(job.prompt, job.answer)
+        if first > job.joined:
+            heapq.heappush(marks, (first, job.number, job))
+        if last > first or first == job.joined:
+            heapq.heappush(marks, (last, job.number, job))
+
+    def _end_step(self, batch: int) -> None:
+        own = self.scheduler.batches[batch]
+        work = own.at_work
+        assert work is not None
+        self.scheduler.done(work)
+        self._idle.add(batch)
+        if work.is_decode:
+            marks = self._marks[batch]
+            while marks and marks[0][0] <= own.steps:
+                self._reach(heapq.heappop(marks)[2], own.steps)
+        elif self.sizes.first_from_prefill:
+            self._first_tokens(work)
+        self.scheduler.admit()
+
+    def _first_tokens(self, work: StepWork) -> None:
+        for job, _ in work.chunks:
+            if job.prefilled < job.to_prefill:
+                continue
+            self.result.requests[job.number].first_ns = self._now
+            if job.answer == 1:
+                self._finish(job)
+
+    def _reach(self, job: Job, steps: int) -> None:
+        served = self.result.requests[job.number]
+        if served.first_ns < 0:
+            served.first_ns = self._now
+        if steps >= job.joined + self.sizes.decode_steps(job.prompt, job.answer):
+            self._finish(job)
+
+    def _finish(self, job: Job) -> None:
+        served = self.result.requests[job.number]
+        served.ended, served.ended_ns = "length", self._now
+        self.scheduler.end(job)

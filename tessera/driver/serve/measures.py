@@ -1,0 +1,166 @@
+"""What requests for text took: the figures that people ask for, of a simulation and of a run alike.
+
+In: a `Served` per request, when how many waited, how busy devices were. Out: a `ServingReport`.
+
+- TTFT: from when a request came to its first token.
+- TPOT: from the first token to the last, per token after the first.
+- End to end: from when it came to its last token.
+- Goodput: requests per second whose TTFT and TPOT are both within the limits (the SLO).
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tessera.driver.simulate.report import percentiles
+
+WINDOWS = 60
+
+
+@dataclass(slots=True)
+class Served:
+    """A request for text: when it came, its tokens, and when the first and the last were there.
+
+    `ended` says how: `length` or `stop` for a whole answer; `refused`, `cancelled`, `deadline` or
+    `fault` otherwise. Times are nanoseconds from the first request on; -1: not reached.
+    """
+
+    came_ns: float
+    prompt: int
+    answer: int
+    first_ns: float = -1.0
+    ended_ns: float = -1.0
+    ended: str = ""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the answer came to its end."""
+        return self.ended in ("length", "stop")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slo:
+    """Limits on the first token and on the time per token after it; None: none."""
+
+    ttft_ns: float | None = None
+    tpot_ns: float | None = None
+
+    def is_met(self, served: Served) -> bool:
+        """Whether a request was answered within the limits."""
+        if not served.is_whole:
+            return False
+        if self.ttft_ns is not None and served.first_ns - served.came_ns > self.ttft_ns:
+            return False
+        return self.tpot_ns is None or tpot_ns(served) <= self.tpot_ns
+
+
+def tpot_ns(served: Served) -> float:
+    """The time per token after the first; 0 where there is only one."""
+    more = served.answer - 1
+    return (served.ended_ns - served.first_ns) / more if more > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueWindow:
+    """A part of the time: how many waited for a row, in the mean and at most."""
+
+    from_ns: float
+    to_ns: float
+    mean: float
+    most: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingReport:
+    """Requests for text, served.
+
+    `steps` counts the steps of every trace. `busy` is the share of the time, by device. `notes` say
+    what the figures rest on.
+    """
+
+    name: str
+    source: str
+    requests: Sequence[Served]
+    waiting: Sequence[tuple[float, int]]
+    steps: Mapping[str, int]
+    busy: Mapping[str, float] = field(default_factory=dict)
+    slo: Slo = Slo()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def whole(self) -> list[Served]:
+        """The requests that were answered to their end."""
+        return [served for served in self.requests if served.is_whole]
+
+    @property
+    def span_ns(self) -> float:
+        """From the first request to the last token."""
+        first = min((served.came_ns for served in self.requests), default=0.0)
+        return max((served.ended_ns for served in self.requests), default=first) - first
+
+    def figures(self) -> dict[str, dict[str, float]]:
+        """Percentiles of TTFT, TPOT and end to end, in nanoseconds."""
+        whole = self.whole
+        return {
+            "ttft_ns": percentiles(sorted(s.first_ns - s.came_ns for s in whole)),
+            "tpot_ns": percentiles(sorted(tpot_ns(s) for s in whole if s.answer > 1)),
+            "end_to_end_ns": percentiles(sorted(s.ended_ns - s.came_ns for s in whole)),
+        }
+
+    def rates(self) -> dict[str, float]:
+        """Requests, tokens and good requests per second."""
+        whole = self.whole
+        seconds = self.span_ns / 1e9
+        good = sum(1 for served in whole if self.slo.is_met(served))
+        per_second = 1 / seconds if seconds > 0 else 0.0
+        return {
+            "requests_per_s": len(whole) * per_second,
+            "prompt_tokens_per_s": sum(served.prompt for served in whole) * per_second,
+            "answer_tokens_per_s": sum(served.answer for served in whole) * per_second,
+            "goodput_per_s": good * per_second,
+            "good_share": good / len(self.requests) if self.requests else 0.0,
+        }
+
+    def endings(self) -> dict[str, int]:
+        """How many requests ended how."""
+        counts: dict[str, int] = {}
+        for served in self.requests:
+            counts[served.ended] = counts.get(served.ended, 0) + 1
+        return counts
+
+    def queue(self) -> tuple[QueueWindow, ...]:
+        """How many waited over time."""
+        return queue_windows(self.waiting, self.span_ns)
+
+
+def queue_windows(
+    moments: Iterable[tuple[float, int]], span_ns: float, count: int = WINDOWS
+) -> tuple[QueueWindow, ...]:
+    """Moments with the number that waits from then on, as equal parts of the time."""
+    if span_ns <= 0:
+        return ()
+    width = span_ns / count
+    sums, most = [0.0] * count, [0] * count
+    times = [width * (number + 1) for number in range(count)]
+    before, waiting = 0.0, 0
+    for at_ns, now in [*moments, (span_ns, 0)]:
+        at = min(max(at_ns, before), span_ns)
+        window = bisect.bisect_right(times, before)
+        while before < at and window < count:
+            until = min(at, times[window])
+            sums[window] += waiting * (until - before)
+            most[window] = max(most[window], waiting)
+            before = until
+            window += 1
+        before, waiting = at, now
+    return tuple(
+        QueueWindow(
+            from_ns=width * number,
+            to_ns=width * (number + 1),
+            mean=sums[number] / width,
+            most=most[number],
+        )
+        for number in range(count)
+    )

@@ -1,0 +1,100 @@
+"""What is asked of requests for text that come at given times: records that check themselves."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from tessera.driver.options import WrongOption
+from tessera.driver.run.arguments import check_amounts, check_counts, check_texts
+from tessera.driver.serve.follow import Wanted
+from tessera.driver.serve.measures import Slo
+from tessera.frontend.arrivals.read_arrivals import read_arrivals
+from tessera.ir.arrivals import Arrivals
+
+BY_NAME = "names"
+"""Instead of a declaration: inputs have the role that they are named after."""
+
+
+class Between(StrEnum):
+    """What a step takes whose size no trace has."""
+
+    FIT = "fit"
+    INTERPOLATE = "interpolate"
+
+
+class ClockKind(StrEnum):
+    """How the time of steps is found."""
+
+    AUTO = "auto"
+    EXACT = "exact"
+    RATES = "rates"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArrivingText:
+    """Requests for text: when they come, how long they are, and what counts as good.
+
+    `tokens` are the prompt's and the answer's, for requests that do not say how long they are.
+    """
+
+    arrivals: str | os.PathLike[str] | Arrivals
+    speed: float = 1.0
+    requests: int | None = None
+    seed: int = 0
+    tokens: tuple[int, int] | None = None
+    slo: Slo = field(default_factory=Slo)
+    burst: int = 1
+
+    def __post_init__(self) -> None:
+        check_counts({"requests": self.requests, "burst": self.burst}, least=1)
+        check_counts({"seed": self.seed}, least=0, optional=False)
+        check_amounts({"speed": self.speed}, optional=False)
+
+    def read(self) -> Arrivals:
+        """The arrivals, as many as are asked for."""
+        if isinstance(self.arrivals, Arrivals):
+            count = self.requests
+            whole = self.arrivals
+            return whole if count is None else replace(whole, requests=whole.requests[:count])
+        return read_arrivals(os.fspath(self.arrivals), most=self.requests, seed=self.seed)
+
+    def wanted(self, arrivals: Arrivals) -> list[Wanted]:
+        """When each comes and how long it is; at least one token goes in and one comes out."""
+        made = []
+        for request in arrivals.requests:
+            prompt, answer = request.input_tokens, request.output_tokens
+            if prompt is None or answer is None:
+                if self.tokens is None:
+                    raise WrongOption(
+                        "these arrivals do not say how long requests are: give {tokens}, such as ",
+                        "`512:128`",
+                    )
+                prompt, answer = self.tokens
+            made.append(Wanted(request.at_ns / self.speed, max(prompt, 1), max(answer, 1)))
+        return made
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextSimulationOptions:
+    """How to follow a plan that generates text. `steps` is a declaration, or `names`."""
+
+    steps: str | os.PathLike[str] | None = None
+    slots: int | None = None
+    sequences: int | None = None
+    policy: str | None = None
+    backend: str = "cuda"
+    throttle_bytes_per_s: float | None = None
+    between: str = Between.FIT
+    clock: str = ClockKind.AUTO
+
+    def __post_init__(self) -> None:
+        check_counts({"slots": self.slots, "sequences": self.sequences}, least=1)
+        check_texts({"policy": self.policy})
+        for name, kind in (("between", Between), ("clock", ClockKind)):
+            known = [choice.value for choice in kind]
+            if getattr(self, name) not in known:
+                raise WrongOption(f"{{{name}}} is one of: ", ", ".join(known))
+        if self.between == Between.INTERPOLATE and self.clock == ClockKind.EXACT:
+            raise WrongOption("{between} goes by rates: programs of sizes between traces are none")

@@ -1,0 +1,289 @@
+"""Which step comes next: continuous batching, for the engine and for the simulation alike.
+
+In: jobs (a prompt of so many tokens, an answer of so many), and word that a step is done. Out: the
+next step of a batch. Nothing here knows of clocks, arrays or devices.
+
+A batch is one copy of the states, with a row for each sequence. It does one step at a time; batches
+go on side by side. A job gets a row when it is admitted and keeps it to its end:
+
+- Jobs are admitted in the order in which they came, to the batch with the fewest rows in use; with
+  a cache in blocks, only where all blocks are free that the job can ever need.
+- The first `Sizes.prefilled(prompt)` tokens of a prompt go through prefill steps, a chunk at a
+  time. Whatever is left of it goes through decode steps, like the tokens of the answer.
+- Where prefill steps give tokens, the last one of a prompt gives the first of the answer.
+- A batch decodes all its rows at once. At most `burst` prefill steps come between two decode steps.
+- Of several steps that fit, the one with the fewest rows (or the shortest chunk that holds what is
+  left, else the longest) is taken, then the one with the shortest context.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from dataclasses import dataclass, field
+from math import ceil
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepSize:
+    """A step that can be run: `tokens` of each of `rows` sequences, behind `context` tokens.
+
+    `trace` is its number in the plan.
+    """
+
+    trace: int
+    rows: int
+    tokens: int
+    context: int
+
+    @property
+    def is_decode(self) -> bool:
+        """Whether it takes one token of each sequence."""
+        return self.tokens == 1
+
+
+def _order(step: StepSize) -> tuple[int, int, int]:
+    return step.rows, step.tokens, step.context
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """What the scheduler knows of a model: its steps, and the room of a batch.
+
+    `blocks` of `block` tokens each are there for the sequences of a batch; 0 blocks: each row has
+    a cache of its own, or a state of fixed size.
+    """
+
+    steps: tuple[StepSize, ...]
+    batches: int
+    rows: int
+    context: int
+    first_from_prefill: bool = False
+    blocks: int = 0
+    block: int = 0
+    prefill: tuple[StepSize, ...] = field(init=False)
+    decode: tuple[StepSize, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        chunks = [step for step in self.steps if not step.is_decode]
+        single = [step for step in self.steps if step.is_decode]
+        object.__setattr__(self, "prefill", tuple(sorted(chunks, key=_order)))
+        object.__setattr__(self, "decode", tuple(sorted(single, key=_order)))
+
+    def prefilled(self, prompt: int) -> int:
+        """How many tokens of a prompt go through prefill steps."""
+        if not self.prefill:
+            return 0
+        return prompt if self.first_from_prefill else prompt - 1
+
+    def decode_steps(self, prompt: int, answer: int) -> int:
+        """In how many decode steps a job takes part."""
+        return prompt - self.prefilled(prompt) + answer - 1
+
+    def blocks_for(self, prompt: int, answer: int) -> int:
+        """How many blocks a job can ever need: the last token of an answer is not kept."""
+        return ceil((prompt + answer - 1) / self.block) if self.blocks else 0
+
+    def holds(self, prompt: int, answer: int) -> bool:
+        """Whether there is room at all for such a job."""
+        fits = prompt + answer - 1 <= self.context
+        return fits and self.blocks_for(prompt, answer) <= self.blocks
+
+    def chunk_step(self, rows: int, start: int, left: int) -> StepSize:
+        """The prefill step for the tokens of a prompt from `start` on, of which `left` are left."""
+        room = [step for step in self.prefill if start + step.tokens <= step.context]
+        usable = [step for step in room if step.rows >= rows] or room
+        enough = [step for step in usable if step.tokens >= left]
+        if enough:
+            return min(enough, key=lambda step: (step.tokens, step.context, step.rows))
+        return max(usable, key=lambda step: (step.tokens, -step.context, -step.rows))
+
+    def decode_step(self, rows: int, longest: int) -> StepSize:
+        """The smallest decode step for so many rows, the longest of which has so many tokens."""
+        for step in self.decode:
+            if step.rows >= rows and step.context >= longest:
+                return step
+        return self.decode[-1]
+
+
+class Job:
+    """One answer to one prompt, on its way."""
+
+    __slots__ = (
+        "answer",
+        "base",
+        "batch",
+        "blocks",
+        "dropped",
+        "joined",
+        "number",
+        "prefilled",
+        "prompt",
+        "row",
+        "to_prefill",
+    )
+
+    def __init__(self, number: int, prompt: int, answer: int) -> None:
+        self.number = number
+        self.prompt = prompt
+        self.answer = answer
+        self.batch = -1
+        self.row = -1
+        self.blocks: list[int] = []
+        self.to_prefill = 0
+        self.prefilled = 0
+        self.joined = 0
+        self.base = 0
+        self.dropped = False
+
+
+@dataclass(slots=True)
+class StepWork:
+    """A step that a batch takes: the jobs with their rows, and how many tokens of each.
+
+    The jobs of a decode step are those in `Batch.decoding`, one token of each. `reach` is how many
+    tokens the longest of them has with this step.
+    """
+
+    size: StepSize
+    batch: int
+    chunks: list[tuple[Job, int]]
+    rows: int
+    reach: int
+
+    @property
+    def is_decode(self) -> bool:
+        """Whether all rows of the batch get a token."""
+        return self.size.is_decode
+
+
+class Batch:
+    """The rows of one copy of the states."""
+
+    def __init__(self, number: int, sizes: Sizes) -> None:
+        self.number = number
+        self.free_rows = list(range(sizes.rows))
+        self.free_blocks = deque(range(1, sizes.blocks + 1))
+        self.filling: deque[Job] = deque()
+        self.joining: list[Job] = []
+        self.decoding: dict[int, Job] = {}
+        self.steps = 0
+        self.since_decode = 0
+        self.longest = 0
+        self.at_work: StepWork | None = None
+
+    @property
+    def used(self) -> int:
+        """How many rows have a job."""
+        return len(self.filling) + len(self.joining) + len(self.decoding)
+
+    def position(self, job: Job) -> int:
+        """How many tokens of a job the states hold."""
+        return job.base + self.steps - job.joined if job.row in self.decoding else job.prefilled
+
+    def find_longest(self) -> None:
+        """After rows have joined or left: by how much the longest is ahead of the steps."""
+        self.longest = max((job.base - job.joined for job in self.decoding.values()), default=0)
+
+
+class Scheduler:
+    """Jobs in line, batches with rows, and what each batch does next."""
+
+    def __init__(self, sizes: Sizes, *, burst: int = 1) -> None:
+        self.sizes = sizes
+        self.burst = burst
+        self.line: deque[Job] = deque()
+        self.batches = [Batch(number, sizes) for number in range(sizes.batches)]
+
+    def add(self, job: Job) -> None:
+        """A job comes; it has to be one that `Sizes.holds`."""
+        self.line.append(job)
+        self.admit()
+
+    def admit(self) -> None:
+        """Give rows to those who are first in line."""
+        while self.line:
+            job = self.line[0]
+            needed = self.sizes.blocks_for(job.prompt, job.answer)
+            rooms = [
+                batch
+                for batch in self.batches
+                if batch.free_rows and len(batch.free_blocks) >= needed
+            ]
+            if not rooms:
+                return
+            self.line.popleft()
+            self._seat(job, min(rooms, key=lambda batch: batch.used), needed)
+
+    def _seat(self, job: Job, batch: Batch, blocks: int) -> None:
+        job.batch, job.row = batch.number, heapq.heappop(batch.free_rows)
+        job.blocks = [batch.free_blocks.popleft() for _ in range(blocks)]
+        job.to_prefill = self.sizes.prefilled(job.prompt)
+        if job.to_prefill:
+            batch.filling.append(job)
+        else:
+            batch.joining.append(job)
+
+    def take(self, number: int) -> StepWork | None:
+        """The next step of a batch that is free; None where it has nothing to do."""
+        batch = self.batches[number]
+        for job in batch.joining:
+            job.joined, job.base = batch.steps, job.prefilled
+            batch.decoding[job.row] = job
+        if batch.joining:
+            batch.joining.clear()
+            batch.find_longest()
+        if batch.filling and not (batch.decoding and batch.since_decode >= self.burst):
+            batch.at_work = self._prefill(batch)
+        elif batch.decoding:
+            rows = len(batch.decoding)
+            reach = batch.longest + batch.steps + 1
+            size = self.sizes.decode_step(rows, reach)
+            batch.at_work = StepWork(size, number, [], rows, reach)
+        return batch.at_work
+
+    def _prefill(self, batch: Batch) -> StepWork:
+        first = batch.filling[0]
+        waiting = len(batch.filling)
+        size = self.sizes.chunk_step(waiting, first.prefilled, first.to_prefill - first.prefilled)
+        chunks = [
+            (job, min(size.tokens, job.to_prefill - job.prefilled))
+            for job in list(batch.filling)[: size.rows]
+            if job.prefilled + size.tokens <= size.context
+        ]
+        reach = max(job.prefilled + tokens for job, tokens in chunks)
+        return StepWork(size, batch.number, chunks, len(chunks), reach)
+
+    def done(self, work: StepWork) -> None:
+        """A step has been done; jobs that it ends are dropped by `end`."""
+        batch = self.batches[work.batch]
+        batch.at_work = None
+        if work.is_decode:
+            batch.steps += 1
+            batch.since_decode = 0
+        else:
+            batch.since_decode += 1
+            for job, tokens in work.chunks:
+                job.prefilled += tokens
+                if job.prefilled == job.to_prefill and not job.dropped:
+                    batch.filling.remove(job)
+                    batch.joining.append(job)
+
+    def end(self, job: Job) -> None:
+        """A job has its answer, or is given up; not while a step of its batch is under way."""
+        job.dropped = True
+        if job.batch < 0:
+            if job in self.line:
+                self.line.remove(job)
+            return
+        batch = self.batches[job.batch]
+        if batch.decoding.get(job.row) is job:
+            del batch.decoding[job.row]
+            batch.find_longest()
+        elif job in batch.joining:
+            batch.joining.remove(job)
+        elif job in batch.filling:
+            batch.filling.remove(job)
+        heapq.heappush(batch.free_rows, job.row)
+        batch.free_blocks.extend(job.blocks)
+        job.batch, job.blocks = -1, []

@@ -1,0 +1,145 @@
+"""`simulate_text`: what a plan would make of requests for text that come at given times.
+
+In: a plan, its declaration, arrivals. Out: a `ServingReport`. The scheduler is that of the engine;
+a clock of `step_clocks` says when steps end, by the launch programs of the plan. Nothing runs.
+"""
+
+from __future__ import annotations
+
+import os
+
+from tessera.diagnostics import Source
+from tessera.driver.load import read_program
+from tessera.driver.progress import OnProgress, counter
+from tessera.driver.serve.follow import Following, Wanted
+from tessera.driver.serve.measures import ServingReport
+from tessera.driver.serve.options import (
+    BY_NAME,
+    ArrivingText,
+    Between,
+    ClockKind,
+    TextSimulationOptions,
+)
+from tessera.driver.serve.scheduler import Sizes
+from tessera.driver.serve.step_clocks import ExactClock, RatedClock, StepClock, batches_of
+from tessera.driver.serve.step_roles import GenerationSteps
+from tessera.driver.serve.steps import (
+    Declaration,
+    declaration_beside,
+    find_steps,
+    read_declaration,
+)
+from tessera.driver.simulate.options import SimulateOptions
+from tessera.driver.simulate.simulate_plan import (
+    check_followed,
+    choose_replicas,
+    find_hardware,
+    read_followed,
+)
+from tessera.ir.plan.plan import Plan, Replica
+
+MOST_EXACT = 3_000_000
+"""Operations that are followed one by one: a minute or so. More go by rates, unless asked for."""
+
+
+def simulate_text(
+    plan: Plan | str | os.PathLike[str],
+    arriving: ArrivingText,
+    options: TextSimulationOptions | None = None,
+    on_progress: OnProgress | None = None,
+) -> ServingReport:
+    """Follow requests for text through a plan."""
+    options = options or TextSimulationOptions()
+    read, name = read_followed(plan)
+    model = stated_steps(read, plan, options.steps)
+    plain = SimulateOptions(
+        slots=options.slots,
+        sequences=options.sequences,
+        policy=options.policy,
+        backend=options.backend,
+        throttle_bytes_per_s=options.throttle_bytes_per_s,
+    )
+    replicas = choose_replicas(read, plain, name)
+    hardware = find_hardware(read, plain, name)
+    check_followed(read, replicas, hardware)
+    sizes = model.sizes(len(batches_of(replicas)))
+    arrivals = arriving.read()
+    wanted = arriving.wanted(arrivals)
+    is_exact = _is_exact(options, sizes, wanted, replicas)
+    clock: StepClock
+    if is_exact:
+        clock = ExactClock(replicas, hardware)
+    else:
+        between = sizes.steps if options.between == Between.INTERPOLATE else ()
+        clock = RatedClock(replicas, hardware, len(read.traces), between)
+    following = Following(sizes, clock, burst=arriving.burst)
+    followed = following.run(wanted, counter(on_progress, "simulating", "requests"))
+    first = min((request.came_ns for request in followed.requests), default=0.0)
+    span = followed.ended_ns - first
+    busy = {place: ns / span if span else 0.0 for place, ns in clock.busy_ns().items()}
+    return ServingReport(
+        name=name,
+        source="simulated",
+        requests=followed.requests,
+        waiting=followed.waiting,
+        steps={read.traces[trace].name: count for trace, count in followed.steps.items()},
+        busy=busy,
+        slo=arriving.slo,
+        notes=tuple(_notes(sizes, options, is_exact)),
+    )
+
+
+def stated_steps(
+    plan: Plan, given: object, steps: Declaration | str | os.PathLike[str] | None
+) -> GenerationSteps:
+    """What the traces of a plan state, by a declaration, the file beside the plan, or names."""
+    chosen = declaration_beside(given) if steps is None else steps
+    declared = None if chosen is None or chosen == BY_NAME else read_declaration(chosen)
+    programs = [read_program(Source(trace.name, trace.text))[0] for trace in plan.traces]
+    return find_steps([trace.name for trace in plan.traces], programs, declared)
+
+
+def _is_exact(
+    options: TextSimulationOptions,
+    sizes: Sizes,
+    wanted: list[Wanted],
+    replicas: tuple[Replica, ...],
+) -> bool:
+    """Whether every operation is followed: as asked for, or where they are few enough."""
+    if options.clock != ClockKind.AUTO or options.between == Between.INTERPOLATE:
+        return options.clock == ClockKind.EXACT
+    operations = max(
+        sum(len(program.operations) for program in lowered.programs)
+        for replica in replicas
+        for lowered in replica.lowered.traces
+    )
+    chunk = max((step.tokens for step in sizes.prefill), default=1)
+    steps = sum(
+        sizes.prefilled(w.prompt) / chunk + sizes.decode_steps(w.prompt, w.answer) / sizes.rows
+        for w in wanted
+    )
+    return steps * operations <= MOST_EXACT
+
+
+def _notes(sizes: Sizes, options: TextSimulationOptions, is_exact: bool) -> list[str]:
+    """What the figures rest on."""
+    counted = "m - 1" if sizes.first_from_prefill else "m"
+    if sizes.prefill:
+        steps = (
+            f"a prompt of n tokens is ceil(n/{max(s.tokens for s in sizes.prefill)}) prefill "
+            f"steps, an answer of m tokens takes part in {counted} decode steps"
+        )
+    else:
+        steps = "prompts go through decode steps, token by token: the plan has no prefill step"
+    if options.between == Between.INTERPOLATE:
+        times = "times of rows and contexts between the traces are interpolated"
+    elif len(sizes.steps) > len({step.tokens for step in sizes.steps}):
+        times = "every step takes the time of the smallest trace that holds it"
+    else:
+        times = "every step takes the time of its trace, however many rows are in use"
+    how = (
+        "every operation is followed"
+        if is_exact
+        else "steps go by rates, found by following each trace alone and beside its kind"
+    )
+    return [steps, times, how]

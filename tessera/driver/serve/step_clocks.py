@@ -1,0 +1,203 @@
+"""When steps end, by simulation: the launch programs followed exactly, or rates found with them.
+
+In: a plan's replicas on some hardware. Out: a `StepClock`, which is told that a batch begins a
+step, and says which batch ends one next. Batches are numbered over all replicas, those of the first
+come first, as `tessera.Runtime` numbers its sequences.
+
+`ExactClock` follows every operation of every step. `RatedClock` takes from such simulations what a
+step takes alone, with more of its kind beside it, and what it takes of the busiest device: a step
+that begins beside others takes its own time in that company, and not less than what all of them
+take together of the busiest device. How much the company changes meanwhile is left out.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Protocol
+
+from tessera.driver.serve.scheduler import StepSize, StepWork
+from tessera.driver.simulate.counts import with_counts
+from tessera.driver.simulate.hardware import Hardware
+from tessera.driver.simulate.intake import SimulatedReplica
+from tessera.driver.simulate.known_work import work_of
+from tessera.driver.simulate.simulate import alone
+from tessera.driver.simulate.steady import largest_load_ns, saturate
+from tessera.driver.simulate.stepwise import StepwiseLoop
+from tessera.driver.simulate.work import COMPUTE
+from tessera.ir.plan.plan import Replica
+
+
+class StepClock(Protocol):
+    """Who says when steps end."""
+
+    def begin(self, work: StepWork, now_ns: float) -> None:
+        """A batch begins a step."""
+
+    def ended(self, until_ns: float) -> tuple[float, list[int]]:
+        """The next moment at which steps end, with their batches; none after `until_ns`."""
+
+    def busy_ns(self) -> Mapping[str, float]:
+        """How long each device has computed."""
+
+
+def batches_of(replicas: Sequence[Replica]) -> list[tuple[int, int]]:
+    """Replica and sequence of every batch."""
+    return [
+        (index, sequence)
+        for index, replica in enumerate(replicas)
+        for sequence in range(replica.lanes)
+    ]
+
+
+class ExactClock:
+    """The launch programs of every step, operation by operation."""
+
+    def __init__(self, replicas: Sequence[Replica], hardware: Hardware) -> None:
+        works = work_of(replicas, hardware)
+        self._places = batches_of(replicas)
+        self._batches = {place: number for number, place in enumerate(self._places)}
+        self._devices = {d for replica in replicas for d in replica.lowered.devices}
+        self._loop = StepwiseLoop(
+            [
+                SimulatedReplica(
+                    work=work,
+                    slots=replica.slots,
+                    sequences=replica.lanes,
+                    depth=hardware.depth,
+                    coming=iter(()),
+                )
+                for replica, work in zip(replicas, works, strict=True)
+            ],
+            hardware.capacities,
+            hardware.neighbours,
+        )
+
+    def begin(self, work: StepWork, now_ns: float) -> None:
+        """Hand the step in as a request of its trace."""
+        replica, sequence = self._places[work.batch]
+        self._loop.hand_in(replica, work.size.trace, sequence, now_ns)
+
+    def ended(self, until_ns: float) -> tuple[float, list[int]]:
+        """Follow the loop until something ends."""
+        at_ns, places = self._loop.go_on(until_ns)
+        return at_ns, [self._batches[place] for place in places]
+
+    def busy_ns(self) -> Mapping[str, float]:
+        """As the loop has it."""
+        busy = self._loop.busy_ns()
+        return {name: ns for name, ns in busy.items() if name in self._devices}
+
+
+class RatedClock:
+    """Steps by what simulations of each trace have found."""
+
+    def __init__(
+        self,
+        replicas: Sequence[Replica],
+        hardware: Hardware,
+        traces: int,
+        between: Sequence[StepSize] = (),
+    ) -> None:
+        """With steps to go `between`, times of sizes that no trace has are interpolated."""
+        self._sizes = tuple(between)
+        self._places = batches_of(replicas)
+        self._events: list[tuple[float, int]] = []
+        self._under_way: list[dict[int, float]] = [{} for _ in replicas]
+        self._counts = [[0] * traces for _ in replicas]
+        known: dict[object, list[tuple[list[float], float]]] = {}
+        self._times: list[list[tuple[list[float], float]]] = []
+        works = work_of(replicas, hardware)
+        self._loads: list[list[dict[str, float]]] = []
+        for replica, work in zip(replicas, works, strict=True):
+            key = (
+                tuple(
+                    (trace, tuple((n.kind, n.ns, n.after, n.rate) for n in own.nodes))
+                    for trace, own in work.items()
+                ),
+                (replica.slots, replica.lanes),
+            )
+            if key not in known:
+                known[key] = [_rates(replica, hardware, n, traces) for n in range(traces)]
+            self._times.append(known[key])
+            loads: list[dict[str, float]] = [{} for _ in range(traces)]
+            for trace, own in work.items():
+                for node in own.nodes:
+                    if node.kind == COMPUTE:
+                        name = node.place[0]
+                        loads[trace][name] = loads[trace].get(name, 0.0) + node.ns
+            self._loads.append(loads)
+
+    def begin(self, work: StepWork, now_ns: float) -> None:
+        """The step's time in the company that it finds."""
+        replica, _ = self._places[work.batch]
+        trace = work.size.trace
+        cycles, period = self._times[replica][trace]
+        others = self._under_way[replica]
+        company = min(len(others), len(cycles) - 1)
+        took = max(cycles[company], period + sum(others.values())) if others else cycles[0]
+        if self._sizes:
+            part = self._between(replica, work) / cycles[0] if cycles[0] else 1.0
+            took, period = took * part, period * part
+        others[work.batch] = period
+        self._counts[replica][trace] += 1
+        heapq.heappush(self._events, (now_ns + took, work.batch))
+
+    def _between(self, replica: int, work: StepWork) -> float:
+        """What a step of exactly these rows and this context takes alone, between the traces'."""
+        levels: dict[int, list[tuple[float, float]]] = {}
+        for size in self._sizes:
+            if size.tokens == work.size.tokens:
+                time_ns = self._times[replica][size.trace][0][0]
+                levels.setdefault(size.context, []).append((size.rows, time_ns))
+        by_context = [
+            (float(context), interpolated(sorted(points), work.rows))
+            for context, points in sorted(levels.items())
+        ]
+        return interpolated(by_context, work.reach)
+
+    def ended(self, until_ns: float) -> tuple[float, list[int]]:
+        """The earliest of the ends."""
+        events = self._events
+        if not events or events[0][0] > until_ns:
+            return until_ns, []
+        at_ns, batch = heapq.heappop(events)
+        batches = [batch]
+        while events and events[0][0] == at_ns:
+            batches.append(heapq.heappop(events)[1])
+        for number in batches:
+            del self._under_way[self._places[number][0]][number]
+        return at_ns, batches
+
+    def busy_ns(self) -> Mapping[str, float]:
+        """What the steps that have begun take of every device."""
+        busy: dict[str, float] = {}
+        for counts, loads in zip(self._counts, self._loads, strict=True):
+            for count, load in zip(counts, loads, strict=True):
+                for name, ns in load.items():
+                    busy[name] = busy.get(name, 0.0) + count * ns
+        return busy
+
+
+def interpolated(points: Sequence[tuple[float, float]], at: float) -> float:
+    """On the line between the two points around; the nearest point's value outside of all."""
+    for (left, low), (right, high) in pairwise(points):
+        if left <= at <= right:
+            return low + (high - low) * (at - left) / (right - left)
+    return points[0][1] if at < points[0][0] else points[-1][1]
+
+
+def _rates(
+    replica: Replica, hardware: Hardware, trace: int, traces: int
+) -> tuple[list[float], float]:
+    """What a step takes with 0, 1, ... more beside it; and of its busiest device."""
+    shares = [float(number == trace) for number in range(traces)]
+    whole = with_counts(replica, replica.slots, replica.lanes)
+    (work,) = work_of([whole], hardware)
+    cycles = [alone([whole], shares, hardware)]
+    for count in range(2, replica.lanes + 1):
+        fewer = with_counts(replica, min(replica.slots, count), count)
+        cycles.append(count * saturate([fewer], shares, hardware).period_ns / replica.share)
+    load = largest_load_ns([whole], [work], shares, hardware) / replica.share
+    return cycles, load

@@ -1,0 +1,302 @@
+"""What the traces of a plan state of themselves as steps that generate text.
+
+In: the programs of a plan, and perhaps a declaration (`tessera-steps/1`: a file of JSON, or the
+same as a mapping). Out: `GenerationSteps`, with every statement checked against the buffers of the
+traces. Without a declaration, inputs and outputs that bear the name of a role have that role.
+
+Roles of inputs, `R` rows (sequences) with `T` tokens each:
+
+- `tokens` [R, T]: what goes in. T is 1 in a decode step, the size of a chunk in a prefill step.
+- `positions` [R] or [R, T]: how many tokens of the sequence come before; of the first token, or of
+  each. A step without positions must have `lengths`.
+- `lengths` [R]: how many of the T tokens are there; 0: the row is not to be touched.
+- `rows` [R]: which row of the states a row of the step is. Needed where the states have more rows.
+- `blocks` [R, N]: the table of blocks, where states are a cache in blocks. Block 0 is never given
+  to a sequence: rows and tokens that are not there write to it.
+- `temperature` [R], `uniform` [R]: for a step that draws tokens itself.
+
+Roles of outputs: `logits` [R, V] or [R, T, V], or `next` [R], the token that comes next.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import cast
+
+from tessera.driver.serve.scheduler import StepSize
+from tessera.driver.serve.step_roles import (
+    UNBOUNDED,
+    GenerationSteps,
+    StepRoles,
+    check_steps,
+    wrong_steps,
+)
+from tessera.frontend.text.readfile import read_source
+from tessera.ir.program.program import Buffer, Program, Role
+
+FORMAT = "tessera-steps/1"
+INPUTS = (
+    "tokens",
+    "positions",
+    "lengths",
+    "rows",
+    "blocks",
+    "temperature",
+    "uniform",
+)
+OUTPUTS = ("logits", "next")
+_INTEGERS = ("s64", "s32", "u32", "u64")
+_FLOATS = ("f32", "f16", "bf16", "f64")
+_KEYS = ("format", "context", "block", "end", "reset", "steps")
+_SIZES = ("rows", "tokens", "context")
+
+Declaration = Mapping[str, object]
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+def declaration_beside(plan: object) -> str | None:
+    """The declaration that lies beside a plan file, as `NAME.steps.json`; None where none does."""
+    if not isinstance(plan, str | os.PathLike):
+        return None
+    path = os.path.splitext(os.fspath(plan))[0] + ".steps.json"
+    return path if os.path.isfile(path) else None
+
+
+def read_declaration(given: Declaration | str | os.PathLike[str]) -> Declaration:
+    """A declaration as a mapping; a path is read."""
+    if isinstance(given, Mapping):
+        return given
+    source = read_source(given)
+    try:
+        value = json.loads(source.text)
+    except (ValueError, RecursionError) as problem:
+        raise wrong_steps(f"`{source.name}` is no JSON: {problem}") from None
+    if not isinstance(value, dict) or value.get("format") != FORMAT:
+        raise wrong_steps(
+            f'`{source.name}` is no declaration of steps: it has no `"format": "{FORMAT}"`'
+        )
+    return cast("Declaration", value)
+
+
+def find_steps(
+    names: Sequence[str], programs: Sequence[Program], declared: Declaration | None = None
+) -> GenerationSteps:
+    """The steps of a plan with these traces; raises TSR5063 where they cannot generate text."""
+    declared = {} if declared is None else declared
+    for key in declared:
+        if key not in _KEYS:
+            raise wrong_steps(f"a declaration has no key `{key}`", f"keys: {', '.join(_KEYS)}")
+    listed = _mapping(declared.get("steps", {}), "steps")
+    for name in listed:
+        if name not in names:
+            raise wrong_steps(f"the plan has no trace `{name}`", f"traces: {', '.join(names)}")
+    context = _count(declared, "context")
+    stated = []
+    for number, (name, program) in enumerate(zip(names, programs, strict=True)):
+        if listed and name not in listed:
+            continue
+        own = _mapping(listed.get(name, {}), f"steps.{name}")
+        roles = _roles(name, program, own)
+        if "tokens" in roles or own:
+            stated.append((number, name, program, roles, own))
+    if not stated:
+        raise wrong_steps(
+            "no trace of the plan states an input `tokens`",
+            "name the inputs of the model so when it is captured, or give a declaration of its "
+            "steps (docs/guides/serve.md)",
+        )
+    states = _states([program for _, _, program, _, _ in stated])
+    tables = [roles["blocks"] for _, _, _, roles, _ in stated if "blocks" in roles]
+    blocks, block, rows = _room(states, tables, declared)
+    context = context or _context(states, tables, block, [roles for *_, roles, _ in stated])
+    steps = tuple(
+        StepRoles(name=name, size=_size(number, name, roles, own, context), buffers=roles)
+        for number, name, _, roles, own in stated
+    )
+    made = GenerationSteps(
+        steps=steps,
+        state_rows=rows
+        or max((step.size.rows for step in steps if step.size.is_decode), default=0),
+        context=context,
+        vocabulary=_vocabulary(steps),
+        blocks=blocks,
+        block=block,
+        end=_tokens(declared.get("end", ())),
+        resets=bool(declared.get("reset", any(not step.has("positions") for step in steps))),
+    )
+    check_steps(made)
+    return made
+
+
+def _mapping(value: object, key: str) -> Declaration:
+    if not isinstance(value, Mapping):
+        raise wrong_steps(f"`{key}` of a declaration must be an object")
+    return cast("Declaration", value)
+
+
+def _count(declared: Declaration, key: str) -> int:
+    value = declared.get(key, 0)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise wrong_steps(f"`{key}` of a declaration must be a whole number, not `{value}`")
+    return value
+
+
+def _tokens(value: object) -> tuple[int, ...]:
+    listed = [value] if isinstance(value, int) else value
+    if not isinstance(listed, list | tuple) or not all(
+        isinstance(token, int) and token >= 0 for token in listed
+    ):
+        raise wrong_steps("`end` of a declaration must be tokens: whole numbers")
+    return tuple(listed)
+
+
+def _roles(name: str, program: Program, own: Declaration) -> dict[str, Buffer]:
+    """The buffers of a trace that have a role, by that."""
+    sides = {Role.INPUT: INPUTS, Role.OUTPUT: OUTPUTS}
+    buffers = {b.name: b for b in program.buffers if b.role in sides}
+    roles = {}
+    for role, given in own.items():
+        if role == "sizes":
+            continue
+        if role not in INPUTS + OUTPUTS:
+            hint = f"roles: {', '.join(INPUTS + OUTPUTS)}"
+            raise wrong_steps(f"step `{name}` has no role `{role}`", hint)
+        buffer = buffers.get(given) if isinstance(given, str) else None
+        if buffer is None or role not in sides[buffer.role]:
+            side = "input" if role in INPUTS else "output"
+            raise wrong_steps(f"`{role}` of step `{name}` names no {side} of the trace: `{given}`")
+        roles[role] = buffer
+    if not own:
+        roles = {n: b for n, b in buffers.items() if n in sides[b.role]}
+    if roles and "tokens" in roles:
+        missing = [
+            b.name for b in buffers.values() if b.role is Role.INPUT and b not in roles.values()
+        ]
+        if missing:
+            raise wrong_steps(
+                f"input `{missing[0]}` of step `{name}` has no role",
+                "an engine gives a step what its roles say, and nothing else",
+            )
+    for role, buffer in roles.items():
+        _check_type(name, role, buffer)
+    return roles
+
+
+def _check_type(name: str, role: str, buffer: Buffer) -> None:
+    types = _FLOATS if role in ("temperature", "uniform", "logits") else _INTEGERS
+    kind = None if buffer.dtype is None else buffer.dtype.value
+    if kind not in types or buffer.shape is None:
+        raise wrong_steps(
+            f"`{buffer.name}` of step `{name}` cannot be `{role}`: it is of type {kind}",
+            f"it must have a shape and be one of: {', '.join(types)}",
+        )
+
+
+# --- sizes ----------------------------------------------------------------------------------------
+
+
+def _size(
+    number: int, name: str, roles: Mapping[str, Buffer], own: Declaration, context: int
+) -> StepSize:
+    sizes = _mapping(own.get("sizes", {}), f"steps.{name}.sizes")
+    for key in sizes:
+        if key not in _SIZES:
+            raise wrong_steps(f"`sizes` of step `{name}` has no `{key}`")
+    if "tokens" not in roles:
+        if not (_count(sizes, "rows") and _count(sizes, "tokens")):
+            raise wrong_steps(f"step `{name}` states neither `tokens` nor its sizes")
+        rows, tokens = _count(sizes, "rows"), _count(sizes, "tokens")
+    else:
+        shape = roles["tokens"].shape or ()
+        if len(shape) not in (1, 2):
+            raise wrong_steps(f"`tokens` of step `{name}` must be of shape [rows, tokens]")
+        rows, tokens = (shape[0], 1) if len(shape) == 1 else (shape[0], shape[1])
+        given = _count(sizes, "rows") or rows, _count(sizes, "tokens") or tokens
+        if given != (rows, tokens):
+            raise wrong_steps(f"step `{name}` has {rows} rows of {tokens} tokens, not {given}")
+        _check_shapes(name, roles, rows, tokens)
+    return StepSize(
+        trace=number, rows=rows, tokens=tokens, context=_count(sizes, "context") or context
+    )
+
+
+def _check_shapes(name: str, roles: Mapping[str, Buffer], rows: int, tokens: int) -> None:
+    for role in ("lengths", "rows", "temperature", "uniform", "next", "positions"):
+        if role not in roles:
+            continue
+        count = prod(roles[role].shape or ())
+        if count != rows and not (role == "positions" and count == rows * tokens):
+            raise wrong_steps(
+                f"`{role}` of step `{name}` has {count} elements, and the step {rows} rows"
+            )
+    if "logits" in roles:
+        shape = roles["logits"].shape or (0,)
+        if prod(shape[:-1]) not in (rows, rows * tokens):
+            raise wrong_steps(f"`logits` of step `{name}` must be of shape [rows, vocabulary]")
+    if "blocks" in roles and (roles["blocks"].shape or ())[:1] != (rows,):
+        raise wrong_steps(f"`blocks` of step `{name}` must be of shape [rows, blocks]")
+    if "positions" not in roles and "lengths" not in roles:
+        raise wrong_steps(
+            f"step `{name}` has neither `positions` nor `lengths`",
+            "without them nothing says which tokens are there",
+        )
+
+
+def _states(programs: Sequence[Program]) -> dict[str, Buffer]:
+    return {b.name: b for program in programs for b in program.buffers if b.role is Role.STATE}
+
+
+def _room(
+    states: Mapping[str, Buffer],
+    tables: Sequence[Buffer],
+    declared: Declaration,
+) -> tuple[int, int, int]:
+    """How many blocks the states have, tokens per block, and rows; 0 where it is not so."""
+    shapes = [state.shape for state in states.values() if state.shape is not None]
+    firsts = {shape[0] for shape in shapes if shape}
+    if len(firsts) > 1:
+        raise wrong_steps(
+            "the states have different numbers of rows or blocks: "
+            + ", ".join(f"`{b.name}` {b.shape}" for b in list(states.values())[:4]),
+            "the first axis of every state counts sequences, or the blocks of a cache",
+        )
+    first = min(firsts, default=0)
+    if not tables:
+        return 0, 0, first
+    seconds = {shape[1] for shape in shapes if len(shape) > 1}
+    block = _count(declared, "block") or (min(seconds) if len(seconds) == 1 else 0)
+    if not block:
+        raise wrong_steps("how many tokens a block of the cache holds is not stated: `block`")
+    return first, block, 0
+
+
+def _context(
+    states: Mapping[str, Buffer],
+    tables: Sequence[Buffer],
+    block: int,
+    roles: Sequence[Mapping[str, Buffer]],
+) -> int:
+    """How many tokens a sequence can have, by the shapes of tables and states."""
+    if tables:
+        return min((table.shape or (0, 0))[-1] for table in tables) * block
+    if not any("positions" in own for own in roles):
+        return UNBOUNDED
+    seconds = {state.shape[1] for state in states.values() if state.shape and len(state.shape) > 1}
+    if len(seconds) != 1:
+        raise wrong_steps(
+            "how many tokens a sequence can have is not stated: `context`",
+            "give it in a declaration of the steps (docs/guides/serve.md)",
+        )
+    return seconds.pop()
+
+
+def _vocabulary(steps: Sequence[StepRoles]) -> int:
+    sizes = {(step.buffers["logits"].shape or (0,))[-1] for step in steps if step.has("logits")}
+    if len(sizes) > 1:
+        raise wrong_steps(f"the steps have logits of different sizes: {sorted(sizes)}")
+    return max(sizes, default=0)

@@ -1,0 +1,94 @@
+"""Text and tokens: a tokenizer file, text as it grows, stops that are texts.
+
+In: a file of the `tokenizers` package. Out: tokens of prompts, text of answers.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Protocol
+
+from tessera.diagnostics import TesseraError, error
+
+_HALF = "\ufffd"
+"""What a tokenizer gives for a letter of which not all bytes have come."""
+
+
+class Tokenizing(Protocol):
+    """What is asked of a tokenizer."""
+
+    def encode(self, text: str) -> list[int]:
+        """The tokens of a text."""
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of tokens."""
+
+
+class TokenizerFile:
+    """A `tokenizer.json`, whose tokens have to be in the vocabulary of the model."""
+
+    def __init__(self, path: str | os.PathLike[str], vocabulary: int) -> None:
+        try:
+            from tokenizers import Tokenizer
+        except ImportError:
+            raise not_served(
+                "the package `tokenizers` is not installed", "pip install 'tessera-compiler[serve]'"
+            ) from None
+        try:
+            self._tokenizer = Tokenizer.from_file(os.fspath(path))
+        except Exception as problem:  # the package raises nothing narrower
+            raise not_served(f"`{os.fspath(path)}` is no tokenizer file: {problem}") from None
+        size = self._tokenizer.get_vocab_size()
+        if vocabulary and size > vocabulary:
+            raise not_served(
+                f"the tokenizer has {size} tokens, and the model a vocabulary of {vocabulary}",
+                "give the tokenizer file of this model",
+            )
+
+    def encode(self, text: str) -> list[int]:
+        """The tokens of a text, with those that every prompt begins with."""
+        return [int(token) for token in self._tokenizer.encode(text).ids]
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of tokens, without special ones."""
+        return str(self._tokenizer.decode(list(tokens), skip_special_tokens=True))
+
+
+class GrowingText:
+    """The text of an answer as its tokens come; stops that are texts end it."""
+
+    def __init__(self, tokenizer: Tokenizing | None, stops: Sequence[str] = ()) -> None:
+        self._tokenizer = tokenizer
+        self._stops = tuple(stops)
+        self._given = 0
+        self.is_stopped = False
+
+    def more(self, tokens: Sequence[int], *, is_over: bool) -> str:
+        """What can be given on of the text of all tokens so far."""
+        if self._tokenizer is None or self.is_stopped:
+            return ""
+        text = self._tokenizer.decode(tokens)
+        found_at = [at for stop in self._stops if (at := text.find(stop)) >= 0]
+        if found_at:
+            self.is_stopped = True
+            text = text[: min(found_at)]
+        elif not is_over:
+            text = text[: len(text) - self._held(text)]
+        part, self._given = text[self._given :], max(len(text), self._given)
+        return part
+
+    def _held(self, text: str) -> int:
+        """How much at the end may still change, or begin a stop."""
+        held = len(text) - len(text.rstrip(_HALF))
+        for stop in self._stops:
+            for size in range(min(len(stop) - 1, len(text)), 0, -1):
+                if stop.startswith(text[len(text) - size :]):
+                    held = max(held, size)
+                    break
+        return held
+
+
+def not_served(message: str, hint: str | None = None) -> TesseraError:
+    """A server that cannot start."""
+    return TesseraError(error("TSR5066", message, hint=hint))

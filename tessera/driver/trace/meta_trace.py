@@ -1,0 +1,122 @@
+"""`trace_fake`: from a callable on fake tensors to a trace of library calls; no GPU, no weights.
+
+In: a function that makes a callable and its inputs. Out: a `Trace` without contents: operators with
+their shapes, types and roles, by the rules of the capture on a GPU. The stages, in order:
+
+1. `record_call`: the operators of one call (`frontend.capture.meta`).
+2. `_known`: operators that the table does not have become `tessera::other` (TSR6013).
+3. `build_program`: operators and memory as a program, with the roles that writes decide.
+4. `fuse`: operators that serving engines compute in one kernel, if they are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from tessera.diagnostics import Diagnostic, warning
+from tessera.driver.progress import OnProgress, StageProgress
+from tessera.driver.trace.build import build_program
+from tessera.driver.trace.capture_trace import GraphNodes, Trace
+from tessera.driver.trace.patterns.fuse import fuse
+from tessera.frontend.capture.inputs import Inputs
+from tessera.frontend.capture.raw import RawCapture, RawOperator, RawTensor
+from tessera.ir.operators.fused import MOST_WRITES
+from tessera.ir.operators.table import OperatorMismatch, bind
+from tessera.ir.program import program as ir
+
+OTHER = "tessera::other"
+Made = tuple[Callable[..., object], Inputs]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FakeTrace:
+    """A trace, and how often each pattern stood in it."""
+
+    trace: Trace
+    patterns: dict[str, int]
+
+
+def trace_fake(
+    make: Callable[[], Made],
+    *,
+    fused: bool = True,
+    warm_ups: int = 1,
+    on_progress: OnProgress | None = None,
+) -> FakeTrace:
+    """The operators of one call of what `make` gives; `make` runs where tensors are fake."""
+    from tessera.frontend.capture.meta.record import record_call
+
+    tell = on_progress or (lambda told: None)
+    tell(StageProgress("running the model on shapes"))
+    record = record_call(make, warm_ups)
+    raw, findings = _known(record.raw)
+    tell(StageProgress("making a trace", note=f"{len(raw.operators)} operators"))
+    program, more = build_program(raw)
+    patterns: dict[str, int] = {}
+    if fused:
+        tell(StageProgress("looking for operators that go together"))
+        program, patterns = fuse(program)
+    count = len(raw.operators)
+    made = Trace(
+        program=program,
+        contents={},
+        reference={},
+        diagnostics=(*record.notes, *findings, *more),
+        nodes=GraphNodes(kernels=0, memsets=0, copies=0, others=count, in_calls=count, skipped=0),
+    )
+    return FakeTrace(trace=made, patterns=patterns)
+
+
+def _known(raw: RawCapture) -> tuple[RawCapture, list[Diagnostic]]:
+    """Operators that no trace holds, as ones of which only the operands are known."""
+    reasons: dict[str, str] = {}
+    operators = []
+    for operator in raw.operators:
+        reason = _mismatch(operator)
+        if reason:
+            reasons.setdefault(operator.operator, reason)
+            operator = _other(operator)
+        operators.append(operator)
+    findings = [
+        warning(
+            "TSR6013",
+            f"the operator `{name}` is not in the table: it is priced by its bytes alone",
+            notes=(reason,),
+        )
+        for name, reason in reasons.items()
+    ]
+    return replace(raw, operators=tuple(operators)), findings
+
+
+def _mismatch(operator: RawOperator) -> str:
+    """Why the table does not take a call; empty if it does."""
+    call = ir.LibraryCall(
+        id=ir.LaunchId(0),
+        operator=operator.operator,
+        attributes=operator.attributes,
+        reads=tuple(map(_operand, operator.reads)),
+        writes=tuple(map(_operand, operator.writes)),
+    )
+    try:
+        bind(call)
+    except OperatorMismatch as reason:
+        return str(reason)
+    return ""
+
+
+def _operand(tensor: RawTensor) -> ir.Operand:
+    pointer = ir.Pointer(ir.BufferId(0), tensor.address)
+    return ir.Operand(
+        pointer=pointer, dtype=tensor.dtype, shape=tensor.shape, strides=tensor.strides
+    )
+
+
+def _other(operator: RawOperator) -> RawOperator:
+    writes = tuple(tensor for tensor in operator.writes if 0 not in tensor.shape)
+    return replace(
+        operator,
+        operator=OTHER,
+        writes=writes[:MOST_WRITES] or operator.writes[:1],
+        attributes=(("name", operator.operator),),
+    )

@@ -1,0 +1,156 @@
+"""Experts of a mixture: two grouped products, and what sorts tokens for them and adds results up.
+
+In: a `ValueFlow`. Out: groups of calls, each with the call that stands for it. A group begins with
+two products over the same experts of which the second reads what the first made. It takes in what
+lies between them, then calls before them whose results go nowhere else, then calls after them that
+bring results back to their tokens (`_FINISH`). Other products, choices of experts (topk, softmax)
+and the sum with the residual stay outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+from tessera.driver.trace.patterns.flow import OUTSIDE, ValueFlow
+from tessera.ir.operators.fused import MOST_WRITES
+from tessera.ir.operators.records import Unit
+from tessera.ir.operators.table import work_of
+from tessera.ir.program import program as ir
+
+_GROUPED = ("aten::_grouped_mm",)
+_CHOICES = ("aten::topk", "aten::_softmax", "aten::sigmoid")
+# What brings the results of experts back to their tokens, weighs them and adds them up.
+_FINISH = frozenset(
+    f"aten::{name}"
+    for name in (
+        "mul.Tensor",
+        "mul_.Tensor",
+        "masked_fill.Scalar",
+        "masked_fill_.Scalar",
+        "_to_copy",
+        "clone",
+        "index.Tensor",
+        "index_select",
+        "gather",
+        "index_put_",
+        "index_add_",
+        "scatter_add_",
+        "sum.dim_IntList",
+    )
+)
+_FARTHEST = 48  # calls between the parts of a group
+
+
+def find_experts(flow: ValueFlow) -> Iterator[tuple[list[int], ir.LibraryCall]]:
+    """Groups, in the order of the program."""
+    for first, call in enumerate(flow.calls):
+        if call.operator in _GROUPED:
+            second = _second(flow, first)
+            if second is not None:
+                group = _with_ends(flow, _between(flow, first, second))
+                made = _call(flow, sorted(group), first, second)
+                if made is not None:
+                    yield sorted(group), made
+
+
+def _second(flow: ValueFlow, first: int) -> int | None:
+    """The product that reads what the first one made, by way of plain calls."""
+    reached = {first}
+    experts = _experts(flow.calls[first])
+    for at in range(first + 1, min(len(flow.calls), first + _FARTHEST)):
+        if not any(writer in reached for _, writer in flow.reads[at]):
+            continue
+        call = flow.calls[at]
+        if call.operator in _GROUPED:
+            # Gate and up may be two products; then the third one is what is looked for.
+            return at if _experts(call) == experts else None
+        if not _is_product(call):
+            reached.add(at)
+    return None
+
+
+def _experts(call: ir.LibraryCall) -> int:
+    return call.reads[1].shape[0] if len(call.reads) > 1 and call.reads[1].shape else 0
+
+
+def _is_product(call: ir.LibraryCall) -> bool:
+    work = work_of(call)
+    return work is not None and work.unit is Unit.MATRIX
+
+
+def _between(flow: ValueFlow, first: int, second: int) -> set[int]:
+    """Calls that lie on a way from the one to the other."""
+    after = {first}
+    for at in range(first + 1, second + 1):
+        if any(writer in after for _, writer in flow.reads[at]):
+            after.add(at)
+    before = {second}
+    for at in range(second, first - 1, -1):
+        if at in before:
+            before |= {writer for _, writer in flow.reads[at] if writer != OUTSIDE}
+    return (after & before) | {first, second}
+
+
+def _with_ends(flow: ValueFlow, group: set[int]) -> set[int]:
+    """With the calls before that serve the group alone, and those after that finish its work."""
+    for _ in range(2):  # what finishes the work may be served by calls of its own
+        _add_servants(flow, group)
+        _add_finish(flow, group)
+    return group
+
+
+def _add_servants(flow: ValueFlow, group: set[int]) -> None:
+    for at in range(max(group), max(0, min(group) - _FARTHEST) - 1, -1):
+        call = flow.calls[at]
+        if at in group or _is_product(call) or call.operator in _CHOICES:
+            continue
+        if all(flow.is_private(value, group) for value in flow.written(at)):
+            group.add(at)
+
+
+def _add_finish(flow: ValueFlow, group: set[int]) -> None:
+    for at in range(min(group), min(len(flow.calls), max(group) + _FARTHEST)):
+        call = flow.calls[at]
+        if at in group or call.operator not in _FINISH:
+            continue
+        roles = {flow.buffers[operand.pointer.buffer].role for operand in call.writes}
+        is_own = any(writer in group for _, writer in flow.reads[at])
+        if is_own and roles <= {ir.Role.TEMP, ir.Role.OUTPUT}:
+            group.add(at)
+
+
+def _call(flow: ValueFlow, group: list[int], first: int, second: int) -> ir.LibraryCall | None:
+    """The call that stands for a group."""
+    up, down = flow.calls[first].reads[1], flow.calls[second].reads[1]
+    rows = flow.calls[first].reads[0].shape
+    if len(up.shape) != 3 or len(down.shape) != 3 or len(rows) != 2:
+        return None
+    experts, hidden, inner = up.shape[0], rows[1], flow.calls[second].reads[0].shape[-1]
+    own = set(group)
+    reads: dict[ir.Operand, None] = {}
+    writes: dict[ir.Operand, None] = {}
+    for at in group:
+        for operand, value in zip(flow.calls[at].reads, flow.reads[at], strict=True):
+            if value[1] not in own:
+                reads.setdefault(operand)
+        for operand, value in zip(flow.calls[at].writes, flow.written(at), strict=True):
+            if not flow.is_private(value, own):
+                writes.setdefault(operand)
+    if not writes or len(writes) > MOST_WRITES:
+        return None
+    tokens = max(1, prod(next(iter(writes)).shape[:-1]))
+    chosen = max(1, round(rows[0] / tokens))
+    return ir.LibraryCall(
+        id=ir.LaunchId(0),
+        operator="tessera::experts",
+        reads=tuple(reads),
+        writes=tuple(writes),
+        attributes=(
+            ("tokens", max(1, rows[0] // chosen)),
+            ("hidden", hidden),
+            ("inner", inner),
+            ("chosen", chosen),
+            ("experts", experts),
+        ),
+    )

@@ -1,0 +1,163 @@
+"""Put operators in place of the groups of operators that patterns find.
+
+In: a program. Out: a program with fewer steps, and how often each pattern stood in it. A group is
+replaced only if nobody else sees what its calls leave to each other, and if it can be done at the
+place of one of them without meeting a call between. So the program does the same, whatever a
+pattern says; operands that flow in are read, those that flow out are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from tessera.driver.trace.patterns.experts import find_experts
+from tessera.driver.trace.patterns.flow import ValueFlow
+from tessera.driver.trace.patterns.match import find_match
+from tessera.driver.trace.patterns.pattern_table import PATTERNS, TWINS, OperatorPattern, Twins
+from tessera.ir.operators.fused import MOST_WRITES
+from tessera.ir.operators.table import OperatorMismatch, bind
+from tessera.ir.program import program as ir
+
+Calls = list[ir.LibraryCall]
+
+
+def fuse(program: ir.Program) -> tuple[ir.Program, dict[str, int]]:
+    """The program with fused operators, and the count of each pattern; programs with steps that
+    are no library calls stay as they are."""
+    calls = [step for step in program.steps if isinstance(step, ir.LibraryCall)]
+    if len(calls) != len(program.steps):
+        return program, {}
+    counts: dict[str, int] = {}
+    for pattern in PATTERNS:
+        calls, count = _apply(pattern, calls, program.buffers)
+        counts[pattern.name] = counts.get(pattern.name, 0) + count
+    calls, counts["experts"] = _apply_experts(calls, program.buffers)
+    for twins in TWINS:
+        calls, counts[twins.name] = _join(twins, calls, program.buffers)
+    steps = tuple(replace(call, id=ir.LaunchId(at)) for at, call in enumerate(calls))
+    made = replace(program, steps=steps)
+    return _without_unused(made), {name: count for name, count in counts.items() if count}
+
+
+def _apply(
+    pattern: OperatorPattern, calls: Calls, buffers: Sequence[ir.Buffer]
+) -> tuple[Calls, int]:
+    """Replace a pattern wherever it stands; of two that overlap, the first."""
+    flow = ValueFlow(calls, buffers)
+    taken: set[int] = set()
+    new: dict[int, ir.LibraryCall] = {}
+    for root in range(len(calls)):
+        matched = find_match(pattern.text, flow, root)
+        if matched is None or taken & set(matched.group()):
+            continue
+        made = pattern.make(matched)
+        if made is not None and _is_sound(flow, matched.group(), made, root):
+            taken |= set(matched.group())
+            new[root] = made
+    return _replaced(calls, taken, new), len(new)
+
+
+def _apply_experts(calls: Calls, buffers: Sequence[ir.Buffer]) -> tuple[Calls, int]:
+    flow = ValueFlow(calls, buffers)
+    taken: set[int] = set()
+    new: dict[int, ir.LibraryCall] = {}
+    for group, made in find_experts(flow):
+        target = group[-1]
+        if not taken & set(group) and _is_sound(flow, group, made, target):
+            taken |= set(group)
+            new[target] = made
+    return _replaced(calls, taken, new), len(new)
+
+
+def _join(twins: Twins, calls: Calls, buffers: Sequence[ir.Buffer]) -> tuple[Calls, int]:
+    """Join calls that share an operand, at the place of the first."""
+    flow = ValueFlow(calls, buffers)
+    by_shared: dict[object, list[int]] = {}
+    for at, call in enumerate(calls):
+        if call.operator in twins.operators and len(call.reads) > max(twins.shared):
+            shared = tuple((flow.reads[at][n], call.reads[n]) for n in twins.shared)
+            by_shared.setdefault((call.operator, call.attributes, shared), []).append(at)
+    taken: set[int] = set()
+    new: dict[int, ir.LibraryCall] = {}
+    for group in by_shared.values():
+        for members in _clusters(flow, group, twins.most or MOST_WRITES):
+            made = twins.make([calls[at] for at in members])
+            if made is not None and _is_held(made):
+                taken |= set(members)
+                new[members[0]] = made
+    return _replaced(calls, taken, new), len(new)
+
+
+def _clusters(flow: ValueFlow, group: list[int], most: int) -> Iterator[list[int]]:
+    """Calls in a row that can all be done at the place of the first, two at least."""
+    members: list[int] = []
+    for at in group:
+        if members and len(members) < most and flow.is_movable([*members, at], members[0]):
+            members.append(at)
+            continue
+        if len(members) > 1:
+            yield members
+        members = [at]
+    if len(members) > 1:
+        yield members
+
+
+def _is_sound(flow: ValueFlow, group: list[int], made: ir.LibraryCall, target: int) -> bool:
+    """Whether a call may stand for a group of calls, at one's place."""
+    kept = {int(operand.pointer.buffer) for operand in made.writes}
+    read = {int(operand.pointer.buffer) for operand in made.reads}
+    own = set(group)
+    for at in group:
+        for value in flow.written(at):
+            if value[0] not in kept and not flow.is_private(value, own):
+                return False
+        for value in flow.reads[at]:
+            if value[1] not in own and value[0] not in read:
+                return False
+    return flow.is_movable(group, target) and _is_held(made)
+
+
+def _is_held(made: ir.LibraryCall) -> bool:
+    try:
+        bind(made)
+    except OperatorMismatch:
+        return False
+    return True
+
+
+def _replaced(calls: Calls, taken: set[int], new: dict[int, ir.LibraryCall]) -> Calls:
+    made = []
+    for at, call in enumerate(calls):
+        if at in new:
+            made.append(new[at])
+        elif at not in taken:
+            made.append(call)
+    return made
+
+
+def _without_unused(program: ir.Program) -> ir.Program:
+    """Leave out temporary buffers that no step names any more."""
+    used = {
+        int(operand.pointer.buffer)
+        for step in program.steps
+        if isinstance(step, ir.LibraryCall)
+        for operand in (*step.reads, *step.writes)
+    }
+    kept = [b for b in program.buffers if b.role is not ir.Role.TEMP or int(b.id) in used]
+    ids = {int(buffer.id): ir.BufferId(at) for at, buffer in enumerate(kept)}
+
+    def operand(old: ir.Operand) -> ir.Operand:
+        place = ir.Pointer(ids[int(old.pointer.buffer)], old.pointer.offset)
+        return replace(old, pointer=place)
+
+    steps = tuple(
+        replace(
+            step, reads=tuple(map(operand, step.reads)), writes=tuple(map(operand, step.writes))
+        )
+        if isinstance(step, ir.LibraryCall)
+        else step
+        for step in program.steps
+    )
+    buffers = tuple(replace(buffer, id=ids[int(buffer.id)]) for buffer in kept)
+    return replace(program, buffers=buffers, steps=steps)

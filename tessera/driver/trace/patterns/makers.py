@@ -1,0 +1,203 @@
+"""The calls that stand for what patterns find: operands and attributes, where they fit.
+
+In: a `Match`, or calls that share operands. Out: a call, or None where the pattern stands for
+something else after all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import prod
+
+from tessera.driver.trace.patterns.match import Match
+from tessera.ir.program import program as ir
+
+Maker = Callable[[Match], ir.LibraryCall | None]
+ATTENTION = "aten::scaled_dot_product_attention"
+
+
+def _call(
+    operator: str,
+    reads: Sequence[ir.Operand],
+    writes: Sequence[ir.Operand],
+    **attributes: ir.AttributeValue,
+) -> ir.LibraryCall:
+    return ir.LibraryCall(
+        id=ir.LaunchId(0),
+        operator=operator,
+        reads=tuple(reads),
+        writes=tuple(writes),
+        attributes=tuple(attributes.items()),
+    )
+
+
+def _attribute(call: ir.LibraryCall, name: str) -> ir.AttributeValue:
+    return dict(call.attributes).get(name)
+
+
+def plain(operator: str, reads: str, writes: str, eps: str = "") -> Maker:
+    """A call with operands by their names in the pattern; `eps` names the line that adds it."""
+
+    def make(match: Match) -> ir.LibraryCall | None:
+        given = [match.operands[name] for name in reads.split() if name in match.operands]
+        named = [match.operands[name] for name in writes.split()]
+        if not eps:
+            return _call(operator, given, named)
+        number = _attribute(match.calls[eps], "other")
+        return _call(operator, given, named, eps=number) if isinstance(number, float) else None
+
+    return make
+
+
+def squared(make: Maker) -> Maker:
+    """Only where the power is two and the mean is over the last dimension."""
+
+    def checked(match: Match) -> ir.LibraryCall | None:
+        if _attribute(match.calls["p"], "exponent") != 2:
+            return None
+        return make(match) if _attribute(match.calls["m"], "dim") == (-1,) else None
+
+    return checked
+
+
+def added_layer_norm(match: Match) -> ir.LibraryCall | None:
+    """A sum and its layer norm; means and deviations are left out where nobody reads them."""
+    norm = match.calls["o"]
+    reads = [match.operands[name] for name in ("x", "r", "w", "b") if name in match.operands]
+    eps = _attribute(norm, "eps")
+    writes = (norm.writes[0], match.operands["s"])
+    return _call("tessera::add_layer_norm", reads, writes, eps=eps)
+
+
+def gated(match: Match) -> ir.LibraryCall | None:
+    """An activation by its name, times the other half."""
+    kind = match.calls["s"].operator.removeprefix("aten::")
+    if kind == "gelu" and _attribute(match.calls["s"], "approximate") == "tanh":
+        kind = "gelu_tanh"
+    reads = (match.operands["g"], match.operands["u"])
+    return _call("tessera::gated", reads, (match.operands["o"],), activation=kind)
+
+
+def rotary(match: Match) -> ir.LibraryCall | None:
+    """Where the first part of what is joined is the second half, negated."""
+    joined, half = match.calls["j"], match.calls["n"].reads[0]
+    whole = match.operands["x"]
+    size = whole.shape[-1] if whole.shape else 0
+    first = joined.reads[1] if len(joined.reads) == 2 else None
+    is_half = first is not None and first.shape[-1:] == half.shape[-1:] == (size // 2,)
+    ahead = half.pointer.offset - first.pointer.offset if first is not None else 0
+    if not is_half or size % 2 or ahead != size // 2 * whole.dtype.bytes:
+        return None
+    reads = (match.operands["c"], match.operands["s"], whole)
+    return _call("tessera::rotary", reads, (match.operands["o"],))
+
+
+def written_out(match: Match) -> ir.LibraryCall | None:
+    """Two products with a softmax between: one attention over as many batches as heads."""
+    query, key, value, made = (match.operands[name] for name in ("q", "k", "v", "o"))
+    scaled = match.calls.get("d")
+    scale: ir.AttributeValue = 1.0
+    if scaled is not None:
+        scale = _attribute(scaled, "other")
+        if not isinstance(scale, int | float) or not scale:
+            return None
+        scale = 1.0 / scale if "div" in scaled.operator else float(scale)
+    if _attribute(match.calls["p"], "dim") not in (-1, len(match.calls["p"].reads[0].shape) - 1):
+        return None
+    strides = key.element_strides()
+    turned = replace(
+        key, shape=(key.shape[0], key.shape[2], key.shape[1]), strides=(strides[0], *strides[:0:-1])
+    )
+    reads = [_as_heads(part) for part in (query, turned, value)]
+    if "mask" not in match.operands:
+        return _call(ATTENTION, reads, (_as_heads(made),), scale=scale)
+    scores = match.calls["a"].writes[0].shape
+    if len(scores) != 4:
+        return None
+    # The products are of all heads of all sequences in a row, the mask is not.
+    reads = [_split_heads(part, scores[0]) for part in reads]
+    made = _split_heads(_as_heads(made), scores[0])
+    return _call(ATTENTION, (*reads, match.operands["mask"]), (made,), scale=scale)
+
+
+def _as_heads(operand: ir.Operand) -> ir.Operand:
+    """Batches as heads of one sequence."""
+    return replace(operand, shape=(1, *operand.shape), strides=(0, *operand.element_strides()))
+
+
+def _split_heads(operand: ir.Operand, batch: int) -> ir.Operand:
+    """Heads of one sequence as heads of several."""
+    _, heads, *rest = operand.shape
+    _, step, *steps = operand.element_strides()
+    own = heads // batch
+    return replace(operand, shape=(batch, own, *rest), strides=(own * step, step, *steps))
+
+
+def shared_heads(match: Match) -> ir.LibraryCall | None:
+    """Attention that reads keys and values where they lie: once for all heads of a group."""
+    kept = [_unrepeated(match.calls[name].reads[0]) for name in ("k2", "v2")]
+    if kept[0] is None or kept[1] is None:
+        return None
+    root = match.calls["o"]
+    query, made = match.operands["q"], root.writes[0]
+    batch, heads = kept[0].shape[:2]
+    if query.shape[0] != batch and query.shape[0] == 1:
+        query, made = _split_heads(query, batch), _split_heads(made, batch)
+    if query.shape[0] != batch or query.shape[1] % heads:
+        return None
+    attributes = dict(root.attributes) | {"enable_gqa": True}
+    mask = [match.operands["mask"]] if "mask" in match.operands else []
+    return _call(ATTENTION, (query, kept[0], kept[1], *mask), (made,), **attributes)
+
+
+def _unrepeated(operand: ir.Operand) -> ir.Operand | None:
+    """Keys without the dimension that repeats them."""
+    strides = operand.element_strides()
+    if len(operand.shape) != 5 or strides[2] != 0:
+        return None
+    shape = (*operand.shape[:2], *operand.shape[3:])
+    return replace(operand, shape=shape, strides=(*strides[:2], *strides[3:]))
+
+
+def paged(match: Match) -> ir.LibraryCall | None:
+    """Attention over pages: [pages, tokens of a page, heads, size] each."""
+    caches = [match.operands["kc"], match.operands["vc"]]
+    if any(len(cache.shape) != 4 for cache in caches):
+        return None
+    root = match.calls["o"]
+    reads = [match.operands["q"], *caches, match.operands["pages"]]
+    reads += [match.operands["mask"]] if "mask" in match.operands else []
+    scale = _attribute(root, "scale")
+    return _call("tessera::paged_attention", reads, root.writes, scale=scale)
+
+
+def merged(calls: Sequence[ir.LibraryCall]) -> ir.LibraryCall | None:
+    """Products of one input; each weight is followed by its bias, where there are any."""
+    biased = calls[0].operator == "aten::addmm"
+    if biased and any(
+        dict(c.attributes).get(n) not in (None, 1) for c in calls for n in ("beta", "alpha")
+    ):
+        return None
+    at = 1 if biased else 0
+    reads = [calls[0].reads[at]]
+    for call in calls:
+        reads += [call.reads[at + 1], *([call.reads[0]] if biased else [])]
+    writes = [call.writes[0] for call in calls]
+    return _call("tessera::merged_linear", reads, writes, biased=biased)
+
+
+def rotated(calls: Sequence[ir.LibraryCall]) -> ir.LibraryCall | None:
+    """Rotary embeddings by one table, of several tensors."""
+    reads = [*calls[0].reads[:2], *(call.reads[2] for call in calls)]
+    return _call("tessera::rotary", reads, [call.writes[0] for call in calls])
+
+
+def cached(calls: Sequence[ir.LibraryCall]) -> ir.LibraryCall | None:
+    """Keys and values into their caches; `index_copy_` reads its target, the index, the source."""
+    key, value = calls
+    if prod(key.reads[0].shape) != prod(value.reads[0].shape):
+        return None
+    reads = (key.reads[0], value.reads[0], key.reads[1], key.reads[2], value.reads[2])
+    dim = _attribute(key, "dim")
+    return _call("tessera::cache_write", reads, (key.writes[0], value.writes[0]), dim=dim)

@@ -1,0 +1,36 @@
+"""Arrivals as Mooncake's lines of JSON, which other simulators read (Dynamo's replay among them).
+
+In: records. Out: a file, whole or not at all. Times are milliseconds after the first request, exact
+to the nanosecond. `hash_ids` are empty: nothing is known of prefixes that requests share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from fractions import Fraction
+from typing import IO
+
+from tessera.output import Kind, write_stream
+
+Lengths = tuple[float, int, int]
+"""When a request comes, in nanoseconds, and how many tokens go in and come out."""
+
+
+def mooncake_line(at_ns: float, prompt: int, answer: int) -> str:
+    """One request."""
+    whole, rest = divmod(round(Fraction(at_ns)), 1_000_000)
+    time = f"{whole}.{rest:06}".rstrip("0").rstrip(".") if rest else str(whole)
+    return (
+        f'{{"timestamp": {time}, "input_length": {prompt}, "output_length": {answer}, '
+        '"hash_ids": []}'
+    )
+
+
+def write_mooncake(path: str, requests: Iterable[Lengths]) -> None:
+    """Write requests in the order in which they come."""
+
+    def write(stream: IO[bytes]) -> None:
+        for at_ns, prompt, answer in requests:
+            stream.write((mooncake_line(at_ns, prompt, answer) + "\n").encode())
+
+    write_stream(path, write, Kind.ARRIVALS)

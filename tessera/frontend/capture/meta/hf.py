@@ -1,0 +1,249 @@
+"""A model of the transformers library from its `config.json` alone, and one step of it.
+
+In: `hf:PATH` (the file, or its folder), a phase, a batch, a context. Out: the model on fake
+tensors, and the inputs of one call: the tokens, their positions, the cache. Nothing is fetched, no
+weights are read, and code that a config file names (`auto_map`) is never run.
+
+A prefill step reads `context` tokens of each of `batch` prompts into an empty cache, and computes
+the logits of the last one. A decode step adds one token to each of `batch` sequences; the cache has
+room for `context` tokens, and attention goes over all of them.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from unittest import mock
+
+from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error, warning
+from tessera.frontend.capture.inputs import Inputs
+from tessera.frontend.capture.problems import not_fake, refusal
+from tessera.frontend.text.readfile import read_source
+
+if TYPE_CHECKING:
+    import transformers
+
+PREFIX = "hf:"
+PHASES = ("prefill", "decode")
+INSTALL = "pip install 'tessera-compiler[hf]'"
+_CODE = "TSR6015"
+_MOST = 1 << 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HfStep:
+    """One step of a model: what is computed for how many sequences of how many tokens."""
+
+    phase: str = "decode"
+    batch: int = 1
+    context: int = 1024
+
+    def __post_init__(self) -> None:
+        if self.phase not in PHASES:
+            raise _bad(f"`{self.phase}` is no phase", hint=f"one of {', '.join(PHASES)}")
+        for name, count in (("batch", self.batch), ("context", self.context)):
+            if not 1 <= count <= _MOST:
+                raise _bad(f"`--{name} {count}` is not between 1 and {_MOST}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HfConfig:
+    """What a config file says, and what there is to say about that."""
+
+    path: Path
+    values: dict[str, object]
+    notes: tuple[Diagnostic, ...] = ()
+
+
+def find_config(text: str) -> Path:
+    """The file that `hf:PATH` names; nothing is read yet."""
+    path = Path(text.removeprefix(PREFIX))
+    file = path / "config.json" if path.is_dir() else path
+    if not file.is_file():
+        hint = "name a local `config.json`: `hf:path/to/config.json`; nothing is fetched"
+        raise _bad(f"there is no file `{file}`", hint=hint)
+    return file
+
+
+def read_config(path: Path) -> HfConfig:
+    """The values of a config file, without what would run code or read weights."""
+    try:
+        values = json.loads(read_source(str(path)).text)
+    except (ValueError, RecursionError) as problem:
+        raise _bad(f"`{path}` is not JSON: {problem}") from None
+    if not isinstance(values, dict) or not isinstance(values.get("model_type"), str):
+        raise _bad(f"`{path}` names no `model_type`", hint="it is the `config.json` of a model")
+    notes = []
+    if values.pop("auto_map", None) is not None:
+        notes.append(
+            warning(
+                "TSR6016",
+                f"`{path.name}` names code of its own (`auto_map`), which is never run",
+                hint="the model of that type in the transformers library is taken",
+            )
+        )
+    if values.pop("quantization_config", None) is not None:
+        notes.append(
+            warning(
+                "TSR6016",
+                f"`{path.name}` says how weights are quantized, which a trace of operators lacks",
+                hint="weights are taken in the type of the model",
+            )
+        )
+    return HfConfig(path=path, values=values, notes=tuple(notes))
+
+
+def require_transformers() -> None:
+    """Raise unless torch and transformers are installed."""
+    try:
+        import torch  # noqa: F401
+        import transformers  # noqa: F401
+    except ImportError as problem:
+        name = (problem.name or "transformers").partition(".")[0]
+        raise TesseraError(
+            error("TSR6000", f"`hf:` needs the package `{name}`", hint=INSTALL),
+            exit_code=ExitCode.NO_DEVICE,
+        ) from None
+
+
+def make_step(config: HfConfig, step: HfStep) -> tuple[transformers.PreTrainedModel, Inputs]:
+    """The model and the inputs of the step; to be called where tensors are fake.
+
+    The model is called once before, so that its cache is there.
+    """
+    import torch
+
+    with ExitStack() as stack:
+        stack.enter_context(_offline())
+        try:
+            made = _config_of(config)
+            with torch.device("cuda"):
+                model = _model_of(made)
+                inputs = _inputs(model, made, step)
+                inputs.call(model)
+        except (TesseraError, KeyboardInterrupt):
+            raise
+        except Exception as problem:  # whatever the library raises for odd sizes
+            raise (not_fake(problem) or refusal(problem)) from problem
+        cache: transformers.Cache = inputs.named.get(
+            "past_key_values", inputs.named.get("cache_params")
+        )
+        if step.phase == "prefill" and cache is not None:
+            cache.reset()
+        return model, inputs
+
+
+def _offline() -> AbstractContextManager[object]:
+    import huggingface_hub.constants
+
+    return mock.patch.object(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+
+
+def _config_of(config: HfConfig) -> transformers.PretrainedConfig:
+    import transformers
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    kind = str(config.values["model_type"])
+    try:
+        made = CONFIG_MAPPING[kind]
+    except KeyError:
+        raise _bad(
+            f"transformers {transformers.__version__} has no model of the type `{kind}`",
+            hint="write the step as Python: `tessc trace model.py:step --device meta`",
+        ) from None
+    try:
+        return made.from_dict(dict(config.values))
+    except Exception as problem:  # whatever the library says about values
+        line = (str(problem).strip().splitlines() or [type(problem).__name__])[0]
+        raise _bad(f"transformers does not take `{config.path}`: {line[:200]}") from None
+
+
+def _model_of(config: transformers.PretrainedConfig) -> transformers.PreTrainedModel:
+    """The model with parameters that have no memory, in evaluation."""
+    import torch
+
+    kind = _class_of(config)
+    named = getattr(config, "dtype", None) or getattr(config.get_text_config(), "dtype", None)
+    dtype = named if isinstance(named, torch.dtype) else torch.bfloat16
+    attention = "sdpa" if getattr(kind, "_supports_sdpa", False) else "eager"
+    with _no_initial_weights():
+        model = kind._from_config(config, dtype=dtype, attn_implementation=attention)
+    for module in model.modules():
+        # Experts in a loop over those that are hit depend on data; grouped products do not.
+        own: transformers.PretrainedConfig = getattr(module, "config", None)
+        if getattr(own, "_experts_implementation", None) is not None:
+            own._experts_implementation = "grouped_mm"
+    return model.eval().requires_grad_(False)
+
+
+def _no_initial_weights() -> AbstractContextManager[object]:
+    try:
+        from transformers.initialization import no_init_weights
+    except ImportError:
+        from transformers.modeling_utils import no_init_weights
+    quiet: AbstractContextManager[object] = no_init_weights()
+    return quiet
+
+
+def _class_of(config: transformers.PretrainedConfig) -> type[transformers.PreTrainedModel]:
+    """The class that the file names, or the one that makes tokens."""
+    import transformers
+    from transformers.models.auto import modeling_auto as known
+
+    for name in config.architectures or ():
+        kind = getattr(transformers, str(name), None)
+        if isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel):
+            return kind
+    for mapping in (
+        known.MODEL_FOR_CAUSAL_LM_MAPPING,
+        known.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
+        known.MODEL_MAPPING,
+    ):
+        if type(config) in mapping:
+            listed = mapping[type(config)]
+            first: type[transformers.PreTrainedModel] = (
+                listed[0] if isinstance(listed, tuple) else listed
+            )
+            return first
+    raise _bad(f"transformers has no model for the type `{config.model_type}`")
+
+
+def _inputs(
+    model: transformers.PreTrainedModel, config: transformers.PretrainedConfig, step: HfStep
+) -> Inputs:
+    """Tokens, positions and a cache, as far as the model takes them."""
+    import torch
+    import transformers
+
+    taken = inspect.signature(model.forward).parameters
+    if "input_ids" not in taken:
+        raise _bad(
+            f"`{type(model).__name__}` takes no tokens (`input_ids`)",
+            hint="write the step as Python: `tessc trace model.py:step --device meta`",
+        )
+    if getattr(config, "is_encoder_decoder", False):
+        raise _bad(
+            f"`{type(model).__name__}` has an encoder and a decoder, which a phase does not name",
+            hint="write the step as Python: `tessc trace model.py:step --device meta`",
+        )
+    new = 1 if step.phase == "decode" else step.context
+    shape = (step.batch, new)
+    named: dict[str, object] = {"input_ids": torch.zeros(shape, dtype=torch.long)}
+    cache = next((n for n in ("past_key_values", "cache_params") if n in taken), None)
+    if cache is not None:
+        text = config.get_text_config(decoder=True)
+        named[cache] = transformers.StaticCache(config=text, max_cache_len=step.context)
+        named["use_cache"] = True
+    if "position_ids" in taken:
+        named["position_ids"] = torch.zeros(shape, dtype=torch.long)
+    if "logits_to_keep" in taken:
+        named["logits_to_keep"] = 1
+    return Inputs(named=named)
+
+
+def _bad(headline: str, hint: str | None = None) -> TesseraError:
+    return TesseraError(error(_CODE, headline, hint=hint))

@@ -1,0 +1,374 @@
+"""Record one call of a PyTorch callable on fake tensors.
+
+In: a function that makes a callable and its inputs. Out: a `RawCapture` whose nodes are library
+calls, by the rules of the capture on a GPU: an operator is noted if it would launch something
+there, so views and allocations are not; an operator that is made of others, and that no trace
+holds, is those; every tensor stays a buffer of its own. Attention is one operator, whatever
+PyTorch would choose for it.
+
+Tensors on the GPU are fake. Small ones on the host are real, so that what a model reads of them
+(sizes of images, say) decides as it would; they are not part of the trace. What is copied from the
+host to the GPU during the call is a constant of the trace (TSR6012).
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from math import prod
+from typing import TYPE_CHECKING
+
+from tessera.diagnostics import Diagnostic, TesseraError, error, warning
+from tessera.frontend.capture.inputs import Inputs, held_tensors
+from tessera.frontend.capture.memory import CapturedMemory, named_parameters
+from tessera.frontend.capture.meta.stand_in import fake_gpu, real_host
+from tessera.frontend.capture.problems import launches_nothing, not_fake, on_host, refusal
+from tessera.frontend.capture.raw import RawCapture, RawOperator, RawOther
+from tessera.frontend.capture.watch import (
+    name_of,
+    operator_of,
+    raw_tensor,
+    takes_functions,
+    tensors_in,
+)
+from tessera.ir.operators.table import table
+from tessera.ir.program.program import Role
+
+if TYPE_CHECKING:
+    import torch
+
+ATTENTION = "aten::scaled_dot_product_attention"
+Made = tuple[Callable[..., object], Inputs]
+# Elements of a tensor on the host up to which it is real.
+_REAL = 1 << 16
+_ALIGNED = 512
+_FIRST = 1 << 40
+_ALLOCATIONS = frozenset(
+    f"aten::{name}"
+    for name in (
+        "empty",
+        "empty_strided",
+        "empty_like",
+        "empty_permuted",
+        "new_empty",
+        "new_empty_strided",
+        "resize_",
+    )
+)
+_NOTHING = RawOther(what="calls an operator without a GPU", hint="use a listed operator")
+
+
+class FakeAddresses:
+    """Addresses for storages that have no memory, one after the other; each is kept alive."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[int, torch.UntypedStorage]] = {}
+        self._next = _FIRST
+
+    def of_storage(self, storage: torch.UntypedStorage) -> int:
+        """Where a storage would begin."""
+        known = self._known.get(storage._cdata)
+        if known is None:
+            known = self._next, storage
+            self._known[storage._cdata] = known
+            self._next += -(-max(storage.nbytes(), 1) // _ALIGNED) * _ALIGNED + _ALIGNED
+        return known[0]
+
+    def of_tensor(self, tensor: torch.Tensor) -> int:
+        """Where its first element would be."""
+        start = self.of_storage(tensor.untyped_storage())
+        return start + int(tensor.storage_offset()) * int(tensor.element_size())
+
+    def knows(self, tensor: torch.Tensor) -> bool:
+        """Whether its storage has an address."""
+        return tensor.untyped_storage()._cdata in self._known
+
+
+class Recording:
+    """What is noted while the call runs."""
+
+    def __init__(self) -> None:
+        self.addresses = FakeAddresses()
+        self.operators: list[RawOperator] = []
+        self.made: list[torch.Tensor] = []
+        self.constants: list[torch.Tensor] = []
+        self.is_on = False
+
+    def add(
+        self,
+        func: torch._ops.OpOverload,
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+        result: object,
+    ) -> None:
+        """Note a call, if it would launch something on the GPU."""
+        inputs = [t for t in tensors_in((args, kwargs)) if t.is_cuda]
+        shared = {tensor.untyped_storage()._cdata for tensor in inputs}
+        results = [t for t in tensors_in(result) if t.is_cuda]
+        new = [t for t in results if t.untyped_storage()._cdata not in shared]
+        self.made += new
+        if func._schema.name in _ALLOCATIONS:
+            return
+        if _draws(func):
+            raise _random(func)
+        if new and not inputs and any(not t.is_cuda for t in tensors_in((args, kwargs))):
+            self.constants += new
+            return
+        if inputs and not results and next(tensors_in(result), None) is not None:
+            raise _leaves_the_gpu(func)
+        if not new and not func._schema.is_mutable:
+            return
+        if not any(tensor.numel() for tensor in (new or results)):
+            return
+        self._note(operator_of(func, args, kwargs, result, self._nodes(), self._place))
+
+    def attention(self, result: torch.Tensor, given: dict[str, torch.Tensor]) -> None:
+        """Note an attention as one operator."""
+        names = ("query", "key", "value", "attn_mask")
+        self.made.append(result)
+        first, last = self._nodes()
+        plain = {key: value for key, value in given.items() if key not in names}
+        self._note(
+            RawOperator(
+                operator=ATTENTION,
+                reads=tuple(raw_tensor(given[n], self._place) for n in names if _is(given[n])),
+                writes=(raw_tensor(result, self._place),),
+                attributes=tuple((key, value) for key, value in plain.items() if value),
+                first=first,
+                last=last,
+            )
+        )
+
+    def _place(self, tensor: torch.Tensor) -> int:
+        return self.addresses.of_tensor(tensor)
+
+    def _nodes(self) -> tuple[int, int]:
+        return len(self.operators), len(self.operators) + 1
+
+    def _note(self, operator: RawOperator) -> None:
+        self.operators.append(operator)
+
+
+def _is(tensor: object) -> bool:
+    return tensor is not None
+
+
+def record_call(make: Callable[[], Made], warm_ups: int = 1) -> RawRecord:
+    """Make a callable, call it, and note the last of its calls."""
+    import torch
+
+    with fake_gpu(), torch.no_grad():
+        recording = Recording()
+        mode = _recorder(recording)
+        with mode, _whole_attention(recording):
+            function, inputs = make()
+            result = None
+            for number in range(warm_ups + 1):
+                recording.is_on = number == warm_ups
+                result = _called(function, inputs)
+            recording.is_on = False
+        return _record(recording, function, inputs, result)
+
+
+class RawRecord:
+    """A recorded call: its operators, and what there is to say about it."""
+
+    __slots__ = ("notes", "raw")
+
+    def __init__(self, raw: RawCapture, notes: tuple[Diagnostic, ...]) -> None:
+        self.raw, self.notes = raw, notes
+
+
+def _called(function: Callable[..., object], inputs: Inputs) -> object:
+    try:
+        return inputs.call(function)
+    except TesseraError:
+        raise
+    except (Exception, SystemExit) as problem:  # whatever the model raises
+        raise (not_fake(problem) or refusal(problem)) from problem
+
+
+def _record(
+    recording: Recording, function: Callable[..., object], inputs: Inputs, result: object
+) -> RawRecord:
+    if not recording.operators:
+        raise launches_nothing()
+    memory = CapturedMemory(recording.addresses.of_storage)
+    notes = []
+    for name, tensor in inputs.tensors(function):
+        if tensor.is_cuda:
+            memory.add_tensor(tensor, name, Role.INPUT, lasting=True)
+        else:
+            notes.append(on_host(name))
+    for name, tensor in (*named_parameters(function), *held_tensors(function)):
+        if tensor.is_cuda:
+            memory.add_tensor(tensor, name, Role.WEIGHT, lasting=True)
+    for number, tensor in enumerate(recording.constants):
+        memory.add_tensor(tensor, f"constant{number}", Role.WEIGHT, lasting=True)
+    if recording.constants:
+        count = len(recording.constants)
+        notes.append(_constants(count))
+    made = {tensor.untyped_storage()._cdata for tensor in recording.made}
+    for number, tensor in enumerate(t for t in tensors_in(result) if t.is_cuda):
+        name = "out" if number == 0 else f"out{number}"
+        if tensor.untyped_storage()._cdata in made:
+            memory.add_tensor(tensor, name, Role.OUTPUT, lasting=False)
+    for number, tensor in enumerate(recording.made):
+        memory.add_tensor(tensor, f"t{number}", Role.TEMP, lasting=False)
+    for number, tensor in enumerate(_live(recording)):
+        memory.add_tensor(tensor, f"c{number}", Role.WEIGHT, lasting=True)
+    return RawRecord(
+        RawCapture(
+            buffers=memory.in_order(),
+            nodes=(_NOTHING,) * len(recording.operators),
+            operators=tuple(recording.operators),
+            codes=(),
+        ),
+        tuple(notes),
+    )
+
+
+def _live(recording: Recording) -> Iterator[torch.Tensor]:
+    """Tensors that live and that the call uses: caches that the model keeps, say."""
+    import torch
+
+    for thing in gc.get_objects():
+        if issubclass(type(thing), torch.Tensor) and not hasattr(thing, "__tensor_flatten__"):
+            try:
+                is_used = thing.is_cuda and recording.addresses.knows(thing)
+            except Exception:  # a tensor that is not there, or not any more
+                continue
+            if is_used:
+                yield thing
+
+
+def _recorder(recording: Recording) -> AbstractContextManager[object]:
+    """The dispatch mode that notes operators."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    made_of = torch._C.DispatchKey.CompositeImplicitAutograd
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+
+    class OperatorRecorder(TorchDispatchMode):  # type: ignore[misc]
+        supports_higher_order_operators = True
+
+        def __torch_dispatch__(
+            self,
+            func: torch._ops.OpOverload,
+            types: object,
+            args: tuple[object, ...] = (),
+            kwargs: dict[str, object] | None = None,
+        ) -> object:
+            named = kwargs or {}
+            if isinstance(func, torch._ops.HigherOrderOperator):
+                raise takes_functions(func)
+            if func.namespace == "prim":  # what is asked of a tensor, such as its device
+                return func(*args, **named)
+            if name_of(func) not in table() and has_kernel(func.name(), made_of):
+                with self:
+                    return func._op_dk(made_of, *args, **named)
+            if _is_for_host(args, named):
+                with real_host():
+                    return func(*args, **named)
+            result = func(*args, **named)
+            if recording.is_on:
+                recording.add(func, args, named, result)
+            return result
+
+    return OperatorRecorder()
+
+
+def _is_for_host(args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
+    """Whether a call makes or reads small tensors of the host alone."""
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    device = kwargs.get("device")
+    if device is not None and torch.device(str(device)).type != "cpu":
+        return False
+    tensors = list(tensors_in((args, kwargs)))
+    if any(isinstance(tensor, FakeTensor) or tensor.is_cuda for tensor in tensors):
+        return False
+    sizes = [prod(part) for part in args if isinstance(part, list | tuple) and _are_sizes(part)]
+    return all(size <= _REAL for size in (*sizes, *(tensor.numel() for tensor in tensors)))
+
+
+def _are_sizes(parts: list[object] | tuple[object, ...]) -> bool:
+    return all(isinstance(part, int) for part in parts)
+
+
+@contextmanager
+def _whole_attention(recording: Recording) -> Iterator[None]:
+    """Have `scaled_dot_product_attention` noted as one operator; its result is laid out as that of
+    the kernels that compute it."""
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    attend = torch.nn.functional.scaled_dot_product_attention
+
+    class WholeAttention(TorchFunctionMode):  # type: ignore[misc]
+        def __torch_function__(
+            self,
+            func: Callable[..., object],
+            types: object,
+            args: tuple[torch.Tensor, ...] = (),
+            kwargs: dict[str, torch.Tensor] | None = None,
+        ) -> object:
+            if func is not attend:
+                return func(*args, **(kwargs or {}))
+            given = dict(zip(_ATTENTION, args, strict=False)) | (kwargs or {})
+            query, value = given["query"], given["value"]
+            if not query.is_cuda or given.get("dropout_p") or query.dim() != 4:
+                return func(*args, **(kwargs or {}))
+            batch, heads, length, _ = query.shape
+            was_on, recording.is_on = recording.is_on, False
+            shape = (batch, length, heads, value.shape[-1])
+            result = query.new_empty(shape).transpose(1, 2)
+            recording.is_on = was_on
+            if was_on:
+                recording.attention(result, dict.fromkeys(_ATTENTION) | given)
+            return result
+
+    with WholeAttention():
+        yield
+
+
+_ATTENTION = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
+
+
+def _leaves_the_gpu(func: torch._ops.OpOverload) -> TesseraError:
+    return TesseraError(
+        error(
+            "TSR6003",
+            f"the model copies from the GPU to the host (`{name_of(func)}`)",
+            hint="a trace holds what the GPU does: take the copy out of the traced function",
+        )
+    )
+
+
+def _draws(func: torch._ops.OpOverload) -> bool:
+    import torch
+
+    return torch.Tag.nondeterministic_seeded in func.tags
+
+
+def _random(func: torch._ops.OpOverload) -> TesseraError:
+    return TesseraError(
+        error(
+            "TSR6002",
+            f"the model draws random numbers (`{name_of(func)}`), which a trace of operators"
+            " cannot hold",
+            hint="switch dropout off (`.eval()`), or pass the numbers in as an input",
+        )
+    )
+
+
+def _constants(count: int) -> Diagnostic:
+    what = "1 tensor is" if count == 1 else f"{count} tensors are"
+    return warning(
+        "TSR6012",
+        f"{what} copied from the host during the call: what they hold is fixed in the trace",
+        hint="make them once, on the GPU, before the call",
+    )

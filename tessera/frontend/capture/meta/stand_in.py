@@ -1,0 +1,184 @@
+"""The GPU that is not there: what PyTorch is told of it while a model is built and called.
+
+All names of PyTorch that are not part of its interface and that a capture on fake tensors needs are
+here. Where a version does not have them, `TSR6014` says so; `TESTED` are the versions that were
+tried.
+
+- Tensors are `FakeTensor`s on the device "cuda": a shape, a type, strides, a storage, no memory.
+- A build of PyTorch without CUDA has no guard for that device, and indexing asks for it. The guard
+  of "meta" does nothing and serves for both; asked which device is the current one it says "meta",
+  so "cuda" without a number becomes "cuda:0". A build with CUDA and no GPU makes its own guard.
+- `torch.cuda.is_available()` and the like answer as on a machine with one GPU. What they say of it
+  is what all GPUs of the table can do (sm_80).
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+from unittest import mock
+
+from tessera.diagnostics import ExitCode, TesseraError, error
+
+if TYPE_CHECKING:
+    import torch
+
+TESTED = "2.13"
+_REGISTRY = "_ZN3c104impl26device_guard_impl_registryE"
+_CUDA, _META = 1, 14  # c10::DeviceType, which never changes
+_CAPABILITY = (8, 0)
+
+
+@contextmanager
+def fake_gpu() -> Iterator[None]:
+    """Have what is made on "cuda" be fake, and what is asked of it answered."""
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    is_real = torch.cuda.is_available()
+    with ExitStack() as stack:
+        if not is_real:
+            _give_guard()
+            for name, answer in _answers().items():
+                stack.enter_context(mock.patch.object(torch.cuda, name, answer))
+        stack.enter_context(mock.patch.object(torch.nn.Module, "_apply", _converter()))
+        # It is not to be started for the sake of fakes.
+        stack.enter_context(
+            mock.patch.object(FakeTensorMode, "avoid_device_init", property(lambda self: True))
+        )
+        stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
+        stack.enter_context(_numbered_devices())
+        yield
+
+
+def _numbered_devices() -> AbstractContextManager[object]:
+    """A mode that has "cuda" mean "cuda:0" wherever a device is given."""
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    first = torch.device("cuda", 0)
+
+    def numbered(value: object) -> object:
+        if isinstance(value, torch.device):
+            return first if value.type == "cuda" else value
+        is_name = isinstance(value, str) and (value == "cuda" or value.startswith("cuda:"))
+        return first if is_name else value
+
+    class NumberedDevices(TorchFunctionMode):  # type: ignore[misc]
+        def __torch_function__(
+            self,
+            func: Callable[..., object],
+            types: object,
+            args: tuple[torch.Tensor, ...] = (),
+            kwargs: dict[str, object] | None = None,
+        ) -> object:
+            if func is torch.Tensor.cuda:
+                return args[0].to(first)
+            named = {key: numbered(value) for key, value in (kwargs or {}).items()}
+            return func(*map(numbered, args), **named)
+
+    return NumberedDevices()
+
+
+@contextmanager
+def real_host() -> Iterator[None]:
+    """Have operators work on memory again, for a moment."""
+    from torch._subclasses.fake_tensor import unset_fake_temporarily
+
+    with unset_fake_temporarily():
+        yield
+
+
+def _converter() -> Callable[..., object]:
+    """`Module._apply` for fake parameters: PyTorch's own swaps them, which fails for fakes that
+    others know of. What was one parameter stays one."""
+    import torch
+
+    converted: dict[int, tuple[torch.nn.Parameter, torch.nn.Parameter]] = {}
+
+    def apply(
+        self: torch.nn.Module, fn: Callable[..., torch.Tensor], recurse: bool = True
+    ) -> object:
+        if recurse:
+            for module in self.children():
+                module._apply(fn)
+        for name, old in self._parameters.items():
+            if old is not None:
+                if id(old) not in converted:
+                    with torch.no_grad():
+                        new = torch.nn.Parameter(fn(old), requires_grad=old.requires_grad)
+                    converted[id(old)] = old, new
+                self._parameters[name] = converted[id(old)][1]
+        for name, buffer in self._buffers.items():
+            if buffer is not None:
+                self._buffers[name] = fn(buffer)
+        return self
+
+    return apply
+
+
+def _answers() -> dict[str, Callable[..., object]]:
+    """What `torch.cuda` says of a GPU."""
+
+    def always(value: object) -> Callable[..., object]:
+        return lambda *given, **named: value
+
+    properties = SimpleNamespace(
+        name="a GPU that is not there",
+        major=_CAPABILITY[0],
+        minor=_CAPABILITY[1],
+        multi_processor_count=108,
+        total_memory=80 << 30,
+        warp_size=32,
+    )
+    return {
+        "is_available": always(True),
+        "device_count": always(1),
+        "current_device": always(0),
+        "get_device_capability": always(_CAPABILITY),
+        "get_device_name": always(properties.name),
+        "get_device_properties": always(properties),
+        "is_bf16_supported": always(True),
+        "synchronize": always(None),
+        "empty_cache": always(None),
+        "mem_get_info": always((properties.total_memory, properties.total_memory)),
+        "manual_seed": always(None),
+        "manual_seed_all": always(None),
+    }
+
+
+def _give_guard() -> None:
+    """Let "cuda" have the guard of "meta", if it has none."""
+    import torch
+
+    ensure = getattr(torch._C, "_ensureCUDADeviceGuardSet", None)
+    if torch.version.cuda is not None and ensure is not None:
+        ensure()
+        return
+    try:
+        (library,) = (Path(torch.__file__).parent / "lib").glob("libc10.*")
+        table = (ctypes.c_void_p * (_META + 1)).in_dll(ctypes.CDLL(str(library)), _REGISTRY)
+    except (OSError, ValueError) as problem:
+        raise _does_not_fit(str(problem)) from None
+    if not table[_META]:
+        raise _does_not_fit("the device `meta` has no guard")
+    if not table[_CUDA]:
+        table[_CUDA] = table[_META]
+
+
+def _does_not_fit(reason: str) -> TesseraError:
+    import torch
+
+    return TesseraError(
+        error(
+            "TSR6014",
+            f"this PyTorch ({torch.__version__}) cannot stand in for a GPU",
+            notes=(reason,),
+            hint=f"PyTorch {TESTED} was tried; or capture on a machine with a GPU",
+        ),
+        exit_code=ExitCode.NO_DEVICE,
+    )

@@ -1,0 +1,283 @@
+"""Operations that ask for the numbers behind slopes: extensions, comparisons, quotients, bits.
+
+In: `Lanes` with slopes. Out: the results, exact for all values of the digits, or `Split`.
+
+A quotient by `d` of a sum over digits is again one where each slope is a multiple of `d`, or where
+the rest of the sum stays between two multiples of `d` for all digits. A digit whose slope becomes
+a multiple of `d` after `p` steps is written to base `p`; what is left over is cut or spelled out.
+Compilers divide by multiplying: `a * m >> k`. That is `a * n / d` rounded down, with smaller
+numbers, as long as `a` times the difference of the two fractions makes no whole step (`_simpler`).
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import gcd
+
+import numpy as np
+
+from tessera.ir.arrays import Signed, Words
+from tessera.passes.lane_values.digits import Digit, Split
+from tessera.passes.lane_values.lane_values import MASK, U64, Lanes, reason, settle
+from tessera.passes.lane_values.slopes import (
+    IntegerSlopes,
+    WholeForm,
+    bounds,
+    check,
+    chosen,
+    common,
+    digits_of,
+    flat,
+    form,
+    from_form,
+    low_form,
+    nonnegative,
+    scaled,
+    sloped,
+)
+
+_FEW_QUOTIENTS = 4
+
+
+def sloped_extension(value: Lanes, bits: int, *, signed: bool) -> Lanes:
+    """A value of `bits` bits as one of 64."""
+    return from_form(form(value, bits, digits_of(value), signed=signed), 64, value.why)
+
+
+def sloped_product(a: Lanes, b: Lanes, bits: int) -> Lanes:
+    """The low bits of a product of which one factor has slopes, the other none."""
+    if a.slopes and b.slopes:
+        raise Split(digits_of(a, b))
+    if b.slopes:
+        a, b = b, a
+    if a.span is not None or b.span is not None:
+        raise Split(digits_of(a))
+    product = Lanes(a.start * b.lo & U64(MASK[bits]))
+    return sloped(product, scaled(a.slopes, b.lo), bits)
+
+
+def sloped_comparison(operator: str, a: Lanes, b: Lanes, bits: int, *, signed: bool) -> Lanes:
+    """A predicate, the same for all values of the digits."""
+    digits = digits_of(a, b)
+    left, right = (form(value, bits, digits, signed=signed) for value in (a, b))
+    slopes = _difference(left.slopes, right.slopes)
+    least = left.start - right.start - right.span
+    most = left.start - right.start + left.span
+    check(least, slopes, digits)
+    check(most, slopes, digits)
+    match operator:
+        case "lt":
+            true, false = ~nonnegative(most, slopes), nonnegative(least, slopes)
+        case "le":
+            true, false = ~nonnegative(most - 1, slopes), nonnegative(least - 1, slopes)
+        case "gt":
+            true, false = nonnegative(least - 1, slopes), ~nonnegative(most - 1, slopes)
+        case "ge":
+            true, false = nonnegative(least, slopes), ~nonnegative(most, slopes)
+        case _:
+            apart = nonnegative(least - 1, slopes) | ~nonnegative(most, slopes)
+            equal = ~apart & (least == most)
+            true, false = (equal, apart) if operator == "eq" else (apart, equal)
+    return settle(true.astype(U64), (~(true | false)).astype(U64), 1, reason(a, b))
+
+
+def _difference(a: IntegerSlopes, b: IntegerSlopes) -> IntegerSlopes:
+    slopes = dict(a)
+    for digit, slope in b.items():
+        slopes[digit] = slopes[digit] - slope if digit in slopes else -slope
+    return {digit: slope for digit, slope in slopes.items() if slope.any()}
+
+
+def sloped_extreme(a: Lanes, b: Lanes, bits: int, *, signed: bool, largest: bool) -> Lanes:
+    """The smaller or the larger of two exact values, the same one for all values of the digits."""
+    if a.span is not None or b.span is not None:
+        raise Split(digits_of(a, b))
+    first = sloped_comparison("ge" if largest else "le", a, b, bits, signed=signed)
+    mask = first.lo.astype(np.bool_)
+    picked = Lanes(np.where(mask, a.start, b.start))
+    return sloped(picked, chosen(mask, a.slopes, b.slopes), bits)
+
+
+# --- quotients -----------------------------------------------------------------------------
+
+
+def sloped_division(a: Lanes, b: Lanes, bits: int, *, signed: bool, remainder: bool) -> Lanes:
+    """The quotient or the remainder by one number; of numbers that are not negative."""
+    digits = digits_of(a, b)
+    divisor = _constant(b, bits, digits, signed=signed)
+    if a.span is not None or divisor <= 0:
+        raise Split(digits)
+    numbers = form(a, bits, digits, signed=signed)
+    if signed and not nonnegative(numbers.start, numbers.slopes).all():
+        raise Split(digits)
+    quotient = floor_quotient(numbers.start, numbers.slopes, divisor, digits)
+    if not remainder:
+        return from_form(quotient, bits)
+    return from_form(_remainder(numbers, quotient, divisor), bits)
+
+
+def _remainder(numbers: WholeForm, quotient: WholeForm, divisor: int) -> WholeForm:
+    taken = {digit: slope * divisor for digit, slope in quotient.slopes.items()}
+    slopes = _difference(numbers.slopes, taken)
+    return WholeForm(numbers.start - quotient.start * divisor, slopes, quotient.span)
+
+
+def sloped_right_shift(a: Lanes, b: Lanes, bits: int, *, signed: bool) -> Lanes:
+    """A shift by one number: a quotient, rounded down."""
+    digits = digits_of(a, b)
+    if b.slopes or b.span is not None or b.lo.size != 1 or a.span is not None:
+        raise Split(digits)
+    amount = int(b.lo.flat[0])
+    if amount >= min(bits, 62):
+        raise Split(digits)
+    numbers = form(a, bits, digits, signed=signed)
+    return from_form(floor_quotient(numbers.start, numbers.slopes, 1 << amount, digits), bits)
+
+
+def sloped_high_product(a: Lanes, b: Lanes, bits: int, *, signed: bool) -> Lanes:
+    """The high bits of a product by one number: a quotient, rounded down."""
+    digits = digits_of(a, b)
+    if b.slopes:
+        a, b = b, a
+    if bits > 32 or a.span is not None:
+        raise Split(digits)
+    factor = _constant(b, bits, digits, signed=signed)
+    numbers = form(a, bits, digits, signed=signed)
+    size = max(abs(factor), 1)
+    check(numbers.start * size, {d: s * size for d, s in numbers.slopes.items()}, digits)
+    slopes = {digit: slope * factor for digit, slope in numbers.slopes.items() if factor}
+    return from_form(floor_quotient(numbers.start * factor, slopes, 1 << bits, digits), bits)
+
+
+def _constant(value: Lanes, bits: int, digits: tuple[Digit, ...], *, signed: bool) -> int:
+    if value.slopes or value.span is not None or value.lo.size != 1:
+        raise Split(digits)
+    number = int(value.lo.flat[0])
+    return number - (1 << bits) if signed and number >> (bits - 1) else number
+
+
+def floor_quotient(
+    start: Signed, slopes: IntegerSlopes, divisor: int, digits: tuple[Digit, ...]
+) -> WholeForm:
+    """The quotients of whole numbers, rounded down."""
+    whole = {d: slope // divisor for d, slope in slopes.items() if not (slope % divisor).any()}
+    rest = {d: slope for d, slope in slopes.items() if d not in whole}
+    low, high = bounds(start, rest)
+    least, most = low // divisor, high // divisor
+    if (least == most).all():
+        return WholeForm(least, whole, np.zeros((1, 1), dtype=np.int64))
+    simpler = _simpler(start, slopes, divisor)
+    if simpler is not None:
+        return floor_quotient(*simpler, digits)
+    if not rest:
+        return WholeForm(start // divisor, whole, np.zeros((1, 1), dtype=np.int64))
+    for digit, slope in rest.items():
+        period = divisor // gcd(divisor, *(abs(int(s)) for s in slope.flat))
+        if 1 < period < digit.count:
+            raise Split((digit,), base=period)
+    if int((most - least).max()) <= _FEW_QUOTIENTS:
+        nonnegative(start - most * divisor, rest, least != most)
+    raise Split((max(rest, key=lambda d: int(np.abs(rest[d]).max()) * d.most),))
+
+
+def _simpler(
+    start: Signed, slopes: IntegerSlopes, divisor: int
+) -> tuple[Signed, IntegerSlopes, int] | None:
+    """Numbers and a divisor with the same quotients, rounded down, and a smaller divisor."""
+    factor = gcd(*(int(np.gcd.reduce(s, axis=None)) for s in (start, *slopes.values())))
+    if factor == 0:
+        return None
+    low, high = bounds(start, slopes)
+    if int(low.min()) < 0:
+        # None of them is positive, or there is nothing to be found.
+        factor, low, high = -factor, -high, -low
+    if int(low.min()) < 0:
+        return None
+    most = int(high.max()) // abs(factor)
+    fraction = _below(Fraction(factor, divisor), most)
+    if fraction is None or fraction.denominator >= divisor:
+        return None
+    by = fraction.numerator
+    moved = {d: s // factor * by for d, s in slopes.items()}
+    return start // factor * by, moved, fraction.denominator
+
+
+def _below(exact: Fraction, most: int) -> Fraction | None:
+    """A fraction n / d of small numbers, not above the given one, so that the multiples of both
+    by any number from 0 to `most`, rounded down, are equal: those of n / d are whole, or at least
+    1 / d below the next whole number."""
+    before, last = (0, 1), (1, 0)
+    top, bottom = exact.numerator, exact.denominator
+    while bottom:
+        whole, rest = divmod(top, bottom)
+        before, last = last, (whole * last[0] + before[0], whole * last[1] + before[1])
+        top, bottom = bottom, rest
+        near = Fraction(*last)
+        if near <= exact and most * (exact - near) * near.denominator < 1:
+            return near
+    return None
+
+
+# --- bits ----------------------------------------------------------------------------------
+
+
+def sloped_bits(name: str, a: Lanes, b: Lanes, bits: int) -> Lanes:
+    """`and`, `or`, `xor` of a value with slopes and one without, where only bits below all slopes
+    meet, or bits above; else the digits are written to a base for which that holds."""
+    digits = digits_of(a, b)
+    if a.slopes and b.slopes:
+        raise Split(digits)
+    if b.slopes:
+        a, b = b, a
+    if a.span is not None or b.span is not None:
+        raise Split(digits)
+    mask = U64(MASK[bits])
+    top = int(b.lo.max())
+    if name == "and" and b.lo.size == 1 and top & (top + 1) == 0 and top < MASK[bits] >> 2:
+        return _low_bits(a, top + 1, bits, digits)
+    high = ~b.lo & mask
+    if name == "and" and bool((high < b.lo).all()) and bool((high & (high + U64(1)) == 0).all()):
+        # Clears low bits: what it takes away is what the opposite leaves.
+        low = sloped_bits("and", a, Lanes(high), bits)
+        return sloped(Lanes((a.start - low.start) & mask), _less(a, low), bits)
+    unit = 1 << top.bit_length()
+    _aligned(a, unit, digits)
+    below = U64(unit - 1)
+    held = a.start & below
+    match name:
+        case "and":
+            return Lanes(held & b.lo)
+        case "or":
+            mixed = held | b.lo
+        case _:
+            mixed = held ^ b.lo
+    return sloped(Lanes((a.start - held + mixed) & mask), a.slopes, bits)
+
+
+def _low_bits(a: Lanes, unit: int, bits: int, digits: tuple[Digit, ...]) -> Lanes:
+    """The remainder by a power of two, whatever the sign: it divides 2**bits."""
+    numbers = low_form(a, bits, digits)
+    quotient = floor_quotient(numbers.start, numbers.slopes, unit, digits)
+    return from_form(_remainder(numbers, quotient, unit), bits)
+
+
+def _less(a: Lanes, b: Lanes) -> dict[Digit, Words]:
+    zero = np.zeros((1, 1), dtype=U64)
+    return {d: slope - b.slopes.get(d, zero) for d, slope in a.slopes.items()}
+
+
+def _aligned(a: Lanes, unit: int, digits: tuple[Digit, ...]) -> None:
+    """That all slopes are multiples of `unit`, a power of two."""
+    for digit, slope in a.slopes.items():
+        if not (slope & U64(unit - 1)).any():
+            continue
+        period = unit // gcd(unit, *(int(s) for s in slope.flat))
+        if period < digit.count:
+            raise Split((digit,), base=period)
+        raise Split((digit,))
+
+
+def sloped_join(a: Lanes, b: Lanes) -> tuple[Lanes, Lanes, dict[Digit, Words]]:
+    """Two values that grow alike, without what they grow by, and that."""
+    slopes = common(a.slopes, b.slopes)
+    return flat(a), flat(b), slopes

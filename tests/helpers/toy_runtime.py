@@ -1,0 +1,163 @@
+"""A runtime over arrays instead of devices: steps of a toy model whose tokens tell every mistake.
+
+The next token depends on every token before it in the row's cache, at its position. A step that
+reads a wrong row, a wrong position or another sequence's block gives other tokens than `answer`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tessera.backend.service import Completion, ServiceFault
+from tessera.diagnostics import Source, error
+from tessera.driver.load import read_program
+from tessera.driver.run.runtime import Result
+
+VOCABULARY = 50
+CONTEXT = 16
+POISON = 49
+"""A token that makes a kernel fault."""
+
+
+def next_token(tokens: Sequence[int]) -> int:
+    value = 7
+    for token in tokens:
+        value = (value * 31 + int(token) + 3) % 10007
+    return value % (VOCABULARY - 1)
+
+
+def answer(prompt: Sequence[int], count: int) -> list[int]:
+    """The plain loop."""
+    tokens = list(prompt)
+    for _ in range(count):
+        tokens.append(next_token(tokens))
+    return tokens[len(prompt) :]
+
+
+def _trace(kind: str, rows: int, tokens: int, step_rows: int, paged: bool, logits: bool) -> str:
+    lines = ["//! tessera.trace 1"]
+
+    def buffer(name: str, role: str, dtype: str, *shape: int) -> None:
+        size = int(np.prod(shape)) * (4 if dtype.endswith("32") else 8)
+        text = "x".join(map(str, shape))
+        lines.append(f"//! buffer {name} bytes={size} role={role} dtype={dtype} shape={text}")
+
+    buffer("tokens", "input", "s64", step_rows, tokens)
+    buffer("positions", "input", "s64", step_rows)
+    if kind == "prefill":
+        buffer("lengths", "input", "s64", step_rows)
+        if not paged:
+            buffer("rows", "input", "s64", step_rows)
+    if paged:
+        buffer("blocks", "input", "s64", step_rows, CONTEXT // 4)
+        buffer("cache", "state", "s64", 9, 4)
+    else:
+        buffer("cache", "state", "s64", rows, CONTEXT)
+    if logits:
+        buffer("logits", "output", "f32", step_rows, VOCABULARY)
+    else:
+        buffer("next", "output", "s64", step_rows)
+    return "\n".join(lines) + "\n"
+
+
+class ToyHandle:
+    def __init__(self, future: Future[Result]) -> None:
+        self.future = future
+        self.result = future.result
+
+    def add_done_callback(self, call: Any) -> None:
+        self.future.add_done_callback(lambda _: call(self))
+
+
+class ToyRuntime:
+    """`batches` copies of a cache of `rows`; steps are done by one thread, when they are let go."""
+
+    def __init__(
+        self,
+        plan: object = None,
+        *,
+        rows: int = 3,
+        batches: int = 2,
+        chunk: int = 4,
+        paged: bool = False,
+        logits: bool = True,
+        prefill: bool = True,
+    ) -> None:
+        traces = {"decode": _trace("decode", rows, 1, rows, paged, logits)}
+        if prefill:
+            traces["prefill"] = _trace("prefill", rows, chunk, 1, paged, logits)
+        self.traces = tuple(traces)
+        self.programs = tuple(read_program(Source(n, text))[0] for n, text in traces.items())
+        self.sequences = batches
+        shape = (batches, 9, 4) if paged else (batches, rows, CONTEXT)
+        self.cache: NDArray[np.int64] = np.full(shape, -1, np.int64)
+        self.most_under_way = 0
+        self.widest = 0
+        self.steps: list[tuple[str, int]] = []
+        self._under_way = 0
+        self._lock = threading.Lock()
+        self.closed = False
+
+    def submit(self, arrays: Mapping[str, NDArray[Any]], *, sequence: int, trace: int) -> ToyHandle:
+        future: Future[Result] = Future()
+        with self._lock:
+            self._under_way += 1
+            self.most_under_way = max(self.most_under_way, self._under_way)
+            self.steps.append((self.traces[trace], sequence))
+        threading.Thread(target=self._work, args=(future, arrays, sequence, trace)).start()
+        return ToyHandle(future)
+
+    def _work(
+        self, future: Future[Result], arrays: Mapping[str, NDArray[Any]], sequence: int, trace: int
+    ) -> None:
+        try:
+            result = self._step(arrays, sequence, trace)
+        except BaseException as problem:
+            with self._lock:
+                self._under_way -= 1
+            future.set_exception(problem)
+            return
+        with self._lock:
+            self._under_way -= 1
+        future.set_result(result)
+
+    def _step(self, arrays: Mapping[str, NDArray[Any]], sequence: int, trace: int) -> Result:
+        cache = self.cache[sequence]
+        tokens, positions = arrays["tokens"], arrays["positions"]
+        count = len(tokens)
+        rows = arrays.get("rows", np.arange(count))
+        lengths = arrays.get("lengths", np.ones(count, np.int64))
+        logits = np.zeros((count, VOCABULARY), np.float32)
+        for row in range(count):
+            places = positions[row] + np.arange(tokens.shape[1])
+            assert places[0] >= 0
+            assert places[-1] < CONTEXT
+            if (tokens[row] == POISON).any():
+                raise ServiceFault(error("TSR5012", "the kernel ran into a trap"), device="toy")
+            if "blocks" in arrays:
+                table = arrays["blocks"][row]
+                cache[table[places // 4], places % 4] = tokens[row]
+                held = cache[table].reshape(-1)
+            else:
+                cache[rows[row], places] = tokens[row]
+                held = cache[rows[row]]
+            end = positions[row] + max(int(lengths[row]), 1)
+            logits[row, next_token(held[:end])] = 1.0
+        self.widest = max(self.widest, int((lengths > 0).sum()))
+        program = self.programs[trace]
+        (output,) = [b for b in program.buffers if b.role.value == "output"]
+        made = logits if output.name == "logits" else logits.argmax(-1).astype(np.int64)
+        outputs = {output.name: made.reshape(-1).view(np.uint8)}
+        return Result(program, Completion(request=0, outputs=outputs, started_ns=0, ended_ns=1))
+
+    def reset_states(self, sequence: int = 0, *, rows: int | None = None) -> None:
+        self.cache[sequence, rows] = -1
+
+    def close(self, *, wait: bool = True) -> None:
+        self.closed = True

@@ -1,0 +1,269 @@
+"""Large grids in pieces against every CTA by itself, and against the log of the CPU backend."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tessera.ir.graph.access import AddressClass, Certainty
+from tessera.ir.program import program as ir
+from tessera.passes.base import AnalysisManager
+from tessera.passes.dependences.access_regions import AccessRegions
+from tessera.passes.dependences.launch_report import StepAccesses
+from tessera.passes.footprint import footprint, machine
+from tessera.passes.footprint.footprint import Footprint
+from tessera.passes.footprint.machine import SliceMachine
+from tests.property.grid_strategies import grid_kernels
+from tests.property.kernel_strategies import Kernel, kernels
+from tests.property.test_soundness_generated import check_log, log_of, program_of
+
+NEVER = 1 << 62
+_SETTINGS = settings(
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    max_examples=max(1, settings.default.max_examples // 4),
+)
+
+
+def both_ways(program: ir.Program) -> tuple[Footprint, Footprint]:
+    """The footprint of a launch with every CTA and every round by itself, and at once."""
+    kept: list[tuple[Footprint, Footprint]] = []
+    find = footprint.find_footprint
+
+    def twice(*args: object) -> Footprint:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(machine, "MANY_ROUNDS_AT_ONCE", False)
+            alone = find(*args, few_lanes=NEVER)  # type: ignore[arg-type]
+        kept.append((alone, find(*args, few_lanes=0)))  # type: ignore[arg-type]
+        return alone
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(footprint, "find_footprint", twice)
+        AnalysisManager(program).get(AccessRegions)
+    return kept[0]
+
+
+def in_pieces(program: ir.Program) -> StepAccesses:
+    """The accesses of a launch that is followed in pieces, however small it is."""
+    find = footprint.find_footprint
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(footprint, "find_footprint", partial(find, few_lanes=0))
+        (step,) = AnalysisManager(program).get(AccessRegions).steps
+    return step
+
+
+def check_equal(alone: Footprint, pieces: Footprint) -> None:
+    assert not alone.is_coarse
+    assert not pieces.is_coarse
+    assert [e.key for e in alone.entries] == [e.key for e in pieces.entries]
+    for left, right in zip(alone.entries, pieces.entries, strict=True):
+        assert np.array_equal(left.may, right.may), left.key
+        assert np.array_equal(left.sure, right.sure), left.key
+        assert (left.whole is None, left.exact) == (right.whole is None, right.exact), left.key
+    assert alone.unresolved.keys() == pieces.unresolved.keys()
+    assert (alone.nulls, alone.pins) == (pieces.nulls, pieces.pins)
+    assert (alone.doubt, alone.asked) == (pieces.doubt, pieces.asked)
+
+
+@_SETTINGS
+@given(grid_kernels())
+def test_pieces_touch_what_all_ctas_touch(kernel: Kernel) -> None:
+    check_equal(*both_ways(program_of(kernel)))
+
+
+@_SETTINGS
+@given(kernels(), st.sampled_from([(7, 3, 2), (12, 1, 1), (1, 5, 2)]))
+def test_logged_bytes_of_any_kernel_are_in_the_regions(
+    kernel: Kernel, grid: tuple[int, int, int]
+) -> None:
+    """Where data decides when a loop ends, what becomes unknown depends on which CTAs are followed
+    together; so these are not compared with every CTA by itself."""
+    larger = replace(kernel, grid=grid)
+    program = program_of(larger)
+    step = in_pieces(program)
+    check_log(program, step, log_of(program, larger, "random"), "random")
+
+
+@_SETTINGS
+@given(grid_kernels(inside=True))
+def test_logged_bytes_are_in_the_regions_of_pieces(kernel: Kernel) -> None:
+    program = program_of(kernel)
+    step = in_pieces(program)
+    for contents in ("zeros", "random"):
+        check_log(program, step, log_of(program, kernel, contents), contents)
+
+
+# --- how much is followed -----------------------------------------------------------------------
+
+HEAD = """.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u64 out, .param .u64 data, .param .u64 wide, .param .u32 a, .param .u32 b)
+{
+    .reg .pred %p<9>;
+    .reg .b32 %r<40>;
+    .reg .b64 %rd<9>;
+    ld.param.u64 %rd1, [out];
+    ld.param.u64 %rd2, [data];
+    ld.param.u32 %r1, [a];
+    ld.param.u32 %r2, [b];
+    mov.u32 %r3, %ctaid.x;
+    mov.u32 %r4, %tid.x;
+"""
+STORE = """
+    mul.wide.s32 %rd3, %r20, 4;
+    add.s64 %rd4, %rd1, %rd3;
+    st.global.u32 [%rd4], %r4;
+DONE:
+    ret;
+}
+"""
+TAIL = """
+    mad.lo.s32 %r20, %r3, 32, %r4;
+    setp.ge.u32 %p1, %r20, %r1;
+    @%p1 bra DONE;
+"""
+# Tiles of 32 rows in groups of 8, b tiles to a row: rows of a grid of a by b tiles.
+GROUPED = """
+    shl.b32 %r5, %r2, 3;
+    div.s32 %r6, %r3, %r5;
+    shl.b32 %r7, %r6, 3;
+    sub.s32 %r8, %r1, %r7;
+    min.s32 %r8, %r8, 8;
+    rem.s32 %r9, %r3, %r5;
+    rem.s32 %r10, %r9, %r8;
+    add.s32 %r10, %r10, %r7;
+    div.s32 %r11, %r9, %r8;
+    mad.lo.s32 %r12, %r10, %r2, %r11;
+    mad.lo.s32 %r20, %r12, 32, %r4;
+"""
+# The heads of keys that a head of queries belongs to, by multiplication: x / 12288 / 3.
+BY_MULTIPLYING = """
+    mad.lo.s32 %r20, %r3, 32, %r4;
+    mul.hi.s32 %r5, %r20, 715827883;
+    shr.u32 %r6, %r5, 31;
+    shr.s32 %r7, %r5, 11;
+    add.s32 %r8, %r7, %r6;
+    mul.lo.s32 %r9, %r8, 12288;
+    sub.s32 %r9, %r20, %r9;
+    mul.hi.u32 %r10, %r8, -1431655765;
+    shr.u32 %r10, %r10, 1;
+    mad.lo.s32 %r20, %r10, 12288, %r9;
+"""
+
+
+def launch(body: str, ctas: int, a: int, b: int) -> ir.Program:
+    kernel = Kernel(HEAD + body + STORE, (ctas, 1, 1), (32, 1, 1), (a, b), 0)
+    program = program_of(kernel)
+    large = tuple(replace(buffer, bytes=1 << 31) for buffer in program.buffers)
+    return replace(program, buffers=large)
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many CTAs each run of the excerpt spelled out."""
+    counted: list[int] = []
+    start = SliceMachine.start
+
+    def counting(run: SliceMachine) -> None:
+        counted.append(0 if run.piece is None else run.piece.listed)
+        start(run)
+
+    monkeypatch.setattr(SliceMachine, "start", counting)
+    return counted
+
+
+def written(program: ir.Program) -> list[tuple[str, Certainty, AddressClass]]:
+    (step,) = AnalysisManager(program).get(AccessRegions).steps
+    assert step.diagnostics == ()
+    return [(str(a.region), a.certainty, a.address) for a in step.accesses]
+
+
+def whole(end: int) -> list[tuple[str, Certainty, AddressClass]]:
+    region = f"Interval(start=0, end={end})"
+    return [(region, Certainty.MUST, AddressClass.DIRECT)]
+
+
+@pytest.mark.parametrize("ctas", [1 << 10, 1 << 16, 1 << 20])
+def test_work_does_not_grow_with_the_grid(runs: list[int], ctas: int) -> None:
+    assert written(launch(TAIL, ctas, 32 * ctas - 5, 0)) == whole(4 * (32 * ctas - 5))
+    assert len(runs) <= 4
+    assert max(runs) == 1
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(37, 50), (1003, 640), (4096, 256)])
+def test_groups_of_tiles_are_followed(runs: list[int], rows: int, columns: int) -> None:
+    ctas = rows * columns
+    assert written(launch(GROUPED, ctas, rows, columns)) == whole(4 * 32 * ctas)
+    assert len(runs) <= 12
+    assert sum(runs) <= 40
+
+
+@pytest.mark.parametrize("heads", [6, 96, 1536])
+def test_division_by_multiplication_is_followed(runs: list[int], heads: int) -> None:
+    ctas = heads * 12288 // 32
+    assert written(launch(BY_MULTIPLYING, ctas, 0, 0)) == whole(4 * heads // 3 * 12288)
+    assert sum(runs) <= 2000
+
+
+# A tile of 32 rows sees the keys of all rows up to its last: as many rounds as its number says.
+CAUSAL = """
+    add.s32 %r5, %r3, 1;
+    mov.u32 %r6, 0;
+    mov.u32 %r20, %r4;
+ROUND:
+    mul.wide.s32 %rd3, %r20, 4;
+    add.s64 %rd4, %rd2, %rd3;
+    ld.global.u32 %r7, [%rd4];
+    add.s32 %r8, %r6, 2;
+    setp.ge.s32 %p2, %r8, %r5;
+    shl.b32 %r9, %r8, 5;
+    add.s32 %r9, %r9, %r4;
+    mul.wide.s32 %rd5, %r9, 4;
+    add.s64 %rd6, %rd2, %rd5;
+    @!%p2 ld.global.u32 %r10, [%rd6];
+    add.s32 %r20, %r20, 32;
+    add.s32 %r6, %r6, 1;
+    setp.lt.s32 %p1, %r6, %r5;
+    @%p1 bra ROUND;
+    mad.lo.s32 %r20, %r3, 32, %r4;
+"""
+
+
+@pytest.mark.parametrize("tiles", [64, 1024, 4096])
+def test_rounds_of_causal_loops_are_followed_at_once(
+    monkeypatch: pytest.MonkeyPatch, tiles: int
+) -> None:
+    """Blocks that are run do not grow with the rounds, which are as many as tiles."""
+    blocks: list[int] = []
+    run_block = SliceMachine.run_block
+
+    def counting(run: SliceMachine, block: int, *rest: object) -> None:
+        blocks.append(block)
+        run_block(run, block, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(SliceMachine, "run_block", counting)
+    program = launch(CAUSAL, tiles, 0, 0)
+    (step,) = AnalysisManager(program).get(AccessRegions).steps
+    assert step.diagnostics == ()
+    ends = [4 * 32 * tiles] * 3
+    starts = [0, 4 * 64, 0]
+    assert [str(a.region) for a in step.accesses] == [
+        f"Interval(start={start}, end={end})" for start, end in zip(starts, ends, strict=True)
+    ]
+    assert {a.certainty for a in step.accesses} == {Certainty.MUST}
+    assert len(blocks) < 150
+
+
+def test_what_cannot_be_followed_is_said_and_uncertain() -> None:
+    """A place that depends on the square of the CTA's number has no piece of many CTAs."""
+    square = "    mul.lo.s32 %r20, %r3, %r3;\n" * 2
+    program = launch(square, 1 << 26, 0, 0)
+    (step,) = AnalysisManager(program).get(AccessRegions).steps
+    assert [d.code for d in step.diagnostics] == ["TSR2006"]
+    assert {a.certainty for a in step.accesses} == {Certainty.MAY}

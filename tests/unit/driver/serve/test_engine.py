@@ -1,0 +1,190 @@
+"""The engine over a toy runtime: tokens equal a plain loop, whoever joins and leaves."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tessera.diagnostics import TesseraError
+from tessera.driver.serve import engine as engine_module
+from tessera.driver.serve.engine import Engine
+from tests.helpers.toy_runtime import CONTEXT, POISON, ToyRuntime, answer
+
+Open = Callable[..., Engine]
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]:
+    monkeypatch.setattr(engine_module, "Runtime", ToyRuntime)
+    engines: list[Engine] = []
+
+    def make(**options: Any) -> Engine:
+        declared = {"context": CONTEXT, "end": options.pop("end", [])}
+        if options.get("paged"):
+            declared["block"] = 4
+        engines.append(Engine("toy.tsp", steps=declared, **options))
+        return engines[-1]
+
+    yield make
+    for one_engine in engines:
+        one_engine.close(wait=False)
+
+
+def requests(seed: int, count: int) -> list[tuple[list[int], int]]:
+    source = random.Random(seed)
+    made = []
+    for _ in range(count):
+        prompt = source.randint(1, 12)
+        tokens = [source.randrange(POISON) for _ in range(prompt)]
+        made.append((tokens, source.randint(1, CONTEXT + 1 - prompt)))
+    return made
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"logits": False},
+        {"prefill": False},
+        {"paged": True},
+        {"rows": 1, "batches": 3},
+        {"burst": 3, "rows": 4, "batches": 1},
+    ],
+    ids=["rows", "next", "no-prefill", "blocks", "one-row", "burst"],
+)
+def test_tokens_are_those_of_a_plain_loop(opened: Open, options: dict[str, Any]) -> None:
+    engine = opened(**options)
+    wanted = requests(5, 40)
+    answers = [engine.submit(prompt, max_tokens=count) for prompt, count in wanted]
+    for given, (prompt, count) in zip(answers, wanted, strict=True):
+        assert given.result(30) == answer(prompt, count)
+        assert given.ended == "length"
+        assert 0 < given.came_ns <= given.first_ns <= given.ended_ns
+
+
+def test_many_rows_share_a_decode_step_and_batches_go_side_by_side(opened: Open) -> None:
+    engine = opened(rows=3, batches=2)
+    wanted = [([n, n + 1], 14) for n in range(12)]
+    answers = [engine.submit(prompt, max_tokens=count) for prompt, count in wanted]
+    assert [given.result(30) for given in answers] == [answer(p, c) for p, c in wanted]
+    runtime: Any = engine.runtime
+    assert runtime.widest == 3
+    assert engine.steps_done["prefill"] == 12
+    # One by one they would take 13 steps each.
+    assert engine.steps_done["decode"] < 12 * 13 / 2
+    assert {sequence for _, sequence in runtime.steps} == {0, 1}
+
+
+def test_tokens_come_one_by_one_and_a_stop_is_no_part_of_the_answer(opened: Open) -> None:
+    engine = opened()
+    plain = answer([4, 5], 10)
+    assert list(engine.submit([4, 5], max_tokens=10)) == plain
+    stop = plain[4:6]
+    given = engine.submit([4, 5], max_tokens=10, stop=[stop])
+    assert list(given) == plain[:4]
+    assert given.ended == "stop"
+    ending = opened(end=[plain[3]])
+    assert ending.generate([[4, 5]], max_tokens=10) == [plain[: plain.index(plain[3])]]
+    kept = ending.generate([[4, 5]], max_tokens=10, ignore_end=True)
+    assert kept == [plain]
+
+
+def test_sampled_tokens_depend_on_the_seed_alone(opened: Open) -> None:
+    engine = opened()
+    wishes: dict[str, Any] = {"max_tokens": 8, "temperature": 3.0, "top_p": 0.99, "seed": 3}
+    alone = engine.submit([1, 2, 3], **wishes).result(30)
+    others = [engine.submit(prompt, max_tokens=5) for prompt, _ in requests(2, 8)]
+    again = engine.submit([1, 2, 3], **wishes).result(30)
+    other = engine.submit([1, 2, 3], **(wishes | {"seed": 4})).result(30)
+    assert alone == again != other
+    assert all(given.result(30) for given in others)
+
+
+def test_cancelled_and_late_answers_leave_their_rows(opened: Open) -> None:
+    engine = opened(rows=1, batches=1)
+    first = engine.submit([1], max_tokens=16)
+    waiting = engine.submit([2], max_tokens=16)
+    waiting.cancel()
+    late = engine.submit([3], max_tokens=16, deadline_s=1e-6)
+    assert late.result(30) == []
+    assert late.ended == "deadline"
+    assert waiting.result(30) == []
+    assert waiting.ended == "cancelled"
+    assert first.result(30) == answer([1], 16)
+    assert engine.submit([9], max_tokens=3).result(30) == answer([9], 3)
+    assert engine.running == 0 == engine.waiting
+
+
+def test_a_fault_ends_its_batch_and_the_others_go_on(opened: Open) -> None:
+    engine = opened(rows=2, batches=2)
+    good = [engine.submit([n, n], max_tokens=15) for n in range(4)]
+    bad = engine.submit([1, POISON], max_tokens=3)
+    with pytest.raises(TesseraError, match="trap"):
+        bad.result(30)
+    assert bad.ended == "fault"
+    endings = []
+    for number, given in enumerate(good):
+        try:
+            assert given.result(30) == answer([number, number], 15)
+        except TesseraError:
+            assert given.ended == "fault"
+        endings.append(given.ended)
+    assert endings.count("length") >= 2
+    assert engine.restarts == 1
+    assert engine.submit([7], max_tokens=4).result(30) == answer([7], 4)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "wishes", "words"),
+    [
+        ([], {}, "at least one token"),
+        ([50], {}, "token 50 is not in the vocabulary of 50"),
+        ([-1], {}, "token -1"),
+        ([1] * 10, {"max_tokens": 8}, "does not fit a context of 16"),
+        ([1], {"temperature": -1.0}, "temperature"),
+        ([1], {"top_p": 0.0}, "top_p"),
+        ([1], {"stop": [[]]}, "`stop` is empty"),
+    ],
+)
+def test_what_cannot_be_answered_is_refused(
+    opened: Open, prompt: list[int], wishes: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(TesseraError, match=words) as refusal:
+        opened().submit(prompt, **wishes)
+    assert refusal.value.diagnostics[0].code == "TSR5064"
+
+
+def test_drawing_needs_logits_or_a_step_that_draws(opened: Open) -> None:
+    with pytest.raises(TesseraError, match="most likely token only"):
+        opened(logits=False).submit([1], temperature=1.0)
+
+
+def test_too_many_that_wait_are_refused(opened: Open) -> None:
+    engine = opened(rows=1, batches=1, max_waiting=2)
+    held = threading.Event()
+    first = engine.submit([1], max_tokens=16)
+    first.listen(lambda _: held.wait(20))
+    time.sleep(0.05)
+    try:
+        for _ in range(2):
+            engine.submit([2], max_tokens=1)
+        with pytest.raises(TesseraError) as refusal:
+            engine.submit([2], max_tokens=1)
+        assert refusal.value.diagnostics[0].code == "TSR5065"
+    finally:
+        held.set()
+    assert first.result(30) == answer([1], 16)
+
+
+def test_closing_finishes_what_was_taken(opened: Open) -> None:
+    engine = opened()
+    answers = [engine.submit(prompt, max_tokens=count) for prompt, count in requests(9, 6)]
+    engine.close()
+    assert all(given.ended == "length" for given in answers)
+    with pytest.raises(TesseraError, match="closed"):
+        engine.submit([1])

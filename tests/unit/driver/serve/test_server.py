@@ -1,0 +1,251 @@
+"""The server over a toy runtime: what clients get, and what happens to those who misbehave."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from tessera.diagnostics import TesseraError
+from tessera.driver.serve import engine as engine_module
+from tessera.driver.serve.engine import Engine
+from tessera.driver.serve.metrics import Metrics
+from tessera.driver.serve.server import CompletionServer, ServerOptions, open_socket
+from tessera.driver.serve.text import GrowingText
+from tests.helpers.corpus import ROOT
+from tests.helpers.toy_runtime import CONTEXT, ToyRuntime, answer
+
+uvicorn = pytest.importorskip("uvicorn", reason="the extra `serve` is not installed")
+pytest.importorskip("starlette", reason="the extra `serve` is not installed")
+
+KEY = "secret-key"
+
+
+class Letters:
+    """Token n is the letter chr(48 + n)."""
+
+    def encode(self, text: str) -> list[int]:
+        return [ord(letter) - 48 for letter in text]
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return "".join(chr(48 + token) for token in tokens)
+
+
+class Site:
+    def __init__(self, port: int, engine: Engine) -> None:
+        self.port = port
+        self.engine = engine
+
+    def ask(
+        self, method: str, path: str, body: object = None, key: str | None = KEY
+    ) -> tuple[int, dict[str, str], bytes]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+        raw = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+        connection.request(method, path, raw, headers)
+        reply = connection.getresponse()
+        content = reply.read()
+        connection.close()
+        return reply.status, {k.lower(): v for k, v in reply.getheaders()}, content
+
+    def complete(self, **body: Any) -> tuple[int, dict[str, Any]]:
+        status, _, content = self.ask("POST", "/v1/completions", body)
+        return status, json.loads(content)
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    patch = pytest.MonkeyPatch()
+    patch.setattr(engine_module, "Runtime", ToyRuntime)
+    metrics = Metrics()
+    engine = Engine(
+        "toy.tsp", steps={"context": CONTEXT}, max_waiting=4, rows=2, on_end=metrics.end
+    )
+    options = ServerOptions(name="toy", key=KEY, most_bytes=2000)
+    server = CompletionServer(engine, options, Letters(), metrics)
+    with open_socket("127.0.0.1", 0) as listening:
+        config = uvicorn.Config(server.application(), log_level="error", lifespan="off")
+        running = uvicorn.Server(config)
+        thread = threading.Thread(target=running.run, args=([listening],))
+        thread.start()
+        yield Site(listening.getsockname()[1], engine)
+        running.should_exit = True
+        thread.join(20)
+    engine.close()
+    patch.undo()
+
+
+def test_token_ids_in_and_out(site: Site) -> None:
+    status, value = site.complete(prompt=[3, 4, 5], max_tokens=6, temperature=0)
+    assert status == 200
+    (choice,) = value["choices"]
+    assert choice["token_ids"] == answer([3, 4, 5], 6)
+    assert choice["finish_reason"] == "length"
+    assert value["usage"] == {"prompt_tokens": 3, "completion_tokens": 6, "total_tokens": 9}
+
+
+def test_text_in_and_out_and_stops(site: Site) -> None:
+    plain = "".join(chr(48 + token) for token in answer([1, 2], 10))
+    _, value = site.complete(prompt="12", max_tokens=10, temperature=0)
+    assert value["choices"][0]["text"] == plain
+    _, stopped = site.complete(prompt="12", max_tokens=10, temperature=0, stop=plain[4:6])
+    assert stopped["choices"][0]["text"] == plain[:4]
+    assert stopped["choices"][0]["finish_reason"] == "stop"
+
+
+def test_a_stream_has_every_token_once_and_an_end(site: Site) -> None:
+    body = {"prompt": ["12", "7"], "max_tokens": 8, "temperature": 0, "stream": True}
+    body["stream_options"] = {"include_usage": True}
+    status, headers, content = site.ask("POST", "/v1/completions", body)
+    assert status == 200
+    assert headers["content-type"].startswith("text/event-stream")
+    events = [line[6:] for line in content.decode().split("\n") if line.startswith("data: ")]
+    assert events[-1] == "[DONE]"
+    values = [json.loads(event) for event in events[:-1]]
+    for place, prompt in ((0, [1, 2]), (1, [7])):
+        parts = [c for v in values for c in v["choices"] if c["index"] == place]
+        tokens = [token for part in parts for token in part["token_ids"]]
+        assert tokens == answer(prompt, 8)
+        assert "".join(part["text"] for part in parts) == Letters().decode(tokens)
+        assert [p["finish_reason"] for p in parts if p["finish_reason"]] == ["length"]
+    assert values[-1]["usage"]["completion_tokens"] == 16
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"{", "no JSON"),
+        ([1], "must be an object"),
+        ({}, "`prompt` is missing"),
+        ({"prompt": [1], "max_tokens": 0}, "max_tokens"),
+        ({"prompt": [1], "n": 2}, "`n` can only be 1"),
+        ({"prompt": [1], "shape": 2}, "`shape` is not known"),
+        ({"prompt": [1, "a"]}, "texts or token ids"),
+        ({"prompt": [200]}, "not in the vocabulary"),
+        ({"prompt": [1] * 15, "max_tokens": 9}, "does not fit a context"),
+        ({"prompt": [1], "temperature": "hot"}, "temperature"),
+    ],
+)
+def test_bad_requests_are_answered_with_400(site: Site, body: object, words: str) -> None:
+    status, _, content = site.ask("POST", "/v1/completions", body)
+    assert status == 400
+    assert words in json.loads(content)["error"]["message"]
+
+
+def test_keys_sizes_and_paths(site: Site) -> None:
+    assert site.ask("POST", "/v1/completions", {"prompt": [1]}, key=None)[0] == 401
+    assert site.ask("GET", "/metrics", key="wrong")[0] == 401
+    assert site.ask("POST", "/v1/completions", {"prompt": [1] * 900})[0] == 413
+    assert site.ask("GET", "/nothing")[0] == 404
+    assert site.ask("GET", "/health", key=None)[0] == 200
+    assert json.loads(site.ask("GET", "/v1/models")[2])["data"][0]["id"] == "toy"
+
+
+def test_too_many_are_told_to_come_back(site: Site) -> None:
+    status, headers, content = site.ask(
+        "POST", "/v1/completions", {"prompt": [[1]] * 30, "max_tokens": 16}
+    )
+    assert status == 429
+    assert int(headers["retry-after"]) >= 1
+    assert "waiting" in json.loads(content)["error"]["message"]
+    _wait_until_idle(site.engine)
+
+
+def test_a_client_that_goes_away_gives_its_row_back(site: Site) -> None:
+    body = json.dumps({"prompt": [5], "max_tokens": 16, "stream": True, "temperature": 0})
+    for _ in range(6):
+        connection = http.client.HTTPConnection("127.0.0.1", site.port, timeout=30)
+        connection.request("POST", "/v1/completions", body, {"Authorization": f"Bearer {KEY}"})
+        reply = connection.getresponse()
+        reply.read(10)
+        reply.close()
+        connection.close()
+    _wait_until_idle(site.engine)
+    assert site.complete(prompt=[5], max_tokens=3, temperature=0)[0] == 200
+
+
+def test_metrics_count_what_was_done(site: Site) -> None:
+    text = site.ask("GET", "/metrics")[2].decode()
+    assert 'tessera_answers_total{ended="length"}' in text
+    assert 'tessera_ttft_seconds_bucket{le="+Inf"}' in text
+    assert "\ntessera_waiting 0\n" in text
+
+
+def _wait_until_idle(engine: Engine) -> None:
+    for _ in range(300):
+        if not engine.running and not engine.waiting:
+            return
+        time.sleep(0.05)
+    raise AssertionError("rows are still in use")
+
+
+def test_a_port_in_use_is_one_error() -> None:
+    with (
+        open_socket("127.0.0.1", 0) as taken,
+        pytest.raises(TesseraError, match="cannot listen") as refusal,
+    ):
+        open_socket("127.0.0.1", taken.getsockname()[1])
+    assert refusal.value.diagnostics[0].code == "TSR5066"
+
+
+def test_text_that_may_begin_a_stop_is_held_back() -> None:
+    text = GrowingText(Letters(), ["56"])
+    assert text.more([1, 2, 5], is_over=False) == "12"
+    assert text.more([1, 2, 5, 7], is_over=False) == "57"
+    assert text.more([1, 2, 5, 7, 5, 6, 9], is_over=False) == ""
+    assert text.is_stopped
+
+
+SERVED = """
+import sys, time
+from tessera.driver.serve import engine as module
+from tessera.driver.serve.metrics import Metrics
+from tessera.driver.serve.server import CompletionServer, ServerOptions, open_socket, run_server
+from tests.helpers.toy_runtime import CONTEXT, ToyRuntime
+
+class Slow(ToyRuntime):
+    def _step(self, *given):
+        time.sleep(0.1)
+        return super()._step(*given)
+
+module.Runtime = Slow
+engine = module.Engine("toy.tsp", steps={"context": CONTEXT})
+with open_socket("127.0.0.1", 0) as listening:
+    print(listening.getsockname()[1], flush=True)
+    run_server(CompletionServer(engine, ServerOptions(), None, Metrics()), listening)
+engine.close()
+print("closed", flush=True)
+"""
+
+
+def test_sigterm_finishes_what_runs() -> None:
+    command = [sys.executable, "-c", SERVED]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        assert process.stdout is not None
+        port = int(process.stdout.readline())
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        body = json.dumps({"prompt": [5], "max_tokens": 12, "stream": True, "temperature": 0})
+        for _ in range(100):
+            try:
+                connection.request("POST", "/v1/completions", body)
+                break
+            except ConnectionRefusedError:
+                time.sleep(0.1)
+        reply = connection.getresponse()
+        first = reply.readline()
+        assert first.startswith(b"data: ")
+        process.send_signal(signal.SIGTERM)
+        rest = reply.read().decode()
+        assert "[DONE]" in rest
+        reply.close()
+        connection.close()
+        assert process.stdout.read().strip() == "closed"
+        assert process.wait(30) in (0, -signal.SIGTERM)

@@ -1,0 +1,151 @@
+"""Patterns of operators: every example of the table, and where a pattern must not be replaced."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+
+import pytest
+
+from tessera.driver.trace.patterns.fuse import fuse
+from tessera.driver.trace.patterns.pattern_table import PATTERNS, TWINS
+from tessera.frontend.trace.read_trace import parse_trace
+from tessera.ir.operators.table import bind, work_of
+from tessera.ir.program import program as ir
+from tessera.ir.program.print_trace import print_program
+
+_OPERAND = re.compile(r"(\w+)(?:\+\d+)?:(\w+)\[([\d,]*)\]")
+_SIZES = {"bf16": 2, "f32": 4, "s64": 8, "s32": 4, "bool": 1}
+TABLE = {entry.name: entry for entry in (*PATTERNS, *TWINS)}
+
+
+def program_of(records: str, **roles: str) -> ir.Program:
+    """A program of `op` records: what nothing writes flows in, what nothing reads flows out."""
+    sizes: dict[str, int] = {}
+    for name, dtype, shape in _OPERAND.findall(records):
+        size = _SIZES[dtype] * math.prod(int(part) for part in shape.split(",") if part)
+        sizes[name] = max(sizes.get(name, 0), size)
+    read = {n for part in re.findall(r"reads=\[(.*?)\] writes", records) for n in names(part)}
+    written = {n for part in re.findall(r"writes=\[(.*?\])\]", records) for n in names(part)}
+    lines = ["//! tessera.trace 1"]
+    for name, size in sizes.items():
+        both = "state" if name in ("kc", "vc") else "temp"
+        role = both if name in read and name in written else "input"
+        role = "output" if name not in read else role
+        lines.append(f"//! buffer {name} bytes={size} role={roles.get(name, role)}")
+    lines += [f"//! op {record}" for record in records.splitlines()]
+    return parse_trace("\n".join(lines) + "\n")
+
+
+def names(operands: str) -> list[str]:
+    return [name for name, _, _ in _OPERAND.findall(operands)]
+
+
+def operators(program: ir.Program) -> list[str]:
+    return [step.operator for step in program.steps if isinstance(step, ir.LibraryCall)]
+
+
+def seen(program: ir.Program) -> tuple[set[str], set[str]]:
+    """What a program reads that was there before, and what it leaves behind."""
+    roles = {b.name: b.role for b in program.declared_buffers()}
+    read, written = set(), set()
+    for step in program.steps:
+        assert isinstance(step, ir.LibraryCall)
+        read |= {program.buffers[o.pointer.buffer].name for o in step.reads}
+        written |= {program.buffers[o.pointer.buffer].name for o in step.writes}
+    kept = {n for n in read | written if roles[n] is not ir.Role.TEMP}
+    return read & kept, written & kept
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_every_example_becomes_one_operator(name: str) -> None:
+    entry = TABLE[name]
+    program = program_of(entry.example)
+    fused, counts = fuse(program)
+    assert operators(fused) == [entry.operator]
+    assert counts == {name: 1}
+    assert seen(fused) == seen(program)
+    (step,) = fused.steps
+    assert isinstance(step, ir.LibraryCall)
+    assert bind(step).operator.name == entry.operator
+    assert work_of(step) is not None
+    assert parse_trace(print_program(fused)) == fused
+
+
+@pytest.mark.parametrize("name", [entry.name for entry in PATTERNS])
+def test_what_others_see_is_not_taken_away(name: str) -> None:
+    """A temporary of the pattern that a later step reads keeps the pattern apart, unless the
+    operator leaves it behind as well."""
+    entry = TABLE[name]
+    first = re.findall(r"writes=\[(\w+):(\w+)\[([\d,]*)\]", entry.example)[0]
+    temporary, dtype, shape = first
+    also = f"aten::clone reads=[{temporary}:{dtype}[{shape}]] writes=[z:{dtype}[{shape}]]"
+    fused, counts = fuse(program_of(f"{entry.example}\n{also}"))
+    assert operators(fused)[-1] == "aten::clone"
+    if name in ("norm with residual", "layer norm with residual"):
+        assert counts.get(name) == 1  # the sum is a result
+    else:
+        assert name not in counts
+
+
+def test_a_pattern_is_kept_apart_where_its_input_changes_before_its_end() -> None:
+    records = TABLE["gated activation"].example.splitlines()
+    change = "aten::zero_ reads=[g:bf16[4,8]] writes=[g:bf16[4,8]]"
+    program = program_of("\n".join([records[0], change, records[1]]), g="state", u="input")
+    fused, counts = fuse(program)
+    assert counts == {}
+    assert fused == program
+
+
+def test_a_norm_of_another_power_is_no_norm() -> None:
+    example = TABLE["norm"].example.replace('"exponent":2', '"exponent":3')
+    assert fuse(program_of(example))[1] == {}
+
+
+def test_halves_in_the_wrong_order_are_no_rotary_embedding() -> None:
+    example = TABLE["rotary embedding"].example
+    swapped = example.replace("x+8:bf16[4,4]", "X:bf16[4,4]").replace(
+        ", x:bf16[4,4]", ", x+8:bf16[4,4]"
+    )
+    assert fuse(program_of(swapped.replace("X:bf16", "x:bf16")))[1] == {}
+
+
+EXPERTS = """aten::sort reads=[ids:s64[8]] writes=[sorted:s64[8], order:s64[8]]
+aten::index.Tensor reads=[x:bf16[4,16], order:s64[8]] writes=[rows:bf16[8,16]]
+aten::histc reads=[sorted:s64[8]] writes=[count:s64[3]] attrs={"bins":3,"min":0,"max":2}
+aten::cumsum reads=[count:s64[3]] writes=[ends:s32[3]] attrs={"dim":0,"dtype":"s32"}
+aten::_grouped_mm reads=[rows:bf16[8,16], up:bf16[3,16,12]{192,1,16}, ends:s32[3]] \
+writes=[wide:bf16[8,12]]
+aten::silu reads=[wide:bf16[8,6]{12,1}] writes=[act:bf16[8,6]]
+aten::mul.Tensor reads=[act:bf16[8,6], wide+12:bf16[8,6]{12,1}] writes=[gate:bf16[8,6]]
+aten::_grouped_mm reads=[gate:bf16[8,6], down:bf16[3,6,16]{96,1,6}, ends:s32[3]] \
+writes=[made:bf16[8,16]]
+aten::mul.Tensor reads=[made:bf16[8,16], share:bf16[8,1]] writes=[weighted:bf16[8,16]]
+aten::sum.dim_IntList reads=[weighted:bf16[4,2,16]] writes=[y:bf16[4,16]] attrs={"dim":[1]}
+aten::add.Tensor reads=[y:bf16[4,16], x:bf16[4,16]] writes=[z:bf16[4,16]]"""
+
+
+def test_experts_are_one_operator_with_their_sizes() -> None:
+    program = program_of(EXPERTS)
+    fused, counts = fuse(program)
+    assert counts == {"gated activation": 1, "experts": 1}
+    assert operators(fused) == ["tessera::experts", "aten::add.Tensor"]
+    (step, _) = fused.steps
+    assert isinstance(step, ir.LibraryCall)
+    sizes = {"tokens": 4, "hidden": 16, "inner": 6, "chosen": 2, "experts": 3}
+    assert dict(step.attributes) == sizes
+    assert seen(fused) == seen(program)
+
+
+def test_a_program_with_launches_stays_as_it_is() -> None:
+    program = parse_trace(
+        "//! tessera.trace 1\n//! buffer x bytes=64 role=output\n//! memset x bytes=64 value=0\n"
+    )
+    assert fuse(program) == (program, {})
+
+
+def test_the_guide_has_every_pattern() -> None:
+    guide = (Path(__file__).parents[4] / "docs" / "guides" / "capture.md").read_text()
+    for entry in TABLE.values():
+        assert f"| {entry.name} | {entry.says} | `{entry.operator}` |" in guide

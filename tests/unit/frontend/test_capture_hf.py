@@ -1,0 +1,101 @@
+"""Steps of models from their config files alone."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tessera.diagnostics import TesseraError
+from tessera.frontend.capture.meta import hf
+from tests.helpers.hf_configs import FAMILIES, small_config
+
+LLAMA = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "num_hidden_layers": 1,
+    "vocab_size": 256,
+}
+
+
+def written(folder: Path, values: object) -> Path:
+    path = folder / "config.json"
+    path.write_text(values if isinstance(values, str) else json.dumps(values))
+    return path
+
+
+def test_a_config_is_found_by_its_file_or_its_folder(tmp_path: Path) -> None:
+    path = written(tmp_path, LLAMA)
+    assert hf.find_config(f"hf:{path}") == hf.find_config(f"hf:{tmp_path}") == path
+    with pytest.raises(TesseraError, match=r"TSR6015.*there is no file"):
+        hf.find_config("hf:meta-llama/Llama-3.1-8B")
+
+
+@pytest.mark.parametrize("values", ["{", "[]", '"text"', {"hidden_size": 3}, "[" * 100_000])
+def test_files_that_are_no_configs(tmp_path: Path, values: object) -> None:
+    with pytest.raises(TesseraError, match="TSR6015"):
+        hf.read_config(written(tmp_path, values))
+
+
+def test_code_and_quantized_weights_are_left_out_and_said(tmp_path: Path) -> None:
+    more = {"auto_map": {"AutoModel": "evil.Model"}, "quantization_config": {"bits": 4}}
+    config = hf.read_config(written(tmp_path, LLAMA | more))
+    assert [note.code for note in config.notes] == ["TSR6016", "TSR6016"]
+    assert "auto_map" not in config.values
+    assert "quantization_config" not in config.values
+
+
+@pytest.mark.parametrize(
+    "sizes", [{"batch": 0}, {"context": -1}, {"phase": "train"}, {"batch": 10**9}]
+)
+def test_odd_sizes_of_a_step(sizes: dict[str, Any]) -> None:
+    with pytest.raises(TesseraError, match="TSR6015"):
+        hf.HfStep(**sizes)
+
+
+def test_a_missing_extra_is_named_with_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(TesseraError) as refused:
+        hf.require_transformers()
+    assert refused.value.diagnostics[0].hint == "pip install 'tessera-compiler[hf]'"
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_unknown_types_are_refused(tmp_path: Path) -> None:
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    from tessera.driver.trace.meta_trace import trace_fake
+
+    config = hf.read_config(written(tmp_path, {"model_type": "mine"}))
+    with pytest.raises(TesseraError, match=r"TSR6015.*no model of the type `mine`"):
+        trace_fake(lambda: hf.make_step(config, hf.HfStep()), warm_ups=0)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("phase", hf.PHASES)
+@pytest.mark.parametrize("name", FAMILIES)
+def test_small_models_of_all_families(tmp_path: Path, name: str, phase: str) -> None:
+    """Every cache is state, every parameter a weight, every operator known; attention over a
+    cache is one operator per layer that has one."""
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    from tessera.driver.trace.meta_trace import trace_fake
+
+    config = hf.read_config(written(tmp_path, small_config(name)))
+    step = hf.HfStep(phase=phase, batch=2, context=32)
+    plain = trace_fake(lambda: hf.make_step(config, step), warm_ups=0, fused=False)
+    fused = trace_fake(lambda: hf.make_step(config, step), warm_ups=0)
+    roles = [b.role.value for b in fused.trace.program.declared_buffers()]
+    assert roles.count("state") >= 4
+    assert roles.count("weight") > 10
+    assert len(fused.trace.program.steps) < len(plain.trace.program.steps)
+    assert not [d for d in fused.trace.diagnostics if d.code == "TSR6013"]
+    counts = [s.operator for s in fused.trace.program.steps]  # type: ignore[union-attr]
+    attention = counts.count("aten::scaled_dot_product_attention")
+    assert attention == FAMILIES[name].attention

@@ -1,0 +1,138 @@
+"""Operators of a call on fake tensors: what is recorded, in which roles, and what is refused."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tessera.diagnostics import TesseraError
+from tessera.driver.trace.meta_trace import OTHER, trace_fake
+from tessera.frontend.capture.inputs import Inputs
+from tessera.frontend.capture.meta import stand_in
+from tessera.frontend.trace.read_trace import parse_trace
+from tessera.ir.program import program as ir
+from tests.helpers.command import tessc
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytestmark = pytest.mark.filterwarnings("ignore")
+ROOT = Path(__file__).parents[3]
+
+
+def traced(function: Callable[..., object], *shapes: tuple[int, ...], fused: bool = False) -> Any:
+    def make() -> tuple[Callable[..., object], Inputs]:
+        return function, Inputs(plain=tuple(torch.ones(shape).cuda() for shape in shapes))
+
+    return trace_fake(make, fused=fused)
+
+
+def operators(found: Any) -> list[str]:
+    return [step.operator for step in found.trace.program.steps]
+
+
+def test_views_and_allocations_are_no_steps() -> None:
+    def step(x: Any) -> Any:
+        made = torch.empty(4, 3, device="cuda")
+        made.copy_(x.t())
+        return made[1:, None].expand(3, 2, 3) + 1
+
+    assert operators(traced(step, (3, 4))) == ["aten::copy_", "aten::add.Tensor"]
+
+
+def test_what_lives_on_and_is_written_is_state() -> None:
+    class Counting(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = torch.nn.Linear(4096, 4096)
+            self.register_buffer("total", torch.zeros(4096))
+            self.kept = [torch.zeros(8, 4096).cuda()]
+
+        def forward(self, x: Any) -> Any:
+            made = self.linear(x)
+            self.total.add_(made.sum(0))
+            self.kept[0].copy_(made)
+            return made * 2
+
+    found = trace_fake(
+        lambda: (Counting().cuda(), Inputs(named={"x": torch.ones(8, 4096).cuda()})), fused=False
+    )
+    roles = {b.name: b.role.value for b in found.trace.program.declared_buffers()}
+    assert roles["linear.weight"] == roles["linear.bias"] == "weight"
+    assert (roles["x"], roles["total"], roles["out"]) == ("input", "state", "output")
+    assert Counter(roles.values())["state"] == 2
+    weight = next(b for b in found.trace.program.buffers if b.name == "linear.weight")
+    assert (weight.bytes, weight.shape) == (4 * 4096**2, (4096, 4096))
+
+
+def test_attention_is_one_operator() -> None:
+    attend = torch.nn.functional.scaled_dot_product_attention
+    found = traced(lambda q, k, v: attend(q, k, v, is_causal=True), *3 * [(2, 4, 8, 16)])
+    (step,) = found.trace.program.steps
+    assert step.operator == "aten::scaled_dot_product_attention"
+    assert dict(step.attributes) == {"is_causal": True}
+
+
+def test_small_tensors_of_the_host_are_real() -> None:
+    sizes = torch.tensor([3, 5])
+    found = traced(lambda x: [x * 2 for _ in range(int(sizes.sum()))], (4,))
+    assert operators(found) == ["aten::mul.Tensor"] * 8
+
+
+def test_an_operator_that_no_trace_holds_is_kept_with_its_operands() -> None:
+    found = traced(lambda x: torch.fft.rfft(x).real + 1, (4, 16))
+    assert operators(found)[0] == OTHER
+    (step, *_) = found.trace.program.steps
+    assert dict(step.attributes)["name"] == "aten::_fft_r2c"
+    assert [d.code for d in found.trace.diagnostics] == ["TSR6013"]
+
+
+@pytest.mark.parametrize(
+    ("function", "code", "words"),
+    [
+        (lambda x: x * x.sum().item(), "TSR6003", "reads a value of a tensor on the GPU"),
+        (lambda x: x.nonzero(), "TSR6003", "size depends on data"),
+        (lambda x: x.cpu() + 1, "TSR6003", "copies from the GPU to the host"),
+        (lambda x: torch.nn.functional.dropout(x), "TSR6002", "draws random numbers"),
+        (lambda x: x.view(-1), "TSR6003", "launches nothing"),
+        (lambda x: x + torch.ones(7).cuda(), "TSR6008", "raised"),
+    ],
+)
+def test_what_needs_data_is_refused(function: Callable[..., object], code: str, words: str) -> None:
+    with pytest.raises(TesseraError) as refused:
+        traced(function, (3, 4))
+    assert refused.value.diagnostics[0].code == code
+    assert words in refused.value.diagnostics[0].headline
+
+
+def test_what_comes_from_the_host_is_a_constant() -> None:
+    found = traced(lambda x: x + torch.tensor([1.0, 2.0]).to("cuda"), (3, 2))
+    assert operators(found) == ["aten::add.Tensor"]
+    assert [d.code for d in found.trace.diagnostics] == ["TSR6012"]
+
+
+def test_a_model_file_from_the_command_line(tmp_path: Path) -> None:
+    """The roles are those of the same model captured on a GPU."""
+    out = tmp_path / "decode.ptx"
+    model = ROOT / "examples" / "models" / "llama.py"
+    done = tessc("trace", f"{model}:decode", "-o", str(out), "--device", "meta")
+    assert done.code == 0, done.err
+    assert "it has no kernels" in done.text
+    program = parse_trace(out.read_text())
+    captured = parse_trace((ROOT / "examples" / "traces" / "llama_decode.ptx").read_text())
+
+    def roles(of: ir.Program) -> dict[str, str]:
+        return {b.name: b.role.value for b in of.declared_buffers() if b.shape and "." in b.name}
+
+    assert roles(program) == roles(captured)
+    assert any(step.operator == "tessera::rms_norm" for step in program.steps)  # type: ignore[union-attr]
+
+
+def test_a_pytorch_without_the_names_that_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stand_in, "_REGISTRY", "no_such_name")
+    monkeypatch.setattr(torch.version, "cuda", None)
+    with pytest.raises(TesseraError, match="TSR6014") as refused:
+        stand_in._give_guard()
+    assert stand_in.TESTED in str(refused.value.diagnostics[0].hint)

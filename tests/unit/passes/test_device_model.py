@@ -1,0 +1,92 @@
+"""What the duration model takes from a data sheet, on GPUs that it was not fitted to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tessera.frontend.machine.gpu_table import find_gpu
+from tessera.ir.plan.costs import LaunchWork
+from tessera.passes.costs.device_model import SUSTAINED, Traffic, launch_ns, parts_of
+from tessera.passes.costs.estimate_costs import error_of
+
+CTAS = 14_800
+
+
+def launch(**counts: float) -> LaunchWork:
+    """Many CTAs of 128 threads with little to do but what is given."""
+    usual = {"instructions": 1.0 * CTAS * 128, "chain": 1.0, "asked_bytes": 0.0}
+    given = {**usual, **counts}
+    return LaunchWork(
+        ctas=CTAS,
+        threads=CTAS * 128,
+        instructions=given["instructions"],
+        memory_instructions=0.0,
+        asked_bytes=given["asked_bytes"],
+        units=(("bf16", given["matrix"]),) if "matrix" in given else (),
+        chain=given["chain"],
+        chain_loads=0.0,
+        chain_barriers=given.get("barriers", 0.0),
+        chain_waits=given.get("waits", 0.0),
+        shared_bytes=0,
+        sure=True,
+    )
+
+
+def test_two_dies_give_each_sm_more_of_l2() -> None:
+    """All that differs between the GPUs here is what L2 gives: an SM cannot take all of it."""
+    asks = launch(asked_bytes=1e10)
+    one, two = (
+        launch_ns(asks, Traffic(), replace(find_gpu("b200"), arch=arch), 148)
+        for arch in ("sm_90a", "sm_100a")
+    )
+    assert 1.2 < one / two < 2.0
+    assert launch_ns(launch(), Traffic(), find_gpu("b200"), 148) == pytest.approx(
+        launch_ns(launch(), Traffic(), replace(find_gpu("b200"), arch="sm_90a"), 148)
+    )
+
+
+def test_graphics_cards_keep_their_clock_as_far_as_their_watts_go() -> None:
+    card = replace(find_gpu("l4"), key="other")
+    kept = parts_of(card, 0.95, 0.95).clock
+    assert 0.5 < kept < 1.0
+    eighth = replace(card, watts=(card.watts or 0.0) / 8)
+    assert parts_of(eighth, 0.95, 0.95).clock == pytest.approx(kept / 2)
+    assert parts_of(replace(card, watts=1e6), 0.95, 0.95).clock == 1.0
+    assert 0.5 < parts_of(replace(card, watts=None), 0.95, 0.95).clock < 1.0
+    computes = launch(matrix=1e14)
+    slow, fast = (
+        launch_ns(computes, Traffic(), gpu, card.sms) for gpu in (eighth, replace(card, watts=1e6))
+    )
+    assert slow / fast == pytest.approx(2 / kept, rel=0.02)
+
+
+def test_other_architectures_keep_it() -> None:
+    for name in ("h200", "h100", "b200"):
+        assert parts_of(replace(find_gpu(name), watts=1.0), 0.95, 0.95).clock == 1.0
+
+
+def test_what_tables_say_of_a_gpu_comes_first() -> None:
+    for key, own in SUSTAINED.items():
+        assert parts_of(find_gpu(key), 0.5, 0.5) == own
+        assert parts_of(replace(find_gpu(key), key="mine", like=key), 0.5, 0.5) == own
+
+
+def test_every_gpu_of_the_table_that_has_watts_is_read_with_them() -> None:
+    assert [find_gpu(name).watts for name in ("a100", "l40s", "b200")] == [400, 350, 1000]
+
+
+def test_a_wait_takes_longer_than_a_barrier() -> None:
+    gpu = find_gpu("h200")
+    waits, barriers, none = (
+        launch_ns(launch(**counts), Traffic(), gpu, gpu.sms)
+        for counts in ({"waits": 500.0}, {"barriers": 500.0}, {})
+    )
+    assert waits > barriers > none
+
+
+def test_bars_are_wider_where_no_kernel_was_measured() -> None:
+    fitted, other, newer = (error_of(1e6, find_gpu(name)) for name in ("h200", "h100", "b200"))
+    assert fitted < other < newer
+    assert error_of(1e4, find_gpu("h100")) > other  # short ones are known less well

@@ -1,0 +1,159 @@
+"""Code for a number of SMs: read, printed, analysed, chosen for each device, proved and run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tessera.diagnostics import TesseraError
+from tessera.frontend.plan.tsp import parse_plan
+from tessera.frontend.trace.read_trace import parse_trace
+from tessera.ir.architecture import architecture, runs_on, sms_of
+from tessera.ir.plan.print_plan import print_plan
+from tessera.ir.program.print_trace import print_program
+from tessera.ir.program.program import Launch, Program, for_arch
+from tessera.passes.costs.estimate_costs import best_variant
+from tests.helpers.command import tessc
+from tests.helpers.served import graph_of
+
+KERNEL = """.version 8.0
+.target sm_90a
+.address_size 64
+{variable}.visible .entry fill(.param .u64 y, .param .u32 n)
+{{
+    .reg .b64 %rd<4>;
+    .reg .b32 %r<6>;
+    .reg .pred %p;
+    ld.param.u64 %rd1, [y];
+    ld.param.u32 %r1, [n];
+    cvta.to.global.u64 %rd1, %rd1;
+    mov.u32 %r2, %ctaid.x;
+    mov.u32 %r3, %ntid.x;
+    mov.u32 %r4, %tid.x;
+    mad.lo.u32 %r2, %r2, %r3, %r4;
+    setp.ge.u32 %p, %r2, %r1;
+    @%p ret;
+    mul.wide.u32 %rd2, %r2, 4;
+    add.u64 %rd1, %rd1, %rd2;
+    st.global.u32 [%rd1{more}], %r2;
+    ret;
+}}
+"""
+
+
+def text(version: int = 2, *, variable: str = "", more: str = "") -> str:
+    """A launch whose code for 48 SMs has smaller blocks, and may store elsewhere."""
+    whole = KERNEL.format(variable=variable, more="")
+    tuned = KERNEL.format(variable=variable, more=more)
+    return (
+        f"//! tessera.trace {version}\n"
+        "//! buffer y bytes=4096 role=output dtype=u32 shape=1024\n"
+        f"//! module m\n{whole}//! module m arch=sm_90a:48sm\n{tuned}"
+        "//! launch m.fill grid=2,1,1 block=256,1,1 args=[y, u32:512]\n"
+        "//! variant sm_90a:48sm grid=8,1,1 block=64,1,1\n"
+        "//! launch m.fill grid=2,1,1 block=256,1,1 args=[y+2048, u32:512]\n"
+        "//! variant sm_90a:48sm grid=8,1,1 block=64,1,1\n"
+    )
+
+
+def program(**more: str) -> Program:
+    return parse_trace(text(**more), "t.ptx")
+
+
+def test_a_name_says_the_sms_that_code_is_tuned_for() -> None:
+    assert sms_of("sm_90a:48sm") == 48
+    assert sms_of("sm_90a") == sms_of("sm_90a:0sm") == 0
+    assert architecture("sm_90a:48sm sm_90") is None
+    assert runs_on("sm_90a:48sm", "sm_90")
+    assert not runs_on("sm_90a:48sm", "sm_100")
+
+
+def test_version_2_is_read_and_printed_and_only_where_it_is_needed() -> None:
+    read = program()
+    assert [v.arch for v in read.modules[0].variants] == ["sm_90a", "sm_90a:48sm"]
+    printed = print_program(read)
+    assert printed.startswith("//! tessera.trace 2\n")
+    assert parse_trace(printed, "t.ptx") == read
+    module = replace(read.modules[0], variants=read.modules[0].variants[:1])
+    steps = tuple(replace(s, variants=()) for s in read.steps if isinstance(s, Launch))
+    plain = print_program(replace(read, modules=(module,), steps=steps))
+    assert plain.startswith("//! tessera.trace 1\n")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "code"),
+    [
+        (text(version=1), "TSR1154"),
+        (text(version=3), "TSR1101"),
+        (text().replace("arch=sm_90a:48sm", "arch=sm_90a:sm"), "TSR1154"),
+        (text().replace("arch=sm_90a:48sm", "arch=sm_80:48sm"), "TSR1153"),
+        (text().replace("variant sm_90a:48sm", "variant sm_90a:47sm"), "TSR1152"),
+    ],
+)
+def test_what_is_wrong_is_refused(wrong: str, code: str) -> None:
+    with pytest.raises(TesseraError) as caught:
+        parse_trace(wrong, "t.ptx")
+    assert code in [diagnostic.code for diagnostic in caught.value.diagnostics]
+
+
+@pytest.mark.parametrize(
+    ("sms", "code"),
+    [(132, "sm_90a"), (100, "sm_90a"), (84, "sm_90a"), (48, "sm_90a:48sm"), (16, "sm_90a:48sm")],
+)
+def test_a_device_gets_the_code_for_about_as_many_sms(sms: int, code: str) -> None:
+    read = program()
+    launch = next(read.launches())
+    variant = best_variant(read, launch, "sm_90a", sms, 132)
+    assert variant is not None
+    assert variant.arch == code
+    assert for_arch(launch, code).grid[0] == (8 if "48" in code else 2)
+    assert best_variant(read, launch, "sm_90a") is read.modules[0].variants[0]
+
+
+def test_every_variant_is_analysed() -> None:
+    """The code for 48 SMs stores elsewhere: no step may be taken to leave that alone."""
+    (one, _), (two, _) = (graph_of(program(more=more)).nodes for more in ("", "+2048"))
+    assert [access.region for access in one.accesses] != [access.region for access in two.accesses]
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tuned")
+    (folder / "t.ptx").write_text(text(variable=".global .u32 counter;\n"))
+    given = ("--gpus", "h200:84sm,h200:48sm", "--strategy", "kernel", "-o", str(folder / "p.tsp"))
+    pinned = ("--pin", "#0=h200-0.0", "--pin", "#1=h200-0.1")
+    made = tessc("plan", str(folder / "t.ptx"), *given, *pinned)
+    assert made.code == 0, made.err
+    return folder / "p.tsp"
+
+
+def test_a_plan_names_the_code_of_each_device_and_runs(plan: Path) -> None:
+    read = parse_plan(plan.read_text())
+    sms = {device.name: device.sms for device in read.devices}
+    steps = read.replicas[0].traces[0].steps
+    assert [(sms[step.device], step.arch) for step in steps] == [
+        (84, "sm_90a"),
+        (48, "sm_90a:48sm"),
+    ]
+    ran = tessc("run", str(plan), "--backend", "cpu", "--requests", "2", "--verify")
+    assert ran.code == 0, ran.err
+
+
+@pytest.mark.parametrize("has_variables", [True, False])
+def test_a_device_holds_the_variables_of_a_module_once(
+    tmp_path: Path, *, has_variables: bool
+) -> None:
+    variable = ".global .u32 counter;\n" if has_variables else ""
+    (tmp_path / "t.ptx").write_text(text(variable=variable))
+    place = tmp_path / "p.tsp"
+    assert tessc("plan", str(tmp_path / "t.ptx"), "--gpus", "h200", "-o", str(place)).code == 0
+    read = parse_plan(place.read_text())
+    (replica,), (placed,) = read.replicas, read.replicas[0].traces
+    steps = (placed.steps[0], replace(placed.steps[1], arch="sm_90a:48sm"))
+    changed = replace(replica, traces=(replace(placed, steps=steps),))
+    place.write_text(print_plan(replace(read, replicas=(changed,))))
+    checked = tessc("check", str(place))
+    assert (checked.code != 0) == has_variables
+    assert ("its variables are there once" in checked.err) == has_variables
