@@ -16,6 +16,9 @@ from tessera.output import Kind, check_output
 if TYPE_CHECKING:
     from tessera.driver.serve.options import ArrivingText
 
+_DIGITS = 12
+"""Of a number of tokens: more than any context."""
+
 _Command = TypeVar("_Command", bound=Callable[..., object])
 
 
@@ -103,9 +106,12 @@ def _tokens(
     if value is None:
         return None
     first, mark, second = value.partition(":")
-    if not (mark and first.isdecimal() and second.isdecimal() and int(first) and int(second)):
+    parts = [
+        int(text) if text.isdecimal() and len(text) <= _DIGITS else 0 for text in (first, second)
+    ]
+    if not (mark and all(parts)):
         raise click.BadParameter("it takes two numbers above 0, such as 512:128")
-    return int(first), int(second)
+    return parts[0], parts[1]
 
 
 def _limits(

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+LATEST_NS = 1e18
+"""Later times have no room for the parts of a microsecond that a step takes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Arrival:

@@ -70,7 +70,10 @@ def serving_text(
         for group in (windows[at : at + step] for at in range(0, len(windows), step))
     ]
     lines = [f"{safe(report.name)}, {report.source}:", *table(_FIELDS, rows, width)]
-    lines += ["", *table(_TIMES, times, width)]
+    if report.whole:
+        lines += ["", *table(_TIMES, times, width)]
+    else:
+        lines += ["", "no request was answered to its end, so there are no times"]
     if any(window.most for window in windows):
         lines += ["", *table(_QUEUE, queue, width)]
     lines += ["", *(f"- {note}" for note in report.notes)] if report.notes else []

@@ -78,6 +78,8 @@ class ToyHandle:
 class ToyRuntime:
     """`batches` copies of a cache of `rows`; steps are done by one thread, when they are let go."""
 
+    backend = "cpu"
+
     def __init__(
         self,
         plan: object = None,

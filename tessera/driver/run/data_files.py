@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from tessera.backend.service import Bytes
 from tessera.diagnostics import TesseraError, error
-from tessera.frontend.contents.checkpoint import Checkpoint, open_checkpoint
+from tessera.frontend.contents.checkpoint import Checkpoint, check_used, open_checkpoint
 from tessera.frontend.contents.files import ArrayType
 from tessera.frontend.contents.open_contents import (
     ArrayFile,
@@ -128,6 +128,7 @@ class Sources:
         if self.checkpoint is not None:
             try:
                 contents.take_weights(program, self.checkpoint)
+                check_used(self.programs, self.checkpoint)
             except TesseraError:
                 contents.close()
                 raise

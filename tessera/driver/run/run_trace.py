@@ -128,6 +128,7 @@ def write_outputs(report: RunReport, path: str | os.PathLike[str]) -> None:
 def _given_contents(program: Program, source: Source, options: RunOptions) -> dict[str, Bytes]:
     """What buffers hold before the first step, by name."""
     from tessera.driver.run.data_files import opened_checkpoint
+    from tessera.frontend.contents.checkpoint import check_used
 
     with (
         _open_data(program, source, options) as contents,
@@ -135,6 +136,7 @@ def _given_contents(program: Program, source: Source, options: RunOptions) -> di
     ):
         if checkpoint is not None:
             contents.take_weights(program, checkpoint)
+            check_used([program], checkpoint)
         return {
             buffer.name: contents.read(buffer)
             for buffer in program.buffers

@@ -93,13 +93,16 @@ def read_completion(
     given = {key: part for key, part in value.items() if part is not None}
     for key in given:
         if key not in _KNOWN:
-            raise BadRequest(f"`{key}` is not known here", field=str(key)[:80])
+            shown = key[:80].encode(errors="replace").decode()
+            raise BadRequest(f"`{shown}` is not known here", field=shown)
     for key, fixed in _FIXED.items():
         if key in given and given[key] not in fixed:
             raise BadRequest(f"`{key}` can only be {fixed[0]!r} here", field=key)
     if "prompt" not in given:
         raise BadRequest("`prompt` is missing", field="prompt")
     options = given.get("stream_options", {})
+    if not isinstance(options, Mapping):
+        raise BadRequest("`stream_options` must be an object", field="stream_options")
     return CompletionRequest(
         prompts=_prompts(given["prompt"], tokenizer),
         most=_whole(given, "max_tokens", 16, least=1),
@@ -110,7 +113,7 @@ def read_completion(
         stops=_stops(given.get("stop", ()), tokenizer),
         stop_tokens=_tokens(given.get("stop_token_ids", []), "stop_token_ids"),
         is_streamed=_flag(given, "stream"),
-        wants_usage=isinstance(options, Mapping) and options.get("include_usage") is True,
+        wants_usage=options.get("include_usage") is True,
         ignores_end=_flag(given, "ignore_eos"),
     )
 
@@ -130,6 +133,8 @@ def _prompt(given: object, tokenizer: Tokenizing | None) -> tuple[int, ...]:
             raise BadRequest(
                 "this server has no tokenizer: `prompt` must be token ids", field="prompt"
             )
+        if not _is_text(given):
+            raise BadRequest("`prompt` has half of a letter", field="prompt")
         return tuple(tokenizer.encode(given))
     return _tokens(given, "prompt")
 
@@ -141,14 +146,17 @@ def _tokens(given: object, field: str) -> tuple[int, ...]:
 
 
 def _stops(given: object, tokenizer: Tokenizing | None) -> tuple[str, ...]:
-    listed = [given] if isinstance(given, str) else list(cast("list[object]", given))
-    if not isinstance(given, str | list | tuple) or not all(
-        isinstance(stop, str) and stop for stop in listed
-    ):
+    listed = list(given) if isinstance(given, list | tuple) else [given]
+    if not all(_is_text(stop) and stop for stop in listed):
         raise BadRequest("`stop` must be a text or texts", field="stop")
     if listed and tokenizer is None:
         raise BadRequest("this server has no tokenizer: use `stop_token_ids`", field="stop")
     return tuple(cast("list[str]", listed))
+
+
+def _is_text(value: object) -> bool:
+    """Whether it is text that can be written: JSON can name halves of letters."""
+    return isinstance(value, str) and not any("\ud800" <= letter <= "\udfff" for letter in value)
 
 
 def _is_whole(value: object) -> bool:

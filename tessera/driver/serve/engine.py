@@ -46,6 +46,8 @@ from tessera.ir.plan.plan import Plan
 
 _MOST_RESTARTS = 3
 """So often in a row a runtime is started again before a step has ended well."""
+_LONGEST_WAIT_S = 3600.0
+"""Deadlines may lie further off than a thread can wait."""
 
 
 class Engine:
@@ -228,7 +230,9 @@ class Engine:
             for answer in tuple(self._answers.values())
             if answer.wish.deadline_s is not None
         ]
-        return max(min(ends) - time.monotonic_ns() / 1e9, 0.001) if ends else None
+        if not ends:
+            return None
+        return min(max(min(ends) - time.monotonic_ns() / 1e9, 0.001), _LONGEST_WAIT_S)
 
     def _drop_late(self) -> None:
         """Answers that are given up, or late; those in a step that is under way at its end."""

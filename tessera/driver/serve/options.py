@@ -6,12 +6,13 @@ import os
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from tessera.diagnostics import TesseraError, error
 from tessera.driver.options import WrongOption
 from tessera.driver.run.arguments import check_amounts, check_counts, check_texts
 from tessera.driver.serve.follow import Wanted
 from tessera.driver.serve.measures import Slo
 from tessera.frontend.arrivals.read_arrivals import read_arrivals
-from tessera.ir.arrivals import Arrivals
+from tessera.ir.arrivals import LATEST_NS, Arrivals
 
 BY_NAME = "names"
 """Instead of a declaration: inputs have the role that they are named after."""
@@ -73,6 +74,9 @@ class ArrivingText:
                     )
                 prompt, answer = self.tokens
             made.append(Wanted(request.at_ns / self.speed, max(prompt, 1), max(answer, 1)))
+        if made and not made[-1].at_ns <= LATEST_NS:
+            message = f"at a speed of {self.speed:g} the last request comes after {LATEST_NS:g} ns"
+            raise TesseraError(error("TSR5053", message, hint="choose a higher `--speed`"))
         return made
 
 

@@ -54,11 +54,13 @@ def _is_number(value: object) -> bool:
 
 def draw_token(logits: Floats, sampling: Sampling, draws: np.random.Generator) -> int:
     """A token by its share, of those that are left."""
-    scaled = np.asarray(logits, np.float64) / sampling.temperature
-    order = np.argsort(-scaled, kind="stable")
+    wide = np.asarray(logits, np.float64)
+    with np.errstate(over="ignore"):  # far below the most likely, at a temperature near 0
+        scaled = (wide - wide.max()) / sampling.temperature
+    order = np.argsort(-wide, kind="stable")
     if sampling.top_k:
         order = order[: sampling.top_k]
-    shares = np.exp(scaled[order] - scaled[order[0]])
+    shares = np.exp(scaled[order])
     shares /= shares.sum()
     if sampling.top_p < 1:
         left = int(np.searchsorted(np.cumsum(shares), sampling.top_p)) + 1

@@ -11,6 +11,7 @@ wakes the coroutine of its request. A client that goes away gives its answers up
 from __future__ import annotations
 
 import asyncio
+import errno
 import hmac
 import json
 import signal
@@ -42,6 +43,10 @@ if TYPE_CHECKING:
     Answering = Callable[[Request], Awaitable[Response]]
 
 _FAULTS = {"TSR5064": 400, "TSR5065": 429, "TSR5053": 400, "TSR5050": 503}
+_GONE = 499
+"""Nobody reads this status; it is counted."""
+_BODY_S = 30.0
+"""A body that comes more slowly is given up: it would keep the server from ending."""
 _WATCH_S = 0.5
 _BACKLOG = 1024
 
@@ -154,13 +159,22 @@ class CompletionServer:
 
     async def _body(self, request: Request) -> bytes:
         """The body, unless it is too long: then no more of it is read."""
+        from starlette.requests import ClientDisconnect
+
         most = self._options.most_bytes
         parts, size = [], 0
-        async for part in request.stream():
-            size += len(part)
-            if size > most:
-                raise BadRequest(f"the body has more than {most} bytes", status=413)
-            parts.append(part)
+        try:
+            async with asyncio.timeout(_BODY_S):
+                async for part in request.stream():
+                    size += len(part)
+                    if size > most:
+                        raise BadRequest(f"the body has more than {most} bytes", status=413)
+                    parts.append(part)
+        except TimeoutError:
+            message = f"the body did not come within {_BODY_S:g} seconds"
+            raise BadRequest(message, status=408) from None
+        except ClientDisconnect:
+            raise BadRequest("the client went away", status=_GONE) from None
         return b"".join(parts)
 
     def _guarded(self, route: Answering) -> Answering:
@@ -323,12 +337,15 @@ def open_socket(host: str, port: int) -> socket.socket:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind((host, port))
         made.listen(_BACKLOG)
-    except (OSError, OverflowError) as problem:
+    except (OSError, OverflowError, TypeError, ValueError) as problem:
         made.close()
         reason = getattr(problem, "strerror", None) or str(problem)
+        is_taken = getattr(problem, "errno", None) in (errno.EADDRINUSE, errno.EACCES)
         raise not_served(
             f"cannot listen on {host}, port {port}: {reason.lower()}",
-            "choose another port with `--port`, or end what has this one",
+            "choose another port with `--port`, or end what has this one"
+            if is_taken
+            else "`--host` takes an address of this machine, such as 127.0.0.1 or 0.0.0.0",
         ) from None
     return made
 

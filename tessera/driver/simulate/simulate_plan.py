@@ -34,7 +34,7 @@ from tessera.driver.simulate.steady import saturate
 from tessera.frontend.arrivals.read_arrivals import read_arrivals
 from tessera.frontend.plan.tsp import read_plan
 from tessera.frontend.text.readfile import read_source
-from tessera.ir.arrivals import Arrivals
+from tessera.ir.arrivals import LATEST_NS, Arrivals
 from tessera.ir.plan.plan import Plan, Replica
 from tessera.ir.plan.print_plan import FORMAT
 from tessera.ir.plan.verify_plan import verify_plan
@@ -44,9 +44,6 @@ DRAWS = 20
 
 MOST_EVENTS = 2_000_000
 """What a timeline holds: Perfetto opens no larger ones, and each takes memory here."""
-
-LATEST_NS = 1e18
-"""Later times have no room for the parts of a microsecond that a step takes."""
 
 _MOST_FLAWS = 20
 

@@ -298,7 +298,7 @@ def require_torch() -> None:
     try:
         import torch  # noqa: F401
     except ImportError as problem:
-        raise _no_package(problem) from None
+        raise _no_package(problem, "torch") from None
 
 
 def require_gpu() -> None:
@@ -307,7 +307,7 @@ def require_gpu() -> None:
         import cuda.bindings.driver  # noqa: F401
         import torch
     except ImportError as problem:
-        raise _no_package(problem) from None
+        raise _no_package(problem, "cuda,torch") from None
     if not torch.cuda.is_available():
         raise TesseraError(
             error(
@@ -319,7 +319,7 @@ def require_gpu() -> None:
         )
 
 
-def _no_package(problem: ImportError) -> TesseraError:
+def _no_package(problem: ImportError, extras: str) -> TesseraError:
     module = (problem.name or "").partition(".")[0]
     package = {"cuda": "cuda-python"}.get(module, module or "torch")
     is_missing = module and isinstance(problem, ModuleNotFoundError)
@@ -328,7 +328,7 @@ def _no_package(problem: ImportError) -> TesseraError:
             "TSR6000",
             f"tracing needs the package `{package}`",
             notes=() if is_missing else (f"it cannot be imported: {problem}",),
-            hint="install Tessera with its extras `cuda` and `torch`",
+            hint=f"pip install 'tessera-compiler[{extras}]'",
         ),
         exit_code=ExitCode.NO_DEVICE,
     )

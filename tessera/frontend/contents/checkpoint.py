@@ -31,6 +31,7 @@ from tessera.ir.program.program import Buffer, Program, Role
 _INDEX = ".safetensors.index.json"
 _MOST_INDEX_BYTES = 100_000_000
 _MOST_NAMED = 20
+_LONGEST_NAME = 4096
 
 
 class Checkpoint:
@@ -239,6 +240,20 @@ def fitting(program: Program, checkpoint: Checkpoint) -> frozenset[str]:
     return frozenset(weights_of(program, checkpoint, every).tensor_of)
 
 
+def check_used(programs: Sequence[Program], checkpoint: Checkpoint) -> None:
+    """Raise TSR1187 for a checkpoint that has none of the weights: it is of another model, and
+    contents that a capture has kept must not stand in for it unsaid."""
+    roles = {buffer.role for program in programs for buffer in program.declared_buffers()}
+    if Role.WEIGHT in roles and not any(fitting(program, checkpoint) for program in programs):
+        raise TesseraError(
+            error(
+                "TSR1187",
+                f"`{checkpoint.folder}` has none of the weights",
+                hint="name the checkpoint that the model was loaded from",
+            )
+        )
+
+
 def _misfits(
     checkpoint: Checkpoint, missing: Sequence[str], wrong: Sequence[str], fitted: int
 ) -> Diagnostic:
@@ -311,8 +326,8 @@ def _prefix(names: Sequence[str], tensors: Mapping[str, object]) -> _Prefix:
 
 
 def _ends(name: str) -> Iterator[str]:
-    """The ends of a dotted name, without the whole."""
-    at = name.find(".")
+    """The ends of a dotted name, without the whole; no module has names that are longer."""
+    at = name.find(".") if len(name) <= _LONGEST_NAME else -1
     while at >= 0:
         yield name[at + 1 :]
         at = name.find(".", at + 1)

@@ -159,7 +159,9 @@ def unreadable(name: str, reason: Exception | str, array: str | None = None) -> 
         error(
             "TSR1183",
             f"{where} cannot be read as contents: {detail}",
-            hint="write it with `numpy.savez(file, **arrays)`, one array per buffer",
+            hint="save or copy it again"
+            if name.endswith(".safetensors")
+            else "write it with `numpy.savez(file, **arrays)`, one array per buffer",
         )
     ) from None
 

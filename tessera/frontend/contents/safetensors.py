@@ -84,6 +84,8 @@ class SafetensorsFile:
         length = stream.seek(0, 2)
         stream.seek(0)
         header_bytes = int.from_bytes(stream.read(8), "little")
+        if not length:
+            unreadable(name, "it is empty")
         if length < 8 or header_bytes > min(length - 8, _MAX_HEADER):
             unreadable(name, "its header is longer than the file")
         self._data_start = 8 + header_bytes

@@ -87,6 +87,8 @@ def test_a_declaration_beside_the_plan_is_found(folder: Path) -> None:
         ((*ARRIVE, "--steps", "steps.json", "--noise"), 2, "one step each"),
         ((*ARRIVE, "--steps", "steps.json", "--slo", "ttft=soon"), 2, "ttft=500ms"),
         ((*ARRIVE, "--steps", "steps.json", "--tokens", "5"), 2, "512:128"),
+        ((*ARRIVE, "--steps", "steps.json", "--tokens", "1" * 5000 + ":1"), 2, "512:128"),
+        ((*ARRIVE, "--steps", "steps.json", "--speed", "1e-300"), 1, "TSR5053"),
         (("simulate", "plan.tsp", "--steps", "steps.json"), 2, "--arrivals"),
         (
             ("simulate", "plan.tsp", "--steps", "steps.json", "--arrivals", "poisson:9/s"),

@@ -68,6 +68,18 @@ def test_a_missing_extra_is_named_with_its_line(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("layers", [0, -3, 10**7, "two"])
+def test_numbers_of_layers_that_no_model_has(tmp_path: Path, layers: object) -> None:
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    from tessera.driver.trace.meta_trace import trace_fake
+
+    config = hf.read_config(written(tmp_path, LLAMA | {"num_hidden_layers": layers}))
+    with pytest.raises(TesseraError, match=r"TSR6015.*(layers, which is not|expected int)"):
+        trace_fake(lambda: hf.make_step(config, hf.HfStep()), warm_ups=0)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
 def test_unknown_types_are_refused(tmp_path: Path) -> None:
     pytest.importorskip("transformers", reason="transformers is not installed")
     from tessera.driver.trace.meta_trace import trace_fake

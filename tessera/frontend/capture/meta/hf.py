@@ -32,6 +32,7 @@ PHASES = ("prefill", "decode")
 INSTALL = "pip install 'tessera-compiler[hf]'"
 _CODE = "TSR6015"
 _MOST = 1 << 24
+_MOST_LAYERS = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,10 +157,15 @@ def _config_of(config: HfConfig) -> transformers.PretrainedConfig:
             hint="write the step as Python: `tessc trace model.py:step --device meta`",
         ) from None
     try:
-        return made.from_dict(dict(config.values))
+        taken = made.from_dict(dict(config.values))
+        layers = getattr(taken.get_text_config(), "num_hidden_layers", 1)
     except Exception as problem:  # whatever the library says about values
-        line = (str(problem).strip().splitlines() or [type(problem).__name__])[0]
-        raise _bad(f"transformers does not take `{config.path}`: {line[:200]}") from None
+        lines = str(problem).split("\n")[:2] if str(problem).strip() else [type(problem).__name__]
+        said = " ".join(line.strip() for line in lines)
+        raise _bad(f"transformers does not take `{config.path}`: {said[:200]}") from None
+    if isinstance(layers, int) and not 1 <= layers <= _MOST_LAYERS:
+        raise _bad(f"`{config.path}` has {layers} layers, which is not from 1 to {_MOST_LAYERS}")
+    return taken
 
 
 def _model_of(config: transformers.PretrainedConfig) -> transformers.PreTrainedModel:

@@ -62,3 +62,22 @@ def test_a_checkpoint_of_another_model_is_refused_in_one_message(folder: Path) -
     assert ran.err.count("error[") == 1
     assert "TSR1187" in ran.err
     assert "missing: `w2`, f32 of shape [96, 40], 15360 bytes" in ran.err
+
+
+def test_contents_of_a_capture_do_not_stand_in_for_a_checkpoint_unsaid(folder: Path) -> None:
+    other = folder.parent / "other"
+    other.mkdir()
+    sharded(other, ("." * 300_000, "F32", (1,), bytes(4)))
+    given = ("--data", str(folder.parent / "w.npz"), "--weights", str(other))
+    ran = tessc("run", str(TRACE), *given)
+    assert ran.code == 1
+    assert "TSR1187" in ran.err
+    assert "has none of the weights" in ran.err
+
+
+def test_an_empty_file_of_a_checkpoint_is_said_to_be_empty(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").touch()
+    ran = tessc("run", str(TRACE), "--weights", str(tmp_path))
+    assert ran.code == 1
+    assert "it is empty" in ran.err
+    assert "savez" not in ran.err

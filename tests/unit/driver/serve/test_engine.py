@@ -6,13 +6,20 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tessera.diagnostics import TesseraError
 from tessera.driver.serve import engine as engine_module
+from tessera.driver.serve.bench_text import bench_text
 from tessera.driver.serve.engine import Engine
+from tessera.driver.serve.options import ArrivingText
+from tessera.driver.serve.sampling import Sampling, draw_token
+from tessera.ir.arrivals import Arrival, Arrivals
+from tessera.report.serving import serving_text
 from tests.helpers.toy_runtime import CONTEXT, POISON, ToyRuntime, answer
 
 Open = Callable[..., Engine]
@@ -118,6 +125,41 @@ def test_cancelled_and_late_answers_leave_their_rows(opened: Open) -> None:
     assert first.result(30) == answer([1], 16)
     assert engine.submit([9], max_tokens=3).result(30) == answer([9], 3)
     assert engine.running == 0 == engine.waiting
+
+
+def test_a_deadline_may_lie_further_off_than_a_thread_can_wait(opened: Open) -> None:
+    engine = opened()
+    assert engine.submit([1], max_tokens=4, deadline_s=1e300).result(30) == answer([1], 4)
+    assert engine.is_well
+
+
+def test_a_temperature_near_zero_takes_the_most_likely_token() -> None:
+    logits = np.array([0.5, 3.0, 2.9, -80.0], np.float32)
+    for temperature in (5e-324, 1e-310, 1e-30):
+        wish = Sampling(temperature=temperature, seed=3)
+        assert draw_token(logits, wish, wish.draws()) == 1
+
+
+def test_a_bench_answers_what_fits_and_draws_nothing_for_the_rest(opened: Open) -> None:
+    lengths = [(3, 5), (10**15, 2), (4, 10**15), (2, 7), (CONTEXT, 1)]
+    arrivals = Arrivals(
+        name="a",
+        form="test",
+        requests=tuple(Arrival(n * 1000, *pair) for n, pair in enumerate(lengths)),
+    )
+    report = bench_text(opened(), "toy.tsp", ArrivingText(arrivals=arrivals))
+    ended = [(served.ended, served.answer) for served in report.requests]
+    assert ended == [
+        ("length", 5),
+        ("refused", 2),
+        ("refused", 10**15),
+        ("length", 7),
+        ("length", 1),
+    ]
+    assert sum(report.steps.values()) >= 7
+    refused = replace(report, requests=[r for r in report.requests if r.ended == "refused"])
+    assert "no request was answered" in serving_text(refused)
+    assert "TTFT" in serving_text(report)
 
 
 def test_a_fault_ends_its_batch_and_the_others_go_on(opened: Open) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -16,6 +17,7 @@ import pytest
 
 from tessera.diagnostics import TesseraError
 from tessera.driver.serve import engine as engine_module
+from tessera.driver.serve import server as server_module
 from tessera.driver.serve.engine import Engine
 from tessera.driver.serve.metrics import Metrics
 from tessera.driver.serve.server import CompletionServer, ServerOptions, open_socket
@@ -132,6 +134,12 @@ def test_a_stream_has_every_token_once_and_an_end(site: Site) -> None:
         ({"prompt": [200]}, "not in the vocabulary"),
         ({"prompt": [1] * 15, "max_tokens": 9}, "does not fit a context"),
         ({"prompt": [1], "temperature": "hot"}, "temperature"),
+        ({"prompt": [1], "stop": 5}, "`stop` must be a text"),
+        ({"prompt": [1], "stop": "\ud800"}, "`stop` must be a text"),
+        ({"prompt": "\ud800"}, "half of a letter"),
+        ({"prompt": [1], "\ud800": 5}, "`?` is not known"),
+        ({"prompt": [1], "k" * 500: 5}, f"`{'k' * 80}` is not known"),
+        ({"prompt": [1], "stream_options": 5}, "`stream_options` must be an object"),
     ],
 )
 def test_bad_requests_are_answered_with_400(site: Site, body: object, words: str) -> None:
@@ -172,6 +180,21 @@ def test_a_client_that_goes_away_gives_its_row_back(site: Site) -> None:
     assert site.complete(prompt=[5], max_tokens=3, temperature=0)[0] == 200
 
 
+def test_a_body_that_does_not_come_is_given_up(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "_BODY_S", 0.2)
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\n"
+    with socket.create_connection(("127.0.0.1", site.port), timeout=30) as slow:
+        slow.sendall(f"{head}Content-Length: 400\r\n\r\n{{".encode())
+        assert slow.recv(100).startswith(b"HTTP/1.1 408")
+    with socket.create_connection(("127.0.0.1", site.port), timeout=30) as gone:
+        gone.sendall(f"{head}Content-Length: 400\r\n\r\n{{".encode())
+    for _ in range(300):
+        if b'tessera_refused_total{status="499"} 1' in site.ask("GET", "/metrics")[2]:
+            return
+        time.sleep(0.05)
+    raise AssertionError("a client that went away was not counted")
+
+
 def test_metrics_count_what_was_done(site: Site) -> None:
     text = site.ask("GET", "/metrics")[2].decode()
     assert 'tessera_answers_total{ended="length"}' in text
@@ -194,6 +217,13 @@ def test_a_port_in_use_is_one_error() -> None:
     ):
         open_socket("127.0.0.1", taken.getsockname()[1])
     assert refusal.value.diagnostics[0].code == "TSR5066"
+
+
+@pytest.mark.parametrize("host", ["a..b", "\u00fc" * 80, "256.0.0.1"])
+def test_a_host_that_is_none_is_one_error(host: str) -> None:
+    with pytest.raises(TesseraError, match="cannot listen") as refusal:
+        open_socket(host, 0)
+    assert "--host" in str(refusal.value.diagnostics[0].hint)
 
 
 def test_text_that_may_begin_a_stop_is_held_back() -> None:
