@@ -106,6 +106,7 @@ def test_options_that_make_no_sense_are_refused_from_python_too(given: dict[str,
 def test_a_package_that_is_not_there_is_told_by_the_name_to_install(
     problem: ImportError, package: str, notes: int
 ) -> None:
-    (found,) = _no_package(problem).diagnostics
+    (found,) = _no_package(problem, "cuda,torch").diagnostics
     assert f"the package `{package}`" in found.headline
     assert len(found.notes) == notes
+    assert found.hint == "pip install 'tessera-compiler[cuda,torch]'"
