@@ -267,3 +267,46 @@ def test_what_cannot_be_followed_is_said_and_uncertain() -> None:
     (step,) = AnalysisManager(program).get(AccessRegions).steps
     assert [d.code for d in step.diagnostics] == ["TSR2006"]
     assert {a.certainty for a in step.accesses} == {Certainty.MAY}
+
+
+# --- where data decides ------------------------------------------------------------------------
+
+CHOSEN = """
+    mul.wide.u32 %rd3, %r3, 4;
+    add.s64 %rd4, %rd1, %rd3;
+    add.s64 %rd5, %rd2, %rd3;
+    ld.global.u32 %r6, [%rd2];
+    setp.lt.u32 %p1, %r6, 5;
+"""
+BY_DATA = {
+    "one of two buffers": f"{CHOSEN} selp.b64 %rd6, %rd4, %rd5, %p1;\n",
+    "an assignment": f"{CHOSEN} mov.u64 %rd6, %rd4;\n @%p1 mov.u64 %rd6, %rd5;\n",
+    "a branch, and a step": f"""{CHOSEN}
+    mov.u64 %rd6, %rd4;
+    @%p1 bra NEXT;
+    mov.u64 %rd6, %rd5;
+NEXT:
+    add.s64 %rd6, %rd6, 8;
+""",
+    "a comparison of large numbers": """
+    ld.global.s32 %r6, [%rd2];
+    cvt.s64.s32 %rd3, %r6;
+    cvt.u64.u32 %rd4, %r3;
+    setp.le.u64 %p1, %rd3, %rd4;
+    mul.wide.u32 %rd5, %r3, 4;
+    add.s64 %rd6, %rd1, %rd5;
+    @%p1 st.global.u32 [%rd6], %r4;
+    @%p1 bra DONE;
+    add.s64 %rd6, %rd6, 256;
+""",
+}
+
+
+@pytest.mark.parametrize("body", BY_DATA.values(), ids=list(BY_DATA))
+def test_what_data_decides_holds_for_all_ctas(body: str) -> None:
+    end = "    st.global.u32 [%rd6], %r4;\nDONE:\n    ret;\n}\n"
+    kernel = Kernel(HEAD + body + end, (40, 1, 1), (32, 1, 1), (0, 0), 0)
+    program = program_of(kernel)
+    step = in_pieces(program)
+    for contents in ("zeros", "ones", "random"):
+        check_log(program, step, log_of(program, kernel, contents), contents)

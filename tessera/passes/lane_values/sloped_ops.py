@@ -37,6 +37,7 @@ from tessera.passes.lane_values.slopes import (
 )
 
 _FEW_QUOTIENTS = 4
+_MOST_DIVISOR = 1 << 62
 
 
 def sloped_extension(value: Lanes, bits: int, *, signed: bool) -> Lanes:
@@ -105,7 +106,7 @@ def sloped_division(a: Lanes, b: Lanes, bits: int, *, signed: bool, remainder: b
     """The quotient or the remainder by one number; of numbers that are not negative."""
     digits = digits_of(a, b)
     divisor = _constant(b, bits, digits, signed=signed)
-    if a.span is not None or divisor <= 0:
+    if a.span is not None or not 0 < divisor < _MOST_DIVISOR:
         raise Split(digits)
     numbers = form(a, bits, digits, signed=signed)
     if signed and not nonnegative(numbers.start, numbers.slopes).all():

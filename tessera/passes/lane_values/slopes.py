@@ -50,7 +50,10 @@ def flat(value: Lanes) -> Lanes:
 
 
 def sloped(value: Lanes, slopes: Slopes, bits: int) -> Lanes:
-    """A value with slopes; of a narrow value that can be anything they say nothing."""
+    """A value with slopes; of a narrow value that can be anything they say nothing.
+
+    One of several values has none: whoever looks at `options` does not ask for slopes.
+    """
     kept: Slopes = {}
     full = None
     if value.span is not None and bits < 64:
@@ -63,6 +66,8 @@ def sloped(value: Lanes, slopes: Slopes, bits: int) -> Lanes:
             kept[digit] = slope
     if not kept:
         return value
+    if value.options:
+        raise Split(tuple(kept))
     result = copied(value)
     result.slopes = kept
     return result
@@ -225,7 +230,7 @@ def form(value: Lanes, bits: int, digits: tuple[Digit, ...], *, signed: bool) ->
     if not outside.any():
         return WholeForm(start, slopes, span)
     if value.span is not None:
-        if slopes:
+        if slopes or bits == 64:
             raise Split(digits)
         # Past the end of the range: anything in it.
         whole = np.where(outside, MASK[bits], span)

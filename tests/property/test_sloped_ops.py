@@ -1,0 +1,108 @@
+"""Instructions on values that grow with digits, against the same instructions value by value."""
+
+from __future__ import annotations
+
+import random
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tessera.ir.opcodes import type_bits
+from tessera.ir.ptx import syntax as ptx
+from tessera.passes.lane_values import lanes
+from tessera.passes.lane_values.digits import Digit, Split
+from tessera.passes.lane_values.lane_ops import lane_function, source_bits
+from tessera.passes.lane_values.lanes import MASK, U64, Lanes
+from tessera.passes.lane_values.slopes import sloped
+
+SMALL = (0, 1, 2, 3, 4, 5, 7, 8, 12, 16, 31, 32, 33, 64, 100, 256)
+BINARY = ("add", "sub", "div", "rem", "min", "max", "mul.lo", "mul.hi", "shr")
+COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
+OPCODES = [
+    *(f"{name}.{sign}{bits}" for name in BINARY for sign in "us" for bits in (16, 32, 64)),
+    *(f"setp.{name}.{sign}{bits}" for name in COMPARISONS for sign in "us" for bits in (32, 64)),
+    *(f"{name}.b{bits}" for name in ("and", "or", "xor", "shl") for bits in (32, 64)),
+]
+
+
+def number(rng: random.Random, bits: int) -> int:
+    """Small ones, those near the ends of a type, and any."""
+    ends = (0, 0, 0, 1 << (bits - 1), 1 << bits, 1 << rng.randrange(bits))
+    few = rng.choice(ends) + rng.choice((1, 1, -1)) * rng.choice(SMALL)
+    return (few if rng.random() < 0.9 else rng.getrandbits(bits)) & MASK[bits]
+
+
+def operand(rng: random.Random, bits: int, digits: list[Digit]) -> Lanes:
+    value = lanes.scalar(number(rng, bits), bits)
+    if rng.random() < 0.2:
+        value = Lanes(value.lo, np.array([[rng.choice([1, 2, 5])]], dtype=U64), 0)
+    slopes = {digit: np.array([[number(rng, bits)]], dtype=U64) for digit in digits}
+    return sloped(value, slopes, bits)
+
+
+def at(value: Lanes, digits: dict[Digit, int], more: int, bits: int) -> int:
+    """The value where digits are these, and the unknown part is `more`, if it can be."""
+    total = int(value.start.flat[0]) + min(more, int(lanes.spans(value).flat[0]))
+    total += sum(int(slope.flat[0]) * digits[digit] for digit, slope in value.slopes.items())
+    return total & MASK[bits]
+
+
+def check(text: str, values: list[Lanes], digits: list[Digit]) -> None:
+    name, *modifiers = text.split(".")
+    opcode = ptx.Opcode(name, tuple(modifiers))
+    bits = type_bits(modifiers[-1])
+    widths = [source_bits(opcode, place, bits) for place in range(2)]
+    function = lane_function(opcode)
+    assert function is not None
+    try:
+        result = function(values)
+    except Split:
+        return
+    wide = 1 if name == "setp" else bits
+    for places in product(*(range(digit.count) for digit in digits)):
+        here = dict(zip(digits, places, strict=True))
+        for more in (0, 1, 5):
+            numbers = [at(v, here, more, w) for v, w in zip(values, widths, strict=True)]
+            exact = function([lanes.scalar(n, w) for n, w in zip(numbers, widths, strict=True)])
+            if exact.span is None:
+                past = int(exact.lo.flat[0]) - at(result, here, 0, wide)
+                assert past & MASK[wide] <= int(lanes.spans(result).flat[0]), (numbers, here)
+
+
+@settings(deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.integers(0, 2**32))
+def test_results_hold_for_all_values_of_digits(seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(20):
+        digits = [Digit(0, 1, rng.randint(2, 5)) for _ in range(rng.choice([1, 1, 2]))]
+        text = rng.choice(OPCODES)
+        bits = type_bits(text.rpartition(".")[2])
+        second = 32 if text.startswith(("shl", "shr")) else bits
+        values = [
+            operand(rng, bits, digits),
+            operand(rng, second, digits if rng.random() < 0.2 else []),
+        ]
+        check(text, values, digits)
+
+
+@pytest.mark.parametrize("operator", COMPARISONS)
+def test_intervals_around_zero_are_large_numbers_too(operator: str) -> None:
+    """An index from memory that may be negative, compared as an unsigned number of 64 bits."""
+    digit = Digit(0, 1, 5)
+    around = Lanes(np.array([[MASK[64]]], dtype=U64), np.array([[5]], dtype=U64), 0)
+    grown = sloped(lanes.scalar(33), {digit: np.array([[7]], dtype=U64)}, 64)
+    check(f"setp.{operator}.u64", [around, grown], [digit])
+    check(f"setp.{operator}.u64", [grown, around], [digit])
+
+
+@pytest.mark.parametrize("name", ["div", "rem"])
+def test_divisors_of_64_bits_are_spelled_out(name: str) -> None:
+    digit = Digit(0, 1, 5)
+    grown = sloped(lanes.scalar(33), {digit: np.array([[7]], dtype=U64)}, 64)
+    function = lane_function(ptx.Opcode(name, ("u64",)))
+    assert function is not None
+    with pytest.raises(Split):
+        function([grown, lanes.scalar(MASK[64] - 1)])
