@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 
 from tessera.frontend.ptx.read_ptx import parse_module
 from tessera.passes.dependences.launch_scene import build_setting
 from tessera.passes.footprint.machine import SliceMachine
+from tessera.passes.footprint.pieces import boxes
 from tessera.passes.footprint.recorder import Recorder
 from tessera.passes.kernel_facts.kernel_code import KernelCode, Step, prepare_kernel
 from tessera.passes.kernel_facts.value_ranges import Place, RangedValue, ValueRanges
@@ -44,7 +47,7 @@ class Watched(SliceMachine):
 def watch(code: KernelCode, kernel: Kernel) -> int:
     program = program_of(kernel)
     setting = build_setting(next(program.launches()), code.function, {}, {})
-    box = tuple((0, size) for size in kernel.grid)
+    (box,) = boxes(kernel.grid, math.prod(kernel.grid))
     machine = Watched(code, setting.scene, box, Recorder(setting.scene.zones), 10**10)
     machine.known = ValueRanges(code).run()
     machine.start()

@@ -98,6 +98,9 @@ class Scripted:
             self.wrong.append("states of a lane that is busy")
         return {}
 
+    def write_states(self, lane: int, states: Mapping[str, Bytes]) -> None:
+        raise NotImplementedError
+
     def close(self) -> None:
         self.closed += 1
 

@@ -12,9 +12,11 @@ import pytest
 
 from tessera.frontend.capture.experts import rewrite
 from tessera.frontend.capture.experts.launch import ProductSize, candidates
-from tests.unit.frontend.test_capture_attention import recorded, tensors
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
+
+from tests.unit.frontend.test_capture_attention import recorded, tensors  # noqa: E402
+
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
