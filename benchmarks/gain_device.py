@@ -37,6 +37,7 @@ from tessera.driver.analyze import load
 from tessera.frontend.machine.gpus import parse_gpus
 from tessera.ir.plan.launch_program import LoweredReplica, Run
 from tessera.ir.program.program import Launch, LaunchId, Pointer, Program, Role, Work
+from tessera.ir.program.seeded import Seeded, Source
 
 BLOCK_BYTES = 16 << 20
 LEAST_IN_ARENA = 16 << 20
@@ -131,6 +132,11 @@ class Filled:
         if buffer.bytes <= self._block.nbytes:
             return self._block[: buffer.bytes]
         return np.empty(buffer.bytes, np.uint8)
+
+    def source(self, buffer: Any) -> Source:
+        """The same where they are made; large contents are made on the GPU, from a seed."""
+        is_large = buffer.bytes > self._block.nbytes and buffer.role is not Role.INPUT
+        return Seeded(buffer, 1) if is_large and buffer.dtype is not None else self.read(buffer)
 
 
 # --- profile ---------------------------------------------------------------------------------
@@ -246,7 +252,7 @@ class Served:
         filled = Filled(block)
         for lowered, traces in zip(prepared.replicas, prepared.traces, strict=True):
             given = [
-                {b.name: filled.read(b) for b in trace.program.buffers if b.role in _FILLED}
+                {b.name: filled.source(b) for b in trace.program.buffers if b.role in _FILLED}
                 for trace in traces
             ]
             every = {name: content for one in given for name, content in one.items()}

@@ -175,6 +175,9 @@ def contents(block: Any) -> Any:
         def read(self, buffer: Any) -> Any:
             return super().read(replace(buffer, role=Role.WEIGHT))
 
+        def source(self, buffer: Any) -> Any:
+            return super().source(replace(buffer, role=Role.WEIGHT))
+
     return Activations(block)
 
 
