@@ -32,7 +32,14 @@ _LONGEST_KEY = 4096
     metavar="ADDRESS",
     help="Listen on this address; others than this machine's own can then ask.",
 )
-@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, metavar="N")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8000,
+    show_default=True,
+    metavar="N",
+    help="Where to listen; 0 takes any that is free.",
+)
 @steps_option
 @click.option(
     "--tokenizer",

@@ -60,7 +60,12 @@ RESULTS = {"run trace", "run trace safetensors", "run plan"}
 TIMELINES = {"timeline", "simulated timeline"}
 PAGES = {"diff", "emit html", "report"}
 # The table does not fit these: a folder of files, and a file that is gone on with.
-ELSEWHERE = {("demo", "-o"), ("selftest", "-o")}
+ELSEWHERE = {
+    ("demo", "-o"),
+    ("selftest", "-o"),
+    ("simulate", "--arrivals-out"),
+    ("bench", "--arrivals-out"),
+}
 
 
 @pytest.fixture
@@ -395,7 +400,8 @@ def test_a_trace_called_a_graph_stays(folder: Path) -> None:
 
 def test_every_option_that_writes_is_in_the_table() -> None:
     """Options of the type path are for reading, or are rows of the table."""
-    reading = {"data", "data_root", "inputs", "machine", "profiles", "texts"}
+    reading = {"data", "data_root", "inputs", "machine", "profiles", "texts", "weights"}
+    reading |= {"tokenizer", "api_key_file"}
     writing = set()
     for command in cli.cli.commands.values():
         for option in command.params:

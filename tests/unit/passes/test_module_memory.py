@@ -107,8 +107,8 @@ def test_what_fits_is_counted_in_the_plan_and_kept_off_small_cards(large: str) -
     assert used["l40s-0"] == 0
 
 
-def test_each_variant_that_a_device_loads_counts(large: str) -> None:
-    """A plan that was edited to run two variants on one device loads both."""
+def test_two_variants_of_a_module_with_variables_on_one_device(large: str) -> None:
+    """A plan that was edited to run both would have two copies of each variable there."""
     text = Path(large).read_text().replace(f"[{60 * GB}]", "[5000]")
     start, end = text.index("//! module m"), text.index("//! launch")
     old = text[start:end].replace("sm_80", "sm_75")
@@ -123,4 +123,4 @@ def test_each_variant_that_a_device_loads_counts(large: str) -> None:
     steps = (replace(placed.steps[0], arch="sm_75"), *placed.steps[1:])
     edited = replace(replica, traces=(replace(placed, steps=steps),))
     found = check_plan(replace(made.plan, replicas=(edited,)), [program], [graph])
-    assert "TSR4009" in [one.code for one in found]
+    assert "TSR4013" in [one.code for one in found]
