@@ -7,16 +7,10 @@ from dataclasses import dataclass
 import click
 
 from tessera.backend.known_backends import BackendName
-from tessera.cli.console import (
-    Messages,
-    form_option,
-    page_width,
-    sequences_options,
-    write_data,
-)
+from tessera.cli.console import Messages, form_option, page_width, write_data
 from tessera.cli.given import Typed, reads_options
 from tessera.cli.progress import Progress
-from tessera.cli.text_requests import TextCommand, text_options
+from tessera.cli.text_requests import TextCommand, engine_options, text_options
 from tessera.cli.types import finite_number, speed
 
 
@@ -39,14 +33,7 @@ from tessera.cli.types import finite_number, speed
     "--seed", type=click.IntRange(0), metavar="N", help="Seed of random arrivals and prompts; 0."
 )
 @text_options
-@click.option(
-    "--backend",
-    type=click.Choice([name.value for name in BackendName]),
-    help="Where to run the plan, as for `tessc run`.",
-)
-@click.option("--slots", type=click.IntRange(1), metavar="N", help="Steps in flight.")
-@sequences_options(None, "Copies of the states: batches that go side by side.")
-@click.option("--policy", metavar="NAME", help="Which of the policies of the plan to serve with.")
+@engine_options
 @click.option(
     "--throttle",
     "throttle_bytes_per_s",

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import click
 
 from tessera.backend.known_backends import BackendName
-from tessera.cli.console import Messages, form_option, sequences_options, write_data
+from tessera.cli.console import Messages, form_option, write_data
 from tessera.cli.given import Typed, reads_options
-from tessera.cli.text_requests import burst_option, steps_option
+from tessera.cli.text_requests import burst_option, engine_options, steps_option
 from tessera.cli.types import finite
 from tessera.diagnostics import TesseraError, error
 
@@ -78,14 +78,7 @@ _LONGEST_KEY = 4096
     help="Give answers up that take longer.",
 )
 @burst_option
-@click.option(
-    "--backend",
-    type=click.Choice([name.value for name in BackendName]),
-    help="Where to run the plan, as for `tessc run`.",
-)
-@click.option("--slots", type=click.IntRange(1), metavar="N", help="Steps in flight.")
-@sequences_options(None, "Copies of the states: batches that go side by side.")
-@click.option("--policy", metavar="NAME", help="Which of the policies of the plan to serve with.")
+@engine_options
 @click.option(
     "--data",
     multiple=True,

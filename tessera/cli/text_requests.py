@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from tessera.backend.known_backends import BackendName
+from tessera.cli.console import sequences_options
 from tessera.cli.given import Typed
 from tessera.driver.options import WrongOption
 from tessera.frontend.machine.quantities import parse_time_ns
@@ -68,6 +70,28 @@ burst_option = click.option(
     metavar="N",
     help="At most so many prefill steps between two decode steps of a batch.  [default: 1]",
 )
+
+
+def engine_options(command: _Command) -> _Command:
+    """Where and how a plan runs that answers requests for text."""
+    for option in reversed(
+        (
+            click.option(
+                "--backend",
+                type=click.Choice([name.value for name in BackendName]),
+                help="Where to run the plan, as for `tessc run`.",
+            ),
+            click.option("--slots", type=click.IntRange(1), metavar="N", help="Steps in flight."),
+            sequences_options(None, "Copies of the states: batches that go side by side."),
+            click.option(
+                "--policy",
+                metavar="NAME",
+                help="Which of the policies of the plan to serve with.",
+            ),
+        )
+    ):
+        command = option(command)
+    return command
 
 
 def text_options(command: _Command) -> _Command:

@@ -13,24 +13,10 @@ import pytest
 from tessera.frontend.capture.attention import rewrite
 from tessera.frontend.capture.attention.choose import AttentionSize, candidates
 from tessera.frontend.capture.attention.masks import KeyRange, read_mask
+from tests.helpers.recorded_graphs import recorded, take_as_on_gpu, tensors
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytestmark = pytest.mark.filterwarnings("ignore")
-
-
-def recorded(function: Callable[..., Any], *inputs: Any) -> Any:
-    """The graph of a function as a compiler is given it."""
-    graphs: list[Any] = []
-
-    def keep(module: Any, _: Any) -> Any:
-        graphs.append(module.graph)
-        return module.forward
-
-    torch._dynamo.reset()
-    with torch.no_grad():
-        torch.compile(function, backend=keep, fullgraph=True, dynamic=False)(*inputs)
-    (graph,) = graphs
-    return graph
 
 
 def mask_of(function: Callable[..., Any], tokens: int, keys: int, *inputs: Any) -> KeyRange | None:
@@ -112,30 +98,13 @@ def test_other_masks_are_not(mask: Callable[[Any], Any]) -> None:
 @pytest.fixture
 def anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tensors of the host count as tensors of a GPU."""
-    held = rewrite.value_of
-
-    class OnGpu:
-        def __init__(self, tensor: Any) -> None:
-            self.tensor = tensor
-
-        def __getattr__(self, name: str) -> Any:
-            return True if name == "is_cuda" else getattr(self.tensor, name)
-
-    def value_of(node: object) -> Any:
-        tensor = held(node)
-        return None if tensor is None else OnGpu(tensor)
-
-    monkeypatch.setattr(rewrite, "value_of", value_of)
+    take_as_on_gpu(monkeypatch, rewrite)
 
 
 def ours(graph: Any) -> list[Any]:
     rewrite.replace_attention(graph)
     graph.lint()
     return [node for node in graph.nodes if "tessera" in str(node.target)]
-
-
-def tensors(*shapes: tuple[int, ...], dtype: Any = torch.bfloat16) -> list[Any]:
-    return [torch.randn(*shape).to(dtype) for shape in shapes]
 
 
 sdpa = torch.nn.functional.scaled_dot_product_attention

@@ -12,31 +12,16 @@ import pytest
 
 from tessera.frontend.capture.experts import rewrite
 from tessera.frontend.capture.experts.launch import ProductSize, candidates
+from tests.helpers.recorded_graphs import recorded, take_as_on_gpu, tensors
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
-
-from tests.unit.frontend.test_capture_attention import recorded, tensors  # noqa: E402
-
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 @pytest.fixture(autouse=True)
 def anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tensors of the host count as tensors of a GPU."""
-    held = rewrite.value_of
-
-    class OnGpu:
-        def __init__(self, tensor: Any) -> None:
-            self.tensor = tensor
-
-        def __getattr__(self, name: str) -> Any:
-            return True if name == "is_cuda" else getattr(self.tensor, name)
-
-    def value_of(node: object) -> Any:
-        tensor = held(node)
-        return None if tensor is None else OnGpu(tensor)
-
-    monkeypatch.setattr(rewrite, "value_of", value_of)
+    take_as_on_gpu(monkeypatch, rewrite)
 
 
 def ours(graph: Any) -> list[Any]:

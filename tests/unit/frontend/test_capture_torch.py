@@ -222,7 +222,9 @@ def test_a_digest_sees_every_byte_and_every_swap(
 
 
 def test_products_are_measured_once_and_triton_has_those_that_it_does_as_fast() -> None:
-    choosing = pytest.importorskip("torch._inductor.select_algorithm")
+    choosing = pytest.importorskip(
+        "torch._inductor.select_algorithm", reason="torch is not installed"
+    )
     library = object.__new__(choosing.ExternKernelCaller)
     close, slow, broken = "close", "slow", "broken"
     products: list[MeasuredProduct] = []
@@ -353,7 +355,9 @@ def test_what_compilers_measure_is_logged_and_told_and_nothing_is_printed(
 ) -> None:
     from tessera.frontend.capture.quiet import quiet_compiler
 
-    choosing = pytest.importorskip("torch._inductor.select_algorithm")
+    choosing = pytest.importorskip(
+        "torch._inductor.select_algorithm", reason="torch is not installed"
+    )
     if not hasattr(choosing, "_log_autotune_choices_stats"):
         pytest.skip("this PyTorch prints nothing")
     before = choosing._log_autotune_choices_stats
