@@ -111,6 +111,9 @@ bench: $(ready)
 	$(python) -m benchmarks.cpu_pipelining
 	$(python) -m benchmarks.simulated_cpu --scale 2
 	test -z "$(ARRIVALS)" || $(python) -m benchmarks.serving_simulation $(ARRIVALS) -o $(results)/serving_simulation.json
+	test -z "$(TRACES)" || $(python) -m benchmarks.adaptation $(TRACES) -o $(results)/adaptation.json
+	test -z "$(TRACES)" || $(python) -m benchmarks.adaptation $(TRACES) --sweep --scales 0.6 -o $(results)/adaptation_sweep.json
+	test -z "$(TRACES)" || $(python) -m benchmarks.adaptation_page
 	$(python) -m benchmarks.interrupts --steps 10000 --out $(results)/interrupts.json
 	$(python) -m benchmarks.host_time
 	$(python) -m benchmarks.meta_capture -o $(results)/meta_capture.json

@@ -19,6 +19,7 @@ from tessera.diagnostics import TesseraError, error
 if TYPE_CHECKING:
     from tessera.driver.serve.engine import Engine
     from tessera.driver.serve.generation import Generation
+    from tessera.driver.serve.policies import SwitchRule
 
 _LONGEST_KEY = 4096
 
@@ -153,6 +154,7 @@ class ServeCommand:
     slots: int | None = None
     sequences: int | None = None
     policy: str | None = None
+    switch: SwitchRule | None = None
     data: tuple[str, ...] = ()
 
     def key(self) -> str | None:
@@ -185,5 +187,6 @@ class ServeCommand:
             slots=self.slots,
             sequences=self.sequences,
             policy=self.policy,
+            switch=self.switch,
             data=list(self.data) or None,
         )

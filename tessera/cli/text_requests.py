@@ -17,6 +17,7 @@ from tessera.output import Kind, check_output
 
 if TYPE_CHECKING:
     from tessera.driver.serve.options import ArrivingText
+    from tessera.driver.serve.policies import SwitchRule
 
 _DIGITS = 12
 """Of a number of tokens: more than any context."""
@@ -72,6 +73,40 @@ burst_option = click.option(
 )
 
 
+def _rule(
+    _context: click.Context, _parameter: click.Parameter, value: str | None
+) -> SwitchRule | None:
+    if value is None:
+        return None
+    from tessera.driver.serve.policies import SwitchRule
+
+    amounts: dict[str, float] = {}
+    for part in value.split(","):
+        name, _, text = part.strip().partition("=")
+        key = {"window": "window_ns", "dwell": "dwell_ns"}.get(name, name)
+        amount = parse_time_ns(text) if key != name else _number(text)
+        if key not in ("window_ns", "dwell_ns", "high", "low") or key in amounts or amount is None:
+            raise click.BadParameter("it takes such as window=3s,high=0.5,low=0.35,dwell=2s")
+        amounts[key] = amount
+    return SwitchRule(**amounts)
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+switch_option = click.option(
+    "--switch",
+    callback=_rule,
+    metavar="window=TIME,high=X,low=X,dwell=TIME",
+    help="When requests are given the policy for throughput and when the one for latency, for "
+    "plans with both (docs/concepts/switching.md).",
+)
+
+
 def engine_options(command: _Command) -> _Command:
     """Where and how a plan runs that answers requests for text."""
     for option in reversed(
@@ -86,8 +121,9 @@ def engine_options(command: _Command) -> _Command:
             click.option(
                 "--policy",
                 metavar="NAME",
-                help="Which of the policies of the plan to serve with.",
+                help="Serve with this policy of the plan alone; without it both of two are ready.",
             ),
+            switch_option,
         )
     ):
         command = option(command)

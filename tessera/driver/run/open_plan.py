@@ -27,6 +27,7 @@ from tessera.frontend.text.readfile import read_source
 from tessera.ir.graph.graph import KernelGraph
 from tessera.ir.plan.launch_program import LoweredReplica
 from tessera.ir.plan.plan import Plan, PlannedTrace, Replica, memory_on
+from tessera.ir.plan.policies import ServedReplicas, policies_of, served_by
 from tessera.ir.plan.print_plan import FORMAT
 from tessera.ir.plan.verify_plan import Flaw, verify_plan
 from tessera.ir.plan.verify_predictions import verify_predictions
@@ -47,7 +48,7 @@ class OpenPlan:
     """A plan with its traces. `folders` are where the files of contents of each are looked for.
 
     `replicas` are those to run: of a plan with several policies, the ones of the policy chosen, or
-    of the last.
+    of the last, or (`adaptive`) of all. `policies` are those that each of them serves.
     """
 
     name: str
@@ -56,6 +57,7 @@ class OpenPlan:
     programs: tuple[Program, ...]
     graphs: tuple[KernelGraph, ...]
     replicas: tuple[Replica, ...]
+    policies: tuple[tuple[str, ...], ...]
     diagnostics: tuple[Diagnostic, ...]
 
     def stored_addresses(self) -> list[Diagnostic]:
@@ -140,13 +142,15 @@ def open_plan(
     wrong = check_plan(plan, programs, graphs, locate=locate)
     if wrong:
         raise TesseraError(wrong)
+    replicas, policies = _chosen(plan, policy, name)
     return OpenPlan(
         name=name,
         folders=folders,
         plan=plan,
         programs=programs,
         graphs=graphs,
-        replicas=_chosen(plan, policy, name),
+        replicas=replicas,
+        policies=policies,
         diagnostics=findings,
     )
 
@@ -300,11 +304,10 @@ def _with_gates(lowered: LoweredReplica, planned: LoweredReplica) -> LoweredRepl
     return replace(lowered, traces=traces)
 
 
-def _chosen(plan: Plan, policy: str | None, name: str) -> tuple[Replica, ...]:
-    known = list(dict.fromkeys(replica.policy for replica in plan.replicas))
-    wanted = known[-1] if policy is None else policy  # as a simulation has it
-    if wanted not in known:
-        named = ", ".join(f"`{name_known}`" for name_known in known if name_known)
+def _chosen(plan: Plan, policy: str | None, name: str) -> ServedReplicas:
+    chosen = served_by(plan, policy)  # as a simulation has it
+    if chosen is None:
+        named = ", ".join(f"`{known}`" for known in policies_of(plan) if known)
         hint = f"choose one of: {named}" if named else "it has none to choose from"
-        raise TesseraError(error("TSR5053", f"`{name}` has no policy `{wanted}`", hint=hint))
-    return tuple(replica for replica in plan.replicas if replica.policy == wanted)
+        raise TesseraError(error("TSR5053", f"`{name}` has no policy `{policy}`", hint=hint))
+    return chosen

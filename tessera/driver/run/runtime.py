@@ -161,6 +161,8 @@ class Runtime:
         self.slots = sum(replica.lowered.slots for replica in opened.replicas)
         self.traces = tuple(trace.name for trace in opened.plan.traces)
         self.programs = opened.programs
+        self.replicas = opened.replicas
+        self.policies = opened.policies
         self._inputs = [inputs_of(program) for program in opened.programs]
         self._numbers = itertools.count()
         self._process = os.getpid()
@@ -248,6 +250,16 @@ class Runtime:
             for buffer in program.buffers
             if buffer.role is Role.STATE
         }
+
+    @property
+    def groups(self) -> tuple[tuple[int, ...], ...]:
+        """Sequences that a fault ends together: each is in one group."""
+        return self._serving.groups
+
+    def restart(self, sequence: int) -> None:
+        """After a fault, start the replicas of a sequence's group again, with first states."""
+        self._check_process()
+        self._serving.restart(self._sequence(sequence, ABSENT))
 
     def close(self, *, wait: bool = True) -> None:
         """Give the devices back, after the requests under way or (`wait=False`) at once."""

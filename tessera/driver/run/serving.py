@@ -38,17 +38,39 @@ class Serving:
             for index, replica in enumerate(opened.replicas)
             for sequence in range(replica.lowered.lanes)
         ]
+        self._choice = choice
+        self._options = options
+        self._models = models_of(opened, materials)
         self._dispatchers: list[Dispatcher] = []
+        self._closed = False
         try:
-            for model in models_of(opened, materials):
-                backend = make_backend(choice, model, backend_options(choice, options))
-                slots, lanes = model.lowered.slots, model.lowered.lanes
-                self._dispatchers.append(
-                    Dispatcher(backend, slots=slots, lanes=lanes, limit_s=options.limit_s)
-                )
+            for model in self._models:
+                self._dispatchers.append(self._dispatcher(model))
         except BaseException:
             self.close(wait=False)
             raise
+
+    def _dispatcher(self, model: Model) -> Dispatcher:
+        backend = make_backend(self._choice, model, backend_options(self._choice, self._options))
+        slots, lanes = model.lowered.slots, model.lowered.lanes
+        return Dispatcher(backend, slots=slots, lanes=lanes, limit_s=self._options.limit_s)
+
+    @property
+    def groups(self) -> tuple[tuple[int, ...], ...]:
+        """Sequences that a fault ends together: those of a replica."""
+        return tuple(
+            tuple(n for n, (replica, _) in enumerate(self.sequences) if replica == index)
+            for index in range(len(self._models))
+        )
+
+    def restart(self, sequence: int) -> None:
+        """Start the replica of a sequence again, with the states that it began with."""
+        replica, _ = self.sequences[sequence]
+        self._dispatchers[replica].close(wait=False)
+        made = self._dispatcher(self._models[replica])
+        self._dispatchers[replica] = made
+        if self._closed:
+            made.close(wait=False)
 
     @property
     def capacity(self) -> int:
@@ -101,6 +123,7 @@ class Serving:
 
     def close(self, *, wait: bool = True) -> None:
         """Give all devices back; what is under way ends first if `wait`."""
+        self._closed = True
         raised: list[BaseException] = []
         for dispatcher in self._dispatchers if wait else ():
             dispatcher.refuse()

@@ -20,6 +20,8 @@ from tessera.driver.serve.options import (
     ClockKind,
     TextSimulationOptions,
 )
+from tessera.driver.serve.policies import ForeseenSwitch, PolicySwitch, StepPrices
+from tessera.driver.serve.residents import find_prices, with_policies
 from tessera.driver.serve.scheduler import Sizes
 from tessera.driver.serve.step_clocks import ExactClock, RatedClock, StepClock, batches_of
 from tessera.driver.serve.step_roles import GenerationSteps
@@ -32,10 +34,11 @@ from tessera.driver.serve.steps import (
 from tessera.driver.simulate.options import SimulateOptions
 from tessera.driver.simulate.simulate_plan import (
     check_followed,
-    choose_replicas,
+    choose_served,
     find_hardware,
     read_followed,
 )
+from tessera.ir.choices import ADAPTIVE
 from tessera.ir.plan.plan import Plan, Replica
 
 MOST_EXACT = 3_000_000
@@ -55,16 +58,20 @@ def simulate_text(
     plain = SimulateOptions(
         slots=options.slots,
         sequences=options.sequences,
-        policy=options.policy,
+        policy=options.chosen_policy(read),
         backend=options.backend,
         throttle_bytes_per_s=options.throttle_bytes_per_s,
     )
-    replicas = choose_replicas(read, plain, name)
+    replicas, policies = choose_served(read, plain, name)
     hardware = find_hardware(read, plain, name)
     check_followed(read, replicas, hardware)
-    sizes = model.sizes(len(batches_of(replicas)))
+    sizes = with_policies(model.sizes(len(batches_of(replicas))), replicas, policies)
     arrivals = arriving.read()
     wanted = arriving.wanted(arrivals)
+    policy = None
+    if plain.policy == ADAPTIVE:
+        prices = find_prices(sizes, replicas, policies, hardware)
+        policy = switching(prices, options, wanted)
     is_exact = _is_exact(options, sizes, wanted, replicas)
     clock: StepClock
     if is_exact:
@@ -72,7 +79,7 @@ def simulate_text(
     else:
         between = sizes.steps if options.between == Between.INTERPOLATE else ()
         clock = RatedClock(replicas, hardware, len(read.traces), between)
-    following = Following(sizes, clock, burst=arriving.burst)
+    following = Following(sizes, clock, burst=arriving.burst, policy=policy)
     followed = following.run(wanted, counter(on_progress, "simulating", "requests"))
     first = min((request.came_ns for request in followed.requests), default=0.0)
     span = followed.ended_ns - first
@@ -86,7 +93,18 @@ def simulate_text(
         busy=busy,
         slo=arriving.slo,
         notes=tuple(_notes(sizes, options, is_exact)),
+        switches=() if policy is None else tuple(policy.switches),
     )
+
+
+def switching(
+    prices: StepPrices, options: TextSimulationOptions, wanted: list[Wanted]
+) -> PolicySwitch:
+    """The rule, or the one that knows what comes."""
+    rule = options.switch
+    if not options.foresees:
+        return PolicySwitch(prices, rule)
+    return ForeseenSwitch(prices, rule, ((w.at_ns, w.prompt, w.answer) for w in wanted))
 
 
 def stated_steps(

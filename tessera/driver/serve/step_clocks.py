@@ -7,7 +7,9 @@ come first, as `tessera.Runtime` numbers its sequences.
 `ExactClock` follows every operation of every step. `RatedClock` takes from such simulations what a
 step takes alone, with more of its kind beside it, and what it takes of the busiest device: a step
 that begins beside others takes its own time in that company, and not less than what all of them
-take together of the busiest device. How much the company changes meanwhile is left out.
+take together of the busiest device. Steps of other replicas that share its devices (those of
+another policy) count with what they take of these. How much the company changes meanwhile is left
+out.
 """
 
 from __future__ import annotations
@@ -77,7 +79,7 @@ class ExactClock:
     def begin(self, work: StepWork, now_ns: float) -> None:
         """Hand the step in as a request of its trace."""
         replica, sequence = self._places[work.batch]
-        self._loop.hand_in(replica, work.size.trace, sequence, now_ns)
+        self._loop.hand_in(replica, work.trace, sequence, now_ns)
 
     def ended(self, until_ns: float) -> tuple[float, list[int]]:
         """Follow the loop until something ends."""
@@ -104,6 +106,7 @@ class RatedClock:
         self._sizes = tuple(between)
         self._places = batches_of(replicas)
         self._events: list[tuple[float, int]] = []
+        self._traces = [0] * len(self._places)
         self._under_way: list[dict[int, float]] = [{} for _ in replicas]
         self._counts = [[0] * traces for _ in replicas]
         known: dict[object, list[tuple[list[float], float]]] = {}
@@ -128,28 +131,53 @@ class RatedClock:
                         name = node.place[0]
                         loads[trace][name] = loads[trace].get(name, 0.0) + node.ns
             self._loads.append(loads)
+        self._beside = self._find_neighbours()
+
+    def _find_neighbours(self) -> list[list[int]]:
+        """Of every replica, the others on some of its devices."""
+        devices = [{name for load in loads for name in load} for loads in self._loads]
+        return [
+            [other for other, names in enumerate(devices) if other != number and names & own]
+            for number, own in enumerate(devices)
+        ]
 
     def begin(self, work: StepWork, now_ns: float) -> None:
         """The step's time in the company that it finds."""
         replica, _ = self._places[work.batch]
-        trace = work.size.trace
+        trace = work.trace
         cycles, period = self._times[replica][trace]
         others = self._under_way[replica]
         company = min(len(others), len(cycles) - 1)
         took = max(cycles[company], period + sum(others.values())) if others else cycles[0]
+        for beside in self._beside[replica]:
+            if self._under_way[beside]:
+                took += self._of_neighbours(replica, trace, beside)
         if self._sizes:
             part = self._between(replica, work) / cycles[0] if cycles[0] else 1.0
             took, period = took * part, period * part
         others[work.batch] = period
+        self._traces[work.batch] = trace
         self._counts[replica][trace] += 1
         heapq.heappush(self._events, (now_ns + took, work.batch))
+
+    def _of_neighbours(self, replica: int, trace: int, beside: int) -> float:
+        """What the steps of another replica take of the device that both use most."""
+        own = self._loads[replica][trace]
+        most = 0.0
+        for name in own:
+            load = 0.0
+            for batch in self._under_way[beside]:
+                load += self._loads[beside][self._traces[batch]].get(name, 0.0)
+            most = max(most, load)
+        return most
 
     def _between(self, replica: int, work: StepWork) -> float:
         """What a step of exactly these rows and this context takes alone, between the traces'."""
         levels: dict[int, list[tuple[float, float]]] = {}
         for size in self._sizes:
             if size.tokens == work.size.tokens:
-                time_ns = self._times[replica][size.trace][0][0]
+                way = work.trace - work.size.trace
+                time_ns = self._times[replica][size.trace + way][0][0]
                 levels.setdefault(size.context, []).append((size.rows, time_ns))
         by_context = [
             (float(context), interpolated(sorted(points), work.rows))
@@ -178,6 +206,17 @@ class RatedClock:
                 for name, ns in load.items():
                     busy[name] = busy.get(name, 0.0) + count * ns
         return busy
+
+    def step_ns(self, trace: int, replicas: Sequence[int]) -> float:
+        """The time between two steps of a trace, on these replicas together, that are never free.
+
+        As `find_prices` needs it.
+        """
+        rate = sum(
+            len(self._times[number][trace][0]) / (self._times[number][trace][0][-1] or 1.0)
+            for number in replicas
+        )
+        return 1 / rate
 
 
 def interpolated(points: Sequence[tuple[float, float]], at: float) -> float:

@@ -118,10 +118,11 @@ def find_steps(
         StepRoles(name=name, size=_size(number, name, roles, own, context), buffers=roles)
         for number, name, _, roles, own in stated
     )
+    widest = max((step.size.rows for step in steps if step.size.is_decode), default=0)
+    is_driven = any(step.has("tokens") for step in steps)  # else sizes are stated, to simulate
     made = GenerationSteps(
         steps=steps,
-        state_rows=rows
-        or max((step.size.rows for step in steps if step.size.is_decode), default=0),
+        state_rows=(rows if is_driven else 0) or widest,
         context=context,
         vocabulary=_vocabulary(steps),
         blocks=blocks,

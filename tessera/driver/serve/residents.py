@@ -1,0 +1,69 @@
+"""Plans with two policies, both ready: which replica serves which, and what steps take.
+
+In: the replicas of a plan. Out: what the scheduler and the rule that switches need to know of them.
+A sequence with state stays where its state is until it ends. Where a replica of one policy places
+every step as one of the other does, the two are one: it takes requests of both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tessera.driver.run.runtime import Runtime
+from tessera.driver.serve.policies import LATENCY, PolicySwitch, StepPrices, SwitchRule
+from tessera.driver.serve.scheduler import Sizes
+from tessera.driver.serve.step_clocks import RatedClock, batches_of
+from tessera.driver.serve.step_roles import GenerationSteps
+from tessera.driver.simulate.hardware import Hardware, hardware_of, process_hardware
+from tessera.ir.plan.plan import Plan, Replica
+
+
+def with_policies(
+    sizes: Sizes, replicas: Sequence[Replica], policies: Sequence[tuple[str, ...]]
+) -> Sizes:
+    """The sizes, with the policies and the share of every batch."""
+    places = batches_of(replicas)
+    shares = tuple((replicas[number].share or 1.0) / replicas[number].lanes for number, _ in places)
+    named = tuple(policies[number] for number, _ in places)
+    is_single = len({policy for own in policies for policy in own}) < 2
+    return replace(sizes, policies=() if is_single else named, shares=shares)
+
+
+def find_prices(
+    sizes: Sizes,
+    replicas: Sequence[Replica],
+    policies: Sequence[tuple[str, ...]],
+    hardware: Hardware,
+) -> StepPrices:
+    """What steps take of the policy for latency, by simulation."""
+    traces = 1 + max(placed.trace for placed in replicas[0].traces)
+    clock = RatedClock(replicas, hardware, traces)
+    quick = [number for number, own in enumerate(policies) if LATENCY in own]
+    way = sizes.ways.get(LATENCY, 0)
+    widest = max(sizes.decode, key=lambda step: (step.rows, -step.context))
+    chunks = [clock.step_ns(step.trace + way, quick) for step in sizes.prefill]
+    return StepPrices(
+        sizes=sizes,
+        prefill_ns=max(chunks, default=0.0),
+        decode_ns=clock.step_ns(widest.trace + way, quick) / widest.rows,
+    )
+
+
+def engine_sizes(model: GenerationSteps, runtime: Runtime) -> Sizes:
+    """What the scheduler of an engine has to know."""
+    return with_policies(model.sizes(runtime.sequences), runtime.replicas, runtime.policies)
+
+
+def find_switch(sizes: Sizes, runtime: Runtime, rule: SwitchRule | None) -> PolicySwitch | None:
+    """The rule by which prompts are given policies; None where there is only one."""
+    if not sizes.policies:
+        return None
+    hardware = engine_hardware(runtime.plan, runtime.backend)
+    return PolicySwitch(find_prices(sizes, runtime.replicas, runtime.policies, hardware), rule)
+
+
+def engine_hardware(plan: Plan, backend: str) -> Hardware:
+    """By whose rules bytes travel where a runtime runs; plans that do not say it have no wires."""
+    made = None if backend == "cpu" else hardware_of(plan)
+    return made or process_hardware(tuple(device.name for device in plan.devices), None)
