@@ -57,6 +57,8 @@ class EngineLoop:
         self._arrived: list[Generation] = []
         self._under_way: dict[int, tuple[StepWork, list[tuple[Generation, int, int]]]] = {}
         self._requests: dict[int, int] = {}
+        self._left = 0
+        """Prompts that found no row: those that have just come do not wait yet."""
         self._lock = threading.Lock()
         self._count = 0
         self._closing = False
@@ -126,11 +128,13 @@ class EngineLoop:
         for _ in range(2):
             now_ns = time.monotonic_ns()
             if self.switch is not None:
-                self._scheduler.policy = self.switch.choose(now_ns, len(self._scheduler.line))
+                unfilled = self._scheduler.unfilled
+                self._scheduler.policy = self.switch.choose(now_ns, self._left, unfilled)
             for job in self._scheduler.admit():
                 answer = self._answers[job.number]
                 answer.seated_ns, answer.policy = now_ns, job.policy
-            if self.switch is None or not self._scheduler.line:
+            self._left = len(self._scheduler.line)
+            if self.switch is None or not self._left:
                 return
 
     def _begin_steps(self) -> None:

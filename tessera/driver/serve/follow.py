@@ -102,7 +102,10 @@ class Following:
 
     def _choose(self) -> None:
         if self.policy is not None:
-            self.scheduler.policy = self.policy.choose(self._now, len(self.scheduler.line))
+            scheduler = self.scheduler
+            scheduler.policy = self.policy.choose(
+                self._now, len(scheduler.line), scheduler.unfilled
+            )
 
     def _seat(self, jobs: Iterable[Job]) -> None:
         for job in jobs:

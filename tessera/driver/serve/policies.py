@@ -4,9 +4,9 @@ In: when requests come and how long they are, how many wait, and what the steps 
 latency take. Out: the name of a policy, which holds for whoever gets a row from now on.
 
 The rule is ours. Over a sliding window, demand is the work that came, as a share of what the policy
-for latency can do in that time; work that has waited for longer counts too. Above a high mark, or
-as soon as somebody waits for a row, requests go to the policy for throughput; below a low mark they
-go back. Between two switches lies a dwell time, unless somebody waits. A request keeps the
+for latency can do in that time; work that has waited for longer counts too. If more is left to do of
+the prompts that have a row, that is the demand. Above a high mark, or as soon as somebody waits for
+a row, requests go to the policy for throughput; below a low mark they go back. Between two switches lies a dwell time, unless somebody waits. A request keeps the
 policy that it was given, so nothing is drained. How long an answer will be is not known when it is
 asked for: the mean of those that have ended is taken, and never more than is asked for.
 """
@@ -60,12 +60,19 @@ class StepPrices:
     prefill_ns: float
     decode_ns: float
 
+    @property
+    def _chunk(self) -> int:
+        return max((step.tokens * step.rows for step in self.sizes.prefill), default=1)
+
+    def filling(self, tokens: int) -> float:
+        """What so many tokens of prompts take."""
+        return tokens / self._chunk * self.prefill_ns
+
     def of(self, prompt: int, answer: float) -> float:
         """What a request takes."""
-        chunk = max((step.tokens * step.rows for step in self.sizes.prefill), default=1)
         filled = self.sizes.prefilled(prompt)
         return (
-            ceil(filled / chunk) * self.prefill_ns
+            ceil(filled / self._chunk) * self.prefill_ns
             + (self.sizes.decode_steps(prompt, 0) + answer) * self.decode_ns
         )
 
@@ -82,8 +89,11 @@ class AdmissionPolicy(Protocol):
     def end(self, answer: int) -> None:
         """An answer has ended with so many tokens."""
 
-    def choose(self, now_ns: float, waiting: int) -> str:
-        """The policy for those who get a row now, while so many wait for one."""
+    def choose(self, now_ns: float, waiting: int, unfilled: int = 0) -> str:
+        """The policy for those who get a row now, while so many wait for one.
+
+        `unfilled` are tokens of prompts that have a row and are not done.
+        """
 
 
 class PolicySwitch:
@@ -123,10 +133,11 @@ class PolicySwitch:
         older = max(waiting - len(came), 0) * self._usual
         return (self._work + older) * self.pace / self.rule.window_ns
 
-    def choose(self, now_ns: float, waiting: int) -> str:
+    def choose(self, now_ns: float, waiting: int, unfilled: int = 0) -> str:
         """Switch where the rule says so."""
         is_quick = self.policy == LATENCY
-        demand = self.demand(now_ns, waiting)
+        left = self.prices.filling(unfilled) * self.pace / self.rule.window_ns
+        demand = max(self.demand(now_ns, waiting), left)
         if self.switches and now_ns - self.switches[-1][0] < self.rule.dwell_ns:
             wanted = THROUGHPUT if waiting else self.policy
         elif is_quick:

@@ -207,6 +207,8 @@ class Scheduler:
         self.burst = burst
         self.policy = ""
         """Of those who get a row; whoever drives this sets it where there are several."""
+        self.unfilled = 0
+        """Tokens of prompts that have a row and have not been through a prefill step."""
         self.line: deque[Job] = deque()
         self.batches = [Batch(number, sizes) for number in range(sizes.batches)]
 
@@ -241,6 +243,7 @@ class Scheduler:
         job.policy = self.policy
         job.blocks = [batch.free_blocks.popleft() for _ in range(blocks)]
         job.to_prefill = self.sizes.prefilled(job.prompt)
+        self.unfilled += job.to_prefill
         if job.to_prefill:
             batch.filling.append(job)
         else:
@@ -294,6 +297,7 @@ class Scheduler:
             batch.since_decode += 1
             for job, tokens in work.chunks:
                 job.prefilled += tokens
+                self.unfilled -= 0 if job.dropped else tokens
                 if job.prefilled == job.to_prefill and not job.dropped:
                     batch.filling.remove(job)
                     batch.joining.append(job)
@@ -303,6 +307,7 @@ class Scheduler:
         old = self.batches[number]
         self.batches[number] = Batch(number, self.sizes)
         self.batches[number].is_open = False
+        self.unfilled -= sum(job.to_prefill - job.prefilled for job in old.filling)
         return [*old.filling, *old.joining, *old.decoding.values()]
 
     def end(self, job: Job) -> None:
@@ -320,6 +325,7 @@ class Scheduler:
             batch.joining.remove(job)
         elif job in batch.filling:
             batch.filling.remove(job)
+            self.unfilled -= job.to_prefill - job.prefilled
         heapq.heappush(batch.free_rows, job.row)
         batch.free_blocks.extend(job.blocks)
         job.batch, job.blocks = -1, []

@@ -5,11 +5,11 @@ step, and says which batch ends one next. Batches are numbered over all replicas
 come first, as `tessera.Runtime` numbers its sequences.
 
 `ExactClock` follows every operation of every step. `RatedClock` takes from such simulations what a
-step takes alone, with more of its kind beside it, and what it takes of the busiest device: a step
-that begins beside others takes its own time in that company, and not less than what all of them
-take together of the busiest device. Steps of other replicas that share its devices (those of
-another policy) count with what they take of these. How much the company changes meanwhile is left
-out.
+step takes alone, with more of its kind beside it, and of every device. A device does one thing
+after the other: a step ends when each of its devices has done its part of it, after the parts of
+steps that began before, and not before it would end alone. Beside others of its replica its parts
+are longer by as much as the simulation says that they hold each other up. In which order a device
+does its parts is left out.
 """
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ class RatedClock:
         self._sizes = tuple(between)
         self._places = batches_of(replicas)
         self._events: list[tuple[float, int]] = []
-        self._traces = [0] * len(self._places)
-        self._under_way: list[dict[int, float]] = [{} for _ in replicas]
+        self._free_ns: dict[str, float] = {}
+        self._under_way = [0] * len(replicas)
         self._counts = [[0] * traces for _ in replicas]
         known: dict[object, list[tuple[list[float], float]]] = {}
         self._times: list[list[tuple[list[float], float]]] = []
@@ -131,45 +131,29 @@ class RatedClock:
                         name = node.place[0]
                         loads[trace][name] = loads[trace].get(name, 0.0) + node.ns
             self._loads.append(loads)
-        self._beside = self._find_neighbours()
-
-    def _find_neighbours(self) -> list[list[int]]:
-        """Of every replica, the others on some of its devices."""
-        devices = [{name for load in loads for name in load} for loads in self._loads]
-        return [
-            [other for other, names in enumerate(devices) if other != number and names & own]
-            for number, own in enumerate(devices)
-        ]
 
     def begin(self, work: StepWork, now_ns: float) -> None:
         """The step's time in the company that it finds."""
         replica, _ = self._places[work.batch]
         trace = work.trace
         cycles, period = self._times[replica][trace]
-        others = self._under_way[replica]
-        company = min(len(others), len(cycles) - 1)
-        took = max(cycles[company], period + sum(others.values())) if others else cycles[0]
-        for beside in self._beside[replica]:
-            if self._under_way[beside]:
-                took += self._of_neighbours(replica, trace, beside)
+        beside = min(self._under_way[replica], len(cycles) - 1)
+        part = 1.0
         if self._sizes:
             part = self._between(replica, work) / cycles[0] if cycles[0] else 1.0
-            took, period = took * part, period * part
-        others[work.batch] = period
-        self._traces[work.batch] = trace
+        longer = part
+        if beside and period:
+            longer *= max(1.0, cycles[beside] / (beside + 1) / period)
+        end_ns = now_ns + cycles[0] * part
+        free = self._free_ns
+        for name, load in self._loads[replica][trace].items():
+            begun = free.get(name, 0.0)
+            free[name] = done = (begun if begun > now_ns else now_ns) + load * longer
+            if done > end_ns:
+                end_ns = done
+        self._under_way[replica] += 1
         self._counts[replica][trace] += 1
-        heapq.heappush(self._events, (now_ns + took, work.batch))
-
-    def _of_neighbours(self, replica: int, trace: int, beside: int) -> float:
-        """What the steps of another replica take of the device that both use most."""
-        own = self._loads[replica][trace]
-        most = 0.0
-        for name in own:
-            load = 0.0
-            for batch in self._under_way[beside]:
-                load += self._loads[beside][self._traces[batch]].get(name, 0.0)
-            most = max(most, load)
-        return most
+        heapq.heappush(self._events, (end_ns, work.batch))
 
     def _between(self, replica: int, work: StepWork) -> float:
         """What a step of exactly these rows and this context takes alone, between the traces'."""
@@ -195,7 +179,7 @@ class RatedClock:
         while events and events[0][0] == at_ns:
             batches.append(heapq.heappop(events)[1])
         for number in batches:
-            del self._under_way[self._places[number][0]][number]
+            self._under_way[self._places[number][0]] -= 1
         return at_ns, batches
 
     def busy_ns(self) -> Mapping[str, float]:

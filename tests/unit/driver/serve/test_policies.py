@@ -22,6 +22,7 @@ from tessera.driver.serve.policies import (
     StepPrices,
     SwitchRule,
 )
+from tessera.driver.serve.scheduler import Job, Scheduler
 from tessera.driver.serve.simulate_text import simulate_text
 from tessera.ir.arrivals import Arrival, Arrivals
 from tessera.ir.plan.plan import Plan
@@ -76,6 +77,8 @@ def test_two_marks_and_a_dwell_time() -> None:
     assert rule.choose(1020.0, 0) == LATENCY  # it has just come back
     assert rule.choose(1020.0, 1) == THROUGHPUT  # but nobody has to wait for that
     assert rule.switches == [(10.0, THROUGHPUT), (1010.0, LATENCY), (1020.0, THROUGHPUT)]
+    assert rule.choose(9000.0, 0, 25) == THROUGHPUT  # 312 ns of prompts are left
+    assert rule.choose(9000.0, 0, 20) == LATENCY
 
 
 def test_an_oracle_sees_what_comes() -> None:
@@ -141,6 +144,22 @@ def test_a_pair_is_simulated_with_both_policies_ready(pair: Plan) -> None:
     assert [r.ended_ns for r in calm.requests] == [r.ended_ns for r in alone.requests]
 
 
+def test_what_is_left_of_prompts_is_counted() -> None:
+    scheduler = Scheduler(SIZES)
+    jobs = [Job(number, 9 + number, 3) for number in range(4)]
+    for job in jobs:
+        scheduler.add(job)
+    assert scheduler.unfilled == sum(8 + number for number in range(4))
+    work = scheduler.take(0)
+    assert work is not None
+    scheduler.done(work)
+    assert scheduler.unfilled == sum(8 + number for number in range(1, 4))
+    scheduler.end(jobs[2])
+    assert scheduler.unfilled == 9 + 11
+    scheduler.clear(0)
+    assert scheduler.unfilled == 0
+
+
 def test_an_engine_gives_policies_and_its_tokens_stay_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -176,3 +195,15 @@ def test_both_policies_of_a_plan_run_and_give_the_same_tokens(pair: Plan) -> Non
         replicas, policies = served_by(pair, "adaptive") or ((), ())
         assert engine.sizes.batches == sum(replica.lanes for replica in replicas)
         assert {name for own in policies for name in own} == {LATENCY, THROUGHPUT}
+
+
+def test_rates_are_near_to_what_every_operation_gives(pair: Plan) -> None:
+    arriving = text(80, 30_000)
+    exact, rated = (
+        simulate_text(pair, arriving, TextSimulationOptions(steps="names", clock=clock))
+        for clock in ("exact", "rates")
+    )
+    assert rated.span_ns == pytest.approx(exact.span_ns, rel=0.05)
+    for name in ("ttft_ns", "end_to_end_ns"):
+        ends = [report.figures()[name]["p50"] for report in (exact, rated)]
+        assert ends[1] == pytest.approx(ends[0], rel=0.1)
