@@ -136,6 +136,7 @@ bench-gpu: $(ready)
 	$(python) -m benchmarks.unprepared -o $(gpu)/unprepared.jsonl --work $(gpu)/unprepared --seconds 1800
 	$(python) -m benchmarks.unprepared -o $(gpu)/unprepared.jsonl --work $(gpu)/unprepared --cpu --seconds 1800
 	$(python) -m benchmarks.unprepared -o $(gpu)/unprepared.jsonl --report $(gpu)/unprepared.json
+	$(python) -m benchmarks.serving_gpu --out $(gpu)/serving --seconds 1200
 	$(python) -m benchmarks.full_size $(gpu)/full_size.json --work $(gpu)/full_size
 	$(python) -m benchmarks.run_cuda_correct $(gpu)/correct
 	$(python) -m benchmarks.run_cuda_overhead $(gpu)/overhead

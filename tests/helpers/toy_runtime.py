@@ -87,6 +87,7 @@ class ToyRuntime:
         plan: object = None,
         *,
         policy: str | None = None,
+        isolated: bool = False,
         rows: int = 3,
         batches: int = 2,
         chunk: int = 4,

@@ -131,6 +131,7 @@ class CudaReplica:
             self.devices,
             self._variable_address,
             self.cuda.guard_bytes,
+            self.options,
         )
         self.contents = ReplicaContents(self._helpers, self.model, memory)
         self.contents.write_all()

@@ -122,11 +122,13 @@ class Runtime:
         time_limit_s: float = DEFAULT_LIMIT_S,
         throttle_bytes_per_s: float | None = None,
         timeline: bool = False,
+        isolated: bool = False,
         lanes: int | Absent | None = ABSENT,
     ) -> None:
         """Check the plan, load it onto its devices; the options are those of `tessc run`.
 
-        `lanes` is the old name of `sequences`.
+        `lanes` is the old name of `sequences`. With `isolated`, replicas that share no GPU are in
+        processes of their own: a fault ends one of them, and `restart` starts it again.
 
         A `Plan` that was never a file finds contents beside its traces.
         """
@@ -166,7 +168,8 @@ class Runtime:
         self._inputs = [inputs_of(program) for program in opened.programs]
         self._numbers = itertools.count()
         self._process = os.getpid()
-        self._serving = Serving(opened, materials, choice, options)
+        path = plan if isinstance(plan, Plan) else os.path.abspath(os.fspath(plan))
+        self._serving = Serving(opened, materials, choice, options, given=path, isolated=isolated)
         self.capacity = self._serving.capacity
 
     def submit(
@@ -255,6 +258,10 @@ class Runtime:
     def groups(self) -> tuple[tuple[int, ...], ...]:
         """Sequences that a fault ends together: each is in one group."""
         return self._serving.groups
+
+    def processes(self) -> list[int]:
+        """The processes that replicas have to themselves."""
+        return self._serving.processes()
 
     def restart(self, sequence: int) -> None:
         """After a fault, start the replicas of a sequence's group again, with first states."""

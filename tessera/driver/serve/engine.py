@@ -64,10 +64,11 @@ class Engine(EngineLoop):
         `NAME.steps.json` lies beside the plan. At most `burst` prefill steps of a batch come
         between two decode steps. More than `max_waiting` prompts in line are refused (TSR5065).
         Of a plan with two policies both are ready, and `switch` says when prompts are given which,
-        unless `policy` names one.
+        unless `policy` names one. On GPUs replicas that share no GPU are in processes of their own
+        (`isolated=False`: in this one, which a fault then takes with it).
         """
         check_counts({"burst": burst, "max_waiting": max_waiting}, least=1)
-        self._options = {**options, "policy": policy or ADAPTIVE}
+        self._options = {"isolated": True, **options, "policy": policy or ADAPTIVE}
         self.runtime = Runtime(plan, **self._options)
         try:
             given = declaration_beside(plan) if steps is None else steps

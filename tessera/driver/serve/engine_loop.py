@@ -150,12 +150,12 @@ class EngineLoop:
         step = self.model.of_trace(work.size.trace)
         runtime, sequence = self._homes.place(batch.number)
         jobs = [(job, 1) for job in batch.decoding.values()] if work.is_decode else work.chunks
-        given, answers = [], []
+        given, answers, fresh = [], [], []
         for job, count in jobs:
             answer = self._answers[job.number]
             position = batch.position(job)
             if answer.is_fresh and self.model.resets:
-                runtime.reset_states(sequence, rows=job.row)
+                fresh.append(job.row)
             answer.is_fresh = False
             if answer.begun_ns < 0:
                 answer.begun_ns = time.monotonic_ns()
@@ -171,6 +171,8 @@ class EngineLoop:
         self._under_way[batch.number] = work, taking
         starts = self._homes.group(batch.number).starts
         try:
+            for row in fresh:
+                runtime.reset_states(sequence, rows=row)
             handle = runtime.submit(arrays, sequence=sequence, trace=work.trace)
         except TesseraError as problem:
             self._ended(starts, batch.number, None, problem)

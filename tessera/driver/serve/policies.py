@@ -4,11 +4,12 @@ In: when requests come and how long they are, how many wait, and what the steps 
 latency take. Out: the name of a policy, which holds for whoever gets a row from now on.
 
 The rule is ours. Over a sliding window, demand is the work that came, as a share of what the policy
-for latency can do in that time; work that has waited for longer counts too. If more is left to do of
-the prompts that have a row, that is the demand. Above a high mark, or as soon as somebody waits for
-a row, requests go to the policy for throughput; below a low mark they go back. Between two switches lies a dwell time, unless somebody waits. A request keeps the
-policy that it was given, so nothing is drained. How long an answer will be is not known when it is
-asked for: the mean of those that have ended is taken, and never more than is asked for.
+for latency can do in that time; work that has waited for longer counts too. If more is left to do
+of the prompts that have a row, that is the demand. Above a high mark, or as soon as somebody waits
+for a row, requests go to the policy for throughput; below a low mark they go back. Between two
+switches lies a dwell time, unless somebody waits. A request keeps the policy that it was given, so
+nothing is drained. How long an answer will be is not known when it is asked for: the mean of those
+that have ended is taken, and never more than is asked for.
 """
 
 from __future__ import annotations
