@@ -37,7 +37,7 @@ from tessera.ir.plan.plan import Plan
 SCALES = (0.3, 0.6, 0.9, 1.2)
 SLO = Slo(ttft_ns=10e9, tpot_ns=250e6)
 FORESEEN = tuple(
-    SwitchRule(window_ns=window * 1e9, high=0.3, low=0.2, dwell_ns=0.0) for window in (1, 3, 10)
+    SwitchRule(window_ns=window * 1e9, high=0.6, low=0.4, dwell_ns=0.0) for window in (1, 5)
 )
 WINDOWS_S = (0.03, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 MARKS = (0.2, 0.35, 0.5, 0.7, 0.9, 1.2, 1.5, 3.0)

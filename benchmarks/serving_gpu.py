@@ -29,6 +29,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +114,7 @@ def speed(options: argparse.Namespace) -> dict[str, Any]:
         all_in = max(answer.first_ns for answer in answers)
         over = min(answer.ended_ns for answer in answers)
         during = [at for at in times if all_in < at <= over]
-        gaps = [right - left for left, right in zip(during, during[1:], strict=False)]
+        gaps = [right - left for left, right in pairwise(during)]
         step_ns = statistics.median(gaps)
         bare_ns = bare(engine.runtime, options.rows)
     (options.out / "answers.json").write_text(json.dumps(given), encoding="utf-8")

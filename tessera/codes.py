@@ -228,6 +228,7 @@ CODES: tuple[Code, ...] = (
     Code("TSR5064", "a prompt cannot be answered"),
     Code("TSR5065", "too many prompts are waiting"),
     Code("TSR5066", "a server cannot start"),
+    Code("TSR5067", "steps take other times than planned", _WARNING),
     Code("TSR5100", "CUDA cannot be used here"),
     Code("TSR5101", "a GPU of the plan is not there"),
     Code("TSR5102", "a GPU has too little memory"),

@@ -86,7 +86,7 @@ def _rule(
         key = {"window": "window_ns", "dwell": "dwell_ns"}.get(name, name)
         amount = parse_time_ns(text) if key != name else _number(text)
         if key not in ("window_ns", "dwell_ns", "high", "low") or key in amounts or amount is None:
-            raise click.BadParameter("it takes such as window=3s,high=0.5,low=0.35,dwell=2s")
+            raise click.BadParameter("it takes such as window=3s,high=0.6,low=0.4,dwell=2s")
         amounts[key] = amount
     return SwitchRule(**amounts)
 

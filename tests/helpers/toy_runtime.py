@@ -101,6 +101,7 @@ class ToyRuntime:
             traces["prefill"] = _trace("prefill", rows, chunk, 1, paged, logits)
         self.traces = tuple(traces)
         self.programs = tuple(read_program(Source(n, text))[0] for n, text in traces.items())
+        self.graphs = tuple(SimpleNamespace(nodes=()) for _ in self.programs)
         self.sequences = batches
         self.groups = (tuple(range(batches)),)
         self.policies = named or (("",),)

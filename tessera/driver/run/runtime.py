@@ -163,6 +163,7 @@ class Runtime:
         self.slots = sum(replica.lowered.slots for replica in opened.replicas)
         self.traces = tuple(trace.name for trace in opened.plan.traces)
         self.programs = opened.programs
+        self.graphs = opened.graphs
         self.replicas = opened.replicas
         self.policies = opened.policies
         self._inputs = [inputs_of(program) for program in opened.programs]

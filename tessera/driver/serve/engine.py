@@ -20,7 +20,9 @@ known. Another plan of the same steps can take over while the first one finishes
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -28,10 +30,17 @@ from tessera.diagnostics import TesseraError, error
 from tessera.driver.run.arguments import check_amounts, check_counts
 from tessera.driver.run.runtime import Runtime
 from tessera.driver.serve.answers import check_prompt
-from tessera.driver.serve.engine_loop import EngineLoop, engine_closed
+from tessera.driver.serve.drift import Drift
+from tessera.driver.serve.engine_loop import EngineLoop, OpenedRuntime, engine_closed
 from tessera.driver.serve.generation import Generation, Wish, refused
 from tessera.driver.serve.policies import SwitchRule
-from tessera.driver.serve.residents import engine_sizes, find_switch
+from tessera.driver.serve.ranges import with_token_range
+from tessera.driver.serve.residents import (
+    check_same_steps,
+    engine_sizes,
+    find_monitor,
+    find_switch,
+)
 from tessera.driver.serve.sampling import Sampling
 from tessera.driver.serve.steps import (
     Declaration,
@@ -55,6 +64,9 @@ class Engine(EngineLoop):
         max_waiting: int | None = None,
         policy: str | None = None,
         switch: SwitchRule | None = None,
+        check_ranges: bool = True,
+        watch: bool | None = None,
+        on_drift: Callable[[Drift], object] | None = None,
         on_end: Callable[[Generation], object] | None = None,
         **options: Any,
     ) -> None:
@@ -64,23 +76,65 @@ class Engine(EngineLoop):
         `NAME.steps.json` lies beside the plan. At most `burst` prefill steps of a batch come
         between two decode steps. More than `max_waiting` prompts in line are refused (TSR5065).
         Of a plan with two policies both are ready, and `switch` says when prompts are given which,
-        unless `policy` names one. On GPUs replicas that share no GPU are in processes of their own
-        (`isolated=False`: in this one, which a fault then takes with it).
+        unless `policy` names one. With `check_ranges`, tokens that the analysis of the steps shows
+        to be out of range are refused also where the steps do not give logits. On GPUs replicas
+        that share no GPU are in processes of their own (`isolated=False`: in this one, which a
+        fault then takes with it). `watch`: `on_drift` hears when steps leave the error bars of the
+        plan; unless given, on GPUs only, for which plans are made.
         """
         check_counts({"burst": burst, "max_waiting": max_waiting}, least=1)
         self._options = {"isolated": True, **options, "policy": policy or ADAPTIVE}
         self.runtime = Runtime(plan, **self._options)
         try:
             given = declaration_beside(plan) if steps is None else steps
-            declared = None if given is None else read_declaration(given)
-            model = find_steps(self.runtime.traces, self.runtime.programs, declared)
-            sizes = engine_sizes(model, self.runtime)
-            rule = find_switch(sizes, self.runtime, switch)
+            self._declared = None if given is None else read_declaration(given)
+            self._checks_ranges = check_ranges
+            self._rule = switch
+            self._watch = watch
+            serving = self._opened(self.runtime)
         except BaseException:
             self.runtime.close(wait=False)
             raise
         self.max_waiting = max_waiting
-        super().__init__(self.runtime, model, sizes, burst=burst, switch=rule, on_end=on_end)
+        super().__init__(serving, burst=burst, on_end=on_end, on_drift=on_drift)
+
+    def _opened(self, runtime: Runtime) -> OpenedRuntime:
+        """A runtime with what its traces state, and all that follows from that."""
+        model = find_steps(runtime.traces, runtime.programs, self._declared)
+        if self._checks_ranges:
+            model = with_token_range(model, runtime.programs, runtime.graphs)
+        sizes = engine_sizes(model, runtime)
+        return OpenedRuntime(
+            runtime=runtime,
+            model=model,
+            sizes=sizes,
+            switch=find_switch(sizes, runtime, self._rule),
+            monitor=find_monitor(runtime, self._watch),
+        )
+
+    def hand_over(self, plan: Plan | str | os.PathLike[str]) -> None:
+        """Let another plan take over, whose traces are the same steps.
+
+        Prompts that get a row from now on get it there. What has begun is finished where it is,
+        and then the plan before is closed; this waits for that. Both are loaded meanwhile. Where
+        the other plan cannot be opened, all stays as it is.
+        """
+        runtime = Runtime(plan, **self._options)
+        try:
+            serving = self._opened(runtime)
+            check_same_steps(self.model, serving.model)
+        except BaseException:
+            runtime.close(wait=False)
+            raise
+        over = threading.Event()
+        with self._lock:
+            is_ended = self._closing or self._ending is not None
+        if is_ended:
+            runtime.close(wait=False)
+            raise self._ending or engine_closed()
+        self._inbox.put(partial(self._take_over, serving, over))
+        self.runtime = runtime
+        over.wait()
 
     # --- for any thread ---------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 
 from tessera.backend.host_loop.request_handle import RequestHandle
@@ -17,6 +18,7 @@ from tessera.backend.service import ServiceFault
 from tessera.diagnostics import TesseraError, error
 from tessera.driver.run.runtime import Result, Runtime
 from tessera.driver.serve.answers import read_tokens, row_input
+from tessera.driver.serve.drift import Drift, StepMonitor
 from tessera.driver.serve.generation import Generation
 from tessera.driver.serve.homes import MOST_RESTARTS, Group, Homes
 from tessera.driver.serve.policies import PolicySwitch
@@ -28,29 +30,41 @@ _LONGEST_WAIT_S = 3600.0
 """Deadlines may lie further off than a thread can wait."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenedRuntime:
+    """A runtime, what its traces state, and what follows from that."""
+
+    runtime: Runtime
+    model: GenerationSteps
+    sizes: Sizes
+    switch: PolicySwitch | None
+    monitor: StepMonitor | None
+
+
 class EngineLoop:
     """What the thread of an engine knows and does."""
 
     def __init__(
         self,
-        runtime: Runtime,
-        model: GenerationSteps,
-        sizes: Sizes,
+        serving: OpenedRuntime,
         *,
         burst: int,
-        switch: PolicySwitch | None,
         on_end: Callable[[Generation], object] | None,
+        on_drift: Callable[[Drift], object] | None,
     ) -> None:
-        self.model = model
-        self.sizes = sizes
-        self.switch = switch
-        self.steps_done: dict[str, int] = dict.fromkeys(runtime.traces, 0)
+        self.model = serving.model
+        self.sizes = sizes = serving.sizes
+        self.switch = serving.switch
+        self.drifts: list[Drift] = []
+        self.steps_done: dict[str, int] = dict.fromkeys(serving.runtime.traces, 0)
         self.tokens_given = 0
         self.restarts = 0
         self._on_end = on_end
+        self._on_drift = on_drift
+        self._retiring: list[tuple[Runtime, tuple[int, ...], threading.Event]] = []
         self._scheduler = Scheduler(sizes, burst=burst)
         self._homes = Homes()
-        self._homes.add(runtime)
+        self._homes.add(serving.runtime, serving.monitor)
         self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._answers: dict[int, Generation] = {}
         self._given_up: set[int] = set()
@@ -88,6 +102,8 @@ class EngineLoop:
             self._scheduler.line.append(answer.job)
         self._drop_late()
         self._begin_steps()
+        if self._retiring:
+            self._close_retired()
         with self._lock:
             if self._closing and not self._answers and not self._under_way:
                 return False
@@ -140,7 +156,7 @@ class EngineLoop:
     def _begin_steps(self) -> None:
         self._admit()
         for batch in self._scheduler.batches:
-            if batch.number in self._under_way or not batch.is_open:
+            if batch.number in self._under_way:
                 continue
             work = self._scheduler.take(batch.number)
             if work is not None:
@@ -169,7 +185,11 @@ class EngineLoop:
         arrays, seats = step_inputs(self.model, step, given, position_of)
         taking = [(a, p + c, s) for (a, p, c), s in zip(answers, seats, strict=True)]
         self._under_way[batch.number] = work, taking
-        starts = self._homes.group(batch.number).starts
+        group = self._homes.group(batch.number)
+        starts = group.starts
+        if group.monitor is not None:
+            own = replace(work, batch=sequence)
+            group.monitor.begin(own, time.monotonic_ns())
         try:
             for row in fresh:
                 runtime.reset_states(sequence, rows=row)
@@ -203,6 +223,8 @@ class EngineLoop:
             return
         work, taking = self._under_way.pop(number)
         group.in_row = 0
+        if group.monitor is not None:
+            self._hear_drift(group.monitor.end(number - group.first, time.monotonic_ns()))
         step = self.model.of_trace(work.size.trace)
         self.steps_done[step.name] += 1
         self._scheduler.done(work)
@@ -243,6 +265,8 @@ class EngineLoop:
         kept = []
         for batch in group.batches:
             self._under_way.pop(batch, None)
+            if group.monitor is not None:
+                group.monitor.forget(batch - group.first)
             for job in self._scheduler.clear(batch):
                 answer = self._answers[job.number]
                 if answer in taking:
@@ -270,13 +294,56 @@ class EngineLoop:
         if problem is None:
             group.is_open = True
             for batch in group.batches:
-                self._scheduler.batches[batch].is_open = True
+                self._scheduler.batches[batch].is_open = not group.is_retired
         elif group.in_row < MOST_RESTARTS:
             self._homes.restart(
                 group, lambda failed: self._inbox.put(partial(self._again, group, failed))
             )
         elif not any(other.is_open for other in self._homes.groups):
             raise problem
+
+    # --- other times, other plans -----------------------------------------------------------------
+
+    def _hear_drift(self, drift: Drift | None) -> None:
+        if drift is None:
+            return
+        self.drifts.append(drift)
+        if self.switch is not None:
+            self.switch.pace = drift.planned_per_s / (drift.requests_per_s or 1.0)
+        if self._on_drift is not None:
+            self._on_drift(drift)
+
+    def _take_over(self, serving: OpenedRuntime, over: threading.Event) -> None:
+        """Rows are given in another runtime from now on."""
+        batches: list[int] = []
+        retired = serving.runtime
+        for group in self._homes.groups:
+            if not group.is_retired:
+                group.is_retired = True
+                batches += group.batches
+                retired = group.runtime
+        self._scheduler.grow(serving.sizes)
+        self._homes.add(serving.runtime, serving.monitor)
+        self.model, self.sizes = serving.model, self._scheduler.sizes
+        self.switch = serving.switch
+        self._retiring.append((retired, tuple(batches), over))
+
+    def _close_retired(self) -> None:
+        """Runtimes whose batches are all done are closed, by a thread of their own."""
+        for entry in list(self._retiring):
+            runtime, batches, over = entry
+            if any(self._scheduler.batches[b].used or b in self._under_way for b in batches):
+                continue
+            self._retiring.remove(entry)
+            self._homes.forget(runtime)
+
+            def close(runtime: Runtime = runtime, over: threading.Event = over) -> None:
+                try:
+                    runtime.close()
+                finally:
+                    over.set()
+
+            threading.Thread(target=close, name="tessera-retire", daemon=True).start()
 
     @staticmethod
     def _job_again(answer: Generation) -> Job:
@@ -289,6 +356,8 @@ class EngineLoop:
             self._ending = problem
             answers = list(self._answers.values())
             self._answers.clear()
+        for _, _, over in self._retiring:
+            over.set()
         for answer in answers:
             answer.end("fault", problem)
             answer.tell()

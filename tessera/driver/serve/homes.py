@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from tessera.driver.run.runtime import Runtime
+from tessera.driver.serve.drift import StepMonitor
 
 MOST_RESTARTS = 3
 """So often in a row a group is started again before one of its steps has ended well."""
@@ -27,6 +28,8 @@ class Group:
     starts: int = 0
     in_row: int = 0
     is_open: bool = True
+    is_retired: bool = False
+    monitor: StepMonitor | None = None
 
 
 @dataclass(slots=True)
@@ -36,18 +39,16 @@ class Homes:
     groups: list[Group] = field(default_factory=list)
     _of: list[Group] = field(default_factory=list)
 
-    def add(self, runtime: Runtime) -> range:
-        """Batches for the sequences of a runtime; gives their numbers."""
+    def add(self, runtime: Runtime, monitor: StepMonitor | None = None) -> None:
+        """Batches for the sequences of a runtime, after those that there are."""
         first = len(self._of)
-        made = range(first, first + runtime.sequences)
         by_sequence: dict[int, Group] = {}
         for sequences in runtime.groups:
             batches = tuple(first + sequence for sequence in sequences)
-            group = Group(runtime, batches, first)
+            group = Group(runtime, batches, first, monitor=monitor)
             self.groups.append(group)
             by_sequence.update(dict.fromkeys(sequences, group))
         self._of += [by_sequence[sequence] for sequence in range(runtime.sequences)]
-        return made
 
     def group(self, batch: int) -> Group:
         """Those that fault with a batch."""

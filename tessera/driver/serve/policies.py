@@ -37,8 +37,8 @@ class SwitchRule:
     """When to switch: how far back demand is counted, its two marks, and the dwell time."""
 
     window_ns: float = 3e9
-    high: float = 0.3
-    low: float = 0.2
+    high: float = 0.6
+    low: float = 0.4
     dwell_ns: float = 2e9
 
     def __post_init__(self) -> None:

@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tessera.backend.known_backends import backend_named
 from tessera.driver.run.runtime import Runtime
+from tessera.driver.serve.drift import StepMonitor
 from tessera.driver.serve.policies import LATENCY, PolicySwitch, StepPrices, SwitchRule
 from tessera.driver.serve.scheduler import Sizes
 from tessera.driver.serve.step_clocks import RatedClock, batches_of
-from tessera.driver.serve.step_roles import GenerationSteps
+from tessera.driver.serve.step_roles import GenerationSteps, wrong_steps
 from tessera.driver.simulate.hardware import Hardware, hardware_of, process_hardware
 from tessera.ir.plan.plan import Plan, Replica
 
@@ -61,6 +63,31 @@ def find_switch(sizes: Sizes, runtime: Runtime, rule: SwitchRule | None) -> Poli
         return None
     hardware = engine_hardware(runtime.plan, runtime.backend)
     return PolicySwitch(find_prices(sizes, runtime.replicas, runtime.policies, hardware), rule)
+
+
+def find_monitor(runtime: Runtime, asked: bool | None) -> StepMonitor | None:
+    """Who watches the times of steps: plans are made for GPUs, so on those unless it is asked."""
+    is_wanted = backend_named(runtime.backend).is_on_gpus if asked is None else asked
+    if not is_wanted:
+        return None
+    hardware = engine_hardware(runtime.plan, runtime.backend)
+    return StepMonitor(runtime.plan, runtime.replicas, hardware)
+
+
+def check_same_steps(before: GenerationSteps, after: GenerationSteps) -> None:
+    """Refuse a plan that cannot take over: its steps are others, or its states hold others."""
+    for name in ("state_rows", "context", "blocks", "block", "end", "resets"):
+        ours, theirs = getattr(before, name), getattr(after, name)
+        if ours != theirs:
+            raise wrong_steps(
+                f"the other plan cannot take over: its `{name}` is {theirs}, not {ours}"
+            )
+    steps = [[(step.name, step.size) for step in model.steps] for model in (before, after)]
+    if steps[0] != steps[1]:
+        raise wrong_steps(
+            "the other plan cannot take over: its traces are other steps",
+            "plan the same traces, in the same order",
+        )
 
 
 def engine_hardware(plan: Plan, backend: str) -> Hardware:

@@ -22,7 +22,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil
 
 
@@ -301,6 +301,17 @@ class Scheduler:
                 if job.prefilled == job.to_prefill and not job.dropped:
                     batch.filling.remove(job)
                     batch.joining.append(job)
+
+    def grow(self, sizes: Sizes) -> None:
+        """More batches, as many as `sizes` has; those that there are take no more jobs."""
+        old, count = self.sizes, len(self.batches)
+        for batch in self.batches:
+            batch.is_open = False
+        policies = (*(old.policies or ((),) * count), *(sizes.policies or ((),) * sizes.batches))
+        shares = (*(old.shares or (1.0,) * count), *(sizes.shares or (1.0,) * sizes.batches))
+        total = count + sizes.batches
+        self.sizes = replace(sizes, batches=total, policies=policies, shares=shares)
+        self.batches += [Batch(number, self.sizes) for number in range(count, total)]
 
     def clear(self, number: int) -> list[Job]:
         """A batch has lost its states: it is empty, and shut until it is opened. Gives its jobs."""

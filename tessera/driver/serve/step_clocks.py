@@ -134,6 +134,10 @@ class RatedClock:
 
     def begin(self, work: StepWork, now_ns: float) -> None:
         """The step's time in the company that it finds."""
+        heapq.heappush(self._events, (self.expect(work, now_ns), work.batch))
+
+    def expect(self, work: StepWork, now_ns: float) -> float:
+        """When a step ends that begins now; who does not ask `ended` says when it has (`leave`)."""
         replica, _ = self._places[work.batch]
         trace = work.trace
         cycles, period = self._times[replica][trace]
@@ -153,7 +157,16 @@ class RatedClock:
                 end_ns = done
         self._under_way[replica] += 1
         self._counts[replica][trace] += 1
-        heapq.heappush(self._events, (end_ns, work.batch))
+        return end_ns
+
+    def leave(self, batch: int) -> None:
+        """A step that was expected has ended, whenever that is."""
+        replica = self._places[batch][0]
+        self._under_way[replica] -= 1
+        if not self._under_way[replica]:
+            for load in self._loads[replica]:
+                for name in load:
+                    self._free_ns.pop(name, None)
 
     def _between(self, replica: int, work: StepWork) -> float:
         """What a step of exactly these rows and this context takes alone, between the traces'."""
