@@ -42,10 +42,10 @@ if TYPE_CHECKING:
     from tessera.backend.cuda.measure.times import DeviceTimes
 
 __all__ = [
-    "BUSY",
     "Bench",
     "ProfileOptions",
     "bench_of",
+    "busy_times",
     "find_card",
     "open_contexts",
     "profile",
@@ -54,8 +54,9 @@ __all__ = [
 ]
 
 _LEAST_NS = 0.1
-BUSY = {"steady_ns": 1, "together_ns": 2}
-"""With so many requests under way on a device and on the rest of its GPU."""
+# Twice as many requests at a time are tried as long as each takes no more than this part of what it
+# took before: then the device was not full.
+_NOT_FULL, _MOST_SLOTS = 0.6, 8
 # What a profile holds of its devices, each a list of rows.
 _LISTS = ("rows", "wholes", "transfers")
 
@@ -68,7 +69,7 @@ def profile(
 ) -> dict[str, object]:
     """The profile of a trace as JSON data; `on_progress` hears how far it is."""
     from tessera.backend.cuda.doctor import driver_version
-    from tessera.backend.cuda.measure.host_calls import host_call_ns
+    from tessera.backend.cuda.measure.host_calls import host_byte_ns, host_call_ns
     from tessera.backend.cuda.targets import open_driver
 
     program = load(path)
@@ -86,6 +87,7 @@ def profile(
             tell = partial(_tell, on_step, index, len(entries) * len(bench.graph.nodes))
             measured.append(_measure_device(bench, entry, cards[ordinal], tell))
         call_ns = host_call_ns(driver, ordinals[0], options.limit_s)
+        byte_ns = host_byte_ns(driver, ordinals[0])
     first = cards[ordinals[0]]
     machine = {
         "gpu": first.name,
@@ -94,6 +96,7 @@ def profile(
         "sms": first.sms,
         "repeats": options.repeats,
         "host_call_ns": _rounded(call_ns),
+        "host_byte_ns": max(round(byte_ns, 4), _LEAST_NS),
     }
     return {
         "schema": SCHEMA,
@@ -124,7 +127,7 @@ def _measure_device(
         "clock_mhz": times.clock_mhz,
     }
     rows = _rows(bench, entry.gpu, times, share, gap_ns)
-    busy = {key: bench.together(entry, card.ordinal, slots) for key, slots in BUSY.items()}
+    busy = busy_times(bench, entry, card.ordinal)
     transfers = [
         {**device, "kind": copy.kind, "bytes": copy.bytes, "ns": _rounded(copy.ns)}
         for copy in times.transfers
@@ -134,6 +137,19 @@ def _measure_device(
         "wholes": [whole | {key: ns for key, ns in busy.items() if ns is not None}],
         "transfers": transfers,
     }
+
+
+def busy_times(bench: Bench, entry: GpuEntry, ordinal: int) -> dict[str, float | None]:
+    """What a request takes on a device that is busy for long: alone there, and among others.
+
+    Among as many as it takes to fill the device; None where it cannot be measured.
+    """
+    steady = before = bench.together(entry, ordinal, 1)
+    together, slots = bench.together(entry, ordinal, 2), 2
+    while together and before and together < _NOT_FULL * before and slots < _MOST_SLOTS:
+        slots *= 2
+        before, together = together, bench.together(entry, ordinal, slots) or together
+    return {"steady_ns": steady, "together_ns": together}
 
 
 def _share(times: DeviceTimes) -> tuple[float, float]:

@@ -311,4 +311,5 @@ def random_hardware(numbers: Numbers, devices: Sequence[str]) -> Hardware:
         buffered=rng.random() < 0.5,
         depth=rng.randint(1, 3),
         host_call_ns=rng.choice([0.0, 0.0, 0.5, 2.0]),
+        host_byte_ns=rng.choice([0.0, 0.1, 2.0]),
     )

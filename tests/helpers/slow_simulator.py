@@ -162,9 +162,8 @@ class SlowSimulator:  # all replicas of a plan on one machine, from time 0 on
             beginning = beginning[: 1 if host_ns else None] if line.host_ns <= self.now else []
             for request in beginning:
                 request.began_ns, request.stage[HOST] = self.now, NOTHING if host_ns else DONE
-                line.host_ns = self.now + host_ns * calls_of(request.lowered)
-                if host_ns:
-                    self.tasks.append(Task(request, HOST, DONE, None, line.host_ns))
+                line.host_ns = self.now + (host_ns and host_time(self.machine, request.lowered))
+                self.tasks += [Task(request, HOST, DONE, None, line.host_ns)] if host_ns else []
             self.active += beginning
             self.settle(beginning)
 
@@ -280,21 +279,22 @@ class SlowSimulator:  # all replicas of a plan on one machine, from time 0 on
         return (0.0 if HOST in (moved.source, moved.target) else ns,) * 3
 
 
-def calls_of(lowered: lp.LoweredTrace) -> int:
-    total, devices = sum(1 if HOST in (t.source, t.target) else 5 for t in lowered.transfers), 0
+def host_time(machine: Any, lowered: lp.LoweredTrace) -> Any:
+    own = [moved.size for moved in lowered.transfers if HOST in (moved.source, moved.target)]
+    total, devices = 40 + 5 * len(lowered.transfers) - 4 * len(own), 0
     for program in lowered.programs:
         kinds = [(one.queue, type(one.operation)) for one in program.operations]
         compute = [kind for queue, kind in kinds if queue is lp.Queue.COMPUTE and kind != lp.Free]
         rows = re.findall("R+", "".join("R" if kind is Run else "." for kind in compute))
-        events = 5 + sum(kind in (lp.Record, lp.Await, Fill) for _, kind in kinds)
-        events += 4 * min(len("".join(rows)), 5)
-        total += events * bool(rows) + sum(2 if row[2:] else 1 + len(row) for row in rows)
+        events = sum(kind in (lp.Record, lp.Await, Fill) for _, kind in kinds)
+        total += (5 + events + 4 * min(len("".join(rows)), 5)) * bool(rows) + sum(
+            2 if row[2:] else 1 + len(row) for row in rows
+        )
         devices += bool(rows)
-    return total if devices > 1 else 1
+    return machine.host_byte_ns * sum(own) + machine.host_call_ns * (total if devices > 1 else 41)
 
 
-def furthest_behind(counts: Sequence[int], shares: Sequence[float]) -> int:
-    """Who is furthest behind its share of all, the next one counted; of several the first."""
+def furthest_behind(counts: Sequence[int], shares: Sequence[float]) -> int:  # the first of several
     part = (sum(counts) + 1) / sum(map(Fraction, shares))
     behind = [Fraction(own) * part - count for own, count in zip(shares, counts, strict=True)]
     return behind.index(max(behind))

@@ -107,6 +107,7 @@ def assemble(
         link=machine.link_name,
         machine_digest=machine.digest(),
         host_call_ns=machine.host_call_ns,
+        host_byte_ns=machine.host_byte_ns,
         options=setting.options.text(),
         cards=tuple(
             PlanCard(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from tessera.driver.simulate.hardware import Hardware, Path
-from tessera.driver.simulate.host_calls import host_calls
+from tessera.driver.simulate.host_calls import host_bytes, host_calls
 from tessera.ir.plan.launch_program import (
     HOST,
     Await,
@@ -130,8 +130,10 @@ class _Builder:
         for program in self._lowered.programs:
             self._add_program(program)
         operations = sum(len(program.operations) for program in self._lowered.programs)
-        host_ns = self._hardware.host_call_ns and (
-            self._hardware.host_call_ns * host_calls(self._lowered)
+        hardware, lowered = self._hardware, self._lowered
+        host_ns = hardware.host_call_ns and (
+            hardware.host_call_ns * host_calls(lowered)
+            + hardware.host_byte_ns * host_bytes(lowered)
         )
         if host_ns:
             self._add(WAIT, host_ns, ())

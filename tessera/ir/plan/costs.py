@@ -159,10 +159,11 @@ class MeasuredTogether:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Measurements of the program with that digest, and of its host: what a call takes there."""
+    """Measurements of the program with that digest, and what a call and a byte take its host."""
 
     program_digest: str
     rows: tuple[Measured, ...]
     copies: tuple[MeasuredCopy, ...] = ()
     together: tuple[MeasuredTogether, ...] = ()
     host_call_ns: float = 0.0
+    host_byte_ns: float = 0.0

@@ -221,7 +221,10 @@ def together_with(
         begin(handed[-1])
         hand_over(each)
 
-    monkeypatch.setattr(profiling, "BUSY", {"together_ns": 2})
+    def two_at_a_time(bench: Any, entry: Any, ordinal: int) -> dict[str, float | None]:
+        return {"together_ns": bench.together(entry, ordinal, 2)}
+
+    monkeypatch.setattr(profiling, "busy_times", two_at_a_time)
     monkeypatch.setattr(together, "_LEAST_NS", 0)
     monkeypatch.setattr(together, "_MOST_RUNS", 500)
     monkeypatch.setattr(together, "_AHEAD_NS", 0)
@@ -384,7 +387,15 @@ def test_a_step_that_faults_is_a_fault_in_words(counting: Path) -> None:
 @pytest.mark.usefixtures("quick")
 def test_a_profile_says_how_it_came_about_and_plans_read_it(counting: Path, tmp_path: Path) -> None:
     found, _ = run("h200:84sm,h200:48sm", counting)
-    assert set(found["machine"]) == {"gpu", "cuda", "driver", "sms", "repeats", "host_call_ns"}
+    assert set(found["machine"]) == {
+        "gpu",
+        "cuda",
+        "driver",
+        "sms",
+        "repeats",
+        "host_call_ns",
+        "host_byte_ns",
+    }
     assert all("clock_mhz" in whole for whole in found["wholes"])
     launches = [row for row in found["rows"] if "variant" in row]
     assert {row["variant"] for row in launches} == {"sm_80"}
