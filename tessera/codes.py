@@ -185,6 +185,7 @@ CODES: tuple[Code, ...] = (
     Code("TSR4014", "a transfer carries bytes that nobody needs"),
     Code("TSR4015", "a plan is too large to be proved"),
     Code("TSR4016", "memory is taken before it is freed"),
+    Code("TSR4017", "a landing is not used in turns"),
     Code("TSR5001", "the CPU backend cannot run this instruction"),
     Code("TSR5002", "an access is outside every allocation"),
     Code("TSR5003", "an access is not aligned"),

@@ -110,6 +110,8 @@ def _lowered_replica(rng: random.Random, seed: int) -> LoweredReplica:
         case.placements,
         slots=rng.randint(1, 6),
         lanes=rng.randint(1, 6),
+        # Each device is a host of its own, or all are on one.
+        hosts=rng.choice(({}, {device: device for part in case.placements for device in part})),
     )
     return replace(made, traces=tuple(_gated(rng, trace) for trace in made.traces))
 

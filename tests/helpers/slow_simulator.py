@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import Any, cast
 
 from tessera.ir.plan import launch_program as lp
-from tessera.ir.plan.launch_program import HOST, Fill, Receive, Run, Send
+from tessera.ir.plan.launch_program import HOST, AwaitPut, Credit, Fill, Put, Receive, Run, Send
 from tessera.ir.plan.plan import Plan
 
 NOTHING, PAYING, PAID, MOVING, LEFT, ARRIVED, TAKING, DONE = range(8)
@@ -35,6 +35,15 @@ class Request:  # who it is, and how far it is; `times` are those of its steps
             for index, operations in enumerate(one.operations for one in lowered.programs)
             for queue in lp.Queue
         ]
+
+    def puts(self, landing: int) -> list[int]:
+        """The transfers that are put into a landing, in order."""
+        every = [one.operation for own in self.lowered.programs for one in own.operations]
+        return [int(p.transfer) for p in every if isinstance(p, Put) and p.landing == landing]
+
+    def is_put(self, transfer: int) -> bool:
+        every = (one.operation for own in self.lowered.programs for one in own.operations)
+        return any(isinstance(one, Put) and one.transfer == transfer for one in every)
 
     def heads(self) -> list[tuple[int, int, lp.Operation]]:
         """Program, position and operation that every queue has come to; what stands first first."""
@@ -185,7 +194,11 @@ class SlowSimulator:  # all replicas of a plan on one machine, from time 0 on
             index, position, operation = queue[0]
             request.reached |= {operation, (index, operation)}
             key, ns, before, after = self.work(request, index, position, operation)
+            if not self.may_land(request, operation):
+                continue
             if not ns[0] and request.stage[key] == before:
+                if isinstance(operation, Credit):
+                    self.credit(request, operation)
                 request.stage[key], gone = after, True
             if self.is_over(request, index, key, operation):
                 gone = bool(queue.pop(0))
@@ -198,8 +211,28 @@ class SlowSimulator:  # all replicas of a plan on one machine, from time 0 on
     def is_over(self, request: Request, index: int, key: Any, operation: lp.Operation) -> bool:
         if isinstance(operation, lp.Await):
             return (index, lp.Record(operation.event)) in request.reached
-        least = LEFT if self.machine.buffered else ARRIVED
-        return request.stage[key] >= (least if isinstance(operation, Send) else DONE)
+        least = LEFT if self.machine.buffered or isinstance(operation, Put) else ARRIVED
+        return request.stage[key] >= (least if isinstance(operation, Send | Put) else DONE)
+
+    def may_land(self, request: Request, operation: lp.Operation) -> bool:
+        """Whether an operation is no put, or one whose landing has been credited."""
+        if not isinstance(operation, Put):
+            return True
+        before = request.puts(operation.landing).index(operation.transfer)
+        return not before or request.stage["credit", operation.landing, before] == ARRIVED
+
+    def credit(self, request: Request, operation: Credit) -> None:
+        """The landing is free for its next put, when its source has heard of it."""
+        puts, number = request.puts(operation.landing), 1
+        while request.stage["credit", operation.landing, number] != NOTHING:
+            number += 1
+        if number < len(puts):
+            moved = request.transfers[puts[number]]
+            way = self.machine.paths[moved.target, moved.source]
+            key = "credit", operation.landing, number
+            request.stage[key] = LEFT if way.latency_ns else ARRIVED
+            if way.latency_ns:
+                self.tasks.append(Task(request, key, ARRIVED, None, self.now + way.latency_ns))
 
     def work(self, request: Request, index: int, position: int, operation: Any) -> Any:
         """Its name in `Request.stage`, what it takes of its device, from which stage to which."""
@@ -211,9 +244,9 @@ class SlowSimulator:  # all replicas of a plan on one machine, from time 0 on
                 size = sum(end - start for start, end in filled)
                 ns = self.machine.fill_ns + size * self.machine.fill_ns_per_byte.get(device, 0.0)
                 return (index, position), (ns,) * 3, NOTHING, DONE
-            case Send(number):
+            case Send(number) | Put(number):
                 return number, self.end_ns(request.transfers[number]), NOTHING, PAID
-            case Receive(number):
+            case Receive(number) | AwaitPut(number):
                 comes = request.transfers[number].source == HOST and not request.stage[number]
                 stages = (NOTHING, PAID) if comes else (ARRIVED, DONE)
                 return number, self.end_ns(request.transfers[number]), *stages
@@ -226,6 +259,8 @@ class SlowSimulator:  # all replicas of a plan on one machine, from time 0 on
                 device = request.lowered.programs[index].device
                 key, ns, before, after = self.work(request, index, position, operation)
                 taken = sum(task.share for task in self.tasks if task.place == device)
+                if not self.may_land(request, operation):
+                    continue
                 if ns[0] and request.stage[key] == before and taken < 1 - 1e-9:
                     request.stage[key] = before + 1
                     self.tasks.append(task := Task(request, key, after, device, float("inf")))
@@ -254,7 +289,7 @@ class SlowSimulator:  # all replicas of a plan on one machine, from time 0 on
     def move(self, request: Request, moved: lp.Transfer, kept: set[str]) -> bool:
         """The bytes of a transfer begin to move, or keep younger ones from what they wait for."""
         way = self.machine.paths[moved.source, moved.target]
-        alone = self.machine.buffered or moved.target == HOST
+        alone = self.machine.buffered or moved.target == HOST or request.is_put(moved.id)
         if not alone and Receive(moved.id) not in request.reached:
             return False
         ns = moved.size * 1e9 / way.bytes_per_second

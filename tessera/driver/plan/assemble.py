@@ -209,7 +209,9 @@ class KnownPrograms:
             parts = split_placement(setting, planning, part_plan)
             shape = _ReplicaShape(setting, parts, roomy)
             if shape.key not in self._lowered:
-                made = setting.lowering.lower(shape.placements(), slots=2, lanes=2, roomy=roomy)
+                made = setting.lowering.lower(
+                    shape.placements(), slots=2, lanes=2, roomy=roomy, hosts=shape.hosts
+                )
                 self._lowered[shape.key] = shape.devices, made
             first, lowered = self._lowered[shape.key]
             lowered = rename_devices(lowered, dict(zip(first, shape.devices, strict=True)))
@@ -236,9 +238,13 @@ class _ReplicaShape:
         order = tuple(dict.fromkeys(device for part in parts for device in part))
         number = {device: at for at, device in enumerate(order)}
         self.devices = tuple(self._names[device] for device in order)
+        cards = setting.machine.cards
+        nodes = [cards[setting.machine.devices[device].card].node for device in order]
+        self.hosts = dict(zip(self.devices, nodes, strict=True))
         self.key = (
             tuple(tuple(number[device] for device in part) for part in parts),
             tuple(name in roomy for name in self.devices),
+            tuple(nodes.index(node) for node in nodes),
         )
 
     def placements(self) -> list[list[str]]:
@@ -257,6 +263,10 @@ def rename_devices(lowered: LoweredReplica, names: dict[str, str]) -> LoweredRep
         areas=tuple(replace(area, device=of[area.device]) for area in lowered.areas),
         places=tuple(replace(place, device=of[place.device]) for place in lowered.places),
         homes=tuple(replace(home, device=of[home.device]) for home in lowered.homes),
+        landings=tuple(
+            replace(landing, source=of[landing.source], target=of[landing.target])
+            for landing in lowered.landings
+        ),
         traces=tuple(
             replace(
                 trace,

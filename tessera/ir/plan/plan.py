@@ -264,6 +264,12 @@ class Plan:
         return frame_of(rows, _COLUMNS)
 
 
+def hosts_of(plan: Plan) -> dict[str, str]:
+    """The host of each device, by the nodes of the machine; one name for all where it has none."""
+    node_of = {card.name: card.node for card in plan.cards}
+    return {device.name: node_of.get(device.card, "") for device in plan.devices}
+
+
 def memory_on(replicas: Iterable[Replica], device: str) -> int:
     """What the areas of replicas take on a device. Replicas of several policies share weights:
     there each policy has the same layout of them (`ir.plan.verify_plan`), so they count once."""
