@@ -49,7 +49,6 @@ from tessera.passes.checker.space import (
     POISON_TAG,
     POISON_VERSION,
     UNCLEAR_TAG,
-    Space,
     build_space,
     count_atoms,
     expand,
