@@ -134,7 +134,7 @@ CODES: tuple[Code, ...] = (
     Code("TSR2003", "a launch may write a weight"),
     Code("TSR2004", "a launch reaches outside a buffer", _WARNING),
     Code("TSR2005", "a launch uses a null pointer", _WARNING),
-    Code("TSR2006", "a launch is too large to follow", _WARNING),
+    Code("TSR2006", "a launch has too many threads that differ", _WARNING),
     Code("TSR2007", "a temp is read before it is written", _WARNING),
     Code("TSR2008", "two steps race", _WARNING),
     Code("TSR2009", "the machine decides a result", _WARNING),
