@@ -7,7 +7,8 @@ told apart, beside a busy neighbour for slices, and transfers by size. The stage
 1. `load`: the trace, as a `Program`.
 2. `parse_gpus`, `find_card`: what the devices are called, and which GPU of this machine each is.
 3. `bench_of`: the kernel graph and the contents, for all devices (`bench`).
-4. `_measure_device`, for each: every step, the whole trace, transfers, and beside a neighbour.
+4. `_measure_device`, for each: all code of steps that have several variants there, then every step
+   (with the fastest), the whole trace, transfers, and beside a neighbour.
 5. The record of the machine, and all rows.
 
 The time that plans use lies between warm and cold: at the same share of the way for all steps, such
@@ -39,7 +40,7 @@ from tessera.ir.text_digest import text_digest
 
 if TYPE_CHECKING:
     from tessera.backend.cuda.api import Driver, GpuFacts
-    from tessera.backend.cuda.measure.times import DeviceTimes
+    from tessera.backend.cuda.measure.times import DeviceTimes, StepTimes
 
 __all__ = [
     "Bench",
@@ -115,6 +116,7 @@ def _measure_device(
     bench: Bench, entry: GpuEntry, card: GpuFacts, tell: Count
 ) -> dict[str, list[dict[str, object]]]:
     """Everything on one device, as a profile holds it."""
+    variants = bench.try_variants(entry, card.ordinal)
     times = bench.measure(entry, card.ordinal, tell)
     share, gap_ns = _share(times)
     device = {"gpu": entry.gpu.key, "sms": times.sms}
@@ -126,7 +128,11 @@ def _measure_device(
         "gap_ns": round(gap_ns, 1),
         "clock_mhz": times.clock_mhz,
     }
-    rows = _rows(bench, entry.gpu, times, share, gap_ns)
+    rows = [
+        _row(bench, entry.gpu, times.sms, step, code, (share, gap_ns))
+        for taken, arch in zip(times.steps, bench.arches(entry.gpu, times.sms), strict=True)
+        for code, step in ({arch: taken} | _others(variants.get(taken.step, {}), arch)).items()
+    ]
     busy = busy_times(bench, entry, card.ordinal)
     transfers = [
         {**device, "kind": copy.kind, "bytes": copy.bytes, "ns": _rounded(copy.ns)}
@@ -165,30 +171,33 @@ def _share(times: DeviceTimes) -> tuple[float, float]:
     return min(max((times.whole_ns - warm) / (cold - warm), 0.0), 1.0), 0.0
 
 
-def _rows(
-    bench: Bench, gpu: Gpu, times: DeviceTimes, share: float, gap_ns: float
-) -> list[dict[str, object]]:
-    rows = []
-    arches = bench.arches(gpu, times.sms)
-    for step in times.steps:
-        alone = step.alone
-        row: dict[str, object] = {
-            "step": step.step,
-            "name": bench.graph.nodes[step.step].name,
-            "gpu": gpu.key,
-            "sms": times.sms,
-            "ns": _rounded(alone.at(share) + gap_ns),
-            "error": round(max(alone.spread, 0.02), 4),
-            "warm_ns": _rounded(alone.warm_ns),
-            "cold_ns": _rounded(alone.cold_ns),
-        }
-        if arches[step.step]:
-            row["variant"] = arches[step.step]
-        for key, pair in (("compute", step.beside_compute), ("memory", step.beside_memory)):
-            if pair is not None:
-                row[f"beside_{key}_ns"] = _rounded(pair.at(share) + gap_ns)
-        rows.append(row)
-    return rows
+def _others(variants: dict[str, StepTimes], arch: str) -> dict[str, StepTimes]:
+    """The code that is slower than the one that was taken."""
+    return {code: timed for code, timed in variants.items() if code != arch}
+
+
+def _row(
+    bench: Bench, gpu: Gpu, sms: int, step: StepTimes, code: str, added: tuple[float, float]
+) -> dict[str, object]:
+    """A step by some code; `added`: how far it is from warm to cold, and what comes on top."""
+    share, gap_ns = added
+    alone = step.alone
+    row: dict[str, object] = {
+        "step": step.step,
+        "name": bench.graph.nodes[step.step].name,
+        "gpu": gpu.key,
+        "sms": sms,
+        "ns": _rounded(alone.at(share) + gap_ns),
+        "error": round(max(alone.spread, 0.02), 4),
+        "warm_ns": _rounded(alone.warm_ns),
+        "cold_ns": _rounded(alone.cold_ns),
+    }
+    if code:
+        row["variant"] = code
+    for key, pair in (("compute", step.beside_compute), ("memory", step.beside_memory)):
+        if pair is not None:
+            row[f"beside_{key}_ns"] = _rounded(pair.at(share) + gap_ns)
+    return row
 
 
 def _rounded(ns: float) -> float:

@@ -28,7 +28,7 @@ from tessera.ir.plan.plan import (
     memory_on,
 )
 from tessera.ir.program.program import Launch, Program, Work
-from tessera.passes.costs.estimate_costs import best_variant
+from tessera.passes.costs.estimate_costs import best_variant, usable_variants
 from tessera.passes.lowering.plan import Lowering
 from tessera.passes.placement.candidates import Candidate, ReplicaPlan
 from tessera.passes.placement.plan_problem import Planning
@@ -324,7 +324,7 @@ def _steps(
                 step=step.step,
                 name=step.name,
                 device=device.name,
-                arch=variant_on(program, work, machine.gpu_of(device), device.sms),
+                arch=cost.variant or variant_on(program, work, machine.gpu_of(device), device.sms),
                 predicted_ns=cost.ns,
                 error=cost.error,
                 source=cost.source.value,
@@ -341,6 +341,21 @@ def variant_on(program: Program, work: Work, gpu: Gpu, sms: int | None = None) -
         return ""
     variant = best_variant(program, work, gpu.arch, sms or gpu.sms, gpu.sms)
     return "" if variant is None else variant.arch
+
+
+def variants_on(program: Program, work: Work, gpu: Gpu, sms: int) -> tuple[str, ...]:
+    """All code of a launch that plans may run on so many SMs of a GPU: the one for the nearest
+    number of SMs first.
+
+    That one alone for a module with variables, for a device has these once.
+    """
+    nearest = variant_on(program, work, gpu, sms)
+    if not nearest or not isinstance(work, Launch):
+        return ()
+    usable = usable_variants(program, work, gpu.arch)
+    if any(v.space in ("global", "const") for variant in usable for v in variant.ptx.variables()):
+        return (nearest,)
+    return (nearest, *(variant.arch for variant in usable if variant.arch != nearest))
 
 
 def _moves(

@@ -100,15 +100,19 @@ def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def _check_once(rows: tuple[Measured, ...], name: str) -> None:
-    """Within one file nothing is measured twice: nobody could say which time counts."""
-    seen: dict[tuple[int, str, int], int] = {}
+    """Within one file no code of a step is measured twice: nobody could say which time counts."""
+    seen: dict[tuple[int, str, int], dict[str, int]] = {}
     for index, row in enumerate(rows):
-        first = seen.setdefault((row.step, row.gpu, row.sms), index)
-        if first != index:
+        variants = seen.setdefault((row.step, row.gpu, row.sms), {})
+        same = {row.variant, ""} & variants.keys() if row.variant else variants.keys()
+        if same:
+            first = min(variants[variant] for variant in same)
             raise bad_profile(
                 f"rows {first} and {index} of `{name}` are both of step #{row.step} on"
-                f" {row.sms} SMs of `{row.gpu}`"
+                f" {row.sms} SMs of `{row.gpu}`",
+                "rows of several variants of its code name them (`variant`)",
             )
+        variants[row.variant] = index
 
 
 def _gpu(row: dict[str, object], where: str) -> Gpu:
