@@ -22,6 +22,7 @@ from tessera.report.table import Column, Fit, fitted, table
 if TYPE_CHECKING:
     from tessera.driver.trace.capture_trace import Trace, TraceOptions
     from tessera.frontend.capture.inputs import Inputs
+    from tessera.ir.program.program import Program
 
 _WORDS = {"true": True, "false": False}
 
@@ -51,6 +52,12 @@ _WORDS = {"true": True, "false": False}
     default="",
     metavar="GPUS",
     help="Also compile for these GPUs, such as a100,l40s.",
+)
+@click.option(
+    "--tune",
+    default="",
+    metavar="GPUS",
+    help="Also tune kernels for these slices of the GPU, such as h200:84sm,h200:48sm.",
 )
 @click.option("--arch", "archs", default="", metavar="ARCHS", help="Also compile for sm_80,sm_89.")
 @click.option(
@@ -129,6 +136,7 @@ def trace(messages: Messages, given: Typed) -> int:
     Examples:
       tessc trace examples/models/llama.py:decode -o decode.ptx --for a100,l40s
       tessc trace model.py:step -o step.ptx --route library --set layers=4
+      tessc trace model.py:step -o step.ptx --tune h200,h200:84sm,h200:48sm
       tessc trace model.py:step -o step.ptx --device meta
       tessc trace hf:config.json -o decode.ptx --phase decode --batch 32 --context 4096
     """
@@ -146,6 +154,7 @@ class TraceCommand:
     route: str = Route.AUTO
     gpus: str = ""
     archs: str = ""
+    tune: str = ""
     sizes: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()
     contents: str = "npz"
@@ -186,6 +195,7 @@ class TraceCommand:
             data=not self.no_data,
             weights=self.weights,
             data_root=self.data_root,
+            tune=self.tune,
         )
 
 
@@ -225,9 +235,23 @@ def _trace(messages: Messages, command: TraceCommand) -> str:
     for buffer in program.declared_buffers():
         roles[buffer.role.value] = roles.get(buffer.role.value, 0) + 1
     lines.append("buffers: " + ", ".join(f"{count} {role}" for role, count in roles.items()))
+    lines += _tuned(program)
     lines += _measured(traced)
     lines += [f"wrote {safe(name)}" for name in names]
     return "\n".join(lines) + "\n"
+
+
+def _tuned(program: Program) -> Iterator[str]:
+    """How many launches have code for a number of SMs."""
+    from tessera.ir.architecture import sms_of
+
+    counts: dict[int, int] = {}
+    for launch in program.launches():
+        for variant in program.modules[launch.module].variants:
+            if sms := sms_of(variant.arch):
+                counts[sms] = counts.get(sms, 0) + 1
+    for sms, count in counts.items():
+        yield f"code for {sms} SMs: {count} of {sum(1 for _ in program.launches())} launches"
 
 
 def _measured(traced: Trace) -> Iterator[str]:

@@ -118,8 +118,9 @@ def own_kernels(route: str) -> Iterator[None]:
 
 
 @contextmanager
-def fresh_compiler() -> Iterator[None]:
-    """Compile anew, with what `compiled_folder` has of kernels that were compiled before.
+def fresh_compiler(sms: int = 0) -> Iterator[None]:
+    """Compile anew, with what `compiled_folder` has of kernels that were compiled before, and of
+    what was measured on so many SMs (0: on all).
 
     What all routes need holds for callables that the user has compiled, too: they are compiled
     again when they are next called.
@@ -128,7 +129,7 @@ def fresh_compiler() -> Iterator[None]:
     from torch._inductor import config
 
     torch._dynamo.reset()
-    with compiled_folder(), config.patch(_known(_COMMON)), _whole_graphs():
+    with compiled_folder(sms), config.patch(_known(_COMMON)), _whole_graphs():
         yield
 
 
