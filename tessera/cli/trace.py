@@ -14,6 +14,7 @@ from tessera.cli.given import Typed, reads_options
 from tessera.cli.progress import Progress
 from tessera.cli.trace_fake import HF, FakeCommand, trace_fake
 from tessera.diagnostics import TesseraError, error
+from tessera.ir.architecture import sms_of
 from tessera.ir.choices import Route
 from tessera.output import Kind, check_apart, check_output
 from tessera.report.diagnostics import safe
@@ -243,8 +244,6 @@ def _trace(messages: Messages, command: TraceCommand) -> str:
 
 def _tuned(program: Program) -> Iterator[str]:
     """How many launches have code for a number of SMs."""
-    from tessera.ir.architecture import sms_of
-
     counts: dict[int, int] = {}
     for launch in program.launches():
         for variant in program.modules[launch.module].variants:

@@ -43,7 +43,7 @@ def with_code_for(program: ir.Program, other: ir.Program, sms: int) -> Tuned:
     """The program with the code of `other` for so many SMs."""
     if problem := _apart(program, other):
         return Tuned(program, problem=problem)
-    modules = _Modules(program)
+    modules = _TunedModules(program)
     steps: list[ir.Step] = []
     launches = 0
     for step, second in zip(program.steps, other.steps, strict=True):
@@ -104,7 +104,7 @@ def _code(
     return code
 
 
-class _Modules:
+class _TunedModules:
     """The modules so far. One whose launches take different code becomes several."""
 
     def __init__(self, program: ir.Program) -> None:
