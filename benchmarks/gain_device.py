@@ -13,6 +13,7 @@ import itertools
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -284,10 +285,10 @@ class Served:
     def period_ns(self, seconds: float) -> float:
         """Nanoseconds per round of requests, all slots of all replicas kept busy for so long."""
         turns = len(self.prepared.turns)
-        ends: list[list[float]] = [[] for _ in self.dispatchers]
+        ends: list[list[tuple[float, int]]] = [[] for _ in self.dispatchers]
         over = threading.Event()
         with ThreadPoolExecutor(len(ends)) as pool:
-            feeding = [pool.submit(self._feed, i, one, over) for i, one in enumerate(ends)]
+            feeding = [pool.submit(self.keep_busy, i, one, over) for i, one in enumerate(ends)]
 
             def wait(least: Sequence[int], until: float) -> float:
                 while time.perf_counter() < until or any(
@@ -303,22 +304,32 @@ class Served:
             over.set()
         for one in feeding:
             one.result()
-        return 1e9 * turns / sum(rate_between(one, begun, ended) for one in ends)
+        return 1e9 * turns / sum(rate_between([at for at, _ in one], begun, ended) for one in ends)
 
-    def _feed(self, index: int, ends: list[float], over: threading.Event) -> None:
-        """Requests one after the other until it is over; when each ended."""
+    def keep_busy(self, index: int, ends: list[tuple[float, int]], over: threading.Event) -> None:
+        """Requests one after the other until it is over; when each ended, and what it took in ns.
+
+        One thread hands over and takes results, which it does not keep: their memory is used again.
+        """
         dispatcher, lowered = self.dispatchers[index], self.prepared.replicas[index]
         turns = itertools.cycle(self.prepared.turns)
-        futures = []
+        handles: deque[Any] = deque()
+
+        def take() -> None:
+            result = handles.popleft().result()
+            ends.append((result.ended_ns * 1e-9, result.ended_ns - result.started_ns))
+
         for number in itertools.count():
             if over.is_set():
                 break
             trace = next(turns)
-            future = dispatcher.submit(self.inputs[trace], trace=trace, lane=number % lowered.lanes)
-            future.add_done_callback(lambda _: ends.append(time.perf_counter()))
-            futures.append(future)
-        for future in futures:
-            future.result()
+            handles.append(
+                dispatcher.submit(self.inputs[trace], trace=trace, lane=number % lowered.lanes)
+            )
+            while handles and handles[0].done():
+                take()
+        while handles:
+            take()
 
     def close(self) -> None:
         for dispatcher in self.dispatchers:

@@ -137,7 +137,7 @@ def busy(options: argparse.Namespace, module: Any = None, devices: str = DEVICES
     from unittest import mock
 
     from benchmarks import gain_device
-    from tessera.backend.cuda.measure.host_calls import host_call_ns
+    from tessera.backend.cuda.measure.host_calls import host_byte_ns, host_call_ns
     from tessera.driver import bench as benches
     from tessera.driver import profile as profiling
     from tessera.driver.load import load
@@ -156,13 +156,14 @@ def busy(options: argparse.Namespace, module: Any = None, devices: str = DEVICES
         with (options.work / "lock").open("w") as stream:
             fcntl.flock(stream, fcntl.LOCK_EX)
             data["machine"]["host_call_ns"] = host_call_ns(driver, 0, 10.0)
-            print("a call of the host:", data["machine"]["host_call_ns"], "ns", flush=True)
+            data["machine"]["host_byte_ns"] = host_byte_ns(driver, 0)
+            print("a call and a byte of the host:", data["machine"], flush=True)
             for entry in parse_gpus(devices):
                 sms = entry.sms or entry.gpu.sms
                 (whole,) = (row for row in data["wholes"] if row["sms"] == sms)
-                for key, slots in profiling.BUSY.items():
-                    whole[key] = bench.together(entry, 0, slots)
-                print(name, sms, {key: whole[key] for key in profiling.BUSY}, flush=True)
+                busy = profiling.busy_times(bench, entry, 0)
+                whole.update(busy)
+                print(name, sms, busy, flush=True)
         target.write_text(profiling.profile_text(data))
 
 
@@ -243,6 +244,7 @@ def measured(
         served = gain_device.Served(prepared, block, arena, module)
     try:
         served.refill()
+        host = [HostTime(backend) for backend in served.backends]
         with ClockWatch() as watch:
             rates, latencies = feed(served, seconds)
         depth = served.backends[0].depth
@@ -263,15 +265,44 @@ def measured(
         "measured_sum_ns": round(1e9 / sum(rates), 1),
         "measured_latency_ns": statistics.median(latencies),
         "requests": len(latencies),
+        "host_begin_ns": [one.each_ns("begin") for one in host],
+        "host_collect_ns": [one.each_ns("collect") for one in host],
         "mhz": watch.mhz,
         "watts": watch.watts,
         **simulated(plan, depth),
     }
 
 
+class HostTime:
+    """What the host spends on requests of a backend: to hand them over, to take outputs."""
+
+    def __init__(self, backend: Any) -> None:
+        self._spent = {"begin": 0, "collect": 0}
+        self._requests = 0
+        begin, collect = backend.begin, backend.collect
+
+        def timed_begin(request: Any) -> None:
+            start = time.perf_counter_ns()
+            begin(request)
+            self._spent["begin"] += time.perf_counter_ns() - start
+            self._requests += 1
+
+        def timed_collect(timeout_s: float) -> Any:
+            start = time.perf_counter_ns()
+            completions = collect(timeout_s)
+            if completions and not timeout_s:
+                self._spent["collect"] += time.perf_counter_ns() - start
+            return completions
+
+        backend.begin, backend.collect = timed_begin, timed_collect
+
+    def each_ns(self, part: str) -> float:
+        """Per request."""
+        return round(self._spent[part] / max(self._requests, 1), 1)
+
+
 def feed(served: Any, seconds: float) -> tuple[list[float], list[float]]:
     """Requests per second of every replica, all kept busy; latencies of the requests."""
-    import itertools
     import threading
     from concurrent.futures import ThreadPoolExecutor
 
@@ -280,29 +311,8 @@ def feed(served: Any, seconds: float) -> tuple[list[float], list[float]]:
     over = threading.Event()
     ends: list[list[tuple[float, int]]] = [[] for _ in served.dispatchers]
 
-    def keep_busy(index: int) -> None:
-        dispatcher, lowered = served.dispatchers[index], served.prepared.replicas[index]
-        turns = itertools.cycle(served.prepared.turns)
-        handles = []
-
-        def done(handle: Any) -> None:
-            one = handle.result()
-            ends[index].append((time.perf_counter(), one.ended_ns - one.started_ns))
-
-        for number in itertools.count():
-            if over.is_set():
-                break
-            trace = next(turns)
-            handle = dispatcher.submit(
-                served.inputs[trace], trace=trace, lane=number % lowered.lanes
-            )
-            handle.add_done_callback(done)
-            handles.append(handle)
-        for handle in handles:
-            handle.result()
-
     with ThreadPoolExecutor(len(ends)) as pool:
-        feeding = [pool.submit(keep_busy, index) for index in range(len(ends))]
+        feeding = [pool.submit(served.keep_busy, i, one, over) for i, one in enumerate(ends)]
         least = [2 * one.capacity for one in served.dispatchers]
         warm = time.perf_counter() + min(0.3, seconds)
         while not any(f.done() for f in feeding) and (

@@ -14,6 +14,7 @@ from tessera.cli.given import Typed, reads_options
 from tessera.cli.progress import Progress
 from tessera.cli.trace_fake import HF, FakeCommand, trace_fake
 from tessera.diagnostics import TesseraError, error
+from tessera.ir.architecture import sms_of
 from tessera.ir.choices import Route
 from tessera.output import Kind, check_apart, check_output
 from tessera.report.diagnostics import safe
@@ -22,6 +23,7 @@ from tessera.report.table import Column, Fit, fitted, table
 if TYPE_CHECKING:
     from tessera.driver.trace.capture_trace import Trace, TraceOptions
     from tessera.frontend.capture.inputs import Inputs
+    from tessera.ir.program.program import Program
 
 _WORDS = {"true": True, "false": False}
 
@@ -51,6 +53,12 @@ _WORDS = {"true": True, "false": False}
     default="",
     metavar="GPUS",
     help="Also compile for these GPUs, such as a100,l40s.",
+)
+@click.option(
+    "--tune",
+    default="",
+    metavar="GPUS",
+    help="Also tune kernels for these slices of the GPU, such as h200:84sm,h200:48sm.",
 )
 @click.option("--arch", "archs", default="", metavar="ARCHS", help="Also compile for sm_80,sm_89.")
 @click.option(
@@ -129,6 +137,7 @@ def trace(messages: Messages, given: Typed) -> int:
     Examples:
       tessc trace examples/models/llama.py:decode -o decode.ptx --for a100,l40s
       tessc trace model.py:step -o step.ptx --route library --set layers=4
+      tessc trace model.py:step -o step.ptx --tune h200,h200:84sm,h200:48sm
       tessc trace model.py:step -o step.ptx --device meta
       tessc trace hf:config.json -o decode.ptx --phase decode --batch 32 --context 4096
     """
@@ -146,6 +155,7 @@ class TraceCommand:
     route: str = Route.AUTO
     gpus: str = ""
     archs: str = ""
+    tune: str = ""
     sizes: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()
     contents: str = "npz"
@@ -186,6 +196,7 @@ class TraceCommand:
             data=not self.no_data,
             weights=self.weights,
             data_root=self.data_root,
+            tune=self.tune,
         )
 
 
@@ -225,9 +236,21 @@ def _trace(messages: Messages, command: TraceCommand) -> str:
     for buffer in program.declared_buffers():
         roles[buffer.role.value] = roles.get(buffer.role.value, 0) + 1
     lines.append("buffers: " + ", ".join(f"{count} {role}" for role, count in roles.items()))
+    lines += _tuned(program)
     lines += _measured(traced)
     lines += [f"wrote {safe(name)}" for name in names]
     return "\n".join(lines) + "\n"
+
+
+def _tuned(program: Program) -> Iterator[str]:
+    """How many launches have code for a number of SMs."""
+    counts: dict[int, int] = {}
+    for launch in program.launches():
+        for variant in program.modules[launch.module].variants:
+            if sms := sms_of(variant.arch):
+                counts[sms] = counts.get(sms, 0) + 1
+    for sms, count in counts.items():
+        yield f"code for {sms} SMs: {count} of {sum(1 for _ in program.launches())} launches"
 
 
 def _measured(traced: Trace) -> Iterator[str]:

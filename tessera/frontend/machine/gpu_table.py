@@ -22,7 +22,7 @@ _TABLE = Path(__file__).parents[2] / "data" / "gpus.json"
 # One list price per GPU, from the first of these that has one, so that prices compare.
 PRICE_ORDER = ("runpod", "aws", "gcp", "azure", "lambda", "nebius", "hyperstack", "vast")
 # sm_90a and its like hold code for that generation alone; a card runs its own.
-_SUFFIXED = {"9.0": "sm_90a", "10.0": "sm_100a", "12.0": "sm_120a"}
+_SUFFIXED = {"9.0": "sm_90a", "10.0": "sm_100a", "10.3": "sm_103a", "12.0": "sm_120a"}
 
 
 @cache

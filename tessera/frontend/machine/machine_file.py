@@ -32,6 +32,7 @@
     sms = 100
     memory = "32GB"
     memory_bandwidth = "700GB/s"
+    fp16_tflops = 250               # dense; other types of the tensor cores go with it
 
 In: the file's text. Out: a `Machine`. Unknown keys are errors. A pair with a link of its own leaves
 the cards' ports and has a channel of that bandwidth in each direction. A node has one port to the
@@ -71,7 +72,7 @@ _MATRIX = ("devices", "bandwidth", "latency")
 _ABSENT = ("-", NO_LINK)
 _CARD = ("gpu", "count", "memory", "price", "slices")
 _PAIR = ("devices", "bandwidth", "latency")
-_GPU = ("like", "sms", "memory", "memory_bandwidth", "price", "clock_mhz")
+_GPU = ("like", "sms", "memory", "memory_bandwidth", "price", "clock_mhz", "fp16_tflops")
 
 
 def parse_machine(text: str, name: str = "<machine>") -> Machine:
@@ -199,6 +200,8 @@ def _own_gpu(name: str, row: dict[str, object]) -> Gpu:
         share = _number(row, "sms") / gpu.sms
         rates = tuple(replace(rate, flops=rate.flops * share) for rate in gpu.rates)
         gpu = replace(gpu, sms=round(_number(row, "sms")), rates=rates)
+    if "fp16_tflops" in row:
+        gpu = _with_tensor_rate(gpu, _number(row, "fp16_tflops") * 1e12)
     if "clock_mhz" in row:
         gpu = replace(gpu, clock_mhz=_number(row, "clock_mhz"))
     if "memory" in row:
@@ -209,6 +212,18 @@ def _own_gpu(name: str, row: dict[str, object]) -> Gpu:
     if "price" in row:
         gpu = replace(gpu, usd_per_hour=_number(row, "price"), price_source="machine file")
     return gpu
+
+
+def _with_tensor_rate(gpu: Gpu, flops: float) -> Gpu:
+    """The GPU with another fp16 rate, and other types of its tensor cores in proportion."""
+    known = gpu.flops("fp16")
+    if not known:
+        raise _bad(f"{gpu.name} has no fp16 rate: `like` another GPU")
+    rates = tuple(
+        rate if rate.unit == "fp32" else replace(rate, flops=rate.flops * flops / known)
+        for rate in gpu.rates
+    )
+    return replace(gpu, rates=rates)
 
 
 def _with_pair(machine: Machine, row: dict[str, object]) -> Machine:

@@ -32,6 +32,8 @@ _SYSTEMS = {
     "h100-sxm": "h100_sxm",
     "h200": "h200_sxm",
     "b200": "b200_sxm",
+    "b300": "b300_sxm",
+    "gb200": "gb200",
     "rtx-pro-6000-blackwell-server": "rtx_pro_6000_server",
 }
 _FOLDERS = {

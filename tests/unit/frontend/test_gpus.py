@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import math
+import re
+from pathlib import Path
 
 import pytest
 
 from tessera.diagnostics import TesseraError
-from tessera.frontend.machine.gpu_table import aliases, find_gpu, gpu_table
+from tessera.frontend.machine.gpu_table import _TABLE, aliases, find_gpu, gpu_table
 from tessera.frontend.machine.gpus import describe_card, machine_of
 from tessera.frontend.machine.machine_file import parse_machine
 from tessera.frontend.machine.quantities import parse_bandwidth, parse_bytes, parse_time_ns
 from tests.helpers.command import tessc
+from tests.helpers.corpus import ROOT
+
+TRACES = ROOT / "examples" / "traces"
 
 
 def test_every_row_of_the_table_has_usable_figures() -> None:
@@ -70,6 +75,42 @@ def test_slices_share_a_card_and_copy_through_its_memory() -> None:
 
 def test_a_single_device_has_no_links() -> None:
     assert machine_of("l40s", "nvlink").links == ()
+
+
+def test_every_source_that_a_row_names_is_in_the_list_or_says_what_it_is() -> None:
+    """A key in capitals is a source of the list; everything else is words."""
+    table = json.loads(_TABLE.read_text("utf-8"))
+    for key, row in table["gpus"].items():
+        cells = [*row["tflops_dense"].values(), *(v for v in row.values() if isinstance(v, dict))]
+        for source in (s for cell in cells for s in cell.get("source", ())):
+            assert source in table["sources"] or " " in source, (key, source)
+
+
+def test_rows_of_newer_cards() -> None:
+    assert find_gpu("b300").arch == "sm_103a"
+    assert find_gpu("5090").key == "rtx5090"
+    assert find_gpu("a10g").flops("fp16") == 70e12
+    assert find_gpu("h100-nvl").memory_bytes == 94 * 10**9
+    assert find_gpu("gb200").flops("fp32") == pytest.approx(152 * 256 * 1.965e9)
+
+
+def test_a_gpu_of_ones_own_is_planned_for(tmp_path: Path) -> None:
+    """The example of docs/concepts/planning.md."""
+    page = (ROOT / "docs" / "concepts" / "planning.md").read_text("utf-8")
+    file = tmp_path / "mine.toml"
+    file.write_text(re.findall(r"```toml\n(.*?)```", page, re.DOTALL)[1])
+    trace, plan = TRACES / "mlp.ptx", tmp_path / "out.tsp"
+    outcome = tessc(*map(str, ("plan", trace, "--machine", file, "-o", plan, "--json")))
+    assert outcome.code == 0, outcome.err
+    cards = {card["gpu"]: card for card in json.loads(outcome.text)["cards"]}
+    assert cards["mine"]["like"] == "h100-pcie"
+    assert cards["mine"]["capacity_bytes"] == 96 * 10**9 - 2**30
+
+
+def test_an_own_tensor_rate_moves_the_other_types_too() -> None:
+    own = parse_machine("[[card]]\ngpu='m'\n[gpu.m]\nlike='l40s'\nfp16_tflops=181.025").cards[0]
+    assert own.gpu.flops("fp8") == pytest.approx(733e12 / 2)
+    assert own.gpu.flops("fp32") == pytest.approx(91.6e12)
 
 
 def test_overrides() -> None:
