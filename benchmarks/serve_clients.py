@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import http.client
+import inspect
 import json
 import os
 import platform
@@ -34,17 +35,19 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.timed_model import TimedModel, answer
+from benchmarks.timed_model import PRIME, VOCABULARY, TimedModel, answer
 
 KEY = "key-of-the-benchmark"
 PARTS = ("openai", "locust", "bad", "sigterm")
-ROOT = Path(__file__).parents[1]
+# Clients have packages of their own, and need no more of ours than this.
+ANSWER = f"PRIME, VOCABULARY = {PRIME}, {VOCABULARY}\n" + inspect.getsource(answer).replace(
+    "prompt: Sequence[int], count: int) -> list[int]", "prompt, count)"
+)
 
 OPENAI = """
-import concurrent.futures, json, sys, time
-sys.path.insert(0, {root!r})
-from benchmarks.timed_model import answer
+import concurrent.futures, json, time
 import openai
+{answer}
 client = openai.OpenAI(base_url={url!r} + "/v1", api_key={key!r}, max_retries=8, timeout=600)
 def ask(n):
     prompt, count = [n % 90, n % 7, n % 5][: 1 + n % 3], 1 + n % 8
@@ -64,10 +67,9 @@ print(json.dumps({{"right": right, "seconds": took, "version": openai.__version_
 """
 
 LOCUST = """
-import itertools, json, sys
-sys.path.insert(0, {root!r})
-from benchmarks.timed_model import answer
-from locust import HttpUser, task, constant, events
+import itertools
+from locust import HttpUser, constant, task
+{answer}
 numbers = itertools.count()
 class Client(HttpUser):
     wait_time = constant(0)
@@ -145,7 +147,7 @@ def by_openai(served: ServerProcess, given: argparse.Namespace) -> dict[str, Any
     memory = []
     for first, last in ((0, tenth), (tenth, given.requests)):
         script = OPENAI.format(
-            root=str(ROOT), url=served.url, key=KEY, at_once=given.at_once, first=first, last=last
+            answer=ANSWER, url=served.url, key=KEY, at_once=given.at_once, first=first, last=last
         )
         made = subprocess.run([given.clients, "-c", script], capture_output=True, text=True)
         if made.returncode:
@@ -167,7 +169,7 @@ def by_locust(served: ServerProcess, given: argparse.Namespace) -> dict[str, Any
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "locustfile.py"
         count = given.requests // 5
-        path.write_text(LOCUST.format(root=str(ROOT), key=KEY, count=count), encoding="utf-8")
+        path.write_text(LOCUST.format(answer=ANSWER, key=KEY, count=count), encoding="utf-8")
         command = [given.clients, "-m", "locust", "-f", str(path), "--headless", "--json"]
         command += ["-u", str(given.at_once), "-r", "100", "-H", served.url, "--loglevel", "ERROR"]
         made = subprocess.run(command, capture_output=True, text=True, timeout=1800)
