@@ -169,6 +169,7 @@ CODES: tuple[Code, ...] = (
     Code("TSR3022", "a table of kernel times cannot be used"),
     Code("TSR3023", "hints on the work of launches are not used", _WARNING),
     Code("TSR3024", "the comparisons of a plan were left out", _WARNING),
+    Code("TSR3025", "states that are placed alike cost something", _WARNING),
     Code("TSR4001", "a program names something that is not there"),
     Code("TSR4002", "an operation is missing or done twice"),
     Code("TSR4003", "a step is not where the plan puts it"),

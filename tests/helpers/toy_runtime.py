@@ -105,6 +105,7 @@ class ToyRuntime:
         self.sequences = batches
         self.groups = (tuple(range(batches)),)
         self.policies = named or (("",),)
+        self.ways: dict[str, int] = {}
         lanes = batches // len(self.policies)
         self.replicas = tuple(SimpleNamespace(share=1.0, lanes=lanes) for _ in self.policies)
         self.restarted = 0

@@ -9,7 +9,7 @@ sequences than planned mean that the programs are lowered again, and judged agai
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
@@ -20,10 +20,12 @@ from tessera.driver.analyses import analysis_manager
 from tessera.driver.load import read_program
 from tessera.driver.progress import OnProgress, StageProgress
 from tessera.driver.run.data_files import Data, Sources, data_files, opened_checkpoint
+from tessera.driver.run.join_policies import can_join, joined_plan
 from tessera.frontend.plan.tsp import read_plan
 from tessera.frontend.plan.tsp_machine import machine_flaws
 from tessera.frontend.text.plain_files import file_digest
 from tessera.frontend.text.readfile import read_source
+from tessera.ir.choices import ADAPTIVE
 from tessera.ir.graph.graph import KernelGraph
 from tessera.ir.plan.launch_program import LoweredReplica
 from tessera.ir.plan.plan import Plan, PlannedTrace, Replica, hosts_of, memory_on
@@ -48,7 +50,9 @@ class OpenPlan:
     """A plan with its traces. `folders` are where the files of contents of each are looked for.
 
     `replicas` are those to run: of a plan with several policies, the ones of the policy chosen, or
-    of the last, or (`adaptive`) of all. `policies` are those that each of them serves.
+    of the last, or (`adaptive`) of all. `policies` are those that each of them serves. Where two
+    place states alike, one replica has every trace twice: `ways` says what is added to the number
+    of a trace to run it by a policy.
     """
 
     name: str
@@ -58,6 +62,7 @@ class OpenPlan:
     graphs: tuple[KernelGraph, ...]
     replicas: tuple[Replica, ...]
     policies: tuple[tuple[str, ...], ...]
+    ways: Mapping[str, int]
     diagnostics: tuple[Diagnostic, ...]
 
     def stored_addresses(self) -> list[Diagnostic]:
@@ -139,10 +144,18 @@ def open_plan(
         steps = sum(len(graph.nodes) for graph in graphs)
         on_progress(StageProgress("proving", note=f"{steps} steps"))
     plan = _resized(plan, programs, graphs, slots, sequences)
+    ways: dict[str, int] = {}
+    if policy == ADAPTIVE and not files and can_join(plan, programs):
+        names = policies_of(plan)
+        ways[names[-1]] = len(plan.traces)
+        plan = joined_plan(plan, programs, graphs)
+        programs, graphs, folders = (*programs, *programs), (*graphs, *graphs), (*folders, *folders)
     wrong = check_plan(plan, programs, graphs, locate=locate)
     if wrong:
         raise TesseraError(wrong)
     replicas, policies = _chosen(plan, policy, name)
+    if ways:
+        policies = (tuple(names),)
     return OpenPlan(
         name=name,
         folders=folders,
@@ -151,6 +164,7 @@ def open_plan(
         graphs=graphs,
         replicas=replicas,
         policies=policies,
+        ways=ways,
         diagnostics=findings,
     )
 

@@ -166,6 +166,7 @@ class Runtime:
         self.graphs = opened.graphs
         self.replicas = opened.replicas
         self.policies = opened.policies
+        self.ways = opened.ways
         self._inputs = [inputs_of(program) for program in opened.programs]
         self._numbers = itertools.count()
         self._process = os.getpid()

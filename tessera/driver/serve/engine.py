@@ -100,7 +100,8 @@ class Engine(EngineLoop):
 
     def _opened(self, runtime: Runtime) -> OpenedRuntime:
         """A runtime with what its traces state, and all that follows from that."""
-        model = find_steps(runtime.traces, runtime.programs, self._declared)
+        count = len(runtime.traces) // (1 + len(runtime.ways))
+        model = find_steps(runtime.traces[:count], runtime.programs[:count], self._declared)
         if self._checks_ranges:
             model = with_token_range(model, runtime.programs, runtime.graphs)
         sizes = engine_sizes(model, runtime)

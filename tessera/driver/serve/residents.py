@@ -2,12 +2,13 @@
 
 In: the replicas of a plan. Out: what the scheduler and the rule that switches need to know of them.
 A sequence with state stays where its state is until it ends. Where a replica of one policy places
-every step as one of the other does, the two are one: it takes requests of both.
+every step as one of the other does, the two are one: it takes requests of both. Where the two
+place states alike, a replica has every trace twice, and its sequences follow the policy of now.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tessera.backend.known_backends import backend_named
@@ -22,14 +23,17 @@ from tessera.ir.plan.plan import Plan, Replica
 
 
 def with_policies(
-    sizes: Sizes, replicas: Sequence[Replica], policies: Sequence[tuple[str, ...]]
+    sizes: Sizes,
+    replicas: Sequence[Replica],
+    policies: Sequence[tuple[str, ...]],
+    ways: Mapping[str, int],
 ) -> Sizes:
-    """The sizes, with the policies and the share of every batch."""
+    """The sizes, with the policies and the share of every batch, and the traces of each policy."""
     places = batches_of(replicas)
     shares = tuple((replicas[number].share or 1.0) / replicas[number].lanes for number, _ in places)
     named = tuple(policies[number] for number, _ in places)
     is_single = len({policy for own in policies for policy in own}) < 2
-    return replace(sizes, policies=() if is_single else named, shares=shares)
+    return replace(sizes, policies=() if is_single else named, shares=shares, ways=ways)
 
 
 def find_prices(
@@ -54,7 +58,8 @@ def find_prices(
 
 def engine_sizes(model: GenerationSteps, runtime: Runtime) -> Sizes:
     """What the scheduler of an engine has to know."""
-    return with_policies(model.sizes(runtime.sequences), runtime.replicas, runtime.policies)
+    sizes = model.sizes(runtime.sequences)
+    return with_policies(sizes, runtime.replicas, runtime.policies, runtime.ways)
 
 
 def find_switch(sizes: Sizes, runtime: Runtime, rule: SwitchRule | None) -> PolicySwitch | None:

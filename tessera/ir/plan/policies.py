@@ -5,9 +5,12 @@ In: a plan, and a policy or `adaptive`. Out: replicas, each with the policies th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tessera.diagnostics import TesseraError, error
 from tessera.ir.choices import ADAPTIVE
 from tessera.ir.plan.plan import Plan, Replica
+from tessera.ir.program.program import Program, Role
 
 ServedReplicas = tuple[tuple[Replica, ...], tuple[tuple[str, ...], ...]]
 """Replicas, and the policies of each."""
@@ -45,20 +48,36 @@ def served_by(plan: Plan, policy: str | None) -> ServedReplicas | None:
     return (chosen, tuple((replica.policy,) for replica in chosen)) if chosen else None
 
 
+def are_alike(first: Replica, second: Replica, programs: Sequence[Program]) -> bool:
+    """Whether the states of two replicas are on the same devices, all of them and byte by byte."""
+    return _homes(first, programs) == _homes(second, programs)
+
+
+def _homes(replica: Replica, programs: Sequence[Program]) -> set[tuple[str, str, object]]:
+    return {
+        (programs[home.trace].buffers[home.buffer].name, home.device, home.bytes)
+        for home in replica.lowered.homes
+        if programs[home.trace].buffers[home.buffer].role is Role.STATE
+    }
+
+
 def _all(plan: Plan) -> ServedReplicas:
     kept: list[Replica] = []
     names: list[tuple[str, ...]] = []
     for replica in reversed(plan.replicas):
-        place = _placement(replica)
         for number, other in enumerate(kept):
-            is_free = replica.policy not in names[number]
-            if is_free and _placement(other) == place:
+            if replica.policy not in names[number] and is_placed_as(other, replica):
                 names[number] = (replica.policy, *names[number])
                 break
         else:
             kept.append(replica)
             names.append((replica.policy,))
     return tuple(reversed(kept)), tuple(reversed(names))
+
+
+def is_placed_as(first: Replica, second: Replica) -> bool:
+    """Whether two replicas have every step on the same device, in the same variant."""
+    return _placement(first) == _placement(second)
 
 
 def _placement(replica: Replica) -> object:
