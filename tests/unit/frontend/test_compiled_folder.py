@@ -28,7 +28,10 @@ def test_a_kernel_that_has_changed_is_removed_and_others_stay(tmp_path: Path) ->
     place.drop_damaged(tmp_path)
     assert [path.exists() for path in (whole, damaged, late)] == [True, False, True]
     place.note_kernels(tmp_path)
-    assert sorted(json.loads((tmp_path / "noted.json").read_bytes())) == ["A", "C"]
+    assert sorted(json.loads((tmp_path / "noted.json").read_bytes())) == [
+        "triton/A",
+        "triton/C",
+    ]
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"{}", b"[1]", b"\xff"])
