@@ -262,7 +262,7 @@ def _capture(
             own_kernels(options.route, made, graphs.append),
         )
         measured = measured_products(products) if backends else nullcontext()
-        fresh = fresh_compiler(sms)
+        fresh = fresh_compiler(sms=sms)
         watched = (fresh, quiet_compiler(heard), keep_compiled(keeper), tuned_on(part))
         with watched[0], watched[1], watched[2], watched[3], attention[0], attention[1], measured:
             try:

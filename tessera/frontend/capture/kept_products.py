@@ -23,6 +23,7 @@ from tessera.frontend.cache.private_files import (
     read_private,
     write_whole,
 )
+from tessera.frontend.capture.attention.masks import value_of
 from tessera.frontend.capture.measured import MeasuredProduct
 from tessera.settings import read_settings
 
@@ -47,8 +48,8 @@ def name_of_graph(graph: Graph, made: str) -> str:
     """A name for a recorded graph, the types and sizes of its inputs, and who makes its code."""
     digest = hashlib.blake2b(made.encode() + str(graph).encode(), digest_size=16)
     for node in graph.nodes:
-        value = node.meta.get("example_value") if node.op == "placeholder" else None
-        if hasattr(value, "stride"):
+        value = value_of(node) if node.op == "placeholder" else None
+        if value is not None:
             digest.update(repr((value.dtype, tuple(value.shape), value.stride())).encode())
     return digest.hexdigest()
 

@@ -134,7 +134,7 @@ def own_kernels(
 
 
 @contextmanager
-def fresh_compiler(sms: int = 0) -> Iterator[None]:
+def fresh_compiler(apart: str = "", *, sms: int = 0) -> Iterator[None]:
     """Compile anew, with what `compiled_folder` has of kernels that were compiled before, and of
     what was measured on so many SMs (0: on all).
 
@@ -145,7 +145,7 @@ def fresh_compiler(sms: int = 0) -> Iterator[None]:
     from torch._inductor import config
 
     torch._dynamo.reset()
-    with compiled_folder(sms), config.patch(_known(_COMMON)), _whole_graphs():
+    with compiled_folder(apart, sms=sms), config.patch(_known(_COMMON)), _whole_graphs():
         yield
 
 
