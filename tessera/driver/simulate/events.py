@@ -224,10 +224,8 @@ class EventLoop:
             if not self._waiting or self._waiting[-1][1] != waiting:
                 self._waiting.append((self._now, waiting))
         touched = self._touched
-        if len(touched) == 1:
-            self._serve(touched.pop())
-        elif touched:
-            for place in sorted(touched):
+        if touched:
+            for place in sorted(touched) if len(touched) > 1 else touched:
                 self._serve(place)
             touched.clear()
         if self._uneven:
@@ -251,11 +249,10 @@ class EventLoop:
         if place >= 0:
             age = request.age
             heappush(self._ready[place], (age, node, request))
+            row = self._rows[place]  # none of a device that requests share
             if not self._is_busy[place] or self._shared[place] is not None:
                 self._touched.add(place)
-                return
-            row = self._rows[place]
-            if row is not None and age <= row.request.age:
+            elif row is not None and age <= row.request.age:
                 self._cut_row(place, row, (age, node))
             return
         kind = columns.kind[node]
@@ -319,9 +316,8 @@ class EventLoop:
         if in_row is not None and not (ready and ready[0][0] <= age):
             row_nodes, row_ns, at = in_row
             ends_ns = list(accumulate(row_ns[at:], initial=now))
-            end = ends_ns[-1]
-            self._busy_ns[place] += end - now
-            heappush(self._events, (end, self._count, request, row_nodes[-1]))
+            self._busy_ns[place] += ends_ns[-1] - now
+            heappush(self._events, (ends_ns[-1], self._count, request, row_nodes[-1]))
             self._rows[place] = WorkRow(request, row_nodes[at:], ends_ns, self._count)
             return
         ns = columns.ns[node]
@@ -381,8 +377,7 @@ class EventLoop:
             columns = request.columns
             ns = columns.ns[node]
             self._push(now + ns + columns.delay_ns[node], request, node)
-            if self._timeline is not None:
-                self._note(request, node, now, now + ns)
+            self._note(request, node, now, now + ns)
         if wires.is_wanted and wires.free_at_ns < self._freed_ns:
             self._freed_ns = wires.free_at_ns
             self._push(self._freed_ns, None, -1)

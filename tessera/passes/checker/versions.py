@@ -167,9 +167,8 @@ class _VersionWalk:
         self.tenants.check_apart(op, [touch.buffer for touch, *_ in touches])
         for touch, needed, written, is_clear in touches:
             ordered = is_clear or self._ordered(op, done, touch.buffer, written, writes=True)
-            ordered = (
-                is_clear or self._ordered(op, done, touch.buffer, needed, writes=False)
-            ) and ordered
+            if not is_clear:
+                ordered = self._ordered(op, done, touch.buffer, needed, writes=False) and ordered
             if ordered and len(touch.needed):
                 self._check_current(op, touch, needed)
             if ordered and len(touch.written) and not is_clear:
@@ -275,10 +274,7 @@ class _VersionWalk:
     # --- rules -----------------------------------------------------------------------------
 
     def _finds_clear(self, op: Op, done: Clock, buffer: int) -> bool:
-        """Whether a buffer moves in with this operation, and all that touched its place is over.
-
-        Then nothing there is its own yet, and no part of the place has to be looked at again.
-        """
+        """Whether a buffer moves in now, where all is over: no part need be looked at again."""
         if not self.tenants.move_in(op, buffer):
             return False
         span = slice(*self.spaces[op.device].span(buffer))
