@@ -108,6 +108,7 @@ bench: $(ready)
 	$(python) benchmarks/check_plan.py
 	$(python) -m benchmarks.cpu
 	$(python) -m benchmarks.promises -o $(results)/promises.json
+	$(python) -m benchmarks.copy_queues -o $(results)/copy_queues.json
 	$(python) -m benchmarks.cpu_pipelining
 	$(python) -m benchmarks.simulated_cpu --scale 2
 	test -z "$(ARRIVALS)" || $(python) -m benchmarks.serving_simulation $(ARRIVALS) -o $(results)/serving_simulation.json

@@ -1,6 +1,6 @@
-"""What more copy queues per direction would bring: plans simulated with one, and with no end of them.
+"""What more copy queues per direction would bring: plans with one, and with no end of them.
 
-    python -m benchmarks.copy_queues -o benchmarks/results/copy_queues.json [--plans 36]
+    python -m benchmarks.copy_queues -o benchmarks/results/copy_queues.json [--plans 54]
 
 A request has one queue into each device and one out of it, so its transfers in one direction go one
 after the other. Transfers of different requests do not wait for each other's queues. Here the same
