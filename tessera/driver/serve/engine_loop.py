@@ -20,7 +20,7 @@ from tessera.driver.run.runtime import Result, Runtime
 from tessera.driver.serve.answers import read_tokens, row_input
 from tessera.driver.serve.drift import Drift, StepMonitor
 from tessera.driver.serve.generation import Generation
-from tessera.driver.serve.homes import MOST_RESTARTS, Group, Homes
+from tessera.driver.serve.homes import MOST_RESTARTS, BatchGroup, Homes
 from tessera.driver.serve.policies import PolicySwitch
 from tessera.driver.serve.scheduler import Batch, Job, Scheduler, Sizes, StepWork
 from tessera.driver.serve.step_inputs import step_inputs
@@ -256,7 +256,7 @@ class EngineLoop:
 
     # --- faults -----------------------------------------------------------------------------------
 
-    def _recover(self, group: Group, number: int, problem: BaseException | None) -> None:
+    def _recover(self, group: BatchGroup, number: int, problem: BaseException | None) -> None:
         """End the answers of the batch that faulted; start its replica again, let others go on."""
         if not isinstance(problem, ServiceFault) or group.in_row >= MOST_RESTARTS:
             raise problem or engine_closed()
@@ -282,14 +282,14 @@ class EngineLoop:
             group, lambda failed: self._inbox.put(partial(self._again, group, failed))
         )
 
-    def _culprits(self, group: Group, number: int, problem: ServiceFault) -> list[Generation]:
+    def _culprits(self, group: BatchGroup, number: int, problem: ServiceFault) -> list[Generation]:
         """Whose answers end: those of the request that faulted, or of all that may have."""
         under_way = [batch for batch in group.batches if batch in self._under_way]
         known = [batch for batch in under_way if self._requests.get(batch) == problem.request]
         batches = known or under_way or [number]
         return [answer for batch in batches for answer, _, _ in self._under_way[batch][1]]
 
-    def _again(self, group: Group, problem: BaseException | None) -> None:
+    def _again(self, group: BatchGroup, problem: BaseException | None) -> None:
         """A replica has been started again, or cannot be."""
         if problem is None:
             group.is_open = True

@@ -19,7 +19,7 @@ MOST_RESTARTS = 3
 
 
 @dataclass(slots=True, eq=False)
-class Group:
+class BatchGroup:
     """Batches that fault together. `starts` counts how often they were started again."""
 
     runtime: Runtime
@@ -36,21 +36,21 @@ class Group:
 class Homes:
     """The homes of all batches."""
 
-    groups: list[Group] = field(default_factory=list)
-    _of: list[Group] = field(default_factory=list)
+    groups: list[BatchGroup] = field(default_factory=list)
+    _of: list[BatchGroup] = field(default_factory=list)
 
     def add(self, runtime: Runtime, monitor: StepMonitor | None = None) -> None:
         """Batches for the sequences of a runtime, after those that there are."""
         first = len(self._of)
-        by_sequence: dict[int, Group] = {}
+        by_sequence: dict[int, BatchGroup] = {}
         for sequences in runtime.groups:
             batches = tuple(first + sequence for sequence in sequences)
-            group = Group(runtime, batches, first, monitor=monitor)
+            group = BatchGroup(runtime, batches, first, monitor=monitor)
             self.groups.append(group)
             by_sequence.update(dict.fromkeys(sequences, group))
         self._of += [by_sequence[sequence] for sequence in range(runtime.sequences)]
 
-    def group(self, batch: int) -> Group:
+    def group(self, batch: int) -> BatchGroup:
         """Those that fault with a batch."""
         return self._of[batch]
 
@@ -71,7 +71,7 @@ class Homes:
         """Its batches are used no more."""
         self.groups = [group for group in self.groups if group.runtime is not runtime]
 
-    def restart(self, group: Group, on_done: Callable[[BaseException | None], None]) -> None:
+    def restart(self, group: BatchGroup, on_done: Callable[[BaseException | None], None]) -> None:
         """Start a group again, in a thread of its own."""
         group.starts += 1
         group.in_row += 1
