@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from tessera.frontend.capture.inputs import Inputs
     from tessera.frontend.capture.session import Call
 
-_FILLED = (ir.Role.WEIGHT, ir.Role.INPUT, ir.Role.STATE)
-_KEPT = (ir.Role.OUTPUT, ir.Role.STATE)
+FILLED = (ir.Role.WEIGHT, ir.Role.INPUT, ir.Role.STATE)
+KEPT = (ir.Role.OUTPUT, ir.Role.STATE)
 # As a profiler names copies and fillings.
 _MOVES = ("Memcpy", "Memset")
 
@@ -108,10 +108,10 @@ def _trace(
         after[draft.random] = state_bytes(call.raw.random, ran.drawn)
     return Trace(
         program=program,
-        contents=_without_addresses(program, before, _FILLED),
-        reference=_without_addresses(program, after, _KEPT),
+        contents=_without_addresses(program, before, FILLED),
+        reference=_without_addresses(program, after, KEPT),
         diagnostics=(*draft.findings, *call.notes),
-        nodes=_count_nodes(call.raw, draft.in_calls),
+        nodes=count_nodes(call.raw, draft.in_calls),
         products=call.products,
         times=_divided(program, ran.times),
     )
@@ -281,7 +281,8 @@ def _without_addresses(
     return kept
 
 
-def _count_nodes(raw: RawCapture, in_calls: int) -> GraphNodes:
+def count_nodes(raw: RawCapture, in_calls: int) -> GraphNodes:
+    """The nodes of a capture by kind."""
     kinds = [type(node) for node in raw.nodes]
     return GraphNodes(
         kernels=kinds.count(RawLaunch),
@@ -299,6 +300,14 @@ def require_torch() -> None:
         import torch  # noqa: F401
     except ImportError as problem:
         raise _no_package(problem, "torch") from None
+
+
+def require_triton() -> None:
+    """Raise unless Triton is installed: builds of PyTorch for hosts come without it."""
+    try:
+        import triton  # noqa: F401
+    except ImportError as problem:
+        raise _no_package(problem, "torch,triton") from None
 
 
 def require_gpu() -> None:
@@ -339,12 +348,12 @@ def write_trace(
 ) -> list[str]:
     """Write the trace and, beside it, contents and reference; the names of the files.
 
-    `suffix` is `.npz` or `.safetensors`, which is mapped into memory when it is read. Where one of
-    them cannot be written, those that were not there before are not left behind.
+    `suffix` is `.npz` or `.safetensors`, which is mapped into memory when it is read. A call that
+    nobody ran has no reference. Where one of them cannot be written, those that were not there before are not left behind.
     """
     target = Path(path)
     program = captured.program
-    files = files_beside(target, suffix) if data else ()
+    files = files_beside(target, suffix)[: 2 if captured.reference else 1] if data else ()
     if files:
         program = replace(program, resident=files[0].name)
     check_output(str(target), Kind.TRACE)

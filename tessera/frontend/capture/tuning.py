@@ -2,7 +2,8 @@
 
 In: what decides how a call is best cut (a record), candidates with the best by rule first, and a
 function that runs one of them. Out: a candidate. On a GPU each is timed inside a CUDA graph, over
-copies of the large operands that do not fit into L2. Elsewhere, and while a graph is being
+copies of the large operands that do not fit into L2. Without a GPU somebody else chooses
+(`chosen_by`). Elsewhere, and while a graph is being
 captured, the first is taken. What was measured is kept on disk at once (`kept_choices`), so a
 capture that is interrupted loses none of it.
 """
@@ -10,8 +11,9 @@ capture that is interrupted loses none of it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tessera.frontend.capture.kept_choices import keep_choice, kept_choice
 
@@ -23,6 +25,18 @@ Cut = TypeVar("Cut", bound=Hashable)
 _COLD = 160_000_000  # bytes of copies: more than the L2 of any GPU holds
 _FREE = 0.25  # the part of free memory that copies may take
 _CHOSEN: dict[tuple[Hashable, str], Hashable] = {}
+# Who chooses in place of measuring; the last one does.
+_CHOOSERS: list[Callable[[Hashable, list[Any]], Any]] = []
+
+
+@contextmanager
+def chosen_by(choose: Callable[[Hashable, list[Any]], Any]) -> Iterator[None]:
+    """Have cuts chosen by a function of sizes, and none measured."""
+    _CHOOSERS.append(choose)
+    try:
+        yield
+    finally:
+        _CHOOSERS.pop()
 
 
 def tuned(
@@ -32,6 +46,9 @@ def tuned(
     run: Callable[..., torch.Tensor],
 ) -> Cut:
     """The cut for a call; `run(cut, *large)` runs it. Measured when its kind is first seen."""
+    if _CHOOSERS:
+        chosen: Cut = _CHOOSERS[-1](size, cuts)
+        return chosen
     where = large[0].device
     for known in cuts:
         if _CHOSEN.get((size, str(where))) == known:

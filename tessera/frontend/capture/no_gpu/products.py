@@ -1,0 +1,108 @@
+"""Choose between the kernels that Inductor has for a product, without running any of them.
+
+In: Inductor's choices for a product or a convolution, and what a cut of one would take (`Priced`).
+Out: times for all of them. `Priced` has no knowledge of PyTorch: the driver makes it of the model
+of durations.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from torch._inductor.select_algorithm import ChoiceCaller
+
+Cut = TypeVar("Cut")
+_SETTING = re.compile(r"\b(BLOCK_[MNK]|num_stages|num_warps)=([0-9]+)")
+_UNITS = {
+    "torch.bfloat16": "bf16",
+    "torch.float16": "fp16",
+    "torch.float8_e4m3fn": "fp8",
+    "torch.float8_e5m2": "fp8",
+    "torch.int8": "int8",
+}
+_LARGE = 1e3  # milliseconds: what nobody can price comes after what can be priced
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProductCut:
+    """A product of `batch` times m by k with k by n, in blocks; elements of `width` bytes."""
+
+    batch: int
+    m: int
+    n: int
+    k: int
+    width: int
+    unit: str
+    rows: int
+    columns: int
+    inner: int
+    warps: int
+    stages: int
+
+
+class Priced(Protocol):
+    """How long things would take on the GPUs that are compiled for, about: nanoseconds."""
+
+    def product_ns(self, cut: ProductCut) -> float:
+        """A product in given blocks."""
+
+    def library_ns(self, cut: ProductCut) -> float:
+        """A product as a library would compute it."""
+
+    def fastest(self, size: object, cuts: list[Cut]) -> Cut:
+        """The best of several ways to cut a call of one of our own kernels."""
+
+
+def product_times(
+    priced: Priced, heard: Callable[[str], None]
+) -> Callable[[Sequence[ChoiceCaller], Sequence[Any], Any], Mapping[ChoiceCaller, float]]:
+    """What Inductor asks in place of measuring: milliseconds of each choice."""
+
+    def times(
+        choices: Sequence[ChoiceCaller], nodes: Sequence[Any], layout: Any
+    ) -> Mapping[ChoiceCaller, float]:
+        heard(str(getattr(choices[0], "name", "a product")))
+        return {choice: _milliseconds(choice, nodes, layout, priced) for choice in choices}
+
+    return times
+
+
+def _milliseconds(choice: ChoiceCaller, nodes: Sequence[Any], layout: Any, priced: Priced) -> float:
+    told = str(getattr(choice, "description", ""))
+    settings = {name: int(value) for name, value in _SETTING.findall(told)}
+    is_convolution = "conv" in str(getattr(choice, "name", ""))
+    size = _size(nodes, layout, is_convolution=is_convolution)
+    if size is None:
+        return _LARGE
+    cut = ProductCut(
+        **size,
+        rows=settings.get("BLOCK_M", 64),
+        columns=settings.get("BLOCK_N", 64),
+        inner=settings.get("BLOCK_K", 32),
+        warps=settings.get("num_warps", 4),
+        stages=settings.get("num_stages", 2),
+    )
+    by_library = "BLOCK_M" not in settings
+    return (priced.library_ns(cut) if by_library else priced.product_ns(cut)) / 1e6
+
+
+def _size(nodes: Sequence[Any], layout: Any, *, is_convolution: bool) -> dict[str, Any] | None:
+    """The sizes of a product, or of a convolution as one; None where they are not numbers."""
+    try:
+        made = [int(size) for size in layout.size]
+        shapes = [[int(size) for size in node.get_size()] for node in nodes]
+    except (TypeError, ValueError):
+        return None
+    kind = nodes[-1].get_dtype()
+    told = {"width": int(kind.itemsize), "unit": _UNITS.get(str(kind), "fp32")}
+    if is_convolution:
+        weights = shapes[1]
+        rows = prod(made) // max(1, made[1])
+        return {"batch": 1, "m": rows, "n": made[1], "k": max(1, prod(weights[1:])), **told}
+    *batch, m, n = made if len(made) > 1 else (1, *made)
+    return {"batch": prod(batch), "m": m, "n": n, "k": max(1, shapes[-1][-2]), **told}
