@@ -255,6 +255,7 @@ CODES: tuple[Code, ...] = (
     Code("TSR6014", "this PyTorch cannot stand in for a GPU"),
     Code("TSR6015", "the config file makes no model"),
     Code("TSR6016", "a part of the config file is left out", _WARNING),
+    Code("TSR6017", "a version of PyTorch or Triton was not tried without a GPU", _WARNING),
     Code("TSR9000", "an internal error of Tessera"),
 )
 

@@ -175,18 +175,21 @@ class TraceCommand:
         config = ("phase", "batch", "context")
         kernels = ("route", "gpus", "archs", "texts")
         contents = ("contents", "weights", "data_root", "no_data")
-        if self.model.startswith(HF):
-            named = ("sizes", "dry_run", *contents)
-            if self.device == "none":
-                return (*named, "no_fuse"), "with a config file: it has sizes alone"
-            return (*named, *kernels), "with a config file without --device none: no kernels"
-        if self.device == "meta":
-            reason = "with `--device meta`: such a trace has no kernels and no contents"
-            return (*config, *kernels, *contents, "dry_run"), reason
-        if self.device == "none":
-            named = ("weights", "data_root", "no_fuse")
-            return (*config, *named), "with `--device none` and a Python file"
-        return (*config, "no_fuse"), "with a Python file on a GPU"
+        match self.device, self.model.startswith(HF):
+            case "none", True:
+                names = ("sizes", "dry_run", "no_fuse", *contents)
+                return names, "with a config file: it has sizes alone"
+            case _, True:
+                reason = "with a config file: without `--device none` there are no kernels"
+                return ("sizes", "dry_run", *contents, *kernels), reason
+            case "meta", _:
+                reason = "with `--device meta`: such a trace has no kernels and no contents"
+                return (*config, *kernels, *contents, "dry_run"), reason
+            case "none", _:
+                reason = "with `--device none` and a Python file"
+                return (*config, "weights", "data_root", "no_fuse"), reason
+            case _:
+                return (*config, "no_fuse"), "with a Python file on a GPU"
 
     def fake(self) -> FakeCommand:
         """What is traced on shapes."""

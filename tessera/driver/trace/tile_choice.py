@@ -69,9 +69,7 @@ class TileChoice:
 
 
 def _product(cut: ProductCut) -> Product:
-    return Product(
-        m=cut.m, n=cut.n, k=cut.k, batch=cut.batch, unit=cut.unit, width=cut.width
-    )
+    return Product(m=cut.m, n=cut.n, k=cut.k, batch=cut.batch, unit=cut.unit, width=cut.width)
 
 
 def _attention(size: AttentionSize, cut: Tiles) -> tuple[Attention, Tile]:

@@ -35,11 +35,14 @@ _NOTED = "noted.json"
 
 
 @contextmanager
-def compiled_folder() -> Iterator[None]:
-    """Have compilers keep what they make in our cache, or in a folder that goes away."""
+def compiled_folder(apart: str = "") -> Iterator[None]:
+    """Have compilers keep what they make in our cache, or in a folder that goes away.
+
+    What has a name of its own (`apart`) is kept apart from the rest.
+    """
     from torch._inductor import utils
 
-    folder = _folder()
+    folder = _folder(apart)
     if folder is None:
         fresh = getattr(utils, "fresh_cache", None) or utils.fresh_inductor_cache
         with fresh():
@@ -56,7 +59,7 @@ def compiled_folder() -> Iterator[None]:
         note_kernels(folder)
 
 
-def _folder() -> Path | None:
+def _folder(apart: str) -> Path | None:
     """The folder for these versions; none where there is no cache that is ours alone."""
     import torch
     import triton
@@ -64,7 +67,7 @@ def _folder() -> Path | None:
     settings = read_settings()
     if settings.cache_dir is None or not settings.use_cache:
         return None
-    versions = f"{torch.__version__} {triton.__version__} {torch.version.cuda}"
+    versions = f"{torch.__version__} {triton.__version__} {torch.version.cuda}{apart}"
     name = hashlib.blake2b(versions.encode(), digest_size=8).hexdigest()
     folder = settings.cache_dir / COMPILED / name
     try:

@@ -129,7 +129,7 @@ def own_kernels(route: str) -> Iterator[None]:
 
 
 @contextmanager
-def fresh_compiler() -> Iterator[None]:
+def fresh_compiler(apart: str = "") -> Iterator[None]:
     """Compile anew, with what `compiled_folder` has of kernels that were compiled before.
 
     What all routes need holds for callables that the user has compiled, too: they are compiled
@@ -139,7 +139,7 @@ def fresh_compiler() -> Iterator[None]:
     from torch._inductor import config
 
     torch._dynamo.reset()
-    with compiled_folder(), config.patch(_known(_COMMON)), _whole_graphs():
+    with compiled_folder(apart), config.patch(_known(_COMMON)), _whole_graphs():
         yield
 
 

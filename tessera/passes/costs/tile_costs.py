@@ -1,9 +1,9 @@
 """How long a kernel takes by how it is cut into tiles, before anybody has compiled it.
 
 In: the sizes of a product or of an attention, a tile, a GPU. Out: nanoseconds, by the model of
-durations (`device_model`); infinite where the tile does not fit on the GPU. The kernels are Triton's
-as they are usually compiled: loads run ahead by as many steps as there are stages, and all warps
-meet once in each step.
+durations (`device_model`); infinite where the tile does not fit on the GPU. The kernels are those
+that Triton usually makes: loads run ahead by as many steps as there are stages, and all warps meet
+once in each step.
 """
 
 from __future__ import annotations
@@ -47,8 +47,10 @@ def product_tile_ns(product: Product, tile: Tile, gpu: Gpu) -> float:
     steps = ceil(product.k / tile.inner)
     loaded = (tile.rows + tile.columns) * tile.inner * product.width
     sums = tile.rows * tile.columns
-    moved = product.batch * product.width * (
-        product.m * product.k + product.k * product.n + product.m * product.n
+    moved = (
+        product.batch
+        * product.width
+        * (product.m * product.k + product.k * product.n + product.m * product.n)
     )
     return _tiled_ns(
         tile,
@@ -74,8 +76,12 @@ def attention_tile_ns(attention: Attention, tile: Tile, gpu: Gpu) -> float:
     if attention.causal and attention.queries == attention.keys:
         steps = (steps + 1) // 2
     scores = tile.rows * tile.columns
-    moved = attention.batch * attention.size * attention.width * 2 * (
-        attention.kv_heads * attention.keys + attention.heads * attention.queries
+    moved = (
+        attention.batch
+        * attention.size
+        * attention.width
+        * 2
+        * (attention.kv_heads * attention.keys + attention.heads * attention.queries)
     )
     whole = _tiled_ns(
         tile,

@@ -40,17 +40,22 @@ def fake_gpu(gpu: SimpleNamespace | None = None) -> Iterator[None]:
     `gpu` are the properties of a GPU to stand in for, whatever GPU there is.
     """
     import torch
+    from torch._subclasses import fake_tensor
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     is_real = torch.cuda.is_available()
     with ExitStack() as stack:
         if not is_real:
             _give_guard()
+        elif gpu is not None:
+            torch.cuda.init()  # C++ remembers that somebody has asked for it
         if gpu is not None or not is_real:
             for name, answer in _answers(gpu or _any_gpu()).items():
                 stack.enter_context(mock.patch.object(torch.cuda, name, answer))
         stack.enter_context(mock.patch.object(torch.nn.Module, "_apply", _converter()))
         # It is not to be started for the sake of fakes.
+        if hasattr(fake_tensor, "init_gpu_context"):
+            stack.enter_context(mock.patch.object(fake_tensor, "init_gpu_context", always(None)))
         stack.enter_context(
             mock.patch.object(FakeTensorMode, "avoid_device_init", property(lambda self: True))
         )
@@ -144,6 +149,8 @@ def _answers(properties: SimpleNamespace) -> dict[str, Callable[..., object]]:
     """What `torch.cuda` says of a GPU."""
     return {
         "is_available": always(True),
+        "init": always(None),
+        "_lazy_init": always(None),
         "device_count": always(1),
         "current_device": always(0),
         "get_device_capability": always((properties.major, properties.minor)),

@@ -9,7 +9,7 @@ A name that a version does not have is reported (`TSR6014`), and so is a version
 - what `torch.cuda` and Dynamo's device interface say of the GPU, beyond what `meta.stand_in` says;
 - Triton's driver: it loads nothing, and a launch is a call of `on_launch`;
 - what Inductor would compute or measure on the GPU while it compiles: patterns are made on the
-  host, uniform values too, and times of kernels come from `choose`;
+  host, uniform values too, and times of kernels come from `prices`;
 - what compiled code calls in C++: allocations and views of tensors that have no memory.
 """
 
@@ -26,6 +26,7 @@ from unittest import mock
 
 from tessera.diagnostics import Diagnostic, TesseraError, warning
 from tessera.frontend.capture.meta.stand_in import always, does_not_fit
+from tessera.frontend.capture.no_gpu.products import ProductPrices
 
 if TYPE_CHECKING:
     import torch
@@ -45,6 +46,7 @@ _REMEMBERING = (
     f"{_INDUCTOR}.runtime.hints:DeviceProperties",
     f"{_INDUCTOR}.runtime.triton_helpers",
 )
+_ALIGNMENT = 16
 _HANDLES = itertools.count(1 << 52)
 
 
@@ -60,19 +62,15 @@ class TritonLaunch:
     metadata: Any
 
 
-Choose = Callable[[Sequence["ChoiceCaller"], Sequence[Any], Any], Mapping["ChoiceCaller", float]]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
     """Who is told what happens in place of running: launches, and choices between kernels.
 
-    `choose` gets the choices, what they read and what they write, and gives milliseconds.
     `address_of` says where a tensor without memory would be.
     """
 
     on_launch: Callable[[TritonLaunch], None]
-    choose: Choose
+    prices: ProductPrices
     address_of: Callable[[torch.Tensor], int]
 
 
@@ -195,8 +193,6 @@ def _stand_in_for_device(put: _Patches, gpu: SimpleNamespace) -> None:
         put("torch.cuda", f"_{name}", always(0))
     more: dict[str, object] = {
         "is_initialized": always(True),
-        "init": always(None),
-        "_lazy_init": always(None),
         "_DeviceGuard": _NoGuard,
         "max_memory_allocated": always(0),
         "is_current_stream_capturing": always(False),
@@ -218,6 +214,7 @@ def _stand_in_for_device(put: _Patches, gpu: SimpleNamespace) -> None:
 def _stand_in_for_driver(
     put: _Patches, gpu: SimpleNamespace, ptx_version: int, listener: Listener
 ) -> None:
+    import torch
     from triton.backends.compiler import GPUTarget
 
     number = 10 * gpu.major + gpu.minor
@@ -272,18 +269,8 @@ def _stand_in_for_driver(
         is_active = staticmethod(always(True))
         get_current_target = staticmethod(always(GPUTarget("cuda", number, 32)))
         map_python_to_cpp_type = staticmethod(lambda kind: kind)
-
-        def get_active_torch_device(self) -> torch.device:
-            """The device that stands for it in PyTorch."""
-            import torch
-
-            return torch.device("cuda", 0)
-
-        def get_device_interface(self) -> object:
-            """Streams and events."""
-            import torch
-
-            return torch.cuda
+        get_active_torch_device = staticmethod(always(torch.device("cuda", 0)))
+        get_device_interface = staticmethod(always(torch.cuda))
 
     driver = _find("triton.runtime.driver:driver")
     stand_in = Driver()
@@ -294,12 +281,17 @@ def _stand_in_for_driver(
     nvidia = _find("triton.backends:backends").get("nvidia")
     if nvidia is None:
         raise _missing("a backend of Triton for NVIDIA")
-    put._stack.enter_context(mock.patch.object(nvidia.driver, "is_active", staticmethod(always(True))))
+    put._stack.enter_context(
+        mock.patch.object(nvidia.driver, "is_active", staticmethod(always(True)))
+    )
 
     def with_version(parse: Callable[..., object]) -> Callable[..., object]:
         return lambda self, options: parse(self, {"ptx_version": ptx_version, **options})
 
-    put.wrap("triton.backends.nvidia.compiler:CUDABackend", "parse_options", with_version)
+    backend = "triton.backends.nvidia.compiler:CUDABackend"
+    put.wrap(backend, "parse_options", with_version)
+    # Nobody loads machine code, and to make it takes as long as the rest.
+    put(backend, "make_cubin", always(b"not assembled"))
 
 
 # --- Inductor -----------------------------------------------------------------------------------
@@ -349,10 +341,31 @@ def _compile_on_host(put: _Patches, listener: Listener) -> None:
         *_: object,
         **__: object,
     ) -> Mapping[ChoiceCaller, float]:
-        return listener.choose(choices, nodes, layout)
+        return listener.prices.times(choices, nodes, layout)
 
     put(_SELECTOR, "benchmark", benchmark)
+    put.wrap(
+        f"{_INDUCTOR}.choices:InductorChoices",
+        "_finalize_template_configs",
+        lambda made: lambda *given, **named: listener.prices.best_first(made(*given, **named)),
+    )
     put(_SELECTOR, "make_precompile_fn", always(always({})))
+
+    def first_config(work: Callable[..., object]) -> Callable[..., object]:
+        def precompile(self: Any) -> object:
+            """The first way to cut a kernel; the others if it does not compile."""
+            every = self.configs
+            if every and len(every) > 1:
+                self.configs = every[:1]
+                try:
+                    return work(self)
+                except Exception:  # the compiler's errors are of many kinds
+                    self.configs = every
+            return work(self)
+
+        return precompile
+
+    put.wrap(_AUTOTUNER, "_precompile_worker", first_config)
 
     def keep_first(self: Any, *_: object, **__: object) -> None:
         self.launchers = self.launchers[:1]
@@ -382,5 +395,10 @@ def _run_on_fakes(put: _Patches, listener: Listener) -> None:
     def address(self: torch.Tensor) -> int:
         return listener.address_of(self) if isinstance(self, FakeTensor) else 0
 
-    # Triton looks at addresses to know how they are aligned.
+    def aligned(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor if tensor.data_ptr() % _ALIGNMENT == 0 else tensor.clone()
+
+    # Inductor and Triton look at addresses to know how they are aligned.
+    if hasattr(_find(_GUARDS), "copy_if_misaligned"):
+        put(_GUARDS, "copy_if_misaligned", aligned)
     put("torch._subclasses.fake_tensor:FakeTensor", "data_ptr", address)

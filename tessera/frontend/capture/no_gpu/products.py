@@ -25,6 +25,7 @@ _UNITS = {
     "torch.float8_e5m2": "fp8",
     "torch.int8": "int8",
 }
+_KEPT = 2  # so many Triton kernels for a product have code made of them
 _LARGE = 1e3  # milliseconds: what nobody can price comes after what can be priced
 
 
@@ -45,6 +46,14 @@ class ProductCut:
     stages: int
 
 
+class TemplateChoice(Protocol):
+    """A choice of Inductor's of which no code has been made yet."""
+
+    params: Any
+    inputs: Any
+    layout: Any
+
+
 class Priced(Protocol):
     """How long things would take on the GPUs that are compiled for, about: nanoseconds."""
 
@@ -58,37 +67,49 @@ class Priced(Protocol):
         """The best of several ways to cut a call of one of our own kernels."""
 
 
-def product_times(
-    priced: Priced, heard: Callable[[str], None]
-) -> Callable[[Sequence[ChoiceCaller], Sequence[Any], Any], Mapping[ChoiceCaller, float]]:
-    """What Inductor asks in place of measuring: milliseconds of each choice."""
+class ProductPrices:
+    """What Inductor asks in place of measuring; `heard` is told of each product."""
+
+    def __init__(self, priced: Priced, heard: Callable[[str], None]) -> None:
+        self._priced = priced
+        self._heard = heard
 
     def times(
-        choices: Sequence[ChoiceCaller], nodes: Sequence[Any], layout: Any
+        self, choices: Sequence[ChoiceCaller], nodes: Sequence[Any], layout: Any
     ) -> Mapping[ChoiceCaller, float]:
-        heard(str(getattr(choices[0], "name", "a product")))
-        return {choice: _milliseconds(choice, nodes, layout, priced) for choice in choices}
+        """Milliseconds of each choice."""
+        self._heard(str(getattr(choices[0], "name", "a product")))
+        return {choice: self._milliseconds(choice, nodes, layout) for choice in choices}
 
-    return times
+    def best_first(self, wanted: Sequence[TemplateChoice]) -> list[TemplateChoice]:
+        """Choices before any code is made of them: those of libraries, then the best blocks."""
+        libraries = [choice for choice in wanted if "BLOCK_M" not in choice.params.to_kwargs()]
+        others = [choice for choice in wanted if choice not in libraries]
 
+        def ns(choice: TemplateChoice) -> float:
+            size = _size(choice.inputs.nodes(), choice.layout, is_convolution=False)
+            return _LARGE if size is None else self._ns(choice.params.to_kwargs(), size)
 
-def _milliseconds(choice: ChoiceCaller, nodes: Sequence[Any], layout: Any, priced: Priced) -> float:
-    told = str(getattr(choice, "description", ""))
-    settings = {name: int(value) for name, value in _SETTING.findall(told)}
-    is_convolution = "conv" in str(getattr(choice, "name", ""))
-    size = _size(nodes, layout, is_convolution=is_convolution)
-    if size is None:
-        return _LARGE
-    cut = ProductCut(
-        **size,
-        rows=settings.get("BLOCK_M", 64),
-        columns=settings.get("BLOCK_N", 64),
-        inner=settings.get("BLOCK_K", 32),
-        warps=settings.get("num_warps", 4),
-        stages=settings.get("num_stages", 2),
-    )
-    by_library = "BLOCK_M" not in settings
-    return (priced.library_ns(cut) if by_library else priced.product_ns(cut)) / 1e6
+        return [*libraries, *sorted(others, key=ns)[:_KEPT]]
+
+    def _milliseconds(self, choice: ChoiceCaller, nodes: Sequence[Any], layout: Any) -> float:
+        told = str(getattr(choice, "description", ""))
+        settings = {name: int(value) for name, value in _SETTING.findall(told)}
+        is_convolution = "conv" in str(getattr(choice, "name", ""))
+        size = _size(nodes, layout, is_convolution=is_convolution)
+        return _LARGE if size is None else self._ns(settings, size) / 1e6
+
+    def _ns(self, settings: Mapping[str, Any], size: dict[str, Any]) -> float:
+        cut = ProductCut(
+            **size,
+            rows=int(settings.get("BLOCK_M", 64)),
+            columns=int(settings.get("BLOCK_N", 64)),
+            inner=int(settings.get("BLOCK_K", 32)),
+            warps=int(settings.get("num_warps", 4)),
+            stages=int(settings.get("num_stages", 2)),
+        )
+        by_library = "BLOCK_M" not in settings
+        return self._priced.library_ns(cut) if by_library else self._priced.product_ns(cut)
 
 
 def _size(nodes: Sequence[Any], layout: Any, *, is_convolution: bool) -> dict[str, Any] | None:

@@ -29,7 +29,7 @@ from tessera.frontend.capture.no_gpu.private_names import (
     standing_in,
     untested,
 )
-from tessera.frontend.capture.no_gpu.products import Priced, product_times
+from tessera.frontend.capture.no_gpu.products import Priced, ProductPrices
 from tessera.frontend.capture.problems import not_fake, refusal
 from tessera.frontend.capture.quiet import quiet_compiler
 from tessera.frontend.capture.raw import RawCode, RawLaunch, RawRandom
@@ -84,7 +84,7 @@ def record_launches(
     archs = tuple(dict.fromkeys((*(gpu.arch for gpu in wanted.gpus), *wanted.archs)))
     listener = Listener(
         on_launch=recording.launch,
-        choose=product_times(wanted.priced, heard),
+        prices=ProductPrices(wanted.priced, heard),
         address_of=recording.addresses.of_tensor,
     )
     notes = untested()
@@ -94,7 +94,7 @@ def record_launches(
         with numbered_devices(), recorder(recording):
             function, inputs = make()
         stack.enter_context(standing_in(properties, _ptx_version(archs), listener))
-        stack.enter_context(fresh_compiler())
+        stack.enter_context(fresh_compiler(" without machine code"))
         stack.enter_context(quiet_compiler(lambda name: None))
         stack.enter_context(plain_attention(wanted.route))
         stack.enter_context(own_kernels(wanted.route))
@@ -120,7 +120,6 @@ def record_launches(
     )
     said = (*notes, *record.notes, *(warning("TSR6006", text) for text in problems))
     return replace(record, raw=raw, notes=said)
-
 
 
 def _marked(code: RawCode) -> RawCode:
