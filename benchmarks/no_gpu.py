@@ -4,9 +4,9 @@
     python -m benchmarks.no_gpu -o rows.jsonl --report no_gpu.json
 
 Needs torch, Triton and transformers, and no GPU. Each model of `examples/models` and each of
-`unprepared_models` is captured as `tessc trace --device none` does it (for an A100; the first ones
-for an L40S, too), a few in a process. The trace is analysed (pins), and runs on the CPU backend
-from the contents that were written with it. Its results are compared with those of PyTorch on the
+`unprepared_models` is captured as `tessc trace --device none --for a100` does it, a few in a
+process. The trace is analysed (pins), and runs on the CPU backend from the contents that were
+written with it. Its results are compared with those of PyTorch on the
 host: against fp32, by the error of the trace by norm and by its worst element beside that of eager
 PyTorch in the model's own type. Right: at most twice the norm, four times the worst. Where results
 are no floats, and for states, the tolerance of `tessc run` counts; `beyond` says what is outside.
@@ -56,7 +56,7 @@ ZOO = (
     "generation.py:recurrent_decode",
     "generation.py:recurrent_prefill",
 )
-GPUS = {"examples": "a100,l40s", "unprepared": "a100"}
+GPU = "a100"
 BATCH = 5  # models in a process
 PART = "none"
 _LEAST_LEFT = 20.0
@@ -98,9 +98,7 @@ def one(name: str, folder: Path) -> dict[str, Any]:
     make = maker(name)
     try:
         begun = time.process_time()
-        options = NoGpuOptions(
-            gpus=tuple(map(find_gpu, GPUS["examples" if name in ZOO else "unprepared"].split(",")))
-        )
+        options = NoGpuOptions(gpus=(find_gpu(GPU),))
         made = trace_no_gpu(make, options)
         row["capture_cpu_s"] = round(time.process_time() - begun, 1)
         row["peak_bytes"] = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -235,7 +233,7 @@ def report(options: argparse.Namespace) -> None:
     document = {
         "schema": "tessera-no-gpu/1",
         "machine": next((row["machine"] for row in rows.values() if "machine" in row), "unknown"),
-        "compiled_for": GPUS,
+        "compiled_for": GPU,
         "tried": len(rows),
         "right": len(right),
         "zoo_right": f"{sum(name in ZOO for name in right)} of {len(ZOO)}",

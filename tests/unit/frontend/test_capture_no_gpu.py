@@ -99,6 +99,17 @@ def test_it_computes_what_pytorch_does_on_the_host(block: tuple[Path, str]) -> N
     assert compared == {"out", "cache"}
 
 
+def test_a_second_capture_sees_all_launches(block: tuple[Path, str], tmp_path: Path) -> None:
+    path, _ = block
+    again = tmp_path / "again.ptx"
+    named = ("--device", "none", "--for", "l40s,h200", "--no-data")
+    done = tessc("trace", f"{path.parent}/model.py:step", "-o", str(again), *named)
+    assert done.code == 0, done.err
+    assert b"a run seeds them" in done.out
+    kernels = [[s.kernel for s in driver.load(file).launches()] for file in (path, again)]
+    assert kernels[0] == kernels[1]
+
+
 def test_nothing_stays_patched() -> None:
     from torch._inductor.select_algorithm import AlgorithmSelectorCache
     from torch._subclasses.fake_tensor import FakeTensor

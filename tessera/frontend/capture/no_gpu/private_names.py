@@ -15,6 +15,7 @@ A name that a version does not have is reported (`TSR6014`), and so is a version
 
 from __future__ import annotations
 
+import gc
 import importlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -100,6 +101,10 @@ def _tested() -> str:
     return ", ".join(f"{package} {' and '.join(known)}" for package, known in TESTED.items())
 
 
+# Who is told of launches: the last one.
+_LISTENERS: list[Listener] = []
+
+
 @contextmanager
 def standing_in(gpu: SimpleNamespace, ptx_version: int, listener: Listener) -> Iterator[None]:
     """Have everything compiled for a GPU with these properties; see above."""
@@ -107,8 +112,10 @@ def standing_in(gpu: SimpleNamespace, ptx_version: int, listener: Listener) -> I
         put = _Patches(stack)
         _forget()
         stack.callback(_forget)
+        _LISTENERS.append(listener)
+        stack.callback(_LISTENERS.pop)
         _stand_in_for_device(put, gpu)
-        _stand_in_for_driver(put, gpu, ptx_version, listener)
+        _stand_in_for_driver(put, gpu, ptx_version)
         _compile_on_host(put, listener)
         _run_on_fakes(put, listener)
         yield
@@ -154,6 +161,10 @@ def _forget() -> None:
             function = getattr(value, "__func__", value)
             if callable(clear := getattr(function, "cache_clear", None)):
                 clear()
+    # Kernels that Triton compiled when they were launched, for the GPU of then.
+    for thing in gc.get_objects():
+        if type(thing).__name__ == "JITFunction" and hasattr(thing, "device_caches"):
+            thing.device_caches.clear()
 
 
 # --- the device ---------------------------------------------------------------------------------
@@ -211,9 +222,7 @@ def _stand_in_for_device(put: _Patches, gpu: SimpleNamespace) -> None:
 # --- Triton -------------------------------------------------------------------------------------
 
 
-def _stand_in_for_driver(
-    put: _Patches, gpu: SimpleNamespace, ptx_version: int, listener: Listener
-) -> None:
+def _stand_in_for_driver(put: _Patches, gpu: SimpleNamespace, ptx_version: int) -> None:
     import torch
     from triton.backends.compiler import GPUTarget
 
@@ -240,7 +249,8 @@ def _stand_in_for_driver(
             types = {name: self.source.signature.get(name, "constexpr") for name in names}
             if len(arguments) != len(names):
                 raise _missing("a launcher with all arguments of a kernel")
-            listener.on_launch(
+            # Kernels outlive the capture that they were compiled for.
+            _LISTENERS[-1].on_launch(
                 TritonLaunch(
                     function=function,
                     grid=(int(grid[0]), int(grid[1]), int(grid[2])),

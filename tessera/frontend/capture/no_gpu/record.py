@@ -45,9 +45,10 @@ if TYPE_CHECKING:
     import torch
 
 Made = tuple[Callable[..., object], Inputs]
-# The PTX version that kernels are written in, by the first architecture that needs it: what the
-# drivers of CUDA 12.0, 12.8 and 12.9 read, and all later ones.
-_VERSIONS = ((103, 88), (120, 87), (100, 86), (0, 80))
+# The PTX version that kernels are written in, which drivers from CUDA 12.0 on read, and those of
+# architectures that are younger.
+_VERSION = 80
+_VERSIONS = {100: 86, 101: 86, 103: 88, 110: 90, 120: 87, 121: 88}
 # With fewer SMs Inductor makes no kernels for products.
 _MANY = 80
 _FORMATS = {"fp32": "<f", "f32": "<f", "fp64": "<d", "f64": "<d", "fp16": "<e"}
@@ -134,8 +135,7 @@ def _marked(code: RawCode) -> RawCode:
 
 
 def _ptx_version(archs: Iterable[str]) -> int:
-    newest = max(arch_number(arch) for arch in archs)
-    return next(version for number, version in _VERSIONS if newest >= number)
+    return max(_VERSIONS.get(arch_number(arch), _VERSION) for arch in archs)
 
 
 def _properties(first: Gpu, gpus: Sequence[Gpu]) -> SimpleNamespace:
