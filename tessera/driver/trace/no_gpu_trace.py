@@ -112,7 +112,7 @@ def _host_bytes(
 
 def _recorded(make: Callable[[], Made], options: NoGpuOptions, tell: OnProgress) -> RawRecord:
     """The call by its route, by the first way to compile it that works."""
-    from tessera.frontend.capture.no_gpu.record import Wanted, record_launches
+    from tessera.frontend.capture.no_gpu.record import CompileOrder, record_launches
     from tessera.frontend.capture.routes import attempts
 
     chosen: list[str] = []
@@ -123,7 +123,7 @@ def _recorded(make: Callable[[], Made], options: NoGpuOptions, tell: OnProgress)
 
     failure: TesseraError | None = None
     for backends in attempts(options.route):
-        wanted = Wanted(
+        wanted = CompileOrder(
             gpus=options.gpus,
             archs=options.archs,
             route=options.route,

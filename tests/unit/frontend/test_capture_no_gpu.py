@@ -16,6 +16,7 @@ from tessera.driver.run.approximations import approximations
 from tessera.driver.run.tolerance import distance
 from tessera.driver.trace.tile_choice import TileChoice
 from tessera.frontend.capture.no_gpu import private_names
+from tessera.frontend.capture.no_gpu.listener import Listener, TritonLaunch
 from tessera.frontend.capture.no_gpu.products import ProductPrices
 from tessera.frontend.capture.no_gpu.record import NOT_MEASURED, _properties, _ptx_version
 from tessera.frontend.machine.gpu_table import find_gpu
@@ -123,7 +124,7 @@ def test_nothing_stays_patched() -> None:
 
     before = names()
     gpu = _properties(find_gpu("a100"), (find_gpu("a100"),))
-    listener = private_names.Listener(
+    listener = Listener(
         on_launch=lambda launch: None,
         prices=ProductPrices(TileChoice((find_gpu("a100"),)), lambda name: None),
         address_of=lambda tensor: 0,
@@ -160,7 +161,7 @@ def test_arguments_have_the_bytes_of_their_types() -> None:
     values: dict[str, Any] = {"a": -2, "b": 3, "c": True, "d": 1.5, "e": 1.0, "f": 7}
     kinds = {"a": "i32", "b": "u64", "c": "i1", "d": "fp32", "e": "bf16", "f": "constexpr"}
     metadata = SimpleNamespace(name="k", num_warps=4, shared=0, num_ctas=1, cluster_dims=(1, 1, 1))
-    launch = private_names.TritonLaunch(
+    launch = TritonLaunch(
         function=1, grid=(2, 1, 1), parameters=kinds, arguments=values, metadata=metadata
     )
     recording.launch(launch)

@@ -20,14 +20,13 @@ import importlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from tessera.diagnostics import Diagnostic, TesseraError, warning
 from tessera.frontend.capture.meta.stand_in import always, does_not_fit
-from tessera.frontend.capture.no_gpu.products import ProductPrices
+from tessera.frontend.capture.no_gpu.listener import Listener, TritonLaunch
 
 if TYPE_CHECKING:
     import torch
@@ -49,30 +48,6 @@ _REMEMBERING = (
 )
 _ALIGNMENT = 16
 _HANDLES = itertools.count(1 << 52)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TritonLaunch:
-    """A launch as Triton asks for it: the kernel's parameters by name with the types that Triton
-    gives them (`constexpr` ones are no parameters), and what its compiler says of it."""
-
-    function: int
-    grid: tuple[int, int, int]
-    parameters: Mapping[str, str]
-    arguments: Mapping[str, object]
-    metadata: Any
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listener:
-    """Who is told what happens in place of running: launches, and choices between kernels.
-
-    `address_of` says where a tensor without memory would be.
-    """
-
-    on_launch: Callable[[TritonLaunch], None]
-    prices: ProductPrices
-    address_of: Callable[[torch.Tensor], int]
 
 
 def untested() -> tuple[Diagnostic, ...]:
@@ -267,7 +242,7 @@ def _stand_in_for_driver(put: _Patches, gpu: SimpleNamespace, ptx_version: int) 
         get_device_properties = staticmethod(always(sizes))
         unload_module = staticmethod(always(None))
 
-    class Driver:
+    class AbsentDriver:
         """A driver for one GPU."""
 
         utils = Utilities()
@@ -283,7 +258,7 @@ def _stand_in_for_driver(put: _Patches, gpu: SimpleNamespace, ptx_version: int) 
         get_device_interface = staticmethod(always(torch.cuda))
 
     driver = _find("triton.runtime.driver:driver")
-    stand_in = Driver()
+    stand_in = AbsentDriver()
     put("triton.runtime.driver:driver", "_active", stand_in, is_new=not hasattr(driver, "_active"))
     if driver.active is not stand_in:
         raise _missing("triton.runtime.driver.driver._active")
@@ -320,7 +295,7 @@ def _compile_on_host(put: _Patches, listener: Listener) -> None:
             lambda made: lambda *_: made(host),
         )
 
-    class OnHost(TorchDispatchMode):  # type: ignore[misc]
+    class UniformOnHost(TorchDispatchMode):  # type: ignore[misc]
         def __torch_dispatch__(
             self,
             func: Callable[..., object],
@@ -335,7 +310,7 @@ def _compile_on_host(put: _Patches, listener: Listener) -> None:
 
     def deduced(deduce: Callable[..., object]) -> Callable[..., object]:
         def on_host(*given: object) -> object:
-            with OnHost():
+            with UniformOnHost():
                 return deduce(*given)
 
         return on_host

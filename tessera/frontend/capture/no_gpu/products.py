@@ -1,7 +1,7 @@
 """Choose between the kernels that Inductor has for a product, without running any of them.
 
-In: Inductor's choices for a product or a convolution, and what a cut of one would take (`Priced`).
-Out: times for all of them. `Priced` has no knowledge of PyTorch: the driver makes it of the model
+In: Inductor's choices for a product or a convolution, and what a cut of one would take (`CutPrices`).
+Out: times for all of them. `CutPrices` has no knowledge of PyTorch: the driver makes it of the model
 of durations.
 """
 
@@ -54,7 +54,7 @@ class TemplateChoice(Protocol):
     layout: Any
 
 
-class Priced(Protocol):
+class CutPrices(Protocol):
     """How long things would take on the GPUs that are compiled for, about: nanoseconds."""
 
     def product_ns(self, cut: ProductCut) -> float:
@@ -70,7 +70,7 @@ class Priced(Protocol):
 class ProductPrices:
     """What Inductor asks in place of measuring; `heard` is told of each product."""
 
-    def __init__(self, priced: Priced, heard: Callable[[str], None]) -> None:
+    def __init__(self, priced: CutPrices, heard: Callable[[str], None]) -> None:
         self._priced = priced
         self._heard = heard
 

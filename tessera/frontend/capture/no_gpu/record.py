@@ -23,13 +23,9 @@ from tessera.frontend.capture.inputs import Inputs
 from tessera.frontend.capture.kernels import KernelSources, find_codes, find_sources
 from tessera.frontend.capture.meta.record import RawRecord, Recording, made_record, recorder
 from tessera.frontend.capture.meta.stand_in import fake_gpu, numbered_devices
-from tessera.frontend.capture.no_gpu.private_names import (
-    Listener,
-    TritonLaunch,
-    standing_in,
-    untested,
-)
-from tessera.frontend.capture.no_gpu.products import Priced, ProductPrices
+from tessera.frontend.capture.no_gpu.listener import Listener, TritonLaunch
+from tessera.frontend.capture.no_gpu.private_names import standing_in, untested
+from tessera.frontend.capture.no_gpu.products import CutPrices, ProductPrices
 from tessera.frontend.capture.problems import not_fake, refusal
 from tessera.frontend.capture.quiet import quiet_compiler
 from tessera.frontend.capture.raw import RawCode, RawLaunch, RawRandom
@@ -61,7 +57,7 @@ _OWN = "tessera"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class CompileOrder:
     """What to compile for and how: the GPUs, further architectures, the route, who computes
     products (`backends`), and what a cut of a kernel would take (`priced`)."""
 
@@ -69,12 +65,12 @@ class Wanted:
     archs: tuple[str, ...]
     route: str
     backends: str
-    priced: Priced
+    priced: CutPrices
     texts: tuple[tuple[str, str], ...] = ()
 
 
 def record_launches(
-    make: Callable[[], Made], wanted: Wanted, heard: Callable[[str], None]
+    make: Callable[[], Made], wanted: CompileOrder, heard: Callable[[str], None]
 ) -> RawRecord:
     """Make a callable, compile it, and note what a call of it launches."""
     import torch
