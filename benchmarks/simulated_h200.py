@@ -137,7 +137,7 @@ def busy(options: argparse.Namespace, module: Any = None, devices: str = DEVICES
     from unittest import mock
 
     from benchmarks import gain_device
-    from tessera.backend.cuda.measure.host_calls import host_call_ns
+    from tessera.backend.cuda.measure.host_calls import host_byte_ns, host_call_ns
     from tessera.driver import bench as benches
     from tessera.driver import profile as profiling
     from tessera.driver.load import load
@@ -156,13 +156,14 @@ def busy(options: argparse.Namespace, module: Any = None, devices: str = DEVICES
         with (options.work / "lock").open("w") as stream:
             fcntl.flock(stream, fcntl.LOCK_EX)
             data["machine"]["host_call_ns"] = host_call_ns(driver, 0, 10.0)
-            print("a call of the host:", data["machine"]["host_call_ns"], "ns", flush=True)
+            data["machine"]["host_byte_ns"] = host_byte_ns(driver, 0)
+            print("a call and a byte of the host:", data["machine"], flush=True)
             for entry in parse_gpus(devices):
                 sms = entry.sms or entry.gpu.sms
                 (whole,) = (row for row in data["wholes"] if row["sms"] == sms)
-                for key, slots in profiling.BUSY.items():
-                    whole[key] = bench.together(entry, 0, slots)
-                print(name, sms, {key: whole[key] for key in profiling.BUSY}, flush=True)
+                busy = profiling.busy_times(bench, entry, 0)
+                whole.update(busy)
+                print(name, sms, busy, flush=True)
         target.write_text(profiling.profile_text(data))
 
 

@@ -8,6 +8,7 @@ costs nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -23,8 +24,9 @@ def _make_cpu(model: Model, options: BackendOptions) -> Backend:
 
 def _make_cuda(model: Model, options: BackendOptions) -> Backend:
     from tessera.backend.cuda.backend import CudaBackend
+    from tessera.ir.plan.one_host import on_one_host
 
-    return CudaBackend(model, options)
+    return CudaBackend(replace(model, lowered=on_one_host(model.lowered)), options)
 
 
 def _make_none(model: Model, options: BackendOptions) -> Backend:

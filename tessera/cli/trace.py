@@ -14,6 +14,7 @@ from tessera.cli.given import Typed, reads_options
 from tessera.cli.progress import Progress
 from tessera.cli.trace_fake import HF, FakeCommand, said_roles, trace_fake, trace_no_gpu
 from tessera.diagnostics import TesseraError, error
+from tessera.ir.architecture import sms_of
 from tessera.ir.choices import Route
 from tessera.output import Kind, check_apart, check_output
 from tessera.report.diagnostics import safe
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from tessera.driver.trace.capture_trace import Trace, TraceOptions
     from tessera.driver.trace.no_gpu_trace import NoGpuOptions
     from tessera.frontend.capture.inputs import Inputs
+    from tessera.ir.program.program import Program
 
 _WORDS = {"true": True, "false": False}
 
@@ -52,6 +54,12 @@ _WORDS = {"true": True, "false": False}
     default="",
     metavar="GPUS",
     help="Also compile for these GPUs, such as a100,l40s; with --device none: compile for these.",
+)
+@click.option(
+    "--tune",
+    default="",
+    metavar="GPUS",
+    help="Also tune kernels for these slices of the GPU, such as h200:84sm,h200:48sm.",
 )
 @click.option("--arch", "archs", default="", metavar="ARCHS", help="Also compile for sm_80,sm_89.")
 @click.option(
@@ -132,6 +140,7 @@ def trace(messages: Messages, given: Typed) -> int:
       tessc trace examples/models/llama.py:decode -o decode.ptx --for a100,l40s
       tessc trace model.py:step -o step.ptx --route library --set layers=4
       tessc trace model.py:step -o step.ptx --device none --for a100,l40s
+      tessc trace model.py:step -o step.ptx --tune h200,h200:84sm,h200:48sm
       tessc trace model.py:step -o step.ptx --device meta
       tessc trace hf:config.json -o decode.ptx --phase decode --batch 32 --context 4096
     """
@@ -153,6 +162,7 @@ class TraceCommand:
     route: str = Route.AUTO
     gpus: str = ""
     archs: str = ""
+    tune: str = ""
     sizes: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()
     contents: str = "npz"
@@ -173,11 +183,11 @@ class TraceCommand:
     def idle(self) -> tuple[tuple[str, ...], str]:
         """The options that would do nothing for this kind of trace, and why."""
         config = ("phase", "batch", "context")
-        kernels = ("route", "gpus", "archs", "texts")
+        kernels = ("route", "gpus", "archs", "texts", "tune")
         contents = ("contents", "weights", "data_root", "no_data")
         match self.device, self.model.startswith(HF):
             case "none", True:
-                names = ("sizes", "dry_run", "no_fuse", *contents)
+                names = ("sizes", "dry_run", "no_fuse", "tune", *contents)
                 return names, "with a config file: it has sizes alone"
             case _, True:
                 reason = "with a config file: without `--device none` there are no kernels"
@@ -187,7 +197,7 @@ class TraceCommand:
                 return (*config, *kernels, *contents, "dry_run"), reason
             case "none", _:
                 reason = "with `--device none` and a Python file"
-                return (*config, "weights", "data_root", "no_fuse"), reason
+                return (*config, "weights", "data_root", "no_fuse", "tune"), reason
             case _:
                 return (*config, "no_fuse"), "with a Python file on a GPU"
 
@@ -228,6 +238,7 @@ class TraceCommand:
             data=not self.no_data,
             weights=self.weights,
             data_root=self.data_root,
+            tune=self.tune,
         )
 
 
@@ -266,6 +277,7 @@ def _trace(messages: Messages, command: TraceCommand) -> str:
         f"captured {launches} launches and {others} other steps, {len(program.modules)} kernels",
         said_roles(program),
     ]
+    lines += _tuned(program)
     lines += _measured(traced)
     lines += [f"wrote {safe(name)}" for name in names]
     return "\n".join(lines) + "\n"
@@ -280,6 +292,17 @@ def _trace_no_gpu(messages: Messages, command: TraceCommand) -> str:
     options = command.no_gpu_options(data)
     _check_places(Path(command.output), inputs, suffix, data=data)
     return trace_no_gpu(messages, command.fake(), options, suffix)
+
+
+def _tuned(program: Program) -> Iterator[str]:
+    """How many launches have code for a number of SMs."""
+    counts: dict[int, int] = {}
+    for launch in program.launches():
+        for variant in program.modules[launch.module].variants:
+            if sms := sms_of(variant.arch):
+                counts[sms] = counts.get(sms, 0) + 1
+    for sms, count in counts.items():
+        yield f"code for {sms} SMs: {count} of {sum(1 for _ in program.launches())} launches"
 
 
 def _measured(traced: Trace) -> Iterator[str]:

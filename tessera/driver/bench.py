@@ -18,7 +18,7 @@ from tessera.backend.service import DEFAULT_LIMIT_S
 from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error
 from tessera.driver.analyses import analysis_manager
 from tessera.driver.options import WrongOption
-from tessera.driver.plan.assemble import variant_on
+from tessera.driver.plan.assemble import variant_on, variants_on
 from tessera.driver.run.data_files import opened_checkpoint
 from tessera.frontend.contents.open_contents import open_contents, open_contents_file
 from tessera.frontend.machine.gpus import GpuEntry
@@ -32,8 +32,11 @@ from tessera.passes.lowering.plan import lower_replica
 if TYPE_CHECKING:
     from tessera.backend.cuda.api import Driver, GpuFacts
     from tessera.backend.cuda.backend import CudaBackend
-    from tessera.backend.cuda.measure.times import DeviceTimes
+    from tessera.backend.cuda.measure.profile import Profiler
+    from tessera.backend.cuda.measure.times import DeviceTimes, StepTimes
     from tessera.backend.service import Model
+
+    VariantTimes = dict[int, dict[str, StepTimes]]
 
 _DEVICE, _BESIDE = "measured", "beside"
 _LEAST_SLICE = 8
@@ -81,9 +84,14 @@ class Bench:
     options: ProfileOptions
     # By GPU, SMs and slots: what the trace takes while the rest of the GPU is busy with it too.
     known: dict[tuple[str, int, int], float | None] = field(default_factory=dict)
+    # By GPU and SMs: the code of every step that was the fastest there.
+    fastest: dict[tuple[str, int], tuple[str, ...]] = field(default_factory=dict)
 
     def arches(self, gpu: Gpu, sms: int) -> tuple[str, ...]:
-        """The variant of every step on so many SMs of a GPU."""
+        """The variant of every step on so many SMs of a GPU: the fastest, or that for the nearest
+        number of SMs where nothing was measured yet."""
+        if (gpu.key, sms) in self.fastest:
+            return self.fastest[gpu.key, sms]
         work = tuple(self.program.work())
         arches = tuple(variant_on(self.program, step, gpu, sms) for step in work)
         for step, arch in zip(work, arches, strict=True):
@@ -91,10 +99,38 @@ class Bench:
                 raise TesseraError(_no_variant(step, gpu), exit_code=ExitCode.NO_DEVICE)
         return arches
 
+    def try_variants(self, entry: GpuEntry, ordinal: int) -> VariantTimes:
+        """Times of every variant of the steps that have several on a device.
+
+        `arches` gives the fastest after this.
+        """
+        gpu, sms = entry.gpu, entry.sms or entry.gpu.sms
+        nearest = self.arches(gpu, sms)
+        choices = [variants_on(self.program, step, gpu, sms) for step in self.program.work()]
+        several = [number for number, codes in enumerate(choices) if len(codes) > 1]
+        times: VariantTimes = {number: {} for number in several}
+        for turn in range(max((len(choices[number]) for number in several), default=0)):
+            steps = frozenset(number for number in several if turn < len(choices[number]))
+            tried = {number: choices[number][turn] for number in steps}
+            self.fastest[gpu.key, sms] = tuple(tried.get(n, arch) for n, arch in enumerate(nearest))
+            with self._profiler(entry, ordinal) as profiler:
+                for timed in profiler.measure_steps(steps):
+                    times[timed.step][tried[timed.step]] = timed
+        self.fastest[gpu.key, sms] = tuple(
+            _fastest(times[number]) if number in times else arch
+            for number, arch in enumerate(nearest)
+        )
+        return times
+
     def measure(
         self, entry: GpuEntry, ordinal: int, on_step: Callable[[int, int], None]
     ) -> DeviceTimes:
         """Everything on one device."""
+        with self._profiler(entry, ordinal) as profiler:
+            return profiler.measure(on_step)
+
+    @contextmanager
+    def _profiler(self, entry: GpuEntry, ordinal: int) -> Iterator[Profiler]:
         from tessera.backend.cuda.measure.profile import Profiler
 
         targets, options = _targets(entry, ordinal), self.options
@@ -103,7 +139,7 @@ class Bench:
                 backend, self.graph, self.given, repeats=options.repeats, limit_s=options.limit_s
             )
             try:
-                return profiler.measure(on_step)
+                yield profiler
             finally:
                 profiler.close()
 
@@ -187,6 +223,11 @@ class Bench:
             states=(self.given,) * slots,
             fillings=({},),
         )
+
+
+def _fastest(times: Mapping[str, StepTimes]) -> str:
+    """The code that took least; the first of equal ones."""
+    return min(times, key=lambda code: times[code].middle_ns())
 
 
 def _folder(path: str | os.PathLike[str]) -> str:

@@ -7,7 +7,8 @@ told apart, beside a busy neighbour for slices, and transfers by size. The stage
 1. `load`: the trace, as a `Program`.
 2. `parse_gpus`, `find_card`: what the devices are called, and which GPU of this machine each is.
 3. `bench_of`: the kernel graph and the contents, for all devices (`bench`).
-4. `_measure_device`, for each: every step, the whole trace, transfers, and beside a neighbour.
+4. `_measure_device`, for each: all code of steps that have several variants there, then every step
+   (with the fastest), the whole trace, transfers, and beside a neighbour.
 5. The record of the machine, and all rows.
 
 The time that plans use lies between warm and cold: at the same share of the way for all steps, such
@@ -39,13 +40,13 @@ from tessera.ir.text_digest import text_digest
 
 if TYPE_CHECKING:
     from tessera.backend.cuda.api import Driver, GpuFacts
-    from tessera.backend.cuda.measure.times import DeviceTimes
+    from tessera.backend.cuda.measure.times import DeviceTimes, StepTimes
 
 __all__ = [
-    "BUSY",
     "Bench",
     "ProfileOptions",
     "bench_of",
+    "busy_times",
     "find_card",
     "open_contexts",
     "profile",
@@ -54,8 +55,9 @@ __all__ = [
 ]
 
 _LEAST_NS = 0.1
-BUSY = {"steady_ns": 1, "together_ns": 2}
-"""With so many requests under way on a device and on the rest of its GPU."""
+# Twice as many requests at a time are tried as long as each takes no more than this part of what it
+# took before: then the device was not full.
+_NOT_FULL, _MOST_SLOTS = 0.6, 8
 # What a profile holds of its devices, each a list of rows.
 _LISTS = ("rows", "wholes", "transfers")
 
@@ -68,7 +70,7 @@ def profile(
 ) -> dict[str, object]:
     """The profile of a trace as JSON data; `on_progress` hears how far it is."""
     from tessera.backend.cuda.doctor import driver_version
-    from tessera.backend.cuda.measure.host_calls import host_call_ns
+    from tessera.backend.cuda.measure.host_calls import host_byte_ns, host_call_ns
     from tessera.backend.cuda.targets import open_driver
 
     program = load(path)
@@ -86,6 +88,7 @@ def profile(
             tell = partial(_tell, on_step, index, len(entries) * len(bench.graph.nodes))
             measured.append(_measure_device(bench, entry, cards[ordinal], tell))
         call_ns = host_call_ns(driver, ordinals[0], options.limit_s)
+        byte_ns = host_byte_ns(driver, ordinals[0])
     first = cards[ordinals[0]]
     machine = {
         "gpu": first.name,
@@ -94,6 +97,7 @@ def profile(
         "sms": first.sms,
         "repeats": options.repeats,
         "host_call_ns": _rounded(call_ns),
+        "host_byte_ns": max(round(byte_ns, 4), _LEAST_NS),
     }
     return {
         "schema": SCHEMA,
@@ -112,6 +116,7 @@ def _measure_device(
     bench: Bench, entry: GpuEntry, card: GpuFacts, tell: Count
 ) -> dict[str, list[dict[str, object]]]:
     """Everything on one device, as a profile holds it."""
+    variants = bench.try_variants(entry, card.ordinal)
     times = bench.measure(entry, card.ordinal, tell)
     share, gap_ns = _share(times)
     device = {"gpu": entry.gpu.key, "sms": times.sms}
@@ -123,8 +128,12 @@ def _measure_device(
         "gap_ns": round(gap_ns, 1),
         "clock_mhz": times.clock_mhz,
     }
-    rows = _rows(bench, entry.gpu, times, share, gap_ns)
-    busy = {key: bench.together(entry, card.ordinal, slots) for key, slots in BUSY.items()}
+    rows = [
+        _row(bench, entry.gpu, times.sms, step, code, (share, gap_ns))
+        for taken, arch in zip(times.steps, bench.arches(entry.gpu, times.sms), strict=True)
+        for code, step in ({arch: taken} | _others(variants.get(taken.step, {}), arch)).items()
+    ]
+    busy = busy_times(bench, entry, card.ordinal)
     transfers = [
         {**device, "kind": copy.kind, "bytes": copy.bytes, "ns": _rounded(copy.ns)}
         for copy in times.transfers
@@ -134,6 +143,19 @@ def _measure_device(
         "wholes": [whole | {key: ns for key, ns in busy.items() if ns is not None}],
         "transfers": transfers,
     }
+
+
+def busy_times(bench: Bench, entry: GpuEntry, ordinal: int) -> dict[str, float | None]:
+    """What a request takes on a device that is busy for long: alone there, and among others.
+
+    Among as many as it takes to fill the device; None where it cannot be measured.
+    """
+    steady = before = bench.together(entry, ordinal, 1)
+    together, slots = bench.together(entry, ordinal, 2), 2
+    while together and before and together < _NOT_FULL * before and slots < _MOST_SLOTS:
+        slots *= 2
+        before, together = together, bench.together(entry, ordinal, slots) or together
+    return {"steady_ns": steady, "together_ns": together}
 
 
 def _share(times: DeviceTimes) -> tuple[float, float]:
@@ -149,30 +171,33 @@ def _share(times: DeviceTimes) -> tuple[float, float]:
     return min(max((times.whole_ns - warm) / (cold - warm), 0.0), 1.0), 0.0
 
 
-def _rows(
-    bench: Bench, gpu: Gpu, times: DeviceTimes, share: float, gap_ns: float
-) -> list[dict[str, object]]:
-    rows = []
-    arches = bench.arches(gpu, times.sms)
-    for step in times.steps:
-        alone = step.alone
-        row: dict[str, object] = {
-            "step": step.step,
-            "name": bench.graph.nodes[step.step].name,
-            "gpu": gpu.key,
-            "sms": times.sms,
-            "ns": _rounded(alone.at(share) + gap_ns),
-            "error": round(max(alone.spread, 0.02), 4),
-            "warm_ns": _rounded(alone.warm_ns),
-            "cold_ns": _rounded(alone.cold_ns),
-        }
-        if arches[step.step]:
-            row["variant"] = arches[step.step]
-        for key, pair in (("compute", step.beside_compute), ("memory", step.beside_memory)):
-            if pair is not None:
-                row[f"beside_{key}_ns"] = _rounded(pair.at(share) + gap_ns)
-        rows.append(row)
-    return rows
+def _others(variants: dict[str, StepTimes], arch: str) -> dict[str, StepTimes]:
+    """The code that is slower than the one that was taken."""
+    return {code: timed for code, timed in variants.items() if code != arch}
+
+
+def _row(
+    bench: Bench, gpu: Gpu, sms: int, step: StepTimes, code: str, added: tuple[float, float]
+) -> dict[str, object]:
+    """A step by some code; `added`: how far it is from warm to cold, and what comes on top."""
+    share, gap_ns = added
+    alone = step.alone
+    row: dict[str, object] = {
+        "step": step.step,
+        "name": bench.graph.nodes[step.step].name,
+        "gpu": gpu.key,
+        "sms": sms,
+        "ns": _rounded(alone.at(share) + gap_ns),
+        "error": round(max(alone.spread, 0.02), 4),
+        "warm_ns": _rounded(alone.warm_ns),
+        "cold_ns": _rounded(alone.cold_ns),
+    }
+    if code:
+        row["variant"] = code
+    for key, pair in (("compute", step.beside_compute), ("memory", step.beside_memory)):
+        if pair is not None:
+            row[f"beside_{key}_ns"] = _rounded(pair.at(share) + gap_ns)
+    return row
 
 
 def _rounded(ns: float) -> float:

@@ -135,10 +135,10 @@ def null_access(name: str, span: Span | None, launch: Span | None) -> Diagnostic
 
 
 def over_budget(name: str, launch: Span | None) -> Diagnostic:
-    """A launch that is too large to follow thread by thread."""
+    """A launch with more threads or loop rounds that differ than are followed one by one."""
     return warning(
         "TSR2006",
-        f"`{name}` is too large to follow thread by thread",
+        f"`{name}` has too many threads or loop rounds that differ to follow each",
         launch,
         "regions of this launch are wider than what it touches",
     )

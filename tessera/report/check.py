@@ -28,12 +28,15 @@ _PROVED = (
     "memory has room, and nothing is used after it is freed",
 )
 
+_LANDED = "between hosts, nothing is put on bytes that nobody has taken yet"
+
 
 def check_text(opened: OpenPlan, width: int | None = None) -> str:
     """The proof in a few lines, for a terminal of that width or for a file."""
     plan = opened.plan
     lines = [f"{safe(opened.name)}: proved, for every request and every order of events:"]
-    lines += [f"  - {claim}" for claim in _PROVED]
+    landed = any(replica.lowered.landings for replica in plan.replicas)
+    lines += [f"  - {claim}" for claim in (*_PROVED, *((_LANDED,) if landed else ()))]
     for number, replica in enumerate(plan.replicas):
         devices = ", ".join(safe(device) for device in replica.lowered.devices)
         policy = f", policy {safe(replica.policy)}" if replica.policy else ""

@@ -57,6 +57,7 @@ def _plan(plan: Plan) -> dict[str, object]:
         "low",
         "high",
         "host_call_ns",
+        "host_byte_ns",
         "usd_per_request",
         "bound",
         "gap",

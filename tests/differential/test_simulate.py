@@ -152,7 +152,8 @@ def test_cases_have_what_they_are_for() -> None:
     traces = [trace for replica in replicas for trace in replica.traces]
     operations = [q.operation for t in traces for p in t.programs for q in p.operations]
     kinds = {type(operation).__name__ for operation in operations}
-    assert kinds == {"Run", "Fill", "Free", "Send", "Receive", "Record", "Await"}
+    local = {"Run", "Fill", "Free", "Send", "Receive", "Record", "Await"}
+    assert kinds == local | {"Put", "AwaitPut", "Credit"}
     assert {case.hardware.buffered for case in cases} == {True, False}
     assert {case.hardware.depth for case in cases} == {1, 2, 3}
     assert {replica.slots for replica in replicas} == {replica.lanes for replica in replicas}

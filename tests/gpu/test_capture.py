@@ -591,3 +591,44 @@ def test_by_the_route_auto_products_are_measured() -> None:
     (product,) = {(p.name, p.operands) for p in found.products}
     assert product == ("mm", ("bfloat16 64x512", "bfloat16 512x512"))
     assert all(p.library_ns and p.triton_ns for p in found.products)
+
+
+def test_kernels_are_tuned_for_slices_and_run_there() -> None:
+    """Every step by itself may take the code for either number of SMs, on any device."""
+    from dataclasses import replace as changed
+
+    from tessera.backend.cuda.backend import CudaBackend
+    from tessera.backend.service import BackendOptions, Request
+    from tessera.frontend.trace.read_trace import parse_trace
+    from tessera.ir.program.print_trace import print_program
+    from tests.helpers.served import model_of
+
+    weight = rand(2048, 2048, dtype=torch.bfloat16)
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(x @ weight) @ weight
+
+    x = rand(512, 2048, dtype=torch.bfloat16)
+    options = TraceOptions(route="ptx", tune="h200,h200:48sm")
+    found = trace(step, x, options=options)
+    assert not [d for d in found.diagnostics if d.code == "TSR6006"], found.diagnostics
+    program = parse_trace(print_program(found.program), "t.ptx")
+    work = tuple(program.work())
+    codes = [[v.arch for v in program.modules[launch.module].variants] for launch in work]
+    wanted = torch.from_numpy(found.reference["out"].copy()).view(torch.bfloat16).float()
+    for turn in range(2):
+        arches = tuple(choices[min(turn, len(choices) - 1)] for choices in codes)
+        model = model_of([program], [["a"] * len(work)], slots=1)
+        model.weights.update(found.contents)
+        model = changed(model, traces=(changed(model.traces[0], arches=arches),))
+        backend = CudaBackend(model, BackendOptions(targets={"a": "cuda:0:48sm"}))
+        backend.begin(Request(number=0, trace=0, slot=0, lane=0, inputs=found.contents))
+        done: tuple[Any, ...] = ()
+        while not done:
+            done = backend.collect(10.0)
+        made = torch.from_numpy(np.array(done[0].outputs["out"])).view(torch.bfloat16).float()
+        assert float((made.reshape(-1) - wanted).norm() / wanted.norm()) < 0.01
+        backend.close()
+    # A second time, nothing is measured anew: the same code comes out.
+    again = trace(step, x, options=options)
+    assert print_program(again.program) == print_program(found.program)

@@ -28,7 +28,7 @@ def test_every_part_passes_on_slices(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(measuring, "_WARM_UP_NS", 50_000_000)
     path = tmp_path / "selftest.json"
     words = ("--devices", "h200:84sm,h200:48sm", "--models", "decode", "--placements", "6")
-    done = tessc("selftest", *words, "--minutes", "1", "-o", str(path))
+    done = tessc("selftest", *words, "--minutes", "4", "-o", str(path))
     assert done.code == 0, done.err + done.text
     data = json.loads(path.read_text())
     assert data["missing"] == []

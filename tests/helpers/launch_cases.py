@@ -110,6 +110,8 @@ def _lowered_replica(rng: random.Random, seed: int) -> LoweredReplica:
         case.placements,
         slots=rng.randint(1, 6),
         lanes=rng.randint(1, 6),
+        # Each device is a host of its own, or all are on one.
+        hosts=rng.choice(({}, {device: device for part in case.placements for device in part})),
     )
     return replace(made, traces=tuple(_gated(rng, trace) for trace in made.traces))
 
@@ -311,4 +313,5 @@ def random_hardware(numbers: Numbers, devices: Sequence[str]) -> Hardware:
         buffered=rng.random() < 0.5,
         depth=rng.randint(1, 3),
         host_call_ns=rng.choice([0.0, 0.0, 0.5, 2.0]),
+        host_byte_ns=rng.choice([0.0, 0.1, 2.0]),
     )

@@ -1,9 +1,10 @@
 """Launch programs from a few lines, for tests that write them by hand.
 
 A line is `DEVICE QUEUE: operation; operation`. Operations are `run 0`, `fill t 0:64`, `free t`,
-`send 0`, `receive 0`, `record 0` and `await 0`. A line `transfer ID BUFFER SOURCE TARGET RANGES`
-declares a transfer, `home BUFFER DEVICE RANGES` a home and `place BUFFER DEVICE OFFSET` a place;
-areas follow from the places.
+`send 0`, `receive 0`, `put 0 3`, `take 0 3` and `credit 3` (of landing 3), `record 0` and
+`await 0`. A line `landing ID SOURCE TARGET BYTES` declares a landing, `transfer ID BUFFER SOURCE
+TARGET RANGES` a transfer, `home BUFFER DEVICE RANGES` a home and `place BUFFER DEVICE OFFSET` a
+place; areas follow from the places.
 """
 
 from __future__ import annotations
@@ -14,16 +15,21 @@ from tessera.ir.plan.launch_program import (
     Area,
     AreaKind,
     Await,
+    AwaitPut,
     Bytes,
+    Credit,
     DeviceEventId,
     DeviceProgram,
     Fill,
     Free,
     Home,
+    Landing,
+    LandingId,
     LoweredReplica,
     LoweredTrace,
     Operation,
     Place,
+    Put,
     Queue,
     Queued,
     Receive,
@@ -42,7 +48,7 @@ def lowered(
     programs: Sequence[Program], *texts: str, slots: int = 1, lanes: int = 1
 ) -> LoweredReplica:
     """A replica with one text per trace."""
-    traces, places, homes, devices = [], [], [], {}
+    traces, places, homes, devices, landings = [], [], [], {}, []
     for number, (program, text) in enumerate(zip(programs, texts, strict=True)):
         ids = {one.name: one.id for one in program.buffers}
         transfers, queued = [], {}
@@ -56,6 +62,12 @@ def lowered(
                             source=source,
                             target=target,
                             bytes=_bytes(ranges),
+                        )
+                    )
+                case ["landing", at, source, target, size]:
+                    landings.append(
+                        Landing(
+                            id=LandingId(int(at)), source=source, target=target, bytes=int(size)
                         )
                     )
                 case ["home", name, device, ranges]:
@@ -91,6 +103,7 @@ def lowered(
         homes=tuple(homes),
         areas=tuple(_areas(places, programs, slots, lanes)),
         traces=tuple(traces),
+        landings=tuple(landings),
     )
 
 
@@ -115,6 +128,12 @@ def _bytes(text: str) -> Bytes:
 
 def _operation(words: list[str], ids: dict[str, BufferId]) -> Operation:
     match words:
+        case ["put", number, landing]:
+            return Put(TransferId(int(number)), LandingId(int(landing)))
+        case ["take", number, landing]:
+            return AwaitPut(TransferId(int(number)), LandingId(int(landing)))
+        case ["credit", landing]:
+            return Credit(LandingId(int(landing)))
         case ["run", step]:
             return Run(LaunchId(int(step)))
         case ["fill", name, ranges]:

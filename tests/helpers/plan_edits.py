@@ -15,13 +15,17 @@ from tessera.ir.plan.launch_program import (
     HOST,
     AreaKind,
     Await,
+    AwaitPut,
     Bytes,
+    Credit,
     DeviceEventId,
     Fill,
     Free,
+    LandingId,
     LoweredReplica,
     LoweredTrace,
     Operation,
+    Put,
     Queue,
     Queued,
     Receive,
@@ -148,6 +152,13 @@ def _renumbered(
         case Send(own) | Receive(own):
             numbers = _other([-1, *(int(one.id) for one in trace.transfers)], own)
             yield from (type(operation)(TransferId(n)) for n in numbers)
+        case Put(own, landing) | AwaitPut(own, landing):
+            numbers = _other([-1, *(int(one.id) for one in trace.transfers)], own)
+            yield from (type(operation)(TransferId(n), landing) for n in numbers)
+            for n in _other(range(-1, landing + 3), landing):
+                yield type(operation)(own, LandingId(n))
+        case Credit(landing):
+            yield from (Credit(LandingId(n)) for n in _other(range(-1, landing + 3), landing))
         case Free(buffer):
             yield from (Free(BufferId(n)) for n in _other(buffers, buffer))
         case Fill(buffer, found):
@@ -229,17 +240,21 @@ def _changed_transfer(
 
 def _sent_again(trace: LoweredTrace, one: Transfer, number: TransferId) -> LoweredTrace:
     """The transfer a second time, right behind the first."""
-    again: dict[Operation, Operation] = {
-        Send(one.id): Send(number),
-        Receive(one.id): Receive(number),
-    }
     programs = []
     for own in trace.programs:
         operations = []
         for queued in own.operations:
             operations.append(queued)
-            if queued.operation in again:
-                operations.append(Queued(queued.queue, again[queued.operation]))
+            match queued.operation:
+                case Send(first) | Receive(first) if first == one.id:
+                    operations.append(Queued(queued.queue, type(queued.operation)(number)))
+                case Put(first, landing) if first == one.id:
+                    operations.append(Queued(queued.queue, Put(number, landing)))
+                case AwaitPut(first, landing) if first == one.id:
+                    operations.append(Queued(queued.queue, Credit(landing)))
+                    operations.append(Queued(queued.queue, AwaitPut(number, landing)))
+                case _:
+                    pass
         programs.append(replace(own, operations=tuple(operations)))
     return replace(
         trace, transfers=(*trace.transfers, replace(one, id=number)), programs=tuple(programs)

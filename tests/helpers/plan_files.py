@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tessera.frontend.trace.read_trace import parse_trace
@@ -37,12 +37,14 @@ def plan_of(
     shares: Sequence[float] | None = None,
     arch: str | None = None,
     contents: Sequence[bytes] = (),
+    hosts: Mapping[str, str] | None = None,
 ) -> Plan:
     """A plan with one replica; every launch runs in the variant for `arch`, or the first."""
     # What a run sees has been through the text.
     programs = [parse_trace(print_program(program), "trace.ptx") for program in programs]
     graphs = [graph_of(program) for program in programs]
-    lowered = lower_replica(programs, graphs, placements, slots=slots, lanes=lanes)
+    hosts = hosts or {}
+    lowered = lower_replica(programs, graphs, placements, slots=slots, lanes=lanes, hosts=hosts)
     return Plan(
         objective="throughput",
         strategy="test",
@@ -63,6 +65,7 @@ def plan_of(
                 capacity_bytes=CAPACITY,
                 used_bytes=lowered.memory_bytes(name),
                 usd_per_hour=None,
+                node=hosts.get(name, ""),
             )
             for name in lowered.devices
         ),

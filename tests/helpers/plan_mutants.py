@@ -9,13 +9,16 @@ from tessera.ir.plan.launch_program import (
     HOST,
     AreaKind,
     Await,
+    AwaitPut,
     Bytes,
+    Credit,
     DeviceEventId,
     DeviceProgram,
     Fill,
     LoweredReplica,
     LoweredTrace,
     Operation,
+    Put,
     Queue,
     Queued,
     Receive,
@@ -39,6 +42,14 @@ def mutants(replica: LoweredReplica, programs: tuple[Program, ...]) -> Iterator[
             yield f"{what} (trace {number})", replace(replica, traces=traces)
     yield from _memory_mutants(replica)
     yield from _home_mutants(replica, programs)
+    for at, landing in enumerate(replica.landings):
+        rest = replica.landings[:at] + replica.landings[at + 1 :]
+        yield f"drop-landing {at}", replace(replica, landings=rest)
+        for changed in (
+            replace(landing, bytes=landing.bytes - 1),
+            replace(landing, source=landing.target, target=landing.source),
+        ):
+            yield f"change-landing {at}", replace(replica, landings=(*rest, changed))
 
 
 # --- operations ------------------------------------------------------------------------------
@@ -172,9 +183,17 @@ def _with(trace: LoweredTrace, at: int, transfer: Transfer) -> LoweredTrace:
 
 
 def _without(program: DeviceProgram, transfer: Transfer) -> DeviceProgram:
-    gone = (Send(transfer.id), Receive(transfer.id))
-    kept = tuple(one for one in program.operations if one.operation not in gone)
-    return replace(program, operations=kept)
+    kept = []
+    for one in program.operations:
+        match one.operation:
+            case Send(number) | Receive(number) | Put(number) | AwaitPut(number):
+                gone = number == transfer.id
+            case Credit():
+                gone = bool(kept) and kept[-1] is None
+            case _:
+                gone = False
+        kept.append(None if gone else one)
+    return replace(program, operations=tuple(one for one in kept if one is not None))
 
 
 def _redirected(trace: LoweredTrace, at: int, moved: Transfer) -> LoweredTrace:
@@ -182,7 +201,13 @@ def _redirected(trace: LoweredTrace, at: int, moved: Transfer) -> LoweredTrace:
     old = trace.transfers[at]
     changed = _with(trace, at, moved)
     is_source = old.source != moved.source
-    operation: Operation = Send(moved.id) if is_source else Receive(moved.id)
+    kinds = (Send, Put) if is_source else (Receive, AwaitPut)
+    operation: Operation = next(
+        one.operation
+        for program in trace.programs
+        for one in program.operations
+        if isinstance(one.operation, kinds) and one.operation.transfer == moved.id
+    )
     queue = Queue.OUT if is_source else Queue.IN
     target = moved.source if is_source else moved.target
     programs = []

@@ -20,10 +20,14 @@ from tessera.ir.graph.region import region_intervals
 from tessera.ir.plan.launch_program import (
     AreaKind,
     Await,
+    AwaitPut,
+    Credit,
     Fill,
     Free,
     LoweredReplica,
     LoweredTrace,
+    Operation,
+    Put,
     Receive,
     Record,
     Run,
@@ -66,7 +70,9 @@ class _Request:
 
     def _end(self, number: int) -> int:
         """An operation's end, where that is apart from its beginning."""
-        moves = isinstance(self.ops[number][2], Send | Receive)
+        if number >= len(self.ops):
+            return number
+        moves = isinstance(self.ops[number][2], Send | Receive | Put | AwaitPut)
         return number + len(self.ops) if moves else number
 
     def _link(self) -> None:
@@ -80,15 +86,20 @@ class _Request:
             match operation:
                 case Record(event):
                     records[device, event] = number
-                case Send(transfer):
+                case Send(transfer) | Put(transfer):
                     ends["send", transfer] = number
-                case Receive(transfer):
+                case Receive(transfer) | AwaitPut(transfer):
                     ends["receive", transfer] = number
                 case _:
                     pass
         for number, (device, _, operation) in enumerate(self.ops):
             if isinstance(operation, Await):
                 self._edge(records[device, operation.event], number)
+        for landing in self.replica.landings:
+            puts = [n for n, op in enumerate(self.ops) if _lands(op[2], landing.id)]
+            credits = [n for n, op in enumerate(self.ops) if op[2] == Credit(landing.id)]
+            for credit, put in zip(credits, puts[1:], strict=False):
+                self._edge(credit, put)
         self.meetings = []
         for (kind, transfer), number in ends.items():
             if kind == "send" and ("receive", transfer) in ends:
@@ -120,12 +131,20 @@ class _Request:
                 if one != other and (writes or also) and (one, other) not in seen:
                     seen.add((one, other))
                     if other not in later[self._end(one)] and one not in later[self._end(other)]:
-                        return f"{self.ops[one]} and {self.ops[other]} meet at {byte}"
+                        pair = [self.ops[n % len(self.ops)] for n in (one, other)]
+                        return f"{pair[0]} and {pair[1]} meet at {byte}"
         return ""
 
     def _pieces(self) -> Iterator[tuple[int, Span]]:
         """What operations touch, cut at every end of any of it."""
         spans = [(n, span) for n in range(len(self.ops)) for span in self._touched(n)]
+        for number, (_, _, operation) in enumerate(self.ops):
+            if isinstance(operation, Put | AwaitPut):
+                size = self.transfers[operation.transfer].size
+                where = ("landing", int(operation.landing))
+                is_put = isinstance(operation, Put)  # a wait reads when the bytes have landed
+                at = number if is_put else self._end(number)
+                spans.append((at, (where, 0, size, is_put)))
         cuts: dict[Where, set[int]] = {}
         for _, (where, start, end, _) in spans:
             cuts.setdefault(where, set()).update((start, end))
@@ -148,9 +167,9 @@ class _Request:
             case Free(buffer):
                 size = self.program.buffers[buffer].bytes
                 yield from self._spans(device, buffer, [(0, size)], True)
-            case Send(transfer) | Receive(transfer):
+            case Send(transfer) | Receive(transfer) | Put(transfer) | AwaitPut(transfer):
                 one = self.transfers[transfer]
-                writes = isinstance(operation, Receive)
+                writes = isinstance(operation, Receive | AwaitPut)
                 yield from self._spans(device, one.buffer, one.bytes, writes)
             case _:
                 return
@@ -172,6 +191,10 @@ class _Request:
         for start, end in found:
             if max(start, 0) < min(end, size):
                 yield where, base + max(start, 0), base + min(end, size), writes
+
+
+def _lands(operation: Operation, landing: int) -> bool:
+    return isinstance(operation, Put) and operation.landing == landing
 
 
 def _order(after: dict[int, set[int]], count: int) -> list[int] | None:

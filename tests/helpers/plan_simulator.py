@@ -22,11 +22,14 @@ from tessera.ir.plan.launch_program import (
     HOST,
     AreaKind,
     Await,
+    AwaitPut,
     Bytes,
+    Credit,
     Fill,
     Free,
     LoweredReplica,
     Operation,
+    Put,
     Receive,
     Record,
     Run,
@@ -180,6 +183,8 @@ class _Machine:
     buffered: bool
     areas: dict[tuple[str, AreaKind], Values] = field(default_factory=dict)
     variables: dict[tuple[str, int, int], Values] = field(default_factory=dict)
+    landings: dict[tuple[int, int], Values] = field(default_factory=dict)
+    held: set[tuple[int, int]] = field(default_factory=set)
     garbage: int = 1 << 60
     found: Result = field(default_factory=dict)
 
@@ -192,6 +197,9 @@ class _Machine:
         """Memory full of poison, but for weights and what lanes begin with."""
         for area in self.replica.areas:
             self.areas[area.device, area.kind] = self.poison(area.bytes * area.count)
+        for landing in self.replica.landings:
+            for slot in range(self.replica.slots):
+                self.landings[slot, landing.id] = self.poison(landing.bytes)
         written = _written_by_name(self)
         for place in self.replica.places:
             one = self.programs[place.trace].buffers[place.buffer]
@@ -312,6 +320,12 @@ class _Live:
                     yield from self._send(device, int(number))
                 case Receive(number):
                     yield from self._receive(device, int(number))
+                case Put(number, landing):
+                    yield from self._put(device, int(number), int(landing))
+                case AwaitPut(number, landing):
+                    yield from self._take(device, int(number), int(landing))
+                case Credit(landing):
+                    self.machine.held.discard((self.request.slot, int(landing)))
             yield True
 
     def _run(self, device: str, step: int) -> Iterator[bool]:
@@ -362,6 +376,31 @@ class _Live:
             while number not in self.read or not self.read[number][start:end].all():
                 yield False
             view[start:end] = self.values[number][start:end]
+            yield True
+
+    def _put(self, device: str, number: int, landing: int) -> Iterator[bool]:
+        """One-sided: the bytes land when they are read, whatever the target does."""
+        key = (self.request.slot, landing)
+        while key in self.machine.held:
+            yield False
+        self.machine.held.add(key)
+        transfer = self.transfers[number]
+        view, room, at = self.view(device, int(transfer.buffer)), self.machine.landings[key], 0
+        for start, end in transfer.bytes:
+            room[at : at + end - start] = view[start:end]
+            at += end - start
+            yield True
+        self.begun.add(number)
+
+    def _take(self, device: str, number: int, landing: int) -> Iterator[bool]:
+        transfer = self.transfers[number]
+        while number not in self.begun:
+            yield False
+        view, at = self.view(device, int(transfer.buffer)), 0
+        room = self.machine.landings[self.request.slot, landing]
+        for start, end in transfer.bytes:
+            view[start:end] = room[at : at + end - start]
+            at += end - start
             yield True
 
     def finish(self) -> None:

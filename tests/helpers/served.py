@@ -56,18 +56,27 @@ def model_of(
     graphs: Sequence[KernelGraph] | None = None,
     filled: bool = False,
     roomy: Collection[str] = (),
+    hosts: Mapping[str, str] | None = None,
 ) -> Model:
     """A model with seeded contents; traces share weights and states by name.
 
     `filled` gives contents to outputs and temps too, which begin as poison otherwise. `roomy`
-    devices have memory left.
+    devices have memory left. `hosts` names the host of each device.
     """
     graphs = graphs or [graph_of(program) for program in programs]
     states = []
     for lane in range(lanes):
         states.append({n: c for p in programs for n, c in contents(p, ir.Role.STATE, lane).items()})
     return Model(
-        lowered=lower_replica(programs, graphs, placements, slots=slots, lanes=lanes, roomy=roomy),
+        lowered=lower_replica(
+            programs,
+            graphs,
+            placements,
+            slots=slots,
+            lanes=lanes,
+            roomy=roomy,
+            hosts=hosts or {},
+        ),
         traces=tuple(served(program, f"trace{i}") for i, program in enumerate(programs)),
         weights={n: c for p in programs for n, c in contents(p, ir.Role.WEIGHT, 0).items()},
         states=states,

@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import Any, cast
 
 from tessera.ir.plan import launch_program as lp
-from tessera.ir.plan.launch_program import HOST, Fill, Receive, Run, Send
+from tessera.ir.plan.launch_program import HOST, AwaitPut, Credit, Fill, Put, Receive, Run, Send
 from tessera.ir.plan.plan import Plan
 
 NOTHING, PAYING, PAID, MOVING, LEFT, ARRIVED, TAKING, DONE = range(8)
@@ -35,6 +35,15 @@ class Request:  # who it is, and how far it is; `times` are those of its steps
             for index, operations in enumerate(one.operations for one in lowered.programs)
             for queue in lp.Queue
         ]
+
+    def puts(self, landing: int) -> list[int]:
+        """The transfers that are put into a landing, in order."""
+        every = [one.operation for own in self.lowered.programs for one in own.operations]
+        return [int(p.transfer) for p in every if isinstance(p, Put) and p.landing == landing]
+
+    def is_put(self, transfer: int) -> bool:
+        every = (one.operation for own in self.lowered.programs for one in own.operations)
+        return any(isinstance(one, Put) and one.transfer == transfer for one in every)
 
     def heads(self) -> list[tuple[int, int, lp.Operation]]:
         """Program, position and operation that every queue has come to; what stands first first."""
@@ -162,9 +171,8 @@ class SlowSimulator:  # all replicas of a plan on one machine, from time 0 on
             beginning = beginning[: 1 if host_ns else None] if line.host_ns <= self.now else []
             for request in beginning:
                 request.began_ns, request.stage[HOST] = self.now, NOTHING if host_ns else DONE
-                line.host_ns = self.now + host_ns * calls_of(request.lowered)
-                if host_ns:
-                    self.tasks.append(Task(request, HOST, DONE, None, line.host_ns))
+                line.host_ns = self.now + (host_ns and host_time(self.machine, request.lowered))
+                self.tasks += [Task(request, HOST, DONE, None, line.host_ns)] if host_ns else []
             self.active += beginning
             self.settle(beginning)
 
@@ -186,7 +194,11 @@ class SlowSimulator:  # all replicas of a plan on one machine, from time 0 on
             index, position, operation = queue[0]
             request.reached |= {operation, (index, operation)}
             key, ns, before, after = self.work(request, index, position, operation)
+            if not self.may_land(request, operation):
+                continue
             if not ns[0] and request.stage[key] == before:
+                if isinstance(operation, Credit):
+                    self.credit(request, operation)
                 request.stage[key], gone = after, True
             if self.is_over(request, index, key, operation):
                 gone = bool(queue.pop(0))
@@ -199,8 +211,28 @@ class SlowSimulator:  # all replicas of a plan on one machine, from time 0 on
     def is_over(self, request: Request, index: int, key: Any, operation: lp.Operation) -> bool:
         if isinstance(operation, lp.Await):
             return (index, lp.Record(operation.event)) in request.reached
-        least = LEFT if self.machine.buffered else ARRIVED
-        return request.stage[key] >= (least if isinstance(operation, Send) else DONE)
+        least = LEFT if self.machine.buffered or isinstance(operation, Put) else ARRIVED
+        return request.stage[key] >= (least if isinstance(operation, Send | Put) else DONE)
+
+    def may_land(self, request: Request, operation: lp.Operation) -> bool:
+        """Whether an operation is no put, or one whose landing has been credited."""
+        if not isinstance(operation, Put):
+            return True
+        before = request.puts(operation.landing).index(operation.transfer)
+        return not before or request.stage["credit", operation.landing, before] == ARRIVED
+
+    def credit(self, request: Request, operation: Credit) -> None:
+        """The landing is free for its next put, when its source has heard of it."""
+        puts, number = request.puts(operation.landing), 1
+        while request.stage["credit", operation.landing, number] != NOTHING:
+            number += 1
+        if number < len(puts):
+            moved = request.transfers[puts[number]]
+            way = self.machine.paths[moved.target, moved.source]
+            key = "credit", operation.landing, number
+            request.stage[key] = LEFT if way.latency_ns else ARRIVED
+            if way.latency_ns:
+                self.tasks.append(Task(request, key, ARRIVED, None, self.now + way.latency_ns))
 
     def work(self, request: Request, index: int, position: int, operation: Any) -> Any:
         """Its name in `Request.stage`, what it takes of its device, from which stage to which."""
@@ -212,9 +244,9 @@ class SlowSimulator:  # all replicas of a plan on one machine, from time 0 on
                 size = sum(end - start for start, end in filled)
                 ns = self.machine.fill_ns + size * self.machine.fill_ns_per_byte.get(device, 0.0)
                 return (index, position), (ns,) * 3, NOTHING, DONE
-            case Send(number):
+            case Send(number) | Put(number):
                 return number, self.end_ns(request.transfers[number]), NOTHING, PAID
-            case Receive(number):
+            case Receive(number) | AwaitPut(number):
                 comes = request.transfers[number].source == HOST and not request.stage[number]
                 stages = (NOTHING, PAID) if comes else (ARRIVED, DONE)
                 return number, self.end_ns(request.transfers[number]), *stages
@@ -227,6 +259,8 @@ class SlowSimulator:  # all replicas of a plan on one machine, from time 0 on
                 device = request.lowered.programs[index].device
                 key, ns, before, after = self.work(request, index, position, operation)
                 taken = sum(task.share for task in self.tasks if task.place == device)
+                if not self.may_land(request, operation):
+                    continue
                 if ns[0] and request.stage[key] == before and taken < 1 - 1e-9:
                     request.stage[key] = before + 1
                     self.tasks.append(task := Task(request, key, after, device, float("inf")))
@@ -255,7 +289,7 @@ class SlowSimulator:  # all replicas of a plan on one machine, from time 0 on
     def move(self, request: Request, moved: lp.Transfer, kept: set[str]) -> bool:
         """The bytes of a transfer begin to move, or keep younger ones from what they wait for."""
         way = self.machine.paths[moved.source, moved.target]
-        alone = self.machine.buffered or moved.target == HOST
+        alone = self.machine.buffered or moved.target == HOST or request.is_put(moved.id)
         if not alone and Receive(moved.id) not in request.reached:
             return False
         ns = moved.size * 1e9 / way.bytes_per_second
@@ -280,21 +314,22 @@ class SlowSimulator:  # all replicas of a plan on one machine, from time 0 on
         return (0.0 if HOST in (moved.source, moved.target) else ns,) * 3
 
 
-def calls_of(lowered: lp.LoweredTrace) -> int:
-    total, devices = sum(1 if HOST in (t.source, t.target) else 5 for t in lowered.transfers), 0
+def host_time(machine: Any, lowered: lp.LoweredTrace) -> Any:
+    own = [moved.size for moved in lowered.transfers if HOST in (moved.source, moved.target)]
+    total, devices = 40 + 5 * len(lowered.transfers) - 4 * len(own), 0
     for program in lowered.programs:
         kinds = [(one.queue, type(one.operation)) for one in program.operations]
         compute = [kind for queue, kind in kinds if queue is lp.Queue.COMPUTE and kind != lp.Free]
         rows = re.findall("R+", "".join("R" if kind is Run else "." for kind in compute))
-        events = 5 + sum(kind in (lp.Record, lp.Await, Fill) for _, kind in kinds)
-        events += 4 * min(len("".join(rows)), 5)
-        total += events * bool(rows) + sum(2 if row[2:] else 1 + len(row) for row in rows)
+        events = sum(kind in (lp.Record, lp.Await, Fill) for _, kind in kinds)
+        total += (5 + events + 4 * min(len("".join(rows)), 5)) * bool(rows) + sum(
+            2 if row[2:] else 1 + len(row) for row in rows
+        )
         devices += bool(rows)
-    return total if devices > 1 else 1
+    return machine.host_byte_ns * sum(own) + machine.host_call_ns * (total if devices > 1 else 41)
 
 
-def furthest_behind(counts: Sequence[int], shares: Sequence[float]) -> int:
-    """Who is furthest behind its share of all, the next one counted; of several the first."""
+def furthest_behind(counts: Sequence[int], shares: Sequence[float]) -> int:  # the first of several
     part = (sum(counts) + 1) / sum(map(Fraction, shares))
     behind = [Fraction(own) * part - count for own, count in zip(shares, counts, strict=True)]
     return behind.index(max(behind))

@@ -34,7 +34,6 @@ _IDLE = frozenset(
         "set_",
         "_unsafe_view",
         "detach",
-        "lift_fresh",
         "_local_scalar_dense",
     }
 )
@@ -142,6 +141,9 @@ class _Counter(TorchDispatchMode):
         if isinstance(func, torch._ops.HigherOrderOperator):
             return result
         schema = func._schema
+        if schema.name == "aten::lift_fresh":
+            # What the host holds is copied to a GPU then, which no capture may do.
+            raise RuntimeError("operation not permitted when stream is capturing")
         aliases = [one.alias_info for one in schema.arguments if one.alias_info is not None]
         may_view = any(not alias.is_write for alias in aliases)
         given = {one.untyped_storage().data_ptr() for one in tensors_in((args, kwargs))}

@@ -22,6 +22,7 @@ from tessera.ir.graph.region import region_intervals
 from tessera.ir.plan.launch_program import LoweredReplica
 from tessera.ir.program.program import Role
 from tessera.passes.checker.check_plan import check_replica
+from tessera.passes.lowering import puts
 from tessera.passes.lowering.plan import lower_replica
 from tests.helpers.plan_cases import Case, random_case
 from tests.helpers.plan_edits import edits
@@ -38,6 +39,17 @@ NEVER = frozenset(
         "drop-receive",
         "double-send",
         "double-receive",
+        "drop-put",
+        "drop-awaitput",
+        "drop-credit",
+        "double-put",
+        "double-awaitput",
+        "double-credit",
+        "number-put",
+        "number-awaitput",
+        "number-credit",
+        "drop-landing",
+        "change-landing",
         "drop-record",
         "double-record",
         "double-free",
@@ -92,8 +104,9 @@ NEVER = frozenset(
 )
 
 
-def lower(case: Case, seed: int) -> LoweredReplica:
+def lower(case: Case, seed: int, *, hosts: int = 1) -> LoweredReplica:
     rng = random.Random(seed)
+    devices = sorted({device for part in case.placements for device in part})
     return lower_replica(
         case.programs,
         case.graphs,
@@ -101,6 +114,7 @@ def lower(case: Case, seed: int) -> LoweredReplica:
         slots=rng.choice([1, 2, 3]),
         lanes=rng.choice([1, 2]),
         roomy=[device for part in case.placements for device in part if rng.random() < 0.3],
+        hosts={device: str(at % hosts) for at, device in enumerate(devices)},
     )
 
 
@@ -132,9 +146,9 @@ def differs(
     return ""
 
 
-def check_lowering(seed: int, runs: int, *, tables: bool = False) -> None:
+def check_lowering(seed: int, runs: int, *, tables: bool = False, hosts: int = 1) -> None:
     case = random_case(seed, tables=tables)
-    replica = lower(case, seed)
+    replica = lower(case, seed, hosts=hosts)
     assert check_replica(replica, case.programs, case.graphs, case.placements) == ()
     assert races(replica, case.programs, case.graphs) == ""
     requests = some_requests(case, replica, seed)
@@ -142,10 +156,12 @@ def check_lowering(seed: int, runs: int, *, tables: bool = False) -> None:
     assert differs(replica, case, requests, wanted, runs) == ""
 
 
-def check_mutants(seed: int, runs: int, *, most: int = 10**9, tables: bool = False) -> None:
+def check_mutants(
+    seed: int, runs: int, *, most: int = 10**9, tables: bool = False, hosts: int = 1
+) -> None:
     """Every single change of one case is refused, or changes nothing."""
     case = random_case(seed, most_steps=5, tables=tables)
-    replica = lower(case, seed)
+    replica = lower(case, seed, hosts=hosts)
     requests = some_requests(case, replica, seed)
     wanted = reference(case.programs, case.graphs, requests)
     every = [*mutants(replica, case.programs), *edits(replica, case.programs)]
@@ -166,6 +182,22 @@ def test_what_lowering_makes_is_accepted_and_right(seed: int) -> None:
 @pytest.mark.parametrize("seed", [2003, 2004, 2006, 2010, 2017, 2021])
 def test_every_change_that_matters_is_refused(seed: int) -> None:
     check_mutants(seed, runs=1, most=150)
+
+
+@pytest.mark.parametrize("seed", range(3000, 3010))
+def test_puts_between_hosts_are_accepted_and_right(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(puts, "LANDINGS", 1 + seed % 2)  # so that few transfers share them
+    check_lowering(seed, runs=3, hosts=2 + seed % 2)
+
+
+@pytest.mark.parametrize("seed", [2003, 2010, 2021])
+def test_every_change_to_puts_that_matters_is_refused(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(puts, "LANDINGS", 1)
+    check_mutants(seed, runs=1, most=100, hosts=3)
 
 
 @pytest.mark.parametrize("seed", range(6000, 6015))

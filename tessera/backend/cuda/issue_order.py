@@ -14,11 +14,14 @@ from dataclasses import dataclass
 from tessera.ir.plan.launch_program import (
     HOST,
     Await,
+    AwaitPut,
+    Credit,
     DeviceEventId,
     Fill,
     Free,
     LoweredTrace,
     Operation,
+    Put,
     Queue,
     Receive,
     Record,
@@ -120,6 +123,8 @@ class _Issuing:
                 return self._meet(self.transfers[number], queue)
             case Free():
                 pass
+            case Put() | AwaitPut() | Credit():
+                raise AssertionError("a backend of one host has no landings")
         queue.popleft()
         return True
 

@@ -29,11 +29,15 @@ from tessera.diagnostics import TesseraError
 from tessera.ir.plan.launch_program import (
     HOST,
     Await,
+    AwaitPut,
+    Credit,
     DeviceProgram,
     Fill,
     Free,
+    LandingId,
     LoweredTrace,
     Operation,
+    Put,
     Queue,
     Receive,
     Record,
@@ -80,6 +84,7 @@ class DeviceEngine:
             t.trace: {transfer.id: transfer for transfer in t.transfers}
             for t in model.lowered.traces
         }
+        self._landings = {landing.id: landing for landing in model.lowered.landings}
         self._work = [list(served.program.work()) for served in model.traces]
         self._queues: dict[int, dict[Queue, tuple[Operation, ...]]] = {}
         self._sight: dict[int, dict[ir.LaunchId, frozenset[ir.BufferId]]] = {}
@@ -117,6 +122,12 @@ class DeviceEngine:
         else:
             visit.arrived.add(transfer)
 
+    def credit(self, request: int, landing: LandingId) -> None:
+        """A landing of this device is free again; those of a request that is done here are all."""
+        visit = self.visits.get(request)
+        if visit is not None:
+            visit.held.discard(landing)
+
     def next_task(self, queue: Queue, most_bytes: int | None = None) -> ReadyOperation | None:
         """Take the oldest request's next operation on a queue that can run now.
 
@@ -153,14 +164,16 @@ class DeviceEngine:
         match operation:
             case Await():
                 return True
-            case Receive(transfer):
+            case Receive(transfer) | AwaitPut(transfer):
                 return transfer not in visit.arrived
+            case Put(_, landing):
+                return landing in visit.held
             case _:
                 return False
 
     def _size(self, visit: Visit, operation: Operation) -> int:
         match operation:
-            case Send(transfer) | Receive(transfer):
+            case Send(transfer) | Receive(transfer) | Put(transfer) | AwaitPut(transfer):
                 return self._transfers[visit.seat.trace][transfer].size
             case Free(buffer) | Fill(buffer, _):
                 return self.model.traces[visit.seat.trace].program.buffers[buffer].bytes
@@ -191,6 +204,21 @@ class DeviceEngine:
                 self._receive(visit, transfer)
                 size, peer = transfer.size, transfer.source
                 name = f"receive {self._name(seat, transfer.buffer)} from {peer}"
+            case Put(number, landing):
+                transfer = self._transfers[seat.trace][number]
+                visit.held.add(landing)
+                self._send(visit, transfer, landing)
+                size, peer = transfer.size, transfer.target
+                name = f"put {self._name(seat, transfer.buffer)} to {peer}"
+            case AwaitPut(number, landing):
+                transfer = self._transfers[seat.trace][number]
+                self._receive(visit, transfer, landing)
+                size, peer = transfer.size, transfer.source
+                name = f"wait for {self._name(seat, transfer.buffer)} from {peer}"
+            case Credit(landing):
+                self.exchange.credit(visit.number, self._landings[landing])
+                peer = self._landings[landing].source
+                name = f"credit {landing} to {peer}"
             case Record() | Await():
                 raise AssertionError("events happen when a head is looked for")
             case _:
@@ -273,10 +301,14 @@ class DeviceEngine:
     def _waits_for(self, visit: Visit, operation: Operation) -> str:
         transfers = self._transfers[visit.seat.trace]
         match operation:
-            case Receive(number) if self._blocked(visit, operation):
+            case Put(number, landing) if self._blocked(visit, operation):
+                name = self._name(visit.seat, transfers[number].buffer)
+                target = transfers[number].target
+                return f"waits for landing {landing} at `{target}` to put `{name}` there"
+            case Receive(number) | AwaitPut(number) if self._blocked(visit, operation):
                 name = self._name(visit.seat, transfers[number].buffer)
                 return f"waits for transfer {number}: `{name}` from `{transfers[number].source}`"
-            case Send(number):
+            case Send(number) | Put(number):
                 name = self._name(visit.seat, transfers[number].buffer)
                 return f"is at transfer {number}: `{name}` to `{transfers[number].target}`"
             case Await(event):
@@ -324,24 +356,24 @@ class DeviceEngine:
             self._observer(self.name, visit.number, step, result, view)
         return step_name(served.program, step)
 
-    def _send(self, visit: Visit, transfer: Transfer) -> None:
+    def _send(self, visit: Visit, transfer: Transfer, landing: LandingId | None = None) -> None:
         seat = visit.seat
         pack(
-            transfer,
-            self.arena.view(seat, transfer.buffer),
-            self.exchange.region(seat.trace, seat.slot, transfer.id),
+            transfer, self.arena.view(seat, transfer.buffer), self._region(seat, transfer, landing)
         )
         if self._bytes_per_s:
             time.sleep(min(transfer.size / self._bytes_per_s, LONGEST_S))
-        self.exchange.post(visit.number, transfer)
+        self.exchange.post(visit.number, seat.slot, transfer, landing)
 
-    def _receive(self, visit: Visit, transfer: Transfer) -> None:
-        seat = visit.seat
-        unpack(
-            transfer,
-            self.exchange.region(seat.trace, seat.slot, transfer.id),
-            self.arena.view(seat, transfer.buffer),
-        )
+    def _receive(self, visit: Visit, transfer: Transfer, landing: LandingId | None = None) -> None:
+        view = self.arena.view(visit.seat, transfer.buffer)
+        unpack(transfer, self._region(visit.seat, transfer, landing), view)
+
+    def _region(self, seat: Seat, transfer: Transfer, landing: LandingId | None) -> Array:
+        """Where the bytes of a transfer are on their way: in a landing, or a region of its own."""
+        if landing is None:
+            return self.exchange.region(seat.trace, seat.slot, transfer.id)
+        return self.exchange.landing(seat.slot, landing)[: transfer.size]
 
 
 def step_name(program: ir.Program, step: ir.Work) -> str:

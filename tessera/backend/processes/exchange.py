@@ -3,7 +3,7 @@
 In: a model. Out: an `Exchange`, which `open_exchange` makes for a device, for the host and for one
 thread alike. The one that there is, `MemoryExchange`, lies in one flat array, which processes
 share: a part per slot, in it a region per transfer of a trace, so that no region is used twice in a
-request.
+request, and the landings of the slot.
 """
 
 from __future__ import annotations
@@ -13,9 +13,21 @@ from typing import Protocol
 
 from tessera.backend.ptx_executor.memory.memory import Array
 from tessera.backend.service import Model
-from tessera.ir.plan.launch_program import Transfer, TransferId
+from tessera.ir.plan.launch_program import (
+    Landing,
+    LandingId,
+    LoweredTrace,
+    Put,
+    Transfer,
+    TransferId,
+)
 
 _ALIGNMENT = 64
+_LANDING = -1  # in place of a trace
+
+Notify = Callable[[int, Transfer | Landing], None]
+"""Carries a word of a request: to its target, that a transfer is there; to its source, that a
+landing is free."""
 
 
 class Exchange(Protocol):
@@ -24,8 +36,14 @@ class Exchange(Protocol):
     def region(self, trace: int, slot: int, transfer: TransferId) -> Array:
         """The bytes of a transfer, packed."""
 
-    def post(self, request: int, transfer: Transfer) -> None:
-        """Tell the target that the region is filled."""
+    def landing(self, slot: int, landing: LandingId) -> Array:
+        """The bytes of a landing."""
+
+    def post(self, request: int, slot: int, transfer: Transfer, landing: LandingId | None) -> None:
+        """Bring the bytes of the region, or of the landing, to the target, and tell it."""
+
+    def credit(self, request: int, landing: Landing) -> None:
+        """Tell the source of a landing that it is free."""
 
 
 class Regions:
@@ -34,27 +52,52 @@ class Regions:
     def __init__(self, model: Model) -> None:
         self._starts: dict[tuple[int, int], tuple[int, int]] = {}
         self._slot_bytes = 0
+        first = 0
+        for landing in model.lowered.landings:
+            self._starts[_LANDING, landing.id] = first, landing.bytes
+            first += _aligned(landing.bytes)
         for lowered in model.lowered.traces:
-            at = 0
+            put = _put_in(lowered)
+            at = first
             for transfer in lowered.transfers:
-                self._starts[lowered.trace, transfer.id] = at, transfer.size
-                at += -(-transfer.size // _ALIGNMENT) * _ALIGNMENT
+                if transfer.id not in put:
+                    self._starts[lowered.trace, transfer.id] = at, transfer.size
+                    at += _aligned(transfer.size)
             self._slot_bytes = max(self._slot_bytes, at)
         self.bytes = max(1, self._slot_bytes * model.lowered.slots)
 
     def region(self, memory: Array, trace: int, slot: int, transfer: TransferId) -> Array:
         """The bytes of a transfer in the exchange's memory."""
-        start, size = self._starts[trace, transfer]
+        return self._span(memory, slot, (trace, transfer))
+
+    def landing(self, memory: Array, slot: int, landing: LandingId) -> Array:
+        """The bytes of a landing in the exchange's memory."""
+        return self._span(memory, slot, (_LANDING, landing))
+
+    def _span(self, memory: Array, slot: int, key: tuple[int, int]) -> Array:
+        start, size = self._starts[key]
         start += slot * self._slot_bytes
         return memory[start : start + size]
 
 
-class MemoryExchange:
-    """An exchange over an array; `notify` carries the word that a region is filled."""
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGNMENT) * _ALIGNMENT
 
-    def __init__(
-        self, model: Model, memory: Array, notify: Callable[[int, Transfer], None]
-    ) -> None:
+
+def _put_in(lowered: LoweredTrace) -> set[TransferId]:
+    """The transfers that go through landings."""
+    return {
+        queued.operation.transfer
+        for program in lowered.programs
+        for queued in program.operations
+        if isinstance(queued.operation, Put)
+    }
+
+
+class MemoryExchange:
+    """An exchange over an array; `notify` carries the word that something is filled, or free."""
+
+    def __init__(self, model: Model, memory: Array, notify: Notify) -> None:
         self._regions = Regions(model)
         self._memory = memory
         self._notify = notify
@@ -63,11 +106,19 @@ class MemoryExchange:
         """The bytes of a transfer, packed."""
         return self._regions.region(self._memory, trace, slot, transfer)
 
-    def post(self, request: int, transfer: Transfer) -> None:
-        """Tell the target that the region is filled."""
+    def landing(self, slot: int, landing: LandingId) -> Array:
+        """The bytes of a landing."""
+        return self._regions.landing(self._memory, slot, landing)
+
+    def post(self, request: int, slot: int, transfer: Transfer, landing: LandingId | None) -> None:
+        """Tell the target that the bytes are there: it has the same memory."""
         self._notify(request, transfer)
 
+    def credit(self, request: int, landing: Landing) -> None:
+        """Tell the source of a landing that it is free."""
+        self._notify(request, landing)
 
-def open_exchange(model: Model, memory: Array, notify: Callable[[int, Transfer], None]) -> Exchange:
+
+def open_exchange(model: Model, memory: Array, notify: Notify) -> Exchange:
     """The exchange of a model, over memory of `Regions.bytes`: the one place that makes one."""
     return MemoryExchange(model, memory, notify)

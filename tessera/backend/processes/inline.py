@@ -31,7 +31,7 @@ from tessera.backend.service import (
     ServiceFault,
 )
 from tessera.diagnostics import error
-from tessera.ir.plan.launch_program import HOST, Queue, Transfer
+from tessera.ir.plan.launch_program import HOST, Landing, Queue, Transfer
 
 
 class InlineBackend:
@@ -71,9 +71,11 @@ class InlineBackend:
         self._changed = threading.Condition()
         self._looks = 0
 
-    def _deliver(self, request: int, transfer: Transfer) -> None:
-        if transfer.target != HOST:
-            self.engines[transfer.target].arrive(request, transfer.id)
+    def _deliver(self, request: int, what: Transfer | Landing) -> None:
+        if isinstance(what, Landing):
+            self.engines[what.source].credit(request, what.id)
+        elif what.target != HOST:
+            self.engines[what.target].arrive(request, what.id)
 
     def begin(self, request: Request) -> None:
         """Start a request; nothing runs before `collect`."""

@@ -15,6 +15,7 @@ from tessera.backend.service import ServedTrace
 from tessera.ir.plan.launch_program import (
     AreaKind,
     Await,
+    AwaitPut,
     DeviceEventId,
     DeviceProgram,
     Fill,
@@ -43,7 +44,7 @@ def buffers_in_sight(
     in_sight: dict[ir.LaunchId, frozenset[ir.BufferId]] = {}
     for queued in _in_order(device.operations):
         match queued.operation:
-            case Receive(transfer):
+            case Receive(transfer) | AwaitPut(transfer):
                 filled.add(carried[transfer])
                 present.add(carried[transfer])
             case Fill(buffer, _):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from tessera.backend.processes.arena import Seat
 from tessera.backend.service import TimelineEvent
-from tessera.ir.plan.launch_program import DeviceEventId, Operation, Queue, TransferId
+from tessera.ir.plan.launch_program import DeviceEventId, LandingId, Operation, Queue, TransferId
 from tessera.ir.program import program as ir
 
 
@@ -21,6 +21,7 @@ class Visit:
     taken: set[Queue] = field(default_factory=set)
     recorded: set[DeviceEventId] = field(default_factory=set)
     arrived: set[TransferId] = field(default_factory=set)
+    held: set[LandingId] = field(default_factory=set)
     events: list[TimelineEvent] = field(default_factory=list)
     printed: list[tuple[int, str]] = field(default_factory=list)
 

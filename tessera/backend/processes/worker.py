@@ -42,12 +42,13 @@ from tessera.backend.processes.messages import (
 from tessera.backend.processes.visits import ReadyOperation, Visit
 from tessera.backend.service import ServiceFault
 from tessera.diagnostics import TesseraError, error
-from tessera.ir.plan.launch_program import HOST, Queue, Run, Transfer, TransferId
+from tessera.ir.plan.launch_program import Landing, LandingId, Queue, Run, Transfer, TransferId
 
 _BEAT_S = 0.1
 _SWITCH_S = 0.0002
 _SMALL_BYTES = 1 << 16
-_ARRIVAL = struct.Struct("<qq")
+_WORD = struct.Struct("<qqq")
+"""Between devices: a request, the transfer that is there (or -1), the landing that is free."""
 
 
 class Worker:
@@ -58,6 +59,7 @@ class Worker:
         self._peers = peers
         self._memory = memory
         self._sending = threading.Lock()
+        self._telling = threading.Lock()
         self._changed = threading.Condition()
 
     def main(self) -> None:
@@ -119,9 +121,12 @@ class Worker:
             if connection is self._host:
                 self._obey(connection.recv())
             else:
-                request, transfer = _ARRIVAL.unpack(connection.recv_bytes())
+                request, transfer, landing = _WORD.unpack(connection.recv_bytes())
                 with self._changed:
-                    self._engine.arrive(request, TransferId(transfer))
+                    if transfer < 0:
+                        self._engine.credit(request, LandingId(landing))
+                    else:
+                        self._engine.arrive(request, TransferId(transfer))
                 self._receive_small()
                 with self._changed:
                     self._changed.notify_all()
@@ -193,13 +198,15 @@ class Worker:
         if visit is not None:
             self._tell(Done(visit.number, tuple(visit.events), tuple(visit.printed)))
 
-    def _post(self, request: int, transfer: Transfer) -> None:
-        peer = self._peers.get(transfer.target)
-        if transfer.target == HOST or peer is None:
+    def _post(self, request: int, what: Transfer | Landing) -> None:
+        free = isinstance(what, Landing)
+        word = _WORD.pack(request, -1, what.id) if free else _WORD.pack(request, what.id, -1)
+        peer = self._peers.get(what.source if free else what.target)
+        if peer is None:  # the host
             return
-        # Where the other device is gone, the host knows, and decides.
-        with suppress(OSError):
-            peer.send_bytes(_ARRIVAL.pack(request, transfer.id))
+        # Where the other device is gone, the host knows, and decides. Several queues may tell it.
+        with suppress(OSError), self._telling:
+            peer.send_bytes(word)
 
     def _tell(self, message: object) -> None:
         try:

@@ -28,7 +28,7 @@ from tessera.ir.plan.plan import (
     memory_on,
 )
 from tessera.ir.program.program import Launch, Program, Work
-from tessera.passes.costs.estimate_costs import best_variant
+from tessera.passes.costs.estimate_costs import best_variant, usable_variants
 from tessera.passes.lowering.plan import Lowering
 from tessera.passes.placement.candidates import Candidate, ReplicaPlan
 from tessera.passes.placement.plan_problem import Planning
@@ -107,6 +107,7 @@ def assemble(
         link=machine.link_name,
         machine_digest=machine.digest(),
         host_call_ns=machine.host_call_ns,
+        host_byte_ns=machine.host_byte_ns,
         options=setting.options.text(),
         cards=tuple(
             PlanCard(
@@ -208,7 +209,9 @@ class KnownPrograms:
             parts = split_placement(setting, planning, part_plan)
             shape = _ReplicaShape(setting, parts, roomy)
             if shape.key not in self._lowered:
-                made = setting.lowering.lower(shape.placements(), slots=2, lanes=2, roomy=roomy)
+                made = setting.lowering.lower(
+                    shape.placements(), slots=2, lanes=2, roomy=roomy, hosts=shape.hosts
+                )
                 self._lowered[shape.key] = shape.devices, made
             first, lowered = self._lowered[shape.key]
             lowered = rename_devices(lowered, dict(zip(first, shape.devices, strict=True)))
@@ -235,9 +238,13 @@ class _ReplicaShape:
         order = tuple(dict.fromkeys(device for part in parts for device in part))
         number = {device: at for at, device in enumerate(order)}
         self.devices = tuple(self._names[device] for device in order)
+        cards = setting.machine.cards
+        nodes = [cards[setting.machine.devices[device].card].node for device in order]
+        self.hosts = dict(zip(self.devices, nodes, strict=True))
         self.key = (
             tuple(tuple(number[device] for device in part) for part in parts),
             tuple(name in roomy for name in self.devices),
+            tuple(nodes.index(node) for node in nodes),
         )
 
     def placements(self) -> list[list[str]]:
@@ -256,6 +263,10 @@ def rename_devices(lowered: LoweredReplica, names: dict[str, str]) -> LoweredRep
         areas=tuple(replace(area, device=of[area.device]) for area in lowered.areas),
         places=tuple(replace(place, device=of[place.device]) for place in lowered.places),
         homes=tuple(replace(home, device=of[home.device]) for home in lowered.homes),
+        landings=tuple(
+            replace(landing, source=of[landing.source], target=of[landing.target])
+            for landing in lowered.landings
+        ),
         traces=tuple(
             replace(
                 trace,
@@ -313,7 +324,7 @@ def _steps(
                 step=step.step,
                 name=step.name,
                 device=device.name,
-                arch=variant_on(program, work, machine.gpu_of(device), device.sms),
+                arch=cost.variant or variant_on(program, work, machine.gpu_of(device), device.sms),
                 predicted_ns=cost.ns,
                 error=cost.error,
                 source=cost.source.value,
@@ -330,6 +341,21 @@ def variant_on(program: Program, work: Work, gpu: Gpu, sms: int | None = None) -
         return ""
     variant = best_variant(program, work, gpu.arch, sms or gpu.sms, gpu.sms)
     return "" if variant is None else variant.arch
+
+
+def variants_on(program: Program, work: Work, gpu: Gpu, sms: int) -> tuple[str, ...]:
+    """All code of a launch that plans may run on so many SMs of a GPU: the one for the nearest
+    number of SMs first.
+
+    That one alone for a module with variables, for a device has these once.
+    """
+    nearest = variant_on(program, work, gpu, sms)
+    if not nearest or not isinstance(work, Launch):
+        return ()
+    usable = usable_variants(program, work, gpu.arch)
+    if any(v.space in ("global", "const") for variant in usable for v in variant.ptx.variables()):
+        return (nearest,)
+    return (nearest, *(variant.arch for variant in usable if variant.arch != nearest))
 
 
 def _moves(

@@ -12,6 +12,7 @@ from collections import Counter
 from tessera.backend.cuda.emitted.emit_python import WRITTEN_BY, emit_python
 from tessera.backend.service import ServedTrace
 from tessera.driver.plan.assemble import PlanSetting
+from tessera.ir.plan.one_host import on_one_host
 from tessera.ir.plan.plan import Plan, Replica
 
 __all__ = ["WRITTEN_BY", "cuda_python_files"]
@@ -25,7 +26,7 @@ def cuda_python_files(plan: Plan, setting: PlanSetting) -> dict[str, str]:
         folder = f"replica_{number}/" if len(plan.replicas) > 1 else ""
         served = _served(plan, replica, setting)
         here = {device: targets[device] for device in replica.lowered.devices}
-        files = emit_python(replica.lowered, served, here)
+        files = emit_python(on_one_host(replica.lowered), served, here)
         written |= {folder + name: text for name, text in files.items()}
     return written
 

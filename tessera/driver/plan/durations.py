@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tessera.diagnostics import Diagnostic, TesseraError, error, warning
-from tessera.driver.plan.assemble import variant_on
+from tessera.driver.plan.assemble import variants_on
 from tessera.driver.plan.options import PlanOptions
 from tessera.driver.plan.tables import find_tables, missing_tables
 from tessera.driver.plan.traces import LoadedTrace
@@ -115,11 +115,11 @@ def _check_rows(profile: Profile, trace: LoadedTrace, path: str) -> None:
             raise bad_profile(
                 f"{where} is of step #{row.step} `{row.name:.60}`, and the trace has none such"
             )
-        planned = variant_on(trace.program, work[row.step], find_gpu(row.gpu), row.sms)
-        if row.variant and row.variant != planned:
+        planned = variants_on(trace.program, work[row.step], find_gpu(row.gpu), row.sms)
+        if row.variant and row.variant not in planned:
             raise bad_profile(
                 f"{where} is of code for {row.variant:.60}, and plans run that for"
-                f" {planned or 'no GPU'} there"
+                f" {' or '.join(planned) or 'no GPU'} there"
             )
 
 

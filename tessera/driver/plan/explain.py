@@ -12,7 +12,7 @@ from tessera.diagnostics import TesseraError, error
 from tessera.driver.plan.assemble import PlanSetting, split_placement, variant_on
 from tessera.driver.plan.search import Decision
 from tessera.ir.graph.graph import Edge
-from tessera.ir.plan.costs import Cost, LaunchWork
+from tessera.ir.plan.costs import Cost, Duration, LaunchWork
 from tessera.passes.placement.candidates import candidate_of
 
 _STEP = re.compile(r"(?:(.+):)?[k#]?([0-9]{1,9})")
@@ -121,6 +121,7 @@ def _elsewhere(
             if other.period_ns < float("inf"):
                 period, latency = other.period_ns, other.latency_ns
         gpu = setting.machine.gpu_of(device)
+        code = cost.variant if isinstance(cost, Duration) else ""
         elsewhere.append(
             Elsewhere(
                 device=device.name,
@@ -128,7 +129,7 @@ def _elsewhere(
                 here=device.id == here,
                 period_ns=period,
                 latency_ns=latency,
-                arch=variant_on(program, work, gpu, device.sms),
+                arch=code or variant_on(program, work, gpu, device.sms),
             )
         )
     return tuple(elsewhere)

@@ -26,7 +26,7 @@ from tessera.frontend.text.plain_files import file_digest
 from tessera.frontend.text.readfile import read_source
 from tessera.ir.graph.graph import KernelGraph
 from tessera.ir.plan.launch_program import LoweredReplica
-from tessera.ir.plan.plan import Plan, PlannedTrace, Replica, memory_on
+from tessera.ir.plan.plan import Plan, PlannedTrace, Replica, hosts_of, memory_on
 from tessera.ir.plan.print_plan import FORMAT
 from tessera.ir.plan.verify_plan import Flaw, verify_plan
 from tessera.ir.plan.verify_predictions import verify_predictions
@@ -280,7 +280,13 @@ def _lowered_anew(
         for placed in replica.traces:
             placements[placed.trace] = [step.device for step in placed.steps]
         lowered = lower_replica(
-            programs, graphs, placements, slots=wanted[0], lanes=wanted[1], roomy=roomy
+            programs,
+            graphs,
+            placements,
+            slots=wanted[0],
+            lanes=wanted[1],
+            roomy=roomy,
+            hosts=hosts_of(plan),
         )
         lowered = _with_gates(lowered, replica.lowered)
         replicas.append(replace(replica, slots=lowered.slots, lanes=lowered.lanes, lowered=lowered))

@@ -9,8 +9,11 @@ from __future__ import annotations
 from tessera.ir.plan.launch_program import (
     HOST,
     Await,
+    AwaitPut,
+    Credit,
     LoweredTrace,
     Operation,
+    Put,
     Queue,
     Receive,
     Record,
@@ -31,6 +34,7 @@ def blocked_queues(lowered: LoweredTrace, *, buffered: bool) -> list[tuple[str, 
     recorded: set[tuple[str, int]] = set()
     sent: set[int] = set()
     arrived: set[int] = set()
+    held: set[int] = set()
     ends = {transfer.id: transfer for transfer in lowered.transfers}
     moved = True
     while moved:
@@ -49,6 +53,15 @@ def blocked_queues(lowered: LoweredTrace, *, buffered: bool) -> list[tuple[str, 
                         is_free = buffered or ends[number].target == HOST
                         if not is_free and number not in arrived:
                             break
+                    case Put(number, landing):
+                        if landing in held:
+                            break
+                        held.add(landing)
+                        sent.add(number)
+                    case AwaitPut(number) if number not in sent:
+                        break
+                    case Credit(landing):
+                        held.discard(landing)
                     case Receive(number):
                         if number not in sent and ends[number].source != HOST:
                             break
@@ -66,7 +79,9 @@ def _waits_for(operation: Operation) -> str:
     match operation:
         case Await(event):
             return f"event {event}"
-        case Send(number) | Receive(number):
+        case Put(_, landing):
+            return f"landing {landing}"
+        case Send(number) | Receive(number) | AwaitPut(number):
             return f"transfer {number}"
         case _:
             return "nothing"

@@ -7,7 +7,8 @@ A backend decides two things more. `buffered`: a send ends when its bytes have l
 the host, and the receive takes them from there (the processes of the CPU backend). Otherwise a
 transfer is one copy, which begins when both ends have come to it and holds both queues until the
 bytes have arrived (CUDA). `depth`: how many requests are handed to a slot at a time.
-`host_call_ns`: what a call takes by which the host hands work over.
+`host_call_ns`: what a call takes by which the host hands work over, `host_byte_ns` what it takes to
+put a byte of an input or to take one of an output.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ class Hardware:
     buffered: bool = False
     depth: int = 1
     host_call_ns: float = 0.0
+    host_byte_ns: float = 0.0
     neighbours: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
@@ -62,7 +64,7 @@ def hardware_of(plan: Plan) -> Hardware | None:
     speeds = {device.name: device.memory_bytes_per_second for device in plan.devices}
     cards = {device.name: device.card for device in plan.devices}
     hardware = _hardware(plan.capacities, plan.paths, speeds, cards)
-    return replace(hardware, host_call_ns=plan.host_call_ns)
+    return replace(hardware, host_call_ns=plan.host_call_ns, host_byte_ns=plan.host_byte_ns)
 
 
 def _hardware(
@@ -97,7 +99,7 @@ def machine_hardware(machine: Machine, *, copies_take_memory: bool = True) -> Ha
     speeds = {d.name: machine.gpu_of(d).memory_bandwidth for d in machine.devices}
     cards = {device.name: device.card for device in machine.devices}
     hardware = _hardware(capacities, paths, speeds, cards)
-    return replace(hardware, host_call_ns=machine.host_call_ns)
+    return replace(hardware, host_call_ns=machine.host_call_ns, host_byte_ns=machine.host_byte_ns)
 
 
 def paths_of(

@@ -1,6 +1,6 @@
-"""How many calls hand a request over to its GPUs.
+"""What the host does for a request: calls that hand it over to its GPUs, bytes in and out.
 
-In: a `LoweredTrace`. Out: a number, by what the CUDA backend does: a request on one device is one
+In: a `LoweredTrace`. Out: numbers, by what the CUDA backend does: a request on one device is one
 graph; over several devices every row of launches is one or, if it is short, a call each, events
 and copies are calls, and each device has some more for its queues and priorities.
 """
@@ -21,6 +21,8 @@ from tessera.ir.plan.launch_program import (
     Run,
 )
 
+CALLS_OF_REQUEST = 40
+"""What else is done for a request takes as long as so many calls."""
 SHORT_ROW = 3
 """Launches in a row that are one graph; fewer are a call each."""
 CALLS_OF_DEVICE = 9
@@ -40,12 +42,17 @@ def host_calls(lowered: LoweredTrace) -> int:
         if any(isinstance(queued.operation, Run) for queued in program.operations)
     ]
     if len(working) < 2:
-        return 1
+        return CALLS_OF_REQUEST + 1
     moves = sum(
         1 if HOST in (transfer.source, transfer.target) else CALLS_OF_TRANSFER
         for transfer in lowered.transfers
     )
-    return moves + sum(map(_calls, working))
+    return CALLS_OF_REQUEST + moves + sum(map(_calls, working))
+
+
+def host_bytes(lowered: LoweredTrace) -> int:
+    """The bytes of one request that the host copies: its inputs and its outputs."""
+    return sum(t.size for t in lowered.transfers if HOST in (t.source, t.target))
 
 
 def _calls(program: DeviceProgram) -> int:

@@ -12,15 +12,18 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from tessera.driver.simulate.hardware import Hardware, Path
-from tessera.driver.simulate.host_calls import host_calls
+from tessera.driver.simulate.host_calls import host_bytes, host_calls
 from tessera.ir.plan.launch_program import (
     HOST,
     Await,
+    AwaitPut,
     Bytes,
+    Credit,
     DeviceProgram,
     Fill,
     Free,
     LoweredTrace,
+    Put,
     Queue,
     Receive,
     Record,
@@ -122,6 +125,15 @@ class _Builder:
         self._nodes: list[_NewNode] = []
         self._wires: dict[int, int] = {}
         self._arrivals: dict[int, int] = {}
+        self._put = {
+            queued.operation.transfer
+            for program in lowered.programs
+            for queued in program.operations
+            if isinstance(queued.operation, Put)
+        }
+        # Of each landing: where its puts begin, and its credits.
+        self._landed: dict[int, list[tuple[int, Transfer]]] = {}
+        self._credits: dict[int, list[int]] = {}
         self._gate: int | None = None
 
     def build(self) -> RequestWork:
@@ -129,9 +141,12 @@ class _Builder:
             self._add_wire(transfer)
         for program in self._lowered.programs:
             self._add_program(program)
+        self._free_landings()
         operations = sum(len(program.operations) for program in self._lowered.programs)
-        host_ns = self._hardware.host_call_ns and (
-            self._hardware.host_call_ns * host_calls(self._lowered)
+        hardware, lowered = self._hardware, self._lowered
+        host_ns = hardware.host_call_ns and (
+            hardware.host_call_ns * host_calls(lowered)
+            + hardware.host_byte_ns * host_bytes(lowered)
         )
         if host_ns:
             self._add(WAIT, host_ns, ())
@@ -175,6 +190,16 @@ class _Builder:
                     node = self._send(before, self._transfers[number])
                 case Receive(number):
                     node = self._receive(before, self._transfers[number])
+                case Put(number, landing):
+                    begin = self._chain(before, self._add(NOTHING, 0.0, ()))
+                    transfer = self._transfers[number]
+                    self._landed.setdefault(landing, []).append((begin, transfer))
+                    node = self._send(begin, transfer)
+                case AwaitPut(number):
+                    node = self._receive(before, self._transfers[number])
+                case Credit(landing):
+                    node = self._chain(before, self._add(NOTHING, 0.0, ()))
+                    self._credits.setdefault(landing, []).append(node)
                 case _:
                     assert_never(queued.operation)
             last[queued.queue] = node
@@ -217,7 +242,7 @@ class _Builder:
         node = self._nodes[wire]
         node.transfer, node.rate = transfer.id, path.bytes_per_second
         self._wires[transfer.id] = self._arrivals[transfer.id] = wire
-        if ns > 0 and not self._hardware.buffered:  # nobody goes on when bytes have only left
+        if ns > 0 and not self._goes_on(transfer):  # nobody goes on when bytes have only left
             node.delay_ns = path.latency_ns
         else:
             self._arrivals[transfer.id] = self._add(WAIT, path.latency_ns, ())
@@ -239,12 +264,27 @@ class _Builder:
         taxed = self._tax(last, transfer, transfer.source)
         if taxed is not None:
             self._edge(taxed, wire)
-        return wire if self._hardware.buffered else self._arrivals[transfer.id]
+        return wire if self._goes_on(transfer) else self._arrivals[transfer.id]
+
+    def _goes_on(self, transfer: Transfer) -> bool:
+        """Whether the out queue goes on when the bytes have left, whatever the target does."""
+        return self._hardware.buffered or transfer.id in self._put
+
+    def _free_landings(self) -> None:
+        """A put begins when the credit of the one before it has come back."""
+        for landing, puts in self._landed.items():
+            for credit, (begin, transfer) in zip(
+                self._credits.get(landing, ()), puts[1:], strict=False
+            ):
+                back = self._hardware.paths.get((transfer.target, transfer.source))
+                way = self._add(WAIT, 0.0 if back is None else back.latency_ns, ())
+                self._edge(credit, way)
+                self._edge(way, begin)
 
     def _receive(self, last: int | None, transfer: Transfer) -> int:
         """What the in queue goes on after: bytes that are there."""
         arrival = self._arrivals[transfer.id]
-        if self._hardware.buffered and transfer.source != HOST:
+        if self._goes_on(transfer) and transfer.source != HOST:
             arrival = self._add(NOTHING, 0.0, ())
             self._edge(self._arrivals[transfer.id], arrival)
             if last is not None:

@@ -76,7 +76,7 @@ def draft_program(raw: RawCapture, read: Callable[[str], Bytes] | None = None) -
     """The program of a capture, with its tables of pointers."""
     builder = _TraceBuilder(raw)
     while True:
-        program = _reread(builder.build())
+        program = reread(builder.build())
         steps = AnalysisManager(program).get(AccessRegions).steps
         is_new = builder.add_pointers(steps)
         if read is not None:
@@ -122,7 +122,7 @@ def settle_roles(draft: Draft, raw: RawCapture, changed: Collection[str] = ()) -
     return replace(draft.program, buffers=roles)
 
 
-def _reread(program: ir.Program) -> ir.Program:
+def reread(program: ir.Program) -> ir.Program:
     """The program as a reader of its text sees it, module variables included."""
     return parse_trace(print_program(program), "<captured>")
 

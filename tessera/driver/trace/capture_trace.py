@@ -11,7 +11,8 @@ in order:
 4. `call.run`: run it again, and keep what its memory holds before and after.
 5. `check_drawn`, `settle_roles`: what random numbers and which buffers are read or written decide.
 6. `with_hints`: what launches compute, where that is known.
-7. `_without_addresses`: contents and reference, without words that are pointers.
+7. `tuned_for_slices`: code for slices of the GPU, from further captures of the call (`tune`).
+8. `_without_addresses`: contents and reference, without words that are pointers.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +31,7 @@ from tessera.driver.run.data_files import opened_checkpoint
 from tessera.driver.trace.build import Draft, draft_program, settle_roles
 from tessera.driver.trace.hints import with_hints
 from tessera.driver.trace.random_draws import check_drawn, state_bytes
+from tessera.driver.trace.tune import check_card, slices_of, tuned_for_slices
 from tessera.frontend.capture.measured import MeasuredProduct, measured_products
 from tessera.frontend.capture.problems import NOT_COMPILED
 from tessera.frontend.capture.raw import RawCapture, RawLaunch, RawMemcpy, RawMemset, RawOther
@@ -45,6 +48,7 @@ from tessera.output import Kind, check_output, write_file
 if TYPE_CHECKING:
     from tessera.frontend.capture.inputs import Inputs
     from tessera.frontend.capture.session import Call
+    from tessera.frontend.capture.tuning import TunedSlice
 
 FILLED = (ir.Role.WEIGHT, ir.Role.INPUT, ir.Role.STATE)
 KEPT = (ir.Role.OUTPUT, ir.Role.STATE)
@@ -80,6 +84,7 @@ def trace_call(
 
     require_gpu()
     with on_one_gpu(function, inputs):
+        check_card(options.tune)
         return _trace(function, inputs, options, on_progress or (lambda told: None))
 
 
@@ -106,11 +111,14 @@ def _trace(
     if options.data and draft.random is not None and call.raw.random is not None:
         before[draft.random] = state_bytes(call.raw.random)
         after[draft.random] = state_bytes(call.raw.random, ran.drawn)
+    again = partial(_capture, function, inputs, options, tell)
+    tuned = tuned_for_slices(program, call, options.tune, again, tell)
+    program = tuned.program
     return Trace(
         program=program,
         contents=_without_addresses(program, before, FILLED),
         reference=_without_addresses(program, after, KEPT),
-        diagnostics=(*draft.findings, *call.notes),
+        diagnostics=(*draft.findings, *call.notes, *tuned.findings),
         nodes=count_nodes(call.raw, draft.in_calls),
         products=call.products,
         times=_divided(program, ran.times),
@@ -137,7 +145,8 @@ class TraceOptions:
     `archs` are other architectures to compile for. `ptx` are texts of the user's own kernels, each
     with a name for errors, for kernels whose PTX is not found otherwise. Without `data` what the
     model's memory holds stays on the GPU: the trace has sizes only. What the checkpoint in the
-    folder `weights` has is left out of the contents; its links lead below `data_root`.
+    folder `weights` has is left out of the contents; its links lead below `data_root`. `tune` names
+    slices of the GPU (`h200:84sm,h200:48sm`) that kernels are also tuned for.
     """
 
     route: str = Route.AUTO
@@ -147,8 +156,11 @@ class TraceOptions:
     data: bool = True
     weights: str | None = None
     data_root: str | None = None
+    tune: str = ""
 
     def __post_init__(self) -> None:
+        if slices_of(self.tune) and self.route == Route.EAGER:
+            raise TesseraError(error("TSR6007", "by the route `eager` there is nothing to tune"))
         if self.route not in [*Route]:
             raise TesseraError(
                 error("TSR6007", f"`{self.route}` is no route", hint=f"one of {', '.join(Route)}")
@@ -213,8 +225,12 @@ def _capture(
     inputs: Inputs,
     options: TraceOptions,
     tell: OnProgress = lambda told: None,
+    part: TunedSlice | None = None,
 ) -> Call:
-    """Capture the call by its route, by the first way to compile it that works."""
+    """Capture the call by its route, by the first way to compile it that works.
+
+    What is measured on the way is measured on a part of the GPU, or on the whole.
+    """
     from tessera.frontend.capture.quiet import quiet_compiler
     from tessera.frontend.capture.routes import (
         attempts,
@@ -224,6 +240,7 @@ def _capture(
         plain_attention,
     )
     from tessera.frontend.capture.session import capture
+    from tessera.frontend.capture.tuning import tuned_on
     from tessera.frontend.capture.watch import Keeper, keep_compiled
 
     tuned: list[str] = []
@@ -238,8 +255,9 @@ def _capture(
         products: list[MeasuredProduct] = []
         attention = (plain_attention(options.route), own_kernels(options.route))
         measured = measured_products(products) if backends else nullcontext()
-        watched = (fresh_compiler(), quiet_compiler(heard), keep_compiled(keeper))
-        with watched[0], watched[1], watched[2], attention[0], attention[1], measured:
+        fresh = fresh_compiler(0 if part is None else part.sms)
+        watched = (fresh, quiet_compiler(heard), keep_compiled(keeper), tuned_on(part))
+        with watched[0], watched[1], watched[2], watched[3], attention[0], attention[1], measured:
             try:
                 call = capture(
                     compiled(function, options.route, backends),
@@ -294,20 +312,15 @@ def count_nodes(raw: RawCapture, in_calls: int) -> GraphNodes:
     )
 
 
-def require_torch() -> None:
-    """Raise unless PyTorch is installed."""
+def require_torch(*, with_triton: bool = False) -> None:
+    """Raise unless PyTorch is installed (and Triton, which builds for hosts come without)."""
     try:
         import torch  # noqa: F401
-    except ImportError as problem:
-        raise _no_package(problem, "torch") from None
 
-
-def require_triton() -> None:
-    """Raise unless Triton is installed: builds of PyTorch for hosts come without it."""
-    try:
-        import triton  # noqa: F401
+        if with_triton:
+            import triton  # noqa: F401
     except ImportError as problem:
-        raise _no_package(problem, "torch,triton") from None
+        raise _no_package(problem, "torch,triton" if with_triton else "torch") from None
 
 
 def require_gpu() -> None:

@@ -81,7 +81,7 @@ class Codes:
                     ir.ModuleVariant(arch=v.arch, text=v.text, ptx=parse_module(v.text, name))
                     for v in code.variants
                 )
-                kept = _agreeing(variants)
+                kept = agreeing(variants)
                 self.findings += [
                     warning(
                         "TSR6006",
@@ -108,7 +108,7 @@ def _initial(variable: ptx.Variable) -> bytes | None:
         return None
 
 
-def _agreeing(variants: tuple[ir.ModuleVariant, ...]) -> tuple[ir.ModuleVariant, ...]:
+def agreeing(variants: tuple[ir.ModuleVariant, ...]) -> tuple[ir.ModuleVariant, ...]:
     """The variants with the parameters and the variables of the first."""
 
     def shape(variant: ir.ModuleVariant) -> object:

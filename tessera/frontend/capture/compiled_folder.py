@@ -35,10 +35,11 @@ _NOTED = "noted.json"
 
 
 @contextmanager
-def compiled_folder(apart: str = "") -> Iterator[None]:
+def compiled_folder(sms: int = 0, apart: str = "") -> Iterator[None]:
     """Have compilers keep what they make in our cache, or in a folder that goes away.
 
-    What has a name of its own (`apart`) is kept apart from the rest.
+    What was measured on so many SMs of a GPU is kept by itself; 0 is all of them. What has a name
+    of its own (`apart`) is kept apart from the rest.
     """
     from torch._inductor import utils
 
@@ -49,7 +50,8 @@ def compiled_folder(apart: str = "") -> Iterator[None]:
             yield
         return
     drop_damaged(folder)
-    places = {"TORCHINDUCTOR_CACHE_DIR": folder, "TRITON_CACHE_DIR": folder / "triton"}
+    measured = folder / f"{sms}sm" if sms else folder
+    places = {"TORCHINDUCTOR_CACHE_DIR": measured, "TRITON_CACHE_DIR": folder / "triton"}
     utils.clear_caches()
     try:
         with overridden({name: str(place) for name, place in places.items()}):
@@ -89,7 +91,7 @@ def drop_damaged(folder: Path) -> None:
             if known is not None and known != _digest(kernel):
                 shutil.rmtree(kernel, ignore_errors=True)
     with contextlib.suppress(OSError):
-        for table in (folder / "cache").iterdir():
+        for table in (*folder.glob("cache/*"), *folder.glob("*sm/cache/*")):
             if not _is_table(table):
                 table.unlink(missing_ok=True)
 

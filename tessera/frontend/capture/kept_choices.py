@@ -32,9 +32,14 @@ if TYPE_CHECKING:
 SUFFIX = ".tuning"
 
 
-def kept_choice(size: object, cuts: Sequence[object], device: torch.device) -> int | None:
-    """The number of the candidate that was the fastest, if that was measured before."""
-    path = _path(size, cuts, device)
+def kept_choice(
+    size: object, cuts: Sequence[object], device: torch.device, sms: int = 0
+) -> int | None:
+    """The number of the candidate that was the fastest, if that was measured before.
+
+    On so many SMs of the GPU; 0 is all of them.
+    """
+    path = _path(size, cuts, device, sms)
     if path is None or not is_private(path.parent):
         return None
     data = read_private(path)
@@ -45,9 +50,11 @@ def kept_choice(size: object, cuts: Sequence[object], device: torch.device) -> i
     return number if number < len(cuts) else None
 
 
-def keep_choice(size: object, cuts: Sequence[object], device: torch.device, number: int) -> None:
+def keep_choice(
+    size: object, cuts: Sequence[object], device: torch.device, number: int, sms: int = 0
+) -> None:
     """Keep what was measured."""
-    path = _path(size, cuts, device)
+    path = _path(size, cuts, device, sms)
     if path is None:
         return
     text = str(number).encode()
@@ -58,12 +65,13 @@ def keep_choice(size: object, cuts: Sequence[object], device: torch.device, numb
             TRIMMER.wrote(path.parent, CHECKSUM_BYTES + len(text))
 
 
-def _path(size: object, cuts: Sequence[object], device: torch.device) -> Path | None:
+def _path(size: object, cuts: Sequence[object], device: torch.device, sms: int) -> Path | None:
     """The file of a choice; none where there is no cache."""
     settings = read_settings()
     if settings.cache_dir is None or not settings.use_cache:
         return None
-    key = "\n".join((repr(size), *map(repr, cuts), *_where(device)))
+    part = (f"{sms} SMs",) if sms else ()
+    key = "\n".join((repr(size), *map(repr, cuts), *_where(device), *part))
     name = hashlib.blake2b(key.encode(), digest_size=16).hexdigest()
     return settings.cache_dir / (name + SUFFIX)
 

@@ -121,7 +121,7 @@ class CapturedMemory:
 
     def read(self, buffer: RawBuffer) -> Bytes:
         """The bytes of a buffer, on the host."""
-        flat = self._on_gpu(buffer)
+        flat = self.on_gpu(buffer)
         if flat is None:
             return _read_block(buffer.address, buffer.bytes)
         content: Bytes = flat.cpu().numpy().copy()
@@ -129,12 +129,12 @@ class CapturedMemory:
 
     def digest(self, buffer: RawBuffer) -> bytes:
         """A mark of a buffer's bytes, made where they are: another one when they have changed."""
-        flat = self._on_gpu(buffer)
+        flat = self.on_gpu(buffer)
         if flat is None:
             return hashlib.sha256(_read_block(buffer.address, buffer.bytes).tobytes()).digest()
         return digest_of(flat)
 
-    def _on_gpu(self, buffer: RawBuffer) -> torch.Tensor | None:
+    def on_gpu(self, buffer: RawBuffer) -> torch.Tensor | None:
         """The bytes of a buffer as a tensor; None for memory that PyTorch does not know."""
         import torch
 

@@ -25,9 +25,11 @@ _ADVICE = (
 )
 
 # Exceptions of PyTorch's fake tensors, and what they mean.
+_READS = "DataDependentOutputException"
+_SIZES = "DynamicOutputShapeException"
 _NEEDS = {
-    "DataDependentOutputException": "reads a value of a tensor on the GPU",
-    "DynamicOutputShapeException": "makes a tensor whose size depends on data",
+    _READS: "reads a value of a tensor on the GPU",
+    _SIZES: "makes a tensor whose size depends on data",
     "GuardOnDataDependentSymNode": "decides by data on the GPU",
     "UnsupportedOperatorException": "calls an operator whose result needs data",
     "UnsupportedFakeTensorException": "asks a tensor for its data",
@@ -36,6 +38,8 @@ _NEEDS = {
 
 def refusal(problem: BaseException) -> TesseraError:
     """Why the model does not run as it has to before it can be captured."""
+    if (own := next((c for c in _chain(problem) if isinstance(c, TesseraError)), None)) is not None:
+        return own
     kinds = {kind.__module__ + "." + kind.__name__ for kind in type(problem).__mro__}
     if _is_memory(problem):
         return TesseraError(
@@ -51,7 +55,7 @@ def refusal(problem: BaseException) -> TesseraError:
             error(
                 NOT_COMPILED,
                 "torch.compile cannot make one graph of the model",
-                notes=(_first_line(problem), *_user_lines(problem)),
+                notes=(_first_line(problem), *_explained(problem), *_user_lines(str(problem))),
                 hint="take the line out of the traced function, or use `--route eager`",
             )
         )
@@ -79,6 +83,13 @@ def not_fake(problem: BaseException) -> TesseraError | None:
     hint = f"{_ADVICE}; experts can be computed by grouped products (`torch._grouped_mm`)"
     headline = f"the model {what}, and without a GPU there is none"
     return TesseraError(error("TSR6003", headline, notes=notes, hint=hint))
+
+
+def reads_data(stack: str, *, is_size: bool) -> TesseraError:
+    """The model waits for the GPU in the place that a stack of calls ends in."""
+    what = _NEEDS[_SIZES if is_size else _READS]
+    notes = (*_user_lines(stack), "the call cannot be captured as a CUDA graph")
+    return TesseraError(error("TSR6003", f"the model {what}", notes=notes, hint=_ADVICE))
 
 
 def launches_nothing() -> TesseraError:
@@ -142,12 +153,21 @@ def _first_line(problem: BaseException) -> str:
     return lines[0][:_LONGEST]
 
 
-def _user_lines(problem: BaseException) -> tuple[str, ...]:
+def _explained(problem: BaseException) -> tuple[str, ...]:
+    """What the model raised, where that is why the compiler gave up."""
+    raised = re.search(r"raised exception (.+)$", str(problem), re.MULTILINE)
+    if raised is None:
+        return ()
+    text = re.sub(r"ConstantVariable\(\w+: ([^)]*)\)", r"\1", raised[1].strip())
+    return (f"the model's code raised {text}"[:_LONGEST],)
+
+
+def _user_lines(text: str) -> tuple[str, ...]:
     """The places in the model that the compiler names: its message ends in them.
 
     The last one, and the last one that is no library's, where that is another.
     """
-    lines = [line.strip() for line in str(problem).splitlines()]
+    lines = [line.strip() for line in text.splitlines()]
     places = [place for line in lines if (place := _PLACE.match(line))]
     places = [place for place in places if "torch" not in Path(place["file"]).parts]
     own = [place for place in places if not _is_library(place["file"])]

@@ -2,7 +2,7 @@
 
 In: the graph that torch.compile has recorded, of torch functions (for Inductor's
 `pre_grad_custom_pass`). Out: the same graph with kernels of our own in it. The parts are in
-`attention`, `experts` and `single_rows`.
+`attention`, `experts`, `single_rows` and `data_dependence`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tessera.frontend.capture.attention.rewrite import replace_attention
+from tessera.frontend.capture.data_dependence import refuse_data_dependence
 from tessera.frontend.capture.experts.rewrite import replace_experts
 from tessera.frontend.capture.single_rows import tune_single_rows
 
@@ -18,7 +19,11 @@ if TYPE_CHECKING:
 
 
 def replace_calls(graph: Graph, *, by_triton: bool) -> None:
-    """Replace products of experts and, where Triton makes all kernels, attention."""
+    """Replace products of experts and, where Triton makes all kernels, attention.
+
+    Raises TSR6003 where the graph waits for the GPU.
+    """
+    refuse_data_dependence(graph)
     if by_triton:
         tune_single_rows(graph)
         replace_attention(graph)

@@ -106,7 +106,8 @@ def plain_attention(route: str) -> Iterator[None]:
 
 @contextmanager
 def own_kernels(route: str) -> Iterator[None]:
-    """Have torch.compile put kernels of ours in place of calls (`rewrite`).
+    """Have torch.compile put kernels of ours in place of calls (`rewrite`), and pairs of real
+    numbers in place of complex ones (`complex_pairs`).
 
     By the route `library` those of experts alone: no library call of a trace computes them. Where
     our kernels do not compute a call, it stays.
@@ -116,6 +117,7 @@ def own_kernels(route: str) -> Iterator[None]:
         return
     from torch._inductor import config
 
+    from tessera.frontend.capture.complex_pairs import replace_complex
     from tessera.frontend.capture.rewrite import replace_calls
 
     def rewrite(graph: Graph) -> None:
@@ -124,13 +126,15 @@ def own_kernels(route: str) -> Iterator[None]:
     # It has to run however much of a graph is known already.
     early = _known({"pre_grad_pass_timing": "early"})
     close = {"coordinate_descent_tuning": False}
-    with config.patch({"pre_grad_custom_pass": rewrite, **close, **early}):
+    passes = {"pre_grad_custom_pass": rewrite, "post_grad_custom_pre_pass": replace_complex}
+    with config.patch({**passes, **close, **early}):
         yield
 
 
 @contextmanager
-def fresh_compiler(apart: str = "") -> Iterator[None]:
-    """Compile anew, with what `compiled_folder` has of kernels that were compiled before.
+def fresh_compiler(sms: int = 0, apart: str = "") -> Iterator[None]:
+    """Compile anew, with what `compiled_folder` has of kernels that were compiled before, and of
+    what was measured on so many SMs (0: on all).
 
     What all routes need holds for callables that the user has compiled, too: they are compiled
     again when they are next called.
@@ -139,7 +143,7 @@ def fresh_compiler(apart: str = "") -> Iterator[None]:
     from torch._inductor import config
 
     torch._dynamo.reset()
-    with compiled_folder(apart), config.patch(_known(_COMMON)), _whole_graphs():
+    with compiled_folder(sms, apart), config.patch(_known(_COMMON)), _whole_graphs():
         yield
 
 

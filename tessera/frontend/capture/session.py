@@ -44,6 +44,7 @@ from tessera.frontend.capture.raw import (
     RawOther,
     RawRandom,
 )
+from tessera.frontend.capture.tuning import tuned_slice
 from tessera.frontend.capture.watch import Keeper, tensors_in, watcher
 from tessera.ir.program.program import Role
 
@@ -106,9 +107,9 @@ class Call:
         def replay() -> None:
             nonlocal times
             if timed:
-                times = kernel_times(self._replay)
+                times = kernel_times(self.replay)
             else:
-                self._replay()
+                self.replay()
 
         before: dict[str, Bytes] = {}
         after: dict[str, Bytes] = {}
@@ -127,7 +128,8 @@ class Call:
             before=before, after=after, changed=frozenset(changed), drawn=drawn, times=times
         )
 
-    def _replay(self) -> None:
+    def replay(self) -> None:
+        """Run it once more, and wait for it."""
         import torch
 
         try:
@@ -221,7 +223,8 @@ def _generator() -> torch.Generator:
 def _warm_up(function: Callable[..., object], inputs: Inputs, count: int) -> None:
     import torch
 
-    stream = torch.cuda.Stream()
+    part = tuned_slice()
+    stream = torch.cuda.Stream() if part is None else part.stream
     stream.wait_stream(torch.cuda.current_stream())
     try:
         with torch.cuda.stream(stream):

@@ -6,6 +6,9 @@ copies of the large operands that do not fit into L2. Without a GPU somebody els
 (`chosen_by`). Elsewhere, and while a graph is being
 captured, the first is taken. What was measured is kept on disk at once (`kept_choices`), so a
 capture that is interrupted loses none of it.
+
+Inside `tuned_on` measurements are made on a slice of the GPU. A call is then cut so that what it
+leaves for others in memory has the form that the best cut for the whole GPU gives it.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tessera.frontend.capture.kept_choices import keep_choice, kept_choice
@@ -24,7 +28,10 @@ Cut = TypeVar("Cut", bound=Hashable)
 
 _COLD = 160_000_000  # bytes of copies: more than the L2 of any GPU holds
 _FREE = 0.25  # the part of free memory that copies may take
-_CHOSEN: dict[tuple[Hashable, str], Hashable] = {}
+# By size, device and SMs; 0 are all of them.
+_CHOSEN: dict[tuple[Hashable, str, int], Hashable] = {}
+
+
 # Who chooses in place of measuring; the last one does.
 _CHOOSERS: list[Callable[[Hashable, list[Any]], Any]] = []
 
@@ -39,27 +46,65 @@ def chosen_by(choose: Callable[[Hashable, list[Any]], Any]) -> Iterator[None]:
         _CHOOSERS.pop()
 
 
+@dataclass(frozen=True, slots=True)
+class TunedSlice:
+    """SMs of a GPU that kernels are measured on, by a stream that has no others."""
+
+    stream: torch.cuda.Stream
+    sms: int
+
+
+_SLICES: list[TunedSlice] = []
+
+
+@contextmanager
+def tuned_on(part: TunedSlice | None) -> Iterator[None]:
+    """Measure on a slice; None: on the whole GPU."""
+    if part is None:
+        yield
+        return
+    _SLICES.append(part)
+    try:
+        yield
+    finally:
+        _SLICES.pop()
+
+
+def tuned_slice() -> TunedSlice | None:
+    """The slice that is measured on, if there is one."""
+    return _SLICES[-1] if _SLICES else None
+
+
 def tuned(
     size: Hashable,
     cuts: list[Cut],
     large: tuple[torch.Tensor, ...],
     run: Callable[..., torch.Tensor],
+    form: Callable[[Cut], Hashable] = lambda cut: None,
 ) -> Cut:
-    """The cut for a call; `run(cut, *large)` runs it. Measured when its kind is first seen."""
+    """The cut for a call; `run(cut, *large)` runs it. Measured when its kind is first seen.
+
+    `form` is what of a cut decides the form of what it leaves in memory for others.
+    """
     if _CHOOSERS:
         chosen: Cut = _CHOOSERS[-1](size, cuts)
         return chosen
     where = large[0].device
+    sms = _SLICES[-1].sms if _SLICES else 0
+    if sms:
+        whole = _CHOSEN.get((size, str(where), 0))
+        first = next((cut for cut in cuts if cut == whole), cuts[0])
+        cuts = [first, *(c for c in cuts if c != first and form(c) == form(first))]
     for known in cuts:
-        if _CHOSEN.get((size, str(where))) == known:
+        if _CHOSEN.get((size, str(where), sms)) == known:
             return known
     if not _may_measure(large[0]):
         return cuts[0]
-    number = kept_choice(size, cuts, where)
+    number = kept_choice(size, cuts, where, sms)
     if number is None:
         number = _fastest(cuts, large, run)
-        keep_choice(size, cuts, where, number)
-    _CHOSEN[size, str(where)] = cuts[number]
+        keep_choice(size, cuts, where, number, sms)
+    _CHOSEN[size, str(where), sms] = cuts[number]
     return cuts[number]
 
 
@@ -98,18 +143,20 @@ def _time(calls: list[Callable[[], object]]) -> float:
 
     for call in calls:  # compile
         call()
-    stream = torch.cuda.Stream()
+    part = tuned_slice()
+    stream = torch.cuda.Stream() if part is None else part.stream
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, stream=stream):
         for call in calls * max(1, 16 // len(calls)):
             call()
     times = []
-    for _ in range(4):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        graph.replay()
-        end.record()
-        end.synchronize()
-        times.append(float(start.elapsed_time(end)))
+    with torch.cuda.stream(stream):
+        for _ in range(4):
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            graph.replay()
+            end.record()
+            end.synchronize()
+            times.append(float(start.elapsed_time(end)))
     return min(times[1:])

@@ -70,6 +70,15 @@ def data_type(dtype: object) -> DataType | None:
     return None if name is None else DataType(name)
 
 
+def torch_type(dtype: DataType) -> torch.dtype | None:
+    """PyTorch's name for a type of a trace, if it has one."""
+    import torch
+
+    name = next((name for name, known in _NAMES.items() if known == dtype.value), None)
+    kind: torch.dtype | None = None if name is None else getattr(torch, name, None)
+    return kind
+
+
 class Keeper:
     """Tensors that must stay alive until the capture has been read."""
 

@@ -9,16 +9,18 @@ that sums and ratios of them stay numbers. Rows may say more (`warm_ns`, `cold_n
 `beside_compute_ns`, `beside_memory_ns`: times with caches warm and cold, and beside a busy
 neighbour on the rest of the GPU; `variant`: the architecture of its code), and so may the file
 (`machine`): `tessc profile` writes them. `host_call_ns` of `machine` is what a call takes by which
-the host hands work over. `transfers` are copies by size:
+the host hands work over, `host_byte_ns` what it takes to copy a byte of an input or output.
+`transfers` are copies by size:
 `{"gpu": "h200", "sms": 84, "kind": "device", "bytes": 4096, "ns": 3200.0}`. `wholes` are times of
-the whole trace by device; `together_ns` of one is the time of a request while two are under way
-there and on the rest of its GPU, for long:
+the whole trace by device; `together_ns` of one is the time of a request while two or more
+are under way there and on the rest of its GPU, for long:
 `{"gpu": "h200", "sms": 84, "ns": 3.1e6, "together_ns": 3.5e6}`.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from tessera.diagnostics import TesseraError, error
@@ -75,17 +77,17 @@ def parse_profile(text: str, name: str = "<profile>") -> Profile:
         for index, row in enumerate(data.get("wholes", []))
     )
     together = tuple(whole for whole in wholes if whole is not None)
-    return Profile(data["program"], rows, copies, together, _host_call(data, name))
+    return Profile(data["program"], rows, copies, together, *_host_times(data, name))
 
 
-def _host_call(data: dict[str, object], name: str) -> float:
-    """What a call of the host takes; 0 where the file does not say."""
+def _host_times(data: dict[str, object], name: str) -> Iterator[float]:
+    """What a call and a byte take the host; 0 where the file does not say."""
     machine = data.get("machine", {})
     if not isinstance(machine, dict):
         raise bad_profile(f"`machine` of `{name}` must be an object")
-    if "host_call_ns" not in machine:
-        return 0.0
-    return _time(machine["host_call_ns"], "host_call_ns", f"`machine` of `{name}`")
+    for key in ("host_call_ns", "host_byte_ns"):
+        known = key in machine
+        yield _time(machine[key], key, f"`machine` of `{name}`") if known else 0.0
 
 
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -98,15 +100,19 @@ def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def _check_once(rows: tuple[Measured, ...], name: str) -> None:
-    """Within one file nothing is measured twice: nobody could say which time counts."""
-    seen: dict[tuple[int, str, int], int] = {}
+    """Within one file no code of a step is measured twice: nobody could say which time counts."""
+    seen: dict[tuple[int, str, int], dict[str, int]] = {}
     for index, row in enumerate(rows):
-        first = seen.setdefault((row.step, row.gpu, row.sms), index)
-        if first != index:
+        variants = seen.setdefault((row.step, row.gpu, row.sms), {})
+        same = {row.variant, ""} & variants.keys() if row.variant else variants.keys()
+        if same:
+            first = min(variants[variant] for variant in same)
             raise bad_profile(
                 f"rows {first} and {index} of `{name}` are both of step #{row.step} on"
-                f" {row.sms} SMs of `{row.gpu}`"
+                f" {row.sms} SMs of `{row.gpu}`",
+                "rows of several variants of its code name them (`variant`)",
             )
+        variants[row.variant] = index
 
 
 def _gpu(row: dict[str, object], where: str) -> Gpu:

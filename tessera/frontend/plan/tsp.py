@@ -30,6 +30,7 @@ from tessera.ir.plan.launch_program import (
     Bytes,
     DeviceProgram,
     Home,
+    Landing,
     LoweredReplica,
     LoweredTrace,
     Place,
@@ -48,7 +49,7 @@ from tessera.ir.plan.plan import (
     PlanPath,
     Replica,
 )
-from tessera.ir.plan.print_plan import VERSIONS_READ
+from tessera.ir.plan.print_plan import HOSTS_VERSION, VERSIONS_READ
 from tessera.ir.plan.verify_plan import verify_plan
 
 _MOST_ERRORS = 20
@@ -170,6 +171,9 @@ class _PlanBuilder(Transformer[Token, Plan]):
             known = " and ".join(map(str, VERSIONS_READ))
             raise _at(version, f"version {version} is unknown: this program reads {known}")
         keyword, row = plan
+        replicas = _those(Replica, records)
+        if int(version) < HOSTS_VERSION and any(r.lowered.landings for r in replicas):
+            raise _at(version, f"version {version} has no landings: this is {HOSTS_VERSION}")
         return self._known(
             keyword,
             Plan(
@@ -179,7 +183,7 @@ class _PlanBuilder(Transformer[Token, Plan]):
                 capacities=_those(PlanCapacity, records),
                 paths=_those(PlanPath, records),
                 traces=_those(PlannedTrace, records),
-                replicas=_those(Replica, records),
+                replicas=replicas,
                 baselines=_those(Baseline, records),
             ),
         )
@@ -222,6 +226,7 @@ class _PlanBuilder(Transformer[Token, Plan]):
             places=_those(Place, given),
             homes=_those(Home, given),
             traces=_those(LoweredTrace, given),
+            landings=_those(Landing, given),
         )
         traces = _those(PlacedTrace, given)
         return self._known(keyword, Replica(**row, traces=traces, lowered=lowered))
@@ -249,6 +254,9 @@ class _PlanBuilder(Transformer[Token, Plan]):
 
     def home(self, keyword: Token, *given: object) -> Home:
         return self._record(keyword, Home, given)
+
+    def landing(self, keyword: Token, *given: object) -> Landing:
+        return self._record(keyword, Landing, given, id=_number_of(keyword))
 
     def request(self, keyword: Token, *given: object) -> LoweredTrace:
         return self._record(

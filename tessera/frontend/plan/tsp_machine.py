@@ -17,6 +17,7 @@ from tessera.ir.plan.verify_plan import Flaw
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _LONGEST_CALL_NS = 1e9
+_LONGEST_BYTE_NS = 1e3
 
 
 def machine_flaws(plan: Plan) -> Iterator[Flaw]:
@@ -25,6 +26,8 @@ def machine_flaws(plan: Plan) -> Iterator[Flaw]:
         yield Flaw(plan, "`machine_digest` is no digest: 64 hexadecimal digits")
     if not 0 <= plan.host_call_ns <= _LONGEST_CALL_NS:
         yield Flaw(plan, f"`host_call_ns` is {plan.host_call_ns}: no call of a host takes that")
+    if not 0 <= plan.host_byte_ns <= _LONGEST_BYTE_NS:
+        yield Flaw(plan, f"`host_byte_ns` is {plan.host_byte_ns}: no byte takes a host that long")
     for trace in plan.traces:
         if trace.contents_digest and not _DIGEST.fullmatch(trace.contents_digest):
             yield Flaw(trace, "`contents_digest` is no digest: 64 hexadecimal digits")

@@ -11,11 +11,15 @@ from collections.abc import Callable, Iterator
 
 from tessera.ir.plan.launch_program import (
     Await,
+    AwaitPut,
     Bytes,
+    Credit,
     DeviceEventId,
     Fill,
     Free,
+    LandingId,
     Operation,
+    Put,
     Queue,
     Queued,
     Receive,
@@ -36,7 +40,7 @@ _ITEM = re.compile(r"([0-9]+):([0-9]+)((?:\+[0-9]+\*[0-9]+)*)")
 _DIMENSION = re.compile(r"\+([0-9]+)\*([0-9]+)")
 _OPERATION = re.compile(
     r"(?P<queue>[a-z]+)\s+(?P<verb>[a-z]+)\s+"
-    r"(?:(?P<number>[0-9]+)|buffer=(?P<buffer>[0-9]+)(?:\s+bytes=(?P<bytes>\S+))?)"
+    r"(?:(?P<number>[0-9]+)(?:\s+landing=(?P<landing>[0-9]+))?|buffer=(?P<buffer>[0-9]+)(?:\s+bytes=(?P<bytes>\S+))?)"
 )
 _NUMBERED: dict[str, Callable[[int], Operation]] = {
     "launch": lambda number: Run(LaunchId(number)),
@@ -44,7 +48,9 @@ _NUMBERED: dict[str, Callable[[int], Operation]] = {
     "recv": lambda number: Receive(TransferId(number)),
     "record": lambda number: Record(DeviceEventId(number)),
     "wait": lambda number: Await(DeviceEventId(number)),
+    "credit": lambda number: Credit(LandingId(number)),
 }
+_LANDED: dict[str, type[Put | AwaitPut]] = {"put": Put, "wait": AwaitPut}
 
 
 class BadText(Exception):
@@ -101,9 +107,12 @@ def _operation(match: re.Match[str], start: int, ranges: RangeReader) -> Queued:
     if queue is None:
         raise BadText(start, len(text), "a program's line begins with `compute`, `in` or `out`")
     number, buffer, filled, verb = match["number"], match["buffer"], match["bytes"], match["verb"]
-    if len(number or buffer) > DIGITS:
+    landing = match["landing"]
+    if max(len(number or buffer), len(landing or "")) > DIGITS:
         raise BadText(start, len(text), "the number is too large")
-    if verb in _NUMBERED and number is not None:
+    if verb in _LANDED and landing is not None:
+        return Queued(queue, _LANDED[verb](TransferId(int(number)), LandingId(int(landing))))
+    if landing is None and verb in _NUMBERED and number is not None:
         return Queued(queue, _NUMBERED[verb](int(number)))
     if verb == "free" and buffer is not None and filled is None:
         return Queued(queue, Free(BufferId(int(buffer))))

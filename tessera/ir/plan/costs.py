@@ -27,7 +27,8 @@ class Duration:
 
     `beside` are the times beside a neighbour on the same card that only computes, and beside one
     that only moves memory, where both are known. `alone_ns` and `quiet_ns` are as in `PlacedStep`.
-    `origin` says more of the source: which rows.
+    `origin` says more of the source: which rows. `variant` is the architecture of the code whose
+    time it is; empty where that follows from the device.
     """
 
     ns: float
@@ -37,6 +38,7 @@ class Duration:
     alone_ns: float | None = None
     quiet_ns: float | None = None
     origin: str = ""
+    variant: str = ""
 
     def __post_init__(self) -> None:
         if not (0 <= self.ns < float("inf")) or not (0 <= self.error < float("inf")):
@@ -159,10 +161,11 @@ class MeasuredTogether:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Measurements of the program with that digest, and of its host: what a call takes there."""
+    """Measurements of the program with that digest, and what a call and a byte take its host."""
 
     program_digest: str
     rows: tuple[Measured, ...]
     copies: tuple[MeasuredCopy, ...] = ()
     together: tuple[MeasuredTogether, ...] = ()
     host_call_ns: float = 0.0
+    host_byte_ns: float = 0.0

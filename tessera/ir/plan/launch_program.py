@@ -12,6 +12,12 @@ done; a backend may let the send end as soon as the bytes are buffered, or only 
 arrived. Transfers from and to `HOST` bring inputs and take outputs away: the host reads its copy
 of the inputs, and has every output byte when all programs of the request are done.
 
+Between hosts a transfer is a `Put` on the out queue of its source, an `AwaitPut` and a `Credit` on
+the in queue of its target. A put writes into a landing: memory of the target's host, a copy per
+slot, that only its source writes. It begins when the landing is free, and may end as soon as the
+bytes have left. The wait ends when the bytes have landed and are in place; the credit gives the
+landing back to its source. All landings are free when a request begins, and again when it ends.
+
 Requests follow each other by two rules, which are not written out: a slot holds one request at a
 time, and so does a lane. A program therefore begins when the request before it in its slot and the
 one before it in its lane are done on every device.
@@ -45,6 +51,7 @@ from tessera.ir.program.program import BufferId, LaunchId
 
 TransferId = NewType("TransferId", int)
 DeviceEventId = NewType("DeviceEventId", int)
+LandingId = NewType("LandingId", int)
 
 HOST = "host"
 """The name of the host as source or target of a transfer; no device may have it."""
@@ -116,6 +123,29 @@ class Receive:
 
 
 @dataclass(frozen=True, slots=True)
+class Put:
+    """Read the bytes of a transfer to another host, into a landing. On the out queue."""
+
+    transfer: TransferId
+    landing: LandingId
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitPut:
+    """Write the bytes of a transfer from another host, once they have landed. On the in queue."""
+
+    transfer: TransferId
+    landing: LandingId
+
+
+@dataclass(frozen=True, slots=True)
+class Credit:
+    """The next put may have the landing. On the in queue of its target, after the wait."""
+
+    landing: LandingId
+
+
+@dataclass(frozen=True, slots=True)
 class Record:
     """The event happens when all before it on this queue is done. Each event is recorded once."""
 
@@ -129,7 +159,7 @@ class Await:
     event: DeviceEventId
 
 
-Operation = Run | Fill | Free | Send | Receive | Record | Await
+Operation = Run | Fill | Free | Send | Receive | Put | AwaitPut | Credit | Record | Await
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +184,16 @@ class Transfer:
     def size(self) -> int:
         """How many bytes move."""
         return sum(end - start for start, end in self.bytes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Landing:
+    """Memory of the target's host for bytes of one source: there once per slot."""
+
+    id: LandingId
+    source: str
+    target: str
+    bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,6 +274,7 @@ class LoweredReplica:
     places: tuple[Place, ...]
     homes: tuple[Home, ...]
     traces: tuple[LoweredTrace, ...]
+    landings: tuple[Landing, ...] = ()
 
     def memory_bytes(self, device: str) -> int:
         """What the areas of a device take."""

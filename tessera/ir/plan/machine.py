@@ -122,7 +122,8 @@ class Channel:
 class Machine:
     """Everything a plan may use. `transfer_ns` is what a transfer takes from each end.
 
-    `host_call_ns` is what a call takes by which the host hands work over; 0: it was not measured.
+    `host_call_ns` is what a call takes by which the host hands work over, `host_byte_ns` what
+    it takes to copy a byte of an input or output; 0: it was not measured.
     """
 
     cards: tuple[Card, ...]
@@ -132,6 +133,7 @@ class Machine:
     link_name: str = ""
     transfer_ns: float = DEFAULT_TRANSFER_NS
     host_call_ns: float = field(default=0.0, repr=False)
+    host_byte_ns: float = field(default=0.0, repr=False)
 
     def gpu_of(self, device: Device) -> Gpu:
         """The data sheet behind a device."""
@@ -143,5 +145,6 @@ class Machine:
 
     def digest(self) -> str:
         """A name for exactly this machine: equal machines have equal digests."""
-        text = repr(self) + (f" {self.host_call_ns}" if self.host_call_ns else "")
+        host = (self.host_call_ns, self.host_byte_ns)
+        text = repr(self) + "".join(f" {ns}" for ns in host if ns)
         return hashlib.sha256(text.encode()).hexdigest()

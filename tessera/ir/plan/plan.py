@@ -212,7 +212,8 @@ class Plan:
     `loaded_latency_ns` of the median request at the full rate. `bound` is in the unit of the
     objective, as are `low` and `high`, which nine of ten draws of the error bars lie between (both
     0: not known). `ended` says why the search stopped (`choices.Ending`). `host_call_ns` is what a
-    call takes by which the host hands work over; 0 where it was not measured.
+    call takes by which the host hands work over, `host_byte_ns` what it takes to copy a byte of an
+    input or output; 0 where it was not measured.
     """
 
     objective: str
@@ -235,6 +236,7 @@ class Plan:
     low: float = 0.0
     high: float = 0.0
     host_call_ns: float = 0.0
+    host_byte_ns: float = 0.0
     capacities: tuple[PlanCapacity, ...] = ()
     paths: tuple[PlanPath, ...] = ()
 
@@ -260,6 +262,12 @@ class Plan:
             for step in placed.steps
         )
         return frame_of(rows, _COLUMNS)
+
+
+def hosts_of(plan: Plan) -> dict[str, str]:
+    """The host of each device, by the nodes of the machine; one name for all where it has none."""
+    node_of = {card.name: card.node for card in plan.cards}
+    return {device.name: node_of.get(device.card, "") for device in plan.devices}
 
 
 def memory_on(replicas: Iterable[Replica], device: str) -> int:

@@ -13,13 +13,16 @@ from typing import assert_never
 
 from tessera.ir.plan.launch_program import (
     Await,
+    AwaitPut,
     Bytes,
+    Credit,
     DeviceProgram,
     Fill,
     Free,
     LoweredReplica,
     LoweredTrace,
     Operation,
+    Put,
     Queued,
     Receive,
     Record,
@@ -36,7 +39,7 @@ _Shape = tuple[int, tuple[tuple[int, int], ...]]
 
 
 def lowered_lines(lowered: LoweredReplica) -> Iterator[str]:
-    """Areas, places, homes, then per trace its transfers and programs."""
+    """Areas, places, homes, landings, then per trace its transfers and programs."""
     for area in lowered.areas:
         yield (
             f"area device={_quoted(area.device)} kind={_quoted(area.kind.value)}"
@@ -51,6 +54,11 @@ def lowered_lines(lowered: LoweredReplica) -> Iterator[str]:
         yield (
             f"home trace={home.trace} buffer={home.buffer} device={_quoted(home.device)}"
             f" bytes={bytes_text(home.bytes)}"
+        )
+    for landing in lowered.landings:
+        yield (
+            f"landing {landing.id} source={_quoted(landing.source)}"
+            f" target={_quoted(landing.target)} bytes={landing.bytes}"
         )
     for trace in lowered.traces:
         yield from _trace_lines(trace)
@@ -92,6 +100,12 @@ def _operation(operation: Operation) -> str:
             return f"send {operation.transfer}"
         case Receive():
             return f"recv {operation.transfer}"
+        case Put():
+            return f"put {operation.transfer} landing={operation.landing}"
+        case AwaitPut():
+            return f"wait {operation.transfer} landing={operation.landing}"
+        case Credit():
+            return f"credit {operation.landing}"
         case Record():
             return f"record {operation.event}"
         case Await():

@@ -16,8 +16,12 @@ from tessera.ir.plan.print_launch import lowered_lines
 
 FORMAT = "tessera-plan"
 VERSION = 2
-VERSIONS_READ = (1, 2)
-"""Version 1 has no capacities and paths."""
+HOSTS_VERSION = 3
+VERSIONS_READ = (1, 2, 3)
+"""Version 1 has no capacities and paths, versions 1 and 2 no landings and puts.
+
+A plan without landings is written as version 2, which older programs read.
+"""
 # Fields that are records of their own, or text of their own.
 NESTED = frozenset(
     (
@@ -38,7 +42,8 @@ NESTED = frozenset(
 
 def print_plan(plan: Plan) -> str:
     """The text of a plan."""
-    return "\n".join((f"{FORMAT} {VERSION}", *_lines(plan))) + "\n"
+    version = HOSTS_VERSION if any(r.lowered.landings for r in plan.replicas) else VERSION
+    return "\n".join((f"{FORMAT} {version}", *_lines(plan))) + "\n"
 
 
 def _lines(plan: Plan) -> Iterator[str]:

@@ -18,13 +18,16 @@ from tessera.ir.plan.launch_program import (
     PLACE_ALIGNMENT,
     AreaKind,
     Await,
+    AwaitPut,
     Bytes,
+    Credit,
     DeviceProgram,
     Fill,
     Home,
     LoweredReplica,
     LoweredTrace,
     Place,
+    Put,
     Queue,
     Queued,
     Receive,
@@ -35,6 +38,7 @@ from tessera.ir.plan.launch_program import (
     TransferId,
 )
 from tessera.ir.plan.plan import PlacedTrace, Plan, PlanCard, PlanDevice, PlannedTrace, Replica
+from tessera.ir.plan.verify_landings import verify_landings
 from tessera.ir.program.program import BufferId
 from tessera.ir.text_digest import text_digest
 
@@ -47,6 +51,7 @@ MOST_RANGES = 1 << 21
 
 _SHARE_SLACK = 1e-6
 _QUEUES = {Run: Queue.COMPUTE, Fill: Queue.COMPUTE, Send: Queue.OUT, Receive: Queue.IN}
+_QUEUES |= {Put: Queue.OUT, AwaitPut: Queue.IN, Credit: Queue.IN}
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +177,8 @@ def _replica(replica: Replica, known: set[str], traces: int) -> Iterator[Flaw]:
     for placed in replica.traces:
         yield from _placed(placed, set(lowered.devices))
     yield from _memory(lowered, traces)
+    yield from _numbers_of(lowered.landings)
+    yield from (Flaw(*row) for row in verify_landings(lowered))
     steps = {placed.trace: placed for placed in replica.traces}
     yield from _repeated(lowered.traces, lambda trace: trace.trace, "a second request is of trace")
     for trace in lowered.traces:
@@ -320,8 +327,8 @@ def _program(
                 yield from _run(queued, int(step), program.device, placed)
             case Fill():
                 yield from _ranges(queued, operation.bytes)
-            case Send(transfer) | Receive(transfer):
-                kind = "send" if isinstance(operation, Send) else "recv"
+            case Send(transfer) | Receive(transfer) | Put(transfer) | AwaitPut(transfer):
+                kind = "send" if isinstance(operation, Send | Put) else "recv"
                 ends[kind, transfer] += 1
                 yield from _end(queued, kind, transfers.get(transfer), program.device)
             case Record(event) if recorded[event] > 1:

@@ -12,9 +12,10 @@ What is proved of every request, whatever the devices' speeds:
 - memory has room for everything, and nothing is used after it was freed.
 
 The parts: `shape` (everything is there once), `memory` (places), `modules` (what they bring along),
-`tenants` (who is in a place, and how long), `order` (what comes before what), `expected` (what one
-device would do), `versions` (the walk), `homes` (from request to request), `pins` and `tables`
-(pointers), `policies` (what they share), `fits` (what devices can run). None
+`landings` (what lands on which bytes of another host), `tenants` (who is in a place, and how long),
+`order` (what comes before what), `expected` (what one device would do), `versions` (the walk),
+`homes` (from request to request), `pins` and `tables` (pointers), `policies` (what they share),
+`fits` (what devices can run). None
 of it is shared with planning or lowering.
 
 Source: decision records 0005 and 0007.
@@ -35,6 +36,7 @@ from tessera.passes.checker.expected import find_expected
 from tessera.passes.checker.findings import Findings, Locate, nowhere
 from tessera.passes.checker.fits import check_fits
 from tessera.passes.checker.homes import check_homes, writes_variables
+from tessera.passes.checker.landings import check_landings, find_landings
 from tessera.passes.checker.memory import check_capacity, check_memory
 from tessera.passes.checker.modules import Arches, check_modules
 from tessera.passes.checker.order import find_order
@@ -135,13 +137,20 @@ def _check_replica(
     claims = check_homes(lowered, programs, effects, memory, findings)
     if claims is None:
         return
+    landings = find_landings(lowered.landings, lowered.devices, findings)
     walked = {}
     for trace in lowered.traces:
         number = trace.trace
         shape = find_shape(
-            trace, programs[number], graphs[number], lowered.devices, placements[number], findings
+            trace,
+            programs[number],
+            graphs[number],
+            lowered.devices,
+            placements[number],
+            landings,
+            findings,
         )
-        if shape is None:
+        if shape is None or not check_landings(shape, findings):
             continue
         order = find_order(shape, findings)
         expected = find_expected(shape, effects[number], claims[number].homes)

@@ -14,9 +14,12 @@ from tessera.diagnostics import Diagnostic, Label, Span, error
 from tessera.ir.graph.graph import KernelGraph
 from tessera.ir.plan.launch_program import (
     Await,
+    AwaitPut,
+    Credit,
     Fill,
     Free,
     Operation,
+    Put,
     Queue,
     Queued,
     Receive,
@@ -165,6 +168,12 @@ class Names:
                 what = f"the send of {self.transfer(transfer)}"
             case Receive(transfer):
                 what = f"the receive of {self.transfer(transfer)}"
+            case Put(transfer, landing):
+                what = f"the put of {self.transfer(transfer)} into landing {landing}"
+            case AwaitPut(transfer, landing):
+                what = f"the wait for {self.transfer(transfer)} in landing {landing}"
+            case Credit(landing):
+                what = f"the credit of landing {landing}"
             case Record(event):
                 what = f"the record of event {event}"
             case Await(event):

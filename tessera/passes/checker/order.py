@@ -10,6 +10,10 @@ operation says, per queue, how many operations are over before it begins. A send
 its receive begins, so clocks draw no conclusion from that. It may also end only when its receive
 takes the bytes: an order counts as possible only if it is possible then too, with both ends of a
 transfer done as one.
+
+Between hosts a put begins when its landing is free: after the credit of the put before it
+(`checker.landings` has seen that they take turns). Clocks draw no conclusion from a credit either,
+so that a backend may do puts and their waits as sends and receives.
 """
 
 from __future__ import annotations
@@ -22,8 +26,12 @@ import numpy.typing as npt
 from tessera.ir.plan.launch_program import (
     HOST,
     Await,
+    AwaitPut,
+    Credit,
     Fill,
     Free,
+    LandingId,
+    Put,
     Queue,
     Receive,
     Record,
@@ -70,6 +78,7 @@ class _OrderWalk:
         self.clocks = {key: np.zeros(len(self.column), dtype=np.int32) for key in shape.queues}
         self.ranks = {key: _ranks(ops) for key, ops in shape.queues.items()}
         self.events: dict[tuple[str, int], Clock] = {}
+        self.held: set[int] = set()
         self.waiting: dict[tuple[str, int], list[QueueKey]] = {}
         self.steps: list[tuple[Op, Clock]] = []
 
@@ -120,8 +129,13 @@ class _OrderWalk:
                 self._done(key, op)
                 self.events[op.device, event] = self.clocks[key].copy()
                 return self.waiting.pop((op.device, event), [])
-            case Send() | Receive():
+            case Send() | Receive() | Put() | AwaitPut():
                 return self._transfer(key, op)
+            case Credit(landing):
+                self._done(key, op)
+                self.held.discard(landing)
+                source = self.shape.landings[landing].source
+                return [(source, Queue.OUT)]
             case _:
                 self._done(key, op)
                 return []
@@ -134,7 +148,11 @@ class _OrderWalk:
         other_key = (other.device, other.queue)
         if self.head(other_key) is not other:
             return None
-        source, target = (op, other) if isinstance(op.operation, Send) else (other, op)
+        source, target = (op, other) if isinstance(op.operation, Send | Put) else (other, op)
+        if isinstance(source.operation, Put):
+            if source.operation.landing in self.held:
+                return None
+            self.held.add(source.operation.landing)
         source_key, target_key = (source.device, source.queue), (target.device, target.queue)
         self._done(source_key, source)
         # The clock of the receive itself: its memory is the transfer's as soon as it begins.
@@ -145,12 +163,13 @@ class _OrderWalk:
 
     def partner(self, op: Op) -> Op | None:
         """The other end of a transfer, or None where that is the host."""
-        assert isinstance(op.operation, Send | Receive)
+        assert isinstance(op.operation, Send | Receive | Put | AwaitPut)
         number = op.operation.transfer
         transfer = self.shape.transfers[number]
         if HOST in (transfer.source, transfer.target):
             return None
-        ends = self.shape.receives if isinstance(op.operation, Send) else self.shape.sends
+        is_source = isinstance(op.operation, Send | Put)
+        ends = self.shape.receives if is_source else self.shape.sends
         return ends[number]
 
     def _done(self, key: QueueKey, op: Op) -> None:
@@ -203,4 +222,13 @@ def _waits_for(walk: _OrderWalk, op: Op) -> Op:
         return walk.shape.records[op.device, op.operation.event]
     other = walk.partner(op)
     assert other is not None
+    if isinstance(op.operation, Put) and op.operation.landing in walk.held:
+        return _next_credit(walk, op.operation.landing)
     return other
+
+
+def _next_credit(walk: _OrderWalk, landing: int) -> Op:
+    """The operation that gives a landing back that is held."""
+    key = (walk.shape.landings[landing].target, Queue.IN)
+    ops = walk.shape.queues[key][walk.next[key] :]
+    return next(op for op in ops if op.operation == Credit(LandingId(landing)))

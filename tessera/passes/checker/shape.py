@@ -19,10 +19,14 @@ from tessera.ir.graph.graph import KernelGraph
 from tessera.ir.plan.launch_program import (
     HOST,
     Await,
+    AwaitPut,
     Bytes,
+    Credit,
     Fill,
     Free,
+    Landing,
     LoweredTrace,
+    Put,
     Queue,
     Receive,
     Record,
@@ -47,6 +51,7 @@ class TraceShape:
     graph: KernelGraph
     names: Names
     queues: dict[QueueKey, list[Op]]
+    landings: Mapping[int, Landing]
     runs: dict[int, Op] = field(default_factory=dict)
     sends: dict[int, Op] = field(default_factory=dict)
     receives: dict[int, Op] = field(default_factory=dict)
@@ -64,6 +69,7 @@ def find_shape(
     graph: KernelGraph,
     devices: Sequence[str],
     placement: Sequence[str],
+    landings: Mapping[int, Landing],
     findings: Findings,
 ) -> TraceShape | None:
     """The operations of a trace, or None where they do not hold together."""
@@ -72,7 +78,9 @@ def find_shape(
     if findings.count > before:
         return None
     names = Names(graph, transfers)
-    shape = TraceShape(trace=trace, program=program, graph=graph, names=names, queues={})
+    shape = TraceShape(
+        trace=trace, program=program, graph=graph, names=names, queues={}, landings=landings
+    )
     for device in devices:
         for queue in Queue:
             shape.queues[device, queue] = []
@@ -152,6 +160,9 @@ _QUEUE_OF: Mapping[type, Queue] = {
     Fill: Queue.COMPUTE,
     Send: Queue.OUT,
     Receive: Queue.IN,
+    Put: Queue.OUT,
+    AwaitPut: Queue.IN,
+    Credit: Queue.IN,
 }
 
 
@@ -194,12 +205,17 @@ def _dispatch(
     match op.operation:
         case Run(step):
             once(shape.runs, step, 0 <= step < len(shape.graph.nodes), f"step {step}")
-        case Send(transfer):
+        case Send(transfer) | Put(transfer):
             known = transfer in transfers and transfers[transfer].source == op.device
             once(shape.sends, transfer, known, f"transfer {transfer} from here")
-        case Receive(transfer):
+        case Receive(transfer) | AwaitPut(transfer):
             known = transfer in transfers and transfers[transfer].target == op.device
             once(shape.receives, transfer, known, f"transfer {transfer} to here")
+        case Credit(landing):
+            known = landing in shape.landings and shape.landings[landing].target == op.device
+            if not known:
+                what = f"{where} credits landing {landing}, which is not there"
+                findings.add("TSR4001", what, at=op.record)
         case Record(event):
             if (op.device, event) in shape.records:
                 first = shape.names.op(shape.records[op.device, event])

@@ -14,7 +14,7 @@ A backend may rely on this: it may hide, poison or give away what no tenant has.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from tessera.ir.plan.launch_program import AreaKind
 from tessera.passes.checker.findings import Findings, Op
@@ -63,6 +63,21 @@ class Tenants:
         insort(rows, (start, end, buffer))
         self._since[op.device, buffer] = op
         return True
+
+    def check_apart(self, op: Op, buffers: Sequence[int]) -> None:
+        """Two buffers that one step touches do not share bytes."""
+        space = self.spaces[op.device]
+        reach, owner = -1, -1
+        for start, end, buffer in sorted((space.start[b], space.end(b), b) for b in buffers):
+            if start < reach:
+                self.findings.add(
+                    "TSR4005",
+                    f"{self.names.buffer(owner)} and {self.names.buffer(buffer)} share memory on "
+                    f"`{op.device}` while one step uses both",
+                    self.names.op(op),
+                )
+            if end > reach:
+                reach, owner = end, buffer
 
     def _is_in_slot(self, device: str, buffer: int) -> bool:
         place = self.memory.place(self.shape.trace.trace, device, buffer)

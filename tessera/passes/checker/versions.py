@@ -22,7 +22,18 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from tessera.ir.plan.launch_program import HOST, Fill, Free, Home, Queue, Receive, Run, Send
+from tessera.ir.plan.launch_program import (
+    HOST,
+    AwaitPut,
+    Fill,
+    Free,
+    Home,
+    Put,
+    Queue,
+    Receive,
+    Run,
+    Send,
+)
 from tessera.ir.program.program import Role
 from tessera.passes.checker import limits
 from tessera.passes.checker.bytes import Array, Index, marked, places, ranges_of, text
@@ -38,7 +49,6 @@ from tessera.passes.checker.space import (
     POISON_TAG,
     POISON_VERSION,
     UNCLEAR_TAG,
-    Space,
     build_space,
     count_atoms,
     expand,
@@ -134,9 +144,9 @@ class _VersionWalk:
                 self._write(op, done, int(buffer), ranges_of(found), FIRST)
             case Free(buffer):
                 self._free(op, done, int(buffer))
-            case Send(number):
+            case Send(number) | Put(number):
                 self._send(op, done, int(number))
-            case Receive(number):
+            case Receive(number) | AwaitPut(number):
                 transfer = self.shape.transfers[number]
                 version = FIRST if transfer.source == HOST else self.carried.pop(number)
                 self._write(op, done, int(transfer.buffer), ranges_of(transfer.bytes), version)
@@ -147,7 +157,7 @@ class _VersionWalk:
         space = self.spaces[op.device]
         self._check_weights(op, step)
         touches = [t for t in self.expected.touches[step] if self._take(op, done, t.buffer)]
-        self._check_tenants(op, space, touches)
+        self.tenants.check_apart(op, [touch.buffer for touch in touches])
         for touch in touches:
             needed = space.index(touch.buffer, touch.needed)
             written = space.index(touch.buffer, touch.written)
@@ -178,21 +188,6 @@ class _VersionWalk:
                 continue  # judged like any other
             if self.memory.place(self.shape.trace.trace, op.device, buffer) is None:
                 self._no_place(op, buffer)
-
-    def _check_tenants(self, op: Op, space: Space, touches: list[StepTouch]) -> None:
-        """Two buffers that one step touches do not share bytes."""
-        rows = sorted((space.start[t.buffer], space.end(t.buffer), t.buffer) for t in touches)
-        reach, owner = -1, -1
-        for start, end, buffer in rows:
-            if start < reach:
-                self.findings.add(
-                    "TSR4005",
-                    f"{self.names.buffer(owner)} and {self.names.buffer(buffer)} share memory on "
-                    f"`{op.device}` while one step uses both",
-                    self.names.op(op),
-                )
-            if end > reach:
-                reach, owner = end, buffer
 
     def _check_current(self, op: Op, touch: StepTouch, index: Index) -> None:
         space = self.spaces[op.device]
@@ -261,7 +256,7 @@ class _VersionWalk:
             self._check_newer(op, buffer, index, wanted)
         lost = np.asarray(wanted) == POISON_VERSION
         tags = np.where(lost, POISON_TAG, space.tag(buffer, 0) + np.asarray(wanted))
-        if isinstance(op.operation, Receive):
+        if isinstance(op.operation, Receive | AwaitPut):
             self.waste[op.device].receive(index, op, space.tags[index] == tags)
         else:
             self.waste[op.device].overwrite(index, op)

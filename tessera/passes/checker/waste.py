@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from tessera.ir.plan.launch_program import Queue, Receive
+from tessera.ir.plan.launch_program import AwaitPut, Queue, Receive
 from tessera.passes.checker.bytes import Array, Index, join, marked, text
 from tessera.passes.checker.findings import Findings, Op
 from tessera.passes.checker.shape import TraceShape
@@ -45,7 +45,7 @@ class Waste:
     def overwrite(self, index: Index, by: Op) -> None:
         """The bytes get new contents; what was fresh was for nothing."""
         self._drop(index)
-        self.fresh[index] = by.position if isinstance(by.operation, Receive) else _USED
+        self.fresh[index] = by.position if isinstance(by.operation, Receive | AwaitPut) else _USED
 
     def receive(self, index: Index, by: Op, same: npt.NDArray[np.bool_]) -> None:
         """Bytes arrive; where `same` is set the place has them in that version."""
@@ -69,7 +69,7 @@ class Waste:
         for parts, why in rows:
             for position, pieces in sorted(parts.items()):
                 op = self.shape.queues[self.device, Queue.IN][position]
-                assert isinstance(op.operation, Receive)
+                assert isinstance(op.operation, Receive | AwaitPut)
                 transfer = self.shape.transfers[op.operation.transfer]
                 excess = join(pieces) - self.space.start[int(transfer.buffer)]
                 report_excess(self.shape, op, excess, why, findings)

@@ -1,7 +1,8 @@
 """Costs changed by what the user knows: measurements, and steps pinned to or barred from a GPU.
 
 In: `Costs` and a `Machine`. Out: `Costs`. A measurement wins over a model and a later profile over
-an earlier one; it does not lift a bar: code that is not there cannot run. On a slice that shares
+an earlier one; it does not lift a bar: code that is not there cannot run. Where several variants of
+a step's code were measured on a device, the fastest one there counts. On a slice that shares
 its card with others, the time beside a busy neighbour counts where it was measured: halfway between
 one that computes and one that moves memory, until it is known what the neighbours do. Patterns name
 steps: `#3`, a kernel's name, or one with `*` and `?`; devices are named as the plan prints them, or
@@ -14,7 +15,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
-from tessera.ir.plan.costs import Barred, Cost, Costs, CostSource, Duration, Profile, StepCosts
+from tessera.ir.plan.costs import (
+    Barred,
+    Cost,
+    Costs,
+    CostSource,
+    Duration,
+    Measured,
+    Profile,
+    StepCosts,
+)
 from tessera.ir.plan.machine import Device, Machine
 
 MOST_NS = 3.6e12  # as of a time in a profile
@@ -22,28 +32,20 @@ MOST_NS = 3.6e12  # as of a time in a profile
 
 def merge_profiles(costs: Costs, machine: Machine, profiles: Iterable[Profile]) -> Costs:
     """The costs with measured times in place of estimates, where step and device match."""
-    known = {
-        (row.step, row.name, row.gpu, row.sms): row for profile in profiles for row in profile.rows
-    }
+    known: dict[tuple[int, str, str, int], list[Measured]] = {}
+    for profile in profiles:
+        latest: dict[tuple[int, str, str, int], list[Measured]] = {}
+        for row in profile.rows:
+            latest.setdefault((row.step, row.name, row.gpu, row.sms), []).append(row)
+        known |= latest
 
     def measured(step: StepCosts, device: Device, cost: Cost) -> Cost:
         key = (int(step.step), step.name, machine.gpu_of(device).key, device.sms)
-        row = known.get(key)
-        if row is None or isinstance(cost, Barred):
+        if key not in known or isinstance(cost, Barred):
             return cost
-        if len(machine.slices_of(device.card)) == 1:
-            return Duration(ns=row.ns, source=CostSource.PROFILE, error=row.error)
-        compute, memory = row.beside_compute_ns, row.beside_memory_ns
-        both = None if compute is None or memory is None else (compute, memory)
-        busy = [ns for ns in (compute, memory) if ns is not None] or [row.ns]
-        ns = sum(busy) / len(busy)
-        return Duration(
-            ns=ns,
-            source=CostSource.PROFILE,
-            error=row.error,
-            beside=both,
-            quiet_ns=min(row.ns, ns),  # measured times may be the other way round
-        )
+        is_slice = len(machine.slices_of(device.card)) > 1
+        times = (_duration(row, is_slice=is_slice) for row in known[key])
+        return min(times, key=lambda duration: duration.ns)
 
     return Costs(
         tuple(
@@ -56,6 +58,24 @@ def merge_profiles(costs: Costs, machine: Machine, profiles: Iterable[Profile]) 
             )
             for step in costs.steps
         )
+    )
+
+
+def _duration(row: Measured, *, is_slice: bool) -> Duration:
+    """What a row says of a whole GPU, or of a slice that is not alone."""
+    if not is_slice:
+        return Duration(ns=row.ns, source=CostSource.PROFILE, error=row.error, variant=row.variant)
+    compute, memory = row.beside_compute_ns, row.beside_memory_ns
+    both = None if compute is None or memory is None else (compute, memory)
+    busy = [ns for ns in (compute, memory) if ns is not None] or [row.ns]
+    ns = sum(busy) / len(busy)
+    return Duration(
+        ns=ns,
+        source=CostSource.PROFILE,
+        error=row.error,
+        beside=both,
+        quiet_ns=min(row.ns, ns),  # measured times may be the other way round
+        variant=row.variant,
     )
 
 

@@ -87,6 +87,23 @@ def distinct_bytes(graph: KernelGraph, node: Node, persistent: bool | None = Non
     return total
 
 
+def usable_variants(
+    program: Program, launch: Launch, device_arch: str
+) -> tuple[ModuleVariant, ...]:
+    """The newest code for a launch that runs on a GPU: one variant for each number of SMs."""
+    usable = [
+        variant
+        for variant in program.modules[launch.module].variants
+        if runs_on(variant.arch, device_arch)
+    ]
+
+    def age(variant: ModuleVariant) -> tuple[int, str]:
+        return arch_number(variant.arch), variant.arch.partition(":")[0]
+
+    newest = max(map(age, usable), default=None)
+    return tuple(variant for variant in usable if age(variant) == newest)
+
+
 def best_variant(
     program: Program, launch: Launch, device_arch: str, sms: int = 0, whole: int = 0
 ) -> ModuleVariant | None:
@@ -95,22 +112,13 @@ def best_variant(
     Of code that differs in the SMs that it is tuned for, that for about as many as the device has:
     the nearest by ratio. Code that says nothing of SMs counts as tuned for the `whole` GPU.
     """
-    usable = [
-        variant
-        for variant in program.modules[launch.module].variants
-        if runs_on(variant.arch, device_arch)
-    ]
-    if not usable:
-        return None
-    newest = max((arch_number(v.arch), v.arch.partition(":")[0]) for v in usable)
 
     def distance(variant: ModuleVariant) -> tuple[float, int]:
         tuned = sms_of(variant.arch)
         here = sms or whole
         return (abs(log((tuned or whole) / here)) if here and (tuned or whole) else 0.0), tuned
 
-    alike = [v for v in usable if (arch_number(v.arch), v.arch.partition(":")[0]) == newest]
-    return min(alike, key=distance)
+    return min(usable_variants(program, launch, device_arch), key=distance, default=None)
 
 
 class _Estimator:

@@ -42,6 +42,9 @@ def with_measured_copies(machine: Machine, profiles: Iterable[Profile]) -> Machi
 
 
 def with_measured_host(machine: Machine, profiles: Iterable[Profile]) -> Machine:
-    """The machine with the time of a call of the host, the longest that was measured."""
-    longest = max((profile.host_call_ns for profile in profiles), default=0.0)
-    return replace(machine, host_call_ns=LOADED_HOST * longest)
+    """The machine with the times of a call and a byte of the host, the longest measured."""
+    known = [(profile.host_call_ns, profile.host_byte_ns) for profile in profiles]
+    call_ns, byte_ns = (
+        max(times, default=0.0) for times in zip(*(known or [(0.0, 0.0)]), strict=True)
+    )
+    return replace(machine, host_call_ns=LOADED_HOST * call_ns, host_byte_ns=byte_ns)

@@ -7,7 +7,8 @@ result without this code.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 
 from tessera.ir.graph.graph import KernelGraph
 from tessera.ir.plan.launch_program import (
@@ -24,6 +25,7 @@ from tessera.ir.program import program as ir
 from tessera.passes.lowering.moves import find_actions
 from tessera.passes.lowering.parts import Parts, TraceBytes, trace_bytes
 from tessera.passes.lowering.places import TraceUse, find_places
+from tessera.passes.lowering.puts import put_between_hosts
 from tessera.passes.lowering.queues import find_queues
 from tessera.passes.lowering.waits import prune_waits
 
@@ -39,10 +41,11 @@ def lower_replica(
     slots: int,
     lanes: int,
     roomy: Collection[str] = (),
+    hosts: Mapping[str, str] = MappingProxyType({}),
 ) -> LoweredReplica:
     """The launch programs for a device per step of every trace: see `Lowering.lower`."""
     lowering = Lowering(programs, graphs)
-    return lowering.lower(placements, slots=slots, lanes=lanes, roomy=roomy)
+    return lowering.lower(placements, slots=slots, lanes=lanes, roomy=roomy, hosts=hosts)
 
 
 class Lowering:
@@ -63,13 +66,15 @@ class Lowering:
         slots: int,
         lanes: int,
         roomy: Collection[str] = (),
+        hosts: Mapping[str, str] = MappingProxyType({}),
     ) -> LoweredReplica:
         """The launch programs for a device per step of every trace.
 
         Traces share the weights and states of equal name. Where a launch may write a module
         variable, or addresses in a state, requests run one after the other: the result has one
         slot, whatever `slots` says. On `roomy` devices buffers share bytes only where no queue
-        waits because of it; on others wherever they can.
+        waits because of it; on others wherever they can. `hosts` names the host of each device:
+        between two of them bytes are put into landings.
         """
         homes, uses = self._moves_of(tuple(map(tuple, placements)))
         devices = tuple(dict.fromkeys(device for steps in placements for device in steps))
@@ -83,6 +88,7 @@ class Lowering:
             made = tuple(find_queues(use, mine, devices))
             programs_of = tuple(prune_waits(made, transfers))
             traces.append(LoweredTrace(trace=trace, transfers=transfers, programs=programs_of))
+        with_puts, landings = put_between_hosts(traces, hosts)
         return LoweredReplica(
             devices=devices,
             slots=slots,
@@ -90,7 +96,8 @@ class Lowering:
             areas=areas,
             places=places,
             homes=homes,
-            traces=tuple(traces),
+            traces=with_puts,
+            landings=landings,
         )
 
     def areas(

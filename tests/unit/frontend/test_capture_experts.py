@@ -139,3 +139,42 @@ def test_a_choice_is_kept_and_a_damaged_one_is_not_used(
     assert kept_choice("size", cuts, device) == 1
     monkeypatch.setenv("TESSERA_NO_CACHE", "1")
     assert kept_choice("size", cuts, device) is None
+
+
+def test_what_was_measured_on_a_slice_is_kept_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And only cuts that leave results of the same form as the whole GPU's are tried there."""
+    from tessera.frontend.capture import tuning
+
+    pytest.importorskip("triton", reason="Triton is not installed")
+    monkeypatch.delenv("TESSERA_NO_CACHE", raising=False)
+    monkeypatch.setenv("TESSERA_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(tuning, "_CHOSEN", {})
+    monkeypatch.setattr(tuning, "_may_measure", lambda tensor: True)
+    tried: list[list[tuple[int, str]]] = []
+
+    def fastest(cuts: list[Any], large: Any, run: Any) -> int:
+        tried.append(cuts)
+        return len(cuts) - 1
+
+    monkeypatch.setattr(tuning, "_fastest", fastest)
+    cuts = [(1, "a"), (2, "a"), (1, "b"), (2, "b")]
+    part = tuning.TunedSlice(None, 48)  # type: ignore[arg-type]
+
+    def chosen() -> Any:
+        return tuning.tuned("size", cuts, (torch.ones(1),), lambda cut: cut, lambda cut: cut[0])
+
+    assert chosen() == (2, "b")
+    with tuning.tuned_on(part):
+        assert chosen() == (2, "a")
+        assert chosen() == (2, "a")
+        assert tuning.tuned_slice() is part
+    assert chosen() == (2, "b")
+    assert tuning.tuned_slice() is None
+    assert tried == [cuts, [(2, "b"), (2, "a")]]
+    monkeypatch.setattr(tuning, "_CHOSEN", {})  # another process: from the disk
+    assert chosen() == (2, "b")
+    with tuning.tuned_on(part):
+        assert chosen() == (2, "a")
+    assert len(tried) == 2

@@ -44,6 +44,16 @@ def test_the_compiler_names_the_line_of_the_model() -> None:
     assert found.notes == ("graph break", "in `step`, model.py:7", "in `make`, masks.py:9")
 
 
+@pytest.mark.parametrize(
+    "said", ["ValueError('no', 3)", "ValueError([ConstantVariable(str: 'no'), 3])"]
+)
+def test_what_the_model_raised_under_the_compiler_is_told(said: str) -> None:
+    text = f"Observed exception\n  Developer debug context: raised exception {said}\n\nfrom"
+    (found,) = refusal(made("Unsupported", "torch._dynamo.exc", text)).diagnostics
+    assert found.notes[1].startswith("the model's code raised ValueError(")
+    assert "'no', 3" in found.notes[1]
+
+
 def test_a_capture_that_fails_says_what_not_to_do() -> None:
     (found,) = not_captured(RuntimeError("operation not permitted")).diagnostics
     assert found.code == "TSR6003"

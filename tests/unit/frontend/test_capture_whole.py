@@ -152,6 +152,16 @@ def test_inputs_may_have_any_names(gpu: Driver) -> None:
 
 
 @pytest.mark.usefixtures("gpu")
+def test_a_tensor_that_the_host_makes_during_the_call_is_refused() -> None:
+    def step(x: Any) -> Any:
+        return torch.where(x > 0, x, torch.tensor(0.5))
+
+    with pytest.raises(TesseraError, match="TSR6003") as caught:
+        tracing.trace(step, torch.ones(4), options=EAGER)
+    assert "not permitted" in caught.value.diagnostics[0].notes[0]
+
+
+@pytest.mark.usefixtures("gpu")
 def test_nothing_to_capture() -> None:
     with pytest.raises(TesseraError) as caught:
         tracing.trace(lambda: None, options=EAGER)
@@ -366,13 +376,20 @@ def test_operators_that_take_functions_are_refused_in_words() -> None:
 def test_models_of_the_transformers_library_by_the_route_without_a_compiler(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
 ) -> None:
-    """As library calls, which give on the CPU what PyTorch does."""
+    """As library calls, which give on the CPU what PyTorch does.
+
+    Language models are given their mask: one of their own has a number in it that the host copies
+    to the GPU during the call.
+    """
     pytest.importorskip("transformers", reason="transformers is not installed")
     from tests.helpers.stand_in_gpu import install
 
     with without_gpu():
         model, inputs = load_model((MODELS / "huggingface.py", name), {"layers": 1})
     given = [one.float() if one.is_floating_point() else one for one in inputs.plain]
+    if name in ("llama", "qwen"):
+        length = given[0].shape[1]
+        given.append(torch.full((1, 1, length, length), -1e9).triu(1))
     found = captured(install(monkeypatch), tmp_path, model.float(), *given)
     assert all(isinstance(step, LibraryCall) for step in found.program.work())
     assert {"input", "weight", "output"} <= set(roles(found).values())

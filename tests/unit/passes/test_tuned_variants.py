@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tessera.diagnostics import TesseraError
+from tessera.driver.load import load
+from tessera.driver.profile import program_digest
 from tessera.frontend.plan.tsp import parse_plan
 from tessera.frontend.trace.read_trace import parse_trace
 from tessera.ir.architecture import architecture, runs_on, sms_of
@@ -157,3 +160,94 @@ def test_a_device_holds_the_variables_of_a_module_once(
     checked = tessc("check", str(place))
     assert (checked.code != 0) == has_variables
     assert ("its variables are there once" in checked.err) == has_variables
+
+
+def rows(folder: Path, times: dict[tuple[int, str], float]) -> Path:
+    """A profile of both steps, by SMs and code."""
+    digest = program_digest(load(folder / "t.ptx"))
+    made = [
+        {"step": step, "name": "m.fill", "gpu": "h200", "sms": sms, "ns": ns, "variant": code}
+        for step in range(2)
+        for (sms, code), ns in times.items()
+    ]
+    data = {"schema": "tessera-profile/1", "program": digest, "rows": made}
+    place = folder / "profile.json"
+    place.write_text(json.dumps(data))
+    return place
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "t.ptx").write_text(text())
+    return tmp_path
+
+
+PINNED = ("--pin", "#0=h200-0.0", "--pin", "#1=h200-0.1")
+
+
+def planned(folder: Path, *more: str) -> list[tuple[str, float]]:
+    """The code and the time of each step, the first on 84 SMs, the second on 48."""
+    given = ("--gpus", "h200:84sm,h200:48sm", "--strategy", "kernel", "-o", str(folder / "p.tsp"))
+    made = tessc("plan", str(folder / "t.ptx"), *given, *PINNED, *more)
+    assert made.code == 0, made.err
+    checked = tessc("check", str(folder / "p.tsp"))
+    assert checked.code == 0, checked.err
+    steps = parse_plan((folder / "p.tsp").read_text()).replicas[0].traces[0].steps
+    return [(step.arch, step.predicted_ns) for step in steps]
+
+
+def test_a_plan_takes_the_code_that_was_measured_to_be_faster(folder: Path) -> None:
+    whole, tuned = "sm_90a", "sm_90a:48sm"
+    times = {(84, whole): 900.0, (84, tuned): 500.0, (48, whole): 700.0, (48, tuned): 800.0}
+    place = rows(folder, times)
+    assert planned(folder, "--profile", str(place)) == [(tuned, 500.0), (whole, 700.0)]
+    explained = tessc(
+        "plan",
+        str(folder / "t.ptx"),
+        "--gpus",
+        "h200:84sm,h200:48sm",
+        *PINNED,
+        "--profile",
+        str(place),
+        "--explain",
+        "#0",
+    )
+    assert tuned in explained.out.decode()
+    # A later profile of a step and device stands for all that earlier ones say of them.
+    other = rows(folder, {(84, whole): 600.0}).rename(folder / "other.json")
+    place = rows(folder, times)
+    both = ("--profile", str(place), "--profile", str(other))
+    assert planned(folder, *both) == [(whole, 600.0), (whole, 700.0)]
+
+
+def test_variants_in_a_profile_are_checked(folder: Path) -> None:
+    for times, said in (
+        ({(84, "sm_90a:47sm"): 5.0}, "is of code for sm_90a:47sm, and plans run that for"),
+        ({(84, "sm_90a"): 5.0, (84, ""): 6.0}, "are both of step #0 on 84 SMs"),
+    ):
+        made = tessc(
+            "plan",
+            str(folder / "t.ptx"),
+            "--gpus",
+            "h200:84sm,h200:48sm",
+            "--profile",
+            str(rows(folder, times)),
+        )
+        assert made.code == 1
+        assert "TSR3015" in made.err
+        assert said in made.err
+
+
+def test_code_of_a_module_with_variables_is_not_chosen_step_by_step(tmp_path: Path) -> None:
+    """A device has the variables once, so it loads the module once."""
+    (tmp_path / "t.ptx").write_text(text(variable=".global .u32 counter;\n"))
+    made = tessc(
+        "plan",
+        str(tmp_path / "t.ptx"),
+        "--gpus",
+        "h200:84sm,h200:48sm",
+        "--profile",
+        str(rows(tmp_path, {(84, "sm_90a:48sm"): 5.0})),
+    )
+    assert made.code == 1
+    assert "plans run that for sm_90a there" in made.err

@@ -31,13 +31,16 @@ from tessera.ir.plan.launch_program import (
     HOST,
     AreaKind,
     Await,
+    AwaitPut,
     Bytes,
+    Credit,
     DeviceProgram,
     Fill,
     Free,
     LoweredReplica,
     LoweredTrace,
     Operation,
+    Put,
     Queue,
     Receive,
     Record,
@@ -166,6 +169,8 @@ class _ScriptEmitter:
                 yield self._send(trace, number)
             case Receive(number):
                 yield self._receive(trace, number)
+            case Put() | AwaitPut() | Credit():
+                raise AssertionError("an emitted program is of one host and has no landings")
             case _:
                 assert_never(operation)
 

@@ -1,4 +1,4 @@
-"""What a driver call takes the host, on the whole, when it hands a request over.
+"""What the host takes, on the whole, for a driver call and for a byte of an input or output.
 
 In: a driver and a GPU. Out: nanoseconds. The calls are those of requests that span devices, in
 about their shares: most of them events, then copies and small kernels.
@@ -9,13 +9,14 @@ from __future__ import annotations
 import statistics
 import time
 
-from tessera.backend.cuda.api import Driver
+from tessera.backend.cuda.api import Bytes, Driver, host_view
 from tessera.backend.cuda.measure.stopwatch import Stopwatch
 from tessera.backend.cuda.tape import Tape, TapeCall
 
 _EVENTS = 3
 _ROUNDS = 8
 _TRIES = 15
+_COPIED_BYTES = 1 << 24
 
 
 def host_call_ns(driver: Driver, ordinal: int, limit_s: float) -> float:
@@ -26,6 +27,32 @@ def host_call_ns(driver: Driver, ordinal: int, limit_s: float) -> float:
             return _measured(driver, limit_s)
     finally:
         driver.release(ordinal)
+
+
+def host_byte_ns(driver: Driver, ordinal: int) -> float:
+    """The median of some copies into pinned memory and out of it."""
+    context = driver.retain(ordinal)
+    try:
+        with driver.using(context):
+            pinned = driver.allocate_host(_COPIED_BYTES)
+            try:
+                return _copied(host_view(pinned, _COPIED_BYTES))
+            finally:
+                driver.free_host(pinned)
+    finally:
+        driver.release(ordinal)
+
+
+def _copied(pinned: Bytes) -> float:
+    pinned[:] = 1
+    own = pinned.copy()
+    times = []
+    for _ in range(_TRIES):
+        begun = time.perf_counter_ns()
+        pinned[:] = own
+        own[:] = pinned
+        times.append((time.perf_counter_ns() - begun) / (2 * _COPIED_BYTES))
+    return statistics.median(times)
 
 
 def _measured(driver: Driver, limit_s: float) -> float:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -104,11 +104,7 @@ class Profiler:
     def measure(self, on_step: Callable[[int, int], None] | None = None) -> DeviceTimes:
         """Time everything; `on_step` hears of steps done and steps in all."""
         device = self.backend.replica.devices[self.device]
-        self.neighbours.start(Load.COMPUTE, _WARM_UP_NS, device.sms, self.stream)
-        self.neighbours.start_clock(self.stream)
-        self.watch.finish(self.stream)
-        clock = self.neighbours.clock_mhz()
-        self._overhead_ns = self._measure_overhead()
+        clock = self._warm_up()
         steps = []
         for step in self._steps():
             steps.append(step)
@@ -122,6 +118,21 @@ class Profiler:
             steps=tuple(sorted(steps, key=lambda timed: timed.step)),
             transfers=tuple(self._transfers()),
         )
+
+    def measure_steps(self, numbers: Container[int]) -> Iterator[StepTimes]:
+        """Time these steps; all others are done, no more."""
+        self._warm_up()
+        return self._steps(numbers)
+
+    def _warm_up(self) -> int:
+        """Keep the device busy for a while; the clock of its SMs after that."""
+        device = self.backend.replica.devices[self.device]
+        self.neighbours.start(Load.COMPUTE, _WARM_UP_NS, device.sms, self.stream)
+        self.neighbours.start_clock(self.stream)
+        self.watch.finish(self.stream)
+        clock = self.neighbours.clock_mhz()
+        self._overhead_ns = self._measure_overhead()
+        return clock
 
     # --- the whole ----------------------------------------------------------------------------
 
@@ -167,8 +178,9 @@ class Profiler:
 
     # --- steps ------------------------------------------------------------------------------
 
-    def _steps(self) -> Iterator[StepTimes]:
-        """The actions of a request in an order that its queues allow, every step measured."""
+    def _steps(self, numbers: Container[int] | None = None) -> Iterator[StepTimes]:
+        """The actions of a request in an order that its queues allow, these steps (or all of them)
+        measured."""
         self._play(*self._tape((), prologue=True))
         served = self.backend.model.traces[0]
         keys = step_keys(served.program, self.graph, served.arches)
@@ -177,11 +189,13 @@ class Profiler:
             match action:
                 case Do(_, Run(number)):
                     self.watch.what = f"step #{number} `{step_name(self.work[number])}`"
-                    if keys[number] in known:
+                    is_wanted = numbers is None or number in numbers
+                    if not is_wanted or keys[number] in known:
                         self._play(*self._tape([action]))
                     else:
                         known[keys[number]] = self._step(number)
-                    yield replace(known[keys[number]], step=number)
+                    if is_wanted:
+                        yield replace(known[keys[number]], step=number)
                 case _ if isinstance(action, Do) or _is_input(action):
                     self._play(*self._tape([action]))
                 case _:

@@ -27,6 +27,12 @@ class StepTimes:
     beside_compute: TimePair | None = None
     beside_memory: TimePair | None = None
 
+    def middle_ns(self) -> float:
+        """One number to compare by: beside neighbours where there are any, caches half warm."""
+        beside = [pair for pair in (self.beside_compute, self.beside_memory) if pair is not None]
+        pairs = beside or [self.alone]
+        return sum(pair.at(0.5) for pair in pairs) / len(pairs)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransferTime:

@@ -65,7 +65,7 @@ def choose(
 ) -> Tiles:
     """The tiles for a call; measured when its kind is first seen."""
     problem = _problem(q, k, v, causal=causal, window=window, plain=plain, table=table)
-    return tuned(problem, list(candidates(problem)), (k, v), run)
+    return tuned(problem, list(candidates(problem)), (k, v), run, lambda tiles: tiles.splits)
 
 
 def _problem(

@@ -1,8 +1,8 @@
 """Choose between the kernels that Inductor has for a product, without running any of them.
 
-In: Inductor's choices for a product or a convolution, and what a cut of one would take (`CutPrices`).
-Out: times for all of them. `CutPrices` has no knowledge of PyTorch: the driver makes it of the model
-of durations.
+In: Inductor's choices for a product or a convolution, and what a cut of one would take
+(`CutPrices`). Out: times for all of them. `CutPrices` has no knowledge of PyTorch: the driver makes
+it of the model of durations.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ def record_launches(
         with numbered_devices(), recorder(recording):
             function, inputs = make()
         stack.enter_context(standing_in(properties, _ptx_version(archs), listener))
-        stack.enter_context(fresh_compiler(" without machine code"))
+        stack.enter_context(fresh_compiler(apart=" without machine code"))
         stack.enter_context(quiet_compiler(lambda name: None))
         stack.enter_context(plain_attention(wanted.route))
         stack.enter_context(own_kernels(wanted.route))

@@ -221,7 +221,10 @@ def together_with(
         begin(handed[-1])
         hand_over(each)
 
-    monkeypatch.setattr(profiling, "BUSY", {"together_ns": 2})
+    def two_at_a_time(bench: Any, entry: Any, ordinal: int) -> dict[str, float | None]:
+        return {"together_ns": bench.together(entry, ordinal, 2)}
+
+    monkeypatch.setattr(profiling, "busy_times", two_at_a_time)
     monkeypatch.setattr(together, "_LEAST_NS", 0)
     monkeypatch.setattr(together, "_MOST_RUNS", 500)
     monkeypatch.setattr(together, "_AHEAD_NS", 0)
@@ -384,7 +387,15 @@ def test_a_step_that_faults_is_a_fault_in_words(counting: Path) -> None:
 @pytest.mark.usefixtures("quick")
 def test_a_profile_says_how_it_came_about_and_plans_read_it(counting: Path, tmp_path: Path) -> None:
     found, _ = run("h200:84sm,h200:48sm", counting)
-    assert set(found["machine"]) == {"gpu", "cuda", "driver", "sms", "repeats", "host_call_ns"}
+    assert set(found["machine"]) == {
+        "gpu",
+        "cuda",
+        "driver",
+        "sms",
+        "repeats",
+        "host_call_ns",
+        "host_byte_ns",
+    }
     assert all("clock_mhz" in whole for whole in found["wholes"])
     launches = [row for row in found["rows"] if "variant" in row]
     assert {row["variant"] for row in launches} == {"sm_80"}
@@ -504,4 +515,58 @@ def test_steps_that_are_alike_are_measured_once(monkeypatch: pytest.MonkeyPatch)
     assert [row["step"] for row in rows] == list(range(count))
     assert sorted(number % 2 for number in measured) == [0, 1]
     assert len({row["warm_ns"] for row in rows[::2]}) == 1
+    assert not fake.allocated
+
+
+TUNED = """//! tessera.trace 2
+//! buffer x bytes=512 role=input dtype=s32 shape=128
+//! buffer y bytes=512 role=output dtype=s32 shape=128
+//! buffer z bytes=512 role=output dtype=s32 shape=128
+//! module m
+{kernel}//! module m arch=sm_90a:48sm
+{kernel}//! module m arch=sm_90a:84sm
+{kernel}//! launch m.copy grid=4,1,1 block=32,1,1 smem=0 args=[y, x]
+//! variant sm_90a:48sm grid=1,1,1 block=128,1,1
+//! variant sm_90a:84sm grid=2,1,1 block=64,1,1
+//! memcpy z y bytes=512
+"""
+COPY = """.version 8.0
+.target sm_90a
+.address_size 64
+.visible .entry copy(.param .u64 to, .param .u64 of)
+{ .reg .u64 %a<6>; .reg .u32 %v<5>;
+   ld.param.u64 %a0, [to]; ld.param.u64 %a1, [of];
+   mov.u32 %v0, %ctaid.x; mov.u32 %v1, %ntid.x; mov.u32 %v2, %tid.x;
+   mad.lo.u32 %v3, %v0, %v1, %v2; mul.wide.u32 %a2, %v3, 4;
+   add.u64 %a3, %a0, %a2; add.u64 %a4, %a1, %a2;
+   ld.global.u32 %v4, [%a4]; st.global.u32 [%a3], %v4; ret; }
+"""
+
+
+def test_all_code_of_a_step_is_measured_and_the_whole_with_the_fastest(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    place = tmp_path / "t.ptx"
+    place.write_text(TUNED.format(kernel=COPY))
+    slow = {"sm_90a": 3.0, "sm_90a:48sm": 1.0, "sm_90a:84sm": 2.0}
+    wholes: list[tuple[str, ...]] = []
+    step, whole = measuring.Profiler._step, measuring.Profiler._whole_ns
+
+    def timed(self: Any, number: Any) -> Any:
+        times = step(self, number)
+        factor = slow.get(self.backend.model.traces[0].arches[number], 1.0)
+        pair = measuring.TimePair(warm_ns=100 * factor, cold_ns=100 * factor)
+        return measuring.StepTimes(step=times.step, alone=pair)
+
+    def noted(self: Any) -> float:
+        wholes.append(self.backend.model.traces[0].arches)
+        return whole(self)
+
+    monkeypatch.setattr(measuring.Profiler, "_step", timed)
+    monkeypatch.setattr(measuring.Profiler, "_whole_ns", noted)
+    found, fake = run(trace=place)
+    times = {(row["step"], row.get("variant", "")): row["warm_ns"] for row in found["rows"]}
+    assert times == {(0, code): 100 * factor for code, factor in slow.items()} | {(1, ""): 100.0}
+    assert wholes == [("sm_90a:48sm", "")]
+    assert len(parse_profile(profile_text(found)).rows) == 4
     assert not fake.allocated

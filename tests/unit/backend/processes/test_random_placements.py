@@ -42,6 +42,7 @@ def check_placements(seed: int, *, variable: bool) -> None:
             graphs=[graph],
             filled=filled,
             roomy=devices[: seed % 4],
+            hosts=rng.choice(({}, {device: device for device in devices})),
         )
         if wanted is None:
             wanted = expected(model, asks)

@@ -1,0 +1,29 @@
+"""Whether a recorded graph reads a value from the GPU while it runs, and where.
+
+In: the graph that torch.compile has recorded. Out: TSR6003 with the line of the model, if there is
+such a place. torch.compile itself would make code of it that waits for the GPU, and the capture
+would fail later, where nobody knows the line.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tessera.frontend.capture.attention.masks import value_of
+from tessera.frontend.capture.problems import reads_data
+
+if TYPE_CHECKING:
+    from torch.fx import Graph
+
+
+def refuse_data_dependence(graph: Graph) -> None:
+    """Raise if a number, or the size of a tensor, depends on data on the GPU."""
+    from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+
+    for node in graph.nodes:
+        value = node.meta.get("example_value")
+        if value is None or not node.users or not free_unbacked_symbols(value):
+            continue
+        operands = [value_of(operand) for operand in node.all_input_nodes]
+        if any(operand is not None and operand.is_cuda for operand in operands):
+            raise reads_data(node.meta.get("stack_trace") or "", is_size=hasattr(value, "shape"))
