@@ -108,6 +108,7 @@ bench: $(ready)
 	$(python) benchmarks/check_plan.py
 	$(python) -m benchmarks.cpu
 	$(python) -m benchmarks.promises -o $(results)/promises.json
+	$(python) -m benchmarks.copy_queues -o $(results)/copy_queues.json
 	$(python) -m benchmarks.cpu_pipelining
 	$(python) -m benchmarks.simulated_cpu --scale 2
 	test -z "$(ARRIVALS)" || $(python) -m benchmarks.serving_simulation $(ARRIVALS) -o $(results)/serving_simulation.json
@@ -132,6 +133,7 @@ bench-gpu: $(ready)
 	$(python) -m benchmarks.meta_against_gpu -o $(gpu)/meta_against_gpu.json
 	$(python) -m benchmarks.real_models run --out $(gpu)/real --seconds 3000
 	$(python) -m benchmarks.real_models report --out $(gpu)/real -o $(gpu)/real_models.json
+	$(python) -m benchmarks.gain_real $(gpu)/gain_real --seconds 3000 -o $(gpu)/gain_real.json
 	$(python) -m benchmarks.unprepared -o $(gpu)/unprepared.jsonl --work $(gpu)/unprepared --seconds 1800
 	$(python) -m benchmarks.unprepared -o $(gpu)/unprepared.jsonl --work $(gpu)/unprepared --cpu --seconds 1800
 	$(python) -m benchmarks.unprepared -o $(gpu)/unprepared.jsonl --report $(gpu)/unprepared.json

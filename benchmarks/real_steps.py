@@ -59,7 +59,7 @@ class CachedStep(nn.Module):
             layer.dtype = torch.float32
 
 
-def _cached(model: nn.Module, config: Any, batch: int, context: int, tokens: int) -> RealStep:
+def cached(model: nn.Module, config: Any, batch: int, context: int, tokens: int) -> RealStep:
     """The last tokens of a context that is full otherwise."""
     cache = transformers.StaticCache(config=config, max_cache_len=context)
     heads = config.num_key_value_heads
@@ -97,7 +97,7 @@ def llama(*, layers: int, batch: int, context: int, tokens: int = 1) -> RealStep
         rope_theta=500000.0,
         attn_implementation="sdpa",
     )
-    return _cached(_made(transformers.LlamaModel, config), config, batch, context, tokens)
+    return cached(_made(transformers.LlamaModel, config), config, batch, context, tokens)
 
 
 def experts(*, layers: int, batch: int, context: int, tokens: int = 1) -> RealStep:
@@ -113,7 +113,7 @@ def experts(*, layers: int, batch: int, context: int, tokens: int = 1) -> RealSt
         sliding_window=None,
         attn_implementation="sdpa",
     )
-    return _cached(_made(transformers.MixtralModel, config), config, batch, context, tokens)
+    return cached(_made(transformers.MixtralModel, config), config, batch, context, tokens)
 
 
 class LastToken(nn.Module):

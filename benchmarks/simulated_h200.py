@@ -5,6 +5,7 @@
     python -m benchmarks.simulated_h200 plan    --out OUT --work WORK [--jobs 12]       # anywhere
     python -m benchmarks.simulated_h200 run     --out OUT --work WORK [--seconds 180]   # on the GPU
     python -m benchmarks.simulated_h200 steps   --out OUT --work WORK     # anywhere, needs profiles
+    python -m benchmarks.simulated_h200 again   --out OUT --work WORK     # anywhere
     python -m benchmarks.simulated_h200 report  --out OUT FILE            # anywhere
 
 The models are those of `h200_models`, on 84 and 48 SMs and on the whole GPU. OUT gets a profile per
@@ -13,7 +14,8 @@ between (traces, plans). Every stage goes on from what is there. Requests come b
 `--each` seconds; rates are slopes, latencies medians of what the backend says of each request.
 `busy` measures again, in profiles that are there, what requests take one and two at a time: cards
 of one kind differ by some percent, so plans run on the card that these were measured on.
-`steps` compares the time of a whole step with what the model says without a profile.
+`again` simulates plans that ran once more, with what plans say of the host today. `steps` compares
+the time of a whole step with what the model says without a profile.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ from benchmarks.h200_models import MODELS
 from benchmarks.simulated_plans import (
     RESULTS,
     WANTED,
+    again,
     plan_all,
     plan_path,
     read_rows,
@@ -359,7 +362,7 @@ def run(options: argparse.Namespace) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     stages = ("profile", "profile-model", "busy", "busy-model", "plan", "run", "run-model")
-    stages += ("steps", "report")
+    stages += ("steps", "again", "report")
     parser.add_argument("stage", choices=stages)
     parser.add_argument("file", nargs="?", type=Path)
     parser.add_argument("--out", type=Path, required=True)
@@ -389,6 +392,8 @@ def main() -> None:
             sys.exit(run_model(options, options.models[0]))
         case "steps":
             steps(options)
+        case "again":
+            again(options)
         case _:
             report(options)
 

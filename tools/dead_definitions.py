@@ -34,6 +34,7 @@ USED_ELSEWHERE = {
     "problem_of": "tests of the planning problem",
     "show_cursor": "rich, which calls it to hide the cursor",
     "to_networkx": "users (examples/03_longest_chain.py)",
+    "uuid": "PyTorch, of what a pass over a graph does",
 }
 # Decorators that use nothing: the definition is as dead with them as without.
 CHANGES = {"dataclass", "property", "classmethod", "staticmethod", "cache", "lanes_are_sequences"}

@@ -165,7 +165,7 @@ cli.add_command(cli_selftest.selftest)
 def main() -> NoReturn:
     """Run the command line and exit."""
     # Commands make very many records and hardly a cycle: looking for cycles less often is cheaper.
-    gc.set_threshold(50_000)
+    gc.set_threshold(200_000, 20)
     code, stopped = _run(sys.argv[1:])
     if stopped is not None:
         # Whoever pressed Ctrl-C does not wait until a million records are given back one by one.

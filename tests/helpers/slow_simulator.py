@@ -7,7 +7,6 @@ every moment all queues are looked at again; when nothing can happen, time goes 
 from __future__ import annotations
 
 import itertools
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
@@ -16,6 +15,7 @@ from typing import Any, cast
 from tessera.ir.plan import launch_program as lp
 from tessera.ir.plan.launch_program import HOST, AwaitPut, Credit, Fill, Put, Receive, Run, Send
 from tessera.ir.plan.plan import Plan
+from tests.helpers.slow_hosts import credited, host_time, is_put, may_land
 
 NOTHING, PAYING, PAID, MOVING, LEFT, ARRIVED, TAKING, DONE = range(8)
 """How far a transfer is. Steps and fills are at nothing, under way, or done."""
@@ -35,15 +35,6 @@ class Request:  # who it is, and how far it is; `times` are those of its steps
             for index, operations in enumerate(one.operations for one in lowered.programs)
             for queue in lp.Queue
         ]
-
-    def puts(self, landing: int) -> list[int]:
-        """The transfers that are put into a landing, in order."""
-        every = [one.operation for own in self.lowered.programs for one in own.operations]
-        return [int(p.transfer) for p in every if isinstance(p, Put) and p.landing == landing]
-
-    def is_put(self, transfer: int) -> bool:
-        every = (one.operation for own in self.lowered.programs for one in own.operations)
-        return any(isinstance(one, Put) and one.transfer == transfer for one in every)
 
     def heads(self) -> list[tuple[int, int, lp.Operation]]:
         """Program, position and operation that every queue has come to; what stands first first."""
@@ -106,9 +97,10 @@ class Line:  # a replica: its requests in line, those that are handed over, and 
 
 class SlowSimulator:  # all replicas of a plan on one machine, from time 0 on
     def __init__(self, plan: Plan, machine: Any) -> None:  # a `Hardware`
-        self.plan, self.machine, self.ages = plan, machine, itertools.count()
-        self.now, self.most_at_once, self.tasks = 0.0, 0, list[Task]()
-        self.lines, self.active, self.ended = list[Line](), list[Request](), list[Request]()
+        self.plan, self.machine, self.paths = plan, machine, machine.paths
+        self.now, self.most_at_once, self.ages = 0.0, 0, itertools.count()
+        self.lines, self.tasks = list[Line](), list[Task]()
+        self.active, self.ended = list[Request](), list[Request]()
 
     def requests(self, replica: int) -> Iterator[Request]:
         placed = self.plan.replicas[replica]
@@ -194,16 +186,18 @@ class SlowSimulator:  # all replicas of a plan on one machine, from time 0 on
             index, position, operation = queue[0]
             request.reached |= {operation, (index, operation)}
             key, ns, before, after = self.work(request, index, position, operation)
-            if not self.may_land(request, operation):
+            if not may_land(request, operation, ARRIVED):
                 continue
             if not ns[0] and request.stage[key] == before:
-                if isinstance(operation, Credit):
-                    self.credit(request, operation)
+                free = isinstance(operation, Credit) and credited(request, operation, self.paths)
+                if free:
+                    request.stage[free[0]] = LEFT if free[1] else ARRIVED
+                    self.tasks += [Task(request, free[0], ARRIVED, None, self.now + free[1])]
                 request.stage[key], gone = after, True
             if self.is_over(request, index, key, operation):
                 gone = bool(queue.pop(0))
         for moved in request.transfers.values():
-            way = self.machine.paths[moved.source, moved.target]
+            way = self.paths[moved.source, moved.target]
             if request.stage[moved.id] == PAID and way.bytes_per_second == float("inf"):
                 gone |= self.move(request, moved, set())
         return gone
@@ -213,26 +207,6 @@ class SlowSimulator:  # all replicas of a plan on one machine, from time 0 on
             return (index, lp.Record(operation.event)) in request.reached
         least = LEFT if self.machine.buffered or isinstance(operation, Put) else ARRIVED
         return request.stage[key] >= (least if isinstance(operation, Send | Put) else DONE)
-
-    def may_land(self, request: Request, operation: lp.Operation) -> bool:
-        """Whether an operation is no put, or one whose landing has been credited."""
-        if not isinstance(operation, Put):
-            return True
-        before = request.puts(operation.landing).index(operation.transfer)
-        return not before or request.stage["credit", operation.landing, before] == ARRIVED
-
-    def credit(self, request: Request, operation: Credit) -> None:
-        """The landing is free for its next put, when its source has heard of it."""
-        puts, number = request.puts(operation.landing), 1
-        while request.stage["credit", operation.landing, number] != NOTHING:
-            number += 1
-        if number < len(puts):
-            moved = request.transfers[puts[number]]
-            way = self.machine.paths[moved.target, moved.source]
-            key = "credit", operation.landing, number
-            request.stage[key] = LEFT if way.latency_ns else ARRIVED
-            if way.latency_ns:
-                self.tasks.append(Task(request, key, ARRIVED, None, self.now + way.latency_ns))
 
     def work(self, request: Request, index: int, position: int, operation: Any) -> Any:
         """Its name in `Request.stage`, what it takes of its device, from which stage to which."""
@@ -259,9 +233,8 @@ class SlowSimulator:  # all replicas of a plan on one machine, from time 0 on
                 device = request.lowered.programs[index].device
                 key, ns, before, after = self.work(request, index, position, operation)
                 taken = sum(task.share for task in self.tasks if task.place == device)
-                if not self.may_land(request, operation):
-                    continue
-                if ns[0] and request.stage[key] == before and taken < 1 - 1e-9:
+                free = taken < 1 - 1e-9 and may_land(request, operation, ARRIVED)
+                if ns[0] and request.stage[key] == before and free:
                     request.stage[key] = before + 1
                     self.tasks.append(task := Task(request, key, after, device, float("inf")))
                     task.order, task.times = (request.age, index, position), ns
@@ -288,8 +261,8 @@ class SlowSimulator:  # all replicas of a plan on one machine, from time 0 on
 
     def move(self, request: Request, moved: lp.Transfer, kept: set[str]) -> bool:
         """The bytes of a transfer begin to move, or keep younger ones from what they wait for."""
-        way = self.machine.paths[moved.source, moved.target]
-        alone = self.machine.buffered or moved.target == HOST or request.is_put(moved.id)
+        way = self.paths[moved.source, moved.target]
+        alone = self.machine.buffered or moved.target == HOST or is_put(request, moved.id)
         if not alone and Receive(moved.id) not in request.reached:
             return False
         ns = moved.size * 1e9 / way.bytes_per_second
@@ -309,24 +282,9 @@ class SlowSimulator:  # all replicas of a plan on one machine, from time 0 on
         return True
 
     def end_ns(self, moved: lp.Transfer) -> tuple[float, float, float]:
-        way = self.machine.paths[moved.source, moved.target]
+        way = self.paths[moved.source, moved.target]
         ns = way.tax_ns + moved.size * way.tax_ns_per_byte
         return (0.0 if HOST in (moved.source, moved.target) else ns,) * 3
-
-
-def host_time(machine: Any, lowered: lp.LoweredTrace) -> Any:
-    own = [moved.size for moved in lowered.transfers if HOST in (moved.source, moved.target)]
-    total, devices = 40 + 5 * len(lowered.transfers) - 4 * len(own), 0
-    for program in lowered.programs:
-        kinds = [(one.queue, type(one.operation)) for one in program.operations]
-        compute = [kind for queue, kind in kinds if queue is lp.Queue.COMPUTE and kind != lp.Free]
-        rows = re.findall("R+", "".join("R" if kind is Run else "." for kind in compute))
-        events = sum(kind in (lp.Record, lp.Await, Fill) for _, kind in kinds)
-        total += (5 + events + 4 * min(len("".join(rows)), 5)) * bool(rows) + sum(
-            2 if row[2:] else 1 + len(row) for row in rows
-        )
-        devices += bool(rows)
-    return machine.host_byte_ns * sum(own) + machine.host_call_ns * (total if devices > 1 else 41)
 
 
 def furthest_behind(counts: Sequence[int], shares: Sequence[float]) -> int:  # the first of several

@@ -6,14 +6,14 @@ whose memory is what the areas of its launch programs take.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tessera.driver.plan.options import PlanOptions
 from tessera.driver.plan.traces import LoadedTrace
 from tessera.driver.simulate.hardware import paths_of
 from tessera.ir.choices import Ending
-from tessera.ir.plan.costs import Costs, Duration, Profile
+from tessera.ir.plan.costs import Costs, Duration, Profile, StepCosts
 from tessera.ir.plan.launch_program import Area, LoweredReplica
 from tessera.ir.plan.machine import CardId, Gpu, Machine
 from tessera.ir.plan.plan import (
@@ -179,6 +179,7 @@ class KnownPrograms:
 
     def __init__(self) -> None:
         self._lowered: dict[object, tuple[tuple[str, ...], LoweredReplica]] = {}
+        self._steps: dict[int, tuple[Costs, dict[tuple[int, int], PlacedStep]]] = {}
         self._areas: dict[object, tuple[tuple[str, ...], tuple[Area, ...]]] = {}
 
     def areas(
@@ -220,11 +221,41 @@ class KnownPrograms:
                     share=part_plan.share,
                     slots=lowered.slots,
                     lanes=lowered.lanes,
-                    traces=_placed(setting, planning, part_plan, parts),
+                    traces=self._placed(setting, planning, part_plan, parts),
                     lowered=lowered,
                 )
             )
         return tuple(replicas)
+
+    def _placed(
+        self,
+        setting: PlanSetting,
+        planning: Planning,
+        replica_plan: ReplicaPlan,
+        parts: tuple[tuple[int, ...], ...],
+    ) -> tuple[PlacedTrace, ...]:
+        moved = _moves(setting, planning, replica_plan)
+        return tuple(
+            PlacedTrace(
+                trace=index,
+                steps=tuple(self._placed_steps(setting.machine, trace.program, costs, part)),
+                transfers=moved[index],
+            )
+            for index, (trace, costs, part) in enumerate(
+                zip(setting.traces, setting.costs, parts, strict=True)
+            )
+        )
+
+    def _placed_steps(
+        self, machine: Machine, program: Program, costs: Costs, placement: Sequence[int]
+    ) -> Iterator[PlacedStep]:
+        """A step on a device is one record for all candidates."""
+        _, known = self._steps.setdefault(id(costs), (costs, {}))
+        for number, (work, device) in enumerate(zip(program.work(), placement, strict=True)):
+            key = number, device
+            if key not in known:
+                known[key] = _step(machine, program, work, costs.steps[number], device)
+            yield known[key]
 
 
 class _ReplicaShape:
@@ -293,46 +324,22 @@ def split_placement(
     )
 
 
-def _placed(
-    setting: PlanSetting,
-    planning: Planning,
-    replica_plan: ReplicaPlan,
-    parts: tuple[tuple[int, ...], ...],
-) -> tuple[PlacedTrace, ...]:
-    moved = _moves(setting, planning, replica_plan)
-    return tuple(
-        PlacedTrace(
-            trace=index,
-            steps=tuple(_steps(setting.machine, trace.program, costs, part)),
-            transfers=moved[index],
-        )
-        for index, (trace, costs, part) in enumerate(
-            zip(setting.traces, setting.costs, parts, strict=True)
-        )
+def _step(
+    machine: Machine, program: Program, work: Work, step: StepCosts, index: int
+) -> PlacedStep:
+    device, cost = machine.devices[index], step.on_device[index]
+    assert isinstance(cost, Duration)
+    return PlacedStep(
+        step=step.step,
+        name=step.name,
+        device=device.name,
+        arch=cost.variant or variant_on(program, work, machine.gpu_of(device), device.sms),
+        predicted_ns=cost.ns,
+        error=cost.error,
+        source=cost.source.value,
+        alone_ns=cost.alone_ns,
+        quiet_ns=cost.quiet_ns,
     )
-
-
-def _steps(
-    machine: Machine, program: Program, costs: Costs, placement: Sequence[int]
-) -> list[PlacedStep]:
-    placed_steps = []
-    for work, step, index in zip(program.work(), costs.steps, placement, strict=True):
-        device, cost = machine.devices[index], step.on_device[index]
-        assert isinstance(cost, Duration)
-        placed_steps.append(
-            PlacedStep(
-                step=step.step,
-                name=step.name,
-                device=device.name,
-                arch=cost.variant or variant_on(program, work, machine.gpu_of(device), device.sms),
-                predicted_ns=cost.ns,
-                error=cost.error,
-                source=cost.source.value,
-                alone_ns=cost.alone_ns,
-                quiet_ns=cost.quiet_ns,
-            )
-        )
-    return placed_steps
 
 
 def variant_on(program: Program, work: Work, gpu: Gpu, sms: int | None = None) -> str:

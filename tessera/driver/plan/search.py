@@ -15,7 +15,7 @@ from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error, warni
 from tessera.driver.plan.assemble import Attempt, PlanSetting, assemble, overflows
 from tessera.driver.plan.attempts import attempts, build_problem, host_ns, runs_alone
 from tessera.driver.plan.contention import Search, has_neighbours, settle_all
-from tessera.driver.plan.doubt import Doubt, doubt, interval
+from tessera.driver.plan.doubt import Doubt, doubt, interval, splits
 from tessera.driver.plan.options import SEARCHING, Watch
 from tessera.driver.plan.placements import given_choice
 from tessera.driver.plan.promise import Promise, promises
@@ -153,17 +153,13 @@ def _with_best_split(made: list[Promise]) -> list[Promise]:
 def _settled(ranked: list[Promise], choice: Choice) -> tuple[list[Promise], Doubt | None]:
     """A split only where its gain exceeds what the times may be off."""
     best = ranked[0]
-    rival = next((p for p in ranked if not _splits(p)), None)
-    if not _splits(best) or rival is None:
+    rival = next((p for p in ranked if not splits(p)), None)
+    if not splits(best) or rival is None:
         return ranked, None
     doubted = doubt(best, rival, choice.objective)
     if choice.ended == Ending.GIVEN or doubted.is_sure:
         return ranked, doubted
     return [rival, *(p for p in ranked if p is not rival)], doubted
-
-
-def _splits(made: Promise) -> bool:
-    return any(len(replica.lowered.devices) > 1 for replica in made.simulated.replicas)
 
 
 def _first_proved(

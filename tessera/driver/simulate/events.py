@@ -21,8 +21,8 @@ the row is cut at the end of what is being done. Bytes are one event too, when t
 from __future__ import annotations
 
 import bisect
-import heapq
 from collections.abc import Mapping, Sequence
+from heapq import heappop, heappush
 from itertools import accumulate
 from types import MappingProxyType
 
@@ -94,8 +94,8 @@ class EventLoop:
         while events and self._lacking:
             now = self._now = events[0][0]
             while events and events[0][0] <= now:
-                _, count, request, number = heapq.heappop(events)
-                if count in cut:
+                _, count, request, number = heappop(events)
+                if cut and count in cut:
                     cut.discard(count)
                 elif request is not None:
                     self._end(request, number)
@@ -240,7 +240,7 @@ class EventLoop:
 
     def _push(self, at_ns: float, request: MovingRequest | None, number: int) -> None:
         self._count += 1
-        heapq.heappush(self._events, (at_ns, self._count, request, number))
+        heappush(self._events, (at_ns, self._count, request, number))
 
     def _become_ready(self, request: MovingRequest, node: int) -> None:
         """What a node that waits for nothing more does next."""
@@ -248,13 +248,12 @@ class EventLoop:
         place = columns.device[node]
         if place >= 0:
             age = request.age
-            heapq.heappush(self._ready[place], (age, node, request))
-            if self._is_busy[place] and self._shared[place] is None:
-                row = self._rows[place]
-                if row is not None and age <= row.request.age:
-                    self._cut_row(place, row, (age, node))
-            else:
+            heappush(self._ready[place], (age, node, request))
+            row = self._rows[place]  # none of a device that requests share
+            if not self._is_busy[place] or self._shared[place] is not None:
                 self._touched.add(place)
+            elif row is not None and age <= row.request.age:
+                self._cut_row(place, row, (age, node))
             return
         kind = columns.kind[node]
         if kind == WIRE:
@@ -270,28 +269,29 @@ class EventLoop:
         place = request.columns.device[node]
         if place >= 0:
             self._touched.add(place)
-            row, shared = self._rows[place], self._shared[place]
+            shared = self._shared[place]
             if shared is not None:
                 self._note(request, node, shared.drop(request, node).began_ns, self._now)
             else:
                 self._is_busy[place] = False
-            if row is not None:
-                request.left -= len(row.nodes) - 1
-                self._rows[place] = None
+                row = self._rows[place]
+                if row is not None:
+                    request.left -= len(row.nodes) - 1
+                    self._rows[place] = None
         self._pass(request, node)
 
     def _pass(self, request: MovingRequest, node: int) -> None:
         """What waits for a node goes on, and at once what waits for that, if it takes no time."""
         columns, missing = request.columns, request.missing
-        passed = [node]
-        for one in passed:
-            if one == columns.gate:
+        kind, gate, passed = columns.kind, columns.gate, [node]
+        for node in passed:
+            if node == gate:
                 request.is_past_gate = True
                 self._changed.add(request.replica.index)
-            for follower in columns.after[one]:
-                missing[follower] -= 1
-                if not missing[follower]:
-                    if columns.kind[follower] == NOTHING:
+            for follower in columns.after[node]:
+                left = missing[follower] = missing[follower] - 1
+                if not left:
+                    if kind[follower] == NOTHING:
                         passed.append(follower)
                     else:
                         self._become_ready(request, follower)
@@ -301,34 +301,36 @@ class EventLoop:
 
     def _serve(self, place: int) -> None:
         """A device takes the oldest work that is ready."""
-        ready, shared = self._ready[place], self._shared[place]
+        shared = self._shared[place]
         if shared is not None:
             self._take(place, shared)
             return
-        if self._is_busy[place] or not ready:
+        ready = self._ready[place]
+        if not ready or self._is_busy[place]:
             return
-        age, node, request = heapq.heappop(ready)
-        columns = request.columns
+        age, node, request = heappop(ready)
+        columns, now = request.columns, self._now
         self._is_busy[place] = True
+        self._count += 1
         in_row = columns.rows[node] if columns.rows else None
         if in_row is not None and not (ready and ready[0][0] <= age):
             row_nodes, row_ns, at = in_row
-            nodes = row_nodes[at:]
-            ends_ns = list(accumulate(row_ns[at:], initial=self._now))
-            self._busy_ns[place] += ends_ns[-1] - self._now
-            self._push(ends_ns[-1], request, nodes[-1])
-            self._rows[place] = WorkRow(request, nodes, ends_ns, self._count)
+            ends_ns = list(accumulate(row_ns[at:], initial=now))
+            self._busy_ns[place] += ends_ns[-1] - now
+            heappush(self._events, (ends_ns[-1], self._count, request, row_nodes[-1]))
+            self._rows[place] = WorkRow(request, row_nodes[at:], ends_ns, self._count)
             return
         ns = columns.ns[node]
         self._busy_ns[place] += ns
-        self._push(self._now + ns, request, node)
-        self._note(request, node, self._now, self._now + ns)
+        heappush(self._events, (now + ns, self._count, request, node))
+        if self._timeline is not None:
+            self._note(request, node, now, now + ns)
 
     def _take(self, place: int, shared: SharedDevice) -> None:
         """A device that requests share takes the oldest work that is ready while it has room."""
         ready = self._ready[place]
         while ready and shared.has_room():
-            _, node, request = heapq.heappop(ready)
+            _, node, request = heappop(ready)
             shared.take(SharedStep(request, node, self._now))
         self._uneven.add(place)
         if bool(shared.steps) != self._is_busy[place]:
@@ -370,14 +372,14 @@ class EventLoop:
 
     def _serve_wires(self) -> None:
         """Transfers begin whose path has room."""
-        now = self._now
-        for request, node in self._wires.begin(now, self._busy_ns):
+        now, wires = self._now, self._wires
+        for request, node in wires.begin(now, self._busy_ns):
             columns = request.columns
             ns = columns.ns[node]
             self._push(now + ns + columns.delay_ns[node], request, node)
             self._note(request, node, now, now + ns)
-        if self._wires.free_at_ns < self._freed_ns:
-            self._freed_ns = self._wires.free_at_ns
+        if wires.is_wanted and wires.free_at_ns < self._freed_ns:
+            self._freed_ns = wires.free_at_ns
             self._push(self._freed_ns, None, -1)
 
     def _note(self, request: MovingRequest, node: int, start_ns: float, end_ns: float) -> None:

@@ -33,20 +33,20 @@ class Wires:
         """A transfer is ready."""
         bisect.insort(self._waiting, (request.age, node, request))
 
-    def begin(self, now: float, busy_ns: list[float]) -> Iterator[tuple[MovingRequest, int]]:
+    def begin(self, now: float, busy_ns: list[float]) -> list[tuple[MovingRequest, int]]:
         """The transfers whose path has room, the oldest first; `busy_ns` grows by what they do."""
-        room, held = self._room, self._held
+        room, held, slack = self._room, self._held, self._slack
         while held and held[0][0] <= now:
             _, _, rate, places = heapq.heappop(held)
             for place in places:
                 room[place] += rate
         claimed: set[int] = set()
-        kept = []
+        begun, kept = [], []
         for entry in self._waiting:
             _, node, request = entry
             columns = request.columns
             rate, places = columns.rate[node], columns.place[node]
-            short = [p for p in places if p in claimed or room[p] + self._slack[p] < rate]
+            short = [p for p in places if p in claimed or room[p] + slack[p] < rate]
             if short:
                 claimed.update(short)
                 kept.append(entry)
@@ -57,13 +57,19 @@ class Wires:
                 busy_ns[place] += ns * rate / self._whole[place]
             self._count += 1
             heapq.heappush(held, (now + ns, self._count, rate, places))
-            yield request, node
+            begun.append((request, node))
         self._waiting = kept
+        return begun
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether somebody waits."""
+        return bool(self._waiting)
 
     @property
     def free_at_ns(self) -> float:
-        """When something is given back that somebody waits for, at the earliest."""
-        return self._held[0][0] if self._waiting else UNLIMITED
+        """When something is given back, at the earliest."""
+        return self._held[0][0] if self._held else UNLIMITED
 
     def ahead_ns(self, now: float) -> Iterator[tuple[int, float]]:
         """Places, and what of their time transfers under way have ahead of them."""

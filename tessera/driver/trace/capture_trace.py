@@ -231,6 +231,7 @@ def _capture(
 
     What is measured on the way is measured on a part of the GPU, or on the whole.
     """
+    from tessera.frontend.capture.kept_products import made_by, with_kept
     from tessera.frontend.capture.quiet import quiet_compiler
     from tessera.frontend.capture.routes import (
         attempts,
@@ -253,9 +254,15 @@ def _capture(
     for backends in attempts(options.route):
         keeper = Keeper()
         products: list[MeasuredProduct] = []
-        attention = (plain_attention(options.route), own_kernels(options.route))
+        graphs: list[str] = []
+        sms = 0 if part is None else part.sms
+        made = made_by(options.route, backends, sms)
+        attention = (
+            plain_attention(options.route),
+            own_kernels(options.route, made, graphs.append),
+        )
         measured = measured_products(products) if backends else nullcontext()
-        fresh = fresh_compiler(0 if part is None else part.sms)
+        fresh = fresh_compiler(sms=sms)
         watched = (fresh, quiet_compiler(heard), keep_compiled(keeper), tuned_on(part))
         with watched[0], watched[1], watched[2], watched[3], attention[0], attention[1], measured:
             try:
@@ -267,7 +274,7 @@ def _capture(
                     given=options.ptx,
                     warm_ups=options.warm_ups,
                 )
-                return replace(call, products=tuple(products))
+                return replace(call, products=with_kept(graphs, products))
             except TesseraError as problem:
                 failure = problem
         if failure.diagnostics[0].code != NOT_COMPILED:

@@ -21,6 +21,7 @@ _KINDS = {
     ".module": "parsed modules",
     ".regions": "what kernels touch",
     ".tuning": "measured choices of tiles",
+    ".products": "measured products",
 }
 SUFFIXES = tuple(_KINDS)
 COMPILED = "compiled"  # a folder in the cache: what compilers keep there for themselves

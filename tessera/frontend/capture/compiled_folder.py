@@ -4,11 +4,14 @@ In: nothing. Out: a folder of our cache, for as long as a capture takes, or an e
 away after it where there is no cache. A second capture of the same model, or of one with the same
 kernels, then compiles and measures little.
 
-What lies there is checked before it is used: the files of each kernel against a digest that was
-noted when a capture ended, tables of measured times for being whole. What is damaged is removed,
-and made again. What an interrupted capture left counts: Triton and Inductor put files there whole,
-by renaming, so any number of captures can share the folder. Every combination of versions has a
-folder of its own; above the limit the oldest kernels go.
+What lies there is checked before it is used: kernels, compiled graphs and their code against
+digests that were noted when a capture ended, tables of measured times for being whole. What is
+damaged is removed, and made again. A compiled graph is used only for the same graph, inputs,
+options, versions and GPU (torch.compile sees to that) and for the same code of ours and the same
+route (`kept_products.made_by`): the model itself is recorded anew by every capture. What an
+interrupted capture left counts: Triton and Inductor put files there whole, by renaming, so any
+number of captures can share the folder. Every combination of versions has a folder of its own;
+above the limit the oldest goes.
 """
 
 from __future__ import annotations
@@ -35,11 +38,11 @@ _NOTED = "noted.json"
 
 
 @contextmanager
-def compiled_folder(sms: int = 0, apart: str = "") -> Iterator[None]:
+def compiled_folder(apart: str = "", *, sms: int = 0) -> Iterator[None]:
     """Have compilers keep what they make in our cache, or in a folder that goes away.
 
-    What was measured on so many SMs of a GPU is kept by itself; 0 is all of them. What has a name
-    of its own (`apart`) is kept apart from the rest.
+    What has a name of its own (`apart`) is kept apart from the rest. What was measured on so many
+    SMs of a GPU is kept by itself; 0 is all of them.
     """
     from torch._inductor import utils
 
@@ -83,64 +86,100 @@ def _folder(apart: str) -> Path | None:
 
 
 def drop_damaged(folder: Path) -> None:
-    """Remove kernels whose files have changed since they were noted, and tables that are cut."""
+    """Remove what has changed since it was noted, and tables that are cut."""
     noted = _noted(folder)
-    for kernel in _kernels(folder):
+    for item in _items(folder):
         with contextlib.suppress(OSError):  # another capture may be at it
-            known = noted.get(kernel.name)
-            if known is not None and known != _digest(kernel):
-                shutil.rmtree(kernel, ignore_errors=True)
+            known = noted.get(_name(item, folder))
+            if known is not None and known != _digest(item):
+                _remove(item)
     with contextlib.suppress(OSError):
         for table in (*folder.glob("cache/*"), *folder.glob("*sm/cache/*")):
             if not _is_table(table):
                 table.unlink(missing_ok=True)
+        for choice in (*folder.glob("*/*.best_config"), *folder.glob("*sm/*/*.best_config")):
+            if not isinstance(_json(choice), dict):
+                choice.unlink(missing_ok=True)
 
 
 def note_kernels(folder: Path) -> None:
-    """Note what kernels there are; drop the oldest if they are too many."""
+    """Note what there is; drop the oldest if it is too much."""
     sizes: dict[Path, tuple[float, int]] = {}
     noted, before = {}, _noted(folder)
-    for kernel in _kernels(folder):
+    try:
+        noted_at = (folder / _NOTED).stat().st_mtime
+    except OSError:
+        noted_at = 0.0
+    for item in _items(folder):
         with contextlib.suppress(OSError):
-            files = [entry.stat() for entry in os.scandir(kernel) if entry.is_file()]
+            files = [file.stat() for file in _files(item)]
             newest = max((status.st_mtime for status in files), default=0.0)
-            sizes[kernel] = newest, sum(status.st_size for status in files)
-            if _is_whole(kernel):
-                noted[kernel.name] = before.get(kernel.name) or _digest(kernel)
+            sizes[item] = newest, sum(status.st_size for status in files)
+            if _is_whole(item):
+                name = _name(item, folder)
+                known = before.get(name) if newest < noted_at else None
+                noted[name] = known or _digest(item)
     total = sum(size for _, size in sizes.values())
-    for kernel in sorted(sizes, key=lambda kernel: sizes[kernel][0]):
+    for item in sorted(sizes, key=lambda item: sizes[item][0]):
         if total <= MAX_FOLDER_BYTES:
             break
-        shutil.rmtree(kernel, ignore_errors=True)
-        noted.pop(kernel.name, None)
-        total -= sizes[kernel][1]
+        _remove(item)
+        noted.pop(_name(item, folder), None)
+        total -= sizes[item][1]
     with contextlib.suppress(OSError):
         write_whole(folder / _NOTED, json.dumps(noted).encode())
 
 
-def _kernels(folder: Path) -> list[Path]:
-    """The folders of Triton's kernels, one for each."""
+def _items(folder: Path) -> list[Path]:
+    """Triton's kernels, a folder for each, and single files: compiled graphs and their code."""
+    kernels = _entries(folder / "triton")
+    places = (folder, *(place for place in _entries(folder) if place.name.endswith("sm")))
+    kept = ("fxgraph/*/*/*", "aotautograd/*/*", "??/*.py")
+    return [
+        *kernels,
+        *(file for place in places for kind in kept for file in place.glob(kind) if file.is_file()),
+    ]
+
+
+def _entries(folder: Path) -> list[Path]:
+    """The folders in one."""
     try:
-        with os.scandir(folder / "triton") as entries:
+        with os.scandir(folder) as entries:
             return [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
     except OSError:
         return []
 
 
-def _is_whole(kernel: Path) -> bool:
+def _name(item: Path, folder: Path) -> str:
+    return item.relative_to(folder).as_posix()
+
+
+def _files(item: Path) -> list[Path]:
+    return [item] if item.is_file() else [file for file in item.iterdir() if file.is_file()]
+
+
+def _remove(item: Path) -> None:
+    if item.is_dir():
+        shutil.rmtree(item, ignore_errors=True)
+    else:
+        item.unlink(missing_ok=True)
+
+
+def _is_whole(item: Path) -> bool:
     """Whether nobody is writing there: Triton puts the list of a kernel's files there last."""
-    names = [file.name for file in kernel.iterdir()]
+    if item.is_file():
+        return not item.name.startswith(".")  # files get their names when they are whole
+    names = [file.name for file in item.iterdir()]
     return any(name.startswith("__grp__") for name in names) or (
         bool(names) and all(name.endswith(".so") for name in names)
     )
 
 
-def _digest(kernel: Path) -> str:
-    """A digest of a kernel's files, by name and content."""
+def _digest(item: Path) -> str:
+    """A digest of files, by name and content."""
     digest = hashlib.blake2b(digest_size=16)
-    for file in sorted(kernel.iterdir()):
-        if file.is_file():
-            digest.update(file.name.encode() + b"\0" + file.read_bytes())
+    for file in sorted(_files(item)):
+        digest.update(file.name.encode() + b"\0" + file.read_bytes())
     return digest.hexdigest()
 
 
@@ -154,8 +193,14 @@ def _noted(folder: Path) -> dict[str, str]:
 
 def _is_table(file: Path) -> bool:
     """Whether a file is a table of measured times, as Inductor reads it."""
-    try:
-        held = json.loads(file.read_bytes())
-    except (OSError, ValueError):
-        return False
+    held = _json(file)
     return isinstance(held, dict) and isinstance(held.get("cache"), dict)
+
+
+def _json(file: Path) -> object:
+    """What a file of JSON holds; None if it is none."""
+    try:
+        held: object = json.loads(file.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return held

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from torch.fx import Graph
 
 _COMMON: dict[str, object] = {
-    # The kernels' objects (and PTX) are found only behind Triton's own launcher, and only those
-    # that this process compiled have their source. Memory of one tensor must not serve another.
+    # The kernels' objects (and PTX) are found only behind Triton's own launcher. Memory of one
+    # tensor must not serve another. What is compiled is kept (`compiled_folder`).
     "use_static_cuda_launcher": False,
     "cpp_wrapper": False,
-    "fx_graph_cache": False,
+    "fx_graph_cache": True,
     "fx_graph_remote_cache": False,
     "allow_buffer_reuse": False,
     "inplace_buffers": False,
@@ -72,6 +72,8 @@ def compiled(
 
     chosen = _TUNED if measured else _CHOSEN
     tuned = chosen | dict.fromkeys(_BACKENDS, backends) if backends else {}
+    if not measured:  # launches are told of by code that this process has compiled
+        tuned = tuned | {"fx_graph_cache": False}
     made: Callable[..., object] = torch.compile(
         function, dynamic=False, fullgraph=True, options=_known(_COMMON | tuned)
     )
@@ -105,34 +107,50 @@ def plain_attention(route: str) -> Iterator[None]:
 
 
 @contextmanager
-def own_kernels(route: str) -> Iterator[None]:
+def own_kernels(
+    route: str, made: str = "", seen: Callable[[str], None] = lambda name: None
+) -> Iterator[None]:
     """Have torch.compile put kernels of ours in place of calls (`rewrite`), and pairs of real
     numbers in place of complex ones (`complex_pairs`).
 
     By the route `library` those of experts alone: no library call of a trace computes them. Where
-    our kernels do not compute a call, it stays.
+    our kernels do not compute a call, it stays. `made` stands for all that decides the code beside
+    the graph and the compiler's options (`made_by`): what is kept of other code is not used. `seen`
+    hears the name of each graph.
     """
     if route in (Route.EAGER, Route.AS_IS):
         yield
         return
     from torch._inductor import config
+    from torch._inductor.custom_graph_pass import CustomGraphPass
 
     from tessera.frontend.capture.complex_pairs import replace_complex
+    from tessera.frontend.capture.kept_products import name_of_graph
     from tessera.frontend.capture.rewrite import replace_calls
 
     def rewrite(graph: Graph) -> None:
+        seen(name_of_graph(graph, made))
         replace_calls(graph, by_triton=route in _TRITON)
+
+    class Pairs(CustomGraphPass):  # type: ignore[misc]
+        """Complex numbers as pairs; it names what decides the code, for what is kept of it."""
+
+        def __call__(self, graph: Graph) -> None:
+            replace_complex(graph)
+
+        def uuid(self) -> str | None:
+            return made or None
 
     # It has to run however much of a graph is known already.
     early = _known({"pre_grad_pass_timing": "early"})
     close = {"coordinate_descent_tuning": False}
-    passes = {"pre_grad_custom_pass": rewrite, "post_grad_custom_pre_pass": replace_complex}
+    passes = {"pre_grad_custom_pass": rewrite, "post_grad_custom_pre_pass": Pairs()}
     with config.patch({**passes, **close, **early}):
         yield
 
 
 @contextmanager
-def fresh_compiler(sms: int = 0, apart: str = "") -> Iterator[None]:
+def fresh_compiler(apart: str = "", *, sms: int = 0) -> Iterator[None]:
     """Compile anew, with what `compiled_folder` has of kernels that were compiled before, and of
     what was measured on so many SMs (0: on all).
 
@@ -143,7 +161,7 @@ def fresh_compiler(sms: int = 0, apart: str = "") -> Iterator[None]:
     from torch._inductor import config
 
     torch._dynamo.reset()
-    with compiled_folder(sms, apart), config.patch(_known(_COMMON)), _whole_graphs():
+    with compiled_folder(apart, sms=sms), config.patch(_known(_COMMON)), _whole_graphs():
         yield
 
 

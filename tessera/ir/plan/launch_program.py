@@ -69,6 +69,8 @@ Bytes = tuple[tuple[int, int], ...]
 class Queue(enum.Enum):
     """What a device does side by side."""
 
+    __hash__ = object.__hash__  # quicker than that of enums, which hashes the name
+
     COMPUTE = "compute"
     IN = "in"
     OUT = "out"
@@ -76,6 +78,8 @@ class Queue(enum.Enum):
 
 class AreaKind(enum.Enum):
     """How often an area exists on its device: once, per lane, per slot, or inside a module."""
+
+    __hash__ = object.__hash__
 
     WEIGHTS = "weights"
     LANE = "lane"

@@ -2,8 +2,8 @@
 
 In: a program and its graph. Out: per step its effects on buffers, and the weights that it touches.
 
-Steps of a model repeat: the analysis gives equal steps the same region records, so what was added
-up once for some regions is kept under their identities.
+Steps of a model repeat: what was added up once for some regions is kept, and steps with equal
+regions get the same arrays.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ from dataclasses import dataclass
 
 from tessera.ir.graph.access import Access, AccessKind, Certainty
 from tessera.ir.graph.graph import KernelGraph, Node
-from tessera.ir.graph.region import Region
+from tessera.ir.graph.region import Affine, Region
 from tessera.ir.program.program import POINTER_BYTES, Program, Role
 from tessera.passes.checker.bytes import Array, join, minus, ranges_of, region_ranges
+
+_FEW_PIECES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,15 +69,16 @@ def _effects(
 
 
 class _EffectMemo:
-    """What was found for regions, by their identity; the graph keeps them alive."""
+    """What was found for regions, by what they are, or by their identity where they are long; the
+    graph keeps them alive."""
 
     def __init__(self) -> None:
-        self.ranges: dict[tuple[int, int], Array] = {}
+        self.ranges: dict[tuple[object, int], Array] = {}
         self.sums: dict[tuple[object, ...], Bytes3] = {}
 
     def bytes_of(self, accesses: list[Access], length: int) -> Bytes3:
         """All accesses of a step to one buffer, added up."""
-        key = (length, *((id(a.kind), id(a.certainty), id(a.region)) for a in accesses))
+        key = (length, *((id(a.kind), id(a.certainty), _name(a.region)) for a in accesses))
         total = self.sums.get(key)
         if total is None:
             total = self.sums[key] = self._add_up(accesses, length)
@@ -99,10 +102,16 @@ class _EffectMemo:
         )
 
     def _region(self, region: Region, length: int) -> Array:
-        key = (id(region), length)
+        key = (_name(region), length)
         if key not in self.ranges:
             self.ranges[key] = region_ranges(region, length)
         return self.ranges[key]
+
+
+def _name(region: Region) -> object:
+    """What tells a region from others."""
+    is_long = isinstance(region, Affine) and len(region.pieces) > _FEW_PIECES
+    return id(region) if is_long else region
 
 
 def pointer_words(program: Program) -> dict[int, Array]:

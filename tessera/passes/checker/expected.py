@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from tessera.ir.plan.launch_program import Bytes, Fill, Home
 from tessera.ir.program.program import Role
-from tessera.passes.checker.bytes import Array, boundaries, places, ranges_of
+from tessera.passes.checker.bytes import Array, Index, boundaries, places, ranges_of
 from tessera.passes.checker.effects import Bytes3, Effects, pointer_words
 from tessera.passes.checker.shape import TraceShape
 
@@ -73,16 +73,23 @@ def find_expected(
     words = pointer_words(shape.program)
     bounds = _bounds(shape, effects, homes, words)
     current = {b: np.full(len(cuts) - 1, FIRST, dtype=np.int32) for b, cuts in bounds.items()}
+    known: dict[tuple[int, int], Index] = {}
+
+    def index_of(buffer: int, ranges: Array) -> Index:
+        key = buffer, id(ranges)
+        index = known.get(key)
+        if index is None:
+            index = known[key] = places(bounds[buffer], ranges)
+        return index
+
     touches = []
     for step, effect in enumerate(effects):
         done = tuple(
-            StepTouch(
-                buffer, touched, _packed(current[buffer][places(bounds[buffer], touched.needed)])
-            )
+            StepTouch(buffer, touched, _packed(current[buffer][index_of(buffer, touched.needed)]))
             for buffer, touched in effect.touched
         )
         for touch in done:
-            current[touch.buffer][places(bounds[touch.buffer], touch.written)] = step
+            current[touch.buffer][index_of(touch.buffer, touch.written)] = step
         touches.append(done)
     return ExpectedVersions(
         touches=tuple(touches),

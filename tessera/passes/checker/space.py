@@ -10,7 +10,7 @@ poison.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +35,7 @@ class Space:
     """Bytes of a device. `start` is where a buffer begins; `atoms` its atom for each one here.
 
     `reads` and `writes` have a row per queue: the position there of the last operation, or -1.
+    `known` has where ranges are that steps name, by the arrays themselves.
     """
 
     bounds: Array
@@ -44,6 +45,15 @@ class Space:
     tags: Array
     reads: npt.NDArray[np.int32]
     writes: npt.NDArray[np.int32]
+    known: dict[tuple[int, int], Index] = field(default_factory=dict)
+
+    def index_of(self, buffer: int, ranges: Array) -> Index:
+        """The same as `index`, for an array that lives as long as this."""
+        key = buffer, id(ranges)
+        index = self.known.get(key)
+        if index is None:
+            index = self.known[key] = self.index(buffer, ranges)
+        return index
 
     def index(self, buffer: int, ranges: Array) -> Index:
         """Where ranges of a buffer are in the tables."""

@@ -13,7 +13,7 @@ A backend may rely on this: it may hide, poison or give away what no tenant has.
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Mapping, Sequence
 
 from tessera.ir.plan.launch_program import AreaKind
@@ -37,6 +37,7 @@ class Tenants:
         self._since: dict[tuple[str, int], Op] = {}
         self._rows: dict[str, list[tuple[int, int, int]]] = {device: [] for device in spaces}
         self._freed: dict[tuple[str, int], Op] = {}
+        self._longest = dict.fromkeys(spaces, 0)
 
     def is_freed(self, op: Op, buffer: int) -> bool:
         """Whether the place of a buffer was freed before; that is reported."""
@@ -56,10 +57,12 @@ class Tenants:
             return False
         space, rows = self.spaces[op.device], self._rows[op.device]
         start, end = space.start[buffer], space.end(buffer)
-        for first, last, other in rows:
+        near = bisect_left(rows, (start - self._longest[op.device],))
+        for first, last, other in rows[near : bisect_left(rows, (end,))]:
             since = self._since[op.device, other]
-            if first < end and start < last and since is not op:
+            if start < last and since is not op:
                 self._report(op, buffer, other, (max(first, start), min(last, end)), since)
+        self._longest[op.device] = max(self._longest[op.device], end - start)
         insort(rows, (start, end, buffer))
         self._since[op.device, buffer] = op
         return True

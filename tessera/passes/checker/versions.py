@@ -156,24 +156,31 @@ class _VersionWalk:
     def _run(self, op: Op, done: Clock, step: int) -> None:
         space = self.spaces[op.device]
         self._check_weights(op, step)
-        touches = [t for t in self.expected.touches[step] if self._take(op, done, t.buffer)]
-        self.tenants.check_apart(op, [touch.buffer for touch in touches])
-        for touch in touches:
-            needed = space.index(touch.buffer, touch.needed)
-            written = space.index(touch.buffer, touch.written)
-            ordered = self._ordered(op, done, touch.buffer, written, writes=True)
-            ordered = self._ordered(op, done, touch.buffer, needed, writes=False) and ordered
+        touches = []
+        for touch in self.expected.touches[step]:
+            if not self._has_place(op, touch.buffer):
+                continue
+            needed = space.index_of(touch.buffer, touch.needed)
+            written = space.index_of(touch.buffer, touch.written)
+            is_clear = self._finds_clear(op, done, touch.buffer)
+            touches.append((touch, needed, written, is_clear))
+        self.tenants.check_apart(op, [touch.buffer for touch, *_ in touches])
+        for touch, needed, written, is_clear in touches:
+            ordered = is_clear or self._ordered(op, done, touch.buffer, written, writes=True)
+            if not is_clear:
+                ordered = self._ordered(op, done, touch.buffer, needed, writes=False) and ordered
             if ordered and len(touch.needed):
                 self._check_current(op, touch, needed)
-            if ordered and len(touch.written):
+            if ordered and len(touch.written) and not is_clear:
                 self._check_newer(op, touch.buffer, written, step)
-        for touch in touches:
-            needed = space.index(touch.buffer, touch.needed)
-            written = space.index(touch.buffer, touch.written)
-            self.waste[op.device].use(needed)
-            self.waste[op.device].overwrite(written, op)
-            space.read(needed, op)
-            space.write(written, op, space.tag(touch.buffer, step))
+        waste = self.waste[op.device]
+        for touch, needed, written, _ in touches:
+            if len(touch.needed):
+                waste.use(needed)
+                space.read(needed, op)
+            if len(touch.written):
+                waste.overwrite(written, op)
+                space.write(written, op, space.tag(touch.buffer, step))
 
     def _check_weights(self, op: Op, step: int) -> None:
         for buffer, written in self.expected.weights[step]:
@@ -221,7 +228,8 @@ class _VersionWalk:
         transfer = self.shape.transfers[number]
         buffer, ranges = int(transfer.buffer), ranges_of(transfer.bytes)
         version: int | Versions = FIRST
-        if self._take(op, done, buffer):
+        if self._has_place(op, buffer):
+            self._finds_clear(op, done, buffer)
             space = self.spaces[op.device]
             index = space.index(buffer, ranges)
             ordered = self._ordered(op, done, buffer, index, writes=False)
@@ -247,12 +255,13 @@ class _VersionWalk:
         self, op: Op, done: Clock, buffer: int, ranges: Array, version: int | Versions
     ) -> None:
         """A fill or a receive."""
-        if not self._take(op, done, buffer):
+        if not self._has_place(op, buffer):
             return
         space = self.spaces[op.device]
         index = space.index(buffer, ranges)
         wanted = expand(space, self.expected, buffer, ranges, index, version)
-        if self._ordered(op, done, buffer, index, writes=True):
+        is_clear = self._finds_clear(op, done, buffer)
+        if not is_clear and self._ordered(op, done, buffer, index, writes=True):
             self._check_newer(op, buffer, index, wanted)
         lost = np.asarray(wanted) == POISON_VERSION
         tags = np.where(lost, POISON_TAG, space.tag(buffer, 0) + np.asarray(wanted))
@@ -264,14 +273,12 @@ class _VersionWalk:
 
     # --- rules -----------------------------------------------------------------------------
 
-    def _take(self, op: Op, done: Clock, buffer: int) -> bool:
-        """Whether an operation can touch a buffer, which moves in if this is the first to do so."""
-        if not self._has_place(op, buffer):
+    def _finds_clear(self, op: Op, done: Clock, buffer: int) -> bool:
+        """Whether a buffer moves in now, where all is over: no part need be looked at again."""
+        if not self.tenants.move_in(op, buffer):
             return False
-        if self.tenants.move_in(op, buffer):
-            span = slice(*self.spaces[op.device].span(buffer))
-            self._ordered(op, done, buffer, span, writes=True)
-        return True
+        span = slice(*self.spaces[op.device].span(buffer))
+        return self._ordered(op, done, buffer, span, writes=True)
 
     def _has_place(self, op: Op, buffer: int) -> bool:
         """Whether a buffer is on the device and not freed yet; else that is reported."""
@@ -299,10 +306,10 @@ class _VersionWalk:
             if last.shape[1] == 0:
                 continue
             self.work += last.shape[1]
-            late = last.max(axis=1) >= done
+            late = last >= done[:, None]
             if not late.any():
                 continue
-            row = int(np.flatnonzero(late)[0])
+            row = int(np.flatnonzero(late.any(axis=1))[0])
             queue = tuple(Queue)[row]
             other = self.shape.queues[op.device, queue][int(last[row].max())]
             where = self._where(op, buffer, index, last[row] >= done[row])

@@ -31,6 +31,8 @@ class Cells:
                 parts = range(_REST, len(trace.parts[group[0]].bytes))
                 self._of[group[0]] = {part: (self.count + part + 1,) for part in parts}
                 self.count += len(parts)
+            elif all(_is_whole(trace, buffer) for buffer in group):
+                self._number(trace, places, group)
             else:
                 self._cut(trace, places, group)
 
@@ -44,6 +46,15 @@ class Cells:
     def whole(self, buffer: int) -> tuple[int, ...]:
         """All cells of a buffer."""
         return self.of(buffer, tuple(self._of[buffer]))
+
+    def _number(self, trace: TraceBytes, places: Mapping[int, Place], group: Sequence[int]) -> None:
+        """Buffers of one part each: the bytes from an edge to the next are a cell."""
+        spans = [_span(trace, places, buffer) for buffer in group]
+        edges = sorted({edge for span in spans for edge in span})
+        at = {edge: cell for cell, edge in enumerate(edges, self.count)}
+        for buffer, (start, end) in zip(group, spans, strict=True):
+            self._of[buffer] = {0: tuple(range(at[start], at[end]))}
+        self.count += len(edges)
 
     def _cut(self, trace: TraceBytes, places: Mapping[int, Place], group: Sequence[int]) -> None:
         spans = [_span(trace, places, buffer) for buffer in group]
@@ -78,6 +89,13 @@ class Cells:
             for part, cell in zip(part_of.tolist(), kinds[low:high].tolist(), strict=True):
                 cells.setdefault(part, {})[cell] = None
             self._of[buffer] = {part: tuple(own) for part, own in cells.items()}
+
+
+def _is_whole(trace: TraceBytes, buffer: int) -> bool:
+    """Whether a buffer is one part."""
+    parts = trace.parts[buffer].bytes
+    size = trace.program.buffers[buffer].bytes
+    return len(parts) == 1 and parts[0].tolist() == [[0, size]]
 
 
 def _span(trace: TraceBytes, places: Mapping[int, Place], buffer: int) -> tuple[int, int]:

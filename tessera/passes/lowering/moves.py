@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from tessera.ir.graph.graph import Node
 from tessera.ir.plan.launch_program import HOST, Fill, Run, Transfer, TransferId
@@ -46,8 +47,7 @@ class Action:
     parts: Parts = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Version:
+class _Version(NamedTuple):
     """Bytes that `step` wrote (-1: as the request begins) on `origin`; None: as good as poison."""
 
     step: int
@@ -95,11 +95,7 @@ class _MoveWalk:
     def step(self, node: Node, device: str) -> None:
         """Bring what a step needs, and note what it leaves."""
         at = (int(node.id), _STEP, 0)
-        uses = [
-            (buffer, use)
-            for buffer, use in self.trace.steps[node.id].items()
-            if self.trace.is_tracked(buffer)
-        ]
+        uses = self.trace.tracked_steps[node.id]
         for buffer, use in uses:
             self._bring(buffer, use.needed, device, at)
         self.actions.append(Action(at, device, Run(node.id)))

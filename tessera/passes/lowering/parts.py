@@ -16,7 +16,7 @@ import numpy as np
 from tessera.ir.arrays import Flags, Ranges
 from tessera.ir.graph.access import Access, AccessKind, Certainty
 from tessera.ir.graph.graph import KernelGraph
-from tessera.ir.graph.region import Region
+from tessera.ir.graph.region import Affine, Region
 from tessera.ir.plan.launch_program import AreaKind, Bytes
 from tessera.ir.program import program as ir
 from tessera.passes.byte_sets import intervals
@@ -35,6 +35,7 @@ _KINDS = {
     ir.Role.TEMP: AreaKind.SLOT,
 }
 _ONCE = (ir.Role.WEIGHT, ir.Role.VARIABLE)
+_FEW_PIECES = 8
 
 
 class BufferParts:
@@ -108,13 +109,17 @@ class _BufferUse:
 
 
 class TraceBytes:
-    """What each step of a trace does, and what each buffer is: the same for all placements."""
+    """What each step of a trace does, and what each buffer is: the same for all placements.
+
+    `tracked_steps` has what steps do to buffers whose bytes may change.
+    """
 
     def __init__(self, program: ir.Program, graph: KernelGraph) -> None:
         self.program = program
         self.graph = graph
         self.parts: list[BufferParts] = []
         self.steps: list[dict[int, PartUse]] = []
+        self.tracked_steps: list[list[tuple[int, PartUse]]] = []
         self.words = {
             int(table.buffer): intervals.from_pairs(
                 (word.offset, word.offset + ir.POINTER_BYTES) for word in table.words
@@ -155,6 +160,7 @@ class TraceBytes:
                     known[key] = self._part_use(buffer, use)
                 step[buffer] = known[key]
             self.steps.append(step)
+            self.tracked_steps.append([use for use in step.items() if self.is_tracked(use[0])])
 
     def _part_use(self, buffer: int, use: _BufferUse) -> PartUse:
         parts = self.parts[buffer]
@@ -206,7 +212,7 @@ def _key(trace: int, buffer: ir.Buffer) -> object:
 
 
 def _uses(graph: KernelGraph) -> Iterator[dict[int, _BufferUse]]:
-    """Per step what it does with each buffer; steps of equal kernels share their regions."""
+    """Per step what it does with each buffer; what was found once for regions is kept."""
     known: dict[tuple[object, ...], _BufferUse] = {}
     for node in graph.nodes:
         groups: dict[int, list[Access]] = {}
@@ -215,12 +221,17 @@ def _uses(graph: KernelGraph) -> Iterator[dict[int, _BufferUse]]:
         uses = {}
         for buffer, accesses in groups.items():
             size = graph.buffers[buffer].bytes
-            # The graph keeps the regions alive, so their identities stay theirs.
-            key = (size, *((a.kind, a.certainty, id(a.region)) for a in accesses))
+            key = (size, *((a.kind, a.certainty, _name(a.region)) for a in accesses))
             if key not in known:
                 known[key] = _use(accesses, size)
             uses[buffer] = known[key]
         yield uses
+
+
+def _name(region: Region) -> object:
+    """What tells a region from others; the graph keeps it alive, so its identity stays its own."""
+    is_long = isinstance(region, Affine) and len(region.pieces) > _FEW_PIECES
+    return id(region) if is_long else region
 
 
 def _use(accesses: list[Access], size: int) -> _BufferUse:

@@ -35,6 +35,8 @@ from tessera.ir.program import program as ir
 from tessera.passes.lowering.moves import Action
 from tessera.passes.lowering.parts import TraceBytes
 
+_EVER = 1 << 60
+
 
 @dataclass(frozen=True, slots=True)
 class TraceUse:
@@ -208,28 +210,30 @@ def _pack(lives: list[_Life], *, roomy: bool) -> tuple[dict[int, int], int]:
     """Offsets, and the bytes that they take in all.
 
     Two lives can have the same bytes if they do not overlap and, where it is roomy, the earlier one
-    gives and the later one takes. Columns are those of the lives that have a place, by offset.
+    gives and the later one takes: one that does not give never ends there, one that does not take
+    began before all. Columns are those of the lives that have a place, by offset.
     """
     offsets: dict[int, int] = {}
-    columns = np.zeros((6, len(lives)), dtype=np.int64)
+    columns = np.zeros((4, len(lives)), dtype=np.int64)
     for count, life in enumerate(
         sorted(lives, key=lambda one: (-one.bytes, one.first, one.buffer))
     ):
         size, at = _aligned(life.bytes), 0
-        starts, ends, first, last, gives, takes = columns[:, :count]
-        before, after = last < life.first, first > life.last
-        if roomy:
-            before = before & (gives > 0) if life.takes else np.zeros_like(before)
-            after = after & (takes > 0) if life.gives else np.zeros_like(after)
-        apart = ~(before | after)
-        if apart.any():
+        begins = life.first if life.takes or not roomy else -_EVER
+        ends = life.last if life.gives or not roomy else _EVER
+        columns_now = columns[:, :count]
+        starts = columns_now[0]
+        apart = (columns_now[3] >= begins) & (columns_now[2] <= ends)
+        low, high = columns_now[:2, apart]
+        if len(low):
             # Behind those that lie before each of them, and before it if there is room.
-            reach = np.maximum.accumulate(ends[apart])
-            behind = np.append(0, reach[:-1])
-            fits = np.flatnonzero(starts[apart] >= behind + size)
-            at = int(behind[fits[0]] if len(fits) else reach[-1])
+            reach = np.maximum.accumulate(high)
+            fits = (low[1:] - reach[:-1]) >= size
+            first = int(fits.argmax()) if len(fits) else 0
+            if low[0] < size:
+                at = int(reach[first] if len(fits) and fits[first] else reach[-1])
         offsets[life.buffer] = at
         place = int(starts.searchsorted(at, side="right"))
         columns[:, place + 1 : count + 1] = columns[:, place:count]
-        columns[:, place] = (at, at + size, life.first, life.last, life.gives, life.takes)
+        columns[:, place] = (at, at + size, begins, ends)
     return offsets, int(columns[1].max(initial=0))

@@ -126,7 +126,9 @@ class Lowering:
 
     def host_bytes(self) -> tuple[tuple[int, int], ...]:
         """Per trace the bytes that come from the host and go there: no placement moves less."""
-        _, uses = self._moves_of(tuple(("",) * len(graph.nodes) for graph in self._graphs))
+        lone = (known for known in self._moves if len(set().union(*known)) == 1)
+        anywhere = tuple(("",) * len(graph.nodes) for graph in self._graphs)
+        _, uses = self._moves_of(next(lone, anywhere))
         moves = [[a.what for a in use.actions if isinstance(a.what, Transfer)] for use in uses]
         return tuple(
             (

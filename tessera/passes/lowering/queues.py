@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from tessera.ir.plan.launch_program import (
     AreaKind,
@@ -41,27 +40,17 @@ from tessera.passes.lowering.parts import Parts
 from tessera.passes.lowering.places import TraceUse
 
 _QUEUES = (Queue.COMPUTE, Queue.IN, Queue.OUT)
+_COMPUTE, _IN, _OUT = range(len(_QUEUES))
 _Clock = tuple[int, int, int]
 _NONE: _Clock = (-1, -1, -1)
 
+_Use = tuple[_Clock, _Clock]
+"""Who wrote a byte last and who read it since: the latest operation of each queue, or -1."""
 
-@dataclass(frozen=True, slots=True)
-class _Use:
-    """Who wrote a byte last and who read it since: the latest operation of each queue, or -1."""
+_UNUSED: _Use = (_NONE, _NONE)
 
-    writes: _Clock = _NONE
-    reads: _Clock = _NONE
-
-
-_UNUSED = _Use()
-
-
-@dataclass(frozen=True, slots=True)
-class _Touch:
-    """Cells that an operation reads or writes."""
-
-    cells: tuple[int, ...]
-    writes: bool
+_Touch = tuple[tuple[int, ...], bool]
+"""Cells that an operation touches, and whether it writes them."""
 
 
 def find_queues(
@@ -70,11 +59,12 @@ def find_queues(
     """The programs of all devices."""
     actions: dict[str, list[Action]] = {device: [] for device in devices}
     for action in use.actions:
-        ends = {action.device}
-        if isinstance(action.what, Transfer):
-            ends = {action.what.source, action.what.target}
-        for device in ends & actions.keys():
-            actions[device].append(action)
+        if not isinstance(action.what, Transfer):
+            actions[action.device].append(action)
+            continue
+        for device in dict.fromkeys((action.what.source, action.what.target)):
+            if device in actions:
+                actions[device].append(action)
     for device in devices:
         mine = {int(place.buffer): place for place in places if place.device == device}
         watched = _watched(use, device, mine)
@@ -111,58 +101,73 @@ def _watched(use: TraceUse, device: str, places: Mapping[int, Place]) -> frozens
     return frozenset(watched)
 
 
-@dataclass(slots=True)
 class _Entry:
-    """An operation, its number on its queue, what it waits for, and whether others wait for it."""
+    """An operation, its queue, what it waits for, and the event if others wait for it."""
 
-    queue: Queue
-    operation: Operation
-    awaits: list[tuple[int, int]]
-    event: DeviceEventId | None = None
+    __slots__ = ("awaits", "event", "operation", "queue")
+
+    def __init__(self, queue: Queue, operation: Operation, awaits: list[tuple[int, int]]) -> None:
+        self.queue = queue
+        self.operation = operation
+        self.awaits = awaits
+        self.event: DeviceEventId | None = None
 
 
-@dataclass(slots=True)
 class _QueueBuilder:
     """One device."""
 
-    use: TraceUse
-    device: str
-    places: dict[int, Place]
-    watched: frozenset[int]
-    cells: Cells
-    entries: list[_Entry] = field(default_factory=list)
-    queues: tuple[list[_Entry], ...] = field(default_factory=lambda: ([], [], []))
-    clocks: tuple[list[_Clock], ...] = field(default_factory=lambda: ([], [], []))
-    memory: dict[int, _Use] = field(default_factory=dict)
-    present: dict[int, int] = field(default_factory=dict)
-    spans: list[tuple[int, int, int]] = field(default_factory=list)
-    claims: int = 0
+    def __init__(
+        self,
+        use: TraceUse,
+        device: str,
+        places: Mapping[int, Place],
+        watched: frozenset[int],
+        cells: Cells,
+    ) -> None:
+        self.device = device
+        self.steps = use.trace.steps
+        self.cells = cells
+        self.watched = watched
+        kinds = {buffer: place.kind for buffer, place in places.items()}
+        self.shown = {b for b in watched if kinds[b] is not AreaKind.WEIGHTS}
+        # What has no place in a slot is never freed.
+        self.absent = {
+            buffer: (place.offset, place.offset + use.program.buffers[buffer].bytes)
+            for buffer, place in places.items()
+            if place.kind is AreaKind.SLOT
+        }
+        self.slots = dict(self.absent)
+        self.present: dict[int, int] = {}
+        self.spans: list[tuple[int, int, int]] = []
+        self.claims = 0
+        self.entries: list[_Entry] = []
+        self.queues: tuple[list[_Entry], ...] = ([], [], [])
+        self.clocks: tuple[list[_Clock], ...] = ([], [], [])
+        self.memory: dict[int, _Use] = {}
 
     def add(self, action: Action) -> None:
         """Do this device's part of an action."""
         match action.what:
-            case Run(step) if action.device == self.device:
+            case Run(step):
                 touches = []
-                for buffer, use in self.use.trace.steps[step].items():
-                    self._claim(buffer, Queue.COMPUTE)
-                    touches += self._touch(buffer, use.only_read, writes=False)
-                    touches += self._touch(buffer, use.written, writes=True)
-                self._emit(Queue.COMPUTE, action.what, touches)
-            case Fill(buffer, _) if action.device == self.device:
-                self._claim(buffer, Queue.COMPUTE)
-                touches = self._touch(buffer, action.parts, writes=True)
-                self._emit(Queue.COMPUTE, action.what, touches)
+                for buffer, use in self.steps[step].items():
+                    self._claim(buffer, _COMPUTE)
+                    if buffer in self.shown:
+                        touches += self._touch(buffer, use.only_read, writes=False)
+                        touches += self._touch(buffer, use.written, writes=True)
+                self._emit(_COMPUTE, action.what, touches)
+            case Fill(buffer, _):
+                self._claim(buffer, _COMPUTE)
+                self._emit(_COMPUTE, action.what, self._touch(buffer, action.parts, writes=True))
             case Transfer() as transfer:
                 if transfer.source == self.device:
-                    self._claim(transfer.buffer, Queue.OUT)
+                    self._claim(transfer.buffer, _OUT)
                     touches = self._touch(transfer.buffer, action.parts, writes=False)
-                    self._emit(Queue.OUT, Send(transfer.id), touches)
+                    self._emit(_OUT, Send(transfer.id), touches)
                 if transfer.target == self.device:
-                    self._claim(transfer.buffer, Queue.IN)
+                    self._claim(transfer.buffer, _IN)
                     touches = self._touch(transfer.buffer, action.parts, writes=True)
-                    self._emit(Queue.IN, Receive(transfer.id), touches)
-            case _:
-                pass
+                    self._emit(_IN, Receive(transfer.id), touches)
 
     def program(self) -> DeviceProgram:
         """The operations, with records and waits written out."""
@@ -186,50 +191,52 @@ class _QueueBuilder:
             if entry.event is not None:
                 yield Queued(entry.queue, Record(entry.event))
 
-    def _claim(self, buffer: int, queue: Queue) -> None:
+    def _claim(self, buffer: int, queue: int) -> None:
         """Free the buffers whose bytes this one takes over."""
-        place = self.places.get(int(buffer))
-        if place is None or place.kind is not AreaKind.SLOT or int(buffer) in self.present:
+        span = self.absent.pop(buffer, None)
+        if span is None:
             return
-        offset = place.offset
-        end = offset + self.use.program.buffers[buffer].bytes
+        offset, end = span
+        spans = self.spans
         # Those that are present lie apart: of those that begin before, one may reach to here.
-        low = high = bisect_left(self.spans, (offset, offset, -1))
-        if low and self.spans[low - 1][1] > offset and self.spans[low - 1][0] < end:
+        low = high = bisect_left(spans, (offset, offset, -1))
+        if low and spans[low - 1][1] > offset and spans[low - 1][0] < end:
             low -= 1
-        while high < len(self.spans) and self.spans[high][0] < end:
+        while high < len(spans) and spans[high][0] < end:
             high += 1
-        taken = [span for span in self.spans[low:high] if span[0] < end and offset < span[1]]
+        taken = [span for span in spans[low:high] if span[0] < end and offset < span[1]]
         for start, stop, other in sorted(taken, key=lambda span: self.present[span[2]]):
             del self.present[other]
+            self.absent[other] = self.slots[other]
             is_watched = start < stop and other in self.watched
-            whole = [_Touch(self.cells.whole(other), writes=True)] if is_watched else []
-            self._emit(queue, Free(ir.BufferId(other)), whole)
+            self._emit(
+                queue,
+                Free(ir.BufferId(other)),
+                [(self.cells.whole(other), True)] if is_watched else [],
+            )
         if taken:
-            self.spans[low:high] = [span for span in self.spans[low:high] if span not in taken]
-        insort(self.spans, (offset, end, int(buffer)))
+            spans[low:high] = [span for span in spans[low:high] if span not in taken]
+        insort(spans, (offset, end, buffer))
         self.claims += 1
-        self.present[int(buffer)] = self.claims
+        self.present[buffer] = self.claims
 
     def _touch(self, buffer: int, touched: Parts, *, writes: bool) -> list[_Touch]:
-        if not touched or int(buffer) not in self.watched:
+        if not touched or buffer not in self.shown:
             return []
-        if self.places[int(buffer)].kind is AreaKind.WEIGHTS:
-            return []
-        return [_Touch(self.cells.of(int(buffer), touched), writes)]
+        return [(self.cells.of(buffer, touched), writes)]
 
-    def _emit(self, queue: Queue, operation: Operation, touches: list[_Touch]) -> None:
-        own = _QUEUES.index(queue)
+    def _emit(self, own: int, operation: Operation, touches: list[_Touch]) -> None:
         number = len(self.queues[own])
-        clock = self.clocks[own][-1] if self.clocks[own] else _NONE
-        awaits = self._awaits(own, clock, self._conflicts(touches))
-        for other, index in awaits:
-            clock = _later(clock, self.clocks[other][index])
-        clock = _with(clock, own, number)
-        entry = _Entry(queue, operation, awaits)
+        clock = self.clocks[own][-1] if number else _NONE
+        awaits: list[tuple[int, int]] = []
+        if touches:
+            awaits = self._awaits(own, clock, self._conflicts(touches))
+            for other, index in awaits:
+                clock = _later(clock, self.clocks[other][index])
+        entry = _Entry(_QUEUES[own], operation, awaits)
         self.entries.append(entry)
         self.queues[own].append(entry)
-        self.clocks[own].append(clock)
+        self.clocks[own].append(_with(clock, own, number))
         for touch in touches:
             self._note(touch, own, number)
 
@@ -247,23 +254,30 @@ class _QueueBuilder:
         return awaited
 
     def _conflicts(self, touches: list[_Touch]) -> _Clock:
-        clock = _NONE
-        for touch in touches:
-            for cell in touch.cells:
-                use = self.memory.get(cell)
+        """The last operations that each touch has to come after."""
+        clocks: dict[_Clock, None] = {}
+        memory = self.memory
+        for cells, writes in touches:
+            for cell in cells:
+                use = memory.get(cell)
                 if use is not None:
-                    clock = _later(clock, use.writes)
-                    if touch.writes:
-                        clock = _later(clock, use.reads)
+                    clocks[use[0]] = None
+                    if writes:
+                        clocks[use[1]] = None
+        clock = _NONE
+        for other in clocks:
+            clock = _later(clock, other)
         return clock
 
     def _note(self, touch: _Touch, queue: int, number: int) -> None:
-        written = _Use(writes=_with(_NONE, queue, number))
-        for cell in touch.cells:
-            old = self.memory.get(cell, _UNUSED)
-            self.memory[cell] = (
-                written if touch.writes else _Use(old.writes, _with(old.reads, queue, number))
-            )
+        cells, writes = touch
+        if writes:
+            self.memory.update(dict.fromkeys(cells, (_with(_NONE, queue, number), _NONE)))
+            return
+        memory = self.memory
+        for cell in cells:
+            writers, readers = memory.get(cell, _UNUSED)
+            memory[cell] = writers, _with(readers, queue, number)
 
 
 def _later(left: _Clock, right: _Clock) -> _Clock:
@@ -271,4 +285,7 @@ def _later(left: _Clock, right: _Clock) -> _Clock:
 
 
 def _with(clock: _Clock, queue: int, number: int) -> _Clock:
-    return (*clock[:queue], number, *clock[queue + 1 :])  # type: ignore[return-value]
+    compute, into, out = clock
+    if queue == _COMPUTE:
+        return number, into, out
+    return (compute, number, out) if queue == _IN else (compute, into, number)

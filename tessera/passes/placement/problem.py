@@ -194,8 +194,10 @@ def transfers_of(problem: Problem, placement: Placement) -> tuple[tuple[int, int
     transfers = []
     for index, tensor in enumerate(problem.tensors):
         source = placement[tensor.producer]
-        targets = sorted({placement[task] for task in tensor.consumers} - {source})
-        transfers += [(index, source, target) for target in targets]
+        targets = {placement[task] for task in tensor.consumers}
+        if len(targets) > 1 or source not in targets:
+            targets.discard(source)
+            transfers += [(index, source, target) for target in sorted(targets)]
     return tuple(transfers)
 
 
@@ -241,7 +243,9 @@ def memory_of(problem: Problem, placement: Placement) -> tuple[int, ...]:
     room_of = {device: index for index, room in enumerate(problem.rooms) for device in room.devices}
     memory = [0] * len(problem.rooms)
     for resident in problem.residents:
-        for device in {placement[task] for task in resident.users}:
+        users = resident.users
+        devices = (placement[users[0]],) if len(users) == 1 else {placement[t] for t in users}
+        for device in devices:
             if device in room_of:
                 memory[room_of[device]] += resident.bytes
     return tuple(memory)

@@ -14,6 +14,9 @@ import random
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
+import numpy as np
+import numpy.typing as npt
+
 from tessera.passes.placement.limits import ENDLESS, SearchWatch
 from tessera.passes.placement.problem import INFINITY, Placement, Problem
 
@@ -21,6 +24,7 @@ POWERS = (60.0, 400.0, 3000.0)
 _UNCONNECTED = 1e18  # a load that no plan accepts, yet finite: moves away from it are seen to help
 
 Change = list[tuple[int, float]]
+Int64s = npt.NDArray[np.int64]
 
 
 class TaskIndex:
@@ -53,6 +57,9 @@ class TaskIndex:
             for device in room.devices:
                 self.room_of[device] = index
         self.capacity = [float(room.bytes) for room in problem.rooms]
+        self.times = np.array(self.ns, dtype=np.float64).reshape(len(problem.tasks), devices)
+        self.read_by = _pairs(self.readers)
+        self.used_by = _pairs(self.users)
         self._index_links()
         self._index_shared()
 
@@ -84,6 +91,13 @@ class TaskIndex:
                 self.shared[device].append((first + index, load.ns))
 
 
+def _pairs(sets: Sequence[set[int]]) -> tuple[Int64s, Int64s]:
+    """The number of each set and a member of it, pair by pair."""
+    sizes = np.array([len(members) for members in sets], dtype=np.int64)
+    members = [task for tasks in sets for task in tasks]
+    return np.repeat(np.arange(len(sets)), sizes), np.array(members, dtype=np.int64)
+
+
 class State:
     """A placement with the loads and memory that it causes. States of a problem share `index`."""
 
@@ -99,36 +113,34 @@ class State:
         self.size, self.room_of, self.capacity = index.size, index.room_of, index.capacity
         self.pipes, self.tax, self.bytes = index.pipes, index.tax, index.bytes
         self.shared = index.shared
-        self.readers = [[0] * devices for _ in problem.tensors]
-        self.users = [[0] * devices for _ in problem.residents]
-        self.loads = [0.0] * len(problem.resources())
         self.memory = [0.0] * len(problem.rooms)
-        self._fill()
-
-    def _fill(self) -> None:
-        place = self.place
-        for counts, tasks in zip(self.readers, self.index.readers, strict=True):
-            for task in tasks:
-                counts[place[task]] += 1
-        for counts, tasks in zip(self.users, self.index.users, strict=True):
-            for task in tasks:
-                counts[place[task]] += 1
-        for task, device in enumerate(place):
-            self.loads[device] += self.ns[task][device]
-            for resource, ns in self.shared[device]:
-                self.loads[resource] += ns[task]
+        place = np.array(self.place, dtype=np.int64)
+        readers = _counts(index.read_by, place, len(problem.tensors), devices)
+        users = _counts(index.used_by, place, len(problem.residents), devices)
+        self.readers: list[list[int]] = readers.tolist()
+        self.users: list[list[int]] = users.tolist()
+        self.loads = self._loads(place)
         change: Change = []
-        for index, counts in enumerate(self.readers):
-            source = place[self.source[index]]
-            for target, count in enumerate(counts):
-                if count and target != source:
-                    self._transfer(change, index, source, target, 1.0)
+        for tensor, target in zip(*(some.tolist() for some in readers.nonzero()), strict=True):
+            source = self.place[self.source[tensor]]
+            if target != source:
+                self._transfer(change, tensor, source, target, 1.0)
         for resource, delta in change:
             self.loads[resource] += delta
-        for size, counts in zip(self.size, self.users, strict=True):
-            for device, count in enumerate(counts):
-                if count and self.room_of[device] >= 0:
-                    self.memory[self.room_of[device]] += size
+        for resident, device in zip(*(some.tolist() for some in users.nonzero()), strict=True):
+            if self.room_of[device] >= 0:
+                self.memory[self.room_of[device]] += self.size[resident]
+
+    def _loads(self, place: Int64s) -> list[float]:
+        """What tasks take, without transfers."""
+        devices = len(self.problem.devices)
+        loads = [0.0] * len(self.problem.resources())
+        own = self.index.times[np.arange(len(place)), place]
+        loads[:devices] = np.bincount(place, weights=own, minlength=devices).tolist()
+        for task, device in enumerate(self.place if self.problem.shared else ()):
+            for resource, ns in self.shared[device]:
+                loads[resource] += ns[task]
+        return loads
 
     def _transfer(self, change: Change, tensor: int, g: int, h: int, sign: float) -> None:
         taxes = self.tax.get((g, h))
@@ -218,6 +230,13 @@ class State:
     def period(self) -> float:
         """The largest load."""
         return max(self.loads, default=0.0)
+
+
+def _counts(pairs: tuple[Int64s, Int64s], place: Int64s, rows: int, devices: int) -> Int64s:
+    """Per set and device how many of its members are there."""
+    numbers, members = pairs
+    counts = np.bincount(numbers * devices + place[members], minlength=rows * devices)
+    return counts.reshape(rows, devices)
 
 
 def improve(
@@ -340,20 +359,27 @@ def splice(
     return (*first[:best], *second[best:])
 
 
-def splice_all(problem: Problem, patterns: Iterable[Placement], most: int = 12) -> list[Placement]:
+def splice_all(
+    problem: Problem,
+    patterns: Iterable[Placement],
+    most: int = 12,
+    *,
+    index: TaskIndex | None = None,
+) -> list[Placement]:
     """The patterns, and the best splices of neighbours among them, without repeats."""
     kept = list(dict.fromkeys(patterns))[:most]
-    index = TaskIndex(problem)
+    index = index or TaskIndex(problem)
     spliced = [splice(problem, a, b, index) for a, b in pairwise(kept)]
     spliced += [splice(problem, b, a, index) for a, b in pairwise(kept)]
     return list(dict.fromkeys([*kept, *spliced]))
 
 
-def best_of(problem: Problem, placements: Iterable[Sequence[int]]) -> Placement | None:
+def best_of(
+    problem: Problem, placements: Iterable[Sequence[int]], index: TaskIndex | None = None
+) -> Placement | None:
     """The fitting placement with the shortest period, the first of equals; None without one."""
     chosen: Placement | None = None
     shortest = INFINITY
-    index: TaskIndex | None = None
     for placement in placements:
         state = State(problem, placement, index)
         index = state.index

@@ -29,7 +29,14 @@ from tessera.passes.placement.limits import ENDLESS, SearchWatch, ShouldStop, wa
 from tessera.passes.placement.model import IntegerModel, build_model
 from tessera.passes.placement.problem import INFINITY, Placement, Problem, measure
 from tessera.passes.placement.relax import Relaxation, make_solver, relax, run_solver, unsolved
-from tessera.passes.placement.search import POWERS, best_of, improve, shake, splice_all
+from tessera.passes.placement.search import (
+    POWERS,
+    TaskIndex,
+    best_of,
+    improve,
+    shake,
+    splice_all,
+)
 
 _NODES_TIMES_COLUMNS = 20_000  # so that branch and bound takes a few seconds at most
 _WORK = 150_000_000  # steps of the simplex method times rows: some ten to twenty seconds
@@ -217,11 +224,13 @@ def _round(
     """The best placement from thresholds of the relaxation, splices and local search."""
     bound, gap = relaxed.bound_ns, options.gap
     rounded = _patterns(problem, model.shares(relaxed.values))
-    patterns = splice_all(problem, [*rounded, *starts], most=16)
+    index = TaskIndex(problem)
+    patterns = splice_all(problem, [*rounded, *starts], most=16, index=index)
     ranked = sorted(patterns, key=lambda placement: _key(problem, placement))
-    best = best_of(problem, ranked)
+    best = best_of(problem, ranked, index)
     for start in ranked[:4]:
-        best = best_of(problem, filter(None, (best, improve(problem, start))))
+        improved = improve(problem, start, index=index)
+        best = best_of(problem, filter(None, (best, improved)), index)
         if _near(problem, best, bound, gap) or watch.over():
             return best
     if not options.thorough:
@@ -283,12 +292,13 @@ def _quick_round(
     """As `_round`, from a node of the tree, with less effort."""
     rounded = _patterns(problem, model.shares(relaxed.values))
     enough = relaxed.bound_ns * (1 + gap / 2)
+    index = TaskIndex(problem)
     for start in sorted(rounded, key=lambda placement: _key(problem, placement))[:2]:
-        trial = improve(problem, start, powers=(400.0, 3000.0), max_sweeps=8)
+        trial = improve(problem, start, powers=(400.0, 3000.0), max_sweeps=8, index=index)
         if _near(problem, trial, relaxed.bound_ns, _NEAR - 1):
             runs = _run_patterns(problem, rounded)
             trial = balance(problem, trial, prices, runs, enough, watch=watch)
-        best = best_of(problem, filter(None, (best, trial)))
+        best = best_of(problem, filter(None, (best, trial)), index)
     return best
 
 

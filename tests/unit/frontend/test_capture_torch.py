@@ -341,7 +341,7 @@ def test_attention_of_libraries_returns_its_result_alone_where_sums_were_not_ask
     """cuDNN's leaves out the sums, others pad them: what is behind it is no sum then."""
     cudnn = torch.ops.aten._scaled_dot_product_cudnn_attention.default
     query, seed = torch.ones(1, 2, 3, 8), torch.tensor(0)
-    reads = [watch._tensor(query)]
+    reads = [watch.raw_tensor(query)]
     found = watch._results(cudnn, (query, None, None, None, 3, 3, seed, seed, None), reads)
     assert sizes(found) == [48]
     sums = torch.ones(1, 2, 3)

@@ -28,7 +28,10 @@ def test_a_kernel_that_has_changed_is_removed_and_others_stay(tmp_path: Path) ->
     place.drop_damaged(tmp_path)
     assert [path.exists() for path in (whole, damaged, late)] == [True, False, True]
     place.note_kernels(tmp_path)
-    assert sorted(json.loads((tmp_path / "noted.json").read_bytes())) == ["A", "C"]
+    assert sorted(json.loads((tmp_path / "noted.json").read_bytes())) == [
+        "triton/A",
+        "triton/C",
+    ]
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"{}", b"[1]", b"\xff"])
@@ -70,3 +73,48 @@ def test_the_cache_counts_and_clears_compiled_kernels(tmp_path: Path) -> None:
     assert kept(folder) == {"compiled kernels": (2, 6)}
     assert clear_cache(folder) == (2, "")
     assert kept(folder) == {}
+
+
+def compiled_graph(folder: Path, text: str = "a graph") -> list[Path]:
+    """A compiled graph as torch.compile keeps it: what it is, and its code."""
+    files = [
+        folder / "fxgraph" / "ab" / "key" / "entry",
+        folder / "aotautograd" / "key" / "entry",
+        folder / "xy" / "cxy.py",
+    ]
+    for file in files:
+        file.parent.mkdir(parents=True)
+        file.write_text(text)
+    return files
+
+
+@pytest.mark.parametrize("part", ["", "48sm"])
+@pytest.mark.parametrize("damaged", [0, 1, 2])
+def test_compiled_graphs_that_have_changed_are_removed(
+    tmp_path: Path, part: str, damaged: int
+) -> None:
+    files = compiled_graph(tmp_path / part)
+    place.note_kernels(tmp_path)
+    files[damaged].write_text("a grap")
+    place.drop_damaged(tmp_path)
+    assert [file.exists() for file in files] == [number != damaged for number in range(3)]
+
+
+def test_what_was_made_again_is_noted_again(tmp_path: Path) -> None:
+    file = compiled_graph(tmp_path)[1]
+    place.note_kernels(tmp_path)
+    file.write_text("another graph")
+    later = (tmp_path / "noted.json").stat().st_mtime + 5
+    os.utime(file, (later, later))
+    place.note_kernels(tmp_path)
+    place.drop_damaged(tmp_path)
+    assert file.exists()
+
+
+def test_choices_that_are_no_json_are_removed(tmp_path: Path) -> None:
+    for name, text in (("whole", '{"num_warps": 4}'), ("cut", '{"num_w'), ("other", "[]")):
+        file = tmp_path / "ab" / f"{name}.best_config"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text)
+    place.drop_damaged(tmp_path)
+    assert [path.stem for path in (tmp_path / "ab").iterdir()] == ["whole"]

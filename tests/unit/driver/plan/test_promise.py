@@ -72,3 +72,18 @@ def test_the_bound_knows_the_lanes_of_the_host(tmp_path: Path) -> None:
     lanes = sum(card.gpu.pcie_bandwidth for card in found.machine.cards)
     assert found.plan.bound >= GIB * 1e9 / lanes * (1 - 1e-9)
     assert found.plan.period_ns >= found.plan.bound
+
+
+def test_a_split_is_off_by_more_than_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps that are known exactly leave doubt in a split, and none in a plan without one."""
+    found = plan(TRACES / "mlp.ptx", PlanOptions(gpus="a100,l40s"), compare=False)
+    every = promises(found.setting, [(found.decision.attempt, found.decision.choice)], "throughput")
+    split = next(made for made in every if doubt.splits(made))
+    whole = next(made for made in every if not doubt.splits(made))
+    monkeypatch.setattr(doubt, "_kinds_of_steps", lambda _: {})
+    monkeypatch.setattr(doubt, "_SMALL", 0)
+    assert len(set(doubt.draws(whole, "throughput"))) == 1
+    drawn = sorted(doubt.draws(split, "throughput"))
+    assert drawn[0] < 0.98 * split.chosen.period_ns < 1.02 * split.chosen.period_ns < drawn[-1]
+    # As good as the other with exact times: that is no gain.
+    assert not doubt.doubt(split, split, "throughput").is_sure

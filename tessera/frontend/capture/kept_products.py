@@ -1,0 +1,103 @@
+"""What is known of a graph whose compiled form comes from the cache.
+
+In: the graph that torch.compile has recorded, and what decides its code besides (`made_by`). Out: a
+name for it, and the products that were measured when it was compiled: from the disk, for nothing is
+measured when it is not compiled again. A damaged file counts as absent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tessera.frontend.cache.code_digest import code_digest
+from tessera.frontend.cache.private_files import (
+    CHECKSUM_BYTES,
+    TRIMMER,
+    checksum,
+    is_private,
+    read_private,
+    write_whole,
+)
+from tessera.frontend.capture.attention.masks import value_of
+from tessera.frontend.capture.measured import MeasuredProduct
+from tessera.settings import read_settings
+
+if TYPE_CHECKING:
+    from torch.fx import Graph
+
+SUFFIX = ".products"
+
+
+def made_by(route: str, backends: str, sms: int) -> str:
+    """All that decides the code of a graph and that torch.compile does not know of by itself."""
+    import torch
+
+    sdpa = torch.backends.cuda
+    flags = (sdpa.flash_sdp_enabled(), sdpa.mem_efficient_sdp_enabled(), sdpa.math_sdp_enabled())
+    rounding = torch.backends.cudnn.allow_tf32, torch.get_float32_matmul_precision()
+    told = (route, backends, sms, flags, rounding)
+    return code_digest(("frontend/capture/**",), repr(told).encode())
+
+
+def name_of_graph(graph: Graph, made: str) -> str:
+    """A name for a recorded graph, the types and sizes of its inputs, and who makes its code."""
+    digest = hashlib.blake2b(made.encode() + str(graph).encode(), digest_size=16)
+    for node in graph.nodes:
+        value = value_of(node) if node.op == "placeholder" else None
+        if value is not None:
+            digest.update(repr((value.dtype, tuple(value.shape), value.stride())).encode())
+    return digest.hexdigest()
+
+
+def with_kept(names: Sequence[str], heard: list[MeasuredProduct]) -> tuple[MeasuredProduct, ...]:
+    """What was measured now, which is kept, or else what was kept."""
+    path = _path(names)
+    if path is None or not names:
+        return tuple(heard)
+    if heard:
+        _write(path, heard)
+        return tuple(heard)
+    return _read(path)
+
+
+def _path(names: Sequence[str]) -> Path | None:
+    settings = read_settings()
+    if settings.cache_dir is None or not settings.use_cache:
+        return None
+    key = _where() + "\n".join(names)
+    name = hashlib.blake2b(key.encode(), digest_size=16).hexdigest()
+    return settings.cache_dir / (name + SUFFIX)
+
+
+def _where() -> str:
+    import torch
+
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else ""
+    return f"{torch.__version__} {gpu}\n"
+
+
+def _write(path: Path, products: Sequence[MeasuredProduct]) -> None:
+    rows = [[p.name, p.operands, p.library_ns, p.triton_ns] for p in products]
+    text = json.dumps(rows).encode()
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if is_private(path.parent):
+            write_whole(path, checksum(text) + text)
+            TRIMMER.wrote(path.parent, CHECKSUM_BYTES + len(text))
+
+
+def _read(path: Path) -> tuple[MeasuredProduct, ...]:
+    data = read_private(path) if is_private(path.parent) else None
+    if data is None or checksum(data[CHECKSUM_BYTES:]) != data[:CHECKSUM_BYTES]:
+        return ()
+    return tuple(
+        MeasuredProduct(
+            name=name, operands=tuple(operands), library_ns=library_ns, triton_ns=triton_ns
+        )
+        for name, operands, library_ns, triton_ns in json.loads(data[CHECKSUM_BYTES:])
+    )
