@@ -58,7 +58,7 @@ def trace_no_gpu(
     from tessera.driver.trace import no_gpu_trace
 
     make, notes = _maker(command)
-    tracing.require_torch(with_triton=True)
+    no_gpu_trace.require_triton()
     with Progress(messages, f"loading {command.model}") as shown:
         traced = no_gpu_trace.trace_no_gpu(make, options, shown.hear)
     messages.show((*notes, *traced.trace.diagnostics))

@@ -319,15 +319,12 @@ def count_nodes(raw: RawCapture, in_calls: int) -> GraphNodes:
     )
 
 
-def require_torch(*, with_triton: bool = False) -> None:
-    """Raise unless PyTorch is installed (and Triton, which builds for hosts come without)."""
+def require_torch() -> None:
+    """Raise unless PyTorch is installed."""
     try:
         import torch  # noqa: F401
-
-        if with_triton:
-            import triton  # noqa: F401
     except ImportError as problem:
-        raise _no_package(problem, "torch,triton" if with_triton else "torch") from None
+        raise _no_package(problem, "torch") from None
 
 
 def require_gpu() -> None:

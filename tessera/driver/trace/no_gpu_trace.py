@@ -16,9 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from tessera.diagnostics import TesseraError, error
+from tessera.diagnostics import ExitCode, TesseraError, error
 from tessera.driver.progress import OnProgress, StageProgress
 from tessera.driver.trace.build import build_program
 from tessera.driver.trace.capture_trace import FILLED, KEPT, Trace, count_nodes
@@ -68,6 +69,19 @@ class NoGpuOptions:
                     hint="such as `--for a100,l40s`; `tessc gpus` lists them",
                 )
             )
+
+
+def require_triton() -> None:
+    """Raise unless Triton is installed: builds of PyTorch for hosts come without it."""
+    if find_spec("triton") is None:
+        raise TesseraError(
+            error(
+                "TSR6000",
+                "compiling kernels needs the package `triton`",
+                hint="pip install 'tessera-compiler[torch,triton]'",
+            ),
+            exit_code=ExitCode.NO_DEVICE,
+        )
 
 
 def trace_no_gpu(

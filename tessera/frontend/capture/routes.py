@@ -72,8 +72,10 @@ def compiled(
 
     chosen = _TUNED if measured else _CHOSEN
     tuned = chosen | dict.fromkeys(_BACKENDS, backends) if backends else {}
-    if not measured:  # launches are told of by code that this process has compiled
-        tuned = tuned | {"fx_graph_cache": False}
+    if not measured:
+        # Launches are told of by code that this process has compiled. Whether to pad products
+        # would be measured.
+        tuned = tuned | {"fx_graph_cache": False, "shape_padding": False}
     made: Callable[..., object] = torch.compile(
         function, dynamic=False, fullgraph=True, options=_known(_COMMON | tuned)
     )
