@@ -71,7 +71,9 @@ def prepare_run(
 ) -> Prepared:
     """Read and check all that a run needs."""
     opened = open_served(given, options, on_progress)
-    choice = choose_backend(opened, options.backend, options.find_targets())
+    choice = choose_backend(
+        opened, options.backend, options.find_targets(), hosts=options.read_hosts()
+    )
     count = counter(on_progress, "loading contents", "bytes")
     materials = served_materials(opened, options, choice.backend, options.inputs, count)
     requests = options.requests or materials.requests_given() or DEFAULT_REQUESTS
@@ -91,6 +93,7 @@ def prepare_run(
         choice.backend == BackendName.CPU
         and options.backend == BackendName.AUTO
         and not options.targets
+        and options.hosts is None
     ):
         notes.append(rehearsal(cpu_seconds(opened, turns)))
     return Prepared(

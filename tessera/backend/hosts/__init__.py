@@ -1,0 +1,1 @@
+"""Launch programs on processes of several hosts."""

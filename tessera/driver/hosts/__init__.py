@@ -1,0 +1,1 @@
+"""Runs over several hosts: which device is where, and what a process there begins with."""
