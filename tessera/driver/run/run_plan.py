@@ -114,7 +114,9 @@ def run_prepared(prepared: Prepared, on_progress: OnProgress | None = None) -> O
         serving = Serving(prepared.opened, prepared.materials, prepared.choice, prepared.options)
     except KeyboardInterrupt:
         raise _interrupted(0, len(prepared.turns)) from None
-    feeder = Feeder(serving, prepared.turns, prepared.materials)
+    # On other hosts a replica may be lost while the others are fine.
+    each_alone = prepared.choice.hosts is not None
+    feeder = Feeder(serving, prepared.turns, prepared.materials, each_alone=each_alone)
     started = time.monotonic()
     fault: TesseraError | None = None
     states, is_interrupted = None, False
