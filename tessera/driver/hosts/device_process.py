@@ -64,13 +64,16 @@ def main() -> None:
 
 
 def _serve(channel: Channel, started: threading.Event) -> None:
+    from tessera.backend.hosts.examined import be_examined
     from tessera.backend.hosts.host_worker import HostWorker
     from tessera.backend.service import BackendOptions
     from tessera.driver.hosts.sent_plan import received_model
 
     head, parts = channel.receive()
-    while head["kind"] != "setup":
+    while head["kind"] not in ("setup", "examine"):
         head, parts = channel.receive()
+    if head["kind"] == "examine":
+        be_examined(channel, head)
     model = received_model(head, parts)
     worker = HostWorker(
         channel,

@@ -22,8 +22,8 @@ _LOOK_S = 0.1
 class Feeder:
     """Submits turns, each replica's in its own thread, since submitting waits for a slot.
 
-    The thread that is interrupted by Ctrl-C only waits, so that nothing is left half done. The first
-    request that fails ends the run, unless `each_alone`: then other replicas go on to their end.
+    The thread that is interrupted by Ctrl-C only waits, so that nothing is left half done. The
+    first request that fails ends the run, unless `each_alone`: then other replicas go on.
     """
 
     def __init__(
