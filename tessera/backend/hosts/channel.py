@@ -33,7 +33,7 @@ class ChannelClosed(Exception):
     """The other end is gone, or does not speak this protocol."""
 
 
-class Channel:
+class ControlChannel:
     """One end. `send` may be called by any thread, `receive` by one."""
 
     def __init__(self, source: int, target: int) -> None:

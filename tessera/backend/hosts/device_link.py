@@ -20,7 +20,7 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from typing import IO
 
-from tessera.backend.hosts.channel import Channel, ChannelClosed, Head, Part
+from tessera.backend.hosts.channel import ChannelClosed, ControlChannel, Head, Part
 from tessera.ir.plan.hosts import HostEntry
 from tessera.settings import with_environment
 
@@ -56,7 +56,7 @@ class DeviceLink:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self._in, self._out = self.process.stdout, self.process.stdin
-        self._channel = Channel(self._in.fileno(), self._out.fileno())
+        self._channel = ControlChannel(self._in.fileno(), self._out.fileno())
         self._threads = [
             threading.Thread(target=self._read, daemon=True),
             threading.Thread(target=self._write, daemon=True),

@@ -14,7 +14,7 @@ import time
 
 import numpy as np
 
-from tessera.backend.hosts.channel import Channel, Head
+from tessera.backend.hosts.channel import ControlChannel, Head
 from tessera.backend.ptx_executor.memory.host_memory import available_bytes
 from tessera.backend.transports.shared_memory import SharedMemoryTransport, shared_window
 from tessera.backend.transports.transport import TransportFault
@@ -26,7 +26,7 @@ _LIMIT_S = 10.0
 _PING, _PONG = b"ping", b"pong"
 
 
-def be_examined(channel: Channel, head: Head) -> None:
+def be_examined(channel: ControlChannel, head: Head) -> None:
     """Answer the driver until it is gone."""
     answers: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     window, descriptor = shared_window(WINDOW_BYTES)

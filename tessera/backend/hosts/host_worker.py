@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 
-from tessera.backend.hosts.channel import Channel, ChannelClosed, Head, Part
+from tessera.backend.hosts.channel import ChannelClosed, ControlChannel, Head, Part
 from tessera.backend.hosts.records import diagnostic_head, event_row, named_parts, wait_row
 from tessera.backend.hosts.windows import TransportExchange, Windows, hear_note
 from tessera.backend.processes.arena import space_bytes
@@ -35,7 +35,6 @@ from tessera.backend.processes.messages import (
 from tessera.backend.service import BackendOptions, Model
 from tessera.backend.transports.shared_memory import SharedMemoryTransport, shared_window
 from tessera.backend.transports.transport import TransportFault
-from tessera.diagnostics import error
 from tessera.ir.plan.launch_program import TransferId
 
 ORPHAN_S = 120.0
@@ -47,7 +46,7 @@ class HostWorker(DeviceWorker):
 
     def __init__(
         self,
-        channel: Channel,
+        channel: ControlChannel,
         device: str,
         model: Model,
         options: BackendOptions,
@@ -205,10 +204,9 @@ class HostWorker(DeviceWorker):
 
 def fault_head(fault: Faulted) -> Head:
     """A fault as a record."""
-    found = fault.diagnostic or error("TSR9000", "the process of a device failed")
     return {
         "kind": "fault",
-        "diagnostic": None if fault.diagnostic is None else diagnostic_head(found),
+        "diagnostic": fault.diagnostic and diagnostic_head(fault.diagnostic),
         "exit_code": int(fault.exit_code),
         "request": fault.request,
         "step": None if fault.step is None else int(fault.step),

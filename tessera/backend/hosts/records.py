@@ -1,4 +1,4 @@
-"""What driver and device processes tell each other, as the records of `Channel`.
+"""What driver and device processes tell each other, as the records of `ControlChannel`.
 
 In: records of the backends. Out: JSON values and bytes; and back. What comes from the other end is
 checked where it is used: a name or a number that is not there is a fault of that host.

@@ -38,7 +38,7 @@ BEAT_S = 0.1
 CUT = "the link is cut"
 
 
-class _Way:
+class _PeerSocket:
     """A connection to a peer."""
 
     def __init__(self, link: socket.socket) -> None:
@@ -68,7 +68,7 @@ class SocketTransport:
         self._token, self._run = token, run
         self._bind = bind
         self._beat_s, self._cut_s = beat_s, cut_s
-        self._ways: dict[str, _Way] = {}
+        self._ways: dict[str, _PeerSocket] = {}
         self._changed = threading.Condition()
         self._expected: set[str] = set()
         self._refused: dict[str, str] = {}
@@ -161,7 +161,7 @@ class SocketTransport:
         if cut is not None:
             link.setsockopt(socket.IPPROTO_TCP, cut, int(self._cut_s * 1000))
         with self._changed:
-            self._ways[peer] = _Way(link)
+            self._ways[peer] = _PeerSocket(link)
             self._changed.notify_all()
         threading.Thread(target=self._listen_to, args=(peer, link), daemon=True).start()
 

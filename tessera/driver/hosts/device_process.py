@@ -13,7 +13,7 @@ import time
 import traceback
 from contextlib import suppress
 
-from tessera.backend.hosts.channel import Channel, ChannelClosed, Head
+from tessera.backend.hosts.channel import ChannelClosed, ControlChannel, Head
 from tessera.diagnostics import ExitCode, TesseraError, error
 from tessera.ir.version import __version__
 
@@ -25,7 +25,7 @@ def main() -> None:
     """Greet, read what to be, prove it, and serve until the driver is gone."""
     # Transfers and beats must not wait for the interpreter of a kernel to let go.
     sys.setswitchinterval(_SWITCH_S)
-    channel = Channel(os.dup(0), os.dup(1))
+    channel = ControlChannel(os.dup(0), os.dup(1))
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
     os.dup2(2, 1)
@@ -63,7 +63,7 @@ def main() -> None:
             channel.receive()
 
 
-def _serve(channel: Channel, started: threading.Event) -> None:
+def _serve(channel: ControlChannel, started: threading.Event) -> None:
     from tessera.backend.hosts.examined import be_examined
     from tessera.backend.hosts.host_worker import HostWorker
     from tessera.backend.service import BackendOptions
@@ -90,7 +90,7 @@ def _serve(channel: Channel, started: threading.Event) -> None:
     worker.serve()
 
 
-def _beat(channel: Channel, started: threading.Event) -> None:
+def _beat(channel: ControlChannel, started: threading.Event) -> None:
     with suppress(ChannelClosed):
         while not started.is_set():
             channel.send({"kind": "beat"})

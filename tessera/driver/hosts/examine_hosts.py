@@ -141,8 +141,8 @@ class _Examination:
             fault = host_faults.other_version(link, str(head["version"]), __version__)
             self._problems[name] = _said(fault)
         elif head["kind"] == "fault":
-            found = head["diagnostic"] or {"headline": "its process failed"}
-            self._problems[name] = str(found["headline"])
+            diagnostic = head["diagnostic"] or {"headline": "its process failed"}
+            self._problems[name] = str(diagnostic["headline"])
         elif head["kind"] == "lost":
             self._problems[name] = f"it cannot reach `{head['peer']}`: {head['why']}"
         else:
@@ -189,6 +189,6 @@ class _Examination:
 
 
 def _said(failure: TesseraError) -> str:
-    found = failure.diagnostics[0]
-    said = [note for note in found.notes if note.startswith("it said")]
-    return "; ".join([found.headline, *said])
+    first = failure.diagnostics[0]
+    said = [note for note in first.notes if note.startswith("it said")]
+    return "; ".join([first.headline, *said])

@@ -76,7 +76,9 @@ def _host(row: dict[str, object]) -> HostEntry:
     except ValueError as problem:
         raise bad_hosts(f"the command of host `{name}` cannot be split: {problem}") from None
     devices = row.get("devices", [])
-    if not isinstance(devices, list) or not all(isinstance(one, str) for one in devices):
+    if not isinstance(devices, list) or not all(
+        isinstance(name_given, str) for name_given in devices
+    ):
         raise bad_hosts(f"`devices` of host `{name}` is a list of names")
     return HostEntry(
         name=name,
