@@ -122,11 +122,13 @@ class Runtime:
         time_limit_s: float = DEFAULT_LIMIT_S,
         throttle_bytes_per_s: float | None = None,
         timeline: bool = False,
+        hosts: str | os.PathLike[str] | None = None,
         lanes: int | Absent | None = ABSENT,
     ) -> None:
         """Check the plan, load it onto its devices; the options are those of `tessc run`.
 
-        `lanes` is the old name of `sequences`.
+        `hosts` is a file that says which devices are on which hosts. `lanes` is the old name of
+        `sequences`.
 
         A `Plan` that was never a file finds contents beside its traces.
         """
@@ -149,10 +151,12 @@ class Runtime:
             limit_s=time_limit_s,
             throttle_bytes_per_s=throttle_bytes_per_s,
             timeline=timeline,
+            hosts=os.fspath(hosts) if isinstance(hosts, os.PathLike) else hosts,
             spelled={"sequences": name, "limit_s": "time_limit_s"},
         )
         opened = open_served(plan, options)
-        choice = choose_backend(opened, backend, options.find_targets())
+        table = options.read_hosts()
+        choice = choose_backend(opened, backend, options.find_targets(), hosts=table)
         count = sum(replica.lowered.lanes for replica in opened.replicas)
         materials = served_materials(opened, options, choice.backend)
         self.plan = opened.plan

@@ -7,11 +7,12 @@ all replicas: those of the first come first.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tessera.backend.host_loop.dispatch import NOTHING, Dispatcher
 from tessera.backend.host_loop.request_handle import RequestHandle
 from tessera.backend.service import (
+    Backend,
     BackendOptions,
     Bytes,
     Completion,
@@ -19,10 +20,15 @@ from tessera.backend.service import (
     Model,
 )
 from tessera.diagnostics import TesseraError, error
+from tessera.driver.hosts.assign import assign_hosts
 from tessera.driver.run.backends import BackendChoice, make_backend
 from tessera.driver.run.materials import Materials
 from tessera.driver.run.open_plan import OpenPlan
 from tessera.driver.run.options import ServingOptions
+from tessera.ir.plan.hosts import HostTable
+
+if TYPE_CHECKING:
+    from tessera.backend.hosts.driver_side import HostsRun
 
 
 class Serving:
@@ -40,8 +46,9 @@ class Serving:
         ]
         self._dispatchers: list[Dispatcher] = []
         try:
+            run = None if choice.hosts is None else hosts_run(opened, materials, choice.hosts)
             for model in models_of(opened, materials):
-                backend = make_backend(choice, model, backend_options(choice, options))
+                backend = _make(choice, model, backend_options(choice, options), run)
                 slots, lanes = model.lowered.slots, model.lowered.lanes
                 self._dispatchers.append(
                     Dispatcher(backend, slots=slots, lanes=lanes, limit_s=options.limit_s)
@@ -111,6 +118,29 @@ class Serving:
                 raised.append(problem)  # the others are closed all the same
         if raised:
             raise raised[0]
+
+
+def _make(
+    choice: BackendChoice, model: Model, options: BackendOptions, run: HostsRun | None
+) -> Backend:
+    if run is None:
+        return make_backend(choice, model, options)
+    from tessera.backend.hosts.hosts_backend import HostsBackend
+
+    return HostsBackend(model, options, run)
+
+
+def hosts_run(opened: OpenPlan, materials: Materials, table: HostTable) -> HostsRun:
+    """Where the devices of a run are, and what their processes begin with."""
+    from tessera.backend.hosts.driver_side import HostsRun
+    from tessera.driver.hosts.sent_plan import SentPlan
+
+    return HostsRun(
+        host_of=assign_hosts(table, opened.plan),
+        describe=SentPlan(opened, materials.weights).describe,
+        heartbeat_s=table.heartbeat_s,
+        silent_s=table.silent_s,
+    )
 
 
 def models_of(opened: OpenPlan, materials: Materials) -> list[Model]:
