@@ -365,9 +365,8 @@ def write_trace(
 ) -> list[str]:
     """Write the trace and, beside it, contents and reference; the names of the files.
 
-    `suffix` is `.npz` or `.safetensors`, which is mapped into memory when it is read. A call that
-    nobody ran has no reference. Where one of them cannot be written, those that were not there
-    before are not left behind.
+    `suffix` is `.npz` or `.safetensors`, which is mapped into memory when it is read. Where one of
+    them cannot be written, those that were not there before are not left behind.
     """
     target = Path(path)
     program = captured.program
