@@ -118,6 +118,8 @@ bench: $(ready)
 	$(python) -m benchmarks.interrupts --steps 10000 --out $(results)/interrupts.json
 	$(python) -m benchmarks.host_time
 	$(python) -m benchmarks.meta_capture -o $(results)/meta_capture.json
+	$(python) -m benchmarks.no_gpu -o out/no_gpu.jsonl --work out/no_gpu --seconds 7200
+	$(python) -m benchmarks.no_gpu -o out/no_gpu.jsonl --report $(results)/no_gpu.json
 	$(python) benchmarks/accept.py
 	$(python) benchmarks/faults.py plant out/faults.jsonl --per-kind 3
 	$(python) benchmarks/faults.py check out/faults.jsonl

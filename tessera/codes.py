@@ -231,6 +231,9 @@ CODES: tuple[Code, ...] = (
     Code("TSR5065", "too many prompts are waiting"),
     Code("TSR5066", "a server cannot start"),
     Code("TSR5067", "steps take other times than planned", _WARNING),
+    Code("TSR5070", "a file of hosts cannot be used"),
+    Code("TSR5071", "a host cannot take part in a run"),
+    Code("TSR5072", "a host, or the way to it, is lost"),
     Code("TSR5100", "CUDA cannot be used here"),
     Code("TSR5101", "a GPU of the plan is not there"),
     Code("TSR5102", "a GPU has too little memory"),
@@ -258,6 +261,7 @@ CODES: tuple[Code, ...] = (
     Code("TSR6014", "this PyTorch cannot stand in for a GPU"),
     Code("TSR6015", "the config file makes no model"),
     Code("TSR6016", "a part of the config file is left out", _WARNING),
+    Code("TSR6017", "a version of PyTorch or Triton was not tried without a GPU", _WARNING),
     Code("TSR9000", "an internal error of Tessera"),
 )
 

@@ -49,6 +49,7 @@ class Kind(Enum):
     TRACE = "a captured trace"
     CONTENTS = "contents of a captured trace"
     ARRIVALS = "arrivals"
+    LINKS = "a matrix of links"
 
 
 # How files begin that say by themselves what they are.
@@ -65,6 +66,7 @@ _BEGINNINGS = {
     Kind.MODEL: rb"\\ MARK\n",
     Kind.ARRIVALS: rb'\{"timestamp": [0-9.]+, "input_length": \d+, "output_length": \d+, '
     rb'"hash_ids": \[\]\}\n',
+    Kind.LINKS: rb"\[link_matrix\]\ndevices = \[",
     Kind.TIMELINE: rb'\{"displayTimeUnit":"ms","otherData":\{"producer":"MARK"\}',
 }
 _ARRAYS = (Kind.RESULTS, Kind.CONTENTS)

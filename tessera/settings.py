@@ -53,6 +53,11 @@ def read_settings(environment: Mapping[str, str] | None = None) -> Settings:
     )
 
 
+def with_environment(values: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a process that is started: this one's, and these."""
+    return {**os.environ, **values}
+
+
 def set_default(name: str, value: str) -> None:
     """Set a variable of another program's, for a library of this process, unless it is set."""
     os.environ.setdefault(name, value)

@@ -26,7 +26,6 @@ USED_ELSEWHERE = {
     "create_module": "Python's import system",
     "encode_tiled": "users who make tensor maps (docs/reference/trace-format.md)",
     "fma_mixed": "generated code, by the name of the opcode",
-    "ignore_compile_internals": "PyTorch, of the mode that sees library calls",
     "is_collective": "users of the opcode table, and its tests",
     "max3": "generated code, by the name of the opcode",
     "min3": "generated code, by the name of the opcode",

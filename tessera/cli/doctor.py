@@ -7,26 +7,54 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tessera.cli.console import page_width, write_data
+from tessera.cli.console import Messages, page_width, write_data
+from tessera.diagnostics import ExitCode, TesseraError
+from tessera.output import Kind, check_output
 
 if TYPE_CHECKING:
     from tessera.backend.cuda.doctor import Checkup
 
 
 @click.command(short_help="Say what this machine has to run plans with.")
+@click.option(
+    "--hosts",
+    type=click.Path(),
+    metavar="PATH",
+    help="Examine the hosts in this file instead, and measure every pair; its commands are run.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(),
+    metavar="PATH",
+    help="With `--hosts`: write what was measured as the `[link_matrix]` of a machine file.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
-def doctor(as_json: bool) -> int:
+@click.pass_obj
+def doctor(messages: Messages, hosts: str | None, output: str | None, as_json: bool) -> int:
     """Say which GPUs are there and whether plans can run on them.
 
     GPUs with their free memory, the driver and the newest PTX that it reads, which GPUs reach each
     other's memory, and the optional packages. Without a GPU it says so; plans then run on the CPU
     backend.
 
+    With `--hosts` it says what each host of the file has, and measures latency and bandwidth
+    between all of them.
+
     \b
     Examples:
       tessc doctor
       tessc doctor --json
+      tessc doctor --hosts hosts.toml -o links.toml
     """
+    if hosts is not None:
+        try:
+            return _examine(hosts, output, as_json)
+        except TesseraError as failure:
+            messages.show(failure.diagnostics)
+            return failure.exit_code
+    if output is not None:
+        raise click.UsageError("`--output` goes with `--hosts`")
     from tessera.backend.cuda.doctor import check_machine
     from tessera.report.machine import doctor_text
 
@@ -37,6 +65,27 @@ def doctor(as_json: bool) -> int:
         text = doctor_text(checkup, page_width())
     write_data(text.encode(errors="replace"), "-")
     return 0
+
+
+def _examine(path: str, output: str | None, as_json: bool) -> int:
+    from tessera.driver.hosts.examine_hosts import examine_hosts
+    from tessera.frontend.machine.hosts_file import bad_hosts, read_hosts
+    from tessera.report.hosts import hosts_json, hosts_text, matrix_toml
+
+    table = read_hosts(path)
+    if output is not None:
+        check_output(output, Kind.LINKS, [path])
+        if not all(host.devices for host in table.hosts):
+            raise bad_hosts(
+                "a matrix is of devices, and a host lists none",
+                "list the names of its devices under `devices` of every host",
+            )
+    report = examine_hosts(table)
+    if output is not None:
+        write_data(matrix_toml(report).encode(), output, Kind.LINKS)
+    text = hosts_json(report) if as_json else hosts_text(report, page_width())
+    write_data(text.encode(errors="replace"), "-")
+    return 0 if report.is_fine else ExitCode.NO_DEVICE
 
 
 def _data(checkup: Checkup) -> dict[str, object]:

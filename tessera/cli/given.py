@@ -15,12 +15,13 @@ of its name. What was not typed is left out, so that defaults stand in the recor
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
 from functools import wraps
 from typing import TypeVar
 
 import click
+from click.core import ParameterSource
 
 from tessera.cli.console import Messages
 from tessera.diagnostics import TesseraError
@@ -32,10 +33,11 @@ _Record = TypeVar("_Record")
 
 @dataclass(frozen=True, slots=True)
 class Typed:
-    """The parameters of a command, and how its options are spelled."""
+    """The parameters of a command, how its options are spelled, and which of them were typed."""
 
     values: dict[str, object]
     options: dict[str, str]
+    typed: frozenset[str] = frozenset()
 
     def record(self, kind: type[_Record]) -> _Record:
         """A record of the parameters that it has fields for."""
@@ -50,6 +52,13 @@ class Typed:
         for name, value in self._typed():
             if value and name not in known and name in self.options:
                 raise click.UsageError(f"`{self.options[name]}` is for {only} only{hint}")
+
+    def refuse_typed(self, names: Iterable[str], reason: str) -> None:
+        """Options that were typed and would do nothing, all in one message."""
+        idle = [f"`{self.options[name]}`" for name in names if name in self.typed]
+        if idle:
+            text = f"{', '.join(idle[:-1])} and {idle[-1]}" if idle[1:] else idle[0]
+            raise click.UsageError(f"{text} {'do' if idle[1:] else 'does'} nothing {reason}")
 
     def _typed(self) -> list[tuple[str, object]]:
         return [(name, value) for name, value in self.values.items() if value is not None]
@@ -73,8 +82,10 @@ def reads_options(command: Callable[[Messages, Typed], int]) -> Callable[..., in
             for parameter in context.command.params
             if isinstance(parameter, click.Option)
         }
+        defaults = (ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP)
+        typed = {name for name in values if context.get_parameter_source(name) not in defaults}
         try:
-            return command(messages, Typed(values, spelled))
+            return command(messages, Typed(values, spelled, frozenset(typed)))
         except TesseraError as failure:
             messages.show(failure.diagnostics)
             return failure.exit_code

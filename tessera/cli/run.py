@@ -90,6 +90,12 @@ _SAME_WISH_S = 2.0
     help="What stands for the devices of a plan: `a100=cuda:0,l40s=cuda:1:48sm` or `a100=cpu`.",
 )
 @click.option(
+    "--hosts",
+    type=click.Path(),
+    metavar="PATH",
+    help="Run a plan on processes of the hosts in this file; its commands are run.",
+)
+@click.option(
     "--verify",
     is_flag=True,
     help="Run every request on one device too, and compare; also with what PyTorch computed, if "

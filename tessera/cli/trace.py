@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ import click
 from tessera.cli.console import Messages, data_root_option, form_option, page_width, write_data
 from tessera.cli.given import Typed, reads_options
 from tessera.cli.progress import Progress
-from tessera.cli.trace_fake import HF, FakeCommand, trace_fake
+from tessera.cli.trace_fake import HF, FakeCommand, said_roles, trace_fake, trace_no_gpu
 from tessera.diagnostics import TesseraError, error
 from tessera.ir.architecture import sms_of
 from tessera.ir.choices import Route
@@ -22,6 +22,7 @@ from tessera.report.table import Column, Fit, fitted, table
 
 if TYPE_CHECKING:
     from tessera.driver.trace.capture_trace import Trace, TraceOptions
+    from tessera.driver.trace.no_gpu_trace import NoGpuOptions
     from tessera.frontend.capture.inputs import Inputs
     from tessera.ir.program.program import Program
 
@@ -42,7 +43,7 @@ _WORDS = {"true": True, "false": False}
     "--route",
     type=click.Choice([choice.value for choice in Route]),
     default=Route.AUTO.value,
-    show_default=True,
+    show_default="auto; ptx with --device none",
     help="Who computes: torch.compile with products by Triton or a library, whichever is faster"
     " (auto), with everything in Triton (ptx), with library calls as `op` records (library);"
     " PyTorch without a compiler (eager), or the callable as it is (as-is).",
@@ -52,7 +53,7 @@ _WORDS = {"true": True, "false": False}
     "gpus",
     default="",
     metavar="GPUS",
-    help="Also compile for these GPUs, such as a100,l40s.",
+    help="Also compile for these GPUs, such as a100,l40s; with --device none: compile for these.",
 )
 @click.option(
     "--tune",
@@ -94,11 +95,11 @@ _WORDS = {"true": True, "false": False}
 @click.option("--no-data", is_flag=True, help="Keep sizes only, no contents and no reference.")
 @click.option(
     "--device",
-    type=click.Choice(("cuda", "meta")),
+    type=click.Choice(("cuda", "none", "meta")),
     default="cuda",
     show_default=True,
-    help="Where the model runs: on the GPU, or on shapes alone (meta), without a GPU and without"
-    " weights; every operator is an `op` record then.",
+    help="Where the model runs: on the GPU; on none, compiled for the GPUs of --for; or on shapes"
+    " alone (meta), without weights: every operator is an `op` record then.",
 )
 @click.option(
     "--phase",
@@ -131,17 +132,23 @@ def trace(messages: Messages, given: Typed) -> int:
     FUNCTION returns a callable and its inputs, or is the callable. The file is Python and runs as
     such; the trace that is made of it never does. `hf:` and a local config.json of a model of the
     transformers library stand for one step of that model, without a GPU: nothing is fetched, and
-    no code that comes with a model is run.
+    no code that comes with a model is run. With `--device none` kernels are compiled without a
+    GPU, and their tiles are chosen without measuring.
 
     \b
     Examples:
       tessc trace examples/models/llama.py:decode -o decode.ptx --for a100,l40s
       tessc trace model.py:step -o step.ptx --route library --set layers=4
+      tessc trace model.py:step -o step.ptx --device none --for a100,l40s
       tessc trace model.py:step -o step.ptx --tune h200,h200:84sm,h200:48sm
       tessc trace model.py:step -o step.ptx --device meta
       tessc trace hf:config.json -o decode.ptx --phase decode --batch 32 --context 4096
     """
-    text = _trace(messages, given.record(TraceCommand))
+    command = given.record(TraceCommand)
+    if "route" not in given.typed and command.device == "none":
+        command = replace(command, route=Route.PTX)
+    given.refuse_typed(*command.idle())
+    text = _trace(messages, command)
     write_data(fitted(text, page_width()).encode(errors="replace"), "-")
     return 0
 
@@ -171,7 +178,28 @@ class TraceCommand:
 
     def is_fake(self) -> bool:
         """Whether shapes are enough."""
-        return self.device == "meta" or self.model.startswith(HF)
+        return self.device != "none" and (self.device == "meta" or self.model.startswith(HF))
+
+    def idle(self) -> tuple[tuple[str, ...], str]:
+        """The options that would do nothing for this kind of trace, and why."""
+        config = ("phase", "batch", "context")
+        kernels = ("route", "gpus", "archs", "texts", "tune")
+        contents = ("contents", "weights", "data_root", "no_data")
+        match self.device, self.model.startswith(HF):
+            case "none", True:
+                names = ("sizes", "dry_run", "no_fuse", "tune", *contents)
+                return names, "with a config file: it has sizes alone"
+            case _, True:
+                reason = "with a config file: without `--device none` there are no kernels"
+                return ("sizes", "dry_run", *contents, *kernels), reason
+            case "meta", _:
+                reason = "with `--device meta`: such a trace has no kernels and no contents"
+                return (*config, *kernels, *contents, "dry_run"), reason
+            case "none", _:
+                reason = "with `--device none` and a Python file"
+                return (*config, "weights", "data_root", "no_fuse", "tune"), reason
+            case _:
+                return (*config, "no_fuse"), "with a Python file on a GPU"
 
     def fake(self) -> FakeCommand:
         """What is traced on shapes."""
@@ -183,6 +211,20 @@ class TraceCommand:
             batch=self.batch,
             context=self.context,
             no_fuse=self.no_fuse,
+        )
+
+    def no_gpu_options(self, data: bool) -> NoGpuOptions:
+        """What is compiled without a GPU, and for which."""
+        from tessera.driver.trace.no_gpu_trace import NoGpuOptions
+        from tessera.frontend.machine.gpus import machine_of
+
+        cards = machine_of(self.gpus).cards if self.gpus else ()
+        return NoGpuOptions(
+            gpus=tuple(dict.fromkeys(card.gpu for card in cards)),
+            archs=self.options().archs,
+            route=self.route,
+            ptx=tuple(map(_text, self.texts)),
+            data=data,
         )
 
     def options(self) -> TraceOptions:
@@ -205,6 +247,8 @@ def _trace(messages: Messages, command: TraceCommand) -> str:
     from tessera.frontend.capture.dry_run import without_gpu
     from tessera.frontend.capture.model_file import find_model, load_model
 
+    if command.device == "none" and not command.dry_run:
+        return _trace_no_gpu(messages, command)
     if command.is_fake():
         is_config = command.model.startswith(HF)
         parts = command.model.partition(":") if is_config else command.model.rpartition(":")
@@ -230,16 +274,24 @@ def _trace(messages: Messages, command: TraceCommand) -> str:
     launches = sum(1 for _ in program.launches())
     others = sum(1 for _ in program.work()) - launches
     lines = [
-        f"captured {launches} launches and {others} other steps, {len(program.modules)} kernels"
+        f"captured {launches} launches and {others} other steps, {len(program.modules)} kernels",
+        said_roles(program),
     ]
-    roles: dict[str, int] = {}
-    for buffer in program.declared_buffers():
-        roles[buffer.role.value] = roles.get(buffer.role.value, 0) + 1
-    lines.append("buffers: " + ", ".join(f"{count} {role}" for role, count in roles.items()))
     lines += _tuned(program)
     lines += _measured(traced)
     lines += [f"wrote {safe(name)}" for name in names]
     return "\n".join(lines) + "\n"
+
+
+def _trace_no_gpu(messages: Messages, command: TraceCommand) -> str:
+    is_config = command.model.startswith(HF)
+    parts = command.model.partition(":") if is_config else command.model.rpartition(":")
+    given = parts[2] if is_config else parts[0]
+    data = not command.no_data and not is_config
+    inputs, suffix = (given, *command.texts), f".{command.contents}"
+    options = command.no_gpu_options(data)
+    _check_places(Path(command.output), inputs, suffix, data=data)
+    return trace_no_gpu(messages, command.fake(), options, suffix)
 
 
 def _tuned(program: Program) -> Iterator[str]:

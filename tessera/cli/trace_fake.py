@@ -1,4 +1,5 @@
-"""`tessc trace --device meta` and `tessc trace hf:...`: a trace of operators, without a GPU."""
+"""`tessc trace` without a GPU: traces of operators (`--device meta`, `hf:`), and of kernels that
+are compiled for GPUs that are not there (`--device none`)."""
 
 from __future__ import annotations
 
@@ -13,7 +14,9 @@ from tessera.report.diagnostics import safe
 
 if TYPE_CHECKING:
     from tessera.driver.trace.meta_trace import FakeTrace
+    from tessera.driver.trace.no_gpu_trace import NoGpuOptions
     from tessera.frontend.capture.inputs import Inputs
+    from tessera.ir.program.program import Program
 
 HF = "hf:"
 
@@ -36,14 +39,8 @@ def trace_fake(messages: Messages, command: FakeCommand) -> str:
     from tessera.driver.trace import capture_trace as tracing
     from tessera.driver.trace import meta_trace
 
-    notes: tuple[Diagnostic, ...] = ()
-    warm_ups = 1
-    if command.model.startswith(HF):
-        make, notes = _from_config(command)
-        warm_ups = 0
-    else:
-        tracing.require_torch()
-        make = _from_file(command)
+    make, notes = _maker(command)
+    warm_ups = 0 if command.model.startswith(HF) else 1
     with Progress(messages, f"loading {command.model}") as shown:
         traced = meta_trace.trace_fake(
             make, fused=not command.no_fuse, warm_ups=warm_ups, on_progress=shown.hear
@@ -51,6 +48,56 @@ def trace_fake(messages: Messages, command: FakeCommand) -> str:
     messages.show((*notes, *traced.trace.diagnostics))
     tracing.write_trace(traced.trace, command.output, data=False)
     return _said(traced, command.output)
+
+
+def trace_no_gpu(
+    messages: Messages, command: FakeCommand, options: NoGpuOptions, suffix: str
+) -> str:
+    """Write the trace that is compiled for named GPUs; what there is to say about it."""
+    from tessera.driver.trace import capture_trace as tracing
+    from tessera.driver.trace import no_gpu_trace
+
+    make, notes = _maker(command)
+    no_gpu_trace.require_triton()
+    with Progress(messages, f"loading {command.model}") as shown:
+        traced = no_gpu_trace.trace_no_gpu(make, options, shown.hear)
+    messages.show((*notes, *traced.trace.diagnostics))
+    has_data = bool(traced.trace.contents)
+    names = tracing.write_trace(traced.trace, command.output, data=has_data, suffix=suffix)
+    program = traced.trace.program
+    launches = sum(1 for _ in program.launches())
+    others = sum(1 for _ in program.work()) - launches
+    lines = [
+        f"compiled {launches} launches and {others} other steps, {len(program.modules)} kernels,"
+        f" for {', '.join(gpu.key for gpu in options.gpus)}",
+        said_roles(program),
+        "tiles were chosen by the model of durations, and not measured",
+    ]
+    if not has_data:
+        lines.append(f"no contents: {traced.problem}; a run seeds them")
+    elif traced.problem:
+        lines.append(f"no reference: {traced.problem}")
+    lines += [f"wrote {safe(name)}" for name in names]
+    return "\n".join(lines) + "\n"
+
+
+def said_roles(program: Program) -> str:
+    """How many buffers there are, by role."""
+    roles: dict[str, int] = {}
+    for buffer in program.declared_buffers():
+        roles[buffer.role.value] = roles.get(buffer.role.value, 0) + 1
+    return "buffers: " + ", ".join(f"{count} {role}" for role, count in roles.items())
+
+
+def _maker(
+    command: FakeCommand,
+) -> tuple[Callable[[], tuple[Callable[..., object], Inputs]], tuple[Diagnostic, ...]]:
+    from tessera.driver.trace.capture_trace import require_torch
+
+    if command.model.startswith(HF):
+        return _from_config(command)
+    require_torch()
+    return _from_file(command), ()
 
 
 def _from_file(command: FakeCommand) -> Callable[[], tuple[Callable[..., object], Inputs]]:
@@ -76,10 +123,7 @@ def _said(traced: FakeTrace, output: str) -> str:
     steps = sum(1 for _ in program.work())
     lines = [f"recorded {traced.trace.nodes.others} operators, written as {steps} steps"]
     lines += [f"  {count} x {name}" for name, count in traced.patterns.items()]
-    roles: dict[str, int] = {}
-    for buffer in program.declared_buffers():
-        roles[buffer.role.value] = roles.get(buffer.role.value, 0) + 1
-    lines.append("buffers: " + ", ".join(f"{count} {role}" for role, count in roles.items()))
+    lines.append(said_roles(program))
     lines.append(f"wrote {safe(output)}")
     lines.append(
         "it has no kernels: it can be analysed, planned, simulated and reported, and running it"

@@ -313,6 +313,9 @@ class DeviceEngine:
                 return f"is at transfer {number}: `{name}` to `{transfers[number].target}`"
             case Await(event):
                 return f"waits for event {event}"
+            case Run(step):
+                work = self._work[visit.seat.trace][step]
+                return f"is at step #{step} `{step_name(self._program(visit.seat), work)}`"
             case _:
                 return f"is at {type(operation).__name__.lower()}"
 

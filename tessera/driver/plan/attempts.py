@@ -11,9 +11,15 @@ from collections.abc import Iterator
 from tessera.driver.plan.assemble import Attempt, PlanSetting
 from tessera.ir.choices import Objective
 from tessera.ir.graph.access import AccessKind
+from tessera.ir.plan.launch_program import AreaKind
 from tessera.ir.program.program import Role
 from tessera.passes.dependences.pointer_words import moved_words
-from tessera.passes.placement.plan_problem import Planning, TracePart, problem_of_mix
+from tessera.passes.placement.plan_problem import (
+    PERSISTENT,
+    Planning,
+    TracePart,
+    problem_of_mix,
+)
 
 AUTO_SLOTS = (4, 2, 1)
 
@@ -29,6 +35,22 @@ def attempts(setting: PlanSetting) -> Iterator[Attempt]:
     for slots in counts:
         lanes = options.sequences or slots
         yield Attempt(slots=slots, lanes=lanes, planning=build_problem(setting, slots, lanes))
+    # Where nothing fits, buffers that share bytes may: on one device they take so much.
+    packed, apart = _slot_bytes(setting)
+    if packed < apart:
+        planning = build_problem(setting, slots, lanes, slot_bytes=packed)
+        yield Attempt(slots=slots, lanes=lanes, planning=planning)
+
+
+def _slot_bytes(setting: PlanSetting) -> tuple[int, int]:
+    """What is private to a request of any trace: where buffers share bytes, and where none do."""
+    anywhere = [[""] * len(trace.graph.nodes) for trace in setting.traces]
+    areas = setting.lowering.areas(anywhere)
+    apart = max(
+        sum(buffer.bytes for buffer in trace.graph.buffers if buffer.role not in PERSISTENT)
+        for trace in setting.traces
+    )
+    return sum(area.bytes for area in areas if area.kind is AreaKind.SLOT), apart
 
 
 def runs_alone(setting: PlanSetting) -> str:
@@ -49,16 +71,22 @@ def runs_alone(setting: PlanSetting) -> str:
 
 def host_ns(setting: PlanSetting) -> float:
     """The least time per request that inputs and outputs take over the lanes of all cards."""
-    shares = [trace.planned.share for trace in setting.traces]
+    requests = sum(trace.planned.share for trace in setting.traces)
     lanes = sum(card.gpu.pcie_bandwidth for card in setting.machine.cards)
-    if not lanes:
-        return 0.0
+    return _host_bytes(setting) / requests * 1e9 / lanes if lanes else 0.0
+
+
+def _host_bytes(setting: PlanSetting) -> float:
+    """What goes one way between the host and devices for all requests of the mix, the larger."""
+    shares = [trace.planned.share for trace in setting.traces]
     ways = zip(*setting.lowering.host_bytes(), strict=True)
     moved = (sum(b * share for b, share in zip(way, shares, strict=True)) for way in ways)
-    return max(moved, default=0.0) / sum(shares) * 1e9 / lanes
+    return max(moved, default=0.0)
 
 
-def build_problem(setting: PlanSetting, slots: int, lanes: int) -> Planning:
+def build_problem(
+    setting: PlanSetting, slots: int, lanes: int, *, slot_bytes: int | None = None
+) -> Planning:
     """What the planner has to solve for so many slots and sequences."""
     several = len(setting.traces) > 1
     parts = [
@@ -70,4 +98,11 @@ def build_problem(setting: PlanSetting, slots: int, lanes: int) -> Planning:
         )
         for trace, costs in zip(setting.traces, setting.costs, strict=True)
     ]
-    return problem_of_mix(parts, setting.machine, slots=slots, lanes=lanes)
+    return problem_of_mix(
+        parts,
+        setting.machine,
+        slots=slots,
+        lanes=lanes,
+        slot_bytes=slot_bytes,
+        host_bytes=_host_bytes(setting),
+    )

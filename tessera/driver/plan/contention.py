@@ -29,9 +29,9 @@ from tessera.ir.plan.costs import Costs, Duration, MeasuredTogether
 from tessera.ir.plan.machine import Device, Machine
 from tessera.ir.program.program import Program, Role
 from tessera.passes.costs.adjust_costs import Crowd, beside_neighbours, in_crowds
-from tessera.passes.placement.candidates import Candidate, candidate_of
+from tessera.passes.placement.candidates import Candidate, candidate_of, with_rates
 from tessera.passes.placement.plans import Choice, first_of_names
-from tessera.passes.placement.problem import INFINITY, Problem, contract, measure
+from tessera.passes.placement.problem import INFINITY, Problem, contract
 from tessera.passes.placement.solve import lower_bound
 
 _START = 0.5
@@ -153,10 +153,7 @@ def _at(
     # What copies take from the steps is in the crowds: the same for all slices of the card.
     wires = tuple(replace(wire, end_ns_per_byte=0.0) for wire in detail.problem.wires)
     problem = contract(replace(detail.problem, tasks=tasks, wires=wires), detail.groups)
-    parts = tuple(
-        (replica.placement, 1.0 / max(measure(problem, replica.placement).period_ns, 1e-9))
-        for replica in candidate.replicas
-    )
+    parts = with_rates(problem, [replica.placement for replica in candidate.replicas])
     return Settled(
         setting=replace(setting, costs=costs),
         attempt=replace(attempt, planning=replace(planning, problem=problem)),

@@ -17,6 +17,7 @@ from tessera.backend.known_backends import KNOWN_BACKENDS, BackendName, backend_
 from tessera.backend.service import Backend, BackendOptions, Model
 from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error, warning
 from tessera.driver.run.open_plan import OpenPlan
+from tessera.ir.plan.hosts import HostTable
 from tessera.ir.plan.plan import Plan
 
 _TARGET = re.compile("|".join(name.target for name in KNOWN_BACKENDS))
@@ -37,6 +38,7 @@ class BackendChoice:
 
     backend: str
     targets: Mapping[str, str]
+    hosts: HostTable | None = None
 
 
 def parse_map(text: str | None) -> dict[str, str]:
@@ -79,7 +81,12 @@ def check_asked(backend: str, targets: Mapping[str, str]) -> None:
 
 
 def choose_backend(
-    opened: OpenPlan, asked: str, targets: Mapping[str, str], gpus: Sequence[LocalGpu] | None = None
+    opened: OpenPlan,
+    asked: str,
+    targets: Mapping[str, str],
+    gpus: Sequence[LocalGpu] | None = None,
+    *,
+    hosts: HostTable | None = None,
 ) -> BackendChoice:
     """What to run on; exit code 4 where what is asked for is not there."""
     devices = list(dict.fromkeys(d for r in opened.replicas for d in r.lowered.devices))
@@ -97,6 +104,18 @@ def choose_backend(
     kinds = {target.split(":")[0] for target in targets.values()}
     if asked != BackendName.AUTO:
         kinds.add(asked)
+    if hosts is not None:
+        if BackendName.CUDA in kinds:
+            raise TesseraError(
+                error(
+                    "TSR5055",
+                    "a run over hosts is on the CPU backend",
+                    notes=("GPUs of several hosts cannot be used yet",),
+                    hint="leave out `--backend` and `--map`, or `--hosts`",
+                ),
+                exit_code=ExitCode.NO_DEVICE,
+            )
+        return BackendChoice(backend=BackendName.CPU, targets={}, hosts=hosts)
     if len(kinds) > 1:
         raise TesseraError(
             error(
@@ -133,8 +152,8 @@ def _check_hosts(plan: Plan, devices: Sequence[str]) -> None:
                 "TSR5055",
                 f"the plan is for {len(nodes)} hosts, and a run is on one",
                 notes=(f"hosts: {', '.join(nodes)}",),
-                hint="rehearse it with `--backend cpu`, or put every device on what is here "
-                "with `--map`",
+                hint="run it on processes of these hosts with `--hosts hosts.toml`, rehearse it "
+                "here with `--backend cpu`, or put every device on what is here with `--map`",
             ),
             exit_code=ExitCode.NO_DEVICE,
         )

@@ -22,10 +22,19 @@ _LOOK_S = 0.1
 class Feeder:
     """Submits turns, each replica's in its own thread, since submitting waits for a slot.
 
-    The thread that is interrupted by Ctrl-C only waits, so that nothing is left half done.
+    The thread that is interrupted by Ctrl-C only waits, so that nothing is left half done. The
+    first request that fails ends the run, unless `each_alone`: then other replicas go on.
     """
 
-    def __init__(self, serving: Serving, turns: Sequence[Turn], materials: Materials) -> None:
+    def __init__(
+        self,
+        serving: Serving,
+        turns: Sequence[Turn],
+        materials: Materials,
+        *,
+        each_alone: bool = False,
+    ) -> None:
+        self._each_alone = each_alone
         self._serving = serving
         self._turns = turns
         self._materials = materials
@@ -48,7 +57,7 @@ class Feeder:
     def _feed(self, replica: int) -> None:
         try:
             for turn in self._turns:
-                if self._problems:
+                if self._problems and not self._each_alone:
                     return
                 if self._serving.sequences[turn.sequence][0] == replica:
                     inputs = self._materials.inputs(turn.request, turn.trace, turn.turn)
@@ -62,7 +71,7 @@ class Feeder:
 
     def wait(self, report: Callable[[int], None]) -> None:
         """Until every request is done, or one has failed."""
-        while not self._failed and not self._is_over():
+        while not (self._failed and not self._each_alone) and not self._is_over():
             self._changed.wait(_LOOK_S)
             self._changed.clear()
             report(self._finished)

@@ -17,6 +17,7 @@ from itertools import chain, islice
 from tessera.backend.service import ServedTrace
 from tessera.diagnostics import Diagnostic, Source, TesseraError, error
 from tessera.driver.analyses import analysis_manager
+from tessera.driver.hosts.assign import assign_hosts
 from tessera.driver.load import read_program
 from tessera.driver.progress import OnProgress, StageProgress
 from tessera.driver.run.data_files import Data, Sources, data_files, opened_checkpoint
@@ -27,7 +28,8 @@ from tessera.frontend.text.plain_files import file_digest
 from tessera.frontend.text.readfile import read_source
 from tessera.ir.choices import ADAPTIVE
 from tessera.ir.graph.graph import KernelGraph
-from tessera.ir.plan.launch_program import LoweredReplica
+from tessera.ir.plan.hosts import HostTable
+from tessera.ir.plan.launch_program import HOST, LoweredReplica, Put, Send
 from tessera.ir.plan.plan import Plan, PlannedTrace, Replica, hosts_of, memory_on
 from tessera.ir.plan.policies import ServedReplicas, policies_of, served_by
 from tessera.ir.plan.print_plan import FORMAT
@@ -108,6 +110,7 @@ def open_plan(
     data: Data | None = None,
     data_root: str | None = None,
     weights: str | None = None,
+    hosts: HostTable | None = None,
     on_progress: OnProgress | None = None,
 ) -> OpenPlan:
     """Read, analyse and check a plan; raises `TesseraError` where it cannot be run.
@@ -115,7 +118,8 @@ def open_plan(
     Contents of weights count in the analysis, as when the plan was made. They come from the
     checkpoint in the folder `weights`, from the files that `data` names, or from those beside the
     plan (of a plan that was never a file: beside its traces), which must not have changed. Links
-    are followed below `data_root`.
+    are followed below `data_root`. On other hosts than planned, the programs are made anew: the
+    nodes of the result are `hosts`.
     """
     if isinstance(given, Plan):
         plan, name, read = given, "<plan>", None
@@ -151,6 +155,9 @@ def open_plan(
         plan = joined_plan(plan, programs, graphs)
         programs, graphs, folders = (*programs, *programs), (*graphs, *graphs), (*folders, *folders)
     wrong = check_plan(plan, programs, graphs, locate=locate)
+    if not wrong and hosts is not None:
+        plan = _on_hosts(plan, hosts, programs, graphs)
+        wrong = check_plan(plan, programs, graphs)
     if wrong:
         raise TesseraError(wrong)
     replicas, policies = _chosen(plan, policy, name)
@@ -270,9 +277,21 @@ def _resized(
     """
     if slots is None and sequences is None:
         return plan
+    return _made_anew(plan, programs, graphs, (slots, sequences), only_other=True)
+
+
+def _made_anew(
+    plan: Plan,
+    programs: Sequence[Program],
+    graphs: Sequence[KernelGraph],
+    counts: tuple[int | None, int | None],
+    *,
+    only_other: bool,
+) -> Plan:
+    """The programs made anew; `only_other`: where the counts differ."""
     roomy = frozenset(device.name for device in plan.devices)
     while True:
-        made = _lowered_anew(plan, programs, graphs, (slots, sequences), roomy)
+        made = _lowered_anew(plan, programs, graphs, counts, roomy, only_other=only_other)
         over = {card.name for card in made.cards if card.used_bytes > card.capacity_bytes}
         small = {device.name for device in plan.devices if device.card in over}
         if not small & roomy:
@@ -286,12 +305,14 @@ def _lowered_anew(
     graphs: Sequence[KernelGraph],
     counts: tuple[int | None, int | None],
     roomy: frozenset[str],
+    *,
+    only_other: bool,
 ) -> Plan:
     slots, sequences = counts
     replicas = []
     for replica in plan.replicas:
         wanted = (slots or replica.slots, sequences or replica.lanes)
-        if wanted == (replica.slots, replica.lanes):
+        if only_other and wanted == (replica.slots, replica.lanes):
             replicas.append(replica)
             continue
         placements: list[Sequence[str]] = [()] * len(programs)
@@ -315,6 +336,34 @@ def _lowered_anew(
             used[card] += memory_on(replicas, device)
     cards = tuple(replace(card, used_bytes=used[card.name]) for card in plan.cards)
     return replace(plan, replicas=tuple(replicas), cards=cards)
+
+
+def _on_hosts(
+    plan: Plan, table: HostTable, programs: Sequence[Program], graphs: Sequence[KernelGraph]
+) -> Plan:
+    """The plan with the hosts of a run as its nodes, and with puts between them."""
+    assigned = assign_hosts(table, plan)
+    of_card = {d.card: assigned[d.name].name for d in plan.devices if d.name in assigned}
+    cards = tuple(replace(card, node=of_card.get(card.name, card.node)) for card in plan.cards)
+    plan = replace(plan, cards=cards)
+    hosts = hosts_of(plan)
+    if all(_has_puts_between(replica.lowered, hosts) for replica in plan.replicas):
+        return plan
+    return _made_anew(plan, programs, graphs, (None, None), only_other=False)
+
+
+def _has_puts_between(lowered: LoweredReplica, hosts: Mapping[str, str]) -> bool:
+    """Whether bytes are put wherever they leave a host, and nowhere else."""
+    for trace in lowered.traces:
+        ends = {transfer.id: (transfer.source, transfer.target) for transfer in trace.transfers}
+        operations = (queued.operation for own in trace.programs for queued in own.operations)
+        for operation in operations:
+            if isinstance(operation, Send | Put):
+                source, target = ends[operation.transfer]
+                leaves = target != HOST and hosts[source] != hosts[target]
+                if leaves != isinstance(operation, Put):
+                    return False
+    return True
 
 
 def _with_gates(lowered: LoweredReplica, planned: LoweredReplica) -> LoweredReplica:

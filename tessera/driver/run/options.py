@@ -25,6 +25,8 @@ from tessera.driver.run.arguments import (
 from tessera.driver.run.backends import check_asked, parse_map
 from tessera.driver.run.data_files import Data
 from tessera.driver.spellings import lanes_are_sequences
+from tessera.frontend.machine.hosts_file import read_hosts
+from tessera.ir.plan.hosts import HostTable
 from tessera.output import is_same_place
 
 
@@ -49,6 +51,7 @@ class ServingOptions:
     limit_s: float = DEFAULT_LIMIT_S
     throttle_bytes_per_s: float | None = None
     timeline: bool = True
+    hosts: str | None = None
     spelled: InitVar[Mapping[str, str] | None] = None
 
     def __post_init__(self, spelled: Mapping[str, str] | None) -> None:
@@ -63,7 +66,12 @@ class ServingOptions:
         check_texts({"backend": self.backend}, optional=False)
         check_flags({"timeline": self.timeline})
         check_paths({"data": self.data, "data_root": self.data_root, "weights": self.weights})
+        check_paths({"hosts": self.hosts})
         check_asked(self.backend, self.find_targets())
+
+    def read_hosts(self) -> HostTable | None:
+        """The hosts of the run, if it is on several."""
+        return None if self.hosts is None else read_hosts(self.hosts)
 
     def find_targets(self) -> Mapping[str, str]:
         """What stands for devices, by name."""

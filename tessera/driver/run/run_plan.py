@@ -73,7 +73,9 @@ def prepare_run(
     """Read and check all that a run needs."""
     refuse_adaptive(options.policy)
     opened = open_served(given, options, on_progress)
-    choice = choose_backend(opened, options.backend, options.find_targets())
+    choice = choose_backend(
+        opened, options.backend, options.find_targets(), hosts=options.read_hosts()
+    )
     count = counter(on_progress, "loading contents", "bytes")
     materials = served_materials(opened, options, choice.backend, options.inputs, count)
     requests = options.requests or materials.requests_given() or DEFAULT_REQUESTS
@@ -93,6 +95,7 @@ def prepare_run(
         choice.backend == BackendName.CPU
         and options.backend == BackendName.AUTO
         and not options.targets
+        and options.hosts is None
     ):
         notes.append(rehearsal(cpu_seconds(opened, turns)))
     return Prepared(
@@ -113,7 +116,9 @@ def run_prepared(prepared: Prepared, on_progress: OnProgress | None = None) -> O
         serving = Serving(prepared.opened, prepared.materials, prepared.choice, prepared.options)
     except KeyboardInterrupt:
         raise _interrupted(0, len(prepared.turns)) from None
-    feeder = Feeder(serving, prepared.turns, prepared.materials)
+    # On other hosts a replica may be lost while the others are fine.
+    each_alone = prepared.choice.hosts is not None
+    feeder = Feeder(serving, prepared.turns, prepared.materials, each_alone=each_alone)
     started = time.monotonic()
     fault: TesseraError | None = None
     states, is_interrupted = None, False

@@ -123,12 +123,14 @@ class Runtime:
         throttle_bytes_per_s: float | None = None,
         timeline: bool = False,
         isolated: bool = False,
+        hosts: str | os.PathLike[str] | None = None,
         lanes: int | Absent | None = ABSENT,
     ) -> None:
         """Check the plan, load it onto its devices; the options are those of `tessc run`.
 
-        `lanes` is the old name of `sequences`. With `isolated`, replicas that share no GPU are in
-        processes of their own: a fault ends one of them, and `restart` starts it again.
+        `hosts` is a file that says which devices are on which hosts. `lanes` is the old name of
+        `sequences`. With `isolated`, replicas that share no GPU are in processes of their own: a
+        fault ends one of them, and `restart` starts it again.
 
         A `Plan` that was never a file finds contents beside its traces.
         """
@@ -151,10 +153,12 @@ class Runtime:
             limit_s=time_limit_s,
             throttle_bytes_per_s=throttle_bytes_per_s,
             timeline=timeline,
+            hosts=os.fspath(hosts) if isinstance(hosts, os.PathLike) else hosts,
             spelled={"sequences": name, "limit_s": "time_limit_s"},
         )
         opened = open_served(plan, options)
-        choice = choose_backend(opened, backend, options.find_targets())
+        table = options.read_hosts()
+        choice = choose_backend(opened, backend, options.find_targets(), hosts=table)
         count = sum(replica.lowered.lanes for replica in opened.replicas)
         materials = served_materials(opened, options, choice.backend)
         self.plan = opened.plan

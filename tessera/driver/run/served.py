@@ -29,6 +29,7 @@ def open_served(
         data=options.data,
         data_root=options.data_root,
         weights=options.weights,
+        hosts=options.read_hosts(),
         on_progress=on_progress,
     )
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tessera.backend.host_loop.dispatch import NOTHING, Dispatcher
 from tessera.backend.host_loop.request_handle import RequestHandle
 from tessera.backend.known_backends import backend_named
 from tessera.backend.service import (
+    Backend,
     BackendOptions,
     Bytes,
     CommonMemory,
@@ -23,13 +24,18 @@ from tessera.backend.service import (
     Model,
 )
 from tessera.diagnostics import TesseraError, error
+from tessera.driver.hosts.assign import assign_hosts
 from tessera.driver.run.backends import BackendChoice, make_backend
 from tessera.driver.run.isolated import IsolatedBackend, ReplicaProcess, sharing_cards
 from tessera.driver.run.materials import Materials
 from tessera.driver.run.open_plan import OpenPlan
 from tessera.driver.run.options import ServingOptions
+from tessera.ir.plan.hosts import HostTable
 from tessera.ir.plan.plan import Plan
 from tessera.ir.plan.policies import policies_of
+
+if TYPE_CHECKING:
+    from tessera.backend.hosts.driver_side import HostsRun
 
 CHILD_BOOT = ""
 """A module that processes of replicas import first: tests put a stand-in for the driver there."""
@@ -62,12 +68,16 @@ class Serving:
         self._dispatchers: dict[int, Dispatcher] = {}
         self._processes: dict[int, ReplicaProcess | None] = {}
         self._closed = False
-        self._isolated = isolated and backend_named(choice.backend).is_on_gpus
+        self._run: HostsRun | None = None
+        on_gpus = backend_named(choice.backend).is_on_gpus
+        self._isolated = isolated and on_gpus and choice.hosts is None
         self._given = given
         targets = choice.targets or options.targets
         self._process_options = replace(options, backend=choice.backend, targets=targets)
         self._groups = self._find_groups()
         try:
+            if choice.hosts is not None:
+                self._run = hosts_run(opened, materials, choice.hosts)
             for group in self._groups:
                 self._open(group)
         except BaseException:
@@ -95,7 +105,7 @@ class Serving:
         try:
             for index, model in models.items():
                 backend = (
-                    make_backend(self._choice, model, options[index])
+                    _make(self._choice, model, options[index], self._run)
                     if process is None
                     else IsolatedBackend(process, index)
                 )
@@ -198,6 +208,29 @@ class Serving:
                 raised.append(problem)  # the others are closed all the same
         if raised:
             raise raised[0]
+
+
+def _make(
+    choice: BackendChoice, model: Model, options: BackendOptions, run: HostsRun | None
+) -> Backend:
+    if run is None:
+        return make_backend(choice, model, options)
+    from tessera.backend.hosts.hosts_backend import HostsBackend
+
+    return HostsBackend(model, options, run)
+
+
+def hosts_run(opened: OpenPlan, materials: Materials, table: HostTable) -> HostsRun:
+    """Where the devices of a run are, and what their processes begin with."""
+    from tessera.backend.hosts.driver_side import HostsRun
+    from tessera.driver.hosts.sent_plan import SentPlan
+
+    return HostsRun(
+        host_of=assign_hosts(table, opened.plan),
+        describe=SentPlan(opened, materials.weights).describe,
+        heartbeat_s=table.heartbeat_s,
+        silent_s=table.silent_s,
+    )
 
 
 def models_of(opened: OpenPlan, materials: Materials) -> list[Model]:

@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from tessera.frontend.capture.session import Call
     from tessera.frontend.capture.tuning import TunedSlice
 
-_FILLED = (ir.Role.WEIGHT, ir.Role.INPUT, ir.Role.STATE)
-_KEPT = (ir.Role.OUTPUT, ir.Role.STATE)
+FILLED = (ir.Role.WEIGHT, ir.Role.INPUT, ir.Role.STATE)
+KEPT = (ir.Role.OUTPUT, ir.Role.STATE)
 # As a profiler names copies and fillings.
 _MOVES = ("Memcpy", "Memset")
 
@@ -116,10 +116,10 @@ def _trace(
     program = tuned.program
     return Trace(
         program=program,
-        contents=_without_addresses(program, before, _FILLED),
-        reference=_without_addresses(program, after, _KEPT),
+        contents=_without_addresses(program, before, FILLED),
+        reference=_without_addresses(program, after, KEPT),
         diagnostics=(*draft.findings, *call.notes, *tuned.findings),
-        nodes=_count_nodes(call.raw, draft.in_calls),
+        nodes=count_nodes(call.raw, draft.in_calls),
         products=call.products,
         times=_divided(program, ran.times),
     )
@@ -306,7 +306,8 @@ def _without_addresses(
     return kept
 
 
-def _count_nodes(raw: RawCapture, in_calls: int) -> GraphNodes:
+def count_nodes(raw: RawCapture, in_calls: int) -> GraphNodes:
+    """The nodes of a capture by kind."""
     kinds = [type(node) for node in raw.nodes]
     return GraphNodes(
         kernels=kinds.count(RawLaunch),
@@ -369,7 +370,7 @@ def write_trace(
     """
     target = Path(path)
     program = captured.program
-    files = files_beside(target, suffix) if data else ()
+    files = files_beside(target, suffix)[: 2 if captured.reference else 1] if data else ()
     if files:
         program = replace(program, resident=files[0].name)
     check_output(str(target), Kind.TRACE)

@@ -15,12 +15,12 @@ from tessera.frontend.capture.problems import RAISED
 
 
 @contextmanager
-def without_gpu() -> Iterator[None]:
-    """Let a model be built; where there is a GPU, on it."""
+def without_gpu(*, on_gpu: bool = True) -> Iterator[None]:
+    """Let a model be built; where there is a GPU, on it, unless that is not wanted."""
     import torch
     from torch.overrides import TorchFunctionMode
 
-    if torch.cuda.is_available():
+    if on_gpu and torch.cuda.is_available():
         yield
         return
 

@@ -19,6 +19,7 @@ import warnings
 from bisect import bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -365,8 +366,13 @@ def _read_block(address: int, size: int) -> Bytes:
     return content
 
 
-def named_parameters(function: object) -> Iterator[tuple[str, torch.Tensor]]:
-    """Named parameters and buffers of the module, or of all modules that live."""
+def named_parameters(
+    function: object, counts: Callable[[torch.Tensor], bool] = lambda tensor: True
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """Named parameters and buffers of the module, or of all modules that live and have some.
+
+    Those whose first tensor does not count are somebody else's.
+    """
     import torch
 
     origin = getattr(function, "_orig_mod", function)
@@ -376,7 +382,9 @@ def named_parameters(function: object) -> Iterator[tuple[str, torch.Tensor]]:
     else:
         every = [m for m in gc.get_objects() if issubclass(type(m), torch.nn.Module)]
         inner = {id(child) for module in every for child in module.children()}
-        roots = [module for module in every if id(module) not in inner]
+        tops = [module for module in every if id(module) not in inner]
+        owned = [(top, next(chain(top.parameters(), top.buffers()), None)) for top in tops]
+        roots = [top for top, tensor in owned if tensor is not None and counts(tensor)]
     for number, module in enumerate(roots):
         prefix = f"model{number}." if len(roots) > 1 else ""
         for name, tensor in (*module.named_parameters(), *module.named_buffers()):

@@ -150,7 +150,9 @@ def _is_library(filename: str) -> bool:
 
 def _first_line(problem: BaseException) -> str:
     lines = str(problem).strip().splitlines() or [repr(problem)]
-    return lines[0][:_LONGEST]
+    # `backend='inductor' raised:` says it below.
+    more = " ".join(lines[:2]) if lines[0].endswith("raised:") else lines[0]
+    return more[:_LONGEST]
 
 
 def _explained(problem: BaseException) -> tuple[str, ...]:

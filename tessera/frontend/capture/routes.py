@@ -41,6 +41,14 @@ _TUNED: dict[str, object] = {
     # A product with what follows it in one kernel, or one after the other: what is faster.
     "benchmark_epilogue_fusion": True,
 }
+# Without a GPU nothing can be measured, and what was measured before is not taken.
+_CHOSEN: dict[str, object] = {
+    "max_autotune_gemm": True,
+    "benchmark_epilogue_fusion": False,
+    "benchmark_fusion": False,
+    "autotune_local_cache": False,
+    "autotune_remote_cache": False,
+}
 _TRITON = (Route.AUTO, Route.PTX)
 
 
@@ -51,13 +59,23 @@ def attempts(route: str) -> tuple[str, ...]:
     )
 
 
-def compiled(function: Callable[..., object], route: str, backends: str) -> Callable[..., object]:
-    """The callable by a route; one that is compiled already stays as it is."""
+def compiled(
+    function: Callable[..., object], route: str, backends: str, *, measured: bool = True
+) -> Callable[..., object]:
+    """The callable by a route; one that is compiled already stays as it is.
+
+    Products are measured to choose who computes them, unless nothing can be.
+    """
     if route in (Route.EAGER, Route.AS_IS) or _is_compiled(function):
         return function
     import torch
 
-    tuned = _TUNED | dict.fromkeys(_BACKENDS, backends) if backends else {}
+    chosen = _TUNED if measured else _CHOSEN
+    tuned = chosen | dict.fromkeys(_BACKENDS, backends) if backends else {}
+    if not measured:
+        # Launches are told of by code that this process has compiled. Whether to pad products
+        # would be measured.
+        tuned = tuned | {"fx_graph_cache": False, "shape_padding": False}
     made: Callable[..., object] = torch.compile(
         function, dynamic=False, fullgraph=True, options=_known(_COMMON | tuned)
     )

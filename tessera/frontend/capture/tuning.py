@@ -2,7 +2,8 @@
 
 In: what decides how a call is best cut (a record), candidates with the best by rule first, and a
 function that runs one of them. Out: a candidate. On a GPU each is timed inside a CUDA graph, over
-copies of the large operands that do not fit into L2. Elsewhere, and while a graph is being
+copies of the large operands that do not fit into L2. Without a GPU somebody else chooses
+(`chosen_by`). Elsewhere, and while a graph is being
 captured, the first is taken. What was measured is kept on disk at once (`kept_choices`), so a
 capture that is interrupted loses none of it.
 
@@ -16,7 +17,7 @@ import math
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tessera.frontend.capture.kept_choices import keep_choice, kept_choice
 
@@ -29,6 +30,20 @@ _COLD = 160_000_000  # bytes of copies: more than the L2 of any GPU holds
 _FREE = 0.25  # the part of free memory that copies may take
 # By size, device and SMs; 0 are all of them.
 _CHOSEN: dict[tuple[Hashable, str, int], Hashable] = {}
+
+
+# Who chooses in place of measuring; the last one does.
+_CHOOSERS: list[Callable[[Hashable, list[Any]], Any]] = []
+
+
+@contextmanager
+def chosen_by(choose: Callable[[Hashable, list[Any]], Any]) -> Iterator[None]:
+    """Have cuts chosen by a function of sizes, and none measured."""
+    _CHOOSERS.append(choose)
+    try:
+        yield
+    finally:
+        _CHOOSERS.pop()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +86,9 @@ def tuned(
 
     `form` is what of a cut decides the form of what it leaves in memory for others.
     """
+    if _CHOOSERS:
+        chosen: Cut = _CHOOSERS[-1](size, cuts)
+        return chosen
     where = large[0].device
     sms = _SLICES[-1].sms if _SLICES else 0
     if sms:

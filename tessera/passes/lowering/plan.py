@@ -56,6 +56,7 @@ class Lowering:
         self._graphs = tuple(graphs)
         self._traces: tuple[TraceBytes, ...] = ()
         self._runs_alone = False
+        self._host_bytes: tuple[tuple[int, int], ...] | None = None
         self._moves: dict[_Placements, tuple[tuple[Home, ...], list[TraceUse]]] = {}
         self._layouts: dict[object, tuple[tuple[Area, ...], tuple[Place, ...]]] = {}
 
@@ -126,6 +127,11 @@ class Lowering:
 
     def host_bytes(self) -> tuple[tuple[int, int], ...]:
         """Per trace the bytes that come from the host and go there: no placement moves less."""
+        if self._host_bytes is None:
+            self._host_bytes = self._find_host_bytes()
+        return self._host_bytes
+
+    def _find_host_bytes(self) -> tuple[tuple[int, int], ...]:
         lone = (known for known in self._moves if len(set().union(*known)) == 1)
         anywhere = tuple(("",) * len(graph.nodes) for graph in self._graphs)
         _, uses = self._moves_of(next(lone, anywhere))

@@ -23,6 +23,7 @@ from tessera.passes.placement.candidates import (
     Parts,
     candidate_of,
     one_placement,
+    with_rates,
 )
 from tessera.passes.placement.latency import solve_latency
 from tessera.passes.placement.limits import SearchWatch, ShouldStop, watch_for
@@ -39,7 +40,6 @@ from tessera.passes.placement.problem import (
     Placement,
     Problem,
     keep_devices,
-    measure,
     restrict,
 )
 from tessera.passes.placement.solve import Progress, SolveOptions, lower_bound
@@ -179,8 +179,8 @@ def _parts_with_rates(
         if placement is None:
             continue
         copied = tuple(part[device] for device in placement)
-        placed.append((copied, 1.0 / max(measure(problem, copied).period_ns, 1e-9)))
-    return tuple(placed)
+        placed.append(copied)
+    return with_rates(problem, placed)
 
 
 def shortest(problem: Problem, search: PlanSearch, usual: list[Candidate]) -> Searched:

@@ -10,6 +10,7 @@ loop-carried cycle over the lanes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
@@ -59,6 +60,20 @@ class Candidate:
 def one_placement(problem: Problem, name: str, placement: Placement) -> Candidate:
     """All requests go through one placement."""
     return candidate_of(problem, name, ((placement, 1.0),))
+
+
+def with_rates(problem: Problem, placements: Sequence[Placement]) -> Parts:
+    """Placements side by side, each with the rate that its devices reach.
+
+    Those on one card get no more requests together than its way to the host carries.
+    """
+    rates = [1.0 / max(measure(problem, placement).period_ns, 1e-9) for placement in placements]
+    for room in problem.rooms:
+        own = [n for n, placement in enumerate(placements) if {*placement} <= {*room.devices}]
+        busy = room.host_ns * sum(rates[number] for number in own)
+        for number in own:
+            rates[number] /= max(1.0, busy)
+    return tuple(zip(placements, rates, strict=True))
 
 
 def candidate_of(problem: Problem, name: str, parts: Parts) -> Candidate:

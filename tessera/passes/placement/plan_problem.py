@@ -40,7 +40,7 @@ from tessera.passes.placement.problem import (
 # What a context, its graphs and library workspaces take on each device, before any buffer.
 RESERVED_BYTES = 1 << 30
 _SHARED = (Role.WEIGHT, Role.VARIABLE)
-_PERSISTENT = (*_SHARED, Role.STATE)
+PERSISTENT = (*_SHARED, Role.STATE)
 # Below this, what modules bring along is left out of the search.
 _MUCH = 1 << 20
 _CARRIED = (Role.STATE.value, Role.VARIABLE.value)
@@ -94,9 +94,20 @@ def problem_of(
 
 
 def problem_of_mix(
-    parts: Sequence[TracePart], machine: Machine, *, slots: int, lanes: int | None = None
+    parts: Sequence[TracePart],
+    machine: Machine,
+    *,
+    slots: int,
+    lanes: int | None = None,
+    slot_bytes: int | None = None,
+    host_bytes: float = 0.0,
 ) -> Planning:
-    """What the planner has to solve for traces that are served together."""
+    """What the planner has to solve for traces that are served together.
+
+    What is private to a request counts buffer by buffer; with `slot_bytes` it counts as that many
+    bytes on every device that does anything. `host_bytes` go to or come from the host, for all
+    requests of the mix.
+    """
     lanes = slots if lanes is None else lanes
     offsets = [0]
     for part in parts:
@@ -110,8 +121,8 @@ def problem_of_mix(
             for part, first in zip(parts, offsets, strict=False)
             for tensor in _tensors(part, first)
         ),
-        residents=_residents(parts, offsets, slots, lanes),
-        rooms=_rooms(machine),
+        residents=_residents(parts, offsets, slots, lanes, slot_bytes),
+        rooms=_rooms(machine, host_bytes),
         wires=_wires(machine),
         pipes=tuple(
             Pipe(name=channel.name, ns_per_byte=1e9 / channel.bytes_per_second, pairs=channel.pairs)
@@ -176,7 +187,7 @@ def _part_of(parts: Sequence[TracePart], step: int) -> int:
 def _key(part: TracePart, number: int, buffer: int) -> tuple[str, ...]:
     """What makes buffers of several traces one; private ones have the trace's number in it."""
     held = part.graph.buffers[buffer]
-    if held.role not in _PERSISTENT:
+    if held.role not in PERSISTENT:
         return held.role.value, held.name, str(number)
     return held.role.value, held.name, str(held.bytes), dict(part.keys).get(held.name, "")
 
@@ -237,10 +248,17 @@ def _tensors(part: TracePart, first: int) -> tuple[Tensor, ...]:
 
 
 def _residents(
-    parts: Sequence[TracePart], offsets: Sequence[int], slots: int, lanes: int
+    parts: Sequence[TracePart],
+    offsets: Sequence[int],
+    slots: int,
+    lanes: int,
+    slot_bytes: int | None,
 ) -> tuple[Resident, ...]:
     users: dict[tuple[str, ...], set[int]] = {}
     made: dict[tuple[str, ...], Resident] = {}
+    if slot_bytes is not None:
+        made[()] = Resident(name="private buffers", bytes=slot_bytes * slots, users=())
+        users[()] = set(range(offsets[-1]))
     for number, (part, first) in enumerate(zip(parts, offsets, strict=False)):
         for node in part.graph.nodes:
             for access in node.accesses:
@@ -248,6 +266,8 @@ def _residents(
                 users.setdefault(key, set()).add(first + int(node.id))
         for buffer in part.graph.buffers:
             copies = 1 if buffer.role in _SHARED else lanes if buffer.role is Role.STATE else slots
+            if slot_bytes is not None and buffer.role not in PERSISTENT:
+                continue
             key = _resident_key(part, number, int(buffer.id))
             made[key] = Resident(name=buffer.name, bytes=buffer.bytes * copies, users=())
         for key, rest, launches in _modules(part, number, users):
@@ -292,13 +312,14 @@ def _modules(
             yield ("module", str(number), f"variables of {module}"), size, launches[module]
 
 
-def _rooms(machine: Machine) -> tuple[Room, ...]:
+def _rooms(machine: Machine, host_bytes: float) -> tuple[Room, ...]:
     return tuple(
         Room(
             name=card.name,
             bytes=max(0, card.memory_bytes - RESERVED_BYTES * len(machine.slices_of(card.id))),
             devices=tuple(int(device.id) for device in machine.slices_of(card.id)),
             usd_per_hour=card.usd_per_hour or 0.0,
+            host_ns=host_bytes * 1e9 / card.gpu.pcie_bandwidth if card.gpu.pcie_bandwidth else 0.0,
         )
         for card in machine.cards
     )

@@ -66,12 +66,16 @@ class Resident:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
-    """The memory of a card: one capacity for all its devices."""
+    """The memory of a card: one capacity for all its devices.
+
+    `host_ns` is how long inputs and outputs of a request hold its way to or from the host.
+    """
 
     name: str
     bytes: int
     devices: tuple[int, ...]
     usd_per_hour: float = 0.0
+    host_ns: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from tessera.ir.choices import Strategy
 from tessera.passes.placement.baselines import best_baseline
-from tessera.passes.placement.candidates import Candidate, candidate_of, one_placement
+from tessera.passes.placement.candidates import (
+    Candidate,
+    candidate_of,
+    one_placement,
+    with_rates,
+)
 from tessera.passes.placement.many import types_of, usable_devices
 from tessera.passes.placement.problem import INFINITY, Placement, Problem, measure, runs
 
@@ -47,14 +52,11 @@ def strategy_candidate(problem: Problem, strategy: str) -> Candidate | None:
 
 def _data_parallel(problem: Problem) -> Candidate | None:
     """Every device that holds the whole model serves requests of its own."""
-    parts = []
-    for device in range(len(problem.devices)):
-        if _fits_alone(problem, device):
-            alone = _alone(problem, device)
-            parts.append((alone, 1.0 / max(measure(problem, alone).period_ns, 1e-9)))
-    if len(parts) < 2:
+    devices = [d for d in range(len(problem.devices)) if _fits_alone(problem, d)]
+    if len(devices) < 2:
         return None
-    candidate = candidate_of(problem, Strategy.DP, tuple(parts))
+    parts = with_rates(problem, [_alone(problem, device) for device in devices])
+    candidate = candidate_of(problem, Strategy.DP, parts)
     return candidate if candidate.period_ns < INFINITY else None
 
 

@@ -110,3 +110,36 @@ def test_a_package_that_is_not_there_is_told_by_the_name_to_install(
     assert f"the package `{package}`" in found.headline
     assert len(found.notes) == notes
     assert found.hint == "pip install 'tessera-compiler[cuda,torch]'"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (
+            ("--device", "meta", "--route", "auto", "--for", "a100"),
+            "`--route` and `--for` do nothing",
+        ),
+        (("--device", "meta", "--arch", "sm_80"), "`--arch` does nothing with `--device meta`"),
+        (("--device", "meta", "--dry-run"), "`--dry-run` does nothing"),
+        (("--device", "none", "--phase", "decode"), "`--phase` does nothing with `--device none`"),
+        (("--batch", "2", "--context", "8", "--no-fuse"), "`--batch`, `--context` and `--no-fuse`"),
+    ],
+)
+def test_options_that_do_nothing_are_refused(
+    arguments: tuple[str, ...], expected: str, model: Path, tmp_path: Path
+) -> None:
+    done = tessc("trace", f"{model}:step", "-o", str(tmp_path / "out.ptx"), *arguments)
+    assert done.code == 2
+    assert expected in " ".join(done.err.split())
+
+
+def test_options_of_kernels_are_refused_for_a_config_file(tmp_path: Path) -> None:
+    done = tessc("trace", "hf:x.json", "-o", str(tmp_path / "out.ptx"), "--for", "a100")
+    assert done.code == 2
+    assert "`--for` does nothing with a config file" in " ".join(done.err.split())
+
+
+def test_without_a_gpu_the_gpus_are_named(model: Path, tmp_path: Path) -> None:
+    done = tessc("trace", f"{model}:step", "-o", str(tmp_path / "out.ptx"), "--device", "none")
+    assert done.code == 1
+    assert "which GPUs to compile for" in done.err

@@ -32,6 +32,12 @@ def test_what_a_model_raises(name: str, module: str, expected: str) -> None:
     assert "second" not in (only.headline + "".join(only.notes))
 
 
+def test_what_a_part_of_the_compiler_raised_is_told() -> None:
+    text = "backend='inductor' raised:\nRuntimeError: no room\n\nSet TORCHDYNAMO_VERBOSE=1"
+    (found,) = refusal(made("BackendCompilerFailed", "torch._dynamo.exc", text)).diagnostics
+    assert found.notes == ("backend='inductor' raised: RuntimeError: no room",)
+
+
 def test_the_compiler_names_the_line_of_the_model() -> None:
     text = 'graph break\n  File "/x/torch/a.py", line 1\n  File "model.py", line 7, in step'
     (found,) = refusal(made("Unsupported", "torch._dynamo.exc", text)).diagnostics

@@ -16,15 +16,16 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
 from tessera.diagnostics import Diagnostic, TesseraError, error, warning
 from tessera.frontend.capture.inputs import Inputs, held_tensors
 from tessera.frontend.capture.memory import CapturedMemory, named_parameters
-from tessera.frontend.capture.meta.stand_in import fake_gpu, real_host
+from tessera.frontend.capture.meta.stand_in import fake_gpu, numbered_devices, real_host
 from tessera.frontend.capture.problems import launches_nothing, not_fake, on_host, refusal
-from tessera.frontend.capture.raw import RawCapture, RawOperator, RawOther
+from tessera.frontend.capture.raw import RawCapture, RawNode, RawOperator, RawOther, RawTensor
 from tessera.frontend.capture.watch import (
     name_of,
     operator_of,
@@ -91,6 +92,7 @@ class Recording:
     def __init__(self) -> None:
         self.addresses = FakeAddresses()
         self.operators: list[RawOperator] = []
+        self.nodes: list[RawNode] = []
         self.made: list[torch.Tensor] = []
         self.constants: list[torch.Tensor] = []
         self.is_on = False
@@ -111,7 +113,8 @@ class Recording:
         if func._schema.name in _ALLOCATIONS:
             return
         if _draws(func):
-            raise _random(func)
+            self.draw(func, args, kwargs, result)
+            return
         if new and not inputs and any(not t.is_cuda for t in tensors_in((args, kwargs))):
             self.constants += new
             return
@@ -140,14 +143,25 @@ class Recording:
             )
         )
 
+    def draw(
+        self,
+        func: torch._ops.OpOverload,
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+        result: object,
+    ) -> None:
+        """Note a draw of random numbers, if that can be held."""
+        raise random_numbers(func)
+
     def _place(self, tensor: torch.Tensor) -> int:
         return self.addresses.of_tensor(tensor)
 
     def _nodes(self) -> tuple[int, int]:
-        return len(self.operators), len(self.operators) + 1
+        return len(self.nodes), len(self.nodes) + 1
 
     def _note(self, operator: RawOperator) -> None:
         self.operators.append(operator)
+        self.nodes.append(_NOTHING)
 
 
 def _is(tensor: object) -> bool:
@@ -158,26 +172,25 @@ def record_call(make: Callable[[], Made], warm_ups: int = 1) -> RawRecord:
     """Make a callable, call it, and note the last of its calls."""
     import torch
 
-    with fake_gpu(), torch.no_grad():
+    with fake_gpu(), numbered_devices(), torch.no_grad():
         recording = Recording()
-        mode = _recorder(recording)
-        with mode, _whole_attention(recording):
+        with recorder(recording), _whole_attention(recording):
             function, inputs = make()
             result = None
             for number in range(warm_ups + 1):
                 recording.is_on = number == warm_ups
                 result = _called(function, inputs)
             recording.is_on = False
-        return _record(recording, function, inputs, result)
+        return made_record(recording, function, inputs, result)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RawRecord:
-    """A recorded call: its operators, and what there is to say about it."""
+    """A recorded call, what there is to say about it, and where its results lie, by name."""
 
-    __slots__ = ("notes", "raw")
-
-    def __init__(self, raw: RawCapture, notes: tuple[Diagnostic, ...]) -> None:
-        self.raw, self.notes = raw, notes
+    raw: RawCapture
+    notes: tuple[Diagnostic, ...]
+    returned: dict[str, RawTensor]
 
 
 def _called(function: Callable[..., object], inputs: Inputs) -> object:
@@ -189,10 +202,11 @@ def _called(function: Callable[..., object], inputs: Inputs) -> object:
         raise (not_fake(problem) or refusal(problem)) from problem
 
 
-def _record(
+def made_record(
     recording: Recording, function: Callable[..., object], inputs: Inputs, result: object
 ) -> RawRecord:
-    if not recording.operators:
+    """What was recorded, with the memory that it names, by who owns it."""
+    if not recording.nodes:
         raise launches_nothing()
     memory = CapturedMemory(recording.addresses.of_storage)
     notes = []
@@ -201,7 +215,10 @@ def _record(
             memory.add_tensor(tensor, name, Role.INPUT, lasting=True)
         else:
             notes.append(on_host(name))
-    for name, tensor in (*named_parameters(function), *held_tensors(function)):
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    named = named_parameters(function, lambda tensor: isinstance(tensor, FakeTensor))
+    for name, tensor in (*named, *held_tensors(function)):
         if tensor.is_cuda:
             memory.add_tensor(tensor, name, Role.WEIGHT, lasting=True)
     for number, tensor in enumerate(recording.constants):
@@ -210,23 +227,23 @@ def _record(
         count = len(recording.constants)
         notes.append(_constants(count))
     made = {tensor.untyped_storage()._cdata for tensor in recording.made}
+    returned: dict[str, RawTensor] = {}
     for number, tensor in enumerate(t for t in tensors_in(result) if t.is_cuda):
         name = "out" if number == 0 else f"out{number}"
         if tensor.untyped_storage()._cdata in made:
             memory.add_tensor(tensor, name, Role.OUTPUT, lasting=False)
+            returned[name] = raw_tensor(tensor, recording.addresses.of_tensor)
     for number, tensor in enumerate(recording.made):
         memory.add_tensor(tensor, f"t{number}", Role.TEMP, lasting=False)
     for number, tensor in enumerate(_live(recording)):
         memory.add_tensor(tensor, f"c{number}", Role.WEIGHT, lasting=True)
-    return RawRecord(
-        RawCapture(
-            buffers=memory.in_order(),
-            nodes=(_NOTHING,) * len(recording.operators),
-            operators=tuple(recording.operators),
-            codes=(),
-        ),
-        tuple(notes),
+    raw = RawCapture(
+        buffers=memory.in_order(),
+        nodes=tuple(recording.nodes),
+        operators=tuple(recording.operators),
+        codes=(),
     )
+    return RawRecord(raw=raw, notes=tuple(notes), returned=returned)
 
 
 def _live(recording: Recording) -> Iterator[torch.Tensor]:
@@ -243,7 +260,7 @@ def _live(recording: Recording) -> Iterator[torch.Tensor]:
                 yield thing
 
 
-def _recorder(recording: Recording) -> AbstractContextManager[object]:
+def recorder(recording: Recording) -> AbstractContextManager[object]:
     """The dispatch mode that notes operators."""
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
@@ -354,7 +371,8 @@ def _draws(func: torch._ops.OpOverload) -> bool:
     return torch.Tag.nondeterministic_seeded in func.tags
 
 
-def _random(func: torch._ops.OpOverload) -> TesseraError:
+def random_numbers(func: torch._ops.OpOverload) -> TesseraError:
+    """Why a draw is refused."""
     return TesseraError(
         error(
             "TSR6002",

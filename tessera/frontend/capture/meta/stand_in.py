@@ -34,28 +34,36 @@ _CAPABILITY = (8, 0)
 
 
 @contextmanager
-def fake_gpu() -> Iterator[None]:
-    """Have what is made on "cuda" be fake, and what is asked of it answered."""
+def fake_gpu(gpu: SimpleNamespace | None = None) -> Iterator[None]:
+    """Have what is made on "cuda" be fake, and what is asked of it answered.
+
+    `gpu` are the properties of a GPU to stand in for, whatever GPU there is.
+    """
     import torch
+    from torch._subclasses import fake_tensor
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     is_real = torch.cuda.is_available()
     with ExitStack() as stack:
         if not is_real:
             _give_guard()
-            for name, answer in _answers().items():
+        elif gpu is not None:
+            torch.cuda.init()  # C++ remembers that somebody has asked for it
+        if gpu is not None or not is_real:
+            for name, answer in _answers(gpu or _any_gpu()).items():
                 stack.enter_context(mock.patch.object(torch.cuda, name, answer))
         stack.enter_context(mock.patch.object(torch.nn.Module, "_apply", _converter()))
         # It is not to be started for the sake of fakes.
+        if hasattr(fake_tensor, "init_gpu_context"):
+            stack.enter_context(mock.patch.object(fake_tensor, "init_gpu_context", always(None)))
         stack.enter_context(
             mock.patch.object(FakeTensorMode, "avoid_device_init", property(lambda self: True))
         )
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
-        stack.enter_context(_numbered_devices())
         yield
 
 
-def _numbered_devices() -> AbstractContextManager[object]:
+def numbered_devices() -> AbstractContextManager[object]:
     """A mode that has "cuda" mean "cuda:0" wherever a device is given."""
     import torch
     from torch.overrides import TorchFunctionMode
@@ -121,13 +129,8 @@ def _converter() -> Callable[..., object]:
     return apply
 
 
-def _answers() -> dict[str, Callable[..., object]]:
-    """What `torch.cuda` says of a GPU."""
-
-    def always(value: object) -> Callable[..., object]:
-        return lambda *given, **named: value
-
-    properties = SimpleNamespace(
+def _any_gpu() -> SimpleNamespace:
+    return SimpleNamespace(
         name="a GPU that is not there",
         major=_CAPABILITY[0],
         minor=_CAPABILITY[1],
@@ -135,11 +138,22 @@ def _answers() -> dict[str, Callable[..., object]]:
         total_memory=80 << 30,
         warp_size=32,
     )
+
+
+def always(value: object) -> Callable[..., object]:
+    """A function that gives the same whatever it is asked."""
+    return lambda *given, **named: value
+
+
+def _answers(properties: SimpleNamespace) -> dict[str, Callable[..., object]]:
+    """What `torch.cuda` says of a GPU."""
     return {
         "is_available": always(True),
+        "init": always(None),
+        "_lazy_init": always(None),
         "device_count": always(1),
         "current_device": always(0),
-        "get_device_capability": always(_CAPABILITY),
+        "get_device_capability": always((properties.major, properties.minor)),
         "get_device_name": always(properties.name),
         "get_device_properties": always(properties),
         "is_bf16_supported": always(True),
@@ -163,14 +177,15 @@ def _give_guard() -> None:
         (library,) = (Path(torch.__file__).parent / "lib").glob("libc10.*")
         table = (ctypes.c_void_p * (_META + 1)).in_dll(ctypes.CDLL(str(library)), _REGISTRY)
     except (OSError, ValueError) as problem:
-        raise _does_not_fit(str(problem)) from None
+        raise does_not_fit(str(problem)) from None
     if not table[_META]:
-        raise _does_not_fit("the device `meta` has no guard")
+        raise does_not_fit("the device `meta` has no guard")
     if not table[_CUDA]:
         table[_CUDA] = table[_META]
 
 
-def _does_not_fit(reason: str) -> TesseraError:
+def does_not_fit(reason: str, tested: str = f"PyTorch {TESTED}") -> TesseraError:
+    """Why this PyTorch (or what compiles for it) is no help without a GPU."""
     import torch
 
     return TesseraError(
@@ -178,7 +193,7 @@ def _does_not_fit(reason: str) -> TesseraError:
             "TSR6014",
             f"this PyTorch ({torch.__version__}) cannot stand in for a GPU",
             notes=(reason,),
-            hint=f"PyTorch {TESTED} was tried; or capture on a machine with a GPU",
+            hint=f"{tested} was tried; or capture on a machine with a GPU",
         ),
         exit_code=ExitCode.NO_DEVICE,
     )

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tessera.diagnostics import TesseraError
 from tessera.driver.plan.make_plan import PlanOptions, plan
 from tessera.driver.run.open_plan import open_plan
 from tessera.ir.plan.launch_program import AreaKind
@@ -96,3 +97,37 @@ def test_other_slots_when_run_are_laid_out_anew(folder: Path, tmp_path: Path) ->
     assert slot_bytes(opened.plan, "a100-0") == PARTS * GIB
     opened = open_plan(str(path), slots=3)
     assert slot_bytes(opened.plan, "a100-0") == GIB
+
+
+@pytest.mark.parametrize("slots", [None, 2])
+def test_what_fits_only_if_buffers_share_bytes_is_found(folder: Path, slots: int | None) -> None:
+    """All buffers of a request are 8 GiB; those that live at a time are 3."""
+    options = PlanOptions(gpus="l40s", memory=(("l40s", 7 * GIB),), slots=slots)
+    made = plan(folder / "chain.ptx", options, compare=False).plan
+    assert made.replicas[0].slots == (slots or 1)
+    assert slot_bytes(made, "l40s-0") <= 3 * GIB
+    assert made.cards[0].used_bytes <= made.cards[0].capacity_bytes
+
+
+def test_what_does_not_fit_even_so_is_refused_by_what_it_needs(folder: Path) -> None:
+    options = PlanOptions(gpus="l40s", memory=(("l40s", 3 * GIB),))
+    with pytest.raises(TesseraError) as refused:
+        plan(folder / "chain.ptx", options, compare=False)
+    (told,) = refused.value.diagnostics
+    assert told.code == "TSR3010"
+    assert told.hint is not None
+    assert "1.1 GB more" in told.hint
+
+
+def test_copies_get_the_requests_that_their_lanes_carry(tmp_path: Path) -> None:
+    """Outputs of 4 GiB that take little to make: the way to the host decides, not the device."""
+    lines = ["tessera.trace 1", "buffer y bytes=4294967296 role=output"]
+    lines.append("memset y bytes=4294967296 value=1")
+    (tmp_path / "large.ptx").write_text("".join(f"//! {line}\n" for line in lines))
+    options = PlanOptions(gpus="a100,h100", link="100Gb/s", strategy="dp")
+    made = plan(tmp_path / "large.ptx", options, compare=False)
+    lanes = {card.name: card.gpu.pcie_bandwidth for card in made.machine.cards}
+    assert lanes["h100-0"] > lanes["a100-0"]
+    shares = {r.lowered.devices[0]: r.share for r in made.plan.replicas}
+    assert shares["a100-0"] == pytest.approx(lanes["a100-0"] / sum(lanes.values()), rel=1e-3)
+    assert made.plan.period_ns == pytest.approx(4 * GIB * 1e9 / sum(lanes.values()), rel=0.01)

@@ -46,11 +46,11 @@ class TwoReplicas:
         return future
 
 
-def fed(serving: Any) -> tuple[Feeder, threading.Thread]:
+def fed(serving: Any, *, each_alone: bool = False) -> tuple[Feeder, threading.Thread]:
     """Eight requests, in turns to both replicas, and somebody who waits for them."""
     turns = [Turn(n, 0, n % 2, n) for n in range(8)]
     materials: Any = SimpleNamespace(inputs=lambda *_: {})
-    feeder = Feeder(serving, turns, materials)
+    feeder = Feeder(serving, turns, materials, each_alone=each_alone)
     feeder.start()
     waiting = threading.Thread(target=feeder.wait, args=(lambda _: None,), daemon=True)
     waiting.start()
@@ -102,3 +102,14 @@ def test_all_replicas_are_closed_whatever_one_says() -> None:
     with pytest.raises(KeyboardInterrupt):
         serving.close()
     assert done == ["first refuses", "second refuses", "first closed", "second closed"]
+
+
+@pytest.mark.parametrize("refuse", [True, False])
+def test_on_hosts_the_other_replicas_go_on(refuse: bool) -> None:
+    serving = TwoReplicas(refuse=refuse)
+    feeder, waiting = fed(serving, each_alone=True)
+    serving.over.set()
+    waiting.join(60)
+    assert not waiting.is_alive()
+    assert sorted(feeder.completions()) == [0, 1, 3, 5, 7]
+    assert feeder.fault() is serving.fault

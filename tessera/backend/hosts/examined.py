@@ -1,0 +1,108 @@
+"""A process on a host that is examined: what the host has, and how fast others are reached.
+
+In: a channel. Out: facts, and measurements that the driver asks for, one pair at a time. Bytes go
+by the transport of a run: shared memory inside a host, TCP between hosts.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import queue
+import statistics
+import time
+
+import numpy as np
+
+from tessera.backend.hosts.channel import ControlChannel, Head
+from tessera.backend.ptx_executor.memory.host_memory import available_bytes
+from tessera.backend.transports.shared_memory import SharedMemoryTransport, shared_window
+from tessera.backend.transports.transport import TransportFault
+from tessera.ir.version import __version__
+
+WINDOW_BYTES = 8 << 20
+_ROUNDS = 30
+_LIMIT_S = 10.0
+_PING, _PONG = b"ping", b"pong"
+
+
+def be_examined(channel: ControlChannel, head: Head) -> None:
+    """Answer the driver until it is gone."""
+    answers: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    window, descriptor = shared_window(WINDOW_BYTES)
+
+    def hear(peer: str, note: bytes) -> None:
+        if note == _PING:
+            transport.tell(peer, _PONG)
+        else:
+            answers.put(note)
+
+    transport = SharedMemoryTransport(
+        str(head["device"]),
+        window,
+        descriptor,
+        hear,
+        lambda peer, why: None,
+        token=str(head["token"]),
+        run=str(head["run"]),
+        bind=str(head["bind"]),
+        host=str(head["host"]),
+    )
+    channel.send(
+        {
+            "kind": "facts",
+            "address": transport.address,
+            "version": __version__,
+            "python": platform.python_version(),
+            "system": f"{platform.system()} {platform.machine()}",
+            "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0,
+            "free_bytes": available_bytes(),
+        }
+    )
+    while True:
+        asked, _ = channel.receive()
+        match asked["kind"]:
+            case "peers":
+                try:
+                    transport.connect(asked["addresses"])
+                    channel.send({"kind": "ready"})
+                except TransportFault as fault:
+                    channel.send({"kind": "lost", "peer": fault.peer, "why": fault.why})
+            case "measure":
+                peer = str(asked["peer"])
+                latency_ns = _latency_ns(transport, peer, answers)
+                speed = _bytes_per_s(transport, peer, answers, latency_ns)
+                measured: Head = {"kind": "measured", "peer": peer}
+                channel.send(measured | {"latency_ns": latency_ns, "bytes_per_s": speed})
+            case _:
+                pass
+
+
+def _latency_ns(
+    transport: SharedMemoryTransport, peer: str, answers: queue.SimpleQueue[bytes]
+) -> float:
+    """Half of the median round trip of a note."""
+    times = []
+    for _ in range(_ROUNDS):
+        started = time.perf_counter_ns()
+        transport.tell(peer, _PING)
+        answers.get(timeout=_LIMIT_S)
+        times.append(time.perf_counter_ns() - started)
+    return statistics.median(times) / 2
+
+
+def _bytes_per_s(
+    transport: SharedMemoryTransport,
+    peer: str,
+    answers: queue.SimpleQueue[bytes],
+    latency_ns: float,
+) -> float:
+    """The best of a few puts of the whole window, less the way back of the answer."""
+    content = np.ones(WINDOW_BYTES, np.uint8)
+    best = float("inf")
+    for _ in range(4):
+        started = time.perf_counter_ns()
+        transport.put(peer, 0, content, _PING)
+        answers.get(timeout=_LIMIT_S)
+        best = min(best, time.perf_counter_ns() - started - latency_ns)
+    return WINDOW_BYTES / max(best, 1.0) * 1e9

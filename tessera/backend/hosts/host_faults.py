@@ -1,0 +1,129 @@
+"""What is said of a run over hosts that stops: which host, which device, which operation.
+
+In: what the driver knows of a device. Out: `ServiceFault`s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tessera.backend.hosts.device_link import DeviceLink
+from tessera.backend.processes.visits import QueueWait
+from tessera.backend.service import ServiceFault
+from tessera.diagnostics import ExitCode, error
+from tessera.ir.program.program import LaunchId
+
+START_HINT = "`tessc doctor --hosts FILE` tries every host"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastSeen:
+    """What a device was doing when it was last heard of; `name` is that of the step."""
+
+    request: int | None = None
+    step: LaunchId | None = None
+    name: str = ""
+    waits: Sequence[QueueWait] = ()
+
+    def notes(self) -> tuple[str, ...]:
+        """The operations that it was at."""
+        return tuple(f"request {wait.request}: {wait.text}" for wait in self.waits[:4])
+
+
+def where(link: DeviceLink) -> str:
+    """`device `a` on host `b``."""
+    return f"device `{link.device}` on host `{link.host.name}`"
+
+
+def not_started(link: DeviceLink) -> ServiceFault:
+    """A process that ended before it could take requests."""
+    said = link.said()
+    command = " ".join(link.host.command)
+    notes: tuple[str, ...] = (f"it said: {said}",) if said else ()
+    notes += (f"the command of the host is `{command}`",) if command else ()
+    return ServiceFault(
+        error(
+            "TSR5071",
+            f"the process of {where(link)} cannot be started: it {link.ended()}",
+            notes=notes,
+            hint=START_HINT,
+        ),
+        device=link.device,
+        exit_code=ExitCode.NO_DEVICE,
+    )
+
+
+def no_command(device: str, host: str, command: str, problem: OSError) -> ServiceFault:
+    """A host whose command cannot be run."""
+    reason = (problem.strerror or str(problem)).lower()
+    return ServiceFault(
+        error(
+            "TSR5071",
+            f"the process of device `{device}` on host `{host}` cannot be started: {reason}",
+            notes=(f"command: `{command}`",),
+            hint="`command` and `python` in the file of hosts say what is run",
+        ),
+        device=device,
+        exit_code=ExitCode.NO_DEVICE,
+    )
+
+
+def other_version(link: DeviceLink, theirs: str, ours: str) -> ServiceFault:
+    """A host with another Tessera."""
+    return ServiceFault(
+        error(
+            "TSR5071",
+            f"host `{link.host.name}` has version {theirs} of Tessera, and this is {ours}",
+            hint="install the same version on every host; `python` in the file of hosts says which "
+            "interpreter is taken",
+        ),
+        device=link.device,
+        exit_code=ExitCode.NO_DEVICE,
+    )
+
+
+def gone(link: DeviceLink, seen: LastSeen) -> ServiceFault:
+    """A process that has ended."""
+    said = link.said()
+    return _lost(
+        f"the process of {where(link)} {link.ended()}",
+        link.device,
+        seen,
+        (f"it said: {said}",) if said else (),
+    )
+
+
+def silent(link: DeviceLink, seconds: float, seen: LastSeen) -> ServiceFault:
+    """A process that says nothing."""
+    headline = f"{where(link)} has not answered for {seconds:.1f} s"
+    return _lost(headline, link.device, seen, ())
+
+
+def cut(link: DeviceLink, peer: DeviceLink, why: str, seen: LastSeen) -> ServiceFault:
+    """Two processes that are there and cannot reach each other."""
+    headline = f"{where(link)} has lost {where(peer)}: {why}"
+    return _lost(headline, peer.device, seen, ())
+
+
+def not_joined(link: DeviceLink, peer: DeviceLink, why: str) -> ServiceFault:
+    """Two processes that have not found each other."""
+    return ServiceFault(
+        error(
+            "TSR5071",
+            f"{where(link)} cannot reach {where(peer)}: {why}",
+            hint="`address` in the file of hosts is where the others reach a host",
+        ),
+        device=peer.device,
+        exit_code=ExitCode.NO_DEVICE,
+    )
+
+
+def _lost(headline: str, device: str, seen: LastSeen, notes: tuple[str, ...]) -> ServiceFault:
+    return ServiceFault(
+        error("TSR5072", headline, notes=(*seen.notes(), *notes)),
+        device=device,
+        request=seen.request,
+        step=seen.step,
+        name=seen.name,
+    )

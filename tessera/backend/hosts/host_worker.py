@@ -1,0 +1,220 @@
+"""The process of a device in a run over hosts: its queues as threads, a channel to the driver.
+
+In: a model that was proved here, and a channel. Out: what `backend.hosts.hosts_backend` hears. The
+process ends when its channel does, or when the driver has said nothing for minutes.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import threading
+import time
+from collections.abc import Mapping, Sequence
+
+from tessera.backend.hosts.channel import ChannelClosed, ControlChannel, Head, Part
+from tessera.backend.hosts.records import diagnostic_head, event_row, named_parts, wait_row
+from tessera.backend.hosts.windows import TransportExchange, Windows, hear_note
+from tessera.backend.processes.arena import space_bytes
+from tessera.backend.processes.device_worker import DeviceWorker
+from tessera.backend.processes.engine import DeviceEngine
+from tessera.backend.processes.messages import (
+    AskStates,
+    AskWaits,
+    Begin,
+    DeviceReady,
+    Done,
+    Faulted,
+    PassedGate,
+    SetStates,
+    States,
+    Status,
+    Waits,
+    status_bytes,
+)
+from tessera.backend.service import BackendOptions, Model
+from tessera.backend.transports.shared_memory import SharedMemoryTransport, shared_window
+from tessera.backend.transports.transport import TransportFault
+from tessera.ir.plan.launch_program import TransferId
+
+ORPHAN_S = 120.0
+_MOST_ROWS = 12
+
+
+class HostWorker(DeviceWorker):
+    """A device that answers to a driver."""
+
+    def __init__(
+        self,
+        channel: ControlChannel,
+        device: str,
+        model: Model,
+        options: BackendOptions,
+        *,
+        host: str,
+        bind: str,
+        token: str,
+        run: str,
+        beat_s: float,
+    ) -> None:
+        super().__init__()
+        self._channel = channel
+        self._model = model
+        self._beat_s = beat_s
+        self._heard_s = time.monotonic()
+        lowered = model.lowered
+        window, descriptor = shared_window(Windows(lowered).bytes(device))
+        self._exchange = TransportExchange(lowered, device, window)
+        self._transport = SharedMemoryTransport(
+            device,
+            window,
+            descriptor,
+            self._hear_note,
+            self._lose,
+            token=token,
+            run=run,
+            bind=bind,
+            host=host,
+            beat_s=beat_s,
+        )
+        self._exchange.attach(self._transport, self._lose)
+        self._engine = DeviceEngine(
+            device,
+            lowered.devices.index(device),
+            model,
+            self._exchange,
+            memory_bytes=space_bytes(model, device),
+            max_steps=options.max_steps,
+            bytes_per_s=options.throttle_bytes_per_s,
+        )
+
+    def serve(self) -> None:
+        """Say where this device listens, then do what the driver says until it is gone."""
+        slots = self._model.lowered.slots
+        self._begin_to_beat(Status(mmap.mmap(-1, status_bytes(slots)), 0, slots))
+        threading.Thread(target=self._mind_driver, daemon=True).start()
+        self._send({"kind": "listening", "address": self._transport.address})
+        try:
+            while True:
+                head, parts = self._channel.receive()
+                self._heard_s = time.monotonic()
+                self._take(head, parts)
+        except ChannelClosed:
+            os._exit(0)
+        except BaseException as problem:
+            self._fail(problem)
+
+    def _take(self, head: Head, parts: list[Part]) -> None:
+        match head["kind"]:
+            case "peers":
+                self._join(head["addresses"])
+            case "begin":
+                number, trace, slot = head["number"], head["trace"], head["slot"]
+                for transfer, part in zip(head["transfers"], parts, strict=True):
+                    self._exchange.region(trace, slot, TransferId(transfer))[:] = part
+                self._exchange.begin(number, trace)
+                self._obey(Begin(number, trace, slot, head["lane"]))
+            case "states":
+                self._obey(AskStates(head["lane"]))
+            case "set states":
+                contents = dict(zip(head["names"], parts, strict=True))
+                self._obey(SetStates(head["lane"], contents))
+            case "waits":
+                self._obey(AskWaits())
+            case "clock":
+                self._send({"kind": "clock", "sent": head["sent"], "ns": time.monotonic_ns()})
+            case _:
+                pass  # a beat
+
+    def _join(self, addresses: Mapping[str, str]) -> None:
+        try:
+            self._transport.connect(addresses)
+        except TransportFault as fault:
+            self._lose(fault.peer, fault.why)
+            return
+        lowered = self._model.lowered
+        self._start(self._engine, {trace.trace: trace.gate for trace in lowered.traces})
+        self._tell(DeviceReady())
+
+    def _hear_note(self, peer: str, note: bytes) -> None:
+        hear_note(note, self._arrived, self._credited)
+
+    def _lose(self, peer: str, why: str) -> None:
+        self._send({"kind": "lost", "peer": peer, "why": why})
+
+    def _beat(self) -> None:
+        """Say that the process is alive, and how far its requests are."""
+        slots = range(self._model.lowered.slots)
+        while True:
+            request, step = self._status.launch
+            with self._changed:
+                rows = [wait_row(wait) for wait in self._engine.waits()[:_MOST_ROWS]]
+            self._send(
+                {
+                    "kind": "beat",
+                    "marks": [self._status.got_on_ns(slot) for slot in slots],
+                    "launch": [request, None if step is None else int(step)],
+                    "waits": rows,
+                }
+            )
+            time.sleep(self._beat_s)
+
+    def _mind_driver(self) -> None:
+        while time.monotonic() - self._heard_s < ORPHAN_S:
+            time.sleep(1.0)
+        os._exit(0)
+
+    def _tell(self, message: object) -> None:
+        match message:
+            case DeviceReady():
+                self._send({"kind": "ready"})
+            case PassedGate(number):
+                self._send({"kind": "gate", "number": number})
+            case Done(number, events, printed):
+                kept = self._exchange.take_kept(number)
+                head: Head = {
+                    "kind": "done",
+                    "number": number,
+                    "events": [event_row(event) for event in events],
+                    "printed": [list(line) for line in printed],
+                    "transfers": [int(transfer) for transfer, _ in kept],
+                }
+                self._send(head, [part for _, part in kept])
+            case States(parts):
+                names, starts, contents = [], [], []
+                for name, pieces in sorted(parts.items()):
+                    for start, piece in pieces:
+                        names.append(name)
+                        starts.append(start)
+                        contents.append(piece)
+                self._send({"kind": "states", "names": names, "starts": starts}, contents)
+            case Waits(rows):
+                self._send({"kind": "waits", "rows": [wait_row(wait) for wait in rows]})
+            case Faulted():
+                self._send(fault_head(message))
+            case _:
+                raise AssertionError(f"nobody expects {message}")
+
+    def _send(self, head: Head, parts: Sequence[Part] = ()) -> None:
+        try:
+            self._channel.send(head, parts)
+        except ChannelClosed:
+            os._exit(0)
+
+
+def fault_head(fault: Faulted) -> Head:
+    """A fault as a record."""
+    return {
+        "kind": "fault",
+        "diagnostic": fault.diagnostic and diagnostic_head(fault.diagnostic),
+        "exit_code": int(fault.exit_code),
+        "request": fault.request,
+        "step": None if fault.step is None else int(fault.step),
+        "text": fault.text,
+    }
+
+
+def states_head(lane: int, contents: Mapping[str, Part]) -> tuple[Head, list[Part]]:
+    """What states of a lane hold from now on, as a record and its bytes."""
+    names, parts = named_parts(contents)
+    return {"kind": "set states", "lane": lane, "names": names}, parts

@@ -1,0 +1,95 @@
+"""What driver and device processes tell each other, as the records of `ControlChannel`.
+
+In: records of the backends. Out: JSON values and bytes; and back. What comes from the other end is
+checked where it is used: a name or a number that is not there is a fault of that host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tessera.backend.hosts.channel import Head, Part
+from tessera.backend.processes.visits import QueueWait
+from tessera.backend.service import TimelineEvent
+from tessera.diagnostics import Diagnostic, Severity
+from tessera.ir.plan.launch_program import Queue
+from tessera.ir.program.program import LaunchId
+
+
+def event_row(event: TimelineEvent) -> list[object]:
+    """An event as a row."""
+    step = -1 if event.step is None else int(event.step)
+    return [
+        event.queue.value,
+        event.name,
+        event.start_ns,
+        event.end_ns,
+        step,
+        event.bytes,
+        event.peer,
+    ]
+
+
+def event_of(
+    row: Sequence[object], device: str, slot: int, request: int, ahead_ns: int
+) -> TimelineEvent:
+    """The event of a row; the clock of its host is so far ahead of ours."""
+    queue, name, start, end, step, size, peer = row
+    return TimelineEvent(
+        device=device,
+        queue=Queue(str(queue)),
+        slot=slot,
+        request=request,
+        name=str(name),
+        start_ns=int(str(start)) - ahead_ns,
+        end_ns=int(str(end)) - ahead_ns,
+        step=None if int(str(step)) < 0 else LaunchId(int(str(step))),
+        bytes=int(str(size)),
+        peer=str(peer),
+    )
+
+
+def wait_row(wait: QueueWait) -> list[object]:
+    """What a queue waits for, as a row."""
+    return [wait.request, wait.text, -1 if wait.step is None else int(wait.step), wait.name]
+
+
+def wait_of(row: Sequence[object]) -> QueueWait:
+    """What a queue waits for."""
+    request, text, step, name = row
+    at = int(str(step))
+    return QueueWait(
+        request=int(str(request)),
+        text=str(text),
+        step=None if at < 0 else LaunchId(at),
+        name=str(name),
+    )
+
+
+def diagnostic_head(diagnostic: Diagnostic) -> Head:
+    """A diagnostic without its texts; the place that it blames is a note."""
+    where = () if diagnostic.primary is None else (f"at {diagnostic.primary.span}",)
+    return {
+        "code": diagnostic.code,
+        "headline": diagnostic.headline,
+        "notes": [*diagnostic.notes, *where],
+        "hint": diagnostic.hint,
+    }
+
+
+def diagnostic_of(head: Head) -> Diagnostic:
+    """The diagnostic of a record."""
+    hint = head.get("hint")
+    return Diagnostic(
+        code=str(head["code"]),
+        severity=Severity.ERROR,
+        headline=str(head["headline"]),
+        notes=tuple(map(str, head["notes"])),
+        hint=None if hint is None else str(hint),
+    )
+
+
+def named_parts(contents: Mapping[str, Part]) -> tuple[list[str], list[Part]]:
+    """Names, and the bytes under them in the same order."""
+    names = sorted(contents)
+    return names, [contents[name] for name in names]

@@ -1,0 +1,176 @@
+"""Where transfers are in the windows of devices, and the exchange over a transport.
+
+In: launch programs. Out: offsets, the same on every host, and an `Exchange` for `DeviceEngine`.
+
+The window of a device has a part per slot. In it are its landings, and a region for every other
+transfer to the device: from devices of its own host and from the driver. Regions are used once in
+a request, so they need no credits.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+import numpy as np
+
+from tessera.backend.service import Bytes
+from tessera.backend.transports.transport import Lose, Transport
+from tessera.ir.plan.launch_program import (
+    HOST,
+    Landing,
+    LandingId,
+    LoweredReplica,
+    Put,
+    Transfer,
+    TransferId,
+)
+
+_ALIGNMENT = 64
+_WORD = struct.Struct("<Bqq")
+_ARRIVED, _CREDIT = 1, 2
+_LANDING = -1
+
+Arrive = Callable[[int, TransferId], None]
+Free = Callable[[int, LandingId], None]
+
+
+class Windows:
+    """Offsets into the windows of all devices of a replica."""
+
+    def __init__(self, lowered: LoweredReplica) -> None:
+        self.slots = lowered.slots
+        self._starts: dict[tuple[int, int], tuple[int, int]] = {}
+        self._slot_bytes = dict.fromkeys(lowered.devices, 0)
+        first = dict.fromkeys(lowered.devices, 0)
+        for landing in lowered.landings:
+            self._starts[_LANDING, landing.id] = first[landing.target], landing.bytes
+            first[landing.target] += _aligned(landing.bytes)
+        for trace in lowered.traces:
+            put = {
+                queued.operation.transfer
+                for program in trace.programs
+                for queued in program.operations
+                if isinstance(queued.operation, Put)
+            }
+            at = dict(first)
+            for transfer in trace.transfers:
+                if transfer.target != HOST and transfer.id not in put:
+                    self._starts[trace.trace, transfer.id] = at[transfer.target], transfer.size
+                    at[transfer.target] += _aligned(transfer.size)
+            for device, end in at.items():
+                self._slot_bytes[device] = max(self._slot_bytes[device], end)
+        for device, end in first.items():
+            self._slot_bytes[device] = max(self._slot_bytes[device], end)
+
+    def bytes(self, device: str) -> int:
+        """What the window of a device takes."""
+        return max(1, self._slot_bytes[device] * self.slots)
+
+    def region(self, device: str, trace: int, slot: int, transfer: TransferId) -> int:
+        """Where the bytes of a transfer to a device begin in its window."""
+        return slot * self._slot_bytes[device] + self._starts[trace, transfer][0]
+
+    def landing(self, device: str, slot: int, landing: LandingId) -> int:
+        """Where a landing begins in the window of its device."""
+        return slot * self._slot_bytes[device] + self._starts[_LANDING, landing][0]
+
+
+class TransportExchange:
+    """The exchange of one device over a transport. Bytes for the driver are kept until asked for.
+
+    What is sent lies in memory of its own until it has left: `region` and `landing` give that
+    where this device is the source.
+    """
+
+    def __init__(self, lowered: LoweredReplica, device: str, window: Bytes) -> None:
+        self.windows = Windows(lowered)
+        self._device = device
+        self._window = window
+        self._landings = {landing.id: landing for landing in lowered.landings}
+        self._transfers = {
+            (trace.trace, transfer.id): transfer
+            for trace in lowered.traces
+            for transfer in trace.transfers
+        }
+        self._leaving: dict[tuple[int, int, int], Bytes] = {}
+        for slot in range(lowered.slots):
+            for (trace, number), transfer in self._transfers.items():
+                if transfer.source == device:
+                    self._leaving[slot, trace, number] = np.empty(transfer.size, np.uint8)
+            for landing in lowered.landings:
+                if landing.source == device:
+                    self._leaving[slot, _LANDING, landing.id] = np.empty(landing.bytes, np.uint8)
+        self._trace_of: dict[int, int] = {}
+        self._kept: dict[int, list[tuple[TransferId, Bytes]]] = {}
+        self._transport: Transport | None = None
+        self._lose: Lose = lambda peer, why: None
+
+    def attach(self, transport: Transport, lose: Lose) -> None:
+        """From now on bytes go this way. Who is gone is reported, and the driver decides."""
+        self._transport, self._lose = transport, lose
+
+    def begin(self, request: int, trace: int) -> None:
+        """A request is about to begin here."""
+        self._trace_of[request] = trace
+
+    def take_kept(self, request: int) -> list[tuple[TransferId, Bytes]]:
+        """What the driver is to have of a request that is done here."""
+        self._trace_of.pop(request, None)
+        return self._kept.pop(request, [])
+
+    def region(self, trace: int, slot: int, transfer: TransferId) -> Bytes:
+        """The bytes of a transfer: where they leave from, or where they arrive."""
+        moved = self._transfers[trace, transfer]
+        if moved.source == self._device:
+            return self._leaving[slot, trace, transfer]
+        start = self.windows.region(self._device, trace, slot, transfer)
+        return self._window[start : start + moved.size]
+
+    def landing(self, slot: int, landing: LandingId) -> Bytes:
+        """The bytes of a landing, or those that are to go there."""
+        if self._landings[landing].source == self._device:
+            return self._leaving[slot, _LANDING, landing]
+        start = self.windows.landing(self._device, slot, landing)
+        return self._window[start : start + self._landings[landing].bytes]
+
+    def post(self, request: int, slot: int, transfer: Transfer, landing: LandingId | None) -> None:
+        """Put the bytes into the window of the target, or keep them for the driver."""
+        trace = self._trace_of[request]
+        if transfer.target == HOST:
+            content = self._leaving[slot, trace, transfer.id].copy()
+            self._kept.setdefault(request, []).append((transfer.id, content))
+            return
+        if landing is None:
+            content = self._leaving[slot, trace, transfer.id]
+            offset = self.windows.region(transfer.target, trace, slot, transfer.id)
+        else:
+            content = self._leaving[slot, _LANDING, landing][: transfer.size]
+            offset = self.windows.landing(transfer.target, slot, landing)
+        assert self._transport is not None
+        note = _WORD.pack(_ARRIVED, request, transfer.id)
+        try:
+            self._transport.put(transfer.target, offset, content, note)
+        except OSError as problem:
+            self._lose(transfer.target, (problem.strerror or str(problem)).lower())
+
+    def credit(self, request: int, landing: Landing) -> None:
+        """Tell the source of a landing that it is free."""
+        assert self._transport is not None
+        try:
+            self._transport.tell(landing.source, _WORD.pack(_CREDIT, request, landing.id))
+        except OSError as problem:
+            self._lose(landing.source, (problem.strerror or str(problem)).lower())
+
+
+def hear_note(note: bytes, arrive: Arrive, free: Free) -> None:
+    """What a note says: that a transfer is there, or that a landing is free."""
+    kind, request, number = _WORD.unpack(note)
+    if kind == _ARRIVED:
+        arrive(request, TransferId(number))
+    elif kind == _CREDIT:
+        free(request, LandingId(number))
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGNMENT) * _ALIGNMENT

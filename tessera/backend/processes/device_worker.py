@@ -1,0 +1,165 @@
+"""A device with its queues as threads, whoever it answers to.
+
+In: a `DeviceEngine` and what it is told. Out: messages, by `_tell`, which a subclass has. Compute,
+in and out each have a thread, which takes the next task that its queue has ready.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import traceback
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import assert_never
+
+from tessera.backend.processes.arena import Seat
+from tessera.backend.processes.engine import DeviceEngine
+from tessera.backend.processes.messages import (
+    AskStates,
+    AskWaits,
+    Begin,
+    Done,
+    Faulted,
+    PassedGate,
+    SetStates,
+    States,
+    Status,
+    Waits,
+)
+from tessera.backend.processes.visits import ReadyOperation, Visit
+from tessera.backend.service import ServiceFault
+from tessera.diagnostics import TesseraError, error
+from tessera.ir.plan.launch_program import LandingId, Queue, Run, TransferId
+
+_BEAT_S = 0.1
+_SMALL_BYTES = 1 << 16
+
+
+class DeviceWorker(ABC):
+    """The threads of a device."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+
+    @abstractmethod
+    def _tell(self, message: object) -> None:
+        """Send a message to whom the device answers to."""
+
+    def _begin_to_beat(self, status: Status) -> None:
+        self._status = status
+        self._status.beat()
+        threading.Thread(target=self._beat, daemon=True).start()
+
+    def _start(self, engine: DeviceEngine, gates: Mapping[int, int | None]) -> None:
+        """Let the queues go."""
+        self._engine = engine
+        self._gates = gates
+        threading.Thread(target=self._vouch, daemon=True).start()
+        for queue in Queue:
+            threading.Thread(target=self._serve, args=(queue,), daemon=True).start()
+
+    def _beat(self) -> None:
+        while True:
+            self._status.beat()
+            time.sleep(_BEAT_S)
+
+    def _vouch(self) -> None:
+        """Say of requests that compute, or wait for their turn, that they get on."""
+        while True:
+            with self._changed:
+                for slot in self._engine.slots_that_get_on():
+                    self._status.gets_on(slot)
+            time.sleep(_BEAT_S)
+
+    def _arrived(self, request: int, transfer: TransferId) -> None:
+        """The bytes of a transfer are there."""
+        with self._changed:
+            self._engine.arrive(request, transfer)
+        self._receive_small()
+        with self._changed:
+            self._changed.notify_all()
+
+    def _credited(self, request: int, landing: LandingId) -> None:
+        """A landing is free."""
+        with self._changed:
+            self._engine.credit(request, landing)
+            self._changed.notify_all()
+
+    def _obey(self, message: Begin | AskStates | SetStates | AskWaits) -> None:
+        match message:
+            case Begin(number, trace, slot, lane):
+                with self._changed:
+                    self._leave(self._engine.begin(number, Seat(trace, slot, lane)))
+                self._receive_small()
+                with self._changed:
+                    self._changed.notify_all()
+            case AskStates(lane):
+                self._tell(States(self._engine.arena.states(lane)))
+            case SetStates(lane, contents):
+                self._engine.arena.set_states(lane, contents)
+            case AskWaits():
+                with self._changed:
+                    self._tell(Waits(self._engine.waits()))
+            case _:
+                assert_never(message)
+
+    def _serve(self, queue: Queue) -> None:
+        """The thread of a queue."""
+        try:
+            while True:
+                task = self._next(queue)
+                self._status.gets_on(task.visit.seat.slot)
+                if isinstance(task.operation, Run):
+                    self._status.running(task.visit.number, task.operation.step)
+                self._engine.run(task)
+                if isinstance(task.operation, Run):
+                    self._status.rest()
+                    if task.operation.step == self._gates[task.visit.seat.trace]:
+                        self._tell(PassedGate(task.visit.number))
+                with self._changed:
+                    self._finish(task)
+                    self._changed.notify_all()
+        except BaseException as problem:
+            self._fail(problem)
+
+    def _finish(self, task: ReadyOperation) -> None:
+        self._status.gets_on(task.visit.seat.slot)
+        self._leave(self._engine.finish(task))
+
+    def _receive_small(self) -> None:
+        """Take in what is done sooner than the thread of the in queue is awake."""
+        while True:
+            with self._changed:
+                task = self._engine.next_task(Queue.IN, _SMALL_BYTES)
+            if task is None:
+                return
+            self._engine.run(task)
+            with self._changed:
+                self._finish(task)
+
+    def _next(self, queue: Queue) -> ReadyOperation:
+        with self._changed:
+            while (task := self._engine.next_task(queue)) is None:
+                self._changed.wait()
+            return task
+
+    def _leave(self, visit: Visit | None) -> None:
+        if visit is not None:
+            self._tell(Done(visit.number, tuple(visit.events), tuple(visit.printed)))
+
+    def _fail(self, problem: BaseException) -> None:
+        match problem:
+            case ServiceFault():
+                faulted = Faulted(
+                    problem.diagnostics[0], problem.exit_code, problem.request, problem.step
+                )
+            case TesseraError():
+                faulted = Faulted(problem.diagnostics[0], problem.exit_code)
+            case MemoryError():
+                faulted = Faulted(error("TSR5020", "the machine is out of memory"), 6)
+            case RuntimeError() if str(problem) == "can't start new thread":
+                faulted = Faulted(error("TSR5020", "the machine has no room for a thread"), 6)
+            case _:
+                faulted = Faulted(None, 70, text="".join(traceback.format_exception(problem)))
+        self._tell(faulted)

@@ -1,0 +1,104 @@
+"""The transport between processes of one host: bytes by shared memory, notes by a socket.
+
+In: as `sockets`; the window is memory without a name (`shared_window`). Out: a `Transport`. The
+address says where the window can be mapped. A peer on another host, also one that only goes by
+another name, is reached by the socket alone, so this transport is for both.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+
+import numpy as np
+
+from tessera.backend.transports.sockets import BEAT_S, SocketTransport
+from tessera.backend.transports.transport import Hear, Lose, Transport, WindowBytes
+
+_BOOT = "/proc/sys/kernel/random/boot_id"
+
+
+def shared_window(size: int) -> tuple[WindowBytes, int]:
+    """Memory that others of this host can map, and its descriptor; -1 where there is none such.
+
+    Raises `OSError` where the host has no room: later would be too late.
+    """
+    make = getattr(os, "memfd_create", None)
+    if make is None or not os.path.exists(_BOOT):
+        return np.zeros(size, np.uint8), -1
+    descriptor: int = make("tessera-window")
+    os.posix_fallocate(descriptor, 0, size)
+    return np.frombuffer(mmap.mmap(descriptor, size), np.uint8), descriptor
+
+
+class SharedMemoryTransport(SocketTransport):
+    """Sockets, with windows that are mapped where they can be."""
+
+    def __init__(
+        self,
+        name: str,
+        window: WindowBytes,
+        descriptor: int,
+        hear: Hear,
+        lose: Lose,
+        *,
+        token: str,
+        run: str,
+        bind: str = "127.0.0.1",
+        host: str = "",
+        beat_s: float = BEAT_S,
+    ) -> None:
+        super().__init__(name, window, hear, lose, token=token, run=run, bind=bind, beat_s=beat_s)
+        self._descriptor = descriptor
+        self._host_id = f"{host} {_system_id()}"
+        self._mapped: dict[str, WindowBytes] = {}
+
+    @property
+    def address(self) -> str:
+        """Where the window is, and where the socket listens."""
+        place = ""
+        if self._descriptor >= 0:
+            place = f"/proc/{os.getpid()}/fd/{self._descriptor}"
+        return json.dumps([self._host_id, place, super().address])
+
+    def connect(self, peers: Mapping[str, str]) -> None:
+        """Map the windows that are on this host, and connect."""
+        given = {peer: json.loads(address) for peer, address in peers.items()}
+        super().connect({peer: str(address[2]) for peer, address in given.items()})
+        for peer, (host, place, _) in given.items():
+            if place and host == self._host_id:
+                with suppress(OSError):
+                    self._mapped[peer] = _map(place)
+
+    def put(self, peer: str, offset: int, content: WindowBytes, note: bytes) -> None:
+        """Copy into the window of the peer, or send."""
+        window = self._mapped.get(peer)
+        if window is None:
+            super().put(peer, offset, content, note)
+        else:
+            window[offset : offset + len(content)] = content
+            self.tell(peer, note)
+
+
+def _map(place: str) -> WindowBytes:
+    descriptor = os.open(place, os.O_RDWR)
+    try:
+        return np.frombuffer(mmap.mmap(descriptor, 0), np.uint8)
+    finally:
+        os.close(descriptor)
+
+
+def _system_id() -> str:
+    """The same for all processes that see the same processes of one running system."""
+    try:
+        with open(_BOOT) as stream:
+            boot = stream.read().strip()
+        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return ""
+
+
+_: type[Transport] = SharedMemoryTransport

@@ -1,0 +1,252 @@
+"""The transport between processes, of one host or several: TCP, one connection per pair.
+
+In: a window, the address to listen at, a token. Out: a `Transport`.
+
+A frame is a head (kind, length of the note, offset, size), the note, the bytes. The thread of a
+connection reads the bytes into the window, then the note is heard. Every end sends a beat now and
+then, so that there is always something to acknowledge: if the other host's system does not do so
+(`TCP_USER_TIMEOUT`), the cable is cut. A process that is busy or stopped is not taken for that.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+
+import numpy as np
+
+from tessera.backend.transports.greeting import greet
+from tessera.backend.transports.transport import (
+    LONGEST_NOTE,
+    Hear,
+    Lose,
+    Transport,
+    TransportFault,
+    WindowBytes,
+)
+
+_HEAD = struct.Struct("<BHQQ")
+_PUT, _NOTE, _BEAT = 1, 2, 3
+_CONNECT_S = 10.0
+_GREET_S = 5.0
+_CUT_S = 0.4
+BEAT_S = 0.1
+CUT = "the link is cut"
+
+
+class _PeerSocket:
+    """A connection to a peer."""
+
+    def __init__(self, link: socket.socket) -> None:
+        self.link = link
+        self.sending = threading.Lock()
+
+
+class SocketTransport:
+    """TCP connections to the peers."""
+
+    def __init__(
+        self,
+        name: str,
+        window: WindowBytes,
+        hear: Hear,
+        lose: Lose,
+        *,
+        token: str,
+        run: str,
+        bind: str = "127.0.0.1",
+        beat_s: float = BEAT_S,
+        cut_s: float = _CUT_S,
+    ) -> None:
+        self._name = name
+        self._window = window.data
+        self._hear, self._lose = hear, lose
+        self._token, self._run = token, run
+        self._bind = bind
+        self._beat_s, self._cut_s = beat_s, cut_s
+        self._ways: dict[str, _PeerSocket] = {}
+        self._changed = threading.Condition()
+        self._expected: set[str] = set()
+        self._refused: dict[str, str] = {}
+        self._is_closed = False
+        self._listener = _listen(bind)
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def address(self) -> str:
+        """`HOST PORT`: an IPv6 address has colons."""
+        return f"{self._bind} {self._listener.getsockname()[1]}"
+
+    def connect(self, peers: Mapping[str, str]) -> None:
+        """Call the peers whose names come later, and wait for the others to call."""
+        deadline = time.monotonic() + _CONNECT_S
+        with self._changed:
+            self._expected = {peer for peer in peers if peer < self._name}
+            self._changed.notify_all()
+        for peer, address in sorted(peers.items()):
+            if peer > self._name:
+                self._call(peer, address, deadline)
+        with self._changed:
+            while missing := sorted(self._expected - self._ways.keys()):
+                left = deadline - time.monotonic()
+                if self._refused:
+                    raise TransportFault(*next(iter(self._refused.items())))
+                if left <= 0:
+                    raise TransportFault(missing[0], f"it has not called within {_CONNECT_S:.0f} s")
+                self._changed.wait(left)
+        threading.Thread(target=self._beat, daemon=True).start()
+
+    def _call(self, peer: str, address: str, deadline: float) -> None:
+        host, _, port = address.rpartition(" ")
+        while True:
+            try:
+                link = socket.create_connection((host, int(port)), timeout=_GREET_S)
+                break
+            except OSError as problem:
+                if time.monotonic() > deadline:
+                    why = (problem.strerror or str(problem)).lower()
+                    raise TransportFault(peer, f"`{host}` port {port}: {why}") from None
+                time.sleep(0.05)
+        try:
+            known = greet(link, self._name, self._token, is_caller=True, run=self._run)
+        except TransportFault as fault:
+            link.close()
+            raise TransportFault(peer, fault.why) from None
+        except OSError as problem:
+            link.close()
+            raise TransportFault(peer, (problem.strerror or str(problem)).lower()) from None
+        if known != peer:
+            link.close()
+            raise TransportFault(peer, f"`{known}` answers in its place")
+        self._join(peer, link)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                link, _ = self._listener.accept()
+            except OSError:
+                return  # closed
+            threading.Thread(target=self._welcome, args=(link,), daemon=True).start()
+
+    def _welcome(self, link: socket.socket) -> None:
+        """Let a caller in that is expected; strangers are hung up on, and change nothing."""
+        link.settimeout(_GREET_S)
+        try:
+            peer = greet(link, self._name, self._token, is_caller=False, run=self._run)
+        except TransportFault as fault:
+            link.close()
+            with self._changed:
+                if fault.peer in self._expected - self._ways.keys():
+                    self._refused[fault.peer] = fault.why
+                    self._changed.notify_all()
+            return
+        except OSError:
+            link.close()
+            return
+        with self._changed:  # a caller may be early
+            is_expected = self._changed.wait_for(lambda: peer in self._expected, _GREET_S)
+            if not is_expected or peer in self._ways or self._is_closed:
+                link.close()
+                return
+        self._join(peer, link)
+
+    def _join(self, peer: str, link: socket.socket) -> None:
+        link.settimeout(None)
+        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        cut = getattr(socket, "TCP_USER_TIMEOUT", None)
+        if cut is not None:
+            link.setsockopt(socket.IPPROTO_TCP, cut, int(self._cut_s * 1000))
+        with self._changed:
+            self._ways[peer] = _PeerSocket(link)
+            self._changed.notify_all()
+        threading.Thread(target=self._listen_to, args=(peer, link), daemon=True).start()
+
+    def _listen_to(self, peer: str, link: socket.socket) -> None:
+        head = memoryview(bytearray(_HEAD.size))
+        why = "it hung up"
+        try:
+            while _read(link, head):
+                kind, length, offset, size = _HEAD.unpack(head)
+                note = memoryview(bytearray(length))
+                if length > LONGEST_NOTE or offset + size > len(self._window):
+                    why = "it put bytes outside of the window"
+                    break
+                if not _read(link, note) or not _read(link, self._window[offset : offset + size]):
+                    break
+                if kind != _BEAT:
+                    self._hear(peer, bytes(note))
+        except TimeoutError:
+            why = f"nothing was acknowledged for {self._cut_s:.1f} s: {CUT}"
+        except OSError as problem:
+            why = (problem.strerror or str(problem)).lower()
+        if not self._is_closed:
+            self._lose(peer, why)
+
+    def put(self, peer: str, offset: int, content: WindowBytes, note: bytes) -> None:
+        """Send the bytes behind their note; the peer hears it when it has all of them."""
+        self._send(peer, _HEAD.pack(_PUT, len(note), offset, content.nbytes) + note, content)
+
+    def tell(self, peer: str, note: bytes) -> None:
+        """Send a note."""
+        self._send(peer, _HEAD.pack(_NOTE, len(note), 0, 0) + note, None)
+
+    def _send(self, peer: str, head: bytes, content: WindowBytes | None) -> None:
+        way = self._ways[peer]
+        with way.sending:
+            way.link.sendall(head)
+            if content is not None:
+                way.link.sendall(np.ascontiguousarray(content).data)
+
+    def _beat(self) -> None:
+        beat = _HEAD.pack(_BEAT, 0, 0, 0)
+        while not self._is_closed:
+            for way in list(self._ways.values()):
+                # Where something is on its way already, that will do.
+                if way.sending.acquire(blocking=False):
+                    try:
+                        with suppress(OSError):
+                            way.link.sendall(beat)
+                    finally:
+                        way.sending.release()
+            time.sleep(self._beat_s)
+
+    def close(self) -> None:
+        """Hang up."""
+        self._is_closed = True
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for way in self._ways.values():
+            with suppress(OSError):
+                way.link.shutdown(socket.SHUT_RDWR)
+            way.link.close()
+
+
+def _listen(bind: str) -> socket.socket:
+    family = socket.AF_INET6 if ":" in bind else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.bind((bind, 0))
+        listener.listen(64)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def _read(link: socket.socket, into: memoryview) -> bool:
+    """Fill a buffer; False where the other end has hung up."""
+    at = 0
+    while at < len(into):
+        count = link.recv_into(into[at:])
+        if not count:
+            return False
+        at += count
+    return True
+
+
+_: type[Transport] = SocketTransport

@@ -1,0 +1,60 @@
+"""The interface of every transport.
+
+In: bytes of one device, and a note. Out: the same bytes in the window of another device, and then
+the note.
+
+A *window* is memory of a device that others put into; it is registered once, when the transport is
+made. A put is one-sided: it needs nothing of the peer's program. Puts are not ordered among
+themselves, so a put carries its note, and the note is heard after its bytes are there. Who may put
+where, and when, is not decided here: launch programs do that, and the checker proves them.
+
+- `address` is what others need to reach this device, as one line of text.
+- `connect` joins this device to others by their addresses; afterwards nothing is allocated.
+- `put` returns when the content may be changed again, `tell` at once.
+- `hear(peer, note)` is called by a thread of the transport, for one note of a peer at a time.
+- `lose(peer, why)` is called once per peer, when no more can come from it.
+- `close` may be called at any time, more than once; a put under way ends with `OSError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+WindowBytes = npt.NDArray[np.uint8]
+Hear = Callable[[str, bytes], None]
+Lose = Callable[[str, str], None]
+
+LONGEST_NOTE = 4096
+
+
+class Transport(Protocol):
+    """The ways from one device to others; the module docstring has the rules."""
+
+    @property
+    def address(self) -> str:
+        """What others need to reach this device."""
+
+    def connect(self, peers: Mapping[str, str]) -> None:
+        """Join this device to others; raises `TransportFault` where one cannot be reached."""
+
+    def put(self, peer: str, offset: int, content: WindowBytes, note: bytes) -> None:
+        """Write into the window of a peer, and let it hear the note afterwards."""
+
+    def tell(self, peer: str, note: bytes) -> None:
+        """Let a peer hear a note."""
+
+    def close(self) -> None:
+        """End all ways."""
+
+
+class TransportFault(OSError):
+    """A peer that cannot be joined: who it is, and why."""
+
+    def __init__(self, peer: str, why: str) -> None:
+        super().__init__(f"{peer}: {why}")
+        self.peer = peer
+        self.why = why

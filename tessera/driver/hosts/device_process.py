@@ -1,0 +1,113 @@
+"""The process of one device on a host: `python -m tessera.driver.hosts.device_process`.
+
+In: records on standard input. Out: records on standard output. The first one has the plan; it is
+proved here before anything of it runs. Nothing else may write to standard output: it is moved away.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+import traceback
+from contextlib import suppress
+
+from tessera.backend.hosts.channel import ChannelClosed, ControlChannel, Head
+from tessera.diagnostics import ExitCode, TesseraError, error
+from tessera.ir.version import __version__
+
+_BEAT_S = 0.1
+_SWITCH_S = 0.0002
+
+
+def main() -> None:
+    """Greet, read what to be, prove it, and serve until the driver is gone."""
+    # Transfers and beats must not wait for the interpreter of a kernel to let go.
+    sys.setswitchinterval(_SWITCH_S)
+    channel = ControlChannel(os.dup(0), os.dup(1))
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, 0)
+    os.dup2(2, 1)
+    started = threading.Event()
+    with suppress(ChannelClosed):
+        channel.start()
+        channel.send({"kind": "hello", "version": __version__, "pid": os.getpid()})
+        threading.Thread(target=_beat, args=(channel, started), daemon=True).start()
+        try:
+            _serve(channel, started)
+        except TesseraError as failure:
+            channel.send(_fault(failure))
+        except OSError as problem:
+            reason = (problem.strerror or str(problem)).lower()
+            headline = f"the process of a device cannot be set up: {reason}"
+            hint = "`address` in the file of hosts is one of the host's own"
+            fault = error("TSR5071", headline, hint=hint)
+            channel.send(_fault(TesseraError(fault, ExitCode.NO_DEVICE)))
+        except MemoryError:
+            channel.send(_fault(TesseraError(error("TSR5020", "the host is out of memory"), 6)))
+        except ChannelClosed:
+            raise
+        except BaseException as problem:
+            text = "".join(traceback.format_exception(problem))
+            channel.send(
+                {
+                    "kind": "fault",
+                    "diagnostic": None,
+                    "exit_code": 70,
+                    "request": None,
+                    "text": text,
+                }
+            )
+        while True:  # until the driver hangs up: it says when this process ends
+            channel.receive()
+
+
+def _serve(channel: ControlChannel, started: threading.Event) -> None:
+    from tessera.backend.hosts.examined import be_examined
+    from tessera.backend.hosts.host_worker import HostWorker
+    from tessera.backend.service import BackendOptions
+    from tessera.driver.hosts.sent_plan import received_model
+
+    head, parts = channel.receive()
+    while head["kind"] not in ("setup", "examine"):
+        head, parts = channel.receive()
+    if head["kind"] == "examine":
+        be_examined(channel, head)
+    model = received_model(head, parts)
+    worker = HostWorker(
+        channel,
+        str(head["device"]),
+        model,
+        BackendOptions(max_steps=head["max_steps"], throttle_bytes_per_s=head["throttle"]),
+        host=str(head["host"]),
+        bind=str(head["bind"]),
+        token=str(head["token"]),
+        run=str(head["run"]),
+        beat_s=float(head["beat_s"]),
+    )
+    started.set()
+    worker.serve()
+
+
+def _beat(channel: ControlChannel, started: threading.Event) -> None:
+    with suppress(ChannelClosed):
+        while not started.is_set():
+            channel.send({"kind": "beat"})
+            time.sleep(_BEAT_S)
+
+
+def _fault(failure: TesseraError) -> Head:
+    from tessera.backend.hosts.records import diagnostic_head
+
+    return {
+        "kind": "fault",
+        "diagnostic": diagnostic_head(failure.diagnostics[0]),
+        "exit_code": int(failure.exit_code),
+        "request": None,
+        "text": "",
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,194 @@
+"""`tessc doctor --hosts`: what every host has, and how fast they reach each other.
+
+In: a `HostTable`. Out: a `HostsReport`. Every device that a host lists has a process, or the host
+itself where it lists none; every pair of them is measured, in both directions, one after the other.
+A host that cannot be used has a problem in its row, and the others are measured all the same.
+"""
+
+from __future__ import annotations
+
+import queue
+import secrets
+import time
+from dataclasses import dataclass
+
+from tessera.backend.hosts import host_faults
+from tessera.backend.hosts.channel import Head
+from tessera.backend.hosts.device_link import DeviceLink, Inbox, stop_links
+from tessera.diagnostics import TesseraError
+from tessera.ir.plan.hosts import HostEntry, HostTable
+from tessera.ir.version import __version__
+
+_START_S = 60.0
+_MEASURE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostFacts:
+    """A process of a host: what it says of its host, or why it cannot be used."""
+
+    name: str
+    host: str
+    problem: str = ""
+    version: str = ""
+    python: str = ""
+    system: str = ""
+    cores: int = 0
+    free_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredWay:
+    """The way from one to another."""
+
+    source: str
+    target: str
+    latency_ns: float
+    bytes_per_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostsReport:
+    """All of it. `has_devices`: the names are those of devices."""
+
+    facts: tuple[HostFacts, ...]
+    ways: tuple[MeasuredWay, ...]
+    has_devices: bool
+
+    @property
+    def is_fine(self) -> bool:
+        """Whether every host can take part and reaches every other one."""
+        whole = len(self.ways) == len(self.facts) * (len(self.facts) - 1)
+        return whole and not any(fact.problem for fact in self.facts)
+
+
+def examine_hosts(table: HostTable) -> HostsReport:
+    """Examine all hosts of a file."""
+    has_devices = all(host.devices for host in table.hosts)
+    names = {
+        name: host
+        for host in table.hosts
+        for name in (host.devices if has_devices else (host.name,))
+    }
+    return _Examination(names).report(has_devices)
+
+
+class _Examination:
+    def __init__(self, names: dict[str, HostEntry]) -> None:
+        self._names = names
+        self._inbox: Inbox = queue.SimpleQueue()
+        self._links: dict[str, DeviceLink] = {}
+        self._problems: dict[str, str] = {}
+        self._heads: dict[tuple[str, str], Head] = {}
+
+    def report(self, has_devices: bool) -> HostsReport:
+        links = self._links
+        try:
+            self._start()
+            self._await("facts", _START_S)
+            known = [name for name in self._names if (name, "facts") in self._heads]
+            addresses = {name: str(self._heads[name, "facts"]["address"]) for name in known}
+            for name in known:
+                others = {other: at for other, at in addresses.items() if other != name}
+                links[name].tell({"kind": "peers", "addresses": others})
+            self._await("ready", _START_S)
+            ways = tuple(self._measure(known))
+        finally:
+            stop_links(links)
+        facts = tuple(self._facts(name, host) for name, host in self._names.items())
+        return HostsReport(facts=facts, ways=ways, has_devices=has_devices)
+
+    def _start(self) -> None:
+        token, run = secrets.token_hex(32), secrets.token_hex(8)
+        for name, host in self._names.items():
+            try:
+                self._links[name] = DeviceLink(name, host, self._inbox)
+            except OSError as problem:
+                words = " ".join([*host.command, host.python])
+                fault = host_faults.no_command(name, host.name, words, problem)
+                self._problems[name] = _said(fault)
+                continue
+            head: Head = {"kind": "examine", "device": name, "host": host.name}
+            self._links[name].tell(head | {"bind": host.address, "token": token, "run": run})
+
+    def _await(self, kind: str, limit_s: float) -> None:
+        """Until everyone has said this, or cannot any more."""
+        deadline = time.monotonic() + limit_s
+        while True:
+            missing = [
+                name
+                for name in self._names
+                if name not in self._problems and (name, kind) not in self._heads
+            ]
+            left = deadline - time.monotonic()
+            if not missing:
+                return
+            if left <= 0:
+                for name in missing:
+                    self._problems[name] = f"it has not answered within {limit_s:.0f} s"
+                return
+            self._hear(left)
+
+    def _hear(self, limit_s: float) -> None:
+        try:
+            name, head, _ = self._inbox.get(timeout=limit_s)
+        except queue.Empty:
+            return
+        link = self._links[name]
+        if head is None:
+            self._problems.setdefault(name, _said(host_faults.not_started(link)))
+        elif head["kind"] == "hello" and head["version"] != __version__:
+            fault = host_faults.other_version(link, str(head["version"]), __version__)
+            self._problems[name] = _said(fault)
+        elif head["kind"] == "fault":
+            diagnostic = head["diagnostic"] or {"headline": "its process failed"}
+            self._problems[name] = str(diagnostic["headline"])
+        elif head["kind"] == "lost":
+            self._problems[name] = f"it cannot reach `{head['peer']}`: {head['why']}"
+        else:
+            self._heads[name, str(head["kind"])] = head
+
+    def _measure(self, known: list[str]) -> list[MeasuredWay]:
+        ways = []
+        able = [name for name in known if name not in self._problems]
+        for source in able:
+            for target in able:
+                if source == target:
+                    continue
+                self._heads.pop((source, "measured"), None)
+                self._links[source].tell({"kind": "measure", "peer": target})
+                deadline = time.monotonic() + _MEASURE_S
+                while (source, "measured") not in self._heads and source not in self._problems:
+                    self._hear(0.2)
+                    if time.monotonic() > deadline:
+                        self._problems[source] = f"`{target}` does not answer"
+                head = self._heads.get((source, "measured"))
+                if head is not None:
+                    ways.append(
+                        MeasuredWay(
+                            source=source,
+                            target=target,
+                            latency_ns=float(head["latency_ns"]),
+                            bytes_per_s=float(head["bytes_per_s"]),
+                        )
+                    )
+        return ways
+
+    def _facts(self, name: str, host: HostEntry) -> HostFacts:
+        head = self._heads.get((name, "facts"), {})
+        return HostFacts(
+            name=name,
+            host=host.name,
+            problem=self._problems.get(name, ""),
+            version=str(head.get("version", "")),
+            python=str(head.get("python", "")),
+            system=str(head.get("system", "")),
+            cores=int(head.get("cores", 0)),
+            free_bytes=head.get("free_bytes"),
+        )
+
+
+def _said(failure: TesseraError) -> str:
+    first = failure.diagnostics[0]
+    said = [note for note in first.notes if note.startswith("it said")]
+    return "; ".join([first.headline, *said])

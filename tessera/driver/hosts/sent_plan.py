@@ -1,0 +1,102 @@
+"""What the process of a device begins with: the plan as text, and the contents that it holds.
+
+In: an open plan, on the driver; a record and its bytes, on a host. Out: the record; a `Model` that
+was proved again on that host. A plan from anywhere runs no code there: it is text, and is read,
+analysed and proved as by `tessc check`. Contents of weights that decide accesses come along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from tessera.backend.hosts.channel import Head, Part
+from tessera.backend.service import Model, ServedTrace
+from tessera.diagnostics import Source, TesseraError
+from tessera.driver.load import read_program
+from tessera.driver.run.open_plan import OpenPlan
+from tessera.frontend.plan.tsp import parse_plan
+from tessera.ir.plan.plan import Plan, Replica
+from tessera.ir.plan.print_plan import print_plan
+from tessera.ir.program.program import BufferId, KnownContents, Program
+from tessera.passes.base import AnalysisManager
+from tessera.passes.checker.check_plan import check_plan
+from tessera.passes.dependences.dependences import Dependences
+
+
+class SentPlan:
+    """A plan to be sent; its text is made once."""
+
+    def __init__(self, opened: OpenPlan, weights: Mapping[str, Part]) -> None:
+        self._text = np.frombuffer(print_plan(opened.plan).encode(), np.uint8)
+        self._replicas = [id(replica.lowered) for replica in opened.plan.replicas]
+        self._known: list[tuple[int, int, str]] = []
+        self._contents: list[Part] = []
+        for trace, (program, graph) in enumerate(zip(opened.programs, opened.graphs, strict=True)):
+            for known in graph.contents:
+                self._known.append((trace, int(known.buffer), known.sha256))
+                self._contents.append(weights[program.buffers[known.buffer].name])
+
+    def describe(self, part: Model, device: str) -> tuple[Head, list[Part]]:
+        """For a device whose part of the model this is."""
+        states = [sorted(lane) for lane in part.states]
+        fillings = [sorted(given) for given in part.fillings]
+        head: Head = {
+            "replica": self._replicas.index(id(part.lowered)),
+            "known": self._known,
+            "weights": sorted(part.weights),
+            "states": states,
+            "fillings": fillings,
+        }
+        parts = [self._text, *self._contents, *(part.weights[name] for name in head["weights"])]
+        for names, contents in ((states, part.states), (fillings, part.fillings)):
+            parts += [own[name] for row, own in zip(names, contents, strict=True) for name in row]
+        return head, parts
+
+
+def received_model(head: Head, parts: list[Part]) -> Model:
+    """The model of a record, once its plan is proved; raises `TesseraError` where it is not."""
+    coming = iter(parts)
+    plan = parse_plan(next(coming).tobytes().decode())
+    known = [
+        (trace, KnownContents(BufferId(buffer), next(coming).tobytes(), sha256))
+        for trace, buffer, sha256 in head["known"]
+    ]
+    programs = tuple(_programs(plan, known))
+    graphs = [AnalysisManager(program).get(Dependences).graph for program in programs]
+    wrong = check_plan(plan, programs, graphs)
+    if wrong:
+        raise TesseraError(wrong)
+    replica = plan.replicas[int(head["replica"])]
+    return Model(
+        lowered=replica.lowered,
+        traces=_served(plan, replica, programs),
+        weights=_named(head["weights"], coming),
+        states=[_named(names, coming) for names in head["states"]],
+        fillings=[_named(names, coming) for names in head["fillings"]],
+    )
+
+
+def _named(names: list[str], coming: Iterator[Part]) -> dict[str, Part]:
+    return {str(name): next(coming) for name in names}
+
+
+def _programs(plan: Plan, known: list[tuple[int, KnownContents]]) -> Iterator[Program]:
+    for number, trace in enumerate(plan.traces):
+        program, _ = read_program(Source(f"plan({trace.name})", trace.text))
+        own = tuple(content for index, content in known if index == number)
+        yield replace(program, known=own)
+
+
+def _served(plan: Plan, replica: Replica, programs: tuple[Program, ...]) -> tuple[ServedTrace, ...]:
+    placed = {part.trace: part for part in replica.traces}
+    return tuple(
+        ServedTrace(
+            name=trace.name,
+            program=program,
+            arches=tuple(step.arch for step in placed[index].steps) if index in placed else (),
+        )
+        for index, (trace, program) in enumerate(zip(plan.traces, programs, strict=True))
+    )

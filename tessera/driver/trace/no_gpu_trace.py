@@ -1,0 +1,154 @@
+"""`trace_no_gpu`: from a callable to a trace with PTX for named GPUs, on a machine without any.
+
+In: a function that makes a callable and its inputs, and `NoGpuOptions`. Out: a `Trace` by the rules
+of the capture on a GPU. The stages, in order:
+
+1. `_recorded`: compile the callable by its route for GPUs that are not there, and note what one
+   call would launch (`frontend.capture.no_gpu`); tiles are chosen by the model of durations
+   (`tile_choice`).
+2. `build_program`: launches, library calls and memory as a program.
+3. `with_hints`: what launches compute, where that is known.
+4. `_host_bytes`: contents, and what PyTorch computes of them on the host, if they are not too
+   large.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from tessera.diagnostics import ExitCode, TesseraError, error
+from tessera.driver.progress import OnProgress, StageProgress
+from tessera.driver.trace.build import build_program
+from tessera.driver.trace.capture_trace import FILLED, KEPT, Trace, count_nodes
+from tessera.driver.trace.hints import with_hints
+from tessera.driver.trace.tile_choice import TileChoice
+from tessera.frontend.capture.inputs import Inputs
+from tessera.frontend.capture.problems import NOT_COMPILED
+from tessera.frontend.machine.quantities import format_bytes
+from tessera.ir.choices import Route
+from tessera.ir.plan.machine import Gpu
+from tessera.ir.program import program as ir
+
+if TYPE_CHECKING:
+    from tessera.frontend.capture.meta.record import RawRecord
+    from tessera.frontend.capture.no_gpu.on_host import HostBytes
+
+# Contents of so many bytes are written with a trace; larger ones are seeded when it is run.
+MOST_DATA = 2 << 30
+Made = tuple[Callable[..., object], Inputs]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostTrace:
+    """A trace; `problem` says why it has no reference, or no contents, if it has none."""
+
+    trace: Trace
+    problem: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoGpuOptions:
+    """How to capture without a GPU: for which GPUs, for which other architectures, by which route,
+    with the user's own PTX, with contents or without (as `TraceOptions` has them)."""
+
+    gpus: tuple[Gpu, ...]
+    archs: tuple[str, ...] = ()
+    route: str = Route.PTX
+    ptx: tuple[tuple[str, str], ...] = ()
+    data: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.gpus:
+            raise TesseraError(
+                error(
+                    "TSR6007",
+                    "without a GPU it has to be said which GPUs to compile for",
+                    hint="such as `--for a100,l40s`; `tessc gpus` lists them",
+                )
+            )
+
+
+def require_triton() -> None:
+    """Raise unless Triton is installed: builds of PyTorch for hosts come without it."""
+    if find_spec("triton") is None:
+        raise TesseraError(
+            error(
+                "TSR6000",
+                "compiling kernels needs the package `triton`",
+                hint="pip install 'tessera-compiler[torch,triton]'",
+            ),
+            exit_code=ExitCode.NO_DEVICE,
+        )
+
+
+def trace_no_gpu(
+    make: Callable[[], Made], options: NoGpuOptions, on_progress: OnProgress | None = None
+) -> HostTrace:
+    """The launches of one call of what `make` gives; `make` runs where tensors are fake."""
+    tell = on_progress or (lambda told: None)
+    tell(StageProgress("compiling", note=", ".join(gpu.key for gpu in options.gpus)))
+    record = _recorded(make, options, tell)
+    tell(StageProgress("making a trace", note=f"{len(record.raw.nodes)} steps"))
+    program, findings = build_program(record.raw)
+    tell(StageProgress("running the model on the host"))
+    there = _host_bytes(make, record, program, options)
+    roles = {buffer.name: buffer.role for buffer in program.declared_buffers()}
+    before = {name: content for name, content in there.before.items() if roles.get(name) in FILLED}
+    after = {name: content for name, content in there.after.items() if roles.get(name) in KEPT}
+    made = Trace(
+        program=with_hints(program),
+        contents=before,
+        reference=after if not there.problem else {},
+        diagnostics=(*record.notes, *findings),
+        nodes=count_nodes(record.raw, len(record.raw.operators)),
+    )
+    return HostTrace(trace=made, problem=there.problem)
+
+
+def _host_bytes(
+    make: Callable[[], Made], record: RawRecord, program: ir.Program, options: NoGpuOptions
+) -> HostBytes:
+    from tessera.frontend.capture.no_gpu.on_host import HostBytes, call_on_host
+
+    used = {buffer.name for buffer in program.declared_buffers()}
+    buffers = {buffer.name: buffer for buffer in record.raw.buffers if buffer.name in used}
+    size = sum(buffer.bytes for buffer in buffers.values() if buffer.lasting)
+    if not options.data:
+        return HostBytes(problem="they were not asked for")
+    if size > MOST_DATA:
+        most = format_bytes(MOST_DATA)
+        return HostBytes(problem=f"they are {format_bytes(size)}, and more than {most} stay out")
+    return call_on_host(make, buffers, record.returned)
+
+
+def _recorded(make: Callable[[], Made], options: NoGpuOptions, tell: OnProgress) -> RawRecord:
+    """The call by its route, by the first way to compile it that works."""
+    from tessera.frontend.capture.no_gpu.record import CompileOrder, record_launches
+    from tessera.frontend.capture.routes import attempts
+
+    chosen: list[str] = []
+
+    def heard(name: str) -> None:
+        chosen.append(name)
+        tell(StageProgress("compiling", len(chosen), unit="products", note=name))
+
+    failure: TesseraError | None = None
+    for backends in attempts(options.route):
+        wanted = CompileOrder(
+            gpus=options.gpus,
+            archs=options.archs,
+            route=options.route,
+            backends=backends,
+            priced=TileChoice(options.gpus),
+            texts=options.ptx,
+        )
+        try:
+            return record_launches(make, wanted, heard)
+        except TesseraError as problem:
+            failure = problem
+        if failure.diagnostics[0].code != NOT_COMPILED:
+            break
+    raise failure or AssertionError("there is a way to try")

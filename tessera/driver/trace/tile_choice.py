@@ -1,0 +1,112 @@
+"""Tiles by the model of durations, for captures that can measure nothing.
+
+In: the GPUs that are compiled for. Out: `TileChoice`, which prices products and attention by how
+they are cut. Where there are several GPUs, one cut serves all: the one that is best in the mean of
+logarithms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf, log
+from typing import TypeVar
+
+from tessera.frontend.capture.attention.choose import AttentionSize
+from tessera.frontend.capture.attention.launch import Tiles
+from tessera.frontend.capture.experts.launch import ProductSize, ProductTiles
+from tessera.frontend.capture.no_gpu.products import ProductCut
+from tessera.ir.plan.machine import Gpu
+from tessera.passes.costs.device_model import Traffic
+from tessera.passes.costs.library_launches import Attention, Product, call_ns
+from tessera.passes.costs.tile_costs import Tile, attention_tile_ns, product_tile_ns
+
+Cut = TypeVar("Cut")
+
+
+class TileChoice:
+    """What cuts would take on some GPUs."""
+
+    def __init__(self, gpus: tuple[Gpu, ...]) -> None:
+        self._gpus = gpus
+
+    def product_ns(self, cut: ProductCut) -> float:
+        """A product in given blocks."""
+        tile = Tile(
+            rows=cut.rows,
+            columns=cut.columns,
+            inner=cut.inner,
+            warps=cut.warps,
+            stages=cut.stages,
+        )
+        return self._mean(lambda gpu: product_tile_ns(_product(cut), tile, gpu))
+
+    def library_ns(self, cut: ProductCut) -> float:
+        """A product as a library would compute it."""
+        product = _product(cut)
+        moved = cut.m * cut.k + cut.k * cut.n + cut.m * cut.n
+        traffic = Traffic(cold=float(cut.batch * cut.width * moved))
+        return self._mean(lambda gpu: call_ns(product, traffic, gpu, gpu.sms))
+
+    def fastest(self, size: object, cuts: list[Cut]) -> Cut:
+        """The best of several ways to cut a call of one of our own kernels; the first of equals."""
+        return min(cuts, key=lambda cut: self._cut_ns(size, cut))
+
+    def _cut_ns(self, size: object, cut: object) -> float:
+        match size, cut:
+            case AttentionSize(), Tiles():
+                return self._mean(lambda gpu: attention_tile_ns(*_attention(size, cut), gpu))
+            case ProductSize(), ProductTiles():
+                return self._mean(lambda gpu: product_tile_ns(*_experts(size, cut), gpu))
+            case _:
+                return inf
+
+    def _mean(self, ns: Callable[[Gpu], float]) -> float:
+        """The geometric mean over the GPUs."""
+        times = [ns(gpu) for gpu in self._gpus]
+        if inf in times:
+            return 1e15
+        return float(2.0 ** (sum(log(time, 2) for time in times) / len(times)))
+
+
+def _product(cut: ProductCut) -> Product:
+    return Product(m=cut.m, n=cut.n, k=cut.k, batch=cut.batch, unit=cut.unit, width=cut.width)
+
+
+def _attention(size: AttentionSize, cut: Tiles) -> tuple[Attention, Tile]:
+    shape = Attention(
+        batch=size.batch,
+        heads=size.heads,
+        kv_heads=size.kv_heads,
+        queries=size.tokens,
+        keys=size.walked,
+        size=max(size.size, size.v_size),
+        causal=size.causal,
+        width=size.bytes,
+    )
+    tile = Tile(
+        rows=cut.rows,
+        columns=cut.keys,
+        inner=size.size,
+        warps=cut.warps,
+        stages=cut.stages,
+        splits=cut.splits,
+        packed=cut.packed,
+    )
+    return shape, tile
+
+
+def _experts(size: ProductSize, cut: ProductTiles) -> tuple[Product, Tile]:
+    """A product of each expert that has rows, with its share of them."""
+    experts = min(size.experts, size.rows)
+    shape = Product(
+        m=-(-size.rows // experts),
+        n=size.columns,
+        k=size.inner,
+        batch=experts,
+        unit="bf16" if size.bytes == 2 else "fp32",
+        width=size.bytes,
+    )
+    tile = Tile(
+        rows=cut.rows, columns=cut.columns, inner=cut.inner, warps=cut.warps, stages=cut.stages
+    )
+    return shape, tile

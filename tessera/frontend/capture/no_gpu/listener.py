@@ -1,0 +1,39 @@
+"""Who is told what happens in place of running on a GPU that is not there.
+
+In: launches as Triton asks for them, choices between kernels as Inductor has them. Out: records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tessera.frontend.capture.no_gpu.products import ProductPrices
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TritonLaunch:
+    """A launch as Triton asks for it: the kernel's parameters by name with the types that Triton
+    gives them (`constexpr` ones are no parameters), and what its compiler says of it."""
+
+    function: int
+    grid: tuple[int, int, int]
+    parameters: Mapping[str, str]
+    arguments: Mapping[str, object]
+    metadata: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listener:
+    """Who is told what happens in place of running: launches, and choices between kernels.
+
+    `address_of` says where a tensor without memory would be.
+    """
+
+    on_launch: Callable[[TritonLaunch], None]
+    prices: ProductPrices
+    address_of: Callable[[torch.Tensor], int]

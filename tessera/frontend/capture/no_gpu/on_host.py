@@ -1,0 +1,108 @@
+"""What a call computes on the host: the contents that a captured call starts from, and its results.
+
+In: a function that makes a callable and its inputs, and the buffers of the captured call. Out:
+`HostBytes`: what inputs, weights and states hold before the call and after it, and what the call
+returns, by the names of buffers. The model is made on the host (devices are taken out of its calls)
+after PyTorch's generator was seeded, and called once, by PyTorch as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from tessera.diagnostics import TesseraError
+from tessera.frontend.capture.dry_run import without_gpu
+from tessera.frontend.capture.inputs import Inputs, held_tensors
+from tessera.frontend.capture.memory import CapturedMemory, named_parameters
+from tessera.frontend.capture.problems import refusal
+from tessera.frontend.capture.raw import RawBuffer, RawTensor
+from tessera.frontend.capture.watch import tensors_in
+from tessera.ir.program.program import Role
+
+if TYPE_CHECKING:
+    import torch
+
+Bytes = npt.NDArray[np.uint8]
+Made = tuple[Callable[..., object], Inputs]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostBytes:
+    """Contents before and after the call; `problem` says why there are no results."""
+
+    before: dict[str, Bytes] = field(default_factory=dict)
+    after: dict[str, Bytes] = field(default_factory=dict)
+    problem: str = ""
+
+
+def call_on_host(
+    make: Callable[[], Made],
+    buffers: Mapping[str, RawBuffer],
+    returned: Mapping[str, RawTensor],
+    seed: int = 0,
+) -> HostBytes:
+    """Make a model on the host and call it; `returned` is how results lie in their buffers."""
+    import torch
+
+    try:
+        with without_gpu(on_gpu=False), torch.no_grad():
+            torch.manual_seed(seed)
+            function, inputs = make()
+            memory = CapturedMemory(lambda storage: int(storage.data_ptr()))
+            _add_known(memory, function, inputs)
+            known = [
+                buffer
+                for buffer in memory.in_order()
+                if buffer.name in buffers and buffers[buffer.name].bytes == buffer.bytes
+            ]
+            before = {buffer.name: memory.read(buffer) for buffer in known}
+    except TesseraError as failure:
+        return HostBytes(problem=failure.diagnostics[0].headline)
+    try:
+        with without_gpu(on_gpu=False), torch.no_grad():
+            result = inputs.call(function)
+    except (Exception, SystemExit) as problem:  # whatever the model raises
+        headline = refusal(problem).diagnostics[0].headline
+        return HostBytes(before=before, problem=headline)
+    after = {buffer.name: memory.read(buffer) for buffer in known}
+    for number, tensor in enumerate(tensors_in(result)):
+        name = "out" if number == 0 else f"out{number}"
+        if name in returned and name in buffers:
+            content = _laid_out(tensor, returned[name], buffers[name])
+            if content is not None:
+                after[name] = content
+    return HostBytes(before=before, after=after)
+
+
+def _add_known(memory: CapturedMemory, function: Callable[..., object], inputs: Inputs) -> None:
+    """By the names that the capture gives."""
+    for name, tensor in inputs.tensors(function):
+        memory.add_tensor(tensor, name, Role.INPUT, lasting=True)
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    named = named_parameters(function, lambda tensor: not isinstance(tensor, FakeTensor))
+    for name, tensor in (*named, *held_tensors(function)):
+        memory.add_tensor(tensor, name, Role.WEIGHT, lasting=True)
+
+
+def _laid_out(tensor: torch.Tensor, place: RawTensor, buffer: RawBuffer) -> Bytes | None:
+    """A result as the captured call leaves it in its buffer; None if it is another one."""
+    import torch
+
+    if tuple(tensor.shape) != place.shape:
+        return None
+    flat = torch.zeros(buffer.bytes, dtype=torch.uint8)
+    offset = place.address - buffer.address
+    if offset % tensor.element_size() or buffer.bytes % tensor.element_size():
+        return None
+    view = flat.view(tensor.dtype).as_strided(
+        place.shape, place.strides, offset // tensor.element_size()
+    )
+    view.copy_(tensor)
+    content: Bytes = flat.numpy()
+    return content

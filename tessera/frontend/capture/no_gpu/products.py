@@ -1,0 +1,129 @@
+"""Choose between the kernels that Inductor has for a product, without running any of them.
+
+In: Inductor's choices for a product or a convolution, and what a cut of one would take
+(`CutPrices`). Out: times for all of them. `CutPrices` has no knowledge of PyTorch: the driver makes
+it of the model of durations.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from torch._inductor.select_algorithm import ChoiceCaller
+
+Cut = TypeVar("Cut")
+_SETTING = re.compile(r"\b(BLOCK_[MNK]|num_stages|num_warps)=([0-9]+)")
+_UNITS = {
+    "torch.bfloat16": "bf16",
+    "torch.float16": "fp16",
+    "torch.float8_e4m3fn": "fp8",
+    "torch.float8_e5m2": "fp8",
+    "torch.int8": "int8",
+}
+_KEPT = 2  # so many Triton kernels for a product have code made of them
+_LARGE = 1e3  # milliseconds: what nobody can price comes after what can be priced
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProductCut:
+    """A product of `batch` times m by k with k by n, in blocks; elements of `width` bytes."""
+
+    batch: int
+    m: int
+    n: int
+    k: int
+    width: int
+    unit: str
+    rows: int
+    columns: int
+    inner: int
+    warps: int
+    stages: int
+
+
+class TemplateChoice(Protocol):
+    """A choice of Inductor's of which no code has been made yet."""
+
+    params: Any
+    inputs: Any
+    layout: Any
+
+
+class CutPrices(Protocol):
+    """How long things would take on the GPUs that are compiled for, about: nanoseconds."""
+
+    def product_ns(self, cut: ProductCut) -> float:
+        """A product in given blocks."""
+
+    def library_ns(self, cut: ProductCut) -> float:
+        """A product as a library would compute it."""
+
+    def fastest(self, size: object, cuts: list[Cut]) -> Cut:
+        """The best of several ways to cut a call of one of our own kernels."""
+
+
+class ProductPrices:
+    """What Inductor asks in place of measuring; `heard` is told of each product."""
+
+    def __init__(self, priced: CutPrices, heard: Callable[[str], None]) -> None:
+        self._priced = priced
+        self._heard = heard
+
+    def times(
+        self, choices: Sequence[ChoiceCaller], nodes: Sequence[Any], layout: Any
+    ) -> Mapping[ChoiceCaller, float]:
+        """Milliseconds of each choice."""
+        self._heard(str(getattr(choices[0], "name", "a product")))
+        return {choice: self._milliseconds(choice, nodes, layout) for choice in choices}
+
+    def best_first(self, wanted: Sequence[TemplateChoice]) -> list[TemplateChoice]:
+        """Choices before any code is made of them: those of libraries, then the best blocks."""
+        libraries = [choice for choice in wanted if "BLOCK_M" not in choice.params.to_kwargs()]
+        others = [choice for choice in wanted if choice not in libraries]
+
+        def ns(choice: TemplateChoice) -> float:
+            size = _size(choice.inputs.nodes(), choice.layout, is_convolution=False)
+            return _LARGE if size is None else self._ns(choice.params.to_kwargs(), size)
+
+        return [*libraries, *sorted(others, key=ns)[:_KEPT]]
+
+    def _milliseconds(self, choice: ChoiceCaller, nodes: Sequence[Any], layout: Any) -> float:
+        told = str(getattr(choice, "description", ""))
+        settings = {name: int(value) for name, value in _SETTING.findall(told)}
+        is_convolution = "conv" in str(getattr(choice, "name", ""))
+        size = _size(nodes, layout, is_convolution=is_convolution)
+        return _LARGE if size is None else self._ns(settings, size) / 1e6
+
+    def _ns(self, settings: Mapping[str, Any], size: dict[str, Any]) -> float:
+        cut = ProductCut(
+            **size,
+            rows=int(settings.get("BLOCK_M", 64)),
+            columns=int(settings.get("BLOCK_N", 64)),
+            inner=int(settings.get("BLOCK_K", 32)),
+            warps=int(settings.get("num_warps", 4)),
+            stages=int(settings.get("num_stages", 2)),
+        )
+        by_library = "BLOCK_M" not in settings
+        return self._priced.library_ns(cut) if by_library else self._priced.product_ns(cut)
+
+
+def _size(nodes: Sequence[Any], layout: Any, *, is_convolution: bool) -> dict[str, Any] | None:
+    """The sizes of a product, or of a convolution as one; None where they are not numbers."""
+    try:
+        made = [int(size) for size in layout.size]
+        shapes = [[int(size) for size in node.get_size()] for node in nodes]
+    except (TypeError, ValueError):
+        return None
+    kind = nodes[-1].get_dtype()
+    told = {"width": int(kind.itemsize), "unit": _UNITS.get(str(kind), "fp32")}
+    if is_convolution:
+        weights = shapes[1]
+        rows = prod(made) // max(1, made[1])
+        return {"batch": 1, "m": rows, "n": made[1], "k": max(1, prod(weights[1:])), **told}
+    *batch, m, n = made if len(made) > 1 else (1, *made)
+    return {"batch": prod(batch), "m": m, "n": n, "k": max(1, shapes[-1][-2]), **told}

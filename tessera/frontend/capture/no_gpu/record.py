@@ -1,0 +1,300 @@
+"""Record what one call of a PyTorch callable would launch on a GPU that is not there.
+
+In: a function that makes a callable and its inputs, the GPUs to compile for, a route. Out: a
+`RawRecord` by the rules of the capture on a GPU: launches with PTX for every one of the GPUs, and
+library calls.
+
+The call runs twice on tensors without memory: the first time everything is compiled, the second
+time is recorded. Launches come from the stand-in for Triton's driver (`private_names`), library
+calls from a dispatch mode, in one order.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from tessera.diagnostics import TesseraError, error, warning
+from tessera.frontend.capture.inputs import Inputs
+from tessera.frontend.capture.kernels import KernelSources, find_codes, find_sources
+from tessera.frontend.capture.meta.record import RawRecord, Recording, made_record, recorder
+from tessera.frontend.capture.meta.stand_in import fake_gpu, numbered_devices
+from tessera.frontend.capture.no_gpu.listener import Listener, TritonLaunch
+from tessera.frontend.capture.no_gpu.private_names import standing_in, untested
+from tessera.frontend.capture.no_gpu.products import CutPrices, ProductPrices
+from tessera.frontend.capture.problems import not_fake, refusal
+from tessera.frontend.capture.quiet import quiet_compiler
+from tessera.frontend.capture.raw import RawCode, RawLaunch, RawRandom
+from tessera.frontend.capture.routes import compiled, fresh_compiler, own_kernels, plain_attention
+from tessera.frontend.capture.tuning import chosen_by
+from tessera.frontend.capture.watch import name_of, operator_of, takes_functions
+from tessera.frontend.ptx.read_ptx import parse_module
+from tessera.ir.architecture import arch_number, limits_of
+from tessera.ir.operators.table import table
+from tessera.ir.plan.machine import Gpu
+
+if TYPE_CHECKING:
+    import torch
+
+Made = tuple[Callable[..., object], Inputs]
+# The PTX version that kernels are written in, which drivers from CUDA 12.0 on read, and those of
+# architectures that are younger.
+_VERSION = 80
+_VERSIONS = {100: 86, 101: 86, 103: 88, 110: 90, 120: 87, 121: 88}
+# With fewer SMs Inductor makes no kernels for products.
+_MANY = 80
+_FORMATS = {"fp32": "<f", "f32": "<f", "fp64": "<d", "f64": "<d", "fp16": "<e"}
+# The first line of every kernel's text.
+NOT_MEASURED = "// tiles not measured: chosen"
+# Names of kernels whose tiles are priced: products of Inductor's, and kernels of our own.
+_BY_MODEL = ("triton_tem_", "attention", "grouped_product")
+_LAUNCHES = "triton_kernel_wrapper"
+_OWN = "tessera"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileOrder:
+    """What to compile for and how: the GPUs, further architectures, the route, who computes
+    products (`backends`), and what a cut of a kernel would take (`priced`)."""
+
+    gpus: tuple[Gpu, ...]
+    archs: tuple[str, ...]
+    route: str
+    backends: str
+    priced: CutPrices
+    texts: tuple[tuple[str, str], ...] = ()
+
+
+def record_launches(
+    make: Callable[[], Made], wanted: CompileOrder, heard: Callable[[str], None]
+) -> RawRecord:
+    """Make a callable, compile it, and note what a call of it launches."""
+    import torch
+
+    recording = _Launches()
+    first = min(wanted.gpus, key=lambda gpu: arch_number(gpu.arch))
+    properties = _properties(first, wanted.gpus)
+    archs = tuple(dict.fromkeys((*(gpu.arch for gpu in wanted.gpus), *wanted.archs)))
+    listener = Listener(
+        on_launch=recording.launch,
+        prices=ProductPrices(wanted.priced, heard),
+        address_of=recording.addresses.of_tensor,
+    )
+    notes = untested()
+    with ExitStack() as stack:
+        stack.enter_context(fake_gpu(properties))
+        stack.enter_context(torch.no_grad())
+        with numbered_devices(), recorder(recording):
+            function, inputs = make()
+        stack.enter_context(standing_in(properties, _ptx_version(archs), listener))
+        stack.enter_context(fresh_compiler(apart=" without machine code"))
+        stack.enter_context(quiet_compiler(lambda name: None))
+        stack.enter_context(plain_attention(wanted.route))
+        stack.enter_context(own_kernels(wanted.route))
+        stack.enter_context(chosen_by(wanted.priced.fastest))
+        call = compiled(function, wanted.route, wanted.backends, measured=False)
+        recording.is_on = True  # addresses and launches of the first call are not kept
+        _called(call, inputs)
+        recording.clear()
+        with _launch_recorder(recording):
+            result = _called(call, inputs)
+        recording.is_on = False
+        record = made_record(recording, function, inputs, result)
+        launches = [node for node in record.raw.nodes if isinstance(node, RawLaunch)]
+        sources = find_sources(wanted.texts)
+        functions = {node.function: node.name for node in launches}
+        codes, problems = find_codes(functions, archs, sources)
+        nodes = tuple(_completed(record.raw.nodes, sources))
+    raw = replace(
+        record.raw,
+        nodes=nodes,
+        codes=tuple(map(_marked, codes)),
+        random=RawRandom(seed=0, offset=0),
+    )
+    said = (*notes, *record.notes, *(warning("TSR6006", text) for text in problems))
+    return replace(record, raw=raw, notes=said)
+
+
+def _marked(code: RawCode) -> RawCode:
+    """With a first line of every text that says how tiles were chosen."""
+
+    def mark(text: str) -> str:
+        by_model = any(f".entry {name}" in text for name in _BY_MODEL)
+        return f"{NOT_MEASURED} by {'the model of durations' if by_model else 'rule'}\n{text}"
+
+    variants = tuple(replace(v, text=mark(v.text)) for v in code.variants)
+    return replace(code, variants=variants)
+
+
+def _ptx_version(archs: Iterable[str]) -> int:
+    return max(_VERSIONS.get(arch_number(arch), _VERSION) for arch in archs)
+
+
+def _properties(first: Gpu, gpus: Sequence[Gpu]) -> SimpleNamespace:
+    """What PyTorch is told of the GPU: the oldest one, with what all of them have."""
+    number = arch_number(first.arch)
+    shared = min(limits_of(gpu.arch).cta_shared_bytes for gpu in gpus)
+    return SimpleNamespace(
+        name=f"{first.name}, not there",
+        major=number // 10,
+        minor=number % 10,
+        multi_processor_count=max(first.sms, _MANY),
+        total_memory=min(gpu.memory_bytes for gpu in gpus),
+        warp_size=32,
+        regs_per_multiprocessor=65536,
+        max_threads_per_multi_processor=limits_of(first.arch).threads,
+        max_threads_per_block=1024,
+        L2_cache_size=first.l2_bytes,
+        shared_memory_per_block=48 << 10,
+        shared_memory_per_block_optin=shared,
+        shared_memory_per_multiprocessor=limits_of(first.arch).shared_bytes,
+        gcnArchName="",
+        is_integrated=0,
+        clock_rate=round(first.clock_mhz * 1e3),
+    )
+
+
+def _called(function: Callable[..., object], inputs: Inputs) -> object:
+    try:
+        return inputs.call(function)
+    except TesseraError:
+        raise
+    except (Exception, SystemExit) as problem:  # whatever the model or its compiler raises
+        raise (not_fake(problem) or refusal(problem)) from problem
+
+
+class _Launches(Recording):
+    """Launches and library calls, in order."""
+
+    def clear(self) -> None:
+        """Forget what was noted so far."""
+        self.operators, self.nodes, self.made, self.constants = [], [], [], []
+
+    def launch(self, launch: TritonLaunch) -> None:
+        """Note a launch of a kernel of Triton's."""
+        if not self.is_on or not all(launch.grid):
+            return
+        metadata = launch.metadata
+        arguments = [
+            self._argument(name, kind, launch.arguments[name])
+            for name, kind in launch.parameters.items()
+            if kind != "constexpr"
+        ]
+        clusters = tuple(int(size) for size in getattr(metadata, "cluster_dims", (1, 1, 1)))
+        size = int(getattr(metadata, "global_scratch_size", 0) or 0)
+        if size:
+            ctas = launch.grid[0] * launch.grid[1] * launch.grid[2] * metadata.num_ctas
+            arguments.append(self._scratch(size * ctas))
+        self.nodes.append(
+            RawLaunch(
+                name=metadata.name,
+                function=launch.function,
+                grid=launch.grid,
+                block=(int(metadata.num_warps) * 32, 1, 1),
+                shared_bytes=int(metadata.shared),
+                arguments=tuple(arguments),
+                cluster=(clusters[0], clusters[1], clusters[2]) if max(clusters) > 1 else None,
+                cooperative=bool(getattr(metadata, "launch_cooperative_grid", False)),
+            )
+        )
+
+    def draw(
+        self,
+        func: torch._ops.OpOverload,
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+        result: object,
+    ) -> None:
+        """Note a draw: a trace holds those of seeds."""
+        self._note(operator_of(func, args, kwargs, result, self._nodes(), self._place))
+
+    def _scratch(self, size: int) -> bytes:
+        import torch
+
+        made = torch.empty(size, dtype=torch.uint8, device="cuda:0")
+        self.made.append(made)
+        return struct.pack("<Q", self._place(made))
+
+    def _argument(self, name: str, kind: object, value: Any) -> bytes:
+        """The bytes of an argument."""
+        if not isinstance(kind, str) or kind.startswith("tensordesc"):
+            raise TesseraError(
+                error(
+                    "TSR6002",
+                    f"a kernel takes `{name}` as {kind}, which cannot be captured without a GPU",
+                    hint="capture on a machine with a GPU, or pass it as plain arguments",
+                )
+            )
+        if kind.startswith("*"):
+            return struct.pack("<Q", value if isinstance(value, int) else self._place(value))
+        if kind in _FORMATS:
+            return struct.pack(_FORMATS[kind], value)
+        if kind == "bf16":
+            return struct.pack("<f", value)[2:]
+        number = int(value)
+        size = max(1, int(kind.lstrip("iu")) // 8)
+        return number.to_bytes(size, "little", signed=number < 0)
+
+
+def _completed(nodes: Iterable[Any], sources: KernelSources) -> Iterator[Any]:
+    """Launches with the pointers to scratch memory that Triton adds to every kernel, here none."""
+    counts: dict[int, int] = {}
+    for node in nodes:
+        if isinstance(node, RawLaunch):
+            if node.function not in counts:
+                text = str(sources.triton[node.function].asm["ptx"])
+                (kernel,) = parse_module(text, node.name).kernels()
+                counts[node.function] = len(kernel.parameters)
+            missing = counts[node.function] - len(node.arguments)
+            node = replace(node, arguments=(*node.arguments, *missing * (bytes(8),)))
+        yield node
+
+
+def _launch_recorder(recording: _Launches) -> AbstractContextManager[object]:
+    """The dispatch mode that notes library calls beside launches."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    made_of = torch._C.DispatchKey.CompositeImplicitAutograd
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+
+    class CallRecorder(TorchDispatchMode):  # type: ignore[misc]
+        supports_higher_order_operators = True
+
+        @classmethod
+        def ignore_compile_internals(cls) -> bool:
+            """Compiled code runs as it is, and its library calls are seen all the same."""
+            return True
+
+        def __torch_dispatch__(
+            self,
+            func: torch._ops.OpOverload,
+            types: object,
+            args: tuple[object, ...] = (),
+            kwargs: Mapping[str, object] | None = None,
+        ) -> object:
+            named = dict(kwargs or {})
+            if isinstance(func, torch._ops.HigherOrderOperator):
+                if func.name().startswith(_LAUNCHES):
+                    return func(*args, **named)
+                raise takes_functions(func)
+            if func.namespace == "prim":
+                return func(*args, **named)
+            if func.namespace == _OWN:
+                with self:
+                    return func._op_dk(
+                        torch._C.DispatchKey.CompositeExplicitAutograd, *args, **named
+                    )
+            if name_of(func) not in table() and has_kernel(func.name(), made_of):
+                with self:
+                    return func._op_dk(made_of, *args, **named)
+            result = func(*args, **named)
+            if recording.is_on:
+                recording.add(func, args, named, result)
+            return result
+
+    return CallRecorder()

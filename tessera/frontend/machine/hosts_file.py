@@ -1,0 +1,124 @@
+"""The hosts of a run from a TOML file.
+
+    heartbeat = "100ms"             # how often processes say that they are alive
+    silent = "1.5s"                 # one that says nothing for so long has stopped
+
+    [[host]]
+    name = "a"                      # the node of the plan, unless `devices` says otherwise
+    command = "ssh a"               # what starts a process there; without it: this machine
+    address = "10.66.0.1"           # of the network for transfers, where others reach it
+    python = "/opt/venv/bin/python" # with Tessera; without it: the one that runs here
+    devices = ["a100-0"]
+
+In: the file's text. Out: a `HostTable`. Unknown keys are errors. The file is trusted: its commands
+are run.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import shlex
+import tomllib
+from collections.abc import Iterable
+
+from tessera.diagnostics import ExitCode, TesseraError, error
+from tessera.frontend.machine.quantities import parse_time_ns
+from tessera.frontend.text.readfile import read_source
+from tessera.ir.plan.hosts import DEFAULT_ADDRESS, HostEntry, HostTable
+
+_TOP = ("heartbeat", "silent", "host")
+_HOST = ("name", "command", "address", "python", "devices")
+_MOST_HOSTS = 256
+_LEAST_S, _MOST_S = 0.01, 600.0
+
+
+def read_hosts(path: str) -> HostTable:
+    """The hosts in a file."""
+    return parse_hosts(read_source(path).text, path)
+
+
+def parse_hosts(text: str, name: str = "<hosts>") -> HostTable:
+    """The hosts that a TOML text describes."""
+    try:
+        data = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as problem:
+        raise bad_hosts(f"`{name}` is not TOML: {problem}") from None
+    _check_keys(data, _TOP, f"`{name}`")
+    rows = data.get("host", [])
+    if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
+        raise bad_hosts(f"`{name}` has no `[[host]]`", "write a `[[host]]` for every host")
+    if len(rows) > _MOST_HOSTS:
+        raise bad_hosts(f"`{name}` has {len(rows)} hosts, and at most {_MOST_HOSTS} are read")
+    hosts = tuple(map(_host, rows))
+    _check_once((host.name for host in hosts), "host")
+    _check_once((device for host in hosts for device in host.devices), "device")
+    heartbeat_s, silent_s = _seconds(data, "heartbeat", 0.1), _seconds(data, "silent", 1.5)
+    if silent_s < 3 * heartbeat_s:
+        raise bad_hosts("`silent` is at least three times `heartbeat`")
+    return HostTable(name=name, hosts=hosts, heartbeat_s=heartbeat_s, silent_s=silent_s)
+
+
+def _host(row: dict[str, object]) -> HostEntry:
+    _check_keys(row, _HOST, "a `[[host]]`")
+    name = _text(row, "name")
+    if not name or not name.isprintable():
+        raise bad_hosts("a host has a `name` that can be printed")
+    address = _text(row, "address", DEFAULT_ADDRESS)
+    try:
+        ipaddress.ip_address(address)
+    except ValueError:
+        raise bad_hosts(
+            f"`{address}` of host `{name}` is no IP address",
+            "write that of the network for transfers, such as `10.66.0.1` or `fd00::1`",
+        ) from None
+    try:
+        command = tuple(shlex.split(_text(row, "command", "")))
+    except ValueError as problem:
+        raise bad_hosts(f"the command of host `{name}` cannot be split: {problem}") from None
+    devices = row.get("devices", [])
+    if not isinstance(devices, list) or not all(
+        isinstance(name_given, str) for name_given in devices
+    ):
+        raise bad_hosts(f"`devices` of host `{name}` is a list of names")
+    return HostEntry(
+        name=name,
+        command=command,
+        address=address,
+        python=_text(row, "python", ""),
+        devices=tuple(devices),
+    )
+
+
+def _text(row: dict[str, object], key: str, default: str | None = None) -> str:
+    value = row.get(key, default)
+    if not isinstance(value, str):
+        raise bad_hosts(f"`{key}` of a host must be a text")
+    return value
+
+
+def _seconds(data: dict[str, object], key: str, default: float) -> float:
+    if key not in data:
+        return default
+    parsed = parse_time_ns(_text(data, key))
+    if parsed is None or not _LEAST_S <= parsed / 1e9 <= _MOST_S:
+        raise bad_hosts(f"`{key}` is a time such as `100ms`, {_LEAST_S} s to {_MOST_S:.0f} s")
+    return parsed / 1e9
+
+
+def _check_keys(row: dict[str, object], known: Iterable[str], where: str) -> None:
+    for key in row:
+        if key not in known:
+            raise bad_hosts(f"unknown key `{key}` in {where}", f"the keys are: {', '.join(known)}")
+
+
+def _check_once(names: Iterable[str], what: str) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise bad_hosts(f"{what} `{name}` is there twice")
+        seen.add(name)
+
+
+def bad_hosts(headline: str, hint: str | None = None) -> TesseraError:
+    """A file of hosts that cannot be used."""
+    return TesseraError(error("TSR5070", headline, hint=hint), exit_code=ExitCode.USAGE)

@@ -1,0 +1,142 @@
+"""Plans on processes that stand for hosts: bytes, and every fault by name."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+from tessera.backend.service import ServiceFault
+from tessera.diagnostics import TesseraError
+from tessera.driver.run.runtime import Runtime
+from tests.helpers.command import tessc
+from tests.helpers.host_runs import (
+    LIMIT_S,
+    backends_of,
+    fault_of,
+    hosts_file,
+    inputs_of,
+    random_plan,
+)
+
+HOSTS = {"a": "left", "b": "left", "c": "right"}
+TWO = ('name = "left"', 'name = "right"')
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return random_plan(tmp_path_factory.mktemp("plan"), 12, HOSTS, steps=8)
+
+
+def test_the_bytes_of_one_device(plan: str, tmp_path: Path) -> None:
+    """Three devices on two hosts, puts between them and sends inside one; states too."""
+    assert " put " in Path(plan).read_text()
+    hosts = hosts_file(tmp_path, *TWO)
+    done = tessc("run", plan, "--hosts", hosts, "--requests", "5", "--verify", "--json")
+    assert done.code == 0, done.err
+    assert json.loads(done.text)["verified"]["requests"] == 5
+
+
+@pytest.mark.slow
+def test_a_plan_without_nodes_goes_where_devices_are_listed(tmp_path: Path) -> None:
+    plan = random_plan(tmp_path, 9, {"a": "", "b": ""})
+    assert " put " not in Path(plan).read_text()
+    hosts = hosts_file(tmp_path, 'name = "x"\ndevices = ["a"]', 'name = "y"\ndevices = ["b"]')
+    with Runtime(plan, hosts=hosts) as runtime:
+        (backend,) = backends_of(runtime)
+        assert backend.model.lowered.landings
+        assert runtime.plan.cards[0].node == "x"
+        runtime.submit(inputs_of(runtime)).result(LIMIT_S)
+
+
+STOP = pytest.param(signal.SIGSTOP, "has not answered", marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize(("how", "words"), [(signal.SIGKILL, "ended by signal 9"), STOP])
+def test_a_process_that_is_gone_or_stopped(
+    plan: str, tmp_path: Path, how: signal.Signals, words: str
+) -> None:
+    hosts = hosts_file(tmp_path, *TWO, head='silent = "600ms"\n')
+    runtime = Runtime(plan, hosts=hosts)
+    (backend,) = backends_of(runtime)
+    processes = {device: link.process for device, link in backend._links.items()}
+    problem = fault_of(runtime, lambda: os.kill(processes["c"].pid, how))
+    runtime.close(wait=False)
+    assert isinstance(problem, ServiceFault)
+    (found,) = problem.diagnostics
+    assert found.code == "TSR5072"
+    assert "device `c` on host `right`" in found.headline
+    assert words in found.headline
+    assert any("queue" in note or "request" in note for note in found.notes)
+    assert all(process.poll() is not None for process in processes.values())
+
+
+def script(folder: Path, text: str) -> str:
+    path = folder / "python"
+    path.write_text(f"#!{sys.executable}\n{text}")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return str(path)
+
+
+OTHER_VERSION = """
+import json, struct, sys, time
+head = json.dumps({"kind": "hello", "version": "99.1", "pid": 1}).encode()
+sys.stdout.buffer.write(b"welcome\\n\\x00tessera-channel/1\\n")
+sys.stdout.buffer.write(struct.pack("<II", len(head), 0) + head)
+sys.stdout.flush()
+time.sleep(60)
+"""
+NOISE = "print('no such command here'); import sys; sys.exit(3)"
+GARBAGE = """
+import sys
+sys.stdout.buffer.write(b"\\x00tessera-channel/1\\n" + bytes(range(256)) * 64)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        (OTHER_VERSION, "host `right` has version 99.1 of Tessera"),
+        (NOISE, "ended with exit code 3"),
+        (GARBAGE, "device `c` on host `right` cannot be started"),
+    ],
+)
+def test_what_cannot_take_part(plan: str, tmp_path: Path, text: str, what: str) -> None:
+    row = f'name = "right"\npython = "{script(tmp_path, text)}"'
+    done = tessc("run", plan, "--hosts", hosts_file(tmp_path, TWO[0], row), "--requests", "1")
+    assert done.code == 4
+    assert "error[TSR5071]" in done.err
+    assert what in done.err
+    assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("row", "what"),
+    [
+        ('name = "right"\npython = "/no/such/python"', "no such file or directory"),
+        pytest.param(
+            'name = "right"\naddress = "192.0.2.7"', "cannot be set up", marks=pytest.mark.slow
+        ),
+        ('name = "right"\ncommand = "false"', "ended with exit code 1"),
+    ],
+)
+def test_hosts_that_cannot_be_used(plan: str, tmp_path: Path, row: str, what: str) -> None:
+    hosts = hosts_file(tmp_path, TWO[0], row)
+    with pytest.raises(TesseraError) as caught:
+        Runtime(plan, hosts=hosts)
+    (found,) = caught.value.diagnostics
+    assert found.code == "TSR5071"
+    assert what in found.headline
+    assert "right" in found.headline or "right" in str(found.notes)
+
+
+def test_gpus_are_refused(plan: str, tmp_path: Path) -> None:
+    hosts = hosts_file(tmp_path, *TWO)
+    done = tessc("run", plan, "--hosts", hosts, "--backend", "cuda")
+    assert done.code == 4
+    assert "TSR5055" in done.err

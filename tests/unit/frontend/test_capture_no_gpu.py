@@ -1,0 +1,175 @@
+"""Kernels for GPUs that are not there: a block of a model, as far as PyTorch's results."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tessera.diagnostics import TesseraError
+from tessera.driver import analyze as driver
+from tessera.driver.run.approximations import approximations
+from tessera.driver.run.tolerance import distance
+from tessera.driver.trace.tile_choice import TileChoice
+from tessera.frontend.capture.no_gpu import private_names
+from tessera.frontend.capture.no_gpu.listener import Listener, TritonLaunch
+from tessera.frontend.capture.no_gpu.products import ProductPrices
+from tessera.frontend.capture.no_gpu.record import NOT_MEASURED, _properties, _ptx_version
+from tessera.frontend.machine.gpu_table import find_gpu
+from tests.helpers.command import tessc
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("triton", reason="triton is not installed")
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+BLOCK = """
+import torch
+from torch import nn
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.out = nn.LayerNorm(64), nn.Linear(64, 64)
+        self.register_buffer("cache", torch.zeros(1, 2, 48, 32))
+
+    def forward(self, x, place):
+        q = self.norm(x).view(1, 16, 2, 32).transpose(1, 2)
+        self.cache.index_copy_(2, place, q)
+        seen = torch.nn.functional.scaled_dot_product_attention(q, self.cache, self.cache)
+        return x + self.out(seen.transpose(1, 2).reshape(1, 16, 64))
+
+def step():
+    x = torch.randn(1, 16, 64).to("cuda", torch.bfloat16)
+    return Block().to("cuda", torch.bfloat16), {"x": x, "place": torch.arange(16).cuda()}
+"""
+
+
+@pytest.fixture(scope="module")
+def block(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    folder = tmp_path_factory.mktemp("no_gpu")
+    (folder / "model.py").write_text(BLOCK)
+    path = folder / "step.ptx"
+    done = tessc(
+        "trace",
+        f"{folder}/model.py:step",
+        "-o",
+        str(path),
+        "--device",
+        "none",
+        "--for",
+        "l40s,h200",
+    )
+    assert done.code == 0, done.err
+    return path, done.out.decode()
+
+
+def test_a_block_has_kernels_for_every_gpu(block: tuple[Path, str]) -> None:
+    path, said = block
+    program = driver.load(path)
+    assert "not measured" in said
+    assert all(type(step).__name__ == "Launch" for step in program.work())
+    assert "attention" in {step.kernel for step in program.launches()}
+    for module in program.modules:
+        assert [variant.arch for variant in module.variants] == ["sm_89", "sm_90a"]
+        for variant in module.variants:
+            assert variant.text.startswith(NOT_MEASURED)
+            assert re.search(r"^\.version 8\.0$", variant.text, re.MULTILINE)
+    roles = {buffer.name: buffer.role.value for buffer in program.declared_buffers()}
+    wanted = {"x": "input", "place": "input", "cache": "state", "out.weight": "weight"}
+    assert wanted | {"out": "output"} == {name: roles[name] for name in (*wanted, "out")}
+
+
+def test_it_computes_what_pytorch_does_on_the_host(block: tuple[Path, str]) -> None:
+    path, _ = block
+    report = driver.run(path, driver.RunOptions())
+    widened = approximations(driver.load(path)).widened
+    compared = set()
+    with np.load(path.with_suffix(".ref.npz"), allow_pickle=False) as recorded:
+        for buffer, data in report.kept():
+            wanted = recorded[buffer.name].reshape(-1).view(np.uint8)
+            assert wanted.any()
+            apart = distance(
+                buffer.dtype, wanted, np.asarray(data).reshape(-1).view(np.uint8), widened
+            )
+            assert apart.is_within, apart.text()
+            compared.add(buffer.name)
+    assert compared == {"out", "cache"}
+
+
+def test_a_second_capture_sees_all_launches(block: tuple[Path, str], tmp_path: Path) -> None:
+    path, _ = block
+    again = tmp_path / "again.ptx"
+    named = ("--device", "none", "--for", "l40s,h200", "--no-data")
+    done = tessc("trace", f"{path.parent}/model.py:step", "-o", str(again), *named)
+    assert done.code == 0, done.err
+    assert b"a run seeds them" in done.out
+    kernels = [[s.kernel for s in driver.load(file).launches()] for file in (path, again)]
+    assert kernels[0] == kernels[1]
+
+
+def test_nothing_stays_patched() -> None:
+    from torch._inductor.select_algorithm import AlgorithmSelectorCache
+    from torch._subclasses.fake_tensor import FakeTensor
+    from triton.backends.nvidia.compiler import CUDABackend
+
+    def names() -> list[Any]:
+        guards = torch._C._dynamo.guards
+        named = [getattr(guards, "_empty_strided_cuda", None), guards._reinterpret_tensor]
+        named += [torch.cuda.device, torch.cuda.current_stream, FakeTensor.data_ptr]
+        return [*named, AlgorithmSelectorCache.benchmark, CUDABackend.make_cubin]
+
+    before = names()
+    gpu = _properties(find_gpu("a100"), (find_gpu("a100"),))
+    listener = Listener(
+        on_launch=lambda launch: None,
+        prices=ProductPrices(TileChoice((find_gpu("a100"),)), lambda name: None),
+        address_of=lambda tensor: 0,
+    )
+    with private_names.standing_in(gpu, 80, listener):
+        assert not any(new is old for new, old in zip(names(), before, strict=True))
+    assert all(new is old for new, old in zip(names(), before, strict=True))
+
+
+def test_a_name_that_a_version_does_not_have_is_named() -> None:
+    with pytest.raises(TesseraError, match="TSR6014") as refused:
+        private_names._find("torch._inductor.select_algorithm:NoSuchClass")
+    assert "NoSuchClass" in refused.value.diagnostics[0].notes[0]
+    assert private_names.TESTED["triton"][0] in str(refused.value.diagnostics[0].hint)
+
+
+def test_versions_that_nobody_tried_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "__version__", "9.9.0")
+    (said,) = private_names.untested()
+    assert said.code == "TSR6017"
+    assert "torch 9.9.0" in said.headline
+
+
+def test_ptx_is_as_old_as_the_newest_gpu_allows() -> None:
+    wanted = {("sm_80", "sm_90a"): 80, ("sm_80", "sm_100a"): 86, ("sm_120a",): 87}
+    assert {archs: _ptx_version(archs) for archs in wanted} == wanted
+
+
+def test_arguments_have_the_bytes_of_their_types() -> None:
+    from tessera.frontend.capture.no_gpu.record import _Launches
+
+    recording = _Launches()
+    recording.is_on = True
+    values: dict[str, Any] = {"a": -2, "b": 3, "c": True, "d": 1.5, "e": 1.0, "f": 7}
+    kinds = {"a": "i32", "b": "u64", "c": "i1", "d": "fp32", "e": "bf16", "f": "constexpr"}
+    metadata = SimpleNamespace(name="k", num_warps=4, shared=0, num_ctas=1, cluster_dims=(1, 1, 1))
+    launch = TritonLaunch(
+        function=1, grid=(2, 1, 1), parameters=kinds, arguments=values, metadata=metadata
+    )
+    recording.launch(launch)
+    (node,) = recording.nodes
+    assert [part.hex() for part in node.arguments] == [
+        "feffffff",
+        "0300000000000000",
+        "01",
+        "0000c03f",
+        "803f",
+    ]
