@@ -72,58 +72,6 @@ burst_option = click.option(
 )
 
 
-def engine_options(command: _Command) -> _Command:
-    """Where and how a plan runs that answers requests for text."""
-    for option in reversed(
-        (
-            click.option(
-                "--backend",
-                type=click.Choice([name.value for name in BackendName]),
-                help="Where to run the plan, as for `tessc run`.",
-            ),
-            click.option("--slots", type=click.IntRange(1), metavar="N", help="Steps in flight."),
-            sequences_options(None, "Copies of the states: batches that go side by side."),
-            click.option(
-                "--policy",
-                metavar="NAME",
-                help="Which of the policies of the plan to serve with.",
-            ),
-        )
-    ):
-        command = option(command)
-    return command
-
-
-def text_options(command: _Command) -> _Command:
-    """Options of requests for text that come at given times."""
-    for option in reversed(
-        (
-            steps_option,
-            click.option(
-                "--tokens",
-                callback=_tokens,
-                metavar="IN:OUT",
-                help="Tokens of prompt and answer, where the arrivals do not say: 512:128.",
-            ),
-            click.option(
-                "--slo",
-                callback=_limits,
-                metavar="ttft=TIME,tpot=TIME",
-                help="Limits that a good request keeps: ttft=500ms,tpot=50ms.",
-            ),
-            burst_option,
-            click.option(
-                "--arrivals-out",
-                type=click.Path(),
-                metavar="PATH",
-                help="Also write the requests as Mooncake's lines of JSON.",
-            ),
-        )
-    ):
-        command = option(command)
-    return command
-
-
 def _tokens(
     _context: click.Context, _parameter: click.Parameter, value: str | None
 ) -> tuple[int, int] | None:
@@ -151,3 +99,59 @@ def _limits(
             raise click.BadParameter("it takes limits such as ttft=500ms,tpot=50ms")
         limits[name] = limit
     return {f"{name}_ns": limit for name, limit in limits.items()}
+
+
+tokens_option = click.option(
+    "--tokens",
+    callback=_tokens,
+    metavar="IN:OUT",
+    help="Tokens of prompt and answer, where the arrivals do not say: 512:128.",
+)
+slo_option = click.option(
+    "--slo",
+    callback=_limits,
+    metavar="ttft=TIME,tpot=TIME",
+    help="Limits that a good request keeps: ttft=500ms,tpot=50ms.",
+)
+
+
+def engine_options(command: _Command) -> _Command:
+    """Where and how a plan runs that answers requests for text."""
+    for option in reversed(
+        (
+            click.option(
+                "--backend",
+                type=click.Choice([name.value for name in BackendName]),
+                help="Where to run the plan, as for `tessc run`.",
+            ),
+            click.option("--slots", type=click.IntRange(1), metavar="N", help="Steps in flight."),
+            sequences_options(None, "Copies of the states: batches that go side by side."),
+            click.option(
+                "--policy",
+                metavar="NAME",
+                help="Which of the policies of the plan to serve with.",
+            ),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+def text_options(command: _Command) -> _Command:
+    """Options of requests for text that come at given times."""
+    for option in reversed(
+        (
+            steps_option,
+            tokens_option,
+            slo_option,
+            burst_option,
+            click.option(
+                "--arrivals-out",
+                type=click.Path(),
+                metavar="PATH",
+                help="Also write the requests as Mooncake's lines of JSON.",
+            ),
+        )
+    ):
+        command = option(command)
+    return command
