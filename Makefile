@@ -38,6 +38,7 @@ $(ready): pyproject.toml
 	@$(python) -m pip install --quiet --disable-pip-version-check --no-build-isolation --editable .
 	@touch $(ready)
 
+demo_model := $(addprefix examples/large/llama-8b-,decode-b1.ptx decode-b64.ptx decode-b256.ptx prefill-1024.ptx)
 demo: $(ready)
 	@mkdir -p out && rm -f out/dit.npz out/dit.timeline.json
 	@echo "--- analyse: what each launch of a diffusion transformer reads, writes and waits for"
@@ -48,6 +49,8 @@ demo: $(ready)
 	$(python) -m tessera run out/dit.tsp --data examples/traces/dit.npz --backend cpu --requests 6 --verify --outputs out/dit.npz --timeline out/dit.timeline.json
 	@echo "--- report: all of it on one page"
 	$(python) -m tessera report out/dit.tsp out/dit.timeline.json -o out/dit.html
+	@echo "--- fleet: Llama 3 8B at its real size, 20 requests a second: which GPUs to rent, and how to use them"
+	$(python) -m tessera fleet $(demo_model) --gpus a100,l40s --tokens 1024:256 --demand 20/s --strategies single,layers,phase,attention
 	@echo "--- open out/dit.html in a browser; out/dit.timeline.json also opens at https://ui.perfetto.dev"
 
 check: format-check types imports dead
@@ -120,6 +123,8 @@ bench: $(ready)
 	$(python) -m benchmarks.meta_capture -o $(results)/meta_capture.json
 	$(python) -m benchmarks.no_gpu -o out/no_gpu.jsonl --work out/no_gpu --seconds 7200
 	$(python) -m benchmarks.no_gpu -o out/no_gpu.jsonl --report $(results)/no_gpu.json
+	$(python) -m benchmarks.serving_traces
+	$(python) -m benchmarks.fleets -o $(results)/fleets.json
 	$(python) benchmarks/accept.py
 	$(python) benchmarks/faults.py plant out/faults.jsonl --per-kind 3
 	$(python) benchmarks/faults.py check out/faults.jsonl

@@ -73,6 +73,49 @@ burst_option = click.option(
 )
 
 
+def _tokens(
+    _context: click.Context, _parameter: click.Parameter, value: str | None
+) -> tuple[int, int] | None:
+    if value is None:
+        return None
+    first, mark, second = value.partition(":")
+    parts = [
+        int(text) if text.isdecimal() and len(text) <= _DIGITS else 0 for text in (first, second)
+    ]
+    if not (mark and all(parts)):
+        raise click.BadParameter("it takes two numbers above 0, such as 512:128")
+    return parts[0], parts[1]
+
+
+def _limits(
+    _context: click.Context, _parameter: click.Parameter, value: str | None
+) -> dict[str, float] | None:
+    if value is None:
+        return None
+    limits = {}
+    for part in value.split(","):
+        name, _, text = part.strip().partition("=")
+        limit = parse_time_ns(text)
+        if name not in ("ttft", "tpot") or name in limits or not limit:
+            raise click.BadParameter("it takes limits such as ttft=500ms,tpot=50ms")
+        limits[name] = limit
+    return {f"{name}_ns": limit for name, limit in limits.items()}
+
+
+tokens_option = click.option(
+    "--tokens",
+    callback=_tokens,
+    metavar="IN:OUT",
+    help="Tokens of prompt and answer, where the arrivals do not say: 512:128.",
+)
+slo_option = click.option(
+    "--slo",
+    callback=_limits,
+    metavar="ttft=TIME,tpot=TIME",
+    help="Limits that a good request keeps: ttft=500ms,tpot=50ms.",
+)
+
+
 def _rule(
     _context: click.Context, _parameter: click.Parameter, value: str | None
 ) -> SwitchRule | None:
@@ -135,18 +178,8 @@ def text_options(command: _Command) -> _Command:
     for option in reversed(
         (
             steps_option,
-            click.option(
-                "--tokens",
-                callback=_tokens,
-                metavar="IN:OUT",
-                help="Tokens of prompt and answer, where the arrivals do not say: 512:128.",
-            ),
-            click.option(
-                "--slo",
-                callback=_limits,
-                metavar="ttft=TIME,tpot=TIME",
-                help="Limits that a good request keeps: ttft=500ms,tpot=50ms.",
-            ),
+            tokens_option,
+            slo_option,
             burst_option,
             click.option(
                 "--arrivals-out",
@@ -158,32 +191,3 @@ def text_options(command: _Command) -> _Command:
     ):
         command = option(command)
     return command
-
-
-def _tokens(
-    _context: click.Context, _parameter: click.Parameter, value: str | None
-) -> tuple[int, int] | None:
-    if value is None:
-        return None
-    first, mark, second = value.partition(":")
-    parts = [
-        int(text) if text.isdecimal() and len(text) <= _DIGITS else 0 for text in (first, second)
-    ]
-    if not (mark and all(parts)):
-        raise click.BadParameter("it takes two numbers above 0, such as 512:128")
-    return parts[0], parts[1]
-
-
-def _limits(
-    _context: click.Context, _parameter: click.Parameter, value: str | None
-) -> dict[str, float] | None:
-    if value is None:
-        return None
-    limits = {}
-    for part in value.split(","):
-        name, _, text = part.strip().partition("=")
-        limit = parse_time_ns(text)
-        if name not in ("ttft", "tpot") or name in limits or not limit:
-            raise click.BadParameter("it takes limits such as ttft=500ms,tpot=50ms")
-        limits[name] = limit
-    return {f"{name}_ns": limit for name, limit in limits.items()}

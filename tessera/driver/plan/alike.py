@@ -85,7 +85,7 @@ def cost_of(first: Promise, second: Promise, fast: Promise, wide: Promise) -> Di
     latency = first.chosen.latency_ns / fast.chosen.latency_ns - 1
     period = second.chosen.period_ns / wide.chosen.period_ns - 1
     return warning(
-        "TSR3025",
+        "TSR3028",
         f"states are placed alike: {latency:.1%} more latency, {period:.1%} more time between "
         "requests than the best of each policy",
         notes=(

@@ -71,7 +71,7 @@ class PlanOptions:
             )
         if self.states_alike and self.objective != Objective.PAIR:
             raise WrongOption(f"{{states_alike}} is for `{Objective.PAIR}`")
-        self._overrides()
+        self.overrides()
 
     def check_one_machine(self) -> None:
         """Refuse two machines, or changes to a machine file: people mean one thing.
@@ -114,10 +114,10 @@ class PlanOptions:
             return parse_machine(read_source(self.machine).text, self.machine)
         if self.machine is not None:
             return self.machine
-        prices, memory = self._overrides()
+        prices, memory = self.overrides()
         return machine_of(self.gpus or "", self.link, prices=prices, memory=memory)
 
-    def _overrides(self) -> tuple[dict[str, float], dict[str, int]]:
+    def overrides(self) -> tuple[dict[str, float], dict[str, int]]:
         """Prices and sizes of memory by GPU."""
         return dict(map(_price, self.prices)), dict(map(_memory, self.memory))
 
