@@ -128,6 +128,8 @@ bench: $(ready)
 	$(python) -m benchmarks.no_gpu -o out/no_gpu.jsonl --report $(results)/no_gpu.json
 	$(python) -m benchmarks.serving_traces
 	$(python) -m benchmarks.fleets -o $(results)/fleets.json
+	$(python) -m benchmarks.paper run -o $(results)/paper.json
+	$(python) -m benchmarks.paper show $(results)/paper.json --page docs/concepts/paper.md --plots docs/concepts
 	$(python) benchmarks/accept.py
 	$(python) benchmarks/faults.py plant out/faults.jsonl --per-kind 3
 	$(python) benchmarks/faults.py check out/faults.jsonl
