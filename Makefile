@@ -115,6 +115,8 @@ bench: $(ready)
 	$(python) -m benchmarks.cpu_pipelining
 	$(python) -m benchmarks.simulated_cpu --scale 2
 	test -z "$(ARRIVALS)" || $(python) -m benchmarks.serving_simulation $(ARRIVALS) -o $(results)/serving_simulation.json
+	$(python) -m benchmarks.serving_simulated_cpu -o $(results)/serving_simulated_cpu.json
+	$(python) -m benchmarks.serve_clients -o $(results)/serve_clients.json
 	test -z "$(TRACES)" || $(python) -m benchmarks.adaptation $(TRACES) -o $(results)/adaptation.json
 	test -z "$(TRACES)" || $(python) -m benchmarks.adaptation $(TRACES) --sweep --scales 0.6 -o $(results)/adaptation_sweep.json
 	test -z "$(TRACES)" || $(python) -m benchmarks.adaptation_page
