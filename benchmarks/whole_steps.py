@@ -8,16 +8,17 @@
 libraries) and captures it as `tessc trace` does (`NAME.ptx.xz`, sizes only), a few at a time. When
 all are done, or time is short, those that still compile are ended, and the others measure one after
 the other: the captured CUDA graph, again and again (`NAME.json`: medians of rounds), and each of
-its kernels by the profiler. What is there already is not measured again. `keep` packs a folder into
-`results/whole_steps.tar.xz`. `compare` adds up what the model says of the steps of each trace there,
-without a profile or a table; `--made` puts the steps beside them that `simulated_h200` measured
-(`results/h200_profiles`).
+its kernels by the profiler. What is there already is not measured again. `keep` packs a folder
+into `results/whole_steps.tar.xz`. `compare` adds up what the model says of the steps of each trace
+there, without a profile or a table; `--made` puts the steps beside them that `simulated_h200`
+measured (`results/h200_profiles`).
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import json
 import lzma
 import os
@@ -25,6 +26,7 @@ import signal
 import statistics
 import subprocess
 import sys
+import tarfile
 import tempfile
 import threading
 import time
@@ -33,6 +35,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
+KEPT = ROOT / "benchmarks" / "results" / "whole_steps.tar.xz"
 PROFILES = ROOT / "benchmarks" / "results" / "h200_profiles"
 LLAMA = {"vocabulary": 32000, "hidden": 4096, "layers": 4, "heads": 32, "kv_heads": 8}
 MOE = {"vocabulary": 32000, "hidden": 2048, "layers": 4, "heads": 16, "experts": 16, "chosen": 4}
@@ -264,26 +267,48 @@ def predicted(path: Path, gpus: str) -> list[tuple[str, float]]:
     return [(step.name, getattr(step.on_device[0], "ns", 0.0)) for step in costs.steps]
 
 
+def keep(options: argparse.Namespace) -> None:
+    """Pack the traces and times of a folder; those of steps that it lacks stay."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for path in (*unpacked(folder), *measured_in(options.out)):
+            text = path.read_bytes()
+            is_packed = path.suffix == ".xz"
+            target = folder / (path.stem if is_packed else path.name)
+            target.write_bytes(lzma.decompress(text) if is_packed else text)
+        with tarfile.open(KEPT, "w:xz", preset=9) as archive:
+            for path in sorted(folder.iterdir()):
+                about = tarfile.TarInfo(path.name)
+                about.size = path.stat().st_size
+                archive.addfile(about, io.BytesIO(path.read_bytes()))
+
+
+def measured_in(folder: Path) -> list[Path]:
+    """The files of steps that have both, a trace and times."""
+    endings = (".json", ".ptx.xz")
+    both = [[file_of(folder, name, ending) for ending in endings] for name in STEPS]
+    return [path for files in both if all(path.exists() for path in files) for path in files]
+
+
+def unpacked(folder: Path) -> list[Path]:
+    """What is kept of earlier runs, in a folder."""
+    if KEPT.exists():
+        with tarfile.open(KEPT) as archive:
+            archive.extractall(folder, filter="data")
+    return sorted(folder.iterdir())
+
+
 def compare(options: argparse.Namespace) -> None:
     """Measured against predicted, step by step where kernels can be told apart."""
     rows = []
-    for name in STEPS:
-        measured, trace = (file_of(options.out, name, end) for end in (".json", ".ptx.xz"))
-        if not measured.exists() or not trace.exists():
-            continue
-        found = json.loads(measured.read_text())
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "step.ptx"
-            path.write_bytes(lzma.decompress(trace.read_bytes()))
-            said = predicted(path, "h200")
-        rows.append(row_of(name, "captured", found["ns"], said))
-        if isinstance(found["kernels"], list):
-            whole = sum_of(found["kernels"])
-            rows.append(row_of(name, "captured, sum of kernels", whole, said))
-        if options.kernels:
-            tell_kernels(found["kernels"], said)
+    with tempfile.TemporaryDirectory() as name:
+        unpacked(Path(name))
+        for step in STEPS:
+            measured, trace = (file_of(Path(name), step, end) for end in (".json", ".ptx"))
+            if measured.exists():
+                rows += step_rows(step, json.loads(measured.read_text()), trace, options.kernels)
     rows += made_rows() if options.made else []
-    document: dict[str, Any] = {"schema": "tessera-whole-steps/1", "rows": rows}
+    document: dict[str, Any] = {"schema": "tessera-whole-steps/2", "rows": rows}
     for origin in dict.fromkeys(row["origin"] for row in rows):
         off = [abs(row["ratio"] - 1) for row in rows if row["origin"] == origin]
         document[origin] = {
@@ -295,6 +320,20 @@ def compare(options: argparse.Namespace) -> None:
         print(origin, document[origin])
     if options.output:
         options.output.write_text(json.dumps(document, indent=1) + "\n")
+
+
+def step_rows(
+    name: str, measured: dict[str, Any], trace: Path, in_detail: bool
+) -> list[dict[str, Any]]:
+    """A measured step against its prediction: as a graph, and by the sum of its kernels."""
+    said = predicted(trace, "h200")
+    rows = [row_of(name, "captured", measured["ns"], said)]
+    if isinstance(measured["kernels"], list):
+        whole = sum_of(measured["kernels"])
+        rows.append(row_of(name, "captured, sum of kernels", whole, said))
+    if in_detail:
+        tell_kernels(measured["kernels"], said)
+    return rows
 
 
 def row_of(name: str, origin: str, ns: float, said: list[tuple[str, float]]) -> dict[str, Any]:
@@ -342,8 +381,8 @@ def made_rows() -> list[dict[str, Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("stage", choices=("measure", "one", "compare"))
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("stage", choices=("measure", "one", "keep", "compare"))
+    parser.add_argument("--out", type=Path, help="a folder for what is measured")
     parser.add_argument("--seconds", type=float, default=170.0)
     parser.add_argument("--jobs", type=int, default=5)
     parser.add_argument("--name", choices=tuple(STEPS))
@@ -351,8 +390,12 @@ def main() -> None:
     parser.add_argument("--made", action="store_true", help="models of `h200_models`, too")
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
-    options.out.mkdir(parents=True, exist_ok=True)
-    {"measure": measure_all, "one": one_step, "compare": compare}[options.stage](options)
+    if options.stage != "compare":
+        if options.out is None:
+            parser.error(f"{options.stage} needs --out")
+        options.out.mkdir(parents=True, exist_ok=True)
+    stages = {"measure": measure_all, "one": one_step, "keep": keep, "compare": compare}
+    stages[options.stage](options)
 
 
 if __name__ == "__main__":
