@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil
+from statistics import median
 
 from tessera.ir.architecture import WARP, arch_number, limits_of
 from tessera.ir.plan.costs import LaunchWork
@@ -56,6 +57,7 @@ class Constants:
 
 FITTED = Constants()
 CALIBRATED_ON = ("h200",)
+_FITTED_MHZ = 1980.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +80,35 @@ SUSTAINED = {
 }
 # B200 and B300 are two dies, and each has an L2 as large and wide as that of an H100 or more; they
 # have 1.12 times its SMs in all.
-_L2_OF_DIES = {100: 2.0 / 1.12, 103: 2.0 / 1.12}
+_TWO_DIES = (100, 103)
+L2_WIDTH = dict.fromkeys(_TWO_DIES, 2.0 / 1.12)
 # Architectures of graphics cards: many SMs at a high clock share little power, which grows with
 # about the cube of the clock. So the clock that is kept goes with the cube root of the watts for
 # each TFLOP/s of the sheet; with so many it would be the clock of the sheet.
-_GRAPHICS = (86, 89, 120)
+_GRAPHICS = (86, 89, 120, 121)
 GRAPHICS_WATTS = 2.27
 _USUAL_CLOCK = 0.8
+
+# What a launch takes before its CTAs run, in nanoseconds, by architecture: the smallest products in
+# published tables, less the cycles that an H200 has for their CTA (`benchmarks/direction.py`). It
+# does not go with the clock. A Hopper GPU takes the fitted cycles; an architecture that is not here
+# what those like it take, or else the median of all.
+LAUNCH_NS = {80: 659.0, 89: 836.0, 100: 407.0, 103: 400.0, 120: 843.0}
+_HOPPER = 90
+
+
+def launch_cycles(gpu: Gpu, constants: Constants) -> float:
+    """Cycles of a launch before its CTAs run."""
+    number = arch_number(gpu.arch)
+    if number == _HOPPER:
+        return constants.fixed_cycles
+    ns = LAUNCH_NS.get(number)
+    if ns is None:
+        alike = next((kind for kind in (_GRAPHICS, _TWO_DIES) if number in kind), ())
+        known = [LAUNCH_NS[other] for other in alike if other in LAUNCH_NS]
+        fitted = constants.fixed_cycles / _FITTED_MHZ * 1e3
+        ns = median(known or [*LAUNCH_NS.values(), fitted])
+    return ns * gpu.clock_mhz / 1e3
 
 
 def parts_of(gpu: Gpu, memory: float, matrix: float) -> Sustained:
@@ -118,6 +142,11 @@ def resident_ctas(gpu: Gpu, threads: int, shared_bytes: int, registers: int = 0)
     return most
 
 
+def held_part(gpu: Gpu) -> float:
+    """The part of L2 that may hold the same bytes again and again."""
+    return 0.8 if arch_number(gpu.arch) in _GRAPHICS else 0.5
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
     """Distinct bytes of a step: `cold` ones are in no cache, `warm` ones are where L2 has room.
@@ -132,7 +161,7 @@ class Traffic:
     def missed(self, gpu: Gpu) -> float:
         """Bytes from memory: of warm ones none if half of L2 holds all, all beyond 1.4 times L2."""
         working = max(self.working, self.warm)
-        low, high = 0.5 * gpu.l2_bytes, 1.4 * gpu.l2_bytes
+        low, high = held_part(gpu) * gpu.l2_bytes, 1.4 * gpu.l2_bytes
         part = min(1.0, max(0.0, working - low) / (high - low)) if working > 0 else 0.0
         return self.cold + self.warm * part
 
@@ -148,7 +177,7 @@ def launch_ns(
     reached = parts_of(gpu, constants.memory, constants.matrix)
     memory = missed / (gpu.memory_bandwidth * reached.memory) * clock
     on_sms = _sm_cycles(work, gpu, sms, part, reached, constants)
-    begin = constants.fixed_cycles + constants.miss_cycles * part
+    begin = launch_cycles(gpu, constants) + constants.miss_cycles * part
     return (begin + _together([on_sms, memory], constants.sharpness)) / clock * 1e9
 
 
@@ -171,7 +200,7 @@ def _sm_cycles(
         work.shared_traffic / SHARED_PER_CYCLE,
     ]
     # What an SM can take, and its share of what L2 gives to all SMs of the GPU.
-    given = constants.cache_per_cycle * _L2_OF_DIES.get(arch_number(gpu.arch), 1.0)
+    given = constants.cache_per_cycle * L2_WIDTH.get(arch_number(gpu.arch), 1.0)
     taken = min(constants.asked_per_cycle, given * gpu.sms / sms)
     asked = work.asked_bytes / taken
     each = _together([*own, asked], constants.sharpness) / ctas / reached.clock
