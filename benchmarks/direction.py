@@ -74,8 +74,7 @@ SYSTEMS = {
     "rtx-pro-6000": "rtx_pro_6000_server",
 }
 OUTSIDE = ("l40s", "b300")  # GPUs of no pair of the last set, with rows for most of its shapes
-ARCHS = {"b300": 103}
-LIKE = {"b300": "b200"}  # it is not in our table of GPUs; the sheet of the other is near enough
+LIKE = {"sm_103a": "sm_100a"}  # there is no other code for it here
 # What vLLM computes attention with on a GPU; each brings launches of its own.
 BACKENDS = {
     "a100": "FlashAttention 2",
@@ -219,7 +218,7 @@ def operations(kind: str, shape: tuple[int, ...]) -> float:
 def kernel_us(works: Works, row: Row, gpu: Gpu) -> float:
     """Microseconds of the fastest kernel for a row."""
     traffic = traffic_of(row.kind, row.shape)
-    key = f"{row.kind} {list(row.shape)} {gpu.arch}"
+    key = f"{row.kind} {list(row.shape)} {LIKE.get(gpu.arch, gpu.arch)}"
     most = limits_of(gpu.arch).cta_shared_bytes
     fits = [work for work in works[key] if work.shared_bytes <= most]
     times = [launch_ns(work, traffic, gpu, gpu.sms) for work in fits]
@@ -251,7 +250,7 @@ def roofline(row: Row, gpu: Gpu) -> float:
 
 
 def gpu_of(name: str) -> Gpu:
-    return machine_of(LIKE.get(name, name)).cards[0].gpu
+    return machine_of(name).cards[0].gpu
 
 
 def read_rows() -> list[Row]:
@@ -268,7 +267,7 @@ def read_rows() -> list[Row]:
                 }
                 us = dict(zip(one["gpus"], row[-count:], strict=True))
                 for name, known in one.get("outside", {}).items():
-                    us.update({name: times for times in known[kind][number]})
+                    us.update((name, time) for time in known[kind][number])
                 rows.append(Row(kind, shape, us, others))
     return rows
 
@@ -373,7 +372,8 @@ def counted(rows: list[Row], store: Path | None) -> Works:
         kept = json.loads(store.read_text())
     kernels = Kernels()
     for number, row in enumerate(rows):
-        for arch in dict.fromkeys(gpu_of(name).arch for name in row.us):
+        archs = [gpu_of(name).arch for name in row.us]
+        for arch in dict.fromkeys(LIKE.get(arch, arch) for arch in archs):
             key = f"{row.kind} {list(row.shape)} {arch}"
             if key not in kept:
                 kept[key] = [asdict(w) for w in kernels.works(row.kind, row.shape, arch)]
@@ -525,7 +525,7 @@ def launches_ns(pair: tuple[str, str]) -> dict[int, float]:
     fitted = gpu_of("h200")
     own = shortest["h200"] * fitted.clock_mhz - device_model.FITTED.fixed_cycles  # cycles of a CTA
     return {
-        ARCHS.get(name, arch_number(gpu_of(name).arch)): 1e3 * us - 1e3 * own / gpu_of(name).clock_mhz
+        arch_number(gpu_of(name).arch): 1e3 * (us - own / gpu_of(name).clock_mhz)
         for name, us in shortest.items()
         if name not in (*pair, "h100", "h200")
     }

@@ -3,7 +3,8 @@
 In: a `LaunchWork`, the bytes that it moves, a `Gpu` and a number of SMs. Out: nanoseconds.
 
 A CTA needs a multiprocessor for its instructions, its arithmetic, its shared memory and the bytes
-that it asks L2 for: about the longest of them, times the CTAs of the SM that has the most. A CTA
+that it asks L2 for: about the longest of them, times the CTAs of the SM that has the most. To hand
+it out and to begin it takes cycles as well, which count where CTAs are many and small. A CTA
 also has a chain, one thing after the other: loads (longer ones if they miss L2), barriers, waits
 for copies and matrix instructions under way, and a part of its own instructions and arithmetic,
 since its warps wait for each other. As many CTAs as threads, registers and shared memory allow go
@@ -31,6 +32,9 @@ from tessera.ir.plan.machine import Gpu
 SPECIAL_PER_CYCLE = 16.0  # per SM
 SHARED_PER_CYCLE = 128.0
 WAIT_BARRIERS = 2.0  # so long is a wait for copies or matrix instructions under way
+# A GPU hands out a CTA in a cycle, and an SM begins one in a hundred: kernels of very many small
+# CTAs on all of an H200 and on slices of it (`results/h200_profiles`, `merge_heads`).
+DISPATCH_CYCLES, BEGIN_CYCLES = 1.0, 100.0
 _REGISTERS = 65536  # of an SM, in all architectures of the table
 _REGISTER_STEP = 8
 
@@ -93,7 +97,7 @@ _USUAL_CLOCK = 0.8
 # published tables, less the cycles that an H200 has for their CTA (`benchmarks/direction.py`). It
 # does not go with the clock. A Hopper GPU takes the fitted cycles; an architecture that is not here
 # what those like it take, or else the median of all.
-LAUNCH_NS = {80: 659.0, 89: 836.0, 100: 407.0, 103: 400.0, 120: 843.0}
+LAUNCH_NS = {80: 659.0, 89: 836.0, 100: 407.0, 103: 447.0, 120: 843.0}
 _HOPPER = 90
 
 
@@ -178,7 +182,8 @@ def launch_ns(
     memory = missed / (gpu.memory_bandwidth * reached.memory) * clock
     on_sms = _sm_cycles(work, gpu, sms, part, reached, constants)
     begin = launch_cycles(gpu, constants) + constants.miss_cycles * part
-    return (begin + _together([on_sms, memory], constants.sharpness)) / clock * 1e9
+    dispatch = DISPATCH_CYCLES * work.ctas
+    return (begin + _together([on_sms, memory, dispatch], constants.sharpness)) / clock * 1e9
 
 
 def _sm_cycles(
@@ -213,7 +218,9 @@ def _sm_cycles(
     threads = work.threads // ctas
     fit = max(1, resident_ctas(gpu, threads, work.shared_bytes, work.registers))
     rounds = ceil(ctas / (sms * fit))
-    whole = _together([ceil(ctas / sms) * each, rounds * chain], constants.sharpness)
+    most = ceil(ctas / sms)
+    parts = [most * each, most * BEGIN_CYCLES, rounds * chain]
+    whole = _together(parts, constants.sharpness)
     return whole + constants.tail * (uneven - 1.0) * min(chain, fit * each)
 
 
