@@ -59,7 +59,8 @@ GEMMS = ("gemm16", "gemm64", "gemm128", "grouped", "wide")
 FLASHES = ("flash64", "flash64s", "flash128", "flash128n", "flash128w")
 WIDTH = 128  # of a head
 APART = 1.1
-SHORT, LONG = 0.4, 50.0  # of a row, the part that its kernel has; microseconds
+SHORT = 0.4  # of a row, the part that its kernel has
+BRIEF, LONG = 20.0, 50.0  # microseconds
 MOST_SPLIT, PARTS = 160, (2, 4, 8, 16, 32)  # tiles of a product that is cut, into so many parts
 KEY_PARTS = (1, 4, 16, 64)
 SMALL = 64  # columns and depth of the smallest products in the tables
@@ -405,7 +406,7 @@ def around_cycles(
             if row.kind == kind and other not in pair:
                 gpu = gpu_of(other)
                 kernel = kernel_us(works, row, gpu)
-                if kernel < SHORT * us:
+                if kernel < SHORT * us and us < BRIEF:
                     cycles.setdefault(other, []).append((us - kernel) * gpu.clock_mhz)
     alike = [n for other, n in cycles.items() if BACKENDS[other] == BACKENDS[name]]
     known = [number for numbers in alike or cycles.values() for number in numbers]

@@ -15,8 +15,6 @@ from tessera.ir.architecture import WARP
 from tessera.ir.plan.costs import LaunchWork
 from tessera.ir.plan.machine import Gpu
 from tessera.passes.costs.device_model import (
-    BEGIN_CYCLES,
-    DISPATCH_CYCLES,
     SHARED_PER_CYCLE,
     SPECIAL_PER_CYCLE,
     WAIT_BARRIERS,
@@ -93,12 +91,12 @@ class Launches:
         )
         chain = waits + c.own_part * sum(own) / self.ctas * self.uneven
         whole = _together(
-            [self.most * each, self.most * BEGIN_CYCLES, self.rounds * chain], c.sharpness
+            [self.most * each, self.most * c.begin_cycles, self.rounds * chain], c.sharpness
         )
         whole = whole + c.tail * (self.uneven - 1.0) * np.minimum(chain, self.fit * each)
         memory = self.missed / (self.gpu.memory_bandwidth * c.memory) * self.clock
         begin = c.fixed_cycles + c.miss_cycles * self.part
-        dispatch = DISPATCH_CYCLES * self.ctas
+        dispatch = c.dispatch_cycles * self.ctas
         parts = [whole, memory, dispatch]
         return np.asarray((begin + _together(parts, c.sharpness)) / self.clock * 1e9)
 

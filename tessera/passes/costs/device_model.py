@@ -32,9 +32,6 @@ from tessera.ir.plan.machine import Gpu
 SPECIAL_PER_CYCLE = 16.0  # per SM
 SHARED_PER_CYCLE = 128.0
 WAIT_BARRIERS = 2.0  # so long is a wait for copies or matrix instructions under way
-# A GPU hands out a CTA in a cycle, and an SM begins one in a hundred: kernels of very many small
-# CTAs on all of an H200 and on slices of it (`results/h200_profiles`, `merge_heads`).
-DISPATCH_CYCLES, BEGIN_CYCLES = 1.0, 100.0
 _REGISTERS = 65536  # of an SM, in all architectures of the table
 _REGISTER_STEP = 8
 
@@ -44,18 +41,20 @@ class Constants:
     """What is fitted. Parts are fractions of the data sheet; cycles are per SM clock."""
 
     fixed_cycles: float = 2267.0
-    miss_cycles: float = 1711.0
+    miss_cycles: float = 1623.0
     memory: float = 0.95
     matrix: float = 0.95
-    asked_per_cycle: float = 61.1
+    asked_per_cycle: float = 63.6
     cache_per_cycle: float = 42.9
-    instructions_per_cycle: float = 3.46
-    accesses_per_cycle: float = 0.163
-    load_cycles: float = 152.0
-    missed_load_cycles: float = 203.0
-    barrier_cycles: float = 117.0
-    own_part: float = 0.101
-    tail: float = 0.823
+    instructions_per_cycle: float = 3.7
+    accesses_per_cycle: float = 0.219
+    load_cycles: float = 149.0
+    missed_load_cycles: float = 207.0
+    barrier_cycles: float = 119.0
+    dispatch_cycles: float = 1.02  # a GPU hands out a CTA
+    begin_cycles: float = 90.0  # an SM begins one
+    own_part: float = 0.112
+    tail: float = 0.807
     sharpness: float = 2.61
 
 
@@ -182,7 +181,7 @@ def launch_ns(
     memory = missed / (gpu.memory_bandwidth * reached.memory) * clock
     on_sms = _sm_cycles(work, gpu, sms, part, reached, constants)
     begin = launch_cycles(gpu, constants) + constants.miss_cycles * part
-    dispatch = DISPATCH_CYCLES * work.ctas
+    dispatch = constants.dispatch_cycles * work.ctas
     return (begin + _together([on_sms, memory, dispatch], constants.sharpness)) / clock * 1e9
 
 
@@ -219,7 +218,7 @@ def _sm_cycles(
     fit = max(1, resident_ctas(gpu, threads, work.shared_bytes, work.registers))
     rounds = ceil(ctas / (sms * fit))
     most = ceil(ctas / sms)
-    parts = [most * each, most * BEGIN_CYCLES, rounds * chain]
+    parts = [most * each, most * constants.begin_cycles, rounds * chain]
     whole = _together(parts, constants.sharpness)
     return whole + constants.tail * (uneven - 1.0) * min(chain, fit * each)
 
