@@ -10,8 +10,8 @@ for copies and matrix instructions under way, and a part of its own instructions
 since its warps wait for each other. As many CTAs as threads, registers and shared memory allow go
 through that at once; the others wait for the next round. CTAs that do more than the mean leave a
 tail. Beside that there is memory: bytes that miss L2, at a part of the data sheet's bandwidth. A
-launch takes the longer of the two, about, after a fixed number of cycles, and after the first bytes
-have come from memory. Small kernels are all chain and fixed cost: that is why cycles count, and the
+launch takes the longer of the two, about, after a fixed time, and after the first bytes have come
+from memory. Small kernels are all chain and fixed cost: that is why cycles count, and the
 clock, more than bandwidth.
 
 The constants are those of `benchmarks/fit_durations.py --fit` on an H200. For other GPUs the same
@@ -77,9 +77,9 @@ class Sustained:
 
 # `benchmarks/direction.py` has the source of these; GPUs without an entry take the fitted parts.
 SUSTAINED = {
-    "a100-80g-sxm": Sustained(memory=0.8, matrix=0.95),
-    "l40s": Sustained(memory=0.85, matrix=0.95, clock=0.76),
-    "rtx-pro-6000-blackwell-server": Sustained(memory=0.95, matrix=0.95, clock=0.84),
+    "a100-80g-sxm": Sustained(memory=0.8, matrix=0.95, clock=0.94),
+    "l40s": Sustained(memory=0.85, matrix=0.95, clock=0.66),
+    "rtx-pro-6000-blackwell-server": Sustained(memory=0.95, matrix=0.95, clock=0.78),
 }
 # B200 and B300 are two dies, and each has an L2 as large and wide as that of an H100 or more; they
 # have 1.12 times its SMs in all.
@@ -89,8 +89,8 @@ L2_WIDTH = dict.fromkeys(_TWO_DIES, 2.0 / 1.12)
 # about the cube of the clock. So the clock that is kept goes with the cube root of the watts for
 # each TFLOP/s of the sheet; with so many it would be the clock of the sheet.
 _GRAPHICS = (86, 89, 120, 121)
-GRAPHICS_WATTS = 2.27
-_USUAL_CLOCK = 0.8
+GRAPHICS_WATTS = 3.05
+_USUAL_CLOCK = 0.7
 
 # What a launch takes before its CTAs run, in nanoseconds, by architecture: the smallest products in
 # published tables, less the cycles that an H200 has for their CTA (`benchmarks/direction.py`). It
@@ -146,7 +146,10 @@ def resident_ctas(gpu: Gpu, threads: int, shared_bytes: int, registers: int = 0)
 
 
 def held_part(gpu: Gpu) -> float:
-    """The part of L2 that may hold the same bytes again and again."""
+    """The part of L2 that holds bytes that come again and again.
+
+    Where L2 has two partitions, the same bytes may be in both; graphics cards have one.
+    """
     return 0.8 if arch_number(gpu.arch) in _GRAPHICS else 0.5
 
 
@@ -162,7 +165,7 @@ class Traffic:
     working: float = 0.0
 
     def missed(self, gpu: Gpu) -> float:
-        """Bytes from memory: of warm ones none if half of L2 holds all, all beyond 1.4 times L2."""
+        """Bytes from memory: of warm ones none if L2 holds all, all beyond 1.4 times its size."""
         working = max(self.working, self.warm)
         low, high = held_part(gpu) * gpu.l2_bytes, 1.4 * gpu.l2_bytes
         part = min(1.0, max(0.0, working - low) / (high - low)) if working > 0 else 0.0

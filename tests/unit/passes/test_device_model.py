@@ -129,3 +129,12 @@ def test_bars_are_wider_where_no_kernel_was_measured() -> None:
     fitted, other, newer = (error_of(1e6, find_gpu(name)) for name in ("h200", "h100", "b200"))
     assert fitted < other < newer
     assert error_of(1e4, find_gpu("h100")) > other  # short ones are known less well
+
+
+def test_very_many_small_ctas_are_bound_by_their_beginning() -> None:
+    """On all SMs the GPU hands them out, on few each SM begins them."""
+    gpu = find_gpu("h200")
+    whole, slice_ = (launch_ns(launch(), Traffic(), gpu, sms) for sms in (gpu.sms, 48))
+    assert whole > CTAS * FITTED.dispatch_cycles / gpu.clock_mhz * 1e3
+    assert slice_ > CTAS / 48 * FITTED.begin_cycles / gpu.clock_mhz * 1e3
+    assert slice_ < 2.5 * whole  # were it the SMs alone, 2.75
