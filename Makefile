@@ -163,7 +163,8 @@ bench-gpu: $(ready)
 	$(python) -m benchmarks.simulated_h200 plan --out $(gpu)/simulated --work $(gpu)/simulated_work
 	$(python) -m benchmarks.simulated_h200 run --out $(gpu)/simulated --work $(gpu)/simulated_work
 	$(python) -m benchmarks.whole_steps measure --out $(gpu)/whole
-	$(python) -m benchmarks.whole_steps compare --made --out $(gpu)/whole -o $(results)/whole_steps.json
+	$(python) -m benchmarks.whole_steps keep --out $(gpu)/whole
+	$(python) -m benchmarks.whole_steps compare --made -o $(results)/whole_steps.json
 	$(python) -m benchmarks.gain capture $(gpu)/gain
 	$(python) -m benchmarks.gain_pairs $(gpu)/gain/pairs.json
 	$(python) -m benchmarks.gain profile $(gpu)/gain

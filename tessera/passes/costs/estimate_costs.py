@@ -51,10 +51,10 @@ from tessera.passes.costs.library_launches import Plain, call_ns
 # `benchmarks/direction.py`, where short rows are known less well. No kernel that was measured for
 # the model has code for tensor memory.
 _ERROR = 0.3
-_ELSEWHERE = 0.9
-_WITH_TENSOR_MEMORY = 1.2
+_ELSEWHERE = 1.1
+_WITH_TENSOR_MEMORY = 1.4
 _TENSOR_MEMORY = (100, 103)
-_ADDED_NS = 5_000.0
+_ADDED_NS = 8_000.0
 _UNSURE = 2.0  # times that where branches hang on data, or nothing is known of the arithmetic
 PERSISTENT = (Role.WEIGHT, Role.STATE, Role.VARIABLE)
 _GATHERS = ("embedding", "index", "gather", "select", "take")

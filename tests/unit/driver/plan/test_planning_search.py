@@ -230,12 +230,14 @@ def test_slots_and_lanes(tmp_path: Path) -> None:
     options = PlanOptions(gpus="6xa100", placement=str(around))
     report = plan(str(chain), options)
     found = report.plan
-    # As many as keep the busiest busy: more would not help, fewer would be slower.
-    assert found.replicas[0].slots > 4
+    # As many as keep the busiest busy, found to within an eighth: more would not help, fewer
+    # would be slower.
+    slots = found.replicas[0].slots
+    assert slots > 4
     name, load = report.insight.limits[0]
     assert name != "slots"
     assert found.period_ns == pytest.approx(load, rel=1e-12)
-    fewer = plan(str(chain), replace(options, slots=found.replicas[0].slots - 1)).plan
+    fewer = plan(str(chain), replace(options, slots=slots - slots // 8 - 1)).plan
     assert fewer.period_ns > found.period_ns
 
 
