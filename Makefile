@@ -38,6 +38,7 @@ $(ready): pyproject.toml
 	@$(python) -m pip install --quiet --disable-pip-version-check --no-build-isolation --editable .
 	@touch $(ready)
 
+demo_model := $(addprefix examples/large/llama-8b-,decode-b1.ptx decode-b64.ptx decode-b256.ptx prefill-1024.ptx)
 demo: $(ready)
 	@mkdir -p out && rm -f out/dit.npz out/dit.timeline.json
 	@echo "--- analyse: what each launch of a diffusion transformer reads, writes and waits for"
@@ -48,6 +49,8 @@ demo: $(ready)
 	$(python) -m tessera run out/dit.tsp --data examples/traces/dit.npz --backend cpu --requests 6 --verify --outputs out/dit.npz --timeline out/dit.timeline.json
 	@echo "--- report: all of it on one page"
 	$(python) -m tessera report out/dit.tsp out/dit.timeline.json -o out/dit.html
+	@echo "--- fleet: Llama 3 8B at its real size, 20 requests a second: which GPUs to rent, and how to use them"
+	$(python) -m tessera fleet $(demo_model) --gpus a100,l40s --tokens 1024:256 --demand 20/s --strategies single,layers,phase,attention
 	@echo "--- open out/dit.html in a browser; out/dit.timeline.json also opens at https://ui.perfetto.dev"
 
 check: format-check types imports dead
@@ -112,11 +115,23 @@ bench: $(ready)
 	$(python) -m benchmarks.cpu_pipelining
 	$(python) -m benchmarks.simulated_cpu --scale 2
 	test -z "$(ARRIVALS)" || $(python) -m benchmarks.serving_simulation $(ARRIVALS) -o $(results)/serving_simulation.json
+	$(python) -m benchmarks.serving_simulated_cpu -o $(results)/serving_simulated_cpu.json
+	$(python) -m benchmarks.serve_clients -o $(results)/serve_clients.json
+	test -z "$(TRACES)" || $(python) -m benchmarks.adaptation $(TRACES) -o $(results)/adaptation.json
+	test -z "$(TRACES)" || $(python) -m benchmarks.adaptation $(TRACES) --sweep --scales 0.6 -o $(results)/adaptation_sweep.json
+	test -z "$(TRACES)" || $(python) -m benchmarks.adaptation_page
 	$(python) -m benchmarks.interrupts --steps 10000 --out $(results)/interrupts.json
 	$(python) -m benchmarks.host_time
+	test "$$(id -u)" != 0 || $(python) -m benchmarks.hosts placements --trace examples/traces/mlp.ptx -o out/placements.jsonl
+	test "$$(id -u)" != 0 || $(python) -m benchmarks.hosts faults --count 300 -o out/faults.jsonl
+	test "$$(id -u)" != 0 || $(python) -m benchmarks.hosts report out/placements.jsonl out/faults.jsonl -o $(results)/hosts.json
 	$(python) -m benchmarks.meta_capture -o $(results)/meta_capture.json
 	$(python) -m benchmarks.no_gpu -o out/no_gpu.jsonl --work out/no_gpu --seconds 7200
 	$(python) -m benchmarks.no_gpu -o out/no_gpu.jsonl --report $(results)/no_gpu.json
+	$(python) -m benchmarks.serving_traces
+	$(python) -m benchmarks.fleets -o $(results)/fleets.json
+	$(python) -m benchmarks.paper run -o $(results)/paper.json
+	$(python) -m benchmarks.paper show $(results)/paper.json --page docs/concepts/paper.md --plots docs/concepts
 	$(python) benchmarks/accept.py
 	$(python) benchmarks/faults.py plant out/faults.jsonl --per-kind 3
 	$(python) benchmarks/faults.py check out/faults.jsonl
@@ -138,6 +153,7 @@ bench-gpu: $(ready)
 	$(python) -m benchmarks.unprepared -o $(gpu)/unprepared.jsonl --work $(gpu)/unprepared --seconds 1800
 	$(python) -m benchmarks.unprepared -o $(gpu)/unprepared.jsonl --work $(gpu)/unprepared --cpu --seconds 1800
 	$(python) -m benchmarks.unprepared -o $(gpu)/unprepared.jsonl --report $(gpu)/unprepared.json
+	$(python) -m benchmarks.serving_gpu --out $(gpu)/serving --seconds 1200
 	$(python) -m benchmarks.full_size $(gpu)/full_size.json --work $(gpu)/full_size
 	$(python) -m benchmarks.run_cuda_correct $(gpu)/correct
 	$(python) -m benchmarks.run_cuda_overhead $(gpu)/overhead
@@ -148,7 +164,8 @@ bench-gpu: $(ready)
 	$(python) -m benchmarks.simulated_h200 plan --out $(gpu)/simulated --work $(gpu)/simulated_work
 	$(python) -m benchmarks.simulated_h200 run --out $(gpu)/simulated --work $(gpu)/simulated_work
 	$(python) -m benchmarks.whole_steps measure --out $(gpu)/whole
-	$(python) -m benchmarks.whole_steps compare --made --out $(gpu)/whole -o $(results)/whole_steps.json
+	$(python) -m benchmarks.whole_steps keep --out $(gpu)/whole
+	$(python) -m benchmarks.whole_steps compare --made -o $(results)/whole_steps.json
 	$(python) -m benchmarks.gain capture $(gpu)/gain
 	$(python) -m benchmarks.gain_pairs $(gpu)/gain/pairs.json
 	$(python) -m benchmarks.gain profile $(gpu)/gain

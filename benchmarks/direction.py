@@ -59,15 +59,32 @@ GEMMS = ("gemm16", "gemm64", "gemm128", "grouped", "wide")
 FLASHES = ("flash64", "flash64s", "flash128", "flash128n", "flash128w")
 WIDTH = 128  # of a head
 APART = 1.1
-SHORT, LONG = 0.4, 50.0  # of a row, the part that its kernel has; microseconds
+SHORT = 0.4  # of a row, the part that its kernel has
+BRIEF, LONG = 20.0, 50.0  # microseconds
 MOST_SPLIT, PARTS = 160, (2, 4, 8, 16, 32)  # tiles of a product that is cut, into so many parts
 KEY_PARTS = (1, 4, 16, 64)
+SMALL = 64  # columns and depth of the smallest products in the tables
 LIBRARIES = {"TensorRT-LLM 1.3.0rc20": "trtllm/1.3.0rc20", "SGLang 0.5.14": "sglang/0.5.14"}
 SYSTEMS = {
+    "a100": "a100_sxm",
+    "l40s": "l40s",
     "h100": "h100_sxm",
     "h200": "h200_sxm",
     "b200": "b200_sxm",
+    "b300": "b300_sxm",
     "rtx-pro-6000": "rtx_pro_6000_server",
+}
+OUTSIDE = ("l40s", "b300")  # GPUs of no pair of the last set, with rows for most of its shapes
+LIKE = {"sm_103a": "sm_100a"}  # there is no other code for it here
+# What vLLM computes attention with on a GPU; each brings launches of its own.
+BACKENDS = {
+    "a100": "FlashAttention 2",
+    "l40s": "FlashAttention 2",
+    "rtx-pro-6000": "FlashAttention 2",
+    "h100": "FlashAttention 3",
+    "h200": "FlashAttention 3",
+    "b200": "TensorRT-LLM",
+    "b300": "TensorRT-LLM",
 }
 HEADS = ("num_heads", "num_key_value_heads")
 BF16 = {"attn_dtype": "bfloat16", "kv_cache_dtype": "bfloat16", "head_dim": WIDTH, "window_size": 0}
@@ -76,7 +93,7 @@ SOURCES: dict[str, tuple[str, str, tuple[str, ...], dict[str, object]]] = {
     "prefill": ("attention", "context_attention_perf", ("batch_size", "isl", *HEADS), {**BF16}),
     "decode": ("attention", "generation_attention_perf", ("batch_size", "step", *HEADS), {**BF16}),
 }
-VERSION, SEED, DRAWN = "0.24.0", 16, {"gemm": 48, "prefill": 36, "decode": 36}
+VERSION, SEED, DRAWN = "0.24.0", 17, {"gemm": 128, "prefill": 60, "decode": 60}
 
 Works = dict[str, list[LaunchWork]]
 Times = dict[str, float]
@@ -202,7 +219,7 @@ def operations(kind: str, shape: tuple[int, ...]) -> float:
 def kernel_us(works: Works, row: Row, gpu: Gpu) -> float:
     """Microseconds of the fastest kernel for a row."""
     traffic = traffic_of(row.kind, row.shape)
-    key = f"{row.kind} {list(row.shape)} {gpu.arch}"
+    key = f"{row.kind} {list(row.shape)} {LIKE.get(gpu.arch, gpu.arch)}"
     most = limits_of(gpu.arch).cta_shared_bytes
     fits = [work for work in works[key] if work.shared_bytes <= most]
     times = [launch_ns(work, traffic, gpu, gpu.sms) for work in fits]
@@ -250,6 +267,8 @@ def read_rows() -> list[Row]:
                     if known[kind][number]
                 }
                 us = dict(zip(one["gpus"], row[-count:], strict=True))
+                for name, known in one.get("outside", {}).items():
+                    us.update((name, time) for time in known[kind][number])
                 rows.append(Row(kind, shape, us, others))
     return rows
 
@@ -298,7 +317,29 @@ def add_libraries() -> None:
         }
         for library, at in LIBRARIES.items()
     }
+    at = f"vllm/{VERSION}"
+    last["outside"] = {
+        name: {kind: library_rows([data / SYSTEMS[name]], at, kind, last) for kind in KINDS}
+        for name in OUTSIDE
+    }
+    document["shortest"] = {name: shortest_us(data / at) for name, at in SYSTEMS.items()}
     write_rows(document)
+
+
+def shortest_us(system: Path) -> float:
+    """How long the smallest products take on a GPU: the median of all libraries' tables."""
+    import pyarrow.parquet
+
+    exact = [(column, "==", value) for column, value in SOURCES["gemm"][3].items()]
+    found = []
+    for path in sorted((system / "gemm").glob("*/*/gemm_perf.parquet")):
+        try:
+            small = [*exact, ("m", "==", 1), ("n", "<=", SMALL), ("k", "<=", SMALL)]
+            read = pyarrow.parquet.read_table(path, columns=["latency"], filters=small)
+        except (OSError, ValueError):  # not every file is a table
+            continue
+        found += [1e3 * ms for ms in read["latency"].to_pylist()]
+    return round(median(found), 3)
 
 
 def library_rows(
@@ -332,7 +373,8 @@ def counted(rows: list[Row], store: Path | None) -> Works:
         kept = json.loads(store.read_text())
     kernels = Kernels()
     for number, row in enumerate(rows):
-        for arch in dict.fromkeys(gpu_of(name).arch for name in row.us):
+        archs = [gpu_of(name).arch for name in row.us]
+        for arch in dict.fromkeys(LIKE.get(arch, arch) for arch in archs):
             key = f"{row.kind} {list(row.shape)} {arch}"
             if key not in kept:
                 kept[key] = [asdict(w) for w in kernels.works(row.kind, row.shape, arch)]
@@ -349,19 +391,26 @@ def counted(rows: list[Row], store: Path | None) -> Works:
     }
 
 
-def around_cycles(works: Works, rows: list[Row], kind: str, pair: tuple[str, str]) -> float:
-    """Cycles of a row beside its kernel, by short rows of attention of other GPUs."""
+def around_cycles(
+    works: Works, rows: list[Row], kind: str, pair: tuple[str, str], name: str
+) -> float:
+    """Cycles of a row on a GPU beside its kernel, by short rows of attention of other GPUs.
+
+    They are those with the same library's kernels, outside the pair; all outside if there are none.
+    """
     if kind == "gemm":
         return 0.0
-    found = []
+    cycles: dict[str, list[float]] = {}
     for row in rows:
-        for name, us in row.us.items():
-            if row.kind == kind and name not in pair:
-                gpu = gpu_of(name)
+        for other, us in row.us.items():
+            if row.kind == kind and other not in pair:
+                gpu = gpu_of(other)
                 kernel = kernel_us(works, row, gpu)
-                if kernel < SHORT * us:
-                    found.append((us - kernel) * gpu.clock_mhz)
-    return median(found) if found else 0.0
+                if kernel < SHORT * us and us < BRIEF:
+                    cycles.setdefault(other, []).append((us - kernel) * gpu.clock_mhz)
+    alike = [n for other, n in cycles.items() if BACKENDS[other] == BACKENDS[name]]
+    known = [number for numbers in alike or cycles.values() for number in numbers]
+    return median(known) if known else 0.0
 
 
 def judged(given: list[tuple[Row, Times]], pair: tuple[str, str]) -> dict[str, object]:
@@ -422,11 +471,11 @@ def measure(works: Works, rows: list[Row], pair: tuple[str, str]) -> dict[str, o
     every: list[tuple[Row, Times]] = []
     for kind in KINDS:
         chosen = [row for row in rows if row.kind == kind and all(name in row.us for name in pair)]
-        around = around_cycles(works, rows, kind, pair)
+        around = {name: around_cycles(works, rows, kind, pair, name) for name in pair}
         model, sheet = [], []
         for row in chosen:
             plain = {n: kernel_us(works, row, gpu) for n, gpu in gpus.items()}
-            times = {n: us + around / gpus[n].clock_mhz for n, us in plain.items()}
+            times = {n: us + around[n] / gpus[n].clock_mhz for n, us in plain.items()}
             model.append((row, times))
             sheet.append((row, {n: roofline(row, gpu) for n, gpu in gpus.items()}))
         long = [one for one in model if min(one[0].us[name] for name in pair) >= LONG]
@@ -435,7 +484,7 @@ def measure(works: Works, rows: list[Row], pair: tuple[str, str]) -> dict[str, o
             **({"model_from_50_us": judged(long, pair)} if long else {}),
             **libraries(model, pair),
             "roofline": judged(sheet, pair),
-            "around_cycles": round(around),
+            "around_cycles": {name: round(cycles) for name, cycles in around.items()},
         }
         every += model
     result["all"] = judged(every, pair)
@@ -471,6 +520,18 @@ def graphics_watts(works: Works, rows: list[Row], pair: tuple[str, str]) -> floa
     return exp(sum(each) / len(each))
 
 
+def launches_ns(pair: tuple[str, str]) -> dict[int, float]:
+    """`device_model.LAUNCH_NS` by the smallest products of GPUs outside a pair."""
+    shortest = json.loads(ROWS.read_text())["shortest"]
+    fitted = gpu_of("h200")
+    own = shortest["h200"] * fitted.clock_mhz - device_model.FITTED.fixed_cycles  # cycles of a CTA
+    return {
+        arch_number(gpu_of(name).arch): 1e3 * (us - own / gpu_of(name).clock_mhz)
+        for name, us in shortest.items()
+        if name not in (*pair, "h100", "h200")
+    }
+
+
 def without(pair: tuple[str, str]) -> dict[str, device_model.Sustained]:
     """The parts of GPUs but those of a pair, which are then like any GPU without tables."""
     keys = {gpu_of(name).key for name in pair}
@@ -496,11 +557,12 @@ def main() -> None:
         others = without(pair)  # neither GPU of the pair in any constant
         device_model.SUSTAINED.clear()
         device_model.SUSTAINED.update(others)
-        usual = device_model.GRAPHICS_WATTS
+        usual, launches = device_model.GRAPHICS_WATTS, device_model.LAUNCH_NS
+        device_model.LAUNCH_NS = launches_ns(pair)
         device_model.GRAPHICS_WATTS = watts = graphics_watts(works, rows, pair)
-        alone = {"graphics_watts": round(watts, 3), **measure(works, rows, pair)}
-        document["/".join(pair)] = {"now": now, "alone": alone}
-        device_model.GRAPHICS_WATTS = usual
+        found = {"graphics_watts": round(watts, 3), "launch_ns": device_model.LAUNCH_NS}
+        document["/".join(pair)] = {"now": now, "alone": found | measure(works, rows, pair)}
+        device_model.GRAPHICS_WATTS, device_model.LAUNCH_NS = usual, launches
         device_model.SUSTAINED.clear()
         device_model.SUSTAINED.update(own)
     print(json.dumps(document, indent=1))

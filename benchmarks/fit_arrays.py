@@ -90,11 +90,15 @@ class Launches:
             + (counts["chain_barriers"] + WAIT_BARRIERS * counts["chain_waits"]) * c.barrier_cycles
         )
         chain = waits + c.own_part * sum(own) / self.ctas * self.uneven
-        whole = _together([self.most * each, self.rounds * chain], c.sharpness)
+        whole = _together(
+            [self.most * each, self.most * c.begin_cycles, self.rounds * chain], c.sharpness
+        )
         whole = whole + c.tail * (self.uneven - 1.0) * np.minimum(chain, self.fit * each)
         memory = self.missed / (self.gpu.memory_bandwidth * c.memory) * self.clock
         begin = c.fixed_cycles + c.miss_cycles * self.part
-        return np.asarray((begin + _together([whole, memory], c.sharpness)) / self.clock * 1e9)
+        dispatch = c.dispatch_cycles * self.ctas
+        parts = [whole, memory, dispatch]
+        return np.asarray((begin + _together(parts, c.sharpness)) / self.clock * 1e9)
 
 
 def _array(values: Any) -> Array:

@@ -3,7 +3,8 @@
     python -m benchmarks.fit_durations ROWS.jsonl [--fit] [--folds family rows] [-o results.json]
 
 The work of every PTX row is counted from the case's trace, as planning does (kept in
-`out/NAME.work.json`); library rows are calls with their sizes. Rows were measured with sets of
+`out/NAME.work.json`); library rows are calls with their sizes. Kernels of very many small CTAs come
+from the profiles of `simulated_h200`. Rows were measured with sets of
 buffers in turn: their bytes are in L2 as far as all sets fit there. Cross-validation: `family`
 predicts the PTX rows of a family with constants fitted to the other families; `rows` predicts a
 fifth of all cases (on all numbers of SMs) from the others, with the habits of libraries fitted
@@ -19,7 +20,7 @@ import lzma
 import random
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from math import exp, log
@@ -52,6 +53,7 @@ from tessera.passes.costs.library_launches import (
 FOLDS, ROUNDS = 5, 12
 BOUND = 0.15  # beyond that errors count about as they are
 STEPS = (0.8, 0.93, 0.98, 1.02, 1.07, 1.25)
+COPIES, COPYING = "copies of models", ("place_heads", "merge_heads", "rotate_prefill")
 SET = ("memory", "matrix")  # not fitted: the sharpness of the model stands for the rest
 HABITS = {  # the family whose rows decide
     "attention_instructions": "prefill",
@@ -126,7 +128,13 @@ def load_rows(path: Path, jobs: int) -> list[Timed]:
         about = (row["family"], row["source"], row["name"], row["sms"], row["ns"])
         working = max(float(row["rotated_bytes"]), moved)
         found.append(Timed(*about, Traffic(warm=moved, working=working), work))
-    return found
+    return found + [
+        Timed("copies", "ptx", row["name"], row["sms"], row["ns"], Traffic(**row["traffic"]), work)
+        for row in counted[COPIES]
+        for work in [
+            LaunchWork(**{**row["work"], "units": tuple(map(tuple, row["work"]["units"]))})
+        ]
+    ]
 
 
 def count_all(
@@ -145,6 +153,8 @@ def count_all(
         works = pool.map(count_case, [(case, codes[case.code]) for case in todo], chunksize=4)
         for case, work in zip(todo, works, strict=True):
             counted[f"{case.family} {case.name}"] = work
+    if COPIES not in counted:
+        counted[COPIES] = list(count_copies())
     keep.write_text(json.dumps(counted) + "\n")
     return counted
 
@@ -164,6 +174,33 @@ def count_case(given: tuple[Case, str]) -> dict[str, Any] | None:
     assert isinstance(launch, Launch)
     work = count_work(program.modules[launch.module].variants[0].ptx, launch)
     return None if work is None else asdict(work)
+
+
+def count_copies() -> Iterator[dict[str, Any]]:
+    """Kernels of very many small CTAs in the models that `simulated_h200` has profiled, as rows."""
+    from benchmarks.h200_models import unpack
+    from benchmarks.whole_steps import PROFILES
+    from tessera.driver.plan.traces import load_traces
+    from tessera.passes.costs.estimate_costs import distinct_bytes, estimate_costs
+
+    with tempfile.TemporaryDirectory() as folder:
+        for model, path in unpack(Path(folder)).items():
+            (trace,) = load_traces(str(path))
+            costs = estimate_costs(trace.program, trace.graph, machine_of("h200", "100Gb/s"))
+            packed = (PROFILES / f"{model}.profile.json.xz").read_bytes()
+            timed = json.loads(lzma.decompress(packed))["rows"]
+            known = set()
+            for step, node in zip(costs.steps, trace.graph.nodes, strict=True):
+                warm, cold = (distinct_bytes(trace.graph, node, kept) for kept in (False, True))
+                kernel = step.name.rpartition(".")[2]
+                if kernel in COPYING and step.work and (kernel, warm) not in known:
+                    known.add((kernel, warm))
+                    traffic = {"warm": float(warm), "cold": float(cold)}
+                    about = {"name": f"{model} {kernel} {warm}", "traffic": traffic}
+                    for row in timed:
+                        if row["step"] == int(step.step):
+                            ns = (row["warm_ns"] + row["cold_ns"]) / 2
+                            yield about | {"sms": row["sms"], "ns": ns, "work": asdict(step.work)}
 
 
 def library_shape(row: dict[str, Any]) -> tuple[CallShape, float]:

@@ -1,6 +1,7 @@
 """How long `tessc plan` takes on traces of very many launches, and where the time goes.
 
     python -m benchmarks.plan_scale [--sizes 1000,10000,100000] [--models NAMES] [--out FILE]
+        [--beside FOLDER --repeats 3]
 
 The trace is of two element-wise kernels in layers of ten launches, each with a weight of its own,
 planned for an A100 and an L40S. Models are traces of `real_traces.py`: about 1000 calls on two GPUs
@@ -10,12 +11,16 @@ wall time says little on a busy machine; stages are those that a terminal shows.
 comes after reading and durations, without the comparison with other GPUs. A busy machine also makes
 processor time longer: `million_calls_s` is what a million calls of an empty function took just
 before and after, which is about 0.05 on an idle core.
+
+`--beside` is a checkout of another commit: its planner is given the same traces, in turn with this
+one, `--repeats` times each, and the row with the least `planning` of each is kept.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import inspect
 import json
 import os
 import platform
@@ -24,7 +29,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 COUNT, LAYER = 65536, 10
 GPUS = "a100,l40s"
@@ -81,26 +88,30 @@ def trace_text(launches: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def measure(case: str) -> dict[str, object]:
-    """Plan one trace in this process: a number of launches, or a model."""
-    os.environ["TESSERA_NO_CACHE"] = "1"
+def text_of(case: str) -> str:
+    """The trace of a case: a number of launches, or a model."""
+    if case not in MODELS:
+        return trace_text(int(case))
     from benchmarks.real_traces import real_trace
+
+    model, phase, layers, _ = MODELS[case]
+    return real_trace(model, phase, batch=8 if phase == "decode" else 1, layers=layers)
+
+
+def measure(case: str, text: str) -> dict[str, object]:
+    """Plan one trace in this process."""
+    os.environ["TESSERA_NO_CACHE"] = "1"
     from tessera.diagnostics import TesseraError
     from tessera.driver.plan.make_plan import PlanOptions, Watch, plan
 
-    given: dict[str, object] = {}
-    if case in MODELS:
-        model, phase, layers, given = MODELS[case]
-        text = real_trace(model, phase, batch=8 if phase == "decode" else 1, layers=layers)
-    else:
-        text = trace_text(int(case))
+    given: dict[str, object] = MODELS[case][3] if case in MODELS else {}
     gc.set_threshold(200_000, 20)  # as the command does
     calls = [_million_calls_s()]
     began: list[tuple[str, float]] = []
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.ptx"
         path.write_text(text)
-        watch = Watch(on_progress=lambda told: began.append((told.stage, time.process_time())))
+        watch = _watch(Watch, began)
         options = PlanOptions(**{"gpus": GPUS, **given})  # type: ignore[arg-type]
         try:
             found = plan(path, options, watch).plan
@@ -132,6 +143,28 @@ def measure(case: str) -> dict[str, object]:
     }
 
 
+def _watch(kind: Callable[..., Any], began: list[tuple[str, float]]) -> Any:
+    """Who notes when stages begin; planners of before the simulator tell them in another way."""
+    if "on_stage" in inspect.signature(kind).parameters:
+        return kind(on_stage=lambda stage: began.append((stage, time.process_time())))
+    return kind(on_progress=lambda told: began.append((told.stage, time.process_time())))
+
+
+def _run(case: str, folder: Path) -> dict[str, object]:
+    """A case in a process of its own, planned by the code in a folder."""
+    command = [sys.executable, "-P", str(Path(__file__).resolve()), "--one", case]
+    place = {**os.environ, "PYTHONPATH": str(folder)}
+    text = text_of(case).encode()
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=place, input=text)
+    row: dict[str, object] = json.loads(done.stdout)
+    return row
+
+
+def _commit(folder: Path) -> str:
+    command = ["git", "-C", str(folder), "rev-parse", "--short", "HEAD"]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+
+
 def _million_calls_s() -> float:
     def nothing(number: int) -> int:
         return number
@@ -148,15 +181,21 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument("--one")
+    parser.add_argument("--beside", type=Path)
+    parser.add_argument("--repeats", type=int, default=1)
     given = parser.parse_args()
     if given.one is not None:
-        print(json.dumps(measure(given.one)))
+        print(json.dumps(measure(given.one, sys.stdin.read())))
         return
     rows = []
+    here = Path(__file__).resolve().parents[1]
+    folders = [here, *([given.beside.resolve()] if given.beside else [])]
     for case in filter(None, f"{given.sizes},{given.models}".split(",")):
-        command = [sys.executable, "-m", "benchmarks.plan_scale", "--one", case]
-        rows.append(json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout))
-        print(json.dumps(rows[-1]), flush=True)
+        tried = [[_run(case, folder) for folder in folders] for _ in range(given.repeats)]
+        for folder, own in zip(folders, zip(*tried, strict=True), strict=True):
+            least = min(own, key=lambda row: row["planning"])
+            rows.append({**least, "commit": _commit(folder), "repeats": given.repeats})
+            print(json.dumps(rows[-1]), flush=True)
     found = {
         "machine": platform.machine(),
         "python": platform.python_version(),

@@ -1,12 +1,14 @@
 """How fast requests for text are simulated: the Azure conversation trace, 24 times over.
 
     python -m benchmarks.serving_simulation azure_2023_conv.csv.gz -o RESULT.json
+        [--traces PREFILL DECODE] [--gpu a100]
 
-The plan has 16 devices with a copy of the model each and two batches on every device. Its programs
-are those of the small steps in examples/traces; their times are scaled so that a decode step of 64
-rows takes 12 ms and a prefill step of 512 tokens 40 ms, about what a model with 8 billion
-parameters takes. Steps go by rates (`--clock rates`), so the number of launches does not matter.
-The requests of the file come 24 times as often: each 24 times, at the same time.
+The plan has 16 devices with a copy of the model each and two batches on every device. With
+`--traces`, those are planned: steps of an 8B model as `tessc trace --device meta` makes them of
+examples/models/generation.py. Without, its programs are those of the small steps in examples/traces
+with times scaled so that a decode step of 64 rows takes 12 ms and a prefill step of 512 tokens
+40 ms. Steps go by rates (`--clock rates`), so the number of launches does not matter. The requests
+of the file come 24 times as often: each 24 times, at the same time.
 """
 
 from __future__ import annotations
@@ -62,12 +64,20 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=24)
     parser.add_argument("--devices", type=int, default=16)
     parser.add_argument("--requests", type=int)
+    parser.add_argument("--traces", nargs=2, metavar=("PREFILL", "DECODE"))
+    parser.add_argument("--gpu", default="l40s")
     parser.add_argument("-o", "--output")
     given = parser.parse_args()
     options = tessera.PlanOptions(
-        gpus=",".join(["l40s"] * given.devices), strategy="dp", slots=2, sequences=2
+        gpus=",".join([given.gpu] * given.devices), strategy="dp", slots=2, sequences=2
     )
-    plan = scaled(tessera.plan([f"{TRACES}/{name}.ptx" for name in NAMES], options).plan)
+    begun = time.process_time()
+    if given.traces:
+        plan = tessera.plan(given.traces, options, compare=False).plan
+    else:
+        paths = [f"{TRACES}/{name}.ptx" for name in NAMES]
+        plan = scaled(tessera.plan(paths, options, compare=False).plan)
+    planned_s = time.process_time() - begun
     arrivals = read_arrivals(given.arrivals, most=given.requests)
     repeated = tuple(request for request in arrivals.requests for _ in range(given.times))
     arriving = ArrivingText(
@@ -75,10 +85,10 @@ def main() -> None:
     )
     path = "steps.json"
     began, cpu = time.monotonic(), time.process_time()
-    report = simulate_text(
-        plan, arriving, TextSimulationOptions(steps=write_steps(path), clock="rates")
-    )
-    os.unlink(path)
+    steps = "names" if given.traces else write_steps(path)
+    report = simulate_text(plan, arriving, TextSimulationOptions(steps=steps, clock="rates"))
+    if not given.traces:
+        os.unlink(path)
     took_s, cpu_s = time.monotonic() - began, time.process_time() - cpu
     value = dict(serving_value(report))
     del value["queue"]
@@ -89,6 +99,8 @@ def main() -> None:
         "devices": given.devices,
         "times": given.times,
         "requests": len(repeated),
+        "launches": [len(placed.steps) for placed in plan.replicas[0].traces],
+        "planned_s": round(planned_s, 1),
         "processor_s": round(cpu_s, 1),
         "wall_s": round(took_s, 1),
         "peak_gb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6, 2),

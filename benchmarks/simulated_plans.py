@@ -150,10 +150,10 @@ def simulated(plan: Any, depth: int) -> dict[str, Any]:
     """What the simulator says of a plan, and the bound of its busiest load."""
     from tessera.driver.simulate.hardware import hardware_of
     from tessera.driver.simulate.known_work import work_of
-    from tessera.driver.simulate.simulate import replicas_of, shares_of
+    from tessera.driver.simulate.simulate import shares_of
     from tessera.driver.simulate.steady import largest_load_ns, saturate
 
-    hardware, replicas, shares = hardware_of(plan), replicas_of(plan, None), shares_of(plan)
+    hardware, replicas, shares = hardware_of(plan), plan.replicas, shares_of(plan)
     assert hardware is not None
     found = saturate(replicas, shares, hardware)
     deep = saturate(replicas, shares, replace(hardware, depth=depth))

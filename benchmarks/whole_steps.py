@@ -1,24 +1,32 @@
 """Whole steps of the models of `examples/models` at real width: measured, and predicted.
 
-    python -m benchmarks.whole_steps measure --out FOLDER [--seconds 230] [--jobs 5]    # on a GPU
-    python -m benchmarks.whole_steps compare --out FOLDER [-o results.json]             # anywhere
+    python -m benchmarks.whole_steps measure --out FOLDER [--seconds 170] [--jobs 5]    # on a GPU
+    python -m benchmarks.whole_steps keep --out FOLDER                                  # anywhere
+    python -m benchmarks.whole_steps compare [--kernels] [--made] [-o results.json]
 
 `measure` needs torch and a GPU. A process per step has torch.compile make it (products by the
-libraries), captures it as `tessc trace` does (`NAME.ptx.xz`, sizes only), and times the captured
-CUDA graph, while no other process uses the GPU (`NAME.json`: medians, and the time of each kernel
-by the profiler where there is one). What is there already is not measured
-again. `compare` adds up what the model says of the steps of each trace, without a profile or a
-table, and puts the steps beside them that `simulated_h200` measured (`results/h200_profiles`).
+libraries) and captures it as `tessc trace` does (`NAME.ptx.xz`, sizes only), a few at a time. When
+all are done, or time is short, those that still compile are ended, and the others measure one after
+the other: the captured CUDA graph, again and again (`NAME.json`: medians of rounds), and each of
+its kernels by the profiler. What is there already is not measured again. `keep` packs a folder
+into `results/whole_steps.tar.xz`. `compare` adds up what the model says of the steps of each trace
+there, without a profile or a table; `--made` puts the steps beside them that `simulated_h200`
+measured (`results/h200_profiles`).
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import json
 import lzma
+import os
+import signal
 import statistics
 import subprocess
 import sys
+import tarfile
 import tempfile
 import threading
 import time
@@ -27,6 +35,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
+KEPT = ROOT / "benchmarks" / "results" / "whole_steps.tar.xz"
 PROFILES = ROOT / "benchmarks" / "results" / "h200_profiles"
 LLAMA = {"vocabulary": 32000, "hidden": 4096, "layers": 4, "heads": 32, "kv_heads": 8}
 MOE = {"vocabulary": 32000, "hidden": 2048, "layers": 4, "heads": 16, "experts": 16, "chosen": 4}
@@ -45,7 +54,8 @@ STEPS: dict[str, tuple[str, dict[str, int]]] = {
     "vision decode": ("vision_language.py:step", VISION | {"patches": 64, "length": 1}),
     "vision prefill": ("vision_language.py:step", VISION | {"patches": 1024, "length": 256}),
 }
-REPLAYS, ROUNDS = 10, 7
+ROUNDS, ROUND_NS, PROFILED = 7, 50e6, 5
+MEASURING_S = 60.0  # for all of them
 
 
 def file_of(out: Path, name: str, ending: str) -> Path:
@@ -56,74 +66,99 @@ def file_of(out: Path, name: str, ending: str) -> Path:
 
 
 def measure_all(options: argparse.Namespace) -> None:
-    """A few processes at a time: they compile together, and measure one after the other."""
+    """All processes compile, a few at a time; then each has the GPU to itself, twice."""
     until = time.monotonic() + options.seconds
     todo = [name for name in STEPS if not file_of(options.out, name, ".json").exists()]
-    while todo and time.monotonic() < until - 30:
-        batch, todo = todo[: options.jobs], todo[options.jobs :]
-        running = {name: start(options.out, name) for name in batch}
-        ready = [name for name, one in running.items() if said(one, "ready", until)]
-        for name in ready:
-            send(running[name], "measure")
-            said(running[name], "done", until)
-        for name, one in running.items():
-            try:
-                one.wait(max(1.0, min(20.0, until - time.monotonic())))
-            except subprocess.TimeoutExpired:
-                print(name, "did not end", flush=True)
-                one.kill()
-            there = file_of(options.out, name, ".json").exists()
-            left = round(until - time.monotonic())
-            print(name, "measured" if there else "failed", f"{left} s left", flush=True)
+    running: dict[str, Worker] = {}
+    while time.monotonic() < until - MEASURING_S:
+        busy = sum(worker.is_busy() for worker in running.values())
+        waiting = [name for name in todo if name not in running]
+        if not waiting and not busy:
+            break
+        for name in waiting[: max(0, options.jobs - busy)]:
+            running[name] = Worker(options, name)
+        time.sleep(0.2)
+    for name, worker in running.items():
+        if worker.is_busy():
+            print(name, "was still compiling", flush=True)
+            worker.end()
+    ready = {name: worker for name, worker in running.items() if worker.is_ready()}
+    for word in ("time", "kernels"):
+        for name, worker in ready.items():
+            if time.monotonic() < until and not worker.told(word, until):
+                print(name, "did not answer", word, flush=True)
+            if word == "kernels":  # the next one has less beside it
+                worker.end()
+    for name in todo:
+        there = file_of(options.out, name, ".json").exists()
+        print(name, "measured" if there else "not measured", flush=True)
 
 
-def start(out: Path, name: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "benchmarks.whole_steps", "one", "--out", str(out)]
-    pipe = subprocess.PIPE
-    return subprocess.Popen([*command, "--name", name], stdin=pipe, stdout=pipe, text=True)
+class Worker:
+    """A process of one step. It says `ready`, and `done` after each word that it is told."""
 
+    def __init__(self, options: argparse.Namespace, name: str) -> None:
+        command = [sys.executable, "-m", "benchmarks.whole_steps", "one", "--out", str(options.out)]
+        threads = max(1, (os.cpu_count() or 1) // options.jobs)
+        self.process = subprocess.Popen(
+            [*command, "--name", name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"TORCHINDUCTOR_COMPILE_THREADS": str(threads)},
+            start_new_session=True,
+        )
+        self.said: list[str] = []
+        threading.Thread(target=self._listen, daemon=True).start()
 
-def said(process: subprocess.Popen[str], word: str, until: float) -> bool:
-    """Whether a process says a word in time; what else it says is printed."""
-    heard = threading.Event()
+    def _listen(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.said.append(line.strip())
+            if line.strip() not in ("ready", "done"):
+                print(line, end="", flush=True)
 
-    def listen() -> None:
-        assert process.stdout is not None
-        for line in process.stdout:
-            if line.strip() == word:
-                heard.set()
-                return
-            print(line, end="", flush=True)
+    def is_ready(self) -> bool:
+        return "ready" in self.said and self.process.poll() is None
 
-    thread = threading.Thread(target=listen, daemon=True)
-    thread.start()
-    thread.join(max(0.0, until - time.monotonic()))
-    return heard.is_set()
+    def is_busy(self) -> bool:
+        return "ready" not in self.said and self.process.poll() is None
 
+    def told(self, word: str, until: float) -> bool:
+        """Tell it a word; whether it does that in time."""
+        assert self.process.stdin is not None
+        before = self.said.count("done")
+        self.process.stdin.write(word + "\n")
+        self.process.stdin.flush()
+        while self.process.poll() is None and time.monotonic() < until:
+            if self.said.count("done") > before:
+                return True
+            time.sleep(0.02)
+        return False
 
-def send(process: subprocess.Popen[str], word: str) -> None:
-    assert process.stdin is not None
-    try:
-        process.stdin.write(word + "\n")
-        process.stdin.flush()
-    except OSError:
-        print("a process is gone", flush=True)
+    def end(self) -> None:
+        """End it and its compilers, which are in its group."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
 
 
 def one_step(options: argparse.Namespace) -> None:
-    """Compile, capture, wait for the GPU, measure."""
+    """Compile and capture; then measure what is asked for, as often as it is."""
     try:
         call = capture(options.out, options.name)
         print("ready", flush=True)
-        sys.stdin.readline()
-        row = {"name": options.name, **measure(call)}
-        file_of(options.out, options.name, ".json").write_text(json.dumps(row, indent=1) + "\n")
+        row: dict[str, Any] = {"name": options.name, "rounds_ns": []}
+        for word in sys.stdin:
+            measure(call, word.strip(), row)
+            file = file_of(options.out, options.name, ".json")
+            file.write_text(json.dumps(row, indent=1) + "\n")
+            print("done", flush=True)
     except Exception as problem:
         where = "".join(traceback.format_tb(problem.__traceback__)[-3:])
         # A TesseraError's diagnostics say more than its text.
         more = getattr(problem, "diagnostics", "")
         print(options.name, f"{type(problem).__name__}: {problem} {more}"[:1500], where, flush=True)
-    print("done", flush=True)
 
 
 def capture(out: Path, name: str) -> Any:
@@ -132,6 +167,7 @@ def capture(out: Path, name: str) -> Any:
 
     from tessera.driver.trace import capture_trace as tracing
     from tessera.driver.trace.build import draft_program, settle_roles
+    from tessera.driver.trace.hints import with_hints
     from tessera.frontend.capture.model_file import find_model, load_model
     from tessera.frontend.capture.session import on_one_gpu
     from tessera.ir.program.print_trace import print_program
@@ -147,7 +183,7 @@ def capture(out: Path, name: str) -> Any:
         call = tracing._capture(function, inputs, options)
         draft = draft_program(call.raw, call.read)
         ran = call.run((b.name for b in draft.program.declared_buffers()), data=False)
-        program = settle_roles(draft, call.raw, ran.changed)
+        program = with_hints(settle_roles(draft, call.raw, ran.changed))
     text = print_program(program).encode()
     file_of(out, name, ".ptx.xz").write_bytes(lzma.compress(text, preset=2))
     steps = sum(1 for _ in program.work())
@@ -155,46 +191,66 @@ def capture(out: Path, name: str) -> Any:
     return call
 
 
-def measure(call: Any) -> dict[str, Any]:
-    """Nanoseconds of the captured graph, many of them after each other."""
+def measure(call: Any, word: str, row: dict[str, Any]) -> None:
+    """Nanoseconds of the captured graph, many of them after each other; and of its kernels."""
     import torch
 
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
-        times = []
-        for _ in range(ROUNDS + 1):
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            begin.record(stream)
-            for _ in range(REPLAYS):
-                call.graph.replay()
-            end.record(stream)
-            end.synchronize()
-            times.append(begin.elapsed_time(end) * 1e6 / REPLAYS)
-        middle = statistics.median(times[1:])
-        spread = statistics.mean(abs(one - middle) for one in times[1:]) / middle
-        row: dict[str, Any] = {"ns": round(middle, 1), "spread": round(spread, 4)}
+        once = replayed(call.graph, stream, 1)[0]
+        count = int(min(200, max(5, ROUND_NS // once)))
+        replayed(call.graph, stream, count)  # the clock rises
+        found = [replayed(call.graph, stream, count) for _ in range(ROUNDS)]
+        times = [ns for ns, _ in found]
+        middle = statistics.median(times)
+        spread = statistics.mean(abs(ns - middle) for ns in times) / middle
+        row["rounds_ns"].append(round(middle, 1))
+        row |= {"ns": min(row["rounds_ns"]), "spread": round(spread, 4), "replays": count}
+        row["host_ns"] = round(statistics.median(host for _, host in found), 1)
         row["machine"] = f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
-        try:
-            row["kernels"] = kernels_of(call.graph, stream)
-        except Exception as problem:  # the profiler needs rights that not every machine gives
-            row["kernels"] = f"{type(problem).__name__}: {problem}"[:200]
-    return row
+        if word == "kernels":
+            try:
+                row["kernels"] = kernels_of(call.graph, stream)
+            except Exception as problem:  # the profiler needs rights that not every machine gives
+                row["kernels"] = f"{type(problem).__name__}: {problem}"[:200]
+    told = {key: value for key, value in row.items() if key != "kernels"}
+    print(json.dumps(told), flush=True)
+
+
+def replayed(graph: Any, stream: Any, count: int) -> tuple[float, float]:
+    """Nanoseconds of a graph: on the GPU, and of the host for its submission."""
+    import torch
+
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    stream.synchronize()
+    begin.record(stream)
+    begun = time.monotonic_ns()
+    for _ in range(count):
+        graph.replay()
+    host = (time.monotonic_ns() - begun) / count
+    end.record(stream)
+    end.synchronize()
+    return begin.elapsed_time(end) * 1e6 / count, host
 
 
 def kernels_of(graph: Any, stream: Any) -> list[tuple[str, float]]:
-    """Names and nanoseconds of what one replay runs, in order."""
+    """Names of what a replay runs, in order, and nanoseconds: medians of a few replays."""
     import torch
 
     activities = [torch.profiler.ProfilerActivity.CUDA]
     with torch.profiler.profile(activities=activities) as profiler:
-        graph.replay()
+        for _ in range(PROFILED):
+            graph.replay()
         stream.synchronize()
-    found = [
+    events = sorted(
         (event.time_range.start, event.name[:120], 1e3 * event.time_range.elapsed_us())
         for event in profiler.events()
         if event.device_type == torch.autograd.DeviceType.CUDA
-    ]
-    return [(name, round(ns, 1)) for _, name, ns in sorted(found)]
+    )
+    each = len(events) // PROFILED
+    assert each * PROFILED == len(events), f"{len(events)} kernels of {PROFILED} replays"
+    several = [events[number::each] for number in range(each)]
+    return [(one[0][1], round(statistics.median(ns for *_, ns in one), 1)) for one in several]
 
 
 # --- compare ---------------------------------------------------------------------------------
@@ -211,26 +267,48 @@ def predicted(path: Path, gpus: str) -> list[tuple[str, float]]:
     return [(step.name, getattr(step.on_device[0], "ns", 0.0)) for step in costs.steps]
 
 
+def keep(options: argparse.Namespace) -> None:
+    """Pack the traces and times of a folder; those of steps that it lacks stay."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for path in (*unpacked(folder), *measured_in(options.out)):
+            text = path.read_bytes()
+            is_packed = path.suffix == ".xz"
+            target = folder / (path.stem if is_packed else path.name)
+            target.write_bytes(lzma.decompress(text) if is_packed else text)
+        with tarfile.open(KEPT, "w:xz", preset=9) as archive:
+            for path in sorted(folder.iterdir()):
+                about = tarfile.TarInfo(path.name)
+                about.size = path.stat().st_size
+                archive.addfile(about, io.BytesIO(path.read_bytes()))
+
+
+def measured_in(folder: Path) -> list[Path]:
+    """The files of steps that have both, a trace and times."""
+    endings = (".json", ".ptx.xz")
+    both = [[file_of(folder, name, ending) for ending in endings] for name in STEPS]
+    return [path for files in both if all(path.exists() for path in files) for path in files]
+
+
+def unpacked(folder: Path) -> list[Path]:
+    """What is kept of earlier runs, in a folder."""
+    if KEPT.exists():
+        with tarfile.open(KEPT) as archive:
+            archive.extractall(folder, filter="data")
+    return sorted(folder.iterdir())
+
+
 def compare(options: argparse.Namespace) -> None:
     """Measured against predicted, step by step where kernels can be told apart."""
     rows = []
-    for name in STEPS:
-        measured, trace = (file_of(options.out, name, end) for end in (".json", ".ptx.xz"))
-        if not measured.exists() or not trace.exists():
-            continue
-        found = json.loads(measured.read_text())
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "step.ptx"
-            path.write_bytes(lzma.decompress(trace.read_bytes()))
-            said = predicted(path, "h200")
-        rows.append(row_of(name, "captured", found["ns"], said))
-        if isinstance(found["kernels"], list):
-            whole = sum_of(found["kernels"])
-            rows.append(row_of(name, "captured, sum of kernels", whole, said))
-        if options.kernels:
-            tell_kernels(found["kernels"], said)
+    with tempfile.TemporaryDirectory() as name:
+        unpacked(Path(name))
+        for step in STEPS:
+            measured, trace = (file_of(Path(name), step, end) for end in (".json", ".ptx"))
+            if measured.exists():
+                rows += step_rows(step, json.loads(measured.read_text()), trace, options.kernels)
     rows += made_rows() if options.made else []
-    document: dict[str, Any] = {"schema": "tessera-whole-steps/1", "rows": rows}
+    document: dict[str, Any] = {"schema": "tessera-whole-steps/2", "rows": rows}
     for origin in dict.fromkeys(row["origin"] for row in rows):
         off = [abs(row["ratio"] - 1) for row in rows if row["origin"] == origin]
         document[origin] = {
@@ -242,6 +320,20 @@ def compare(options: argparse.Namespace) -> None:
         print(origin, document[origin])
     if options.output:
         options.output.write_text(json.dumps(document, indent=1) + "\n")
+
+
+def step_rows(
+    name: str, measured: dict[str, Any], trace: Path, in_detail: bool
+) -> list[dict[str, Any]]:
+    """A measured step against its prediction: as a graph, and by the sum of its kernels."""
+    said = predicted(trace, "h200")
+    rows = [row_of(name, "captured", measured["ns"], said)]
+    if isinstance(measured["kernels"], list):
+        whole = sum_of(measured["kernels"])
+        rows.append(row_of(name, "captured, sum of kernels", whole, said))
+    if in_detail:
+        tell_kernels(measured["kernels"], said)
+    return rows
 
 
 def row_of(name: str, origin: str, ns: float, said: list[tuple[str, float]]) -> dict[str, Any]:
@@ -289,17 +381,21 @@ def made_rows() -> list[dict[str, Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("stage", choices=("measure", "one", "compare"))
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--seconds", type=float, default=230.0)
+    parser.add_argument("stage", choices=("measure", "one", "keep", "compare"))
+    parser.add_argument("--out", type=Path, help="a folder for what is measured")
+    parser.add_argument("--seconds", type=float, default=170.0)
     parser.add_argument("--jobs", type=int, default=5)
     parser.add_argument("--name", choices=tuple(STEPS))
     parser.add_argument("--kernels", action="store_true", help="kernel by kernel")
     parser.add_argument("--made", action="store_true", help="models of `h200_models`, too")
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
-    options.out.mkdir(parents=True, exist_ok=True)
-    {"measure": measure_all, "one": one_step, "compare": compare}[options.stage](options)
+    if options.stage != "compare":
+        if options.out is None:
+            parser.error(f"{options.stage} needs --out")
+        options.out.mkdir(parents=True, exist_ok=True)
+    stages = {"measure": measure_all, "one": one_step, "keep": keep, "compare": compare}
+    stages[options.stage](options)
 
 
 if __name__ == "__main__":

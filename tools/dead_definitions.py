@@ -31,7 +31,6 @@ USED_ELSEWHERE = {
     "min3": "generated code, by the name of the opcode",
     "not_": "generated code, by the name of the opcode",
     "or_": "generated code, by the name of the opcode",
-    "problem_of": "tests of the planning problem",
     "show_cursor": "rich, which calls it to hide the cursor",
     "to_networkx": "users (examples/03_longest_chain.py)",
     "uuid": "PyTorch, of what a pass over a graph does",

@@ -112,8 +112,10 @@ class Llama(nn.Module):
         inner: int,
         rows: int,
         context: int,
+        greedy: bool = False,
     ) -> None:
         super().__init__()
+        self.greedy = greedy
         self.embedding, self.head = weight(vocabulary, hidden), weight(vocabulary, hidden)
         self.layers = nn.ModuleList(
             LlamaLayer(hidden, heads, kv_heads, inner, rows, context) for _ in range(layers)
@@ -133,7 +135,8 @@ class Llama(nn.Module):
         for layer in self.layers:
             x = layer(x, place, rows, turn)
         x = x[:, 0] if lengths is None else last_of(x, lengths)
-        return product(norm(x, self.norm), self.head)
+        logits = product(norm(x, self.norm), self.head)
+        return logits.argmax(-1) if self.greedy else logits
 
 
 # --- a decoder with a cache in blocks -------------------------------------------------------------
@@ -290,11 +293,12 @@ def llama_decode(
     inner: int = 32,
     rows: int = 3,
     context: int = 32,
+    greedy: bool = False,
     dtype: str = "float32",
     device: str = "cuda",
 ) -> Step:
     """8B: vocabulary=128256 hidden=4096 layers=32 heads=32 kv_heads=8 inner=14336 rows=64
-    context=2048 dtype=bfloat16."""
+    context=2048 dtype=bfloat16. With `greedy` the step gives tokens in place of logits."""
     model = _llama(
         vocabulary=vocabulary,
         hidden=hidden,
@@ -304,6 +308,7 @@ def llama_decode(
         inner=inner,
         rows=rows,
         context=context,
+        greedy=greedy,
     )
     tokens, places = torch.zeros(rows, 1, dtype=torch.int64), torch.zeros(rows, dtype=torch.int64)
     return _step(model, dtype, device, tokens=tokens, positions=places)
@@ -319,6 +324,7 @@ def llama_prefill(
     rows: int = 3,
     context: int = 32,
     chunk: int = 4,
+    greedy: bool = False,
     dtype: str = "float32",
     device: str = "cuda",
 ) -> Step:
@@ -331,6 +337,7 @@ def llama_prefill(
         inner=inner,
         rows=rows,
         context=context,
+        greedy=greedy,
     )
     nothing = torch.zeros(1, dtype=torch.int64)
     inputs = {

@@ -25,7 +25,7 @@ Source: decision records 0005 and 0010.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
@@ -70,11 +70,39 @@ class Model:
     fillings: Sequence[Mapping[str, Bytes]]
 
 
+class CommonMemory:
+    """Memory that several backends of this process have together, by what it is for.
+
+    Replicas of different policies have the weights of a device in one layout, and once.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[object, tuple[int, int]] = {}
+
+    def has(self, key: object) -> bool:
+        """Whether somebody has it already."""
+        return key in self._held
+
+    def take(self, key: object, allocate: Callable[[], int]) -> int:
+        """Its address; the first who asks for it allocates it."""
+        address, users = self._held.get(key) or (allocate(), 0)
+        self._held[key] = address, users + 1
+        return address
+
+    def give_back(self, key: object) -> bool:
+        """Whether that was the last to have it, who frees it."""
+        address, users = self._held.pop(key)
+        if users > 1:
+            self._held[key] = address, users - 1
+        return users == 1
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendOptions:
     """How to run. A backend ignores what it has no use for.
 
     `targets` says what stands for a device of the plan: `cuda:0`, `cuda:0:84sm` (a slice), `cpu`.
+    `common` has weights of other replicas; those of a device are there as `common_as` says.
     `memory_bytes` is what the areas of a device may take. `throttle_bytes_per_s` slows down
     transfers between devices. `timeline` asks for an event per operation.
     """
@@ -84,6 +112,8 @@ class BackendOptions:
     max_steps: int | None = None
     throttle_bytes_per_s: float | None = None
     timeline: bool = True
+    common: CommonMemory | None = None
+    common_as: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,6 +13,9 @@ from tessera.cli.given import Typed, reads_options
 from tessera.cli.progress import Progress
 from tessera.cli.text_requests import TextCommand, engine_options, text_options
 from tessera.cli.types import finite_number, speed
+
+if TYPE_CHECKING:
+    from tessera.driver.serve.policies import SwitchRule
 
 
 @click.command(short_help="Send a plan requests for text, and say what they took.")
@@ -70,6 +74,7 @@ def bench(messages: Messages, given: Typed) -> int:
             slots=command.slots,
             sequences=command.sequences,
             policy=command.policy,
+            switch=command.switch,
             throttle_bytes_per_s=command.throttle_bytes_per_s,
         ) as engine,
         Progress(messages, f"running {command.file}") as shown,
@@ -91,5 +96,6 @@ class BenchCommand:
     slots: int | None = None
     sequences: int | None = None
     policy: str | None = None
+    switch: SwitchRule | None = None
     throttle_bytes_per_s: float | None = None
     as_json: bool = False

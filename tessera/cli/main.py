@@ -27,6 +27,7 @@ from tessera.cli import check as cli_check
 from tessera.cli import demo as cli_demo
 from tessera.cli import diff as cli_diff
 from tessera.cli import doctor as cli_doctor
+from tessera.cli import fleet as cli_fleet
 from tessera.cli import gpus as cli_gpus
 from tessera.cli import plan as cli_plan
 from tessera.cli import profile as cli_profile
@@ -78,6 +79,7 @@ def cli(context: click.Context, color: str) -> None:
       tessc run trace.ptx                run it here, without a GPU
       tessc plan trace.ptx --gpus a100,l40s
       tessc simulate plan.tsp            what its requests would take
+      tessc fleet decode-*.ptx prefill.ptx --gpus 4xa100,4xl40s --tokens 1024:256
       tessc run plan.tsp --verify        run the plan, and compare with one device
       tessc serve plan.tsp               answer prompts over HTTP
       tessc report plan.tsp              a page to look at
@@ -146,6 +148,7 @@ cli.add_command(cli_run.run)
 cli.add_command(cli_gpus.gpus)
 cli.add_command(cli_plan.plan)
 cli.add_command(cli_simulate.simulate)
+cli.add_command(cli_fleet.fleet)
 cli.add_command(cli_serve.serve)
 cli.add_command(cli_bench.bench)
 cli.add_command(cli_report.report)

@@ -111,6 +111,12 @@ if TYPE_CHECKING:
     help="Look times up in tables of measured kernels, where GPU and sizes are in one.",
 )
 @click.option(
+    "--states-alike",
+    is_flag=True,
+    help="For latency+throughput: both policies have states on the same devices, so that a "
+    "sequence may change between them; says what that costs.",
+)
+@click.option(
     "--pin",
     "pins",
     multiple=True,

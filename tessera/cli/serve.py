@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -14,11 +17,13 @@ from tessera.cli.console import Messages, form_option, write_data
 from tessera.cli.given import Typed, reads_options
 from tessera.cli.text_requests import burst_option, engine_options, steps_option
 from tessera.cli.types import finite
-from tessera.diagnostics import TesseraError, error
+from tessera.diagnostics import TesseraError, error, warning
 
 if TYPE_CHECKING:
+    from tessera.driver.serve.drift import Drift
     from tessera.driver.serve.engine import Engine
     from tessera.driver.serve.generation import Generation
+    from tessera.driver.serve.policies import SwitchRule
 
 _LONGEST_KEY = 4096
 
@@ -93,7 +98,8 @@ def serve(messages: Messages, given: Typed) -> int:
 
     Completions are those of OpenAI: POST /v1/completions with `prompt` as text (with `--tokenizer`)
     or token ids, whole or as a stream. GET /health and /metrics (Prometheus). SIGTERM and Ctrl-C
-    stop the server once it has finished what it has begun. See docs/guides/serve.md.
+    stop the server once it has finished what it has begun; on SIGHUP the plan is read again and
+    takes over. See docs/guides/serve.md.
 
     \b
     Examples:
@@ -118,7 +124,8 @@ def serve(messages: Messages, given: Typed) -> int:
     )
     metrics = Metrics()
     with open_socket(command.host, command.port) as listening:
-        engine = command.engine(metrics.end)
+        engine = command.engine(metrics.end, partial(_say_drift, messages))
+        handed = HandOver(engine, command.file, messages)
         try:
             tokenizer = None
             if command.tokenizer is not None:
@@ -128,10 +135,46 @@ def serve(messages: Messages, given: Typed) -> int:
             host, port = listening.getsockname()[:2]
             shown = f"[{host}]" if ":" in host else host
             write_data(f"serving {command.file} on http://{shown}:{port}\n".encode(), "-")
-            run_server(server, listening)
+            with handed:
+                run_server(server, listening)
         finally:
             engine.close()
     return 0
+
+
+def _say_drift(messages: Messages, drift: Drift) -> None:
+    from tessera.driver.serve.drift import drift_words
+
+    messages.show([warning("TSR5067", drift_words(drift))])
+
+
+class HandOver:
+    """While it is entered, SIGHUP reads the plan again, which takes over."""
+
+    def __init__(self, engine: Engine, file: str, messages: Messages) -> None:
+        self._engine = engine
+        self._file = file
+        self._messages = messages
+        self._before: object = None
+
+    def __enter__(self) -> None:
+        if hasattr(signal, "SIGHUP") and threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGHUP, self._hear)
+
+    def __exit__(self, *_: object) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+    def _hear(self, *_: object) -> None:
+        threading.Thread(target=self._read_again, name="tessera-again", daemon=True).start()
+
+    def _read_again(self) -> None:
+        try:
+            self._engine.hand_over(self._file)
+        except TesseraError as problem:
+            self._messages.show(problem.diagnostics)
+        else:
+            write_data(f"{self._file} was read again and has taken over\n".encode(), "-")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +196,7 @@ class ServeCommand:
     slots: int | None = None
     sequences: int | None = None
     policy: str | None = None
+    switch: SwitchRule | None = None
     data: tuple[str, ...] = ()
 
     def key(self) -> str | None:
@@ -171,7 +215,9 @@ class ServeCommand:
             raise TesseraError(error("TSR5066", message))
         return key
 
-    def engine(self, on_end: Callable[[Generation], object]) -> Engine:
+    def engine(
+        self, on_end: Callable[[Generation], object], on_drift: Callable[[Drift], object]
+    ) -> Engine:
         """The engine of the plan."""
         from tessera.driver.serve.engine import Engine
 
@@ -181,9 +227,11 @@ class ServeCommand:
             burst=self.burst,
             max_waiting=self.max_waiting,
             on_end=on_end,
+            on_drift=on_drift,
             backend=self.backend,
             slots=self.slots,
             sequences=self.sequences,
             policy=self.policy,
+            switch=self.switch,
             data=list(self.data) or None,
         )

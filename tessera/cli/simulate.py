@@ -16,7 +16,7 @@ from tessera.cli.console import (
 )
 from tessera.cli.given import Typed, reads_options
 from tessera.cli.progress import Progress
-from tessera.cli.text_requests import TextCommand, text_options
+from tessera.cli.text_requests import TextCommand, switch_option, text_options
 from tessera.cli.types import finite_number, speed
 from tessera.driver.options import WrongOption
 from tessera.output import Kind, check_output
@@ -50,7 +50,18 @@ if TYPE_CHECKING:
 @click.option("--slots", type=click.IntRange(1), metavar="N", help="Requests in flight.")
 @sequences_options(None, "Copies of the states, one per sequence.")
 @click.option(
-    "--policy", metavar="NAME", help="Which of the policies of the plan to follow; the last one."
+    "--policy",
+    metavar="NAME",
+    help="Which of the policies of the plan to follow; the last one, or both for requests for "
+    "text.",
+)
+@switch_option
+@click.option(
+    "--foresee",
+    "foresees",
+    is_flag=True,
+    default=None,
+    help="Switch by what will come in place of what came: the best that a rule could do.",
 )
 @click.option(
     "--backend",

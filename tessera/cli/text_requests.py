@@ -17,6 +17,7 @@ from tessera.output import Kind, check_output
 
 if TYPE_CHECKING:
     from tessera.driver.serve.options import ArrivingText
+    from tessera.driver.serve.policies import SwitchRule
 
 _DIGITS = 12
 """Of a number of tokens: more than any context."""
@@ -72,58 +73,6 @@ burst_option = click.option(
 )
 
 
-def engine_options(command: _Command) -> _Command:
-    """Where and how a plan runs that answers requests for text."""
-    for option in reversed(
-        (
-            click.option(
-                "--backend",
-                type=click.Choice([name.value for name in BackendName]),
-                help="Where to run the plan, as for `tessc run`.",
-            ),
-            click.option("--slots", type=click.IntRange(1), metavar="N", help="Steps in flight."),
-            sequences_options(None, "Copies of the states: batches that go side by side."),
-            click.option(
-                "--policy",
-                metavar="NAME",
-                help="Which of the policies of the plan to serve with.",
-            ),
-        )
-    ):
-        command = option(command)
-    return command
-
-
-def text_options(command: _Command) -> _Command:
-    """Options of requests for text that come at given times."""
-    for option in reversed(
-        (
-            steps_option,
-            click.option(
-                "--tokens",
-                callback=_tokens,
-                metavar="IN:OUT",
-                help="Tokens of prompt and answer, where the arrivals do not say: 512:128.",
-            ),
-            click.option(
-                "--slo",
-                callback=_limits,
-                metavar="ttft=TIME,tpot=TIME",
-                help="Limits that a good request keeps: ttft=500ms,tpot=50ms.",
-            ),
-            burst_option,
-            click.option(
-                "--arrivals-out",
-                type=click.Path(),
-                metavar="PATH",
-                help="Also write the requests as Mooncake's lines of JSON.",
-            ),
-        )
-    ):
-        command = option(command)
-    return command
-
-
 def _tokens(
     _context: click.Context, _parameter: click.Parameter, value: str | None
 ) -> tuple[int, int] | None:
@@ -151,3 +100,94 @@ def _limits(
             raise click.BadParameter("it takes limits such as ttft=500ms,tpot=50ms")
         limits[name] = limit
     return {f"{name}_ns": limit for name, limit in limits.items()}
+
+
+tokens_option = click.option(
+    "--tokens",
+    callback=_tokens,
+    metavar="IN:OUT",
+    help="Tokens of prompt and answer, where the arrivals do not say: 512:128.",
+)
+slo_option = click.option(
+    "--slo",
+    callback=_limits,
+    metavar="ttft=TIME,tpot=TIME",
+    help="Limits that a good request keeps: ttft=500ms,tpot=50ms.",
+)
+
+
+def _rule(
+    _context: click.Context, _parameter: click.Parameter, value: str | None
+) -> SwitchRule | None:
+    if value is None:
+        return None
+    from tessera.driver.serve.policies import SwitchRule
+
+    amounts: dict[str, float] = {}
+    for part in value.split(","):
+        name, _, text = part.strip().partition("=")
+        key = {"window": "window_ns", "dwell": "dwell_ns"}.get(name, name)
+        amount = parse_time_ns(text) if key != name else _number(text)
+        if key not in ("window_ns", "dwell_ns", "high", "low") or key in amounts or amount is None:
+            raise click.BadParameter("it takes such as window=3s,high=0.6,low=0.4,dwell=2s")
+        amounts[key] = amount
+    return SwitchRule(**amounts)
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+switch_option = click.option(
+    "--switch",
+    callback=_rule,
+    metavar="window=TIME,high=X,low=X,dwell=TIME",
+    help="When requests are given the policy for throughput and when the one for latency, for "
+    "plans with both (docs/concepts/switching.md).",
+)
+
+
+def engine_options(command: _Command) -> _Command:
+    """Where and how a plan runs that answers requests for text."""
+    for option in reversed(
+        (
+            click.option(
+                "--backend",
+                type=click.Choice([name.value for name in BackendName]),
+                help="Where to run the plan, as for `tessc run`.",
+            ),
+            click.option("--slots", type=click.IntRange(1), metavar="N", help="Steps in flight."),
+            sequences_options(None, "Copies of the states: batches that go side by side."),
+            click.option(
+                "--policy",
+                metavar="NAME",
+                help="Serve with this policy of the plan alone; without it both of two are ready.",
+            ),
+            switch_option,
+        )
+    ):
+        command = option(command)
+    return command
+
+
+def text_options(command: _Command) -> _Command:
+    """Options of requests for text that come at given times."""
+    for option in reversed(
+        (
+            steps_option,
+            tokens_option,
+            slo_option,
+            burst_option,
+            click.option(
+                "--arrivals-out",
+                type=click.Path(),
+                metavar="PATH",
+                help="Also write the requests as Mooncake's lines of JSON.",
+            ),
+        )
+    ):
+        command = option(command)
+    return command

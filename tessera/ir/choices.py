@@ -26,6 +26,8 @@ class Objective(StrEnum):
 
 SINGLE_OBJECTIVES = tuple(objective for objective in Objective if objective.is_single)
 POLICIES = (Objective.LATENCY, Objective.THROUGHPUT)
+ADAPTIVE = "adaptive"
+"""In place of a policy: all of them are ready, and requests are given one as they come."""
 
 
 class Strategy(StrEnum):

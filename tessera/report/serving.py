@@ -52,6 +52,9 @@ def serving_text(
         ),
         ("steps", ", ".join(f"{safe(name)} {count}" for name, count in report.steps.items())),
     ]
+    if report.policies():
+        parts = (f"{safe(name)} {count}" for name, count in report.policies().items())
+        rows.append(("policies", f"{', '.join(parts)}; {len(report.switches)} switches"))
     if report.busy:
         shares = (f"{safe(name)} {share:.0%}" for name, share in report.busy.items())
         rows.append(("busy", ", ".join(shares)))
@@ -112,6 +115,8 @@ def serving_value(report: ServingReport) -> Mapping[str, object]:
         **report.figures(),
         "slo": {"ttft_ns": report.slo.ttft_ns, "tpot_ns": report.slo.tpot_ns},
         "steps": dict(report.steps),
+        "policies": report.policies(),
+        "switches": [{"at_ns": at_ns, "policy": policy} for at_ns, policy in report.switches],
         "devices_busy": dict(report.busy),
         "queue": [
             {

@@ -79,8 +79,8 @@ def instance(seed: int, most: int) -> Problem:
 
 @pytest.mark.parametrize("objective", SINGLE_OBJECTIVES)
 def test_never_above_a_baseline_or_memory(objective: str) -> None:
-    for seed in range(30):
-        check(instance(seed, 24), seed, objective, SolveOptions(gap=0.05, max_nodes=20))
+    for seed in range(20):
+        check(instance(seed, 20), seed, objective, SolveOptions(gap=0.05, max_nodes=20))
 
 
 @pytest.mark.slow

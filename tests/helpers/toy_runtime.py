@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -70,6 +71,7 @@ class ToyHandle:
     def __init__(self, future: Future[Result]) -> None:
         self.future = future
         self.result = future.result
+        self.request = SimpleNamespace(number=-1)
 
     def add_done_callback(self, call: Any) -> None:
         self.future.add_done_callback(lambda _: call(self))
@@ -84,19 +86,29 @@ class ToyRuntime:
         self,
         plan: object = None,
         *,
+        policy: str | None = None,
+        isolated: bool = False,
         rows: int = 3,
         batches: int = 2,
         chunk: int = 4,
         paged: bool = False,
         logits: bool = True,
         prefill: bool = True,
+        named: tuple[tuple[str, ...], ...] = (),
     ) -> None:
         traces = {"decode": _trace("decode", rows, 1, rows, paged, logits)}
         if prefill:
             traces["prefill"] = _trace("prefill", rows, chunk, 1, paged, logits)
         self.traces = tuple(traces)
         self.programs = tuple(read_program(Source(n, text))[0] for n, text in traces.items())
+        self.graphs = tuple(SimpleNamespace(nodes=()) for _ in self.programs)
         self.sequences = batches
+        self.groups = (tuple(range(batches)),)
+        self.policies = named or (("",),)
+        self.ways: dict[str, int] = {}
+        lanes = batches // len(self.policies)
+        self.replicas = tuple(SimpleNamespace(share=1.0, lanes=lanes) for _ in self.policies)
+        self.restarted = 0
         shape = (batches, 9, 4) if paged else (batches, rows, CONTEXT)
         self.cache: NDArray[np.int64] = np.full(shape, -1, np.int64)
         self.most_under_way = 0
@@ -160,6 +172,10 @@ class ToyRuntime:
 
     def reset_states(self, sequence: int = 0, *, rows: int | None = None) -> None:
         self.cache[sequence, rows] = -1
+
+    def restart(self, sequence: int) -> None:
+        self.restarted += 1
+        self.cache[:] = -1
 
     def close(self, *, wait: bool = True) -> None:
         self.closed = True

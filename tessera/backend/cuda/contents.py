@@ -168,6 +168,8 @@ class ReplicaContents:
                 address = self._address(place, 0, lane)
                 for start, end in self._current_here(place):
                     self._driver.upload(address + start, _flat(states[name])[start:end])
+                # A small copy may return before it has arrived, and streams do not wait for it.
+                self._driver.finish()
 
     def read_states(self, lane: int) -> dict[str, Bytes]:
         """The states of a lane, from their homes; words for addresses as `address_words` says."""

@@ -15,6 +15,7 @@ import numpy as np
 from tessera.backend.cuda.api import Driver, DriverError
 from tessera.backend.cuda.faults import missing, start_failed
 from tessera.backend.cuda.targets import OpenDevice
+from tessera.backend.service import BackendOptions
 from tessera.diagnostics import TesseraError, error
 from tessera.ir.plan.launch_program import (
     PLACE_ALIGNMENT,
@@ -56,7 +57,12 @@ class ReplicaMemory:
         devices: Mapping[str, OpenDevice],
         variable_address: VariableAddress,
         guard_bytes: int = 0,
+        options: BackendOptions | None = None,
     ) -> None:
+        """Without guards, weights that another replica has are taken from there (`options`)."""
+        options = options or BackendOptions()
+        self._common = options.common if not guard_bytes else None
+        self._common_as = options.common_as
         self._driver = driver
         self._lowered = lowered
         self._programs = programs
@@ -104,17 +110,27 @@ class ReplicaMemory:
             )
 
     def close(self) -> None:
-        """Free everything."""
+        """Free everything, but what others still have."""
         for (device, _), block in self.blocks.items():
-            self._driver.use(self._devices[device].context)
-            self._driver.free(block.base)
+            key = self._common_key(block.area)
+            if key is None or self._common is None or self._common.give_back(key):
+                self._driver.use(self._devices[device].context)
+                self._driver.free(block.base)
         self.blocks.clear()
+
+    def _common_key(self, area: Area) -> object | None:
+        """What an area is known as to other replicas, if it is theirs too."""
+        if self._common is None or area.kind is not AreaKind.WEIGHTS:
+            return None
+        return self._common_as.get(area.device)
 
     def _check_room(self, guard_bytes: int) -> None:
         """Slices of one GPU share its memory: refuse what cannot fit before allocating."""
         needed: dict[int, int] = {}
         for area in self._lowered.areas:
-            if area.kind is not AreaKind.MODULE:
+            key = self._common_key(area)
+            is_there = key is not None and self._common is not None and self._common.has(key)
+            if area.kind is not AreaKind.MODULE and not is_there:
                 ordinal = self._devices[area.device].gpu.ordinal
                 needed[ordinal] = needed.get(ordinal, 0) + area.bytes * area.count
         for device in self._devices.values():
@@ -133,12 +149,21 @@ class ReplicaMemory:
     def _allocate(self, area: Area, guard_bytes: int) -> PlacedArea:
         offsets, stride, guards = self._layout(area, guard_bytes)
         self._driver.use(self._devices[area.device].context)
+
+        def allocate() -> int:
+            made = self._driver.allocate(max(stride * area.count, 1))
+            self._driver.fill(made, POISON, stride * area.count)
+            return made
+
+        key = self._common_key(area)
         try:
-            base = self._driver.allocate(max(stride * area.count, 1))
+            if key is None or self._common is None:
+                base = allocate()
+            else:
+                base = self._common.take(key, allocate)
         except DriverError as problem:
             what = f"{stride * area.count} bytes of {area.kind.value} on `{area.device}`"
             raise start_failed(problem, what) from None
-        self._driver.fill(base, POISON, stride * area.count)
         for copy in range(area.count):
             for start, end in guards:
                 self._driver.fill(base + copy * stride + start, GUARD_PATTERN, end - start)

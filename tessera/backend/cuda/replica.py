@@ -43,8 +43,7 @@ from tessera.ir.program.program import BufferId, Launch, Role
 from tessera.settings import read_settings
 
 MOST_GRAPHS = 256
-# So many requests at least can be under way if graphs and pinned memory allow it, two per slot.
-LEAST_UNDER_WAY = 4
+LEAST_UNDER_WAY = 4  # two per slot, if graphs and pinned memory allow it
 MOST_STAGED_BYTES = 1 << 30
 # What says that a call cannot be captured: requests then run call by call.
 _NO_CAPTURE = ("CUDA_ERROR_STREAM_CAPTURE", "CUDA_ERROR_NOT_SUPPORTED")
@@ -131,6 +130,7 @@ class CudaReplica:
             self.devices,
             self._variable_address,
             self.cuda.guard_bytes,
+            self.options,
         )
         self.contents = ReplicaContents(self._helpers, self.model, memory)
         self.contents.write_all()

@@ -91,10 +91,13 @@ def _serve(channel: ControlChannel, started: threading.Event) -> None:
 
 
 def _beat(channel: ControlChannel, started: threading.Event) -> None:
-    with suppress(ChannelClosed):
+    """Say that the process is alive while it proves the plan; where nobody hears that, end it."""
+    try:
         while not started.is_set():
             channel.send({"kind": "beat"})
             time.sleep(_BEAT_S)
+    except ChannelClosed:
+        os._exit(0)
 
 
 def _fault(failure: TesseraError) -> Head:

@@ -29,6 +29,7 @@ class PlanOptions:
     No `slots` or `sequences` is as many as pay, within memory. `strategy` takes the best plan of
     one form in place of the best of all; `placement` is `random:SEED` or a file, and takes that.
     `tables` looks durations up in tables of measured kernel times where there are some.
+    `states_alike` asks for two policies whose states are on the same devices.
     `pins` and `forbids` are `STEP=GPU`. `seconds` ends the search by the clock, which makes a plan
     depend on the machine that makes it; without it only counts end it.
     """
@@ -49,6 +50,7 @@ class PlanOptions:
     tables: bool = True
     pins: tuple[str, ...] = ()
     forbids: tuple[str, ...] = ()
+    states_alike: bool = False
     data_root: str | None = None
 
     def __post_init__(self) -> None:
@@ -67,7 +69,9 @@ class PlanOptions:
             raise WrongOption(
                 f"`{Objective.PAIR}` needs a search: no {{strategy}}, no {{placement}}"
             )
-        self._overrides()
+        if self.states_alike and self.objective != Objective.PAIR:
+            raise WrongOption(f"{{states_alike}} is for `{Objective.PAIR}`")
+        self.overrides()
 
     def check_one_machine(self) -> None:
         """Refuse two machines, or changes to a machine file: people mean one thing.
@@ -91,6 +95,7 @@ class PlanOptions:
             ("gap", repr(self.gap)),
             ("seconds", self.seconds),
             ("tables", None if self.tables else "none"),
+            ("states", "alike" if self.states_alike else None),
             *(("pin", rule) for rule in self.pins),
             *(("forbid", rule) for rule in self.forbids),
         )
@@ -109,10 +114,10 @@ class PlanOptions:
             return parse_machine(read_source(self.machine).text, self.machine)
         if self.machine is not None:
             return self.machine
-        prices, memory = self._overrides()
+        prices, memory = self.overrides()
         return machine_of(self.gpus or "", self.link, prices=prices, memory=memory)
 
-    def _overrides(self) -> tuple[dict[str, float], dict[str, int]]:
+    def overrides(self) -> tuple[dict[str, float], dict[str, int]]:
         """Prices and sizes of memory by GPU."""
         return dict(map(_price, self.prices)), dict(map(_memory, self.memory))
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from tessera.diagnostics import Diagnostic, ExitCode, TesseraError
+from tessera.driver.plan.alike import AlikePair, alike_pairs, cost_of
 from tessera.driver.plan.assemble import (
     Attempt,
     PlanSetting,
@@ -67,14 +68,22 @@ def find_pair(setting: PlanSetting, watch: Watch) -> Decision:
         watch.tell(SIMULATING)
         quickest = _half(setting, quick, fast, Objective.LATENCY)
         widest = _half(setting, attempt, wide, Objective.THROUGHPUT)
-        for first, second in itertools.islice(_pairs(quickest, widest), _MOST_PAIRS):
+        pairs: Iterator[AlikePair] = ((fast, *pair) for pair in _pairs(quickest, widest))
+        if setting.options.states_alike:
+            pairs = iter(
+                sorted(
+                    alike_pairs(setting, quick, widest, watch),
+                    key=lambda entry: _loss(entry[1:], quickest, widest),
+                )
+            )
+        for searched, first, second in itertools.islice(pairs, _MOST_PAIRS):
             watch.tell(PROVING)
             others = [other.simulated for other in widest if other is not second]
-            plan = _join(setting, fast, first, wide, second, others)
+            plan = _join(setting, searched, first, wide, second, others)
             if overflows(plan):
-                first = _packed(setting, quick, first, Objective.LATENCY)
+                first = _packed(first.setting, first.attempt, first, Objective.LATENCY)
                 second = _packed(setting, attempt, second, Objective.THROUGHPUT)
-                plan = _join(setting, fast, first, wide, second, others)
+                plan = _join(setting, searched, first, wide, second, others)
             findings = findings_of(setting, plan)
             if not findings:
                 return Decision(
@@ -83,7 +92,15 @@ def find_pair(setting: PlanSetting, watch: Watch) -> Decision:
                     attempt=attempt,
                     choice=wide,
                     chosen=second.chosen,
-                    diagnostics=(*refused, *was_ended(wide, second.chosen)),
+                    diagnostics=(
+                        *refused,
+                        *was_ended(wide, second.chosen),
+                        *(
+                            [cost_of(first, second, quickest[0], widest[0])]
+                            if setting.options.states_alike
+                            else []
+                        ),
+                    ),
                 )
             refused.append(refusal_of(plan.strategy, findings))
     assert attempt is not None
@@ -102,17 +119,20 @@ def _packed(setting: PlanSetting, attempt: Attempt, made: Promise, objective: st
     return promise(setting, attempt, made.searched, objective, keep_slots=True, part=0.0)
 
 
+def _loss(pair: tuple[Promise, Promise], quickest: list[Promise], widest: list[Promise]) -> float:
+    """What a pair loses against the best of each."""
+    quick, wide = pair[0].chosen, pair[1].chosen
+    return (
+        quick.latency_ns / quickest[0].chosen.latency_ns
+        + wide.period_ns / widest[0].chosen.period_ns
+    )
+
+
 def _pairs(quickest: list[Promise], widest: list[Promise]) -> Iterator[tuple[Promise, Promise]]:
     """All pairs, those that lose least first."""
-
-    def loss(pair: tuple[Promise, Promise]) -> float:
-        quick, wide = pair[0].chosen, pair[1].chosen
-        return (
-            quick.latency_ns / quickest[0].chosen.latency_ns
-            + wide.period_ns / widest[0].chosen.period_ns
-        )
-
-    yield from sorted(itertools.product(quickest, widest), key=loss)
+    yield from sorted(
+        itertools.product(quickest, widest), key=lambda pair: _loss(pair, quickest, widest)
+    )
 
 
 def _join(

@@ -18,7 +18,7 @@ from tessera.frontend.machine.tables import (
     read_tables,
 )
 from tessera.ir.plan.costs import Profile
-from tessera.ir.plan.machine import Machine
+from tessera.ir.plan.machine import Gpu, Machine
 from tessera.ir.plan.tables import Fixed, TableKind, WorkShape
 from tessera.passes.costs.merge_tables import KnownTables
 from tessera.passes.costs.table_lookup import TableIndex
@@ -53,6 +53,16 @@ def missing_tables(machine: Machine) -> str:
     if not names:
         return ""
     return f"the extra `{EXTRA}` has measured kernel times of {', '.join(names)}"
+
+
+def table_ns(shape: WorkShape, gpu: Gpu) -> float | None:
+    """The newest table's time for a shape on a kind of GPU; None where there is none."""
+    if gpu.like:
+        return None
+    tables = _known(frozenset((gpu.key,)), frozenset(), shape.kind, shape.fixed).by_gpu
+    index = tables.get(gpu.key)
+    answer = None if index is None else index.find(shape.sizes)
+    return None if answer is None else answer.ns
 
 
 @lru_cache(maxsize=256)

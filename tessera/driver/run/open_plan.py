@@ -21,14 +21,17 @@ from tessera.driver.hosts.assign import assign_hosts
 from tessera.driver.load import read_program
 from tessera.driver.progress import OnProgress, StageProgress
 from tessera.driver.run.data_files import Data, Sources, data_files, opened_checkpoint
+from tessera.driver.run.join_policies import can_join, joined_plan
 from tessera.frontend.plan.tsp import read_plan
 from tessera.frontend.plan.tsp_machine import machine_flaws
 from tessera.frontend.text.plain_files import file_digest
 from tessera.frontend.text.readfile import read_source
+from tessera.ir.choices import ADAPTIVE
 from tessera.ir.graph.graph import KernelGraph
 from tessera.ir.plan.hosts import HostTable
 from tessera.ir.plan.launch_program import HOST, LoweredReplica, Put, Send
 from tessera.ir.plan.plan import Plan, PlannedTrace, Replica, hosts_of, memory_on
+from tessera.ir.plan.policies import ServedReplicas, policies_of, served_by
 from tessera.ir.plan.print_plan import FORMAT
 from tessera.ir.plan.verify_plan import Flaw, verify_plan
 from tessera.ir.plan.verify_predictions import verify_predictions
@@ -49,7 +52,9 @@ class OpenPlan:
     """A plan with its traces. `folders` are where the files of contents of each are looked for.
 
     `replicas` are those to run: of a plan with several policies, the ones of the policy chosen, or
-    of the last.
+    of the last, or (`adaptive`) of all. `policies` are those that each of them serves. Where two
+    place states alike, one replica has every trace twice: `ways` says what is added to the number
+    of a trace to run it by a policy.
     """
 
     name: str
@@ -58,6 +63,8 @@ class OpenPlan:
     programs: tuple[Program, ...]
     graphs: tuple[KernelGraph, ...]
     replicas: tuple[Replica, ...]
+    policies: tuple[tuple[str, ...], ...]
+    ways: Mapping[str, int]
     diagnostics: tuple[Diagnostic, ...]
 
     def stored_addresses(self) -> list[Diagnostic]:
@@ -141,19 +148,30 @@ def open_plan(
         steps = sum(len(graph.nodes) for graph in graphs)
         on_progress(StageProgress("proving", note=f"{steps} steps"))
     plan = _resized(plan, programs, graphs, slots, sequences)
+    ways: dict[str, int] = {}
+    if policy == ADAPTIVE and not files and can_join(plan, programs):
+        names = policies_of(plan)
+        ways[names[-1]] = len(plan.traces)
+        plan = joined_plan(plan, programs, graphs)
+        programs, graphs, folders = (*programs, *programs), (*graphs, *graphs), (*folders, *folders)
     wrong = check_plan(plan, programs, graphs, locate=locate)
     if not wrong and hosts is not None:
         plan = _on_hosts(plan, hosts, programs, graphs)
         wrong = check_plan(plan, programs, graphs)
     if wrong:
         raise TesseraError(wrong)
+    replicas, policies = _chosen(plan, policy, name)
+    if ways:
+        policies = (tuple(names),)
     return OpenPlan(
         name=name,
         folders=folders,
         plan=plan,
         programs=programs,
         graphs=graphs,
-        replicas=_chosen(plan, policy, name),
+        replicas=replicas,
+        policies=policies,
+        ways=ways,
         diagnostics=findings,
     )
 
@@ -355,11 +373,10 @@ def _with_gates(lowered: LoweredReplica, planned: LoweredReplica) -> LoweredRepl
     return replace(lowered, traces=traces)
 
 
-def _chosen(plan: Plan, policy: str | None, name: str) -> tuple[Replica, ...]:
-    known = list(dict.fromkeys(replica.policy for replica in plan.replicas))
-    wanted = known[-1] if policy is None else policy  # as a simulation has it
-    if wanted not in known:
-        named = ", ".join(f"`{name_known}`" for name_known in known if name_known)
+def _chosen(plan: Plan, policy: str | None, name: str) -> ServedReplicas:
+    chosen = served_by(plan, policy)  # as a simulation has it
+    if chosen is None:
+        named = ", ".join(f"`{known}`" for known in policies_of(plan) if known)
         hint = f"choose one of: {named}" if named else "it has none to choose from"
-        raise TesseraError(error("TSR5053", f"`{name}` has no policy `{wanted}`", hint=hint))
-    return tuple(replica for replica in plan.replicas if replica.policy == wanted)
+        raise TesseraError(error("TSR5053", f"`{name}` has no policy `{policy}`", hint=hint))
+    return chosen

@@ -35,6 +35,7 @@ from tessera.driver.run.served import open_served, served_materials
 from tessera.driver.run.serving import Serving
 from tessera.ir.plan.launch_program import Await, Record
 from tessera.ir.plan.plan import Plan
+from tessera.ir.plan.policies import refuse_adaptive
 from tessera.ir.program.program import Role
 
 DEFAULT_REQUESTS = 8
@@ -70,6 +71,7 @@ def prepare_run(
     on_progress: OnProgress | None = None,
 ) -> Prepared:
     """Read and check all that a run needs."""
+    refuse_adaptive(options.policy)
     opened = open_served(given, options, on_progress)
     choice = choose_backend(
         opened, options.backend, options.find_targets(), hosts=options.read_hosts()

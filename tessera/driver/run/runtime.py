@@ -122,13 +122,15 @@ class Runtime:
         time_limit_s: float = DEFAULT_LIMIT_S,
         throttle_bytes_per_s: float | None = None,
         timeline: bool = False,
+        isolated: bool = False,
         hosts: str | os.PathLike[str] | None = None,
         lanes: int | Absent | None = ABSENT,
     ) -> None:
         """Check the plan, load it onto its devices; the options are those of `tessc run`.
 
         `hosts` is a file that says which devices are on which hosts. `lanes` is the old name of
-        `sequences`.
+        `sequences`. With `isolated`, replicas that share no GPU are in processes of their own: a
+        fault ends one of them, and `restart` starts it again.
 
         A `Plan` that was never a file finds contents beside its traces.
         """
@@ -165,10 +167,15 @@ class Runtime:
         self.slots = sum(replica.lowered.slots for replica in opened.replicas)
         self.traces = tuple(trace.name for trace in opened.plan.traces)
         self.programs = opened.programs
+        self.graphs = opened.graphs
+        self.replicas = opened.replicas
+        self.policies = opened.policies
+        self.ways = opened.ways
         self._inputs = [inputs_of(program) for program in opened.programs]
         self._numbers = itertools.count()
         self._process = os.getpid()
-        self._serving = Serving(opened, materials, choice, options)
+        path = plan if isinstance(plan, Plan) else os.path.abspath(os.fspath(plan))
+        self._serving = Serving(opened, materials, choice, options, given=path, isolated=isolated)
         self.capacity = self._serving.capacity
 
     def submit(
@@ -252,6 +259,20 @@ class Runtime:
             for buffer in program.buffers
             if buffer.role is Role.STATE
         }
+
+    @property
+    def groups(self) -> tuple[tuple[int, ...], ...]:
+        """Sequences that a fault ends together: each is in one group."""
+        return self._serving.groups
+
+    def processes(self) -> list[int]:
+        """The processes that replicas have to themselves."""
+        return self._serving.processes()
+
+    def restart(self, sequence: int) -> None:
+        """After a fault, start the replicas of a sequence's group again, with first states."""
+        self._check_process()
+        self._serving.restart(self._sequence(sequence, ABSENT))
 
     def close(self, *, wait: bool = True) -> None:
         """Give the devices back, after the requests under way or (`wait=False`) at once."""

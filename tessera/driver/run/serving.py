@@ -6,15 +6,19 @@ all replicas: those of the first come first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tessera.backend.host_loop.dispatch import NOTHING, Dispatcher
 from tessera.backend.host_loop.request_handle import RequestHandle
+from tessera.backend.known_backends import backend_named
 from tessera.backend.service import (
     Backend,
     BackendOptions,
     Bytes,
+    CommonMemory,
     Completion,
     DeviceBytes,
     Model,
@@ -22,21 +26,35 @@ from tessera.backend.service import (
 from tessera.diagnostics import TesseraError, error
 from tessera.driver.hosts.assign import assign_hosts
 from tessera.driver.run.backends import BackendChoice, make_backend
+from tessera.driver.run.isolated import IsolatedBackend, ReplicaProcess, sharing_cards
 from tessera.driver.run.materials import Materials
 from tessera.driver.run.open_plan import OpenPlan
 from tessera.driver.run.options import ServingOptions
 from tessera.ir.plan.hosts import HostTable
+from tessera.ir.plan.plan import Plan
+from tessera.ir.plan.policies import policies_of
 
 if TYPE_CHECKING:
     from tessera.backend.hosts.driver_side import HostsRun
+
+CHILD_BOOT = ""
+"""A module that processes of replicas import first: tests put a stand-in for the driver there."""
 
 
 class Serving:
     """A plan that takes requests."""
 
     def __init__(
-        self, opened: OpenPlan, materials: Materials, choice: BackendChoice, options: ServingOptions
+        self,
+        opened: OpenPlan,
+        materials: Materials,
+        choice: BackendChoice,
+        options: ServingOptions,
+        *,
+        given: Plan | str = "",
+        isolated: bool = False,
     ) -> None:
+        """With `isolated`, replicas are in processes of their own, which open what is `given`."""
         self.opened = opened
         self._materials = materials
         self.sequences = [
@@ -44,23 +62,94 @@ class Serving:
             for index, replica in enumerate(opened.replicas)
             for sequence in range(replica.lowered.lanes)
         ]
-        self._dispatchers: list[Dispatcher] = []
+        self._choice = choice
+        self._options = options
+        self._models = models_of(opened, materials)
+        self._dispatchers: dict[int, Dispatcher] = {}
+        self._processes: dict[int, ReplicaProcess | None] = {}
+        self._closed = False
+        self._run: HostsRun | None = None
+        on_gpus = backend_named(choice.backend).is_on_gpus
+        self._isolated = isolated and on_gpus and choice.hosts is None
+        self._given = given
+        targets = choice.targets or options.targets
+        self._process_options = replace(options, backend=choice.backend, targets=targets)
+        self._groups = self._find_groups()
         try:
-            run = None if choice.hosts is None else hosts_run(opened, materials, choice.hosts)
-            for model in models_of(opened, materials):
-                backend = _make(choice, model, backend_options(choice, options), run)
-                slots, lanes = model.lowered.slots, model.lowered.lanes
-                self._dispatchers.append(
-                    Dispatcher(backend, slots=slots, lanes=lanes, limit_s=options.limit_s)
-                )
+            if choice.hosts is not None:
+                self._run = hosts_run(opened, materials, choice.hosts)
+            for group in self._groups:
+                self._open(group)
         except BaseException:
             self.close(wait=False)
             raise
 
+    def _find_groups(self) -> list[list[int]]:
+        """Replicas that fault together: on GPUs those with a card in common."""
+        opened = self.opened
+        if not backend_named(self._choice.backend).is_on_gpus:
+            return [[index] for index in range(len(opened.replicas))]
+        card_of = {device.name: device.card for device in opened.plan.devices}
+        return sharing_cards(
+            [frozenset(card_of.get(d, d) for d in r.lowered.devices) for r in opened.replicas]
+        )
+
+    def _open(self, group: Sequence[int]) -> None:
+        """Backends for the replicas of a group, in a process of their own where that is asked."""
+        models = {index: self._models[index] for index in group}
+        options = options_of_each(self._choice, self._options, self.opened, group)
+        process = None
+        if self._isolated:
+            process = ReplicaProcess(self._given, self._process_options, models, CHILD_BOOT)
+        made: list[Dispatcher] = []
+        try:
+            for index, model in models.items():
+                backend = (
+                    _make(self._choice, model, options[index], self._run)
+                    if process is None
+                    else IsolatedBackend(process, index)
+                )
+                slots, lanes = model.lowered.slots, model.lowered.lanes
+                made.append(
+                    Dispatcher(backend, slots=slots, lanes=lanes, limit_s=self._options.limit_s)
+                )
+        except BaseException:
+            for dispatcher in made:
+                dispatcher.close(wait=False)
+            raise
+        for index, dispatcher in zip(group, made, strict=True):
+            self._dispatchers[index] = dispatcher
+            self._processes[index] = process
+
+    @property
+    def groups(self) -> tuple[tuple[int, ...], ...]:
+        """Sequences that a fault ends together."""
+        return tuple(
+            tuple(n for n, (replica, _) in enumerate(self.sequences) if replica in group)
+            for group in self._groups
+        )
+
+    def processes(self) -> list[int]:
+        """The processes of replicas that have one of their own, and are alive."""
+        made = {p.process.pid: p.process for p in self._processes.values() if p is not None}
+        return [number for number, process in made.items() if process.poll() is None]
+
+    def restart(self, sequence: int) -> None:
+        """Start the replicas of a sequence's group again, with the states that they began with."""
+        replica, _ = self.sequences[sequence]
+        group = next(own for own in self._groups if replica in own)
+        for index in group:
+            with suppress(TesseraError):
+                self._dispatchers[index].close(wait=False)
+        self._open(group)
+        if self._closed:
+            for index in group:
+                self._dispatchers[index].close(wait=False)
+
     @property
     def capacity(self) -> int:
         """Requests that all replicas together take at a time."""
-        return sum(dispatcher.capacity for dispatcher in self._dispatchers)
+        return sum(dispatcher.capacity for dispatcher in self._dispatchers.values())
 
     def submit(
         self,
@@ -108,10 +197,11 @@ class Serving:
 
     def close(self, *, wait: bool = True) -> None:
         """Give all devices back; what is under way ends first if `wait`."""
+        self._closed = True
         raised: list[BaseException] = []
-        for dispatcher in self._dispatchers if wait else ():
+        for dispatcher in self._dispatchers.values() if wait else ():
             dispatcher.refuse()
-        for dispatcher in self._dispatchers:
+        for dispatcher in self._dispatchers.values():
             try:
                 dispatcher.close(wait=wait)
             except BaseException as problem:
@@ -160,6 +250,28 @@ def models_of(opened: OpenPlan, materials: Materials) -> list[Model]:
         )
         first = last
     return models
+
+
+def options_of_each(
+    choice: BackendChoice, options: ServingOptions, opened: OpenPlan, numbers: Iterable[int]
+) -> dict[int, BackendOptions]:
+    """The options of the backends of some replicas in one process.
+
+    Of a plan with several policies, replicas of different ones have their weights together.
+    """
+    plain = backend_options(choice, options)
+    if len(policies_of(opened.plan)) < 2:
+        return dict.fromkeys(numbers, plain)
+    common = CommonMemory()
+    made, counts = {}, dict[tuple[str, str], int]()
+    for index, replica in enumerate(opened.replicas):
+        known = {}
+        for device in replica.lowered.devices:
+            turn = counts.get((replica.policy, device), 0)
+            counts[replica.policy, device] = turn + 1
+            known[device] = device, turn
+        made[index] = replace(plain, common=common, common_as=known)
+    return {number: made[number] for number in numbers}
 
 
 def backend_options(choice: BackendChoice, options: ServingOptions) -> BackendOptions:

@@ -62,6 +62,7 @@ def bench_text(
         steps=steps,
         slo=arriving.slo,
         notes=(f"measured on the {engine.runtime.backend} backend, from within this process",),
+        switches=[(at - origin_ns, policy) for at, policy in engine.switches],
     )
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from math import inf
 
 from tessera.driver.serve.measures import Served
+from tessera.driver.serve.policies import AdmissionPolicy
 from tessera.driver.serve.scheduler import Job, Scheduler, Sizes, StepWork
 from tessera.driver.serve.step_clocks import StepClock
 
@@ -42,9 +43,18 @@ class FollowedText:
 class Following:
     """One simulation under way."""
 
-    def __init__(self, sizes: Sizes, clock: StepClock, *, burst: int = 1) -> None:
+    def __init__(
+        self,
+        sizes: Sizes,
+        clock: StepClock,
+        *,
+        burst: int = 1,
+        policy: AdmissionPolicy | None = None,
+    ) -> None:
+        """With several policies in `sizes`, `policy` says which one holds when."""
         self.sizes = sizes
         self.clock = clock
+        self.policy = policy
         self.scheduler = Scheduler(sizes, burst=burst)
         self.result = FollowedText(requests=[], waiting=[], steps={})
         self._idle = set(range(sizes.batches))
@@ -81,8 +91,26 @@ class Following:
         if not self.sizes.holds(request.prompt, request.answer):
             served.ended, served.ended_ns = "refused", request.at_ns
             return
-        self.scheduler.add(Job(number, request.prompt, request.answer))
+        if self.policy is not None:
+            self.policy.come(self._now, request.prompt, request.answer)
+            self._choose()
+        self._seat(self.scheduler.add(Job(number, request.prompt, request.answer)))
+        if self.policy is not None and self.scheduler.line:
+            self._choose()
+            self._seat(self.scheduler.admit())
         self._begin_steps()
+
+    def _choose(self) -> None:
+        if self.policy is not None:
+            scheduler = self.scheduler
+            scheduler.policy = self.policy.choose(
+                self._now, len(scheduler.line), scheduler.unfilled
+            )
+
+    def _seat(self, jobs: Iterable[Job]) -> None:
+        for job in jobs:
+            served = self.result.requests[job.number]
+            served.seated_ns, served.policy = self._now, job.policy
 
     def _begin_steps(self) -> None:
         """Batches that are free take what there is; all of them, before time goes on."""
@@ -95,14 +123,17 @@ class Following:
                 continue
             self._idle.discard(batch)
             steps = self.result.steps
-            steps[work.size.trace] = steps.get(work.size.trace, 0) + 1
+            steps[work.trace] = steps.get(work.trace, 0) + 1
             self.clock.begin(work, self._now)
+            for job, _ in work.chunks:
+                self._first_step(job)
         waiting = self.result.waiting
         if not waiting or waiting[-1][1] != len(self.scheduler.line):
             waiting.append((self._now, len(self.scheduler.line)))
 
     def _mark(self, job: Job) -> None:
         """At which decode steps of its batch a job has its first token and its last."""
+        self._first_step(job)
         marks = self._marks[job.batch]
         first = job.joined + job.prompt - job.prefilled
         last = job.joined + self.sizes.decode_steps(job.prompt, job.answer)
@@ -110,6 +141,11 @@ class Following:
             heapq.heappush(marks, (first, job.number, job))
         if last > first or first == job.joined:
             heapq.heappush(marks, (last, job.number, job))
+
+    def _first_step(self, job: Job) -> None:
+        served = self.result.requests[job.number]
+        if served.begun_ns < 0:
+            served.begun_ns = self._now
 
     def _end_step(self, batch: int) -> None:
         own = self.scheduler.batches[batch]
@@ -123,7 +159,8 @@ class Following:
                 self._reach(heapq.heappop(marks)[2], own.steps)
         elif self.sizes.first_from_prefill:
             self._first_tokens(work)
-        self.scheduler.admit()
+        self._choose()
+        self._seat(self.scheduler.admit())
 
     def _first_tokens(self, work: StepWork) -> None:
         for job, _ in work.chunks:
@@ -144,3 +181,5 @@ class Following:
         served = self.result.requests[job.number]
         served.ended, served.ended_ns = "length", self._now
         self.scheduler.end(job)
+        if self.policy is not None:
+            self.policy.end(job.answer)

@@ -47,6 +47,9 @@ class Generation:
         self.tokens: list[int] = []
         self.ended = ""
         self.came_ns = time.monotonic_ns()
+        self.seated_ns = -1
+        self.begun_ns = -1
+        self.policy = ""
         self.first_ns = -1
         self.ended_ns = -1
         self.job = Job(number, len(self.prompt), wish.most)
@@ -111,6 +114,9 @@ class Generation:
             self.first_ns - origin_ns if self.first_ns >= 0 else -1,
             self.ended_ns - origin_ns if self.ended_ns >= 0 else -1,
             self.ended,
+            self.seated_ns - origin_ns if self.seated_ns >= 0 else -1,
+            self.begun_ns - origin_ns if self.begun_ns >= 0 else -1,
+            self.policy,
         )
 
     def _settled(self) -> list[int]:

@@ -24,7 +24,8 @@ class Served:
     """A request for text: when it came, its tokens, and when the first and the last were there.
 
     `ended` says how: `length` or `stop` for a whole answer; `refused`, `cancelled`, `deadline` or
-    `fault` otherwise. Times are nanoseconds from the first request on; -1: not reached.
+    `fault` otherwise. Times are nanoseconds from the first request on; -1: not reached. `seated_ns`
+    is when it got a row, by `policy` where there are several, `begun_ns` when its first step began.
     """
 
     came_ns: float
@@ -33,6 +34,9 @@ class Served:
     first_ns: float = -1.0
     ended_ns: float = -1.0
     ended: str = ""
+    seated_ns: float = -1.0
+    begun_ns: float = -1.0
+    policy: str = ""
 
     @property
     def is_whole(self) -> bool:
@@ -77,7 +81,7 @@ class ServingReport:
     """Requests for text, served.
 
     `steps` counts the steps of every trace. `busy` is the share of the time, by device. `notes` say
-    what the figures rest on.
+    what the figures rest on. `switches` are the moments at which the policy changed, and to which.
     """
 
     name: str
@@ -88,6 +92,7 @@ class ServingReport:
     busy: Mapping[str, float] = field(default_factory=dict)
     slo: Slo = Slo()
     notes: tuple[str, ...] = ()
+    switches: Sequence[tuple[float, str]] = ()
 
     @property
     def whole(self) -> list[Served]:
@@ -128,6 +133,14 @@ class ServingReport:
         counts: dict[str, int] = {}
         for served in self.requests:
             counts[served.ended] = counts.get(served.ended, 0) + 1
+        return counts
+
+    def policies(self) -> dict[str, int]:
+        """How many requests were given which policy, where there are several."""
+        counts: dict[str, int] = {}
+        for served in self.requests:
+            if served.policy:
+                counts[served.policy] = counts.get(served.policy, 0) + 1
         return counts
 
     def queue(self) -> tuple[QueueWindow, ...]:

@@ -85,6 +85,8 @@ class Metrics:
                 *_plain("counter", "tessera_prompt_tokens_total", self._prompt_tokens),
                 *_plain("counter", "tessera_answer_tokens_total", self._answer_tokens),
                 *_plain("counter", "tessera_restarts_total", engine.restarts),
+                *_plain("counter", "tessera_switches_total", len(engine.switches)),
+                *_plain("counter", "tessera_drifts_total", len(engine.drifts)),
                 *_plain("gauge", "tessera_waiting", engine.waiting),
                 *_plain("gauge", "tessera_running", engine.running),
                 *self._ttft.lines(),

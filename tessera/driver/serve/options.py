@@ -11,8 +11,12 @@ from tessera.driver.options import WrongOption
 from tessera.driver.run.arguments import check_amounts, check_counts, check_texts
 from tessera.driver.serve.follow import Wanted
 from tessera.driver.serve.measures import Slo
+from tessera.driver.serve.policies import SwitchRule
 from tessera.frontend.arrivals.read_arrivals import read_arrivals
 from tessera.ir.arrivals import LATEST_NS, Arrivals
+from tessera.ir.choices import ADAPTIVE
+from tessera.ir.plan.plan import Plan
+from tessera.ir.plan.policies import policies_of
 
 BY_NAME = "names"
 """Instead of a declaration: inputs have the role that they are named after."""
@@ -82,12 +86,18 @@ class ArrivingText:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextSimulationOptions:
-    """How to follow a plan that generates text. `steps` is a declaration, or `names`."""
+    """How to follow a plan that generates text. `steps` is a declaration, or `names`.
+
+    Of a plan with two policies, both are ready unless `policy` names one; `switch` says when
+    requests are given which. With `foresees`, the rule knows what will come: an oracle.
+    """
 
     steps: str | os.PathLike[str] | None = None
     slots: int | None = None
     sequences: int | None = None
     policy: str | None = None
+    switch: SwitchRule | None = None
+    foresees: bool = False
     backend: str = "cuda"
     throttle_bytes_per_s: float | None = None
     between: str = Between.FIT
@@ -102,3 +112,15 @@ class TextSimulationOptions:
                 raise WrongOption(f"{{{name}}} is one of: ", ", ".join(known))
         if self.between == Between.INTERPOLATE and self.clock == ClockKind.EXACT:
             raise WrongOption("{between} goes by rates: programs of sizes between traces are none")
+        if self.policy not in (None, ADAPTIVE) and (self.switch is not None or self.foresees):
+            raise WrongOption("{switch} is for `adaptive`, and {policy} names one policy")
+
+    def chosen_policy(self, plan: Plan) -> str | None:
+        """The policy that is followed: where the plan has two and none is named, both."""
+        return default_policy(plan, self.policy)
+
+
+def default_policy(plan: Plan, policy: str | None) -> str | None:
+    """What requests for text are served with: both policies where there are two."""
+    is_pair = len(policies_of(plan)) > 1
+    return ADAPTIVE if policy is None and is_pair else policy

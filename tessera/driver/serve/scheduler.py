@@ -6,8 +6,9 @@ next step of a batch. Nothing here knows of clocks, arrays or devices.
 A batch is one copy of the states, with a row for each sequence. It does one step at a time; batches
 go on side by side. A job gets a row when it is admitted and keeps it to its end:
 
-- Jobs are admitted in the order in which they came, to the batch with the fewest rows in use; with
-  a cache in blocks, only where all blocks are free that the job can ever need.
+- Jobs are admitted in the order in which they came, to the batch with the fewest rows in use for
+  its share of the requests; with a cache in blocks, only where all blocks are free that the job can
+  ever need. Of a plan with several policies, only batches of the one that is chosen then take jobs.
 - The first `Sizes.prefilled(prompt)` tokens of a prompt go through prefill steps, a chunk at a
   time. Whatever is left of it goes through decode steps, like the tokens of the answer.
 - Where prefill steps give tokens, the last one of a prompt gives the first of the answer.
@@ -20,7 +21,8 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from math import ceil
 
 
@@ -51,7 +53,9 @@ class Sizes:
     """What the scheduler knows of a model: its steps, and the room of a batch.
 
     `blocks` of `block` tokens each are there for the sequences of a batch; 0 blocks: each row has
-    a cache of its own, or a state of fixed size.
+    a cache of its own, or a state of fixed size. `policies` are those of each batch, and `shares`
+    what part of the requests of its policy it is made for; none: all alike. `ways` says which
+    traces a policy takes, where batches serve several: so much is added to the number of a step's.
     """
 
     steps: tuple[StepSize, ...]
@@ -61,6 +65,9 @@ class Sizes:
     first_from_prefill: bool = False
     blocks: int = 0
     block: int = 0
+    policies: tuple[tuple[str, ...], ...] = ()
+    shares: tuple[float, ...] = ()
+    ways: Mapping[str, int] = field(default_factory=dict)
     prefill: tuple[StepSize, ...] = field(init=False)
     decode: tuple[StepSize, ...] = field(init=False)
 
@@ -117,6 +124,7 @@ class Job:
         "dropped",
         "joined",
         "number",
+        "policy",
         "prefilled",
         "prompt",
         "row",
@@ -135,6 +143,7 @@ class Job:
         self.joined = 0
         self.base = 0
         self.dropped = False
+        self.policy = ""
 
 
 @dataclass(slots=True)
@@ -142,10 +151,11 @@ class StepWork:
     """A step that a batch takes: the jobs with their rows, and how many tokens of each.
 
     The jobs of a decode step are those in `Batch.decoding`, one token of each. `reach` is how many
-    tokens the longest of them has with this step.
+    tokens the longest of them has with this step. `trace` is that of the policy by which it runs.
     """
 
     size: StepSize
+    trace: int
     batch: int
     chunks: list[tuple[Job, int]]
     rows: int
@@ -162,6 +172,9 @@ class Batch:
 
     def __init__(self, number: int, sizes: Sizes) -> None:
         self.number = number
+        self.policies = sizes.policies[number] if sizes.policies else ()
+        self.share = sizes.shares[number] if sizes.shares else 1.0
+        self.is_open = True
         self.free_rows = list(range(sizes.rows))
         self.free_blocks = deque(range(1, sizes.blocks + 1))
         self.filling: deque[Job] = deque()
@@ -192,33 +205,45 @@ class Scheduler:
     def __init__(self, sizes: Sizes, *, burst: int = 1) -> None:
         self.sizes = sizes
         self.burst = burst
+        self.policy = ""
+        """Of those who get a row; whoever drives this sets it where there are several."""
+        self.unfilled = 0
+        """Tokens of prompts that have a row and have not been through a prefill step."""
         self.line: deque[Job] = deque()
         self.batches = [Batch(number, sizes) for number in range(sizes.batches)]
 
-    def add(self, job: Job) -> None:
-        """A job comes; it has to be one that `Sizes.holds`."""
+    def add(self, job: Job) -> list[Job]:
+        """A job comes; it has to be one that `Sizes.holds`. Gives those who get a row."""
         self.line.append(job)
-        self.admit()
+        return self.admit()
 
-    def admit(self) -> None:
-        """Give rows to those who are first in line."""
+    def admit(self) -> list[Job]:
+        """Give rows to those who are first in line; gives them."""
+        seated: list[Job] = []
         while self.line:
             job = self.line[0]
             needed = self.sizes.blocks_for(job.prompt, job.answer)
             rooms = [
                 batch
                 for batch in self.batches
-                if batch.free_rows and len(batch.free_blocks) >= needed
+                if batch.free_rows
+                and batch.is_open
+                and len(batch.free_blocks) >= needed
+                and (not batch.policies or self.policy in batch.policies)
             ]
             if not rooms:
-                return
+                break
             self.line.popleft()
-            self._seat(job, min(rooms, key=lambda batch: batch.used), needed)
+            self._seat(job, min(rooms, key=lambda batch: (batch.used + 1) / batch.share), needed)
+            seated.append(job)
+        return seated
 
     def _seat(self, job: Job, batch: Batch, blocks: int) -> None:
         job.batch, job.row = batch.number, heapq.heappop(batch.free_rows)
+        job.policy = self.policy
         job.blocks = [batch.free_blocks.popleft() for _ in range(blocks)]
         job.to_prefill = self.sizes.prefilled(job.prompt)
+        self.unfilled += job.to_prefill
         if job.to_prefill:
             batch.filling.append(job)
         else:
@@ -239,7 +264,7 @@ class Scheduler:
             rows = len(batch.decoding)
             reach = batch.longest + batch.steps + 1
             size = self.sizes.decode_step(rows, reach)
-            batch.at_work = StepWork(size, number, [], rows, reach)
+            batch.at_work = StepWork(size, self._trace(size, batch), number, [], rows, reach)
         return batch.at_work
 
     def _prefill(self, batch: Batch) -> StepWork:
@@ -252,7 +277,14 @@ class Scheduler:
             if job.prefilled + size.tokens <= size.context
         ]
         reach = max(job.prefilled + tokens for job, tokens in chunks)
-        return StepWork(size, batch.number, chunks, len(chunks), reach)
+        trace = self._trace(size, batch)
+        return StepWork(size, trace, batch.number, chunks, len(chunks), reach)
+
+    def _trace(self, size: StepSize, batch: Batch) -> int:
+        """The trace of a step by the policy of now, where the batch serves it."""
+        policies = batch.policies
+        policy = self.policy if self.policy in policies or not policies else policies[0]
+        return size.trace + self.sizes.ways.get(policy, 0)
 
     def done(self, work: StepWork) -> None:
         """A step has been done; jobs that it ends are dropped by `end`."""
@@ -265,9 +297,29 @@ class Scheduler:
             batch.since_decode += 1
             for job, tokens in work.chunks:
                 job.prefilled += tokens
+                self.unfilled -= 0 if job.dropped else tokens
                 if job.prefilled == job.to_prefill and not job.dropped:
                     batch.filling.remove(job)
                     batch.joining.append(job)
+
+    def grow(self, sizes: Sizes) -> None:
+        """More batches, as many as `sizes` has; those that there are take no more jobs."""
+        old, count = self.sizes, len(self.batches)
+        for batch in self.batches:
+            batch.is_open = False
+        policies = (*(old.policies or ((),) * count), *(sizes.policies or ((),) * sizes.batches))
+        shares = (*(old.shares or (1.0,) * count), *(sizes.shares or (1.0,) * sizes.batches))
+        total = count + sizes.batches
+        self.sizes = replace(sizes, batches=total, policies=policies, shares=shares)
+        self.batches += [Batch(number, self.sizes) for number in range(count, total)]
+
+    def clear(self, number: int) -> list[Job]:
+        """A batch has lost its states: it is empty, and shut until it is opened. Gives its jobs."""
+        old = self.batches[number]
+        self.batches[number] = Batch(number, self.sizes)
+        self.batches[number].is_open = False
+        self.unfilled -= sum(job.to_prefill - job.prefilled for job in old.filling)
+        return [*old.filling, *old.joining, *old.decoding.values()]
 
     def end(self, job: Job) -> None:
         """A job has its answer, or is given up; not while a step of its batch is under way."""
@@ -284,6 +336,7 @@ class Scheduler:
             batch.joining.remove(job)
         elif job in batch.filling:
             batch.filling.remove(job)
+            self.unfilled -= job.to_prefill - job.prefilled
         heapq.heappush(batch.free_rows, job.row)
         batch.free_blocks.extend(job.blocks)
         job.batch, job.blocks = -1, []

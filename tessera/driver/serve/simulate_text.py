@@ -7,10 +7,12 @@ a clock of `step_clocks` says when steps end, by the launch programs of the plan
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 
 from tessera.diagnostics import Source
 from tessera.driver.load import read_program
 from tessera.driver.progress import OnProgress, counter
+from tessera.driver.run.join_policies import can_join, joined_replica
 from tessera.driver.serve.follow import Following, Wanted
 from tessera.driver.serve.measures import ServingReport
 from tessera.driver.serve.options import (
@@ -20,6 +22,8 @@ from tessera.driver.serve.options import (
     ClockKind,
     TextSimulationOptions,
 )
+from tessera.driver.serve.policies import ForeseenSwitch, PolicySwitch, StepPrices
+from tessera.driver.serve.residents import find_prices, with_policies
 from tessera.driver.serve.scheduler import Sizes
 from tessera.driver.serve.step_clocks import ExactClock, RatedClock, StepClock, batches_of
 from tessera.driver.serve.step_roles import GenerationSteps
@@ -29,14 +33,18 @@ from tessera.driver.serve.steps import (
     find_steps,
     read_declaration,
 )
+from tessera.driver.simulate.counts import with_counts
 from tessera.driver.simulate.options import SimulateOptions
 from tessera.driver.simulate.simulate_plan import (
     check_followed,
-    choose_replicas,
+    choose_served,
     find_hardware,
     read_followed,
 )
+from tessera.ir.choices import ADAPTIVE
 from tessera.ir.plan.plan import Plan, Replica
+from tessera.ir.plan.policies import policies_of
+from tessera.ir.program.program import Program
 
 MOST_EXACT = 3_000_000
 """Operations that are followed one by one: a minute or so. More go by rates, unless asked for."""
@@ -55,24 +63,37 @@ def simulate_text(
     plain = SimulateOptions(
         slots=options.slots,
         sequences=options.sequences,
-        policy=options.policy,
+        policy=options.chosen_policy(read),
         backend=options.backend,
         throttle_bytes_per_s=options.throttle_bytes_per_s,
     )
-    replicas = choose_replicas(read, plain, name)
+    replicas, policies = choose_served(read, plain, name)
+    programs = programs_of(read)
+    ways: dict[str, int] = {}
+    if plain.policy == ADAPTIVE and can_join(read, programs):
+        ways[policies_of(read)[-1]] = len(read.traces)
+        joined = joined_replica(read)
+        slots, lanes = options.slots or joined.slots, options.sequences or joined.lanes
+        replicas = (with_counts(joined, slots, lanes),)
+        policies = (tuple(policies_of(read)),)
     hardware = find_hardware(read, plain, name)
-    check_followed(read, replicas, hardware)
-    sizes = model.sizes(len(batches_of(replicas)))
+    check_followed(read, read.replicas, hardware)
+    sizes = with_policies(model.sizes(len(batches_of(replicas))), replicas, policies, ways)
     arrivals = arriving.read()
     wanted = arriving.wanted(arrivals)
+    policy = None
+    if plain.policy == ADAPTIVE:
+        prices = find_prices(sizes, replicas, policies, hardware)
+        policy = switching(prices, options, wanted)
     is_exact = _is_exact(options, sizes, wanted, replicas)
     clock: StepClock
     if is_exact:
         clock = ExactClock(replicas, hardware)
     else:
         between = sizes.steps if options.between == Between.INTERPOLATE else ()
-        clock = RatedClock(replicas, hardware, len(read.traces), between)
-    following = Following(sizes, clock, burst=arriving.burst)
+        count = len(read.traces) * (1 + len(ways))
+        clock = RatedClock(replicas, hardware, count, between)
+    following = Following(sizes, clock, burst=arriving.burst, policy=policy)
     followed = following.run(wanted, counter(on_progress, "simulating", "requests"))
     first = min((request.came_ns for request in followed.requests), default=0.0)
     span = followed.ended_ns - first
@@ -82,11 +103,22 @@ def simulate_text(
         source="simulated",
         requests=followed.requests,
         waiting=followed.waiting,
-        steps={read.traces[trace].name: count for trace, count in followed.steps.items()},
+        steps=_counted(followed.steps, [trace.name for trace in read.traces]),
         busy=busy,
         slo=arriving.slo,
         notes=tuple(_notes(sizes, options, is_exact)),
+        switches=() if policy is None else tuple(policy.switches),
     )
+
+
+def switching(
+    prices: StepPrices, options: TextSimulationOptions, wanted: list[Wanted]
+) -> PolicySwitch:
+    """The rule, or the one that knows what comes."""
+    rule = options.switch
+    if not options.foresees:
+        return PolicySwitch(prices, rule)
+    return ForeseenSwitch(prices, rule, ((w.at_ns, w.prompt, w.answer) for w in wanted))
 
 
 def stated_steps(
@@ -95,8 +127,21 @@ def stated_steps(
     """What the traces of a plan state, by a declaration, the file beside the plan, or names."""
     chosen = declaration_beside(given) if steps is None else steps
     declared = None if chosen is None or chosen == BY_NAME else read_declaration(chosen)
-    programs = [read_program(Source(trace.name, trace.text))[0] for trace in plan.traces]
-    return find_steps([trace.name for trace in plan.traces], programs, declared)
+    return find_steps([trace.name for trace in plan.traces], programs_of(plan), declared)
+
+
+def programs_of(plan: Plan) -> list[Program]:
+    """What the traces of a plan say."""
+    return [read_program(Source(trace.name, trace.text))[0] for trace in plan.traces]
+
+
+def _counted(steps: Mapping[int, int], names: Sequence[str]) -> dict[str, int]:
+    """Steps by the name of their trace, whichever policy they ran by."""
+    counts: dict[str, int] = {}
+    for trace, count in sorted(steps.items()):
+        name = names[trace % len(names)]
+        counts[name] = counts.get(name, 0) + count
+    return counts
 
 
 def _is_exact(

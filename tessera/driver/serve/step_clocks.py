@@ -5,9 +5,11 @@ step, and says which batch ends one next. Batches are numbered over all replicas
 come first, as `tessera.Runtime` numbers its sequences.
 
 `ExactClock` follows every operation of every step. `RatedClock` takes from such simulations what a
-step takes alone, with more of its kind beside it, and what it takes of the busiest device: a step
-that begins beside others takes its own time in that company, and not less than what all of them
-take together of the busiest device. How much the company changes meanwhile is left out.
+step takes alone, with more of its kind beside it, and of every device. A device does one thing
+after the other: a step ends when each of its devices has done its part of it, after the parts of
+steps that began before, and not before it would end alone. Beside others of its replica its parts
+are longer by as much as the simulation says that they hold each other up. In which order a device
+does its parts is left out.
 """
 
 from __future__ import annotations
@@ -77,7 +79,7 @@ class ExactClock:
     def begin(self, work: StepWork, now_ns: float) -> None:
         """Hand the step in as a request of its trace."""
         replica, sequence = self._places[work.batch]
-        self._loop.hand_in(replica, work.size.trace, sequence, now_ns)
+        self._loop.hand_in(replica, work.trace, sequence, now_ns)
 
     def ended(self, until_ns: float) -> tuple[float, list[int]]:
         """Follow the loop until something ends."""
@@ -104,7 +106,8 @@ class RatedClock:
         self._sizes = tuple(between)
         self._places = batches_of(replicas)
         self._events: list[tuple[float, int]] = []
-        self._under_way: list[dict[int, float]] = [{} for _ in replicas]
+        self._free_ns: dict[str, float] = {}
+        self._under_way = [0] * len(replicas)
         self._counts = [[0] * traces for _ in replicas]
         known: dict[object, list[tuple[list[float], float]]] = {}
         self._times: list[list[tuple[list[float], float]]] = []
@@ -131,25 +134,47 @@ class RatedClock:
 
     def begin(self, work: StepWork, now_ns: float) -> None:
         """The step's time in the company that it finds."""
+        heapq.heappush(self._events, (self.expect(work, now_ns), work.batch))
+
+    def expect(self, work: StepWork, now_ns: float) -> float:
+        """When a step ends that begins now; who does not ask `ended` says when it has (`leave`)."""
         replica, _ = self._places[work.batch]
-        trace = work.size.trace
+        trace = work.trace
         cycles, period = self._times[replica][trace]
-        others = self._under_way[replica]
-        company = min(len(others), len(cycles) - 1)
-        took = max(cycles[company], period + sum(others.values())) if others else cycles[0]
+        beside = min(self._under_way[replica], len(cycles) - 1)
+        part = 1.0
         if self._sizes:
             part = self._between(replica, work) / cycles[0] if cycles[0] else 1.0
-            took, period = took * part, period * part
-        others[work.batch] = period
+        longer = part
+        if beside and period:
+            longer *= max(1.0, cycles[beside] / (beside + 1) / period)
+        end_ns = now_ns + cycles[0] * part
+        free = self._free_ns
+        for name, load in self._loads[replica][trace].items():
+            begun = free.get(name, 0.0)
+            free[name] = done = (begun if begun > now_ns else now_ns) + load * longer
+            if done > end_ns:
+                end_ns = done
+        self._under_way[replica] += 1
         self._counts[replica][trace] += 1
-        heapq.heappush(self._events, (now_ns + took, work.batch))
+        return end_ns
+
+    def leave(self, batch: int) -> None:
+        """A step that was expected has ended, whenever that is."""
+        replica = self._places[batch][0]
+        self._under_way[replica] -= 1
+        if not self._under_way[replica]:
+            for load in self._loads[replica]:
+                for name in load:
+                    self._free_ns.pop(name, None)
 
     def _between(self, replica: int, work: StepWork) -> float:
         """What a step of exactly these rows and this context takes alone, between the traces'."""
         levels: dict[int, list[tuple[float, float]]] = {}
         for size in self._sizes:
             if size.tokens == work.size.tokens:
-                time_ns = self._times[replica][size.trace][0][0]
+                way = work.trace - work.size.trace
+                time_ns = self._times[replica][size.trace + way][0][0]
                 levels.setdefault(size.context, []).append((size.rows, time_ns))
         by_context = [
             (float(context), interpolated(sorted(points), work.rows))
@@ -167,7 +192,7 @@ class RatedClock:
         while events and events[0][0] == at_ns:
             batches.append(heapq.heappop(events)[1])
         for number in batches:
-            del self._under_way[self._places[number][0]][number]
+            self._under_way[self._places[number][0]] -= 1
         return at_ns, batches
 
     def busy_ns(self) -> Mapping[str, float]:
@@ -178,6 +203,17 @@ class RatedClock:
                 for name, ns in load.items():
                     busy[name] = busy.get(name, 0.0) + count * ns
         return busy
+
+    def step_ns(self, trace: int, replicas: Sequence[int]) -> float:
+        """The time between two steps of a trace, on these replicas together, that are never free.
+
+        As `find_prices` needs it.
+        """
+        rate = sum(
+            len(self._times[number][trace][0]) / (self._times[number][trace][0][-1] or 1.0)
+            for number in replicas
+        )
+        return 1 / rate
 
 
 def interpolated(points: Sequence[tuple[float, float]], at: float) -> float:

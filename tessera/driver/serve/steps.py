@@ -2,7 +2,8 @@
 
 In: the programs of a plan, and perhaps a declaration (`tessera-steps/1`: a file of JSON, or the
 same as a mapping). Out: `GenerationSteps`, with every statement checked against the buffers of the
-traces. Without a declaration, inputs and outputs that bear the name of a role have that role.
+traces. Without a declaration, inputs and outputs that bear the name of a role have that role; a
+lone output with another name is the `logits`, or `next` if it is of whole numbers.
 
 Roles of inputs, `R` rows (sequences) with `T` tokens each:
 
@@ -118,10 +119,11 @@ def find_steps(
         StepRoles(name=name, size=_size(number, name, roles, own, context), buffers=roles)
         for number, name, _, roles, own in stated
     )
+    widest = max((step.size.rows for step in steps if step.size.is_decode), default=0)
+    is_driven = any(step.has("tokens") for step in steps)  # else sizes are stated, to simulate
     made = GenerationSteps(
         steps=steps,
-        state_rows=rows
-        or max((step.size.rows for step in steps if step.size.is_decode), default=0),
+        state_rows=(rows if is_driven else 0) or widest,
         context=context,
         vocabulary=_vocabulary(steps),
         blocks=blocks,
@@ -173,6 +175,11 @@ def _roles(name: str, program: Program, own: Declaration) -> dict[str, Buffer]:
         roles[role] = buffer
     if not own:
         roles = {n: b for n, b in buffers.items() if n in sides[b.role]}
+        given_back = [b for b in buffers.values() if b.role is Role.OUTPUT]
+        if "tokens" in roles and len(given_back) == 1 and given_back[0] not in roles.values():
+            (only,) = given_back  # captures call it `out`
+            kind = "" if only.dtype is None else only.dtype.value
+            roles["next" if kind in _INTEGERS else "logits"] = only
     if roles and "tokens" in roles:
         missing = [
             b.name for b in buffers.values() if b.role is Role.INPUT and b not in roles.values()

@@ -146,13 +146,6 @@ def busy_shares(traffic: Journal) -> dict[str, float]:
 # --- what is simulated --------------------------------------------------------------------------
 
 
-def replicas_of(plan: Plan, policy: str | None) -> tuple[Replica, ...]:
-    """The replicas of a policy; of the last one in the plan where none is named."""
-    policies = list(dict.fromkeys(replica.policy for replica in plan.replicas))
-    wanted = policies[-1] if policy is None and policies else policy
-    return tuple(replica for replica in plan.replicas if replica.policy == wanted)
-
-
 def shares_of(plan: Plan) -> tuple[float, ...]:
     """The shares of the traces."""
     return tuple(trace.share for trace in plan.traces)

@@ -29,13 +29,14 @@ from tessera.driver.simulate.known_work import work_of
 from tessera.driver.simulate.noise import Noise
 from tessera.driver.simulate.options import MOST_SEQUENCES, MOST_SLOTS, SimulateOptions
 from tessera.driver.simulate.report import Draw, SimulationReport
-from tessera.driver.simulate.simulate import Simulation, alone, arrive, replicas_of, shares_of
+from tessera.driver.simulate.simulate import Simulation, alone, arrive, shares_of
 from tessera.driver.simulate.steady import saturate
 from tessera.frontend.arrivals.read_arrivals import read_arrivals
 from tessera.frontend.plan.tsp import read_plan
 from tessera.frontend.text.readfile import read_source
 from tessera.ir.arrivals import LATEST_NS, Arrivals
 from tessera.ir.plan.plan import Plan, Replica
+from tessera.ir.plan.policies import ServedReplicas, policies_of, refuse_adaptive, served_by
 from tessera.ir.plan.print_plan import FORMAT
 from tessera.ir.plan.verify_plan import verify_plan
 
@@ -56,6 +57,7 @@ def simulate(
     """Follow a plan; `on_progress` hears how far it is."""
     check_plan_given(plan)
     options = options or SimulateOptions()
+    refuse_adaptive(options.policy)
     read, name = read_followed(plan)
     replicas = choose_replicas(read, options, name)
     hardware = find_hardware(read, options, name)
@@ -139,13 +141,18 @@ def _check_kind(source: Source) -> None:
 
 def choose_replicas(plan: Plan, options: SimulateOptions, name: str) -> tuple[Replica, ...]:
     """The replicas that serve, with their slots and sequences."""
-    replicas = replicas_of(plan, options.policy)
-    if not replicas:
-        known = dict.fromkeys(replica.policy for replica in plan.replicas if replica.policy)
-        named = ", ".join(f"`{policy}`" for policy in known)
+    return choose_served(plan, options, name)[0]
+
+
+def choose_served(plan: Plan, options: SimulateOptions, name: str) -> ServedReplicas:
+    """The same, with the policies of each."""
+    chosen = served_by(plan, options.policy)
+    if chosen is None:
+        named = ", ".join(f"`{policy}`" for policy in policies_of(plan) if policy)
         hint = f"choose one of: {named}" if named else "it has none to choose from"
         message = f"`{name}` has no policy `{options.policy}`"
         raise TesseraError(error("TSR5053", message, hint=hint))
+    replicas, policies = chosen
     resized = []
     for replica in replicas:
         slots = 1 if runs_alone(replica) else options.slots or replica.slots
@@ -153,7 +160,8 @@ def choose_replicas(plan: Plan, options: SimulateOptions, name: str) -> tuple[Re
         _check_count("slots", slots, MOST_SLOTS)
         _check_count("sequences", sequences, MOST_SEQUENCES)
         resized.append(with_counts(replica, slots, sequences))
-    others = [replica for replica in plan.replicas if replica.policy != replicas[0].policy]
+    served = {policy for own in policies for policy in own}
+    others = [replica for replica in plan.replicas if replica.policy not in served]
     for card, used, room in overfull(plan, [*others, *resized]):
         raise TesseraError(
             error(
@@ -163,7 +171,7 @@ def choose_replicas(plan: Plan, options: SimulateOptions, name: str) -> tuple[Re
                 hint="simulate with fewer `--slots` or `--sequences`",
             )
         )
-    return tuple(resized)
+    return tuple(resized), policies
 
 
 def _check_count(what: str, count: int, most: int) -> None:

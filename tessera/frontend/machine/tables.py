@@ -56,6 +56,11 @@ def has_tables(gpu: str) -> bool:
     return gpu in _SYSTEMS
 
 
+def system_of(gpu: str) -> str | None:
+    """What tables call a kind of GPU; None where nobody measured it."""
+    return _SYSTEMS.get(gpu)
+
+
 def extra_is_missing() -> bool:
     """Whether the package with more tables is not installed."""
     return find_spec(_OTHER_PACKAGE) is None or find_spec("pyarrow") is None

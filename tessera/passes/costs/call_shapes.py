@@ -8,7 +8,7 @@ from __future__ import annotations
 from math import prod
 
 from tessera.ir.operators.fused import page_tokens
-from tessera.ir.operators.records import Bound, OperatorMismatch, Unit
+from tessera.ir.operators.records import Bound, OperatorMismatch, Reach, Unit
 from tessera.ir.operators.table import bind
 from tessera.ir.program.data_type import DataType
 from tessera.ir.program.program import LibraryCall, Operand, Work
@@ -52,6 +52,9 @@ def call_shape_of(work: Work, touched: float) -> tuple[CallShape, bool]:
     except OperatorMismatch:
         return Plain(elements, elements, moved), False
     known = bound.operator.work(bound)
+    put = put_bytes(bound)
+    if put is not None:
+        return Plain(put / 2 / results[0].dtype.bytes, 0.0, put), True
     if known.unit is Unit.MATRIX:
         return _matrix(bound, known.operations), True
     kind = _ROWS.get(bound.operator.function)
@@ -61,6 +64,36 @@ def call_shape_of(work: Work, touched: float) -> tuple[CallShape, bool]:
     if kind is RowKind.GATHER:
         moved = 2.0 * sum(_bytes(operand) for operand in work.writes)
     return Plain(elements, known.operations, moved), True
+
+
+def put_bytes(bound: Bound) -> float | None:
+    """For a call that changes some places of a tensor: twice the bytes of what goes there.
+
+    None where that is not known: nothing of its type goes in, or less than the index has places.
+    """
+    specs = [spec.reach for spec, _ in bound.writes]
+    if not specs or any(reach is not Reach.INDEXED for reach in specs):
+        return None
+    dtype = bound.writes[0][1].dtype
+    given = [op for spec, ops in bound.reads if spec.reach is not Reach.INDEXED for op in ops]
+    values = [operand for operand in given if operand.dtype is dtype]
+    others = [operand for operand in given if operand.dtype is not dtype]
+    places = max((prod(operand.shape) for operand in others), default=1)
+    if not values or min(prod(operand.shape) for operand in values) < places:
+        return None
+    return 2.0 * sum(_bytes(operand) for operand in values)
+
+
+def expert_bytes(bound: Bound) -> float | None:
+    """For experts: their weights as far as tokens that choose at random hit them, and the rest."""
+    if bound.operator.function != "experts":
+        return None
+    count, chosen = bound.integer("experts"), bound.integer("chosen")
+    missed = (1 - min(1.0, chosen / max(count, 1))) ** bound.integer("tokens")
+    held = [o for o in bound.operands("operands") if len(o.shape) > 1 and o.shape[0] == count]
+    others = [o for o in bound.operands("operands") if o not in held]
+    moved = (1 - missed) * sum(map(_bytes, held)) + sum(map(_bytes, others))
+    return moved + sum(_bytes(operand) for _, operand in bound.writes)
 
 
 def _bytes(operand: Operand) -> int:

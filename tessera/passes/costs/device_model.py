@@ -3,14 +3,15 @@
 In: a `LaunchWork`, the bytes that it moves, a `Gpu` and a number of SMs. Out: nanoseconds.
 
 A CTA needs a multiprocessor for its instructions, its arithmetic, its shared memory and the bytes
-that it asks L2 for: about the longest of them, times the CTAs of the SM that has the most. A CTA
+that it asks L2 for: about the longest of them, times the CTAs of the SM that has the most. To hand
+it out and to begin it takes cycles as well, which count where CTAs are many and small. A CTA
 also has a chain, one thing after the other: loads (longer ones if they miss L2), barriers, waits
 for copies and matrix instructions under way, and a part of its own instructions and arithmetic,
 since its warps wait for each other. As many CTAs as threads, registers and shared memory allow go
 through that at once; the others wait for the next round. CTAs that do more than the mean leave a
 tail. Beside that there is memory: bytes that miss L2, at a part of the data sheet's bandwidth. A
-launch takes the longer of the two, about, after a fixed number of cycles, and after the first bytes
-have come from memory. Small kernels are all chain and fixed cost: that is why cycles count, and the
+launch takes the longer of the two, about, after a fixed time, and after the first bytes have come
+from memory. Small kernels are all chain and fixed cost: that is why cycles count, and the
 clock, more than bandwidth.
 
 The constants are those of `benchmarks/fit_durations.py --fit` on an H200. For other GPUs the same
@@ -22,6 +23,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil
+from statistics import median
 
 from tessera.ir.architecture import WARP, arch_number, limits_of
 from tessera.ir.plan.costs import LaunchWork
@@ -39,23 +41,26 @@ class Constants:
     """What is fitted. Parts are fractions of the data sheet; cycles are per SM clock."""
 
     fixed_cycles: float = 2267.0
-    miss_cycles: float = 1711.0
+    miss_cycles: float = 1623.0
     memory: float = 0.95
     matrix: float = 0.95
-    asked_per_cycle: float = 61.1
+    asked_per_cycle: float = 63.6
     cache_per_cycle: float = 42.9
-    instructions_per_cycle: float = 3.46
-    accesses_per_cycle: float = 0.163
-    load_cycles: float = 152.0
-    missed_load_cycles: float = 203.0
-    barrier_cycles: float = 117.0
-    own_part: float = 0.101
-    tail: float = 0.823
+    instructions_per_cycle: float = 3.7
+    accesses_per_cycle: float = 0.219
+    load_cycles: float = 149.0
+    missed_load_cycles: float = 207.0
+    barrier_cycles: float = 119.0
+    dispatch_cycles: float = 1.02  # a GPU hands out a CTA
+    begin_cycles: float = 90.0  # an SM begins one
+    own_part: float = 0.112
+    tail: float = 0.807
     sharpness: float = 2.61
 
 
 FITTED = Constants()
 CALIBRATED_ON = ("h200",)
+_FITTED_MHZ = 1980.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,19 +77,41 @@ class Sustained:
 
 # `benchmarks/direction.py` has the source of these; GPUs without an entry take the fitted parts.
 SUSTAINED = {
-    "a100-80g-sxm": Sustained(memory=0.8, matrix=0.95),
-    "l40s": Sustained(memory=0.85, matrix=0.95, clock=0.76),
-    "rtx-pro-6000-blackwell-server": Sustained(memory=0.95, matrix=0.95, clock=0.84),
+    "a100-80g-sxm": Sustained(memory=0.8, matrix=0.95, clock=0.94),
+    "l40s": Sustained(memory=0.85, matrix=0.95, clock=0.66),
+    "rtx-pro-6000-blackwell-server": Sustained(memory=0.95, matrix=0.95, clock=0.78),
 }
 # B200 and B300 are two dies, and each has an L2 as large and wide as that of an H100 or more; they
 # have 1.12 times its SMs in all.
-_L2_OF_DIES = {100: 2.0 / 1.12, 103: 2.0 / 1.12}
+_TWO_DIES = (100, 103)
+L2_WIDTH = dict.fromkeys(_TWO_DIES, 2.0 / 1.12)
 # Architectures of graphics cards: many SMs at a high clock share little power, which grows with
 # about the cube of the clock. So the clock that is kept goes with the cube root of the watts for
 # each TFLOP/s of the sheet; with so many it would be the clock of the sheet.
-_GRAPHICS = (86, 89, 120)
-GRAPHICS_WATTS = 2.27
-_USUAL_CLOCK = 0.8
+_GRAPHICS = (86, 89, 120, 121)
+GRAPHICS_WATTS = 3.05
+_USUAL_CLOCK = 0.7
+
+# What a launch takes before its CTAs run, in nanoseconds, by architecture: the smallest products in
+# published tables, less the cycles that an H200 has for their CTA (`benchmarks/direction.py`). It
+# does not go with the clock. A Hopper GPU takes the fitted cycles; an architecture that is not here
+# what those like it take, or else the median of all.
+LAUNCH_NS = {80: 659.0, 89: 836.0, 100: 407.0, 103: 447.0, 120: 843.0}
+_HOPPER = 90
+
+
+def launch_cycles(gpu: Gpu, constants: Constants) -> float:
+    """Cycles of a launch before its CTAs run."""
+    number = arch_number(gpu.arch)
+    if number == _HOPPER:
+        return constants.fixed_cycles
+    ns = LAUNCH_NS.get(number)
+    if ns is None:
+        alike = next((kind for kind in (_GRAPHICS, _TWO_DIES) if number in kind), ())
+        known = [LAUNCH_NS[other] for other in alike if other in LAUNCH_NS]
+        fitted = constants.fixed_cycles / _FITTED_MHZ * 1e3
+        ns = median(known or [*LAUNCH_NS.values(), fitted])
+    return ns * gpu.clock_mhz / 1e3
 
 
 def parts_of(gpu: Gpu, memory: float, matrix: float) -> Sustained:
@@ -118,6 +145,14 @@ def resident_ctas(gpu: Gpu, threads: int, shared_bytes: int, registers: int = 0)
     return most
 
 
+def held_part(gpu: Gpu) -> float:
+    """The part of L2 that holds bytes that come again and again.
+
+    Where L2 has two partitions, the same bytes may be in both; graphics cards have one.
+    """
+    return 0.8 if arch_number(gpu.arch) in _GRAPHICS else 0.5
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
     """Distinct bytes of a step: `cold` ones are in no cache, `warm` ones are where L2 has room.
@@ -130,9 +165,9 @@ class Traffic:
     working: float = 0.0
 
     def missed(self, gpu: Gpu) -> float:
-        """Bytes from memory: of warm ones none if half of L2 holds all, all beyond 1.4 times L2."""
+        """Bytes from memory: of warm ones none if L2 holds all, all beyond 1.4 times its size."""
         working = max(self.working, self.warm)
-        low, high = 0.5 * gpu.l2_bytes, 1.4 * gpu.l2_bytes
+        low, high = held_part(gpu) * gpu.l2_bytes, 1.4 * gpu.l2_bytes
         part = min(1.0, max(0.0, working - low) / (high - low)) if working > 0 else 0.0
         return self.cold + self.warm * part
 
@@ -148,8 +183,9 @@ def launch_ns(
     reached = parts_of(gpu, constants.memory, constants.matrix)
     memory = missed / (gpu.memory_bandwidth * reached.memory) * clock
     on_sms = _sm_cycles(work, gpu, sms, part, reached, constants)
-    begin = constants.fixed_cycles + constants.miss_cycles * part
-    return (begin + _together([on_sms, memory], constants.sharpness)) / clock * 1e9
+    begin = launch_cycles(gpu, constants) + constants.miss_cycles * part
+    dispatch = constants.dispatch_cycles * work.ctas
+    return (begin + _together([on_sms, memory, dispatch], constants.sharpness)) / clock * 1e9
 
 
 def _sm_cycles(
@@ -171,7 +207,7 @@ def _sm_cycles(
         work.shared_traffic / SHARED_PER_CYCLE,
     ]
     # What an SM can take, and its share of what L2 gives to all SMs of the GPU.
-    given = constants.cache_per_cycle * _L2_OF_DIES.get(arch_number(gpu.arch), 1.0)
+    given = constants.cache_per_cycle * L2_WIDTH.get(arch_number(gpu.arch), 1.0)
     taken = min(constants.asked_per_cycle, given * gpu.sms / sms)
     asked = work.asked_bytes / taken
     each = _together([*own, asked], constants.sharpness) / ctas / reached.clock
@@ -184,7 +220,9 @@ def _sm_cycles(
     threads = work.threads // ctas
     fit = max(1, resident_ctas(gpu, threads, work.shared_bytes, work.registers))
     rounds = ceil(ctas / (sms * fit))
-    whole = _together([ceil(ctas / sms) * each, rounds * chain], constants.sharpness)
+    most = ceil(ctas / sms)
+    parts = [most * each, most * constants.begin_cycles, rounds * chain]
+    whole = _together(parts, constants.sharpness)
     return whole + constants.tail * (uneven - 1.0) * min(chain, fit * each)
 
 

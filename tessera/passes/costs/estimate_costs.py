@@ -27,6 +27,8 @@ from tessera.ir.architecture import (
 from tessera.ir.graph.access import NeedKind
 from tessera.ir.graph.graph import KernelGraph, Node
 from tessera.ir.graph.region import region_intervals
+from tessera.ir.operators.records import OperatorMismatch
+from tessera.ir.operators.table import bind
 from tessera.ir.plan.costs import Barred, Cost, Costs, CostSource, Duration, LaunchWork, StepCosts
 from tessera.ir.plan.machine import Device, Gpu, Machine
 from tessera.ir.program.program import (
@@ -39,7 +41,7 @@ from tessera.ir.program.program import (
     Work,
     for_arch,
 )
-from tessera.passes.costs.call_shapes import call_shape_of
+from tessera.passes.costs.call_shapes import call_shape_of, expert_bytes, put_bytes
 from tessera.passes.costs.count_work import count_work
 from tessera.passes.costs.device_model import CALIBRATED_ON, Traffic, launch_ns, resident_ctas
 from tessera.passes.costs.library_launches import Plain, call_ns
@@ -49,10 +51,10 @@ from tessera.passes.costs.library_launches import Plain, call_ns
 # `benchmarks/direction.py`, where short rows are known less well. No kernel that was measured for
 # the model has code for tensor memory.
 _ERROR = 0.3
-_ELSEWHERE = 0.9
-_WITH_TENSOR_MEMORY = 1.2
+_ELSEWHERE = 1.1
+_WITH_TENSOR_MEMORY = 1.4
 _TENSOR_MEMORY = (100, 103)
-_ADDED_NS = 5_000.0
+_ADDED_NS = 8_000.0
 _UNSURE = 2.0  # times that where branches hang on data, or nothing is known of the arithmetic
 PERSISTENT = (Role.WEIGHT, Role.STATE, Role.VARIABLE)
 _GATHERS = ("embedding", "index", "gather", "select", "take")
@@ -241,7 +243,14 @@ def _too_large(
 
 
 def _gathered_bytes(call: LibraryCall) -> float | None:
-    """For calls that read some rows of a table: twice the bytes of the result."""
+    """For calls that touch some rows of a table: twice the bytes of what is read or put there."""
+    try:
+        bound = bind(call)
+    except OperatorMismatch:
+        return None
+    put = put_bytes(bound) or expert_bytes(bound)
+    if put is not None:
+        return put
     if not any(word in call.operator for word in _GATHERS):
         return None
     return 2.0 * sum(operand.extent_bytes() for operand in call.writes)

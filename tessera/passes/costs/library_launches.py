@@ -13,13 +13,26 @@ import enum
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from math import ceil
+from math import ceil, gcd
 
 from tessera.ir.plan.costs import LaunchWork
 from tessera.ir.plan.machine import Gpu
 from tessera.passes.costs.device_model import FITTED, Constants, Traffic, launch_ns
 
-_TILES = ((256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64), (64, 32), (16, 64))
+_SIDES = (96, 144, 160, 176, 192, 256)
+_TILES = (
+    *((side, 128) for side in _SIDES),
+    *((128, side) for side in _SIDES),
+    *((128, 128), (128, 64), (64, 128), (64, 64), (64, 32), (16, 64)),
+)
+_PLAIN_TILES = ((128, 128), (128, 64), (64, 128), (64, 64), (32, 64), (32, 32))
+_OLDER_TILES = ((128, 128), (128, 64), (64, 128), (64, 64), (32, 32))
+_PLAIN_DEPTH = 8
+_PLAIN_INSTRUCTIONS = 1.25  # for each sum: what it adds is loaded, too
+_ALIGNED = 16  # bytes; the hardware copies tiles of rows that begin there
+_NARROW = 4  # bytes of an access that costs as much as a wide one
+_FIRST_LOADS = 16.0  # until the first copy of a tile has come; the smallest products take 2.5 us
+_AT_ONCE = 128
 _DEPTH = 64
 _SPLITS = (1, 2, 4, 8, 16)
 _MOST_SPLIT = 1024  # CTAs
@@ -94,15 +107,15 @@ CallShape = Product | Attention | RowCall | Plain
 class Habits:
     """How a library writes its kernels: what is fitted."""
 
-    attention_instructions: float = 3.53  # per score
+    attention_instructions: float = 3.78  # per score
     second_loads: float = 36.1  # where a second kernel joins what the first one left
     norm_loads: float = 3.78  # of a thread, one after the other, per 512 elements of a row
-    norm_barriers: float = 3.09  # likewise
-    softmax_instructions: float = 84.5  # per element
-    scan_instructions: float = 43.2  # of a thread, at each level of a tree
-    scan_barriers: float = 0.846  # likewise
-    gather_loads: float = 4.36  # of a row
-    plain_instructions: float = 2.84  # per operation
+    norm_barriers: float = 3.15  # likewise
+    softmax_instructions: float = 90.4  # per element
+    scan_instructions: float = 46.2  # of a thread, at each level of a tree
+    scan_barriers: float = 0.819  # likewise
+    gather_loads: float = 3.97  # of a row
+    plain_instructions: float = 2.95  # per operation
 
 
 USUAL = Habits()
@@ -155,21 +168,27 @@ def _launch(
     *,
     units: tuple[tuple[str, float], ...] = (),
     most: float = 0.0,
+    narrow: float = 0.0,
     waits: tuple[float, float] = (1.0, 0.0),
+    stops: float = 0.0,
     shared: tuple[int, float] = (0, 0.0),
     registers: int = 0,
 ) -> LaunchWork:
-    """Work of CTAs with threads of so many instructions, `most` in the longest of them."""
+    """Work of CTAs with threads of so many instructions, `most` in the longest of them.
+
+    `waits` are loads and barriers, `stops` waits for copies, one after the other.
+    """
     return LaunchWork(
         ctas=ctas,
         threads=ctas * threads,
         instructions=ctas * threads * instructions,
-        memory_instructions=0.0,
+        memory_instructions=narrow,
         asked_bytes=asked,
         units=units,
         chain=most or instructions,
         chain_loads=waits[0],
         chain_barriers=waits[1],
+        chain_waits=stops,
         shared_bytes=shared[0],
         shared_traffic=shared[1],
         registers=registers,
@@ -179,30 +198,90 @@ def _launch(
 
 def _products(shape: Product) -> Iterator[LaunchWork]:
     """Tiles of several sizes; few of them are cut along the depth. Warps that load run ahead."""
-    for high, wide in _TILES:
+    if shape.unit in ("fp32", "fp64"):
+        yield from _plain_products(shape)
+        return
+    together = gcd(shape.n, shape.k, max(1, _ALIGNED // shape.width))
+    if together * shape.width < _ALIGNED and 1 not in (shape.m, shape.n):
+        yield from _unaligned_products(shape, together)
+        return
+    for high, wide, parts, ctas in _cut(shape, _TILES):
+        threads = 256 if high * wide >= 128 * 128 else 128
+        steps = ceil(-(-shape.k // parts) / _DEPTH)
+        loaded = float((high + wide) * steps * _DEPTH * shape.width)
+        first = _FIRST_LOADS * min(1.0, _AT_ONCE / ctas)  # CTAs stay, and load ahead
+        yield _launch(
+            ctas,
+            threads,
+            60.0 + 24.0 * steps + 2.0 * high * wide / threads,
+            ctas * (_OWN_LOADS * loaded + _left(shape, high, wide, parts)),
+            units=((shape.unit, 2.0 * ctas * high * wide * steps * _DEPTH),),
+            waits=(2.0 + first + (0.0 if parts == 1 else _JOINING_LOADS), 0.0),
+            shared=((high + wide) * _DEPTH * shape.width * _STAGES, ctas * loaded),
+            registers=min(255, 48 + high * wide // threads),
+        )
+
+
+def _cut(shape: Product, tiles: tuple[tuple[int, int], ...]) -> Iterator[tuple[int, int, int, int]]:
+    """Ways to do a product: the sides of its tiles, parts of the depth, and CTAs in all."""
+    for high, wide in tiles:
         if (high > 64 and high >= 2 * shape.m) or wide >= 2 * max(shape.n, 32):
             continue
-        tiles = shape.batch * ceil(shape.m / high) * ceil(shape.n / wide)
+        count = shape.batch * ceil(shape.m / high) * ceil(shape.n / wide)
         for parts in _SPLITS:
             depth = -(-shape.k // parts)
-            if parts > 1 and (depth < 2 * _DEPTH or tiles * parts > _MOST_SPLIT):
+            if parts > 1 and (depth < 2 * _DEPTH or count * parts > _MOST_SPLIT):
                 break
-            ctas = tiles * parts
-            threads = 256 if high * wide >= 128 * 128 else 128
-            steps = ceil(depth / _DEPTH)
-            loaded = float((high + wide) * steps * _DEPTH * shape.width)
-            # Parts are written and read again in FP32.
-            left = high * wide * (shape.width if parts == 1 else 12)
-            yield _launch(
-                ctas,
-                threads,
-                60.0 + 24.0 * steps + 2.0 * high * wide / threads,
-                ctas * (_OWN_LOADS * loaded + left),
-                units=((shape.unit, 2.0 * ctas * high * wide * steps * _DEPTH),),
-                waits=(2.0 if parts == 1 else 2.0 + _JOINING_LOADS, 0.0),
-                shared=((high + wide) * _DEPTH * shape.width * _STAGES, ctas * loaded),
-                registers=min(255, 48 + high * wide // threads),
-            )
+            yield high, wide, parts, count * parts
+
+
+def _left(shape: Product, high: int, wide: int, parts: int) -> int:
+    """Bytes that a tile writes; parts are written and read again in FP32."""
+    return high * wide * (shape.width if parts == 1 else 12)
+
+
+def _plain_products(shape: Product) -> Iterator[LaunchWork]:
+    """Without tensor cores: 64 elements of the result for each thread, through shared memory."""
+    for high, wide, parts, ctas in _cut(shape, _PLAIN_TILES):
+        threads = max(32, high * wide // 64)
+        steps = ceil(-(-shape.k // parts) / _PLAIN_DEPTH)
+        loaded = float((high + wide) * steps * _PLAIN_DEPTH * shape.width)
+        sums = high * wide * steps * _PLAIN_DEPTH
+        yield _launch(
+            ctas,
+            threads,
+            60.0 + (_PLAIN_INSTRUCTIONS * sums + 2.0 * high * wide) / threads,
+            ctas * (loaded + _left(shape, high, wide, parts)),
+            units=((shape.unit, 2.0 * ctas * sums),),
+            waits=(2.0 if parts == 1 else 2.0 + _JOINING_LOADS, float(steps)),
+            stops=float(steps),
+            shared=((high + wide) * _PLAIN_DEPTH * shape.width * _STAGES, ctas * loaded),
+            registers=128,
+        )
+
+
+def _unaligned_products(shape: Product, together: int) -> Iterator[LaunchWork]:
+    """Rows that do not begin at 16 bytes: older kernels, at half the rate of the matrix units.
+
+    So many elements `together` go through a register to shared memory.
+    """
+    for high, wide, parts, ctas in _cut(shape, _OLDER_TILES):
+        steps = ceil(-(-shape.k // parts) / _DEPTH)
+        elements = (high + wide) * steps * _DEPTH
+        narrow = together * shape.width <= _NARROW
+        moved = ctas * (2.0 * elements + high * wide) / together
+        yield _launch(
+            ctas,
+            128,
+            60.0 + (4.0 * elements / together + 2.0 * high * wide) / 128,
+            ctas * float(elements * shape.width + _left(shape, high, wide, parts)),
+            units=((shape.unit, 4.0 * ctas * high * wide * steps * _DEPTH),),
+            waits=(2.0 if parts == 1 else 2.0 + _JOINING_LOADS, float(steps)),
+            stops=float(steps),
+            narrow=moved if narrow else 0.0,
+            shared=(2 * (high + wide) * 32 * shape.width, ctas * float(elements * shape.width)),
+            registers=min(255, 48 + high * wide // 128),
+        )
 
 
 def _attentions(shape: Attention, habits: Habits) -> Iterator[LaunchWork]:

@@ -24,6 +24,7 @@ from tessera.ir.program.program import Buffer, Launch, LibraryCall, Role, Work, 
 from tessera.passes.costs.table_shapes import operations_and_bytes
 
 _TYPES = {DataType.BF16: "bfloat16", DataType.F16: "bfloat16", DataType.E4M3: "fp8"}
+_EXPERT_TYPES = {**_TYPES, DataType.U8: "w4a16_mxfp4"}  # packed: two weights of 4 bits in a byte
 _MATRIX_UNITS = ("fp16", "bf16", "fp8")
 _CACHE_TYPE = "bfloat16"
 _TILE = 128  # results are computed in tiles, whole ones
@@ -154,8 +155,9 @@ def _paged(bound: Bound) -> WorkShape | None:
 
 def _experts(bound: Bound) -> WorkShape | None:
     """Experts that tokens are routed to."""
-    weights = [operand.dtype for operand in bound.operands("operands") if len(operand.shape) == 3]
-    dtype = _TYPES.get(weights[0]) if weights else None
+    held = [o for o in bound.operands("operands") if len(o.shape) == 3]
+    weights = max(held, key=lambda operand: prod(operand.shape), default=None)
+    dtype = None if weights is None else _EXPERT_TYPES.get(weights.dtype)
     if dtype is None:
         return None
     model = (bound.integer(name) for name in ("hidden", "inner", "chosen", "experts"))

@@ -8,7 +8,16 @@ import pytest
 
 from tessera.frontend.machine.gpu_table import find_gpu
 from tessera.ir.plan.costs import LaunchWork
-from tessera.passes.costs.device_model import SUSTAINED, Traffic, launch_ns, parts_of
+from tessera.ir.plan.machine import Gpu
+from tessera.passes.costs.device_model import (
+    FITTED,
+    LAUNCH_NS,
+    SUSTAINED,
+    Traffic,
+    launch_cycles,
+    launch_ns,
+    parts_of,
+)
 from tessera.passes.costs.estimate_costs import error_of
 
 CTAS = 14_800
@@ -42,9 +51,39 @@ def test_two_dies_give_each_sm_more_of_l2() -> None:
         for arch in ("sm_90a", "sm_100a")
     )
     assert 1.2 < one / two < 2.0
-    assert launch_ns(launch(), Traffic(), find_gpu("b200"), 148) == pytest.approx(
-        launch_ns(launch(), Traffic(), replace(find_gpu("b200"), arch="sm_90a"), 148)
+    one, two = (
+        launch_ns(launch(), Traffic(), replace(find_gpu("b200"), arch=arch), 148)
+        for arch in ("sm_80", "sm_100a")
     )
+    assert one - two == pytest.approx(LAUNCH_NS[80] - LAUNCH_NS[100])
+
+
+def launch_time(gpu: Gpu) -> float:
+    """Nanoseconds of a launch before its CTAs."""
+    return launch_cycles(gpu, FITTED) / gpu.clock_mhz * 1e3
+
+
+def test_a_launch_takes_the_same_time_at_any_clock_but_where_cycles_are_fitted() -> None:
+    card, fitted = find_gpu("l40s"), find_gpu("h200")
+    assert launch_time(replace(card, clock_mhz=1000.0)) == pytest.approx(launch_time(card))
+    slower = replace(fitted, clock_mhz=fitted.clock_mhz / 2)
+    assert launch_time(slower) == pytest.approx(2 * launch_time(fitted))
+
+
+def test_a_launch_on_an_unknown_architecture_is_like_those_of_its_kind() -> None:
+    graphics = [LAUNCH_NS[number] for number in (89, 120)]
+    assert min(graphics) <= launch_time(find_gpu("a10")) <= max(graphics)
+    every = [*LAUNCH_NS.values(), launch_time(find_gpu("h200"))]
+    assert min(every) < launch_time(find_gpu("v100-sxm2-32g")) < max(every)
+
+
+def test_one_l2_holds_more_of_what_comes_again() -> None:
+    """In two partitions the same bytes may be twice."""
+    for name, kept in (("h200", False), ("b200", False), ("l40s", True)):
+        gpu = find_gpu(name)
+        again = Traffic(warm=0.75 * gpu.l2_bytes)
+        assert (again.missed(gpu) == 0.0) == kept
+        assert Traffic(warm=1.5 * gpu.l2_bytes).missed(gpu) == 1.5 * gpu.l2_bytes
 
 
 def test_graphics_cards_keep_their_clock_as_far_as_their_watts_go() -> None:
@@ -90,3 +129,12 @@ def test_bars_are_wider_where_no_kernel_was_measured() -> None:
     fitted, other, newer = (error_of(1e6, find_gpu(name)) for name in ("h200", "h100", "b200"))
     assert fitted < other < newer
     assert error_of(1e4, find_gpu("h100")) > other  # short ones are known less well
+
+
+def test_very_many_small_ctas_are_bound_by_their_beginning() -> None:
+    """On all SMs the GPU hands them out, on few each SM begins them."""
+    gpu = find_gpu("h200")
+    whole, slice_ = (launch_ns(launch(), Traffic(), gpu, sms) for sms in (gpu.sms, 48))
+    assert whole > CTAS * FITTED.dispatch_cycles / gpu.clock_mhz * 1e3
+    assert slice_ > CTAS / 48 * FITTED.begin_cycles / gpu.clock_mhz * 1e3
+    assert slice_ < 2.5 * whole  # were it the SMs alone, 2.75

@@ -76,6 +76,40 @@ def test_work_of_products_holds_all_operations(parts: int) -> None:
         assert done >= 2.0 * one.m * one.n * one.k
 
 
+@pytest.mark.parametrize("unit", ["bf16", "fp32"])
+def test_work_of_products_of_any_kind_holds_all_operations(unit: str) -> None:
+    for one in (Product(m=77, n=1101, k=1101, batch=3, unit=unit), Product(m=16, n=64, k=16)):
+        for work in launches(one):
+            assert sum(count for _, count in work.units) >= 2.0 * one.batch * one.m * one.n * one.k
+
+
+def test_products_without_tensor_cores_issue_each_sum() -> None:
+    plain = Product(m=1024, n=1024, k=1024, unit="fp32", width=4)
+    for work in launches(plain):
+        assert work.instructions >= 1024**3
+    assert ns(plain) > 3 * ns(Product(m=1024, n=1024, k=1024))
+
+
+def test_rows_that_are_not_aligned_take_longer() -> None:
+    odd, even = (Product(m=1104, n=n, k=1104, batch=24) for n in (1101, 1104))
+    assert ns(odd) > 3 * ns(even)
+    pairs = ns(Product(m=1104, n=1100, k=1104, batch=24))  # four elements at a time
+    assert ns(even) < pairs < ns(odd)
+    vector = Product(m=4096, n=1, k=4095)
+    assert ns(vector) < 2 * ns(Product(m=4096, n=8, k=4096))
+
+
+def test_the_smallest_product_takes_as_long_as_in_tables() -> None:
+    """2.5 us on an H200 in those of three libraries (`direction_rows.json`)."""
+    assert 2_200 < ns(Product(m=1, n=64, k=64), Traffic(warm=8448.0)) < 2_800
+
+
+def test_tiles_follow_the_size_of_the_gpu() -> None:
+    """Tiles of 96 rows are one for each SM of 132; those of 128 leave some without work."""
+    few = ns(Product(m=1024, n=1536, k=6144))
+    assert few < 0.85 * ns(Product(m=1536, n=1536, k=6144))
+
+
 def test_times_behave() -> None:
     assert ns(Product(m=64, n=4096, k=4096)) < ns(Product(m=4096, n=4096, k=4096))
     assert ns(Product(m=4096, n=4096, k=4096), sms=48) > ns(Product(m=4096, n=4096, k=4096))

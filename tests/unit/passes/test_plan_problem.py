@@ -228,7 +228,7 @@ def test_what_more_would_buy() -> None:
     assert found["device", "a100-0"].gain > 0
     assert all(one.gain <= 1.0 + 1e-6 for one in found.values())
     assert not any(kind == "memory" for kind, _ in found)
-    tight = model_graph("dense", 60, memory_scale=0.6)
+    tight = model_graph("dense", 24, memory_scale=0.6)
     choice = choose(tight)
     assert choice is not None
     assert any(one.kind == "memory" for one in sensitivities(tight, choice))

@@ -21,7 +21,8 @@ from tessera.driver.plan import search as planning_search
 from tessera.driver.plan.make_plan import PlanOptions, Watch, plan
 from tessera.driver.progress import StageProgress
 from tessera.driver.run.open_plan import open_plan
-from tessera.driver.simulate.simulate import replicas_of
+from tessera.driver.simulate.options import SimulateOptions
+from tessera.driver.simulate.simulate_plan import choose_replicas
 from tessera.frontend.plan.tsp import parse_plan
 from tessera.ir.plan.launch_program import AreaKind
 from tessera.ir.plan.plan import Plan
@@ -229,12 +230,14 @@ def test_slots_and_lanes(tmp_path: Path) -> None:
     options = PlanOptions(gpus="6xa100", placement=str(around))
     report = plan(str(chain), options)
     found = report.plan
-    # As many as keep the busiest busy: more would not help, fewer would be slower.
-    assert found.replicas[0].slots > 4
+    # As many as keep the busiest busy, found to within an eighth: more would not help, fewer
+    # would be slower.
+    slots = found.replicas[0].slots
+    assert slots > 4
     name, load = report.insight.limits[0]
     assert name != "slots"
     assert found.period_ns == pytest.approx(load, rel=1e-12)
-    fewer = plan(str(chain), replace(options, slots=found.replicas[0].slots - 1)).plan
+    fewer = plan(str(chain), replace(options, slots=slots - slots // 8 - 1)).plan
     assert fewer.period_ns > found.period_ns
 
 
@@ -251,7 +254,7 @@ def test_two_policies_in_one_plan() -> None:
         shares = [one.share for one in found.replicas if one.policy == policy]
         assert sum(shares) == pytest.approx(1.0)
     assert {one.policy for one in open_plan(found).replicas} == {"throughput"}
-    assert open_plan(found).replicas == replicas_of(found, None)
+    assert open_plan(found).replicas == choose_replicas(found, SimulateOptions(), "plan")
 
 
 def test_policies_share_weights(tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def test_all_replicas_are_closed_whatever_one_says() -> None:
                 raise KeyboardInterrupt
 
     serving = Serving.__new__(Serving)
-    serving._dispatchers = [One("first"), One("second")]  # type: ignore[list-item]
+    serving._dispatchers = {0: One("first"), 1: One("second")}  # type: ignore[dict-item]
     with pytest.raises(KeyboardInterrupt):
         serving.close()
     assert done == ["first refuses", "second refuses", "first closed", "second closed"]

@@ -1,0 +1,198 @@
+"""`tessc fleet`: which GPUs, how many, and how each is used, for requests for text."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import click
+
+from tessera.cli.complete import complete_gpus, complete_price
+from tessera.cli.console import Messages, data_root_option, form_option, page_width, write_data
+from tessera.cli.fleet_config import traces_of_config
+from tessera.cli.given import Typed, reads_options
+from tessera.cli.progress import Progress
+from tessera.cli.text_requests import slo_option, tokens_option
+from tessera.cli.trace_fake import HF
+from tessera.cli.types import finite_number
+from tessera.driver.options import WrongOption
+
+_RATE = re.compile(r"([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?|\.[0-9]+)(?:/(s|min|h))?")
+_PER = {"s": 1.0, "min": 60.0, "h": 3600.0}
+_MOST = re.compile(r"([A-Za-z0-9][\w .-]*)=([0-9]{1,6})")
+_DIGITS = 24
+
+
+def _rate(_context: click.Context, _parameter: click.Parameter, value: str | None) -> float | None:
+    if value is None:
+        return None
+    match = _RATE.fullmatch(value.strip()) if len(value) <= _DIGITS else None
+    if match is None:
+        raise click.BadParameter("it takes requests per time, such as 20/s, 90/min or 0.5/s")
+    return float(match[1]) / _PER[match[2] or "s"]
+
+
+def _most(
+    _context: click.Context, _parameter: click.Parameter, value: tuple[str, ...]
+) -> tuple[tuple[str, int], ...] | None:
+    limits = []
+    for text in value:
+        match = _MOST.fullmatch(text.strip())
+        if match is None:
+            raise click.BadParameter("it takes a GPU and a number, such as h100=2")
+        limits.append((match[1].lower(), int(match[2])))
+    return tuple(limits) or None
+
+
+@click.command(short_help="Say which GPUs to use, and how, for requests for text.")
+@click.argument("traces", nargs=-1, required=True, metavar="TRACE...|hf:CONFIG")
+@click.option(
+    "--gpus",
+    metavar="LIST",
+    help="The GPUs to choose from, such as `4xa100,4xl40s`. With `--demand` a kind without a "
+    "number may be taken as often as needed.",
+    shell_complete=complete_gpus,
+)
+@click.option("--machine", type=click.Path(), metavar="PATH", help="A machine file, in TOML.")
+@click.option("--have", metavar="LIST", help="GPUs that are there already: they cost nothing more.")
+@click.option(
+    "--most", multiple=True, callback=_most, metavar="GPU=N", help="What is scarce: at most N."
+)
+@click.option(
+    "--link", metavar="LINK", help="nvlink, pcie4, a bandwidth, or none.  [default: 100Gb/s]"
+)
+@tokens_option
+@click.option(
+    "--arrivals",
+    metavar="FILE|poisson:RATE/s[:COUNT]",
+    help="How long requests are and how they come: a file of Azure, BurstGPT or Mooncake.",
+)
+@click.option("--requests", type=click.IntRange(1), metavar="N", help="Take the first N arrivals.")
+@click.option(
+    "--demand",
+    callback=_rate,
+    metavar="RATE",
+    help="Requests to serve, such as 20/s: find the cheapest GPUs for it. Without it, use the "
+    "GPUs that are given for as many as they serve.",
+)
+@slo_option
+@click.option(
+    "--percentile",
+    type=click.Choice(["p50", "p90", "p99"]),
+    help="The share of requests that keeps the limits.  [default: p99]",
+)
+@click.option(
+    "--strategies",
+    metavar="LIST",
+    help="Only these: single,layers,phase,attention,tensor,kernel.",
+)
+@click.option(
+    "--price",
+    "prices",
+    multiple=True,
+    metavar="GPU=USD",
+    help="Price per hour.",
+    shell_complete=complete_price,
+)
+@click.option(
+    "--memory",
+    multiple=True,
+    metavar="GPU=SIZE",
+    help="Memory, such as `l40s=40GB`.",
+    shell_complete=complete_price,
+)
+@click.option(
+    "--profile",
+    "profiles",
+    multiple=True,
+    type=click.Path(),
+    metavar="PATH",
+    help="Measured times, in JSON. May be repeated; later files win.",
+)
+@click.option(
+    "--tables/--no-tables",
+    default=True,
+    show_default=True,
+    help="Look times up in tables of measured kernels, where GPU and sizes are in one.",
+)
+@click.option(
+    "--context",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Tokens that the attention of decode traces goes over, where they do not say.",
+)
+@click.option(
+    "--speed",
+    type=click.FloatRange(min=0, min_open=True),
+    callback=finite_number,
+    metavar="FACTOR",
+    help="Let arrivals of a file come so many times as fast.",
+)
+@click.option("--seed", type=click.IntRange(0), metavar="N", help="Seed of random arrivals; 0.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@data_root_option
+@form_option
+@reads_options
+def fleet(messages: Messages, given: Typed) -> int:
+    """Say which GPUs to use for a language model, how many, and how each of them.
+
+    TRACEs are decode steps of one model at several batch sizes, and prefill steps; a config file
+    (`hf:PATH/config.json`) makes them itself. Units of GPUs (one GPU, layers over several, prompts
+    apart from answers, attention apart, tensor parallel, kernel by kernel) are priced, and the
+    cheapest units that serve the demand within the limits are chosen and simulated with arrivals.
+    Without `--demand` the GPUs that are given are used for as many requests as they serve. The
+    answer may be not to split, to use one kind alone, or to buy nothing.
+
+    \b
+    Examples:
+      tessc fleet decode-*.ptx prefill.ptx --gpus 4xa100,4xl40s --tokens 1024:256
+      tessc fleet decode-*.ptx prefill.ptx --gpus a100,l40s,h100 --most h100=2 --tokens 1024:256
+            --demand 20/s --slo ttft=1s,tpot=50ms
+      tessc fleet hf:llama/config.json --have 4xl40s --gpus h100 --arrivals conv.csv --demand 5/s
+    """
+    from tessera.driver.fleet.make_fleet import fleet as plan_fleet
+    from tessera.driver.fleet.options import FleetOptions
+    from tessera.driver.serve.measures import Slo
+    from tessera.report.fleet import fleet_json, fleet_text
+
+    command = given.record(FleetCommand)
+    values = given.values | {
+        "slo": Slo(**(command.slo or {})),
+        "strategies": command.chosen_strategies(),
+    }
+    options = replace(given, values=values).record(FleetOptions)
+    with Progress(messages, "reading") as shown:
+        if any(name.startswith(HF) for name in command.traces):
+            with traces_of_config(messages, command.traces, shown.hear) as traces:
+                report = plan_fleet(traces, options, shown.hear)
+        else:
+            report = plan_fleet(command.traces, options, shown.hear)
+    messages.show(report.diagnostics)
+    text = fleet_json(report) if command.as_json else fleet_text(report, page_width())
+    write_data(text.encode(errors="replace"), "-")
+    return 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetCommand:
+    """What `tessc fleet` reads, and how the report is shown."""
+
+    traces: tuple[str, ...]
+    slo: dict[str, float] | None = None
+    strategies: str | None = None
+    as_json: bool = False
+
+    def __post_init__(self) -> None:
+        configs = [name for name in self.traces if name.startswith(HF)]
+        if configs and len(self.traces) > 1:
+            raise WrongOption("a config file makes all traces itself: give nothing beside it")
+        names = [str(Path(name)) for name in self.traces]
+        if len(set(names)) < len(names):
+            raise WrongOption("a trace is given twice")
+
+    def chosen_strategies(self) -> tuple[str, ...] | None:
+        """The strategies that are named; None: all."""
+        if self.strategies is None:
+            return None
+        return tuple(part.strip() for part in self.strategies.split(","))

@@ -1,0 +1,156 @@
+"""How many requests per second a unit keeps its promises for.
+
+In: a `UnitWay`, a `Workload`. Out: a `Capacity`: the rate, and the batch with which it is reached.
+Without limits a unit is taken to be busy for 95% of the time at most. With limits, requests are
+drawn and followed (`follow_ways`), and the highest rate at which the percentile keeps them is found
+by halving; batches are as large as memory allows, or smaller where a step would take too long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tessera.driver.fleet.follow_ways import follow_way
+from tessera.driver.fleet.mix import Offer, fastest_mix
+from tessera.driver.fleet.ways import UnitWay
+from tessera.driver.fleet.workload import Workload
+from tessera.driver.serve.measures import ServingReport
+
+BUSY = 0.95
+"""Of the time, at most."""
+_LEAST_PART = 0.02
+_HALVINGS = 5
+_MOST_STEPS = 2_500
+_FEWEST, _MOST = 100, 200
+_PARTS_OF_TPOT = (0.9, 0.5)
+_SHOWN = 3
+
+OnWay = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capacity:
+    """What a unit serves: `rate` requests per second in batches of `rows`; 0 where it cannot.
+
+    `missed` says what keeps it from serving anything: how near it comes.
+    """
+
+    way: UnitWay
+    rate: float
+    rows: int
+    missed: str = ""
+    nearest: ServingReport | None = None
+
+
+def capacity_of(way: UnitWay, work: Workload) -> Capacity:
+    """The rate that a unit can be given."""
+    most = way.rows_of(work)
+    if most < 1:
+        return Capacity(way=way, rate=0.0, rows=0, missed="no sequence fits its memory")
+    slo = work.slo
+    if slo.ttft_ns is None and slo.tpot_ns is None:
+        return Capacity(way=way, rate=BUSY * way.most_rate(work, most), rows=most)
+    best = Capacity(way=way, rate=0.0, rows=most)
+    for rows in _batches(way, work, most):
+        tried = _within(way, work, rows)
+        if tried.rate > best.rate or best.nearest is None:
+            best = tried if tried.rate >= best.rate else best
+    return best
+
+
+def capacities_of(ways: Sequence[UnitWay], work: Workload, on_way: OnWay) -> list[Capacity]:
+    """The capacity of each way; of those that others make useless, what they serve at most is 0.
+
+    A way is useless where smaller units of the same GPUs serve at least what it does when it never
+    waits: then no mix needs it. The best of each strategy are followed all the same, to be shown.
+    """
+    order = sorted(range(len(ways)), key=lambda n: sum(ways[n].gpus))
+    bounds = [BUSY * way.most_rate(work, way.rows_of(work)) for way in ways]
+    shown = _best_of_strategies(ways, bounds)
+    made: dict[int, Capacity] = {}
+    for done, number in enumerate(order):
+        way = ways[number]
+        on_way(done, len(ways))
+        offers = [Offer(c.rate, float(sum(c.way.gpus)), c.way.gpus) for c in made.values()]
+        if number not in shown and _are_enough(offers, way.gpus, bounds[number]):
+            made[number] = Capacity(
+                way=way, rate=0.0, rows=0, missed="smaller units of these GPUs serve more"
+            )
+        else:
+            made[number] = capacity_of(way, work)
+    return [made[number] for number in range(len(ways))]
+
+
+def _best_of_strategies(ways: Sequence[UnitWay], bounds: Sequence[float]) -> set[int]:
+    """All ways of one GPU, and of each strategy those that serve the most per GPU."""
+    shown = {n for n, way in enumerate(ways) if sum(way.gpus) == 1}
+    for strategy in dict.fromkeys(way.strategy for way in ways):
+        own = [n for n, way in enumerate(ways) if way.strategy == strategy]
+        own.sort(key=lambda n: -bounds[n] / sum(ways[n].gpus))
+        shown |= set(own[:_SHOWN])
+    return shown
+
+
+def _are_enough(offers: Sequence[Offer], gpus: tuple[int, ...], rate: float) -> bool:
+    mix = fastest_mix(offers, [float(n) for n in gpus]) if offers else None
+    return mix is not None and mix.rate(offers) >= rate
+
+
+def requests_for(way: UnitWay, work: Workload, rows: int) -> int:
+    """How many requests to draw: enough for a percentile, and not too many steps."""
+    each = max(work.answer / max(rows, 1), 1.0)
+    return int(min(_MOST, max(_FEWEST, _MOST_STEPS / each)))
+
+
+def _batches(way: UnitWay, work: Workload, most: int) -> list[int]:
+    """The largest batch, and those whose steps take a part of the limit on the time per token."""
+    limit = work.slo.tpot_ns
+    rows = {most}
+    if limit is not None:
+        for part in _PARTS_OF_TPOT:
+            low, high = 0, most
+            while low < high:
+                middle = (low + high + 1) // 2
+                if way.decode.at(middle).ns <= part * limit:
+                    low = middle
+                else:
+                    high = middle - 1
+            rows.add(max(low, 1))
+    return sorted(rows, reverse=True)
+
+
+def _within(way: UnitWay, work: Workload, rows: int) -> Capacity:
+    """The highest rate within the limits, in batches of so many."""
+    whole = BUSY * way.most_rate(work, rows)
+    count = requests_for(way, work, rows)
+    low, high = 0.0, 1.0
+    if whole <= 0:
+        return Capacity(way=way, rate=0.0, rows=rows)
+    first = _followed(way, work, rows, whole * _LEAST_PART, count)
+    if not work.is_kept(first):
+        return Capacity(way=way, rate=0.0, rows=rows, missed=missed(first, work), nearest=first)
+    if work.is_kept(_followed(way, work, rows, whole, count)):
+        return Capacity(way=way, rate=whole, rows=rows, nearest=first)
+    low = _LEAST_PART
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        if work.is_kept(_followed(way, work, rows, whole * middle, count)):
+            low = middle
+        else:
+            high = middle
+    return Capacity(way=way, rate=whole * low, rows=rows, nearest=first)
+
+
+def _followed(way: UnitWay, work: Workload, rows: int, rate: float, count: int) -> ServingReport:
+    return follow_way(way, work.draw(rate, count), work, rows)
+
+
+def missed(report: ServingReport, work: Workload) -> str:
+    """Which limit is not kept, and by how much."""
+    parts = [
+        f"{name} {value / 1e6:.3g} ms at {work.percentile}, the limit is {limit / 1e6:.3g} ms"
+        for name, value, limit in work.against(report)
+        if value is not None and limit is not None and value > limit
+    ]
+    return "; ".join(parts) or "a request does not fit"

@@ -1,0 +1,160 @@
+"""Splits by layers: runs of steps, a run for each GPU, as even as they go within memory.
+
+In: a `WaySearch`. Out: `UnitWay`s, the best order of kinds for each group of GPUs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import permutations
+
+from tessera.driver.fleet.model_steps import ModelStep, ServedModel
+from tessera.driver.fleet.offered import LARGEST_UNIT
+from tessera.driver.fleet.way_search import WaySearch, placed_way
+from tessera.driver.fleet.ways import Places, UnitWay, places_of_all
+from tessera.ir.choices import Strategy
+from tessera.ir.program.program import Role
+
+SAME_SIZES = (2, 4, 8)
+_SIZES = (1, 2, 3, 4, 6, 8)
+_ENOUGH = 3
+
+
+def layer_ways(search: WaySearch, fits_alone: bool) -> Iterator[UnitWay]:
+    """The best split by layers of each group of GPUs; of small groups where one GPU suffices."""
+    kinds = range(len(search.offered.kinds))
+    groups: list[tuple[tuple[int, int], ...]] = []
+    groups += [((kind, n),) for kind in kinds for n in SAME_SIZES]
+    largest = LARGEST_UNIT if not fits_alone else _ENOUGH
+    groups += [
+        ((a, m), (b, n))
+        for a, b in permutations(kinds, 2)
+        for m in _SIZES
+        for n in _SIZES
+        if m + n <= largest
+    ]
+    best: dict[tuple[int, ...], UnitWay] = {}
+    for group in groups:
+        way = _layers(search, group)
+        if way is None:
+            continue
+        known = best.get(way.gpus)
+        if known is None or search.rate(way) > search.rate(known):
+            best[way.gpus] = way
+    yield from best.values()
+
+
+def _layers(search: WaySearch, group: Sequence[tuple[int, int]]) -> UnitWay | None:
+    """Runs of steps, as even as they go: GPUs of the first kind take the first ones."""
+    counts = search.counts(*group)
+    unit = search.unit(counts)
+    if unit is None:
+        return None
+    devices = [d for kind, _ in group for d, k in enumerate(unit.kinds) if k == kind]
+    rooms = [
+        unit.machine.cards[unit.machine.devices[device].card].memory_bytes for device in devices
+    ]
+    times, sizes = _weighted(search)
+    parts = _segments(search.model.decode[-1])
+    cut = _even_runs(
+        [[sum(times[n][k] for n in part) for k in range(len(times[0]))] for part in parts],
+        [sum(sizes[n] for n in part) for part in parts],
+        devices,
+        unit.kinds,
+        rooms,
+    )
+    if cut is None:
+        return None
+    cut = tuple(place for part, place in zip(parts, cut, strict=True) for _ in part)
+    return placed_way(search, Strategy.LAYERS, counts, unit, places_of_all(search.model, cut))
+
+
+def _segments(step: ModelStep) -> list[list[int]]:
+    """Runs of steps that no cut goes through: those from the first user of a state to the last."""
+    last = list(range(len(step.ns)))
+    for users in step.users(Role.STATE).values():
+        last[min(users)] = max(last[min(users)], max(users))
+    segments: list[list[int]] = []
+    end = -1
+    for number in range(len(step.ns)):
+        if number > end:
+            segments.append([])
+        segments[-1].append(number)
+        end = max(end, last[number])
+    return segments
+
+
+def _weighted(search: WaySearch) -> tuple[list[list[float]], list[float]]:
+    """Times and bytes per step of the decode trace.
+
+    Times are per kind and request, with those of the prefill steps that belong to it; bytes are
+    what it keeps with a few sequences in memory.
+    """
+    model, work = search.model, search.work
+    decode, prefill = model.decode[-1], model.prefill[-1]
+    steps = max(work.answer - 1, 0.0) / decode.rows
+    reads = work.prompt / (prefill.rows * prefill.tokens)
+    index = _follow_index(model, prefill)
+    kinds = range(len(search.offered.kinds))
+    times = [[(row[k] or 0.0) * steps for k in kinds] for row in decode.ns]
+    for step, row in enumerate(prefill.ns):
+        for k in kinds:
+            times[index[step]][k] += (row[k] or 0.0) * reads
+    sizes = [0.0] * len(decode.ns)
+    each = work.prompt + work.answer
+    for name, users in decode.users(Role.WEIGHT).items():
+        sizes[users[0]] += model.weight_bytes[name]
+    for name, users in decode.users(Role.STATE).items():
+        kept = model.token_bytes.get(name, 0.0) * each + model.row_bytes.get(name, 0.0)
+        sizes[users[0]] += 4 * kept
+    return times, sizes
+
+
+def _follow_index(model: ServedModel, step: ModelStep) -> list[int]:
+    """Per step of a prefill trace the step of the decode trace that it belongs to."""
+    decode = model.decode[-1]
+    places = places_of_all(model, range(len(decode.ns)))
+    return list(places[step.name])
+
+
+def _even_runs(
+    times: Sequence[Sequence[float]],
+    sizes: Sequence[float],
+    devices: Sequence[int],
+    kinds: Sequence[int],
+    rooms: Sequence[int],
+) -> Places | None:
+    """Cut so that the busiest device has as little as possible, within memory."""
+    low, high = 0.0, sum(max(row) for row in times) or 1.0
+    best = _runs_within(times, sizes, devices, kinds, rooms, high)
+    for _ in range(40):
+        middle = (low + high) / 2
+        trial = _runs_within(times, sizes, devices, kinds, rooms, middle)
+        if trial is None:
+            low = middle
+        else:
+            best, high = trial, middle
+    return best
+
+
+def _runs_within(
+    times: Sequence[Sequence[float]],
+    sizes: Sequence[float],
+    devices: Sequence[int],
+    kinds: Sequence[int],
+    rooms: Sequence[int],
+    limit: float,
+) -> Places | None:
+    places: list[int] = []
+    at, busy, held = 0, 0.0, 0.0
+    for row, size in zip(times, sizes, strict=True):
+        while True:
+            ns = row[kinds[devices[at]]]
+            if busy + ns <= limit and held + size <= 0.97 * rooms[at]:
+                break
+            at, busy, held = at + 1, 0.0, 0.0
+            if at == len(devices):
+                return None
+        busy, held = busy + ns, held + size
+        places.append(devices[at])
+    return tuple(places)

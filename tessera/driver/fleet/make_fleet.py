@@ -1,0 +1,208 @@
+"""`fleet`: which GPUs, how many, and how each is used, for requests for text.
+
+In: traces of decode and prefill steps, `FleetOptions`. Out: a `FleetReport`. The stages, in order:
+
+1. `load_traces`, `find_costs`: read, analyse and price the traces on each kind of GPU.
+2. `find_ways`: every way to use some GPUs as one unit, with what its steps take.
+3. `capacity_of`: how many requests per second a unit keeps its promises for.
+4. `cheapest_mix` or `fastest_mix`: how many units of which ways; the same with the ways of each
+   strategy alone, and of each kind of GPU alone, so that one sees what was chosen from.
+5. `check_mix`: the chosen units, followed with requests that come as they are expected to.
+
+Raises `TesseraError`, with exit code 3 where nothing serves the demand: it says what comes nearest.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tessera.diagnostics import Diagnostic, TesseraError, error
+from tessera.driver.fleet.capacity import Capacity, capacities_of
+from tessera.driver.fleet.choose_units import FleetChoice, best_choice, check_mix, rival_choices
+from tessera.driver.fleet.find_ways import find_ways
+from tessera.driver.fleet.fleet_words import (
+    check_prices,
+    no_mix,
+    notes_of,
+    nothing_fits,
+    verdict_of,
+)
+from tessera.driver.fleet.model_steps import ServedModel, served_model
+from tessera.driver.fleet.offered import Offered, offered_by_list, offered_by_machine
+from tessera.driver.fleet.offered import part_of_machine as one_of_each
+from tessera.driver.fleet.options import FleetOptions
+from tessera.driver.fleet.way_search import WaySearch
+from tessera.driver.fleet.workload import Workload
+from tessera.driver.plan.durations import find_costs, read_profiles, unmeasured
+from tessera.driver.plan.traces import TraceName, load_traces
+from tessera.driver.progress import OnProgress, StageProgress, counter
+from tessera.driver.serve.follow import Wanted
+from tessera.driver.serve.measures import ServingReport
+from tessera.driver.serve.options import ArrivingText
+
+_MARGINS = 6
+_RAISE = 1.04
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetReport:
+    """The answer, what it was chosen from, and the simulation of it."""
+
+    options: FleetOptions
+    offered: Offered
+    model: ServedModel
+    work: Workload
+    chosen: FleetChoice
+    rivals: tuple[FleetChoice, ...]
+    capacities: tuple[Capacity, ...]
+    checked: ServingReport | None
+    margin: float
+    verdict: tuple[str, ...]
+    notes: tuple[str, ...]
+    diagnostics: tuple[Diagnostic, ...]
+
+    @property
+    def served(self) -> float:
+        """Requests per second that the answer is for."""
+        return self.chosen.rate if self.options.demand is None else self.options.demand
+
+
+def fleet(
+    traces: TraceName | Sequence[TraceName],
+    options: FleetOptions,
+    on_progress: OnProgress | None = None,
+) -> FleetReport:
+    """Plan a fleet for traces of a model's decode and prefill steps."""
+
+    def tell(stage: str, note: str = "") -> None:
+        if on_progress is not None:
+            on_progress(StageProgress(stage, note=note))
+
+    work, arrivals = _workload(options)
+    offered = offered_for(options)
+    tell("reading and analysing")
+    model, findings = priced_model(traces, options, offered)
+    tell("finding ways to use GPUs")
+    search = WaySearch(model, offered, work, options.strategies)
+    ways = find_ways(search, lambda name: tell("finding ways to use GPUs", name))
+    if not ways:
+        raise nothing_fits(model, offered, work)
+    count = counter(on_progress, "finding what units serve", "units")
+    kept = tuple(capacities_of(ways, work, count))
+    tell("choosing")
+    chosen, checked, margin = _chosen(kept, offered, options, work, arrivals)
+    rivals = tuple(rival_choices(kept, offered, options.demand, options.strategies))
+    return FleetReport(
+        options=options,
+        offered=offered,
+        model=model,
+        work=work,
+        chosen=chosen,
+        rivals=rivals,
+        capacities=kept,
+        checked=checked,
+        margin=margin,
+        verdict=tuple(verdict_of(chosen, rivals, offered, options)),
+        notes=tuple(notes_of(model, offered, options, work)),
+        diagnostics=tuple(findings),
+    )
+
+
+# --- what is given -----------------------------------------------------------------------------
+
+
+def _workload(options: FleetOptions) -> tuple[Workload, list[Wanted] | None]:
+    if options.arrivals is None:
+        assert options.tokens is not None
+        pair = (options.tokens[0], options.tokens[1])
+        return Workload(lengths=(pair,), slo=options.slo, percentile=options.percentile), None
+    arriving = ArrivingText(
+        arrivals=options.arrivals,
+        speed=options.speed,
+        requests=options.requests,
+        seed=options.seed,
+        tokens=options.tokens,
+        slo=options.slo,
+    )
+    wanted = arriving.wanted(arriving.read())
+    if not wanted:
+        raise TesseraError(error("TSR1914", "there is no request among the arrivals"))
+    lengths = tuple((w.prompt, w.answer) for w in wanted)
+    return Workload(lengths=lengths, slo=options.slo, percentile=options.percentile), wanted
+
+
+def offered_for(options: FleetOptions) -> Offered:
+    """The GPUs that options name."""
+    most = dict(options.most)
+    plan = options.as_plan()
+    if options.machine is not None:
+        return offered_by_machine(plan.find_machine(), most)
+    prices, memory = plan.overrides()
+    return offered_by_list(
+        options.gpus or "",
+        options.have,
+        most,
+        options.link,
+        prices=prices,
+        memory=memory,
+        endless=options.demand is not None,
+    )
+
+
+def priced_model(
+    traces: TraceName | Sequence[TraceName], options: FleetOptions, offered: Offered
+) -> tuple[ServedModel, list[Diagnostic]]:
+    """The steps of the traces, with times on one GPU of each kind."""
+    given = [traces] if isinstance(traces, str | os.PathLike) else list(traces)
+    loaded = [load_traces([name], options.data_root)[0] for name in given]
+    names: dict[str, int] = {}
+    for number, trace in enumerate(loaded):
+        label = trace.planned.name
+        names[label] = names.get(label, 0) + 1
+        if names[label] > 1:
+            planned = replace(trace.planned, name=f"{label}-{names[label]}")
+            loaded[number] = replace(trace, planned=planned)
+    firsts = [offered.devices(kind, 1) for kind in range(len(offered.kinds))]
+    if any(not own for own in firsts):
+        empty = next(offered.kinds[n].label for n, own in enumerate(firsts) if not own)
+        raise TesseraError(error("TSR3025", f"there is no `{empty}`: its limit is 0"))
+    machine = one_of_each(offered.machine, [own[0] for own in firsts])
+    plan = options.as_plan()
+    profiles = read_profiles(loaded, plan)
+    costs = find_costs(loaded, machine, plan, profiles)
+    model = served_model(loaded, costs, machine, options.context)
+    return model, unmeasured(costs, options.profiles, machine)
+
+
+# --- choosing ------------------------------------------------------------------------------------
+
+
+def _chosen(
+    capacities: Sequence[Capacity],
+    offered: Offered,
+    options: FleetOptions,
+    work: Workload,
+    arrivals: list[Wanted] | None,
+) -> tuple[FleetChoice, ServingReport | None, float]:
+    """The answer, checked; where the check fails, for a little more than the demand."""
+    check_prices(offered, options)
+    if options.demand == 0:
+        return FleetChoice(name="nothing", usd_per_hour=0.0), None, 1.0
+    margin = 1.0
+    first: tuple[FleetChoice, ServingReport, float] | None = None
+    for _ in range(_MARGINS):
+        demand = None if options.demand is None else options.demand * margin
+        choice = best_choice("this mix", capacities, offered, demand)
+        if not choice.units:
+            break
+        rate = choice.rate if options.demand is None else options.demand
+        checked = check_mix(choice, work, rate, arrivals, options.seed)
+        first = first or (choice, checked, margin)
+        if options.demand is None or work.is_kept(checked):
+            return choice, checked, margin
+        margin *= _RAISE
+    if first is not None:
+        return first
+    raise no_mix(capacities, offered, options, work)

@@ -1,0 +1,220 @@
+"""The traces of a model as the steps of a fleet: sizes, times by kind of GPU, bytes.
+
+In: traces, kinds of GPUs. Out: a `ServedModel`: decode and prefill steps (`ModelStep`), each with
+its rows and tokens, with times per kind, and with what it keeps in memory. A trace says how many
+sequences and tokens it takes by its input of tokens, and how much context by its attention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from tessera.diagnostics import TesseraError, error
+from tessera.driver.plan.traces import LoadedTrace
+from tessera.ir.graph.graph import GraphBuffer
+from tessera.ir.plan.costs import Costs, CostSource, Duration
+from tessera.ir.plan.machine import Machine
+from tessera.ir.plan.tables import TableKind
+from tessera.ir.program.program import LibraryCall, Role
+from tessera.passes.costs.work_shapes import call_shape
+from tessera.passes.placement.plan_problem import problem_of
+from tessera.passes.placement.problem import Tensor
+
+_TOKENS = ("tokens", "input_ids")
+_INTEGERS = ("s64", "s32", "u64", "u32")
+_ATTENTION = ("attention", "attn", "flash", "fmha", "sdpa")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ModelStep:
+    """A trace as a step: `tokens` of each of `rows` sequences; decode steps see `context` tokens.
+
+    `ns` has a time per step of the trace and kind of GPU, None where it cannot run there.
+    """
+
+    trace: LoadedTrace
+    costs: Costs
+    rows: int
+    tokens: int
+    context: int
+    ns: tuple[tuple[float | None, ...], ...]
+    attends: tuple[bool, ...]
+    tensors: tuple[Tensor, ...]
+
+    @property
+    def name(self) -> str:
+        """As reports call it."""
+        return self.trace.planned.name
+
+    @property
+    def is_decode(self) -> bool:
+        """Whether it takes one token of each sequence."""
+        return self.tokens == 1
+
+    def buffers(self, role: Role) -> list[GraphBuffer]:
+        """Its buffers of a role."""
+        return [buffer for buffer in self.trace.graph.buffers if buffer.role is role]
+
+    def users(self, role: Role) -> dict[str, list[int]]:
+        """Which steps of the trace touch each buffer of a role, by its name."""
+        return _users_of(self, role)
+
+
+@lru_cache(maxsize=64)
+def _users_of(step: ModelStep, role: Role) -> dict[str, list[int]]:
+    graph = step.trace.graph
+    users: dict[str, dict[int, None]] = {}
+    for node in graph.nodes:
+        for access in node.accesses:
+            buffer = graph.buffers[access.buffer]
+            if buffer.role is role:
+                users.setdefault(buffer.name, {})[int(node.id)] = None
+    return {name: list(steps) for name, steps in users.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ServedModel:
+    """All steps, the smallest first, and what a sequence keeps: bytes per token and per row."""
+
+    decode: tuple[ModelStep, ...]
+    prefill: tuple[ModelStep, ...]
+    token_bytes: dict[str, float]
+    row_bytes: dict[str, float]
+    weight_bytes: dict[str, int]
+
+    @property
+    def steps(self) -> tuple[ModelStep, ...]:
+        """Decode steps, then prefill steps."""
+        return (*self.decode, *self.prefill)
+
+    def shares(self, kind: int) -> dict[str, float]:
+        """Which part of the time on a kind of GPU comes from which source."""
+        totals = dict.fromkeys((source.value for source in CostSource), 0.0)
+        for step in self.steps:
+            for row in step.costs.steps:
+                cost = row.on_device[kind]
+                if isinstance(cost, Duration):
+                    totals[cost.source.value] += cost.ns
+        whole = sum(totals.values()) or 1.0
+        return {name: ns / whole for name, ns in totals.items() if ns}
+
+
+def served_model(
+    traces: Sequence[LoadedTrace],
+    costs: Sequence[Costs],
+    machine: Machine,
+    context: int | None,
+) -> ServedModel:
+    """The steps that traces are. The machine has one device of each kind."""
+    steps = [
+        _model_step(trace, own, machine, context) for trace, own in zip(traces, costs, strict=True)
+    ]
+    decode = sorted((s for s in steps if s.is_decode), key=lambda step: step.rows)
+    prefill = sorted((s for s in steps if not s.is_decode), key=lambda s: s.rows * s.tokens)
+    if not decode or not prefill:
+        missing = "decode step (one token of each sequence)" if prefill else "prefill step"
+        raise _wrong(
+            f"there is no {missing} among the traces",
+            "give both: `tessc trace hf:config.json --phase decode --batch 64 -o decode.ptx`, "
+            "and the same with `--phase prefill --batch 1`",
+        )
+    for family in (decode, prefill):
+        _check_family(family)
+    largest = decode[-1]
+    token_bytes, row_bytes = _kept(largest)
+    return ServedModel(
+        decode=tuple(decode),
+        prefill=tuple(prefill),
+        token_bytes=token_bytes,
+        row_bytes=row_bytes,
+        weight_bytes={b.name: b.bytes for step in steps for b in step.buffers(Role.WEIGHT)},
+    )
+
+
+def _model_step(
+    trace: LoadedTrace, costs: Costs, machine: Machine, context: int | None
+) -> ModelStep:
+    rows, tokens = _tokens_of(trace)
+    detail = problem_of(trace.graph, machine, costs, slots=1, lanes=1).problem.detail
+    assert detail is not None
+    reach = tokens if tokens > 1 else context or _attended(trace)
+    names = [node.name.lower() for node in trace.graph.nodes]
+    return ModelStep(
+        trace=trace,
+        costs=costs,
+        rows=rows,
+        tokens=tokens,
+        context=reach,
+        ns=tuple(task.ns for task in detail.problem.tasks),
+        attends=tuple(any(word in name for word in _ATTENTION) for name in names),
+        tensors=detail.problem.tensors,
+    )
+
+
+def _tokens_of(trace: LoadedTrace) -> tuple[int, int]:
+    """Rows and tokens, by the input of tokens."""
+    inputs = [b for b in trace.program.buffers if b.role is Role.INPUT]
+    whole = [b for b in inputs if b.dtype is not None and b.dtype.value in _INTEGERS]
+    shaped = [b for b in whole if b.shape is not None and 1 <= len(b.shape) <= 2]
+    chosen = next((b for name in _TOKENS for b in shaped if b.name == name), None)
+    if chosen is None:
+        raise _wrong(
+            f"`{trace.planned.name}` is no step of a language model: it has no input "
+            f"`{_TOKENS[0]}` or `{_TOKENS[1]}` of whole numbers",
+            "a fleet is planned for requests for text; `tessc plan` takes any trace",
+        )
+    shape = chosen.shape or (1,)
+    return shape[0], shape[1] if len(shape) == 2 else 1
+
+
+def _attended(trace: LoadedTrace) -> int:
+    """The context of a decode step, by the shapes of its attention."""
+    seen = 0
+    for work in trace.program.work():
+        shape = call_shape(work) if isinstance(work, LibraryCall) else None
+        if shape is not None and shape.kind is TableKind.GENERATION:
+            seen = max(seen, shape.sizes[1])
+    if seen:
+        return seen
+    raise _wrong(
+        f"`{trace.planned.name}` does not say how many tokens its attention goes over",
+        "give it: `--context 2048`",
+    )
+
+
+def _check_family(steps: Sequence[ModelStep]) -> None:
+    """Steps of one phase must be one model at several sizes."""
+    first = steps[0]
+    for other in steps[1:]:
+        mine, theirs = ([n.name for n in s.trace.graph.nodes] for s in (first, other))
+        if mine != theirs:
+            raise _wrong(
+                f"`{first.name}` and `{other.name}` are not one model at two sizes: they have "
+                f"{len(mine)} and {len(theirs)} steps"
+                + ("" if len(mine) != len(theirs) else " of other names"),
+                "capture all traces of a phase from one model, in one way",
+            )
+        if other.rows * other.tokens == first.rows * first.tokens:
+            raise _wrong(f"`{first.name}` and `{other.name}` are of one size", "give one of them")
+
+
+def _kept(step: ModelStep) -> tuple[dict[str, float], dict[str, float]]:
+    """Bytes of each state per token of a sequence, or per sequence where no axis counts tokens."""
+    by_token: dict[str, float] = {}
+    by_row: dict[str, float] = {}
+    for state in step.buffers(Role.STATE):
+        shape = next((b.shape for b in step.trace.program.buffers if b.name == state.name), None)
+        axes = list(shape or ())
+        lengths = [n for n in axes[1:] if n >= step.context]
+        rows = axes[0] if axes else 1
+        if axes and lengths and rows >= step.rows:
+            by_token[state.name] = state.bytes / rows / lengths[0]
+        else:
+            by_row[state.name] = state.bytes / max(rows, 1)
+    return by_token, by_row
+
+
+def _wrong(message: str, hint: str) -> TesseraError:
+    return TesseraError(error("TSR3026", message, hint=hint))

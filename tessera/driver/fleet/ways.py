@@ -1,0 +1,294 @@
+"""One way to use some GPUs for one model, and what its steps take there.
+
+In: where each step of a trace runs (a device of the unit), the unit's machine. Out: a `UnitWay`:
+how long a decode step of so many rows and a prefill step of so many tokens take, what they take of
+each device and link, and how many sequences memory holds. Between the sizes of traces, times lie on
+the line between theirs. Steps of a trace follow one another; what attention takes in a decode step
+goes with the context.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from math import inf
+
+from tessera.driver.fleet.model_steps import ModelStep, ServedModel
+from tessera.driver.fleet.workload import Workload
+from tessera.ir.plan.machine import Machine
+from tessera.ir.program.program import Role
+from tessera.passes.placement.plan_problem import RESERVED_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What a step takes: time alone, and of each device and channel of the unit."""
+
+    ns: float
+    loads: tuple[float, ...]
+
+    def scaled(self, factor: float) -> Taken:
+        """So many times as much."""
+        return Taken(self.ns * factor, tuple(load * factor for load in self.loads))
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """What steps take by their size, at some sizes; on the line between them elsewhere."""
+
+    points: tuple[tuple[float, Taken], ...]
+
+    def at(self, size: float) -> Taken:
+        """What a step of a size takes; as the largest does beyond it, as the smallest below."""
+        for (low, first), (high, second) in pairwise(self.points):
+            if low <= size <= high:
+                part = (size - low) / (high - low)
+                loads = zip(first.loads, second.loads, strict=True)
+                return Taken(
+                    first.ns + (second.ns - first.ns) * part,
+                    tuple(a + (b - a) * part for a, b in loads),
+                )
+        return self.points[0][1] if size < self.points[0][0] else self.points[-1][1]
+
+    @property
+    def largest(self) -> float:
+        """The largest size that a trace has."""
+        return self.points[-1][0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitWay:
+    """A unit of GPUs that serves a model by itself.
+
+    `gpus` counts them by kind. `lanes` batches are under way side by side, each with up to `rows`
+    sequences and caches for `cache_tokens` tokens. `apart`: prompts are read on other GPUs than
+    answers are made; then `decode` and `prefill` are of one GPU (or part) each, of which there are
+    `lanes` and `readers`, and `handed_ns` is what moving the cache of a prompt takes.
+    """
+
+    strategy: str
+    gpus: tuple[int, ...]
+    names: str
+    decode: Curve
+    prefill: Curve
+    chunk: int
+    rows: int
+    cache_tokens: int
+    lanes: int = 1
+    apart: bool = False
+    readers: int = 1
+    handed_ns: float = 0.0
+    note: str = ""
+
+    def prefill_at(self, tokens: float) -> Taken:
+        """A prefill step of so many tokens; a short one takes no less than a decode step."""
+        least, taken = self.prefill.points[0]
+        if tokens >= least:
+            return self.prefill.at(tokens)
+        floor = self.decode.at(1)
+        own = taken.scaled(tokens / least)
+        return own if own.ns >= floor.ns or self.apart else floor
+
+    def rows_of(self, work: Workload, rows: int | None = None) -> int:
+        """Sequences of a batch: as asked for, and no more than memory and traces have."""
+        held = int(self.cache_tokens // max(work.prompt + work.answer, 1.0))
+        return max(0, min(self.rows, held, int(self.decode.largest), rows or self.rows))
+
+    def most_rate(self, work: Workload, rows: int) -> float:
+        """Requests per second of the unit when it never waits for any."""
+        if rows < 1:
+            return 0.0
+        steps = max(work.answer - 1, 0.0)
+        chunks = work.prompt / self.chunk
+        whole = max(1.0, chunks)
+        prefill = self.prefill_at(min(work.prompt, self.chunk)).scaled(whole if chunks > 1 else 1.0)
+        decode = self.decode.at(rows).scaled(steps / rows)
+        if self.apart:
+            read = self.readers / max(prefill.ns, 1e-9)
+            made = self.lanes / max(decode.ns, 1e-9)
+            handed = inf if not self.handed_ns else min(self.readers, self.lanes) / self.handed_ns
+            return 1e9 * min(read, made, handed)
+        loads = (a + b for a, b in zip(prefill.loads, decode.loads, strict=True))
+        busiest = max(loads, default=0.0)
+        alone = (prefill.ns + decode.ns) / self.lanes
+        return 1e9 / max(busiest, alone, 1e-9)
+
+
+Places = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuUnit:
+    """The GPUs of a unit: its own machine, and the kind of each of its devices."""
+
+    machine: Machine
+    kinds: tuple[int, ...]
+
+    def loads(self) -> int:
+        """How many things can be busy: devices, and what links share."""
+        return len(self.kinds) + len(self.machine.channels)
+
+
+def taken_by(step: ModelStep, places: Places, unit: GpuUnit, work: Workload) -> Taken | None:
+    """What a step takes with each of its steps on a device of the unit; None where it cannot run.
+
+    What moves between devices takes `transfer_ns` of both, and the link for its bytes.
+    """
+    machine = unit.machine
+    loads = [0.0] * unit.loads()
+    scale = work.context / step.context if step.is_decode else 1.0
+    total = 0.0
+    for times, attends, place in zip(step.ns, step.attends, places, strict=True):
+        ns = times[unit.kinds[place]]
+        if ns is None:
+            return None
+        ns *= scale if attends else 1.0
+        loads[place] += ns
+        total += ns
+    ways = {(int(k.source), int(k.target)): k for k in machine.links}
+    through: dict[tuple[int, int], list[tuple[int, float]]] = {}
+    for number, channel in enumerate(machine.channels, len(unit.kinds)):
+        for a, b in channel.pairs:
+            through.setdefault((a, b), []).append((number, 1e9 / channel.bytes_per_second))
+    crossing = step.tensors if len(set(places)) > 1 else ()
+    for tensor in crossing:
+        source = places[tensor.producer]
+        for target in sorted({places[task] for task in tensor.consumers} - {source}):
+            link = ways.get((source, target))
+            if link is None:
+                return None
+            tax = machine.transfer_ns * tensor.count
+            loads[source] += tax
+            loads[target] += tax
+            total += 2 * tax + link.latency_ns + tensor.bytes * 1e9 / link.bytes_per_second
+            for number, per_byte in through.get((source, target), ()):
+                loads[number] += tensor.bytes * per_byte
+    return Taken(total, tuple(loads))
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBytes:
+    """What each device of a unit holds: weights, caches per token, states per row, and beside."""
+
+    weights: tuple[float, ...]
+    tokens: tuple[float, ...]
+    rows: tuple[float, ...]
+    beside: tuple[float, ...]
+
+
+def held_by(model: ServedModel, places: Mapping[str, Places], unit: GpuUnit) -> HeldBytes:
+    """Weights and states lie wherever a step that touches them runs.
+
+    What steps leave to each other is taken to be twice what the largest of them touches; launch
+    programs say it exactly.
+    """
+    count = len(unit.kinds)
+    weights: list[set[str]] = [set() for _ in range(count)]
+    states: list[set[str]] = [set() for _ in range(count)]
+    beside = [0.0] * count
+    for step in model.steps:
+        where = places[step.name]
+        for role, sets in ((Role.WEIGHT, weights), (Role.STATE, states)):
+            for name, users in step.users(role).items():
+                for device in {where[user] for user in users}:
+                    sets[device].add(name)
+        for size, device in zip(_touched(step), where, strict=True):
+            beside[device] = max(beside[device], 2.0 * size)
+    return HeldBytes(
+        tuple(float(sum(model.weight_bytes[name] for name in own)) for own in weights),
+        tuple(sum(model.token_bytes.get(name, 0.0) for name in own) for own in states),
+        tuple(sum(model.row_bytes.get(name, 0.0) for name in own) for own in states),
+        tuple(beside),
+    )
+
+
+def cache_room(
+    model: ServedModel, held: HeldBytes, unit: GpuUnit, work: Workload, lanes: int
+) -> tuple[int, int]:
+    """Sequences, and tokens of caches, that memory holds for each lane; 0 where weights do not."""
+    room_rows, room_tokens = inf, inf
+    each = work.prompt + work.answer
+    for device in range(len(unit.kinds)):
+        card = unit.machine.cards[unit.machine.devices[device].card]
+        free = card.memory_bytes - RESERVED_BYTES - held.weights[device]
+        free -= lanes * held.beside[device]
+        if free < 0:
+            return 0, 0
+        tokens = held.tokens[device]
+        alone = held.rows[device] + tokens * each
+        if alone:
+            room_rows = min(room_rows, free / lanes / alone)
+        if tokens:
+            share = tokens * each / alone
+            room_tokens = min(room_tokens, free / lanes * share / tokens)
+    most = int(model.decode[-1].rows)
+    fits = most if room_rows == inf else int(min(room_rows, most))
+    return fits, int(min(room_tokens, 1e12))
+
+
+@lru_cache(maxsize=64)
+def _touched(step: ModelStep) -> tuple[int, ...]:
+    """What each step of a trace touches of what is private to a request."""
+    graph = step.trace.graph
+    private = {
+        int(buffer.id)
+        for buffer in graph.buffers
+        if buffer.role in (Role.TEMP, Role.INPUT, Role.OUTPUT)
+    }
+    return tuple(
+        sum(
+            graph.buffers[buffer].bytes
+            for buffer in {int(access.buffer) for access in node.accesses} & private
+        )
+        for node in graph.nodes
+    )
+
+
+@lru_cache(maxsize=64)
+def _leader(first: ModelStep, step: ModelStep) -> tuple[int, ...]:
+    """Per step of a prefill trace the step of a decode trace that it is to be with.
+
+    That is one that shares a state or a weight; a step with neither is with the one before it.
+    """
+    known: dict[str, int] = {}
+    for role in (Role.WEIGHT, Role.STATE):
+        for name, users in first.users(role).items():
+            known[name] = users[0]
+    graph = step.trace.graph
+    leaders: list[int] = []
+    for node in graph.nodes:
+        held = [graph.buffers[access.buffer] for access in node.accesses]
+        names = [b.name for role in (Role.STATE, Role.WEIGHT) for b in held if b.role is role]
+        listed = [name for name in names if name in known]
+        before = leaders[-1] if leaders else 0
+        leaders.append(known[listed[0]] if listed else before)
+    return tuple(leaders)
+
+
+def follow_weights(model: ServedModel, decode: Sequence[int], step: ModelStep) -> Places:
+    """A prefill step's places by those of a decode step: who shares states or weights is there."""
+    return tuple(decode[leader] for leader in _leader(model.decode[-1], step))
+
+
+def places_of_all(model: ServedModel, decode: Sequence[int]) -> dict[str, Places]:
+    """The places of every step, by those of the decode steps, which are alike."""
+    return {
+        step.name: tuple(decode) if step.is_decode else follow_weights(model, decode, step)
+        for step in model.steps
+    }
+
+
+def curves(
+    model: ServedModel, places: Mapping[str, Places], unit: GpuUnit, work: Workload
+) -> tuple[Curve, Curve] | None:
+    """What decode and prefill steps take by size; None where something cannot run."""
+    made: list[list[tuple[float, Taken]]] = [[], []]
+    for step in model.steps:
+        taken = taken_by(step, places[step.name], unit, work)
+        if taken is None:
+            return None
+        size = step.rows if step.is_decode else step.rows * step.tokens
+        made[0 if step.is_decode else 1].append((float(size), taken))
+    return Curve(tuple(made[0])), Curve(tuple(made[1]))

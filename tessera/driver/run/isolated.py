@@ -1,0 +1,376 @@
+"""Replicas in a process of their own: what a fault takes with it is that process, and no other.
+
+In: a plan and the options of a runtime, and which of its replicas the process has. Out: a `Backend`
+for each of them, as the dispatcher drives it. The process opens the plan itself, so no weights pass
+through here. Outputs come through shared memory: every request under way has a place there.
+
+A kernel that faults on a GPU breaks the context of its process. The process tells what happened and
+ends; who serves starts another one. It also ends when this process does: it lives as long as the
+pipe. One thread reads the pipe and gives every backend what is its own.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import queue
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, Pipe
+
+import numpy as np
+
+from tessera.backend.processes.processes import shared_memory
+from tessera.backend.service import (
+    Backend,
+    Bytes,
+    Completion,
+    DeviceBytes,
+    Model,
+    Request,
+    ServiceFault,
+)
+from tessera.diagnostics import Diagnostic, TesseraError, error
+from tessera.driver.run.options import ServingOptions
+from tessera.ir.plan.plan import Plan
+from tessera.ir.program.program import LaunchId, Role
+
+_HANG_UP_S = 2.0
+_BOOT = (
+    "import sys; sys.path[:] = sys.argv[2:];"
+    "from tessera.driver.run.isolated_child import main; main()"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ChildSetup:
+    """What a process is told first. `plan` is a file where the plan was one."""
+
+    plan: Plan | str
+    options: ServingOptions
+    replicas: tuple[int, ...]
+    place_bytes: int
+    boot: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ChildReady:
+    """All replicas are loaded; how many requests a slot of each takes."""
+
+    depths: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ChildFault:
+    """What ended the process, with where it happened."""
+
+    diagnostics: tuple[Diagnostic, ...]
+    exit_code: int
+    device: str | None = None
+    request: int | None = None
+    step: LaunchId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChildDone:
+    """A request that is done; its outputs are at its place, one after the other."""
+
+    replica: int
+    number: int
+    started_ns: int
+    ended_ns: int
+    printed: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChildAnswer:
+    """What a question to a replica gives."""
+
+    replica: int
+    value: object
+
+
+@dataclass(frozen=True, slots=True)
+class ChildBeat:
+    """The process is alive."""
+
+    count: int
+
+
+def output_sizes(model: Model, trace: int) -> list[tuple[str, int]]:
+    """The outputs of a trace, in the order in which they lie at a place."""
+    buffers = model.traces[trace].program.buffers
+    return [(b.name, b.bytes) for b in buffers if b.role is Role.OUTPUT]
+
+
+class ReplicaProcess:
+    """A process with some replicas of a plan."""
+
+    def __init__(
+        self,
+        plan: Plan | str,
+        options: ServingOptions,
+        models: Mapping[int, Model],
+        boot: str = "",
+    ) -> None:
+        """Start it and wait until all is loaded; `boot` is a module to import first."""
+        self.models = dict(models)
+        largest = max(
+            sum(size for _, size in output_sizes(model, trace))
+            for model in models.values()
+            for trace in range(len(model.traces))
+        )
+        self.place_bytes = max(largest, 1)
+        self._inboxes: dict[int, queue.SimpleQueue[object]] = {
+            replica: queue.SimpleQueue() for replica in models
+        }
+        self._answers: dict[int, queue.SimpleQueue[object]] = {
+            replica: queue.SimpleQueue() for replica in models
+        }
+        self.beats = 0
+        self._sending = threading.Lock()
+        self._places = threading.Lock()
+        self.fault: BaseException | None = None
+        descriptor = shared_memory(self.place_bytes)
+        try:
+            self._start(descriptor)
+            setup = ChildSetup(plan, options, tuple(models), self.place_bytes, boot)
+            self._pipe.send(setup)
+            self.depths = dict(zip(models, self._await_ready(), strict=True))
+            slots = {r: m.lowered.slots * self.depths[r] for r, m in models.items()}
+            count = sum(slots.values())
+            os.ftruncate(descriptor, count * self.place_bytes)
+            self._memory = np.frombuffer(
+                mmap.mmap(descriptor, count * self.place_bytes), np.uint8
+            ).reshape(count, self.place_bytes)
+            self._free = list(range(count))
+            self._pipe.send(count)
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            os.close(descriptor)
+        threading.Thread(
+            target=_read, args=(weakref.ref(self), self._pipe), name="tessera-pipe", daemon=True
+        ).start()
+
+    def _start(self, memory: int) -> None:
+        self._pipe, there = Pipe()
+        with there:
+            given = json.dumps({"host": there.fileno(), "memory": memory})
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-c", _BOOT, given, *sys.path],
+                pass_fds=[there.fileno(), memory],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        self._stop = weakref.finalize(self, _end, self._pipe, self.process)
+
+    def _await_ready(self) -> tuple[int, ...]:
+        try:
+            message = self._pipe.recv()
+        except (EOFError, OSError):
+            raise self._lost() from None
+        if isinstance(message, ChildFault):
+            raise TesseraError(message.diagnostics, message.exit_code)
+        assert isinstance(message, ChildReady)
+        return message.depths
+
+    def _lost(self) -> ServiceFault:
+        """The process has ended by itself."""
+        try:
+            code = self.process.wait(_HANG_UP_S)
+        except subprocess.TimeoutExpired:
+            code = 0
+        how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        names = ", ".join(dict.fromkeys(d for m in self.models.values() for d in m.lowered.devices))
+        return ServiceFault(error("TSR5051", f"the process of the replica on {names} {how}"))
+
+    def hear(self, message: object) -> None:
+        """In the thread that reads: to whom it belongs."""
+        match message:
+            case ChildDone():
+                self._inboxes[message.replica].put(message)
+            case ChildAnswer():
+                self._answers[message.replica].put(message.value)
+            case ChildBeat():
+                self.beats = message.count
+            case ChildFault():
+                fault = ServiceFault(message.diagnostics[0], exit_code=message.exit_code)
+                fault.device, fault.request = message.device, message.request
+                fault.step = message.step
+                self.break_off(fault)
+            case _:
+                self.break_off(self._lost())
+
+    def break_off(self, fault: BaseException) -> None:
+        """Nothing more will come."""
+        self.fault = self.fault or fault
+        for inbox in (*self._inboxes.values(), *self._answers.values()):
+            inbox.put(None)
+
+    def send(self, message: object) -> None:
+        """Tell the process; where it is gone, whoever collects finds out."""
+        with suppress(OSError), self._sending:
+            self._pipe.send(message)
+
+    def take_place(self) -> int:
+        """A place for the outputs of a request."""
+        with self._places:
+            return self._free.pop()
+
+    def outputs(self, replica: int, trace: int, place: int) -> dict[str, Bytes]:
+        """Copies of the outputs at a place, which is free then."""
+        outputs, start = {}, 0
+        for name, size in output_sizes(self.models[replica], trace):
+            outputs[name] = self._memory[place, start : start + size].copy()
+            start += size
+        with self._places:
+            self._free.append(place)
+        return outputs
+
+    def inbox(self, replica: int) -> queue.SimpleQueue[object]:
+        """Completions of a replica."""
+        return self._inboxes[replica]
+
+    def ask(self, replica: int, question: object) -> object:
+        """What the process says."""
+        self.send(question)
+        value = self._answers[replica].get()
+        if self.fault is not None:
+            raise self.fault
+        return value
+
+    def close(self) -> None:
+        """Hang up, and see to it that the process is gone."""
+        self._stop()
+
+
+def _read(owner: weakref.ref[ReplicaProcess], pipe: Connection) -> None:
+    while True:
+        try:
+            message = pipe.recv()
+        except (EOFError, OSError, TypeError):  # TypeError: it was closed meanwhile
+            message = None
+        process = owner()
+        if process is None:
+            return
+        process.hear(message)
+        if message is None or isinstance(message, ChildFault):
+            return
+        del process
+
+
+def _end(pipe: Connection, process: subprocess.Popen[bytes]) -> None:
+    pipe.close()
+    try:
+        process.wait(_HANG_UP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+class IsolatedBackend:
+    """One replica of such a process."""
+
+    def __init__(self, process: ReplicaProcess, replica: int) -> None:
+        self._process = process
+        self._replica = replica
+        self._requests: dict[int, tuple[int, int]] = {}
+
+    @property
+    def depth(self) -> int:
+        """Requests that a slot may have under way."""
+        return self._process.depths[self._replica]
+
+    def begin(self, request: Request) -> None:
+        """Hand a request over."""
+        place = self._process.take_place()
+        self._requests[request.number] = request.trace, place
+        inputs = {name: np.ascontiguousarray(given) for name, given in request.inputs.items()}
+        plain = Request(
+            number=request.number,
+            trace=request.trace,
+            slot=request.slot,
+            lane=request.lane,
+            inputs=inputs,
+        )
+        self._process.send(("begin", self._replica, plain, place))
+
+    def collect(self, timeout_s: float) -> tuple[Completion, ...]:
+        """Requests that are done; a fault once there are none."""
+        inbox = self._process.inbox(self._replica)
+        messages: list[object] = []
+        with suppress(queue.Empty):
+            messages.append(inbox.get(timeout=timeout_s) if timeout_s > 0 else inbox.get_nowait())
+            while True:
+                messages.append(inbox.get_nowait())
+        done = [message for message in messages if isinstance(message, ChildDone)]
+        if not done and self._process.fault is not None:
+            raise self._process.fault
+        if len(done) < len(messages):
+            inbox.put(None)  # the fault, once these are taken
+        return tuple(self._completion(message) for message in done)
+
+    def _completion(self, message: ChildDone) -> Completion:
+        trace, place = self._requests.pop(message.number)
+        return Completion(
+            request=message.number,
+            outputs=self._process.outputs(self._replica, trace, place),
+            started_ns=message.started_ns,
+            ended_ns=message.ended_ns,
+            printed=message.printed,
+        )
+
+    def progress(self) -> Mapping[int, object]:
+        """That the process is alive: it finds by itself what stands still."""
+        return dict.fromkeys(tuple(self._requests), self._process.beats)
+
+    def stalled(self, request: int, seconds: float) -> ServiceFault:
+        """The process itself has not been heard of."""
+        message = f"the process of the replica has not answered for {seconds:.0f} s"
+        return ServiceFault(error("TSR5052", message), request=request)
+
+    def locate(self, given: object, size: int) -> DeviceBytes | None:
+        """None: arrays of a GPU go through the host."""
+        return None
+
+    def read_states(self, lane: int) -> Mapping[str, Bytes]:
+        """The states of a lane in which no request runs."""
+        said = self._process.ask(self._replica, ("read", self._replica, lane))
+        assert isinstance(said, dict)
+        return said
+
+    def write_states(self, lane: int, states: Mapping[str, Bytes]) -> None:
+        """Set states of a lane in which no request runs."""
+        given = {name: np.ascontiguousarray(content) for name, content in states.items()}
+        self._process.ask(self._replica, ("write", self._replica, lane, given))
+
+    def close(self) -> None:
+        """End the process: whoever closes one of its replicas closes all."""
+        self._process.close()
+
+
+_: type[Backend] = IsolatedBackend
+
+
+def sharing_cards(cards: Sequence[frozenset[str]]) -> list[list[int]]:
+    """Replicas by processes: those with a card in common are in one."""
+    groups: list[tuple[set[str], list[int]]] = []
+    for number, own in enumerate(cards):
+        joined: tuple[set[str], list[int]] = (set(own), [number])
+        rest = []
+        for group in groups:
+            if group[0] & joined[0]:
+                joined = (group[0] | joined[0], group[1] + joined[1])
+            else:
+                rest.append(group)
+        groups = [*rest, joined]
+    return sorted(sorted(numbers) for _, numbers in groups)

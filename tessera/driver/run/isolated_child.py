@@ -1,0 +1,175 @@
+"""The process of some replicas: it opens the plan, loads them, and does what it is told.
+
+In: descriptors of a pipe and of shared memory. Every replica has a dispatcher, as it would have in
+the process that serves. A fault is told, and ends the process; so does the end of the pipe.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import json
+import mmap
+import os
+import sys
+import threading
+import time
+import traceback
+from contextlib import suppress
+from functools import partial
+from multiprocessing.connection import Connection
+
+import numpy as np
+
+from tessera.backend.host_loop.dispatch import Dispatcher
+from tessera.backend.host_loop.request_handle import RequestHandle
+from tessera.backend.service import Bytes, Completion, Model, Request, ServiceFault
+from tessera.diagnostics import ExitCode, TesseraError, error
+from tessera.driver.run.backends import choose_backend, make_backend
+from tessera.driver.run.isolated import (
+    ChildAnswer,
+    ChildBeat,
+    ChildDone,
+    ChildFault,
+    ChildReady,
+    ChildSetup,
+    output_sizes,
+)
+from tessera.driver.run.served import open_served, served_materials
+from tessera.driver.run.serving import models_of, options_of_each
+
+_BEAT_S = 0.5
+
+
+class Child:
+    """The replicas, and the pipe to who serves."""
+
+    def __init__(self, pipe: Connection, memory: int) -> None:
+        self._pipe = pipe
+        self._memory = memory
+        self._sending = threading.Lock()
+        self._outputs: Bytes = np.zeros((0, 0), np.uint8)
+
+    def run(self) -> None:
+        """Until the pipe ends, or a replica faults."""
+        setup = self._pipe.recv()
+        assert isinstance(setup, ChildSetup)
+        if setup.boot:
+            importlib.import_module(setup.boot)
+        try:
+            self._open(setup)
+        except BaseException as problem:
+            self._send(fault_of(problem))
+            return
+        self._send(ChildReady(tuple(own.backend.depth for own in self._dispatchers.values())))
+        count = self._pipe.recv()
+        shared = mmap.mmap(self._memory, count * setup.place_bytes)
+        self._outputs = np.frombuffer(shared, np.uint8).reshape(count, setup.place_bytes)
+        threading.Thread(target=self._beat, daemon=True).start()
+        while True:
+            self._hear(self._pipe.recv())
+
+    def _open(self, setup: ChildSetup) -> None:
+        options = setup.options
+        opened = open_served(setup.plan, options)
+        choice = choose_backend(opened, options.backend, options.find_targets())
+        models = models_of(opened, served_materials(opened, options, choice.backend))
+        given = options_of_each(choice, options, opened, setup.replicas)
+        self._models: dict[int, Model] = {number: models[number] for number in setup.replicas}
+        self._dispatchers = {
+            number: Dispatcher(
+                make_backend(choice, model, given[number]),
+                slots=model.lowered.slots,
+                lanes=model.lowered.lanes,
+                limit_s=options.limit_s,
+            )
+            for number, model in self._models.items()
+        }
+
+    def _hear(self, message: tuple[object, ...]) -> None:
+        match message:
+            case ("begin", int(replica), Request() as request, int(place)):
+                try:
+                    handle = self._dispatchers[replica].submit(
+                        request.inputs,
+                        trace=request.trace,
+                        lane=request.lane,
+                        number=request.number,
+                    )
+                except BaseException as problem:
+                    self._fail(problem)
+                else:
+                    over = partial(self._over, replica, request.trace, place)
+                    handle.add_done_callback(over)
+            case ("read", int(replica), int(lane)):
+                states = self._dispatchers[replica].read_states(lane)
+                self._send(ChildAnswer(replica, {n: np.asarray(s) for n, s in states.items()}))
+            case ("write", int(replica), int(lane), dict(states)):
+                self._dispatchers[replica].write_states(lane, states)
+                self._send(ChildAnswer(replica, True))
+
+    def _over(
+        self, replica: int, trace: int, place: int, handle: RequestHandle[Completion]
+    ) -> None:
+        try:
+            completion = handle.result()
+        except BaseException as problem:
+            self._fail(problem)
+            return
+        start = 0
+        for name, size in output_sizes(self._models[replica], trace):
+            self._outputs[place, start : start + size] = completion.outputs[name]
+            start += size
+        self._send(
+            ChildDone(
+                replica,
+                completion.request,
+                completion.started_ns,
+                completion.ended_ns,
+                completion.printed,
+            )
+        )
+
+    def _beat(self) -> None:
+        """Say now and then that the process is alive; what stands still, its dispatchers find."""
+        for count in itertools.count():
+            self._send(ChildBeat(count))
+            time.sleep(_BEAT_S)
+
+    def _send(self, message: object) -> None:
+        with suppress(OSError), self._sending:
+            self._pipe.send(message)
+
+    def _fail(self, problem: BaseException) -> None:
+        """Say what happened, and end: what the process has is broken, or may be."""
+        self._send(fault_of(problem))
+        os._exit(1)
+
+
+def fault_of(problem: BaseException) -> ChildFault:
+    """What is told of a problem."""
+    if isinstance(problem, ServiceFault):
+        return ChildFault(
+            tuple(problem.diagnostics),
+            problem.exit_code,
+            problem.device,
+            problem.request,
+            problem.step,
+        )
+    if isinstance(problem, TesseraError):
+        return ChildFault(tuple(problem.diagnostics), problem.exit_code)
+    text = "".join(traceback.format_exception(problem))[-2000:]
+    message = f"the process of a replica failed: {type(problem).__name__}"
+    return ChildFault((error("TSR5051", message, notes=(text,)),), ExitCode.FAULT)
+
+
+def main() -> None:
+    """With the descriptors as the first argument."""
+    given = json.loads(sys.argv[1])
+    with suppress(EOFError, OSError, KeyboardInterrupt):
+        Child(Connection(given["host"]), given["memory"]).run()
+    os._exit(0)  # whatever contexts and threads there are: the host is gone
+
+
+if __name__ == "__main__":
+    main()

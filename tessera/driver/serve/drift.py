@@ -1,0 +1,154 @@
+"""Whether steps take as long as the plan says: the monitor of an engine that serves.
+
+In: steps that begin and end. Out: a `Drift` when those of a trace have left the plan's error bars,
+and when they are back. What a step should take is what the simulation of the launch programs gives
+in the company that it finds (`step_clocks.RatedClock`); the bars are those of the times in the
+plan, as if all were off the same way, and never narrower than a tenth: the host takes some time
+for every step that no plan knows. The median of the last steps counts, so that one slow step
+is none.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tessera.driver.serve.scheduler import StepWork
+from tessera.driver.serve.step_clocks import RatedClock
+from tessera.driver.simulate.hardware import Hardware
+from tessera.driver.simulate.steady import saturate
+from tessera.ir.plan.plan import PlacedStep, Plan, Replica
+
+STEPS = 32
+"""Steps of a trace that are looked at together."""
+_NARROWEST = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drift:
+    """Steps of a trace take `ratio` times what was planned, and the bars reach to `bars`.
+
+    `requests_per_s` is what the plan does by simulation with the measured times, `planned_per_s`
+    with its own.
+    """
+
+    trace: str
+    ratio: float
+    bars: tuple[float, float]
+    requests_per_s: float
+    planned_per_s: float
+
+    @property
+    def is_back(self) -> bool:
+        """Whether the steps are within the bars again."""
+        return self.bars[0] <= self.ratio <= self.bars[1]
+
+
+class StepMonitor:
+    """What steps took, against what they should take."""
+
+    def __init__(self, plan: Plan, replicas: Sequence[Replica], hardware: Hardware) -> None:
+        """Batches are the sequences of these replicas."""
+        self._plan = plan
+        self._replicas = tuple(replicas)
+        self._hardware = hardware
+        traces = len(plan.traces)
+        self._clock = RatedClock(replicas, hardware, traces)
+        self._bars = [error_bars(replicas, trace) for trace in range(traces)]
+        self._ratios: list[deque[float]] = [deque(maxlen=STEPS) for _ in range(traces)]
+        self._is_out = [False] * traces
+        self._begun: dict[int, tuple[int, float, float]] = {}
+
+    def begin(self, work: StepWork, now_ns: float) -> None:
+        """A batch begins a step."""
+        expected = self._clock.expect(work, now_ns) - now_ns
+        self._begun[work.batch] = work.trace, now_ns, expected
+
+    def forget(self, batch: int) -> None:
+        """Its step did not end well."""
+        if self._begun.pop(batch, None) is not None:
+            self._clock.leave(batch)
+
+    def end(self, batch: int, now_ns: float) -> Drift | None:
+        """A batch has ended its step; what is news of its trace."""
+        known = self._begun.pop(batch, None)
+        if known is None:
+            return None
+        self._clock.leave(batch)
+        trace, begun_ns, expected = known
+        ratios = self._ratios[trace]
+        ratios.append((now_ns - begun_ns) / max(expected, 1.0))
+        if len(ratios) < STEPS:
+            return None
+        ratio = statistics.median(ratios)
+        low, high = self._bars[trace]
+        is_out = not low <= ratio <= high
+        if is_out == self._is_out[trace]:
+            return None
+        self._is_out[trace] = is_out
+        ratios.clear()
+        return self._drift(trace, ratio)
+
+    def ratios(self) -> dict[str, float]:
+        """By trace, how many times as long steps take as planned; none where too few were seen."""
+        return {
+            self._plan.traces[trace].name: statistics.median(ratios)
+            for trace, ratios in enumerate(self._ratios)
+            if ratios
+        }
+
+    def _drift(self, trace: int, ratio: float) -> Drift:
+        factors = [statistics.median(own) if own else 1.0 for own in self._ratios]
+        factors[trace] = ratio
+        shares = [planned.share for planned in self._plan.traces]
+        planned = saturate(self._replicas, shares, self._hardware).period_ns
+        again = saturate(retimed(self._replicas, factors), shares, self._hardware).period_ns
+        return Drift(
+            trace=self._plan.traces[trace].name,
+            ratio=ratio,
+            bars=self._bars[trace],
+            requests_per_s=1e9 / again if again else 0.0,
+            planned_per_s=1e9 / planned if planned else 0.0,
+        )
+
+
+def error_bars(replicas: Sequence[Replica], trace: int) -> tuple[float, float]:
+    """How far the steps of a trace may be off, as factors, if all are off the same way."""
+    steps = [step for replica in replicas for step in replica.traces[trace].steps]
+    total = sum(step.predicted_ns for step in steps)
+    off = sum(step.predicted_ns * step.error for step in steps) / total if total else 0.0
+    off = max(off, _NARROWEST)
+    return 1 / (1 + off), 1 + off
+
+
+def retimed(replicas: Sequence[Replica], factors: Sequence[float]) -> tuple[Replica, ...]:
+    """Replicas whose steps take so many times as long, by trace."""
+    made = []
+    for replica in replicas:
+        traces = tuple(
+            replace(
+                placed, steps=tuple(_longer(step, factors[placed.trace]) for step in placed.steps)
+            )
+            for placed in replica.traces
+        )
+        made.append(replace(replica, traces=traces))
+    return tuple(made)
+
+
+def _longer(step: PlacedStep, factor: float) -> PlacedStep:
+    alone, quiet = (None if ns is None else ns * factor for ns in (step.alone_ns, step.quiet_ns))
+    return replace(step, predicted_ns=step.predicted_ns * factor, alone_ns=alone, quiet_ns=quiet)
+
+
+def drift_words(drift: Drift) -> str:
+    """What is said of it, in one line."""
+    low, high = drift.bars
+    if drift.is_back:
+        return f"steps of `{drift.trace}` take as long as planned again ({drift.ratio:.2f} times)"
+    return (
+        f"steps of `{drift.trace}` take {drift.ratio:.2f} times as long as planned, and the error "
+        f"bars reach from {low:.2f} to {high:.2f}: by simulation with these times the plan does "
+        f"{drift.requests_per_s:.4g} steps/s instead of {drift.planned_per_s:.4g}"
+    )

@@ -1,0 +1,368 @@
+"""The thread of an engine: arrivals, steps, their ends and faults, one event after the other.
+
+In: answers that are asked for, and a runtime. Out: tokens in answers. `engine.Engine` is what
+others call; nothing here is for other threads, but for the inbox and what the lock guards.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+from tessera.backend.host_loop.request_handle import RequestHandle
+from tessera.backend.service import ServiceFault
+from tessera.diagnostics import TesseraError, error
+from tessera.driver.run.runtime import Result, Runtime
+from tessera.driver.serve.answers import read_tokens, row_input
+from tessera.driver.serve.drift import Drift, StepMonitor
+from tessera.driver.serve.generation import Generation
+from tessera.driver.serve.homes import MOST_RESTARTS, BatchGroup, Homes
+from tessera.driver.serve.policies import PolicySwitch
+from tessera.driver.serve.scheduler import Batch, Job, Scheduler, Sizes, StepWork
+from tessera.driver.serve.step_inputs import step_inputs
+from tessera.driver.serve.step_roles import GenerationSteps
+
+_LONGEST_WAIT_S = 3600.0
+"""Deadlines may lie further off than a thread can wait."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenedRuntime:
+    """A runtime, what its traces state, and what follows from that."""
+
+    runtime: Runtime
+    model: GenerationSteps
+    sizes: Sizes
+    switch: PolicySwitch | None
+    monitor: StepMonitor | None
+
+
+class EngineLoop:
+    """What the thread of an engine knows and does."""
+
+    def __init__(
+        self,
+        serving: OpenedRuntime,
+        *,
+        burst: int,
+        on_end: Callable[[Generation], object] | None,
+        on_drift: Callable[[Drift], object] | None,
+    ) -> None:
+        self.model = serving.model
+        self.sizes = sizes = serving.sizes
+        self.switch = serving.switch
+        self.drifts: list[Drift] = []
+        self.steps_done: dict[str, int] = dict.fromkeys(serving.runtime.traces, 0)
+        self.tokens_given = 0
+        self.restarts = 0
+        self._on_end = on_end
+        self._on_drift = on_drift
+        self._retiring: list[tuple[Runtime, tuple[int, ...], threading.Event]] = []
+        self._scheduler = Scheduler(sizes, burst=burst)
+        self._homes = Homes()
+        self._homes.add(serving.runtime, serving.monitor)
+        self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._answers: dict[int, Generation] = {}
+        self._given_up: set[int] = set()
+        self._arrived: list[Generation] = []
+        self._under_way: dict[int, tuple[StepWork, list[tuple[Generation, int, int]]]] = {}
+        self._requests: dict[int, int] = {}
+        self._left = 0
+        """Prompts that found no row: those that have just come do not wait yet."""
+        self._lock = threading.Lock()
+        self._count = 0
+        self._closing = False
+        self._ending: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="tessera-engine", daemon=True)
+        self._thread.start()
+
+    def _give_up(self, answer: Generation) -> None:
+        with self._lock:
+            self._given_up.add(answer.number)
+        self._inbox.put(None)
+
+    def _run(self) -> None:
+        try:
+            while self._turn():
+                pass
+        except BaseException as problem:
+            self._end_all(problem)
+
+    def _turn(self) -> bool:
+        """One event, and all that follows from it; False at the end."""
+        with self._lock:
+            arrived, self._arrived = self._arrived, []
+        for answer in arrived:
+            if self.switch is not None:
+                self.switch.come(time.monotonic_ns(), len(answer.prompt), answer.wish.most)
+            self._scheduler.line.append(answer.job)
+        self._drop_late()
+        self._begin_steps()
+        if self._retiring:
+            self._close_retired()
+        with self._lock:
+            if self._closing and not self._answers and not self._under_way:
+                return False
+        try:
+            event = self._inbox.get(timeout=self._patience_s())
+        except queue.Empty:
+            return True
+        if event is not None:
+            event()
+        return True
+
+    def _patience_s(self) -> float | None:
+        """Until the next deadline."""
+        ends = [
+            answer.came_ns / 1e9 + answer.wish.deadline_s
+            for answer in tuple(self._answers.values())
+            if answer.wish.deadline_s is not None
+        ]
+        if not ends:
+            return None
+        return min(max(min(ends) - time.monotonic_ns() / 1e9, 0.001), _LONGEST_WAIT_S)
+
+    def _drop_late(self) -> None:
+        """Answers that are given up, or late; those in a step that is under way at its end."""
+        with self._lock:
+            given_up = set(self._given_up)
+        now = time.monotonic_ns()
+        for answer in list(self._answers.values()):
+            is_given_up = answer.number in given_up
+            if not is_given_up and not answer.is_late(now):
+                continue
+            if answer.job.batch >= 0 and answer.job.batch in self._under_way:
+                continue
+            self._finish(answer, "cancelled" if is_given_up else "deadline")
+
+    def _admit(self) -> None:
+        """Rows for those in line, by the policy of now; who finds none there may change it."""
+        for _ in range(2):
+            now_ns = time.monotonic_ns()
+            if self.switch is not None:
+                unfilled = self._scheduler.unfilled
+                self._scheduler.policy = self.switch.choose(now_ns, self._left, unfilled)
+            for job in self._scheduler.admit():
+                answer = self._answers[job.number]
+                answer.seated_ns, answer.policy = now_ns, job.policy
+            self._left = len(self._scheduler.line)
+            if self.switch is None or not self._left:
+                return
+
+    def _begin_steps(self) -> None:
+        self._admit()
+        for batch in self._scheduler.batches:
+            if batch.number in self._under_way:
+                continue
+            work = self._scheduler.take(batch.number)
+            if work is not None:
+                self._begin(batch, work)
+
+    def _begin(self, batch: Batch, work: StepWork) -> None:
+        step = self.model.of_trace(work.size.trace)
+        runtime, sequence = self._homes.place(batch.number)
+        jobs = [(job, 1) for job in batch.decoding.values()] if work.is_decode else work.chunks
+        given, answers, fresh = [], [], []
+        for job, count in jobs:
+            answer = self._answers[job.number]
+            position = batch.position(job)
+            if answer.is_fresh and self.model.resets:
+                fresh.append(job.row)
+            answer.is_fresh = False
+            if answer.begun_ns < 0:
+                answer.begun_ns = time.monotonic_ns()
+            given.append(row_input(answer, position, count, step.has("uniform")))
+            answers.append((answer, position, count))
+        used = {job.row: job for job in (*batch.filling, *batch.decoding.values())}
+
+        def position_of(row: int) -> int:
+            return batch.position(used[row]) if row in used else 0
+
+        arrays, seats = step_inputs(self.model, step, given, position_of)
+        taking = [(a, p + c, s) for (a, p, c), s in zip(answers, seats, strict=True)]
+        self._under_way[batch.number] = work, taking
+        group = self._homes.group(batch.number)
+        starts = group.starts
+        if group.monitor is not None:
+            own = replace(work, batch=sequence)
+            group.monitor.begin(own, time.monotonic_ns())
+        try:
+            for row in fresh:
+                runtime.reset_states(sequence, rows=row)
+            handle = runtime.submit(arrays, sequence=sequence, trace=work.trace)
+        except TesseraError as problem:
+            self._ended(starts, batch.number, None, problem)
+            return
+        self._requests[batch.number] = handle.request.number
+        handle.add_done_callback(partial(self._hear, starts, batch.number))
+
+    def _hear(self, started: int, batch: int, handle: RequestHandle[Result]) -> None:
+        """In the thread of the runtime that collects."""
+        try:
+            self._ended(started, batch, handle.result(), None)
+        except BaseException as problem:
+            self._ended(started, batch, None, problem)
+
+    def _ended(
+        self, started: int, batch: int, result: Result | None, problem: BaseException | None
+    ) -> None:
+        self._inbox.put(partial(self._end_step, started, batch, result, problem))
+
+    def _end_step(
+        self, started: int, number: int, result: Result | None, problem: BaseException | None
+    ) -> None:
+        group = self._homes.group(number)
+        if started != group.starts:
+            return  # of a replica that has been given up
+        if result is None:
+            self._recover(group, number, problem)
+            return
+        work, taking = self._under_way.pop(number)
+        group.in_row = 0
+        if group.monitor is not None:
+            self._hear_drift(group.monitor.end(number - group.first, time.monotonic_ns()))
+        step = self.model.of_trace(work.size.trace)
+        self.steps_done[step.name] += 1
+        self._scheduler.done(work)
+        gives = [
+            (answer, seat, reached)
+            for answer, reached, seat in taking
+            if reached >= len(answer.prompt) + len(answer.tokens)
+        ]
+        if work.is_decode or self.sizes.first_from_prefill:
+            tokens = read_tokens(step, work, result, [(a, seat) for a, seat, _ in gives])
+            for (answer, _, _), token in zip(gives, tokens, strict=True):
+                self.tokens_given += 1
+                how = answer.add(token, self.model.end)
+                if how:
+                    self._finish(answer, how)
+                answer.tell()
+
+    def _finish(self, answer: Generation, how: str, problem: BaseException | None = None) -> None:
+        self._scheduler.end(answer.job)
+        with self._lock:
+            self._answers.pop(answer.number, None)
+            self._given_up.discard(answer.number)
+        if self.switch is not None and how in ("length", "stop"):
+            self.switch.end(len(answer.tokens))
+        answer.end(how, problem)
+        answer.tell()
+        if self._on_end is not None:
+            self._on_end(answer)
+
+    # --- faults -----------------------------------------------------------------------------------
+
+    def _recover(self, group: BatchGroup, number: int, problem: BaseException | None) -> None:
+        """End the answers of the batch that faulted; start its replica again, let others go on."""
+        if not isinstance(problem, ServiceFault) or group.in_row >= MOST_RESTARTS:
+            raise problem or engine_closed()
+        self.restarts += 1
+        taking = self._culprits(group, number, problem)
+        kept = []
+        for batch in group.batches:
+            self._under_way.pop(batch, None)
+            if group.monitor is not None:
+                group.monitor.forget(batch - group.first)
+            for job in self._scheduler.clear(batch):
+                answer = self._answers[job.number]
+                if answer in taking:
+                    job.batch = -1
+                    self._finish(answer, "fault", problem)
+                else:
+                    kept.append(answer)
+        for answer in sorted(kept, key=lambda kept_answer: kept_answer.number, reverse=True):
+            answer.job = self._job_again(answer)
+            answer.is_fresh = True
+            self._scheduler.line.appendleft(answer.job)
+        self._homes.restart(
+            group, lambda failed: self._inbox.put(partial(self._again, group, failed))
+        )
+
+    def _culprits(self, group: BatchGroup, number: int, problem: ServiceFault) -> list[Generation]:
+        """Whose answers end: those of the request that faulted, or of all that may have."""
+        under_way = [batch for batch in group.batches if batch in self._under_way]
+        known = [batch for batch in under_way if self._requests.get(batch) == problem.request]
+        batches = known or under_way or [number]
+        return [answer for batch in batches for answer, _, _ in self._under_way[batch][1]]
+
+    def _again(self, group: BatchGroup, problem: BaseException | None) -> None:
+        """A replica has been started again, or cannot be."""
+        if problem is None:
+            group.is_open = True
+            for batch in group.batches:
+                self._scheduler.batches[batch].is_open = not group.is_retired
+        elif group.in_row < MOST_RESTARTS:
+            self._homes.restart(
+                group, lambda failed: self._inbox.put(partial(self._again, group, failed))
+            )
+        elif not any(other.is_open for other in self._homes.groups):
+            raise problem
+
+    # --- other times, other plans -----------------------------------------------------------------
+
+    def _hear_drift(self, drift: Drift | None) -> None:
+        if drift is None:
+            return
+        self.drifts.append(drift)
+        if self.switch is not None:
+            self.switch.pace = drift.planned_per_s / (drift.requests_per_s or 1.0)
+        if self._on_drift is not None:
+            self._on_drift(drift)
+
+    def _take_over(self, serving: OpenedRuntime, over: threading.Event) -> None:
+        """Rows are given in another runtime from now on."""
+        batches: list[int] = []
+        retired = serving.runtime
+        for group in self._homes.groups:
+            if not group.is_retired:
+                group.is_retired = True
+                batches += group.batches
+                retired = group.runtime
+        self._scheduler.grow(serving.sizes)
+        self._homes.add(serving.runtime, serving.monitor)
+        self.model, self.sizes = serving.model, self._scheduler.sizes
+        self.switch = serving.switch
+        self._retiring.append((retired, tuple(batches), over))
+
+    def _close_retired(self) -> None:
+        """Runtimes whose batches are all done are closed, by a thread of their own."""
+        for entry in list(self._retiring):
+            runtime, batches, over = entry
+            if any(self._scheduler.batches[b].used or b in self._under_way for b in batches):
+                continue
+            self._retiring.remove(entry)
+            self._homes.forget(runtime)
+
+            def close(runtime: Runtime = runtime, over: threading.Event = over) -> None:
+                try:
+                    runtime.close()
+                finally:
+                    over.set()
+
+            threading.Thread(target=close, name="tessera-retire", daemon=True).start()
+
+    @staticmethod
+    def _job_again(answer: Generation) -> Job:
+        """What is left of an answer, with the tokens that have come as part of the prompt."""
+        have = len(answer.prompt) + len(answer.tokens)
+        return Job(answer.number, have, answer.wish.most - len(answer.tokens))
+
+    def _end_all(self, problem: BaseException) -> None:
+        with self._lock:
+            self._ending = problem
+            answers = list(self._answers.values())
+            self._answers.clear()
+        for _, _, over in self._retiring:
+            over.set()
+        for answer in answers:
+            answer.end("fault", problem)
+            answer.tell()
+
+
+def engine_closed() -> TesseraError:
+    """What those hear who ask a closed engine."""
+    return TesseraError(error("TSR5050", "the engine has been closed"))

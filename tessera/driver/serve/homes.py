@@ -1,0 +1,88 @@
+"""Where the batches of an engine are: which runtime, which sequence of it; and starting again.
+
+In: a runtime, later perhaps another one. Out: a home for every batch. Batches are numbered over all
+runtimes that an engine has had. The sequences of a runtime are in groups that fault together and
+are started again together, by a thread of their own, while all others go on.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from tessera.driver.run.runtime import Runtime
+from tessera.driver.serve.drift import StepMonitor
+
+MOST_RESTARTS = 3
+"""So often in a row a group is started again before one of its steps has ended well."""
+
+
+@dataclass(slots=True, eq=False)
+class BatchGroup:
+    """Batches that fault together. `starts` counts how often they were started again."""
+
+    runtime: Runtime
+    batches: tuple[int, ...]
+    first: int
+    starts: int = 0
+    in_row: int = 0
+    is_open: bool = True
+    is_retired: bool = False
+    monitor: StepMonitor | None = None
+
+
+@dataclass(slots=True)
+class Homes:
+    """The homes of all batches."""
+
+    groups: list[BatchGroup] = field(default_factory=list)
+    _of: list[BatchGroup] = field(default_factory=list)
+
+    def add(self, runtime: Runtime, monitor: StepMonitor | None = None) -> None:
+        """Batches for the sequences of a runtime, after those that there are."""
+        first = len(self._of)
+        by_sequence: dict[int, BatchGroup] = {}
+        for sequences in runtime.groups:
+            batches = tuple(first + sequence for sequence in sequences)
+            group = BatchGroup(runtime, batches, first, monitor=monitor)
+            self.groups.append(group)
+            by_sequence.update(dict.fromkeys(sequences, group))
+        self._of += [by_sequence[sequence] for sequence in range(runtime.sequences)]
+
+    def group(self, batch: int) -> BatchGroup:
+        """Those that fault with a batch."""
+        return self._of[batch]
+
+    def place(self, batch: int) -> tuple[Runtime, int]:
+        """The runtime of a batch, and its sequence there."""
+        group = self._of[batch]
+        return group.runtime, batch - group.first
+
+    def runtimes(self) -> Iterator[Runtime]:
+        """All that are in use."""
+        seen: list[Runtime] = []
+        for group in self.groups:
+            if group.runtime not in seen:
+                seen.append(group.runtime)
+                yield group.runtime
+
+    def forget(self, runtime: Runtime) -> None:
+        """Its batches are used no more."""
+        self.groups = [group for group in self.groups if group.runtime is not runtime]
+
+    def restart(self, group: BatchGroup, on_done: Callable[[BaseException | None], None]) -> None:
+        """Start a group again, in a thread of its own."""
+        group.starts += 1
+        group.in_row += 1
+        group.is_open = False
+
+        def start() -> None:
+            try:
+                group.runtime.restart(group.batches[0] - group.first)
+            except BaseException as problem:
+                on_done(problem)
+            else:
+                on_done(None)
+
+        threading.Thread(target=start, name="tessera-restart", daemon=True).start()

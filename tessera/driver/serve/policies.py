@@ -1,0 +1,174 @@
+"""Which policy of a plan requests are admitted with: one object for the engine and the simulation.
+
+In: when requests come and how long they are, how many wait, and what the steps of the policy for
+latency take. Out: the name of a policy, which holds for whoever gets a row from now on.
+
+The rule is ours. Over a sliding window, demand is the work that came, as a share of what the policy
+for latency can do in that time; work that has waited for longer counts too. If more is left to do
+of the prompts that have a row, that is the demand. Above a high mark, or as soon as somebody waits
+for a row, requests go to the policy for throughput; below a low mark they go back. Between two
+switches lies a dwell time, unless somebody waits. A request keeps the policy that it was given, so
+nothing is drained. How long an answer will be is not known when it is asked for: the mean of those
+that have ended is taken, and never more than is asked for.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import accumulate
+from math import ceil
+from typing import Protocol
+
+from tessera.driver.options import WrongOption
+from tessera.driver.run.arguments import check_amounts
+from tessera.driver.serve.scheduler import Sizes
+from tessera.ir.choices import POLICIES
+
+LATENCY, THROUGHPUT = (policy.value for policy in POLICIES)
+_MEMORY = 1 / 64
+"""What an answer that ends changes of the mean."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwitchRule:
+    """When to switch: how far back demand is counted, its two marks, and the dwell time."""
+
+    window_ns: float = 3e9
+    high: float = 0.6
+    low: float = 0.4
+    dwell_ns: float = 2e9
+
+    def __post_init__(self) -> None:
+        amounts = {"window": self.window_ns, "high": self.high, "low": self.low}
+        check_amounts(amounts, optional=False)
+        if not 0 <= self.dwell_ns < float("inf"):
+            raise WrongOption("the dwell time of {switch} is 0 or more")
+        if self.low > self.high:
+            raise WrongOption("the low mark of {switch} is above the high one")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepPrices:
+    """What steps take of the policy for latency while it is never free.
+
+    `prefill_ns` is a prefill step's, `decode_ns` a decode step's for each of its rows.
+    """
+
+    sizes: Sizes
+    prefill_ns: float
+    decode_ns: float
+
+    @property
+    def _chunk(self) -> int:
+        return max((step.tokens * step.rows for step in self.sizes.prefill), default=1)
+
+    def filling(self, tokens: int) -> float:
+        """What so many tokens of prompts take."""
+        return tokens / self._chunk * self.prefill_ns
+
+    def of(self, prompt: int, answer: float) -> float:
+        """What a request takes."""
+        filled = self.sizes.prefilled(prompt)
+        return (
+            ceil(filled / self._chunk) * self.prefill_ns
+            + (self.sizes.decode_steps(prompt, 0) + answer) * self.decode_ns
+        )
+
+
+class AdmissionPolicy(Protocol):
+    """Who says with which policy requests are admitted."""
+
+    switches: list[tuple[float, str]]
+    pace: float
+
+    def come(self, now_ns: float, prompt: int, answer: int) -> None:
+        """A request has come, for an answer of so many tokens at most."""
+
+    def end(self, answer: int) -> None:
+        """An answer has ended with so many tokens."""
+
+    def choose(self, now_ns: float, waiting: int, unfilled: int = 0) -> str:
+        """The policy for those who get a row now, while so many wait for one.
+
+        `unfilled` are tokens of prompts that have a row and are not done.
+        """
+
+
+class PolicySwitch:
+    """The rule above."""
+
+    def __init__(self, prices: StepPrices, rule: SwitchRule | None = None) -> None:
+        self.prices = prices
+        self.rule = rule or SwitchRule()
+        self.policy = LATENCY
+        self.switches: list[tuple[float, str]] = []
+        self.pace = 1.0
+        """How many times as long steps take as the prices say, where that is measured."""
+        self._came: deque[tuple[float, float]] = deque()
+        self._work = 0.0
+        self._usual = 0.0
+        self._answer = 0.0
+
+    def come(self, now_ns: float, prompt: int, answer: int) -> None:
+        """Its work counts from now on."""
+        expected = min(answer, self._answer) if self._answer else answer
+        work = self.prices.of(prompt, expected)
+        self._came.append((now_ns, work))
+        self._work += work
+        self._usual += (work - self._usual) * (_MEMORY if self._usual else 1.0)
+
+    def end(self, answer: int) -> None:
+        """The mean follows."""
+        self._answer += (answer - self._answer) * (_MEMORY if self._answer else 1.0)
+
+    def demand(self, now_ns: float, waiting: int) -> float:
+        """What came within the window and what has waited for longer, as a share."""
+        came = self._came
+        while came and came[0][0] <= now_ns - self.rule.window_ns:
+            self._work -= came.popleft()[1]
+        if not came:
+            self._work = 0.0
+        older = max(waiting - len(came), 0) * self._usual
+        return (self._work + older) * self.pace / self.rule.window_ns
+
+    def choose(self, now_ns: float, waiting: int, unfilled: int = 0) -> str:
+        """Switch where the rule says so."""
+        is_quick = self.policy == LATENCY
+        left = self.prices.filling(unfilled) * self.pace / self.rule.window_ns
+        demand = max(self.demand(now_ns, waiting), left)
+        if self.switches and now_ns - self.switches[-1][0] < self.rule.dwell_ns:
+            wanted = THROUGHPUT if waiting else self.policy
+        elif is_quick:
+            wanted = THROUGHPUT if waiting or demand > self.rule.high else LATENCY
+        else:
+            wanted = LATENCY if not waiting and demand < self.rule.low else THROUGHPUT
+        if wanted != self.policy:
+            self.policy = wanted
+            self.switches.append((now_ns, wanted))
+        return wanted
+
+
+class ForeseenSwitch(PolicySwitch):
+    """The same rule by what will come within the window, with answers as long as they will be."""
+
+    def __init__(
+        self,
+        prices: StepPrices,
+        rule: SwitchRule | None,
+        coming: Iterable[tuple[float, int, int]],
+    ) -> None:
+        super().__init__(prices, rule)
+        rows = list(coming)
+        self._times = [at_ns for at_ns, _, _ in rows]
+        works = (prices.of(prompt, answer) for _, prompt, answer in rows)
+        self._sums = [0.0, *accumulate(works)]
+
+    def demand(self, now_ns: float, waiting: int) -> float:
+        """What is to come, and what waits."""
+        first = bisect.bisect_left(self._times, now_ns)
+        last = bisect.bisect_left(self._times, now_ns + self.rule.window_ns)
+        coming = self._sums[last] - self._sums[first] + waiting * self._usual
+        return coming * self.pace / self.rule.window_ns

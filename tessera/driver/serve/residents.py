@@ -1,0 +1,101 @@
+"""Plans with two policies, both ready: which replica serves which, and what steps take.
+
+In: the replicas of a plan. Out: what the scheduler and the rule that switches need to know of them.
+A sequence with state stays where its state is until it ends. Where a replica of one policy places
+every step as one of the other does, the two are one: it takes requests of both. Where the two
+place states alike, a replica has every trace twice, and its sequences follow the policy of now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from tessera.backend.known_backends import backend_named
+from tessera.driver.run.runtime import Runtime
+from tessera.driver.serve.drift import StepMonitor
+from tessera.driver.serve.policies import LATENCY, PolicySwitch, StepPrices, SwitchRule
+from tessera.driver.serve.scheduler import Sizes
+from tessera.driver.serve.step_clocks import RatedClock, batches_of
+from tessera.driver.serve.step_roles import GenerationSteps, wrong_steps
+from tessera.driver.simulate.hardware import Hardware, hardware_of, process_hardware
+from tessera.ir.plan.plan import Plan, Replica
+
+
+def with_policies(
+    sizes: Sizes,
+    replicas: Sequence[Replica],
+    policies: Sequence[tuple[str, ...]],
+    ways: Mapping[str, int],
+) -> Sizes:
+    """The sizes, with the policies and the share of every batch, and the traces of each policy."""
+    places = batches_of(replicas)
+    shares = tuple((replicas[number].share or 1.0) / replicas[number].lanes for number, _ in places)
+    named = tuple(policies[number] for number, _ in places)
+    is_single = len({policy for own in policies for policy in own}) < 2
+    return replace(sizes, policies=() if is_single else named, shares=shares, ways=ways)
+
+
+def find_prices(
+    sizes: Sizes,
+    replicas: Sequence[Replica],
+    policies: Sequence[tuple[str, ...]],
+    hardware: Hardware,
+) -> StepPrices:
+    """What steps take of the policy for latency, by simulation."""
+    traces = 1 + max(placed.trace for placed in replicas[0].traces)
+    clock = RatedClock(replicas, hardware, traces)
+    quick = [number for number, own in enumerate(policies) if LATENCY in own]
+    way = sizes.ways.get(LATENCY, 0)
+    widest = max(sizes.decode, key=lambda step: (step.rows, -step.context))
+    chunks = [clock.step_ns(step.trace + way, quick) for step in sizes.prefill]
+    return StepPrices(
+        sizes=sizes,
+        prefill_ns=max(chunks, default=0.0),
+        decode_ns=clock.step_ns(widest.trace + way, quick) / widest.rows,
+    )
+
+
+def engine_sizes(model: GenerationSteps, runtime: Runtime) -> Sizes:
+    """What the scheduler of an engine has to know."""
+    sizes = model.sizes(runtime.sequences)
+    return with_policies(sizes, runtime.replicas, runtime.policies, runtime.ways)
+
+
+def find_switch(sizes: Sizes, runtime: Runtime, rule: SwitchRule | None) -> PolicySwitch | None:
+    """The rule by which prompts are given policies; None where there is only one."""
+    if not sizes.policies:
+        return None
+    hardware = engine_hardware(runtime.plan, runtime.backend)
+    return PolicySwitch(find_prices(sizes, runtime.replicas, runtime.policies, hardware), rule)
+
+
+def find_monitor(runtime: Runtime, asked: bool | None) -> StepMonitor | None:
+    """Who watches the times of steps: plans are made for GPUs, so on those unless it is asked."""
+    is_wanted = backend_named(runtime.backend).is_on_gpus if asked is None else asked
+    if not is_wanted:
+        return None
+    hardware = engine_hardware(runtime.plan, runtime.backend)
+    return StepMonitor(runtime.plan, runtime.replicas, hardware)
+
+
+def check_same_steps(before: GenerationSteps, after: GenerationSteps) -> None:
+    """Refuse a plan that cannot take over: its steps are others, or its states hold others."""
+    for name in ("state_rows", "context", "blocks", "block", "end", "resets"):
+        ours, theirs = getattr(before, name), getattr(after, name)
+        if ours != theirs:
+            raise wrong_steps(
+                f"the other plan cannot take over: its `{name}` is {theirs}, not {ours}"
+            )
+    steps = [[(step.name, step.size) for step in model.steps] for model in (before, after)]
+    if steps[0] != steps[1]:
+        raise wrong_steps(
+            "the other plan cannot take over: its traces are other steps",
+            "plan the same traces, in the same order",
+        )
+
+
+def engine_hardware(plan: Plan, backend: str) -> Hardware:
+    """By whose rules bytes travel where a runtime runs; plans that do not say it have no wires."""
+    made = None if backend == "cpu" else hardware_of(plan)
+    return made or process_hardware(tuple(device.name for device in plan.devices), None)

@@ -1,0 +1,200 @@
+"""The plan of a fleet: text for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+from math import inf
+
+from tessera.driver.fleet.choose_units import FleetChoice
+from tessera.driver.fleet.make_fleet import FleetReport
+from tessera.frontend.machine.quantities import format_time
+from tessera.report.table import Column, Fit, fitted, table
+
+SCHEMA = "tessera-fleet/1"
+
+_UNITS = (
+    Column("units", right=True),
+    Column("GPUs of each", fit=Fit.WRAP),
+    Column("used as"),
+    Column("batch", right=True),
+    Column("requests/s", right=True),
+    Column("usd/hour", right=True),
+)
+_RIVALS = (
+    Column(),
+    Column("requests/s", right=True),
+    Column("usd/hour", right=True),
+    Column("usd per million tokens", right=True),
+    Column("GPUs", fit=Fit.WRAP),
+)
+
+
+def fleet_text(report: FleetReport, width: int | None = None) -> str:
+    """The report, for a terminal of that width or for a file."""
+    work, options = report.work, report.options
+    asked = "as many as these GPUs serve" if options.demand is None else f"{options.demand:g}/s"
+    lines = [
+        f"requests: {asked}, prompts of {work.prompt:.0f} tokens and answers of {work.answer:.0f}"
+        f"{_limits(report)}",
+        *(f"answer: {line}" for line in report.verdict),
+    ]
+    if report.chosen.units:
+        lines += ["", *table(_UNITS, [*_unit_rows(report)], width)]
+        lines += ["", *_totals(report)]
+        lines += ["", "beside it, with the same GPUs and limits:"]
+        lines += table(_RIVALS, [_row(report, row) for row in _shown(report)], width)
+    lines += ["", *(fitted(f"- {note}", width) for note in report.notes)]
+    return "\n".join(lines) + "\n"
+
+
+def _limits(report: FleetReport) -> str:
+    slo = report.work.slo
+    parts = [
+        f"{name} {format_time(limit)}"
+        for name, limit in (("TTFT", slo.ttft_ns), ("TPOT", slo.tpot_ns))
+        if limit is not None
+    ]
+    return f"; {' and '.join(parts)} at {report.work.percentile}" if parts else ""
+
+
+def _unit_rows(report: FleetReport) -> list[tuple[str, ...]]:
+    prices = [kind.usd_per_hour or 0.0 for kind in report.offered.kinds]
+    rows: list[tuple[str, ...]] = []
+    for capacity, count in report.chosen.units:
+        way = capacity.way
+        usd = count * sum(n * p for n, p in zip(way.gpus, prices, strict=True))
+        side = f"{capacity.rows} x {way.lanes}" if way.lanes > 1 else str(capacity.rows)
+        used = f"{way.strategy}, {way.note}" if way.note else str(way.strategy)
+        rows.append(
+            (str(count), way.names, used, side, f"{count * capacity.rate:.4g}", f"{usd:.2f}")
+        )
+    return rows
+
+
+def _totals(report: FleetReport) -> list[str]:
+    chosen, work, rate = report.chosen, report.work, report.served
+    gpus = _gpus(report, chosen)
+    price = "" if chosen.usd_per_hour is None else f", ${chosen.usd_per_hour:.2f} per hour"
+    each = chosen.usd_per_million(work.answer, rate)
+    cost = "" if each is None else f", ${each:.4g} per million tokens of answers"
+    lines = [
+        f"{gpus}{price}: {rate:.4g} requests/s, {rate * work.answer:.5g} tokens/s{cost}",
+    ]
+    if report.checked is not None:
+        figures = report.checked.figures()
+        said = ", ".join(
+            f"{name} {format_time(figures[key]['p50'])} p50, {format_time(figures[key]['p99'])} p99"
+            for name, key in (("TTFT", "ttft_ns"), ("TPOT", "tpot_ns"))
+        )
+        kept = "" if report.work.is_kept(report.checked) else "; the limits are NOT kept"
+        lines.append(
+            f"simulated with {len(report.checked.requests)} requests at that rate: {said}{kept}"
+        )
+        if report.margin > 1:
+            lines.append(
+                f"chosen for {report.margin - 1:.0%} more than the demand: the cheapest mix for it "
+                "did not keep the limits when it was simulated"
+            )
+    return lines
+
+
+def _shown(report: FleetReport) -> list[FleetChoice]:
+    return [report.chosen, *report.rivals]
+
+
+def _row(report: FleetReport, choice: FleetChoice) -> tuple[str, ...]:
+    if not choice.units:
+        return choice.name, "-", "-", "-", choice.why
+    each = choice.usd_per_million(report.work.answer, report.options.demand)
+    usd = "-" if choice.usd_per_hour is None else f"{choice.usd_per_hour:.2f}"
+    cost = "-" if each is None else f"{each:.4g}"
+    units = ", ".join(
+        f"{n} x ({c.way.names})" if sum(c.way.gpus) > 1 else f"{n} x {c.way.names}"
+        for c, n in choice.units
+    )
+    return choice.name, f"{choice.rate:.4g}", usd, cost, units
+
+
+def _gpus(report: FleetReport, choice: FleetChoice) -> str:
+    kinds = report.offered.kinds
+    counts = choice.gpus(len(kinds))
+    return ", ".join(
+        f"{n} {kind.label}" + (f" in {kind.node}" if kind.node else "")
+        for kind, n in zip(kinds, counts, strict=True)
+        if n
+    )
+
+
+# --- JSON ----------------------------------------------------------------------------------------
+
+
+def fleet_json(report: FleetReport) -> str:
+    """The report as JSON: schema `tessera-fleet/1`."""
+    work, options = report.work, report.options
+    checked = report.checked
+    document = {
+        "schema": SCHEMA,
+        "demand_per_s": options.demand,
+        "prompt_tokens": work.prompt,
+        "answer_tokens": work.answer,
+        "percentile": work.percentile,
+        "slo": {"ttft_ns": work.slo.ttft_ns, "tpot_ns": work.slo.tpot_ns},
+        "kinds": [
+            {
+                "name": kind.label,
+                "gpu": kind.gpu.key,
+                "node": kind.node,
+                "have": kind.have,
+                "most": None if kind.most == inf else int(kind.most),
+                "usd_per_hour": kind.usd_per_hour,
+                "price_source": kind.price_source,
+                "sources": report.model.shares(number),
+            }
+            for number, kind in enumerate(report.offered.kinds)
+        ],
+        "answer": {
+            "verdict": list(report.verdict),
+            **_choice_json(report, report.chosen),
+            "margin": report.margin,
+            "simulated": None
+            if checked is None
+            else {
+                "requests": len(checked.requests),
+                "limits_kept": work.is_kept(checked),
+                **checked.figures(),
+                **checked.rates(),
+            },
+        },
+        "beside": [_choice_json(report, choice) for choice in report.rivals],
+        "units": [
+            {
+                "strategy": str(capacity.way.strategy),
+                "gpus": capacity.way.names,
+                "count_by_kind": list(capacity.way.gpus),
+                "batch": capacity.rows,
+                "lanes": capacity.way.lanes,
+                "requests_per_s": capacity.rate,
+                "missed": capacity.missed,
+            }
+            for capacity in report.capacities
+        ],
+        "notes": list(report.notes),
+    }
+    return json.dumps(document, indent=2) + "\n"
+
+
+def _choice_json(report: FleetReport, choice: FleetChoice) -> dict[str, object]:
+    return {
+        "name": choice.name,
+        "requests_per_s": choice.rate,
+        "usd_per_hour": choice.usd_per_hour,
+        "usd_per_million_answer_tokens": choice.usd_per_million(
+            report.work.answer, report.options.demand
+        ),
+        "gpus_by_kind": list(choice.gpus(len(report.offered.kinds))),
+        "units": [
+            {"count": n, "strategy": str(c.way.strategy), "gpus": c.way.names, "batch": c.rows}
+            for c, n in choice.units
+        ],
+        "why": choice.why,
+    }

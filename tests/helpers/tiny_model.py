@@ -1,0 +1,68 @@
+"""A language model of one kernel: a running sum per row is its state. Token 49 makes it trap."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tessera.ir.plan.plan import Plan
+from tests.helpers.plan_files import plan_of
+from tests.helpers.traces import trace
+
+POISON = 49
+KERNEL = """
+.visible .entry step(.param .u64 .ptr .global next, .param .u64 .ptr .global tokens,
+                     .param .u64 .ptr .global lengths, .param .u64 .ptr .global carried)
+{
+    .reg .pred %p<3>;
+    .reg .b32 %r<2>;
+    .reg .b64 %rd<16>;
+    mov.u32 %r1, %tid.x;
+    mul.wide.u32 %rd1, %r1, 8;
+    ld.param.u64 %rd2, [next];
+    ld.param.u64 %rd3, [tokens];
+    ld.param.u64 %rd4, [lengths];
+    ld.param.u64 %rd5, [carried];
+    add.s64 %rd6, %rd2, %rd1;
+    add.s64 %rd7, %rd3, %rd1;
+    add.s64 %rd8, %rd4, %rd1;
+    add.s64 %rd9, %rd5, %rd1;
+    ld.global.b64 %rd10, [%rd9];
+    ld.global.b64 %rd11, [%rd8];
+    ld.global.b64 %rd12, [%rd7];
+    setp.eq.s64 %p1, %rd11, 0;
+    @%p1 bra IDLE;
+    setp.eq.s64 %p2, %rd12, 49;
+    @%p2 trap;
+    mul.lo.s64 %rd10, %rd10, 31;
+    add.s64 %rd10, %rd10, %rd12;
+    add.s64 %rd10, %rd10, 3;
+    rem.s64 %rd10, %rd10, 10007;
+IDLE:
+    st.global.b64 [%rd9], %rd10;
+    rem.s64 %rd13, %rd10, 47;
+    st.global.b64 [%rd6], %rd13;
+    ret;
+}
+"""
+BUFFERS = """
+buffer tokens bytes=16 role=input dtype=s64 shape=2x1
+buffer lengths bytes=16 role=input dtype=s64 shape=2
+buffer carried bytes=16 role=state dtype=s64 shape=2
+buffer next bytes=16 role=output dtype=s64 shape=2
+"""
+STEP = "launch m.step grid=1,1,1 block=2,1,1 args=[next, tokens, lengths, carried]"
+
+
+def tiny_plan(replicas: int = 2) -> Plan:
+    """So many replicas, each on a card of its own with one batch of two rows."""
+    parts = [
+        plan_of([trace(BUFFERS, KERNEL, STEP)], [[name]], slots=1, lanes=1)
+        for name in "abcd"[:replicas]
+    ]
+    whole = parts[0]
+    return replace(
+        whole,
+        cards=tuple(card for part in parts for card in part.cards),
+        devices=tuple(device for part in parts for device in part.devices),
+        replicas=tuple(replace(part.replicas[0], share=1 / replicas) for part in parts),
+    )

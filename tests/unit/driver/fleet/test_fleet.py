@@ -1,0 +1,234 @@
+"""`tessc fleet` on a small model: the answer, what is beside it, and what is refused."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks.serving_traces import ServingStep, serving_trace
+from tessera.diagnostics import TesseraError
+from tessera.driver.fleet.capacity import BUSY, capacity_of
+from tessera.driver.fleet.choose_units import check_mix
+from tessera.driver.fleet.fleet_words import NOISE
+from tessera.driver.fleet.make_fleet import FleetReport, fleet
+from tessera.driver.fleet.options import FleetOptions
+from tessera.driver.options import WrongOption
+from tessera.driver.serve.measures import Slo
+from tests.helpers.command import tessc
+
+LAYERS = 1
+
+
+def _step(phase: str, batch: int, tokens: int) -> ServingStep:
+    return ServingStep(
+        model="llama-8b", phase=phase, batch=batch, tokens=tokens, rows=batch, capacity=1024
+    )
+
+
+@pytest.fixture(scope="module")
+def traces(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    folder = tmp_path_factory.mktemp("fleet")
+    paths = []
+    for step in (_step("decode", 1, 1), _step("decode", 64, 1), _step("prefill", 1, 512)):
+        path = folder / f"{step.name}.ptx"
+        path.write_text(serving_trace(step, layers=LAYERS))
+        paths.append(str(path))
+    return paths
+
+
+QUICK = FleetOptions(gpus="2xa100,2xl40s", tokens=(512, 64))
+
+
+@pytest.fixture(scope="module")
+def served(traces: list[str]) -> FleetReport:
+    return fleet(traces, QUICK)
+
+
+def test_a_split_is_advised_where_it_brings_more_than_the_error(served: FleetReport) -> None:
+    plain = next(row for row in served.rivals if row.name == "data parallel")
+    gain = served.chosen.rate / plain.rate - 1
+    assert served.verdict[-1].startswith("split" if gain >= NOISE else "do not split")
+    assert {row.name for row in served.rivals} >= {
+        "data parallel", "layers", "phase", "attention", "kernel", "only a100", "only l40s"
+    }  # fmt: skip
+    both = next(row for row in served.rivals if row.name == "data parallel")
+    alone = [row for row in served.rivals if row.name.startswith("only")]
+    assert both.rate == pytest.approx(sum(row.rate for row in alone), rel=0.3)
+    assert served.chosen.rate >= max(row.rate for row in served.rivals) * (1 - 1e-6)
+
+
+def test_a_single_unit_takes_what_its_steps_take(served: FleetReport) -> None:
+    way = next(c.way for c in served.capacities if c.way.names == "a100")
+    step = served.model.decode[-1]
+    scale = served.work.context / step.context
+    total = sum(
+        (row[0] or 0.0) * (scale if attends else 1.0)
+        for row, attends in zip(step.ns, step.attends, strict=True)
+    )
+    assert way.decode.at(64).ns == pytest.approx(total)
+    between = way.decode.at(32).ns
+    assert way.decode.at(1).ns < between < way.decode.at(64).ns
+
+
+def test_the_cheapest_fleet_is_that_of_brute_force_over_counts_and_strategies(
+    traces: list[str],
+) -> None:
+    options = replace(QUICK, strategies=("single", "layers"))
+    most = fleet(traces, options)
+    prices = [kind.usd_per_hour or 0.0 for kind in most.offered.kinds]
+    units = [c for c in most.capacities if c.rate > 0]
+    assert 4 <= len(units) <= 8
+    for part in (0.2, 0.9):
+        demand = most.chosen.rate * part
+        report = fleet(traces, replace(options, demand=demand))
+        best = float("inf")
+        for counts in itertools.product(range(3), repeat=len(units)):
+            gpus = [sum(n * c.way.gpus[k] for n, c in zip(counts, units, strict=True))
+                    for k in range(2)]  # fmt: skip
+            rate = sum(n * c.rate for n, c in zip(counts, units, strict=True))
+            if max(gpus) <= 2 and rate >= demand * report.margin:
+                best = min(best, sum(n * p for n, p in zip(gpus, prices, strict=True)))
+        assert report.chosen.usd_per_hour == pytest.approx(best)
+
+
+def test_a_unit_keeps_its_promises_at_its_rate_and_not_far_above(served: FleetReport) -> None:
+    way = next(c.way for c in served.capacities if c.way.names == "l40s")
+    free = capacity_of(way, served.work)
+    assert free.rate == pytest.approx(BUSY * way.most_rate(served.work, free.rows))
+    floor = way.decode.at(1).ns
+    work = replace(served.work, slo=Slo(ttft_ns=5e9, tpot_ns=1.2 * floor))
+    held = capacity_of(way, work)
+    assert 0 < held.rate < free.rate
+    assert held.rows <= free.rows
+    strict = capacity_of(way, replace(served.work, slo=Slo(tpot_ns=0.5 * floor)))
+    assert strict.rate == 0
+    assert "TPOT" in strict.missed
+
+
+def test_the_answer_is_checked_with_arrivals(served: FleetReport) -> None:
+    slow = check_mix(served.chosen, served.work, served.chosen.rate * 0.1)
+    busy = check_mix(served.chosen, served.work, served.chosen.rate * 1.6)
+    assert len(slow.whole) == len(slow.requests) > 100
+    assert busy.figures()["ttft_ns"]["p99"] > 2 * slow.figures()["ttft_ns"]["p99"]
+
+
+def test_command_text_and_json(traces: list[str]) -> None:
+    common = ("fleet", *traces, "--gpus", "a100,l40s", "--tokens", "512:64", "--demand", "5/s")
+    quick = ("--strategies", "single,phase")
+    outcome = tessc(*common, *quick)
+    assert outcome.code == 0, outcome.err
+    assert "answer: use only the l40s" in outcome.text
+    assert "do not split" in outcome.text
+    assert "per million tokens" in outcome.text
+    data = json.loads(tessc(*common, *quick, "--json").text)
+    assert data["schema"] == "tessera-fleet/1"
+    assert data["answer"]["simulated"]["limits_kept"] is True
+    assert sum(data["answer"]["gpus_by_kind"]) == 1
+    assert {unit["strategy"] for unit in data["units"]} == {"single", "phase"}
+
+
+def test_what_is_there_costs_nothing(traces: list[str]) -> None:
+    options = replace(QUICK, gpus="h100", have="1xl40s", demand=1.0, strategies=("single",))
+    report = fleet(traces, options)
+    assert report.verdict[0] == "buy nothing: what is there suffices"
+    assert report.chosen.usd_per_hour == 0
+    nothing = fleet(traces, replace(options, demand=0.0))
+    assert nothing.verdict == ("buy nothing: there is no demand",)
+
+
+def test_what_is_scarce_is_not_exceeded(traces: list[str]) -> None:
+    options = replace(
+        QUICK, gpus="a100,l40s", most=(("l40s", 1),), demand=400.0, strategies=("single",)
+    )
+    report = fleet(traces, options)
+    taken = report.chosen.gpus(2)
+    assert taken[1] <= 1
+    assert taken[0] >= 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "what"),
+    [
+        (("--gpus", "2xa100", "--tokens", "512:64", "--demand", "1e6/s"), 3, "do not serve"),
+        (("--gpus", "a100", "--tokens", "512:64", "--slo", "tpot=1us"), 3, "keeps the limits"),
+        (("--gpus", "2xa100,3xa100", "--tokens", "512:64"), 1, "names a GPU twice"),
+        (("--gpus", "h200:84sm", "--tokens", "512:64"), 1, "TSR3025"),
+        (("--gpus", "0xa100", "--tokens", "512:64"), 1, "a count is from 1"),
+        (("--gpus", "9999999xa100", "--tokens", "512:64"), 1, "a count is from 1"),
+        (("--gpus", "gb200", "--tokens", "512:64", "--demand", "1/s"), 1, "no price is known"),
+        (("--gpus", "a100", "--most", "h100=1", "--tokens", "512:64"), 1, "names no GPU"),
+        (("--gpus", "a100", "--most", "a100=0", "--tokens", "512:64"), 1, "its limit is 0"),
+        (("--gpus", "a100,zz9", "--tokens", "512:64"), 1, "TSR3001"),
+        (("--gpus", "a100"), 2, "--tokens"),
+        (("--tokens", "512:64"), 2, "--gpus"),
+        (("--gpus", "a100", "--tokens", "512:64", "--demand", "-1/s"), 2, "requests per time"),
+        (("--gpus", "a100", "--tokens", "512:64", "--demand", "1e30/s"), 2, "1e+09"),
+        (("--gpus", "a100", "--tokens", "512:64", "--strategies", "magic"), 2, "--strategies"),
+        (("--gpus", "t4", "--memory", "t4=1GB", "--tokens", "9000:64"), 3, "fits none"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(
+    traces: list[str], arguments: tuple[str, ...], code: int, what: str
+) -> None:
+    quick = () if "--strategies" in arguments else ("--strategies", "single")
+    outcome = tessc("fleet", *traces, *arguments, *quick)
+    assert (outcome.code, what in outcome.err) == (code, True), outcome.err
+    assert not outcome.out
+
+
+def test_traces_that_are_no_steps_of_one_model(traces: list[str], tmp_path: Path) -> None:
+    decode, larger, prefill = traces
+    other = tmp_path / "other.ptx"
+    other.write_text(serving_trace(_step("decode", 8, 1), layers=2))
+    mlp = str(Path(__file__).parents[4] / "examples" / "traces" / "mlp.ptx")
+    for given, what in (
+        ([decode], "no prefill step"),
+        ([prefill], "no decode step"),
+        ([decode, str(other), prefill], "not one model"),
+        ([mlp, prefill], "no step of a language model"),
+    ):
+        with pytest.raises(TesseraError, match="TSR3026") as failure:
+            fleet(given, QUICK)
+        assert what in failure.value.diagnostics[0].headline
+    outcome = tessc("fleet", decode, decode, prefill, "--gpus", "a100", "--tokens", "8:8")
+    assert outcome.code == 2
+    assert larger
+
+
+def test_a_machine_file_with_hosts(traces: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "hosts.toml"
+    file.write_text(
+        'link = "100Gb/s"\n[[node]]\nname = "left"\nlink = "nvlink"\n[[node.card]]\ngpu = "a100"\n'
+        'count = 2\n[[node]]\nname = "right"\nlink = "pcie4"\n[[node.card]]\ngpu = "l40s"\n'
+        "count = 2\nprice = 0.5\n"
+    )
+    options = FleetOptions(machine=str(file), tokens=(512, 64), strategies=("single", "layers"))
+    report = fleet(traces, options)
+    assert [(k.label, k.node, k.most) for k in report.offered.kinds] == [
+        ("a100", "left", 2.0),
+        ("l40s", "right", 2.0),
+    ]
+    assert report.offered.kinds[1].usd_per_hour == 0.5
+    assert report.chosen.gpus(2) == (2, 2)
+    with pytest.raises(WrongOption):
+        FleetOptions(machine=str(file), gpus="a100", tokens=(1, 1))
+
+
+def test_lengths_and_gaps_of_a_file(traces: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "requests.csv"
+    file.write_text(
+        "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+        + "".join(f"2023-11-16 18:17:{n:02}.0,{100 + 20 * n},{10 + n}\n" for n in range(40))
+    )
+    options = FleetOptions(
+        gpus="a100", arrivals=str(file), demand=2.0, strategies=("single",), slo=Slo(ttft_ns=1e9)
+    )
+    report = fleet(traces, options)
+    assert report.work.prompt == pytest.approx(490)
+    assert report.checked is not None
+    assert len(report.checked.requests) == 40
+    assert report.work.is_kept(report.checked)
