@@ -14,12 +14,12 @@ of the capture on a GPU. The stages, in order:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from tessera.diagnostics import ExitCode, TesseraError, error
+from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error, warning
 from tessera.driver.progress import OnProgress, StageProgress
 from tessera.driver.trace.build import build_program
 from tessera.driver.trace.capture_trace import FILLED, KEPT, Trace, count_nodes
@@ -102,10 +102,21 @@ def trace_no_gpu(
         program=with_hints(program),
         contents=before,
         reference=after if not there.problem else {},
-        diagnostics=(*record.notes, *findings),
+        diagnostics=(*record.notes, *findings, *_unknown(program, before)),
         nodes=count_nodes(record.raw, len(record.raw.operators)),
     )
     return HostTrace(trace=made, problem=there.problem)
+
+
+def _unknown(program: ir.Program, contents: Collection[str]) -> Iterator[Diagnostic]:
+    """What is read and has no contents, though the rest has: nobody can say what it held."""
+    for buffer in program.declared_buffers():
+        if contents and buffer.role in FILLED and buffer.name not in contents:
+            yield warning(
+                "TSR6012",
+                f"what `{buffer.name}` holds is not known without a GPU: a run seeds it",
+                hint="make it a buffer of the module, or an input",
+            )
 
 
 def _host_bytes(

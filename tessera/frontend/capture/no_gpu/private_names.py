@@ -295,6 +295,12 @@ def _compile_on_host(put: _Patches, listener: Listener) -> None:
             lambda made: lambda *_: made(host),
         )
 
+    # Numbers that are moved to the GPU would be moved there to be followed.
+    put("torch.fx.experimental.proxy_tensor", "CONSTANT_NUMEL_LIMIT", 0)
+
+    def on_host(value: object) -> object:
+        return host if isinstance(value, torch.device) and value.type == "cuda" else value
+
     class UniformOnHost(TorchDispatchMode):  # type: ignore[misc]
         def __torch_dispatch__(
             self,
@@ -303,17 +309,15 @@ def _compile_on_host(put: _Patches, listener: Listener) -> None:
             args: tuple[object, ...] = (),
             kwargs: dict[str, object] | None = None,
         ) -> object:
-            named = dict(kwargs or {})
-            if torch.device(str(named.get("device") or host)).type == "cuda":
-                named["device"] = host
-            return func(*args, **named)
+            named = {key: on_host(value) for key, value in (kwargs or {}).items()}
+            return func(*map(on_host, args), **named)
 
     def deduced(deduce: Callable[..., object]) -> Callable[..., object]:
-        def on_host(*given: object) -> object:
+        def deduce_there(*given: object) -> object:
             with UniformOnHost():
                 return deduce(*given)
 
-        return on_host
+        return deduce_there
 
     folder = f"{_INDUCTOR}.fx_passes.joint_graph:UniformValueConstantFolder"
     put.wrap(folder, "_deduce_value", deduced)
