@@ -44,6 +44,7 @@ from tessera.backend.service import (
     Request,
 )
 
+SomeHandle = RequestHandle[Any]
 NOTHING: Mapping[str, DeviceBytes] = MappingProxyType({})
 
 
@@ -62,10 +63,10 @@ class Dispatcher:
         self._ended = threading.Condition(self._books)
         self._asleep = 0
         self._slots = SlotBook(slots=slots, lanes=lanes, depth=backend.depth)
-        self._line: deque[RequestHandle[Any]] = deque()
-        self._waiting: deque[RequestHandle[Any]] = deque()
-        self._running: dict[int, RequestHandle[Any]] = {}
-        self._found: deque[tuple[RequestHandle[Any], Completion]] = deque()
+        self._line: deque[SomeHandle] = deque()
+        self._waiting: deque[SomeHandle] = deque()
+        self._running: dict[int, SomeHandle] = {}
+        self._found: deque[tuple[SomeHandle, Completion]] = deque()
         self._closing = False
         self._ending: BaseException | None = None
         self._next = 0
@@ -90,7 +91,7 @@ class Dispatcher:
         number: int | None = None,
         in_place: Mapping[str, DeviceBytes] = NOTHING,
         finish: Callable[[Completion], Any] | None = None,
-    ) -> RequestHandle[Any]:
+    ) -> SomeHandle:
         """Give a request to the backend; stands in line while every ticket is taken.
 
         `number` is what the request is called in results and errors. `in_place` are inputs that
@@ -137,7 +138,7 @@ class Dispatcher:
             handle.has_ticket = True
             del self._line[0]
 
-    def _give_up(self, handle: RequestHandle[Any]) -> None:
+    def _give_up(self, handle: SomeHandle) -> None:
         """Whoever submitted it has been interrupted: nobody will have the handle."""
         with self._books:
             if handle in self._line:
@@ -195,7 +196,7 @@ class Dispatcher:
 
     def _done(self, completions: Sequence[Completion]) -> None:
         """End the handles of what is done; what they call may get here again."""
-        current: RequestHandle[Any] | None = None
+        current: SomeHandle | None = None
         try:
             with self._books:
                 for completion in completions:

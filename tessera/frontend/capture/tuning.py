@@ -32,12 +32,13 @@ _FREE = 0.25  # the part of free memory that copies may take
 _CHOSEN: dict[tuple[Hashable, str, int], Hashable] = {}
 
 
+Chooser = Callable[[Hashable, list[Any]], Any]
 # Who chooses in place of measuring; the last one does.
-_CHOOSERS: list[Callable[[Hashable, list[Any]], Any]] = []
+_CHOOSERS: list[Chooser] = []
 
 
 @contextmanager
-def chosen_by(choose: Callable[[Hashable, list[Any]], Any]) -> Iterator[None]:
+def chosen_by(choose: Chooser) -> Iterator[None]:
     """Have cuts chosen by a function of sizes, and none measured."""
     _CHOOSERS.append(choose)
     try:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tessera.frontend.capture.no_gpu.products import ProductPrices
+from tessera.frontend.capture.no_gpu.products import Inner, ProductPrices
 
 if TYPE_CHECKING:
     import torch
@@ -24,7 +24,7 @@ class TritonLaunch:
     grid: tuple[int, int, int]
     parameters: Mapping[str, str]
     arguments: Mapping[str, object]
-    metadata: Any
+    metadata: Inner
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,12 +21,13 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from unittest import mock
 
 from tessera.diagnostics import Diagnostic, TesseraError, warning
 from tessera.frontend.capture.meta.stand_in import always, does_not_fit
 from tessera.frontend.capture.no_gpu.listener import Listener, TritonLaunch
+from tessera.frontend.capture.no_gpu.products import Inner
 
 if TYPE_CHECKING:
     import torch
@@ -114,7 +115,7 @@ class _Patches:
         self(owner, name, around(getattr(_find(owner), name, None)))
 
 
-def _find(place: str) -> Any:
+def _find(place: str) -> Inner:
     module, _, inside = place.partition(":")
     try:
         holder = importlib.import_module(module)
@@ -215,10 +216,10 @@ def _stand_in_for_driver(put: _Patches, gpu: SimpleNamespace, ptx_version: int) 
     class Launcher:
         """What Triton calls to launch a kernel."""
 
-        def __init__(self, source: Any, metadata: Any) -> None:
+        def __init__(self, source: Inner, metadata: Inner) -> None:
             self.source, self.metadata = source, metadata
 
-        def __call__(self, *given: Any) -> None:
+        def __call__(self, *given: Inner) -> None:
             grid, function, arguments = given[:3], given[4], given[9:]
             names = self.source.fn.arg_names
             types = {name: self.source.signature.get(name, "constexpr") for name in names}
@@ -341,7 +342,7 @@ def _compile_on_host(put: _Patches, listener: Listener) -> None:
     put(_SELECTOR, "make_precompile_fn", always(always({})))
 
     def first_config(work: Callable[..., object]) -> Callable[..., object]:
-        def precompile(self: Any) -> object:
+        def precompile(self: Inner) -> object:
             """The first way to cut a kernel; the others if it does not compile."""
             every = self.configs
             if every and len(every) > 1:
@@ -356,7 +357,7 @@ def _compile_on_host(put: _Patches, listener: Listener) -> None:
 
     put.wrap(_AUTOTUNER, "_precompile_worker", first_config)
 
-    def keep_first(self: Any, *_: object, **__: object) -> None:
+    def keep_first(self: Inner, *_: object, **__: object) -> None:
         self.launchers = self.launchers[:1]
 
     put(_AUTOTUNER, "autotune_to_one_config", keep_first)

@@ -16,6 +16,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 if TYPE_CHECKING:
     from torch._inductor.select_algorithm import ChoiceCaller
 
+Inner = Any
+"""An object of Inductor's own, of which it says no type."""
+
 Cut = TypeVar("Cut")
 _SETTING = re.compile(r"\b(BLOCK_[MNK]|num_stages|num_warps)=([0-9]+)")
 _UNITS = {
@@ -49,9 +52,9 @@ class ProductCut:
 class TemplateChoice(Protocol):
     """A choice of Inductor's of which no code has been made yet."""
 
-    params: Any
-    inputs: Any
-    layout: Any
+    params: Inner
+    inputs: Inner
+    layout: Inner
 
 
 class CutPrices(Protocol):
@@ -75,7 +78,7 @@ class ProductPrices:
         self._heard = heard
 
     def times(
-        self, choices: Sequence[ChoiceCaller], nodes: Sequence[Any], layout: Any
+        self, choices: Sequence[ChoiceCaller], nodes: Sequence[Inner], layout: Inner
     ) -> Mapping[ChoiceCaller, float]:
         """Milliseconds of each choice."""
         self._heard(str(getattr(choices[0], "name", "a product")))
@@ -92,14 +95,14 @@ class ProductPrices:
 
         return [*libraries, *sorted(others, key=ns)[:_KEPT]]
 
-    def _milliseconds(self, choice: ChoiceCaller, nodes: Sequence[Any], layout: Any) -> float:
+    def _milliseconds(self, choice: ChoiceCaller, nodes: Sequence[Inner], layout: Inner) -> float:
         told = str(getattr(choice, "description", ""))
         settings = {name: int(value) for name, value in _SETTING.findall(told)}
         is_convolution = "conv" in str(getattr(choice, "name", ""))
         size = _size(nodes, layout, is_convolution=is_convolution)
         return _LARGE if size is None else self._ns(settings, size) / 1e6
 
-    def _ns(self, settings: Mapping[str, Any], size: dict[str, Any]) -> float:
+    def _ns(self, settings: Mapping[str, Inner], size: dict[str, Inner]) -> float:
         cut = ProductCut(
             **size,
             rows=int(settings.get("BLOCK_M", 64)),
@@ -112,7 +115,9 @@ class ProductPrices:
         return self._priced.library_ns(cut) if by_library else self._priced.product_ns(cut)
 
 
-def _size(nodes: Sequence[Any], layout: Any, *, is_convolution: bool) -> dict[str, Any] | None:
+def _size(
+    nodes: Sequence[Inner], layout: Inner, *, is_convolution: bool
+) -> dict[str, Inner] | None:
     """The sizes of a product, or of a convolution as one; None where they are not numbers."""
     try:
         made = [int(size) for size in layout.size]

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tessera.diagnostics import TesseraError, error, warning
 from tessera.frontend.capture.inputs import Inputs
@@ -25,7 +25,7 @@ from tessera.frontend.capture.meta.record import RawRecord, Recording, made_reco
 from tessera.frontend.capture.meta.stand_in import fake_gpu, numbered_devices
 from tessera.frontend.capture.no_gpu.listener import Listener, TritonLaunch
 from tessera.frontend.capture.no_gpu.private_names import standing_in, untested
-from tessera.frontend.capture.no_gpu.products import CutPrices, ProductPrices
+from tessera.frontend.capture.no_gpu.products import CutPrices, Inner, ProductPrices
 from tessera.frontend.capture.problems import not_fake, refusal
 from tessera.frontend.capture.quiet import quiet_compiler
 from tessera.frontend.capture.raw import RawCode, RawLaunch, RawRandom
@@ -219,7 +219,7 @@ class _Launches(Recording):
         self.made.append(made)
         return struct.pack("<Q", self._place(made))
 
-    def _argument(self, name: str, kind: object, value: Any) -> bytes:
+    def _argument(self, name: str, kind: object, value: Inner) -> bytes:
         """The bytes of an argument."""
         if not isinstance(kind, str) or kind.startswith("tensordesc"):
             raise TesseraError(
@@ -240,7 +240,7 @@ class _Launches(Recording):
         return number.to_bytes(size, "little", signed=number < 0)
 
 
-def _completed(nodes: Iterable[Any], sources: KernelSources) -> Iterator[Any]:
+def _completed(nodes: Iterable[Inner], sources: KernelSources) -> Iterator[Inner]:
     """Launches with the pointers to scratch memory that Triton adds to every kernel, here none."""
     counts: dict[int, int] = {}
     for node in nodes:

@@ -154,6 +154,7 @@ def test_what_is_scarce_is_not_exceeded(traces: list[str]) -> None:
     ("arguments", "code", "what"),
     [
         (("--gpus", "2xa100", "--tokens", "512:64", "--demand", "1e6/s"), 3, "do not serve"),
+        (("--gpus", "2xa100", "--tokens", "512:64", "--demand", "1e7/s"), 3, "TSR3027"),
         (("--gpus", "a100", "--tokens", "512:64", "--slo", "tpot=1us"), 3, "keeps the limits"),
         (("--gpus", "2xa100,3xa100", "--tokens", "512:64"), 1, "names a GPU twice"),
         (("--gpus", "h200:84sm", "--tokens", "512:64"), 1, "TSR3025"),

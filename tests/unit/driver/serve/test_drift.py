@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 import pytest
 
+from tessera.cli import serve as serve_command
 from tessera.diagnostics import TesseraError
 from tessera.driver.serve import engine as engine_module
 from tessera.driver.serve.drift import STEPS, StepMonitor, drift_words, error_bars, retimed
@@ -53,6 +55,10 @@ def test_a_monitor_speaks_when_steps_leave_the_bars_and_when_they_are_back() -> 
     assert drift.requests_per_s == pytest.approx(1e6 / drift.ratio)
     assert not drift.is_back
     assert "times as long as planned" in drift_words(drift)
+    messages = mock.Mock()
+    serve_command._say_drift(messages, drift)
+    ((said,),) = messages.show.call_args.args
+    assert (said.code, said.headline) == ("TSR5067", drift_words(drift))
     (back,) = follow(watched, 1000.0, 2 * STEPS)
     assert back.is_back
     assert "again" in drift_words(back)
