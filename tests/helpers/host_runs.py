@@ -35,7 +35,7 @@ def inputs_of(runtime: Runtime) -> dict[str, object]:
 
 
 def backends_of(runtime: Runtime) -> Sequence[HostsBackend]:
-    found = [dispatcher.backend for dispatcher in runtime._serving._dispatchers]
+    found = [dispatcher.backend for dispatcher in runtime._serving._dispatchers.values()]
     assert all(isinstance(one, HostsBackend) for one in found)
     return found  # type: ignore[return-value]
 

@@ -62,6 +62,7 @@ PAGES = {"diff", "emit html", "report"}
 # The table does not fit these: a folder of files, and a file that is gone on with.
 ELSEWHERE = {
     ("demo", "-o"),
+    ("doctor", "-o"),
     ("selftest", "-o"),
     ("simulate", "--arrivals-out"),
     ("bench", "--arrivals-out"),
@@ -401,7 +402,7 @@ def test_a_trace_called_a_graph_stays(folder: Path) -> None:
 def test_every_option_that_writes_is_in_the_table() -> None:
     """Options of the type path are for reading, or are rows of the table."""
     reading = {"data", "data_root", "inputs", "machine", "profiles", "texts", "weights"}
-    reading |= {"tokenizer", "api_key_file"}
+    reading |= {"tokenizer", "api_key_file", "hosts"}
     writing = set()
     for command in cli.cli.commands.values():
         for option in command.params:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -11,10 +12,19 @@ from tessera.backend.cuda import backend as cuda
 from tessera.backend.known_backends import KNOWN_BACKENDS, BackendName
 from tessera.backend.processes import workers
 from tessera.driver.run.backends import BackendChoice, make_backend
+from tessera.ir.plan import one_host
+
+
+@dataclass
+class FakeModel:
+    """A model of which nobody looks at more than that there are programs."""
+
+    lowered: Any
 
 
 def test_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: Any = object()
+    made: Any = FakeModel(lowered=object())
+    monkeypatch.setattr(one_host, "on_one_host", lambda lowered: lowered)
     monkeypatch.setattr(workers, "CpuBackend", lambda model, options: ("cpu", model, options))
     monkeypatch.setattr(cuda, "CudaBackend", lambda model, options: ("cuda", model, options))
     backends: list[Any] = [

@@ -64,6 +64,8 @@ def test_contents_that_decide_accesses_go_along() -> None:
         programs=(given,),
         graphs=(graph,),
         replicas=plan.replicas,
+        policies=(("",),),
+        ways={},
         diagnostics=(),
     )
     model = Model(
