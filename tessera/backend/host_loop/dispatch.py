@@ -165,8 +165,7 @@ class Dispatcher:
         full, place = set[int](), 0
         while self._ending is None and place < len(self._waiting):
             handle = self._waiting[place]
-            request = handle.request
-            lane = request.lane
+            request, lane = handle.request, handle.request.lane
             slot = None if lane in full else self._slots.take(lane)
             if slot is None:
                 full.add(lane)
