@@ -36,8 +36,7 @@ def test_every_part_passes_on_slices(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert len(data["placements"]) == 6
     between = [row for row in data["links"] if "host" not in (row["source"], row["target"])]
     assert len(between) == 2
-    # Other tests may have the GPU at the same time: how near they are is not for a test.
-    assert all(0 < row["bytes_per_second"] < 5e12 for row in between)
+    assert all(1e10 < row["bytes_per_second"] < 5e12 for row in between)
     for row in data["plans"]:
-        assert row["measured"]["requests_per_s"] > 0, row
-        assert row["predicted"]["requests_per_s"] > 0, row
+        ratio = row["measured"]["requests_per_s"] / row["predicted"]["requests_per_s"]
+        assert 0.5 < ratio < 2.0, row
