@@ -98,6 +98,8 @@ _USUAL_CLOCK = 0.7
 # what those like it take, or else the median of all.
 LAUNCH_NS = {80: 659.0, 89: 836.0, 100: 407.0, 103: 447.0, 120: 843.0}
 _HOPPER = 90
+# The shortest of 1,890 launches on an H200 took 1082 ns (`benchmarks/results/h200_rows.jsonl.xz`).
+LEAST_NS = 1050.0
 
 
 def launch_cycles(gpu: Gpu, constants: Constants) -> float:
@@ -185,7 +187,8 @@ def launch_ns(
     on_sms = _sm_cycles(work, gpu, sms, part, reached, constants)
     begin = launch_cycles(gpu, constants) + constants.miss_cycles * part
     dispatch = constants.dispatch_cycles * work.ctas
-    return (begin + _together([on_sms, memory, dispatch], constants.sharpness)) / clock * 1e9
+    cycles = begin + _together([on_sms, memory, dispatch], constants.sharpness)
+    return max(cycles / clock * 1e9, LEAST_NS)
 
 
 def _sm_cycles(
