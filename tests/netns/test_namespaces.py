@@ -10,30 +10,43 @@ import pytest
 from tessera.backend.service import ServiceFault
 from tessera.driver.run.runtime import Runtime
 from tests.helpers.command import tessc
+from tests.helpers.extras import need_nixl
 from tests.helpers.host_runs import fault_of, random_plan
 from tests.helpers.namespaces import hosts_in, ip, namespaces, need_namespaces, processes_in
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("count", [2, 3])
-def test_the_bytes_of_one_device(count: int, tmp_path: Path) -> None:
+NIXL = 'transport = "nixl"\n'
+
+
+@pytest.fixture(params=["tcp", "nixl"])
+def head(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The head of a file of hosts. Without its variable UCX takes shared memory here."""
     need_namespaces()
+    if request.param == "tcp":
+        return ""
+    need_nixl()
+    monkeypatch.setenv("UCX_TLS", "tcp")
+    return NIXL
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_the_bytes_of_one_device(count: int, tmp_path: Path, head: str) -> None:
     hosts = ["left", "right", "third"][:count]
     plan = random_plan(tmp_path, 12, dict(zip("abc", [*hosts, "left"], strict=False)), steps=8)
     with namespaces(count) as places:
-        path = hosts_in(tmp_path, hosts, places)
+        path = hosts_in(tmp_path, hosts, places, head)
         done = tessc("run", plan, "--hosts", path, "--requests", "6", "--verify", "--json")
         assert done.code == 0, done.err
         assert json.loads(done.text)["verified"]["requests"] == 6
         assert not any(processes_in(name) for name, _ in places)
 
 
-def test_a_cut_cable(tmp_path: Path) -> None:
-    need_namespaces()
+def test_a_cut_cable(tmp_path: Path, head: str) -> None:
     plan = random_plan(tmp_path, 12, {"a": "left", "b": "right"}, steps=8)
     with namespaces(2) as places:
-        runtime = Runtime(plan, hosts=hosts_in(tmp_path, ["left", "right"], places))
+        runtime = Runtime(plan, hosts=hosts_in(tmp_path, ["left", "right"], places, head))
         cable = places[1][0]
         problem = fault_of(runtime, lambda: ip("-n", cable, "link", "set", "eth0", "down"))
         runtime.close(wait=False)

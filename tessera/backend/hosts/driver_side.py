@@ -31,6 +31,7 @@ class HostsRun:
     describe: Callable[[Model, str], tuple[Head, list[Part]]]
     heartbeat_s: float = 0.1
     silent_s: float = 1.5
+    transport: str = "tcp"
 
 
 @dataclass(slots=True)

@@ -1,7 +1,7 @@
 """A process on a host that is examined: what the host has, and how fast others are reached.
 
 In: a channel. Out: facts, and measurements that the driver asks for, one pair at a time. Bytes go
-by the transport of a run: shared memory inside a host, TCP between hosts.
+by the transport of a run: shared memory inside a host, TCP or NIXL between hosts.
 """
 
 from __future__ import annotations
@@ -16,8 +16,14 @@ import numpy as np
 
 from tessera.backend.hosts.channel import ControlChannel, Head
 from tessera.backend.ptx_executor.memory.host_memory import available_bytes
-from tessera.backend.transports.shared_memory import SharedMemoryTransport, shared_window
-from tessera.backend.transports.transport import TransportFault
+from tessera.backend.transports.choice import TransportPlace, open_transport
+from tessera.backend.transports.shared_memory import shared_window
+from tessera.backend.transports.transport import (
+    PlannedPut,
+    Transport,
+    TransportFault,
+    WindowBytes,
+)
 from tessera.ir.version import __version__
 
 WINDOW_BYTES = 8 << 20
@@ -26,7 +32,7 @@ _LIMIT_S = 10.0
 _PING, _PONG = b"ping", b"pong"
 
 
-def be_examined(channel: ControlChannel, head: Head) -> None:
+def be_examined(channel: ControlChannel, place: TransportPlace) -> None:
     """Answer the driver until it is gone."""
     answers: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     window, descriptor = shared_window(WINDOW_BYTES)
@@ -37,17 +43,8 @@ def be_examined(channel: ControlChannel, head: Head) -> None:
         else:
             answers.put(note)
 
-    transport = SharedMemoryTransport(
-        str(head["device"]),
-        window,
-        descriptor,
-        hear,
-        lambda peer, why: None,
-        token=str(head["token"]),
-        run=str(head["run"]),
-        bind=str(head["bind"]),
-        host=str(head["host"]),
-    )
+    content = np.ones(WINDOW_BYTES, np.uint8)
+    transport = open_transport(place, window, descriptor, content, hear, lambda peer, why: None)
     channel.send(
         {
             "kind": "facts",
@@ -64,23 +61,23 @@ def be_examined(channel: ControlChannel, head: Head) -> None:
         match asked["kind"]:
             case "peers":
                 try:
-                    transport.connect(asked["addresses"])
+                    addresses: dict[str, str] = asked["addresses"]
+                    puts = [PlannedPut(peer, 0, content) for peer in addresses]
+                    transport.connect(addresses, puts)
                     channel.send({"kind": "ready"})
                 except TransportFault as fault:
                     channel.send({"kind": "lost", "peer": fault.peer, "why": fault.why})
             case "measure":
                 peer = str(asked["peer"])
                 latency_ns = _latency_ns(transport, peer, answers)
-                speed = _bytes_per_s(transport, peer, answers, latency_ns)
+                speed = _bytes_per_s(transport, peer, content, answers, latency_ns)
                 measured: Head = {"kind": "measured", "peer": peer}
                 channel.send(measured | {"latency_ns": latency_ns, "bytes_per_s": speed})
             case _:
                 pass
 
 
-def _latency_ns(
-    transport: SharedMemoryTransport, peer: str, answers: queue.SimpleQueue[bytes]
-) -> float:
+def _latency_ns(transport: Transport, peer: str, answers: queue.SimpleQueue[bytes]) -> float:
     """Half of the median round trip of a note."""
     times = []
     for _ in range(_ROUNDS):
@@ -92,13 +89,13 @@ def _latency_ns(
 
 
 def _bytes_per_s(
-    transport: SharedMemoryTransport,
+    transport: Transport,
     peer: str,
+    content: WindowBytes,
     answers: queue.SimpleQueue[bytes],
     latency_ns: float,
 ) -> float:
     """The best of a few puts of the whole window, less the way back of the answer."""
-    content = np.ones(WINDOW_BYTES, np.uint8)
     best = float("inf")
     for _ in range(4):
         started = time.perf_counter_ns()

@@ -33,7 +33,8 @@ from tessera.backend.processes.messages import (
     status_bytes,
 )
 from tessera.backend.service import BackendOptions, Model
-from tessera.backend.transports.shared_memory import SharedMemoryTransport, shared_window
+from tessera.backend.transports.choice import TransportPlace, open_transport
+from tessera.backend.transports.shared_memory import shared_window
 from tessera.backend.transports.transport import TransportFault
 from tessera.ir.plan.launch_program import TransferId
 
@@ -47,35 +48,21 @@ class HostWorker(DeviceWorker):
     def __init__(
         self,
         channel: ControlChannel,
-        device: str,
         model: Model,
         options: BackendOptions,
-        *,
-        host: str,
-        bind: str,
-        token: str,
-        run: str,
-        beat_s: float,
+        place: TransportPlace,
     ) -> None:
         super().__init__()
         self._channel = channel
         self._model = model
-        self._beat_s = beat_s
+        self._beat_s = place.beat_s
+        device = place.name
         self._heard_s = time.monotonic()
         lowered = model.lowered
         window, descriptor = shared_window(Windows(lowered).bytes(device))
         self._exchange = TransportExchange(lowered, device, window)
-        self._transport = SharedMemoryTransport(
-            device,
-            window,
-            descriptor,
-            self._hear_note,
-            self._lose,
-            token=token,
-            run=run,
-            bind=bind,
-            host=host,
-            beat_s=beat_s,
+        self._transport = open_transport(
+            place, window, descriptor, self._exchange.outgoing, self._hear_note, self._lose
         )
         self._exchange.attach(self._transport, self._lose)
         self._engine = DeviceEngine(
@@ -128,7 +115,7 @@ class HostWorker(DeviceWorker):
 
     def _join(self, addresses: Mapping[str, str]) -> None:
         try:
-            self._transport.connect(addresses)
+            self._transport.connect(addresses, self._exchange.puts())
         except TransportFault as fault:
             self._lose(fault.peer, fault.why)
             return

@@ -111,6 +111,7 @@ class HostsBackend:
                 "token": token,
                 "run": name,
                 "beat_s": self._run.heartbeat_s,
+                "transport": self._run.transport,
                 "max_steps": self._options.max_steps,
                 "throttle": self._options.throttle_bytes_per_s,
             }

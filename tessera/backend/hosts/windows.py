@@ -15,7 +15,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tessera.backend.service import Bytes
-from tessera.backend.transports.transport import Lose, Transport
+from tessera.backend.transports.transport import Lose, PlannedPut, Transport
 from tessera.ir.plan.launch_program import (
     HOST,
     Landing,
@@ -79,8 +79,8 @@ class Windows:
 class TransportExchange:
     """The exchange of one device over a transport. Bytes for the driver are kept until asked for.
 
-    What is sent lies in memory of its own until it has left: `region` and `landing` give that
-    where this device is the source.
+    What is sent lies in memory of its own (`outgoing`) until it has left: `region` and `landing`
+    give that where this device is the source.
     """
 
     def __init__(self, lowered: LoweredReplica, device: str, window: Bytes) -> None:
@@ -94,13 +94,23 @@ class TransportExchange:
             for transfer in trace.transfers
         }
         self._leaving: dict[tuple[int, int, int], Bytes] = {}
-        for slot in range(lowered.slots):
-            for (trace, number), transfer in self._transfers.items():
-                if transfer.source == device:
-                    self._leaving[slot, trace, number] = np.empty(transfer.size, np.uint8)
-            for landing in lowered.landings:
-                if landing.source == device:
-                    self._leaving[slot, _LANDING, landing.id] = np.empty(landing.bytes, np.uint8)
+        sizes = {
+            (slot, trace, number): transfer.size
+            for slot in range(lowered.slots)
+            for (trace, number), transfer in self._transfers.items()
+            if transfer.source == device
+        } | {
+            (slot, _LANDING, int(landing.id)): landing.bytes
+            for slot in range(lowered.slots)
+            for landing in lowered.landings
+            if landing.source == device
+        }
+        self.outgoing = np.empty(sum(map(_aligned, sizes.values())), np.uint8)
+        start = 0
+        for key, size in sizes.items():
+            self._leaving[key] = self.outgoing[start : start + size]
+            start += _aligned(size)
+        self._ways = _ways(lowered, device)
         self._trace_of: dict[int, int] = {}
         self._kept: dict[int, list[tuple[TransferId, Bytes]]] = {}
         self._transport: Transport | None = None
@@ -109,6 +119,27 @@ class TransportExchange:
     def attach(self, transport: Transport, lose: Lose) -> None:
         """From now on bytes go this way. Who is gone is reported, and the driver decides."""
         self._transport, self._lose = transport, lose
+
+    def puts(self) -> list[PlannedPut]:
+        """Every put that can come."""
+        return [
+            PlannedPut(
+                transfer.target, *self._way(trace, slot, transfer, self._ways[trace, transfer.id])
+            )
+            for (trace, number), transfer in self._transfers.items()
+            for slot in range(self.windows.slots)
+            if (trace, number) in self._ways
+        ]
+
+    def _way(
+        self, trace: int, slot: int, transfer: Transfer, landing: LandingId | None
+    ) -> tuple[int, Bytes]:
+        """Where a transfer goes in the window of its target, and where its bytes are here."""
+        if landing is None:
+            offset = self.windows.region(transfer.target, trace, slot, transfer.id)
+            return offset, self._leaving[slot, trace, transfer.id]
+        offset = self.windows.landing(transfer.target, slot, landing)
+        return offset, self._leaving[slot, _LANDING, landing][: transfer.size]
 
     def begin(self, request: int, trace: int) -> None:
         """A request is about to begin here."""
@@ -141,12 +172,7 @@ class TransportExchange:
             content = self._leaving[slot, trace, transfer.id].copy()
             self._kept.setdefault(request, []).append((transfer.id, content))
             return
-        if landing is None:
-            content = self._leaving[slot, trace, transfer.id]
-            offset = self.windows.region(transfer.target, trace, slot, transfer.id)
-        else:
-            content = self._leaving[slot, _LANDING, landing][: transfer.size]
-            offset = self.windows.landing(transfer.target, slot, landing)
+        offset, content = self._way(trace, slot, transfer, landing)
         assert self._transport is not None
         note = _WORD.pack(_ARRIVED, request, transfer.id)
         try:
@@ -161,6 +187,21 @@ class TransportExchange:
             self._transport.tell(landing.source, _WORD.pack(_CREDIT, request, landing.id))
         except OSError as problem:
             self._lose(landing.source, (problem.strerror or str(problem)).lower())
+
+
+def _ways(lowered: LoweredReplica, device: str) -> dict[tuple[int, int], LandingId | None]:
+    """The transfers of a device to others, and the landing that each goes through, if any."""
+    ways: dict[tuple[int, int], LandingId | None] = {}
+    for trace in lowered.traces:
+        for transfer in trace.transfers:
+            if transfer.source == device and transfer.target != HOST:
+                ways[trace.trace, transfer.id] = None
+        for program in trace.programs:
+            for queued in program.operations:
+                operation = queued.operation
+                if isinstance(operation, Put) and (trace.trace, operation.transfer) in ways:
+                    ways[trace.trace, operation.transfer] = operation.landing
+    return ways
 
 
 def hear_note(note: bytes, arrive: Arrive, free: Free) -> None:

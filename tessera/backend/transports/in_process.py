@@ -5,10 +5,11 @@ In: a name and a window. Out: a `Transport`; its address is its name in the hub 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from tessera.backend.transports.transport import (
     Hear,
+    PlannedPut,
     Transport,
     TransportFault,
     WindowBytes,
@@ -32,7 +33,7 @@ class InProcessTransport:
         """Its name."""
         return self._name
 
-    def connect(self, peers: Mapping[str, str]) -> None:
+    def connect(self, peers: Mapping[str, str], puts: Sequence[PlannedPut] = ()) -> None:
         """All in the hub are joined already."""
         for peer, address in peers.items():
             if address not in self._hub:

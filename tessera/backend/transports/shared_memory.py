@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 import mmap
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 import numpy as np
 
 from tessera.backend.transports.sockets import BEAT_S, SocketTransport
-from tessera.backend.transports.transport import Hear, Lose, Transport, WindowBytes
+from tessera.backend.transports.transport import Hear, Lose, PlannedPut, Transport, WindowBytes
 
 _BOOT = "/proc/sys/kernel/random/boot_id"
 
@@ -64,7 +64,7 @@ class SharedMemoryTransport(SocketTransport):
             place = f"/proc/{os.getpid()}/fd/{self._descriptor}"
         return json.dumps([self._host_id, place, super().address])
 
-    def connect(self, peers: Mapping[str, str]) -> None:
+    def connect(self, peers: Mapping[str, str], puts: Sequence[PlannedPut] = ()) -> None:
         """Map the windows that are on this host, and connect."""
         given = {peer: json.loads(address) for peer, address in peers.items()}
         super().connect({peer: str(address[2]) for peer, address in given.items()})

@@ -14,7 +14,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 import numpy as np
@@ -24,6 +24,7 @@ from tessera.backend.transports.transport import (
     LONGEST_NOTE,
     Hear,
     Lose,
+    PlannedPut,
     Transport,
     TransportFault,
     WindowBytes,
@@ -81,7 +82,7 @@ class SocketTransport:
         """`HOST PORT`: an IPv6 address has colons."""
         return f"{self._bind} {self._listener.getsockname()[1]}"
 
-    def connect(self, peers: Mapping[str, str]) -> None:
+    def connect(self, peers: Mapping[str, str], puts: Sequence[PlannedPut] = ()) -> None:
         """Call the peers whose names come later, and wait for the others to call."""
         deadline = time.monotonic() + _CONNECT_S
         with self._changed:

@@ -9,7 +9,8 @@ themselves, so a put carries its note, and the note is heard after its bytes are
 where, and when, is not decided here: launch programs do that, and the checker proves them.
 
 - `address` is what others need to reach this device, as one line of text.
-- `connect` joins this device to others by their addresses; afterwards nothing is allocated.
+- `connect` joins this device to others by their addresses, and is told every put that will come,
+  so that it can be prepared; afterwards nothing is allocated.
 - `put` returns when the content may be changed again, `tell` at once.
 - `hear(peer, note)` is called by a thread of the transport, for one note of a peer at a time.
 - `lose(peer, why)` is called once per peer, when no more can come from it.
@@ -18,7 +19,8 @@ where, and when, is not decided here: launch programs do that, and the checker p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -31,6 +33,15 @@ Lose = Callable[[str, str], None]
 LONGEST_NOTE = 4096
 
 
+@dataclass(frozen=True, slots=True)
+class PlannedPut:
+    """A put that will come, perhaps often: to whom, where in its window, from which memory."""
+
+    peer: str
+    offset: int
+    content: WindowBytes
+
+
 class Transport(Protocol):
     """The ways from one device to others; the module docstring has the rules."""
 
@@ -38,7 +49,7 @@ class Transport(Protocol):
     def address(self) -> str:
         """What others need to reach this device."""
 
-    def connect(self, peers: Mapping[str, str]) -> None:
+    def connect(self, peers: Mapping[str, str], puts: Sequence[PlannedPut] = ()) -> None:
         """Join this device to others; raises `TransportFault` where one cannot be reached."""
 
     def put(self, peer: str, offset: int, content: WindowBytes, note: bytes) -> None:

@@ -67,24 +67,29 @@ def _serve(channel: ControlChannel, started: threading.Event) -> None:
     from tessera.backend.hosts.examined import be_examined
     from tessera.backend.hosts.host_worker import HostWorker
     from tessera.backend.service import BackendOptions
+    from tessera.backend.transports.choice import TransportPlace
     from tessera.driver.hosts.sent_plan import received_model
 
     head, parts = channel.receive()
     while head["kind"] not in ("setup", "examine"):
         head, parts = channel.receive()
-    if head["kind"] == "examine":
-        be_examined(channel, head)
-    model = received_model(head, parts)
-    worker = HostWorker(
-        channel,
-        str(head["device"]),
-        model,
-        BackendOptions(max_steps=head["max_steps"], throttle_bytes_per_s=head["throttle"]),
+    place = TransportPlace(
+        kind=str(head["transport"]),
+        name=str(head["device"]),
         host=str(head["host"]),
         bind=str(head["bind"]),
         token=str(head["token"]),
         run=str(head["run"]),
         beat_s=float(head["beat_s"]),
+    )
+    if head["kind"] == "examine":
+        be_examined(channel, place)
+    model = received_model(head, parts)
+    worker = HostWorker(
+        channel,
+        model,
+        BackendOptions(max_steps=head["max_steps"], throttle_bytes_per_s=head["throttle"]),
+        place,
     )
     started.set()
     worker.serve()

@@ -70,11 +70,12 @@ def examine_hosts(table: HostTable) -> HostsReport:
         for host in table.hosts
         for name in (host.devices if has_devices else (host.name,))
     }
-    return _Examination(names).report(has_devices)
+    return _Examination(table, names).report(has_devices)
 
 
 class _Examination:
-    def __init__(self, names: dict[str, HostEntry]) -> None:
+    def __init__(self, table: HostTable, names: dict[str, HostEntry]) -> None:
+        self._table = table
         self._names = names
         self._inbox: Inbox = queue.SimpleQueue()
         self._links: dict[str, DeviceLink] = {}
@@ -109,7 +110,9 @@ class _Examination:
                 self._problems[name] = _said(fault)
                 continue
             head: Head = {"kind": "examine", "device": name, "host": host.name}
-            self._links[name].tell(head | {"bind": host.address, "token": token, "run": run})
+            head |= {"bind": host.address, "token": token, "run": run}
+            head |= {"transport": self._table.transport, "beat_s": self._table.heartbeat_s}
+            self._links[name].tell(head)
 
     def _await(self, kind: str, limit_s: float) -> None:
         """Until everyone has said this, or cannot any more."""

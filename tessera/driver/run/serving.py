@@ -230,6 +230,7 @@ def hosts_run(opened: OpenPlan, materials: Materials, table: HostTable) -> Hosts
         describe=SentPlan(opened, materials.weights).describe,
         heartbeat_s=table.heartbeat_s,
         silent_s=table.silent_s,
+        transport=table.transport,
     )
 
 

@@ -2,6 +2,7 @@
 
     heartbeat = "100ms"             # how often processes say that they are alive
     silent = "1.5s"                 # one that says nothing for so long has stopped
+    transport = "nixl"              # between hosts; without it: "tcp"
 
     [[host]]
     name = "a"                      # the node of the plan, unless `devices` says otherwise
@@ -24,9 +25,9 @@ from collections.abc import Iterable
 from tessera.diagnostics import ExitCode, TesseraError, error
 from tessera.frontend.machine.quantities import parse_time_ns
 from tessera.frontend.text.readfile import read_source
-from tessera.ir.plan.hosts import DEFAULT_ADDRESS, HostEntry, HostTable
+from tessera.ir.plan.hosts import DEFAULT_ADDRESS, TRANSPORTS, HostEntry, HostTable
 
-_TOP = ("heartbeat", "silent", "host")
+_TOP = ("heartbeat", "silent", "transport", "host")
 _HOST = ("name", "command", "address", "python", "devices")
 _MOST_HOSTS = 256
 _LEAST_S, _MOST_S = 0.01, 600.0
@@ -55,7 +56,16 @@ def parse_hosts(text: str, name: str = "<hosts>") -> HostTable:
     heartbeat_s, silent_s = _seconds(data, "heartbeat", 0.1), _seconds(data, "silent", 1.5)
     if silent_s < 3 * heartbeat_s:
         raise bad_hosts("`silent` is at least three times `heartbeat`")
-    return HostTable(name=name, hosts=hosts, heartbeat_s=heartbeat_s, silent_s=silent_s)
+    transport = data.get("transport", TRANSPORTS[0])
+    if transport not in TRANSPORTS:
+        raise bad_hosts(f"`transport` is one of: {', '.join(TRANSPORTS)}")
+    return HostTable(
+        name=name,
+        hosts=hosts,
+        heartbeat_s=heartbeat_s,
+        silent_s=silent_s,
+        transport=str(transport),
+    )
 
 
 def _host(row: dict[str, object]) -> HostEntry:

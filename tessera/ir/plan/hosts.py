@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 DEFAULT_ADDRESS = "127.0.0.1"
+TRANSPORTS = ("tcp", "nixl")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,9 +27,13 @@ class HostEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostTable:
-    """All hosts of a run. A device that is silent for `silent_s` has stopped."""
+    """All hosts of a run. A device that is silent for `silent_s` has stopped.
+
+    `transport` carries bytes between hosts: one of `TRANSPORTS`.
+    """
 
     name: str
     hosts: tuple[HostEntry, ...]
     heartbeat_s: float = 0.1
     silent_s: float = 1.5
+    transport: str = "tcp"

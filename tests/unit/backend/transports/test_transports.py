@@ -13,9 +13,11 @@ import pytest
 
 from tessera.backend.transports import greeting
 from tessera.backend.transports.in_process import InProcessTransport
+from tessera.backend.transports.nixl import NixlTransport
 from tessera.backend.transports.shared_memory import SharedMemoryTransport, shared_window
 from tessera.backend.transports.sockets import SocketTransport
-from tessera.backend.transports.transport import Transport, TransportFault
+from tessera.backend.transports.transport import PlannedPut, Transport, TransportFault
+from tests.helpers.extras import need_nixl
 
 TOKEN, RUN = "secret", "run"
 LIMIT_S = 30.0
@@ -26,6 +28,7 @@ class End:
 
     def __init__(self, kind: str, name: str, hub: dict, **options: str) -> None:
         self.window = np.zeros(1 << 20, np.uint8)
+        self.outgoing = np.zeros(1 << 20, np.uint8)
         self.notes: queue.Queue = queue.Queue()
         self.lost: queue.Queue = queue.Queue()
         hear = lambda peer, note: self.notes.put((peer, note, self.window[:4].copy()))  # noqa: E731
@@ -34,6 +37,11 @@ class End:
         self.transport: Transport
         if kind == "in process":
             self.transport = InProcessTransport(hub, name, self.window, hear)
+        elif kind == "nixl":
+            self.window, descriptor = shared_window(1 << 20)
+            self.transport = NixlTransport(
+                name, self.window, descriptor, self.outgoing, hear, lose, host=name, **given
+            )
         elif kind == "sockets":
             self.transport = SocketTransport(name, self.window, hear, lose, **given)
         else:
@@ -48,19 +56,27 @@ def joined(kind: str, *, bind: str = "127.0.0.1") -> tuple[End, End]:
     hub: dict = {}
     more = {} if kind == "in process" else {"bind": bind}
     a, b = End(kind, "a", hub, **more), End(kind, "b", hub, **more)
+    puts = [PlannedPut("b", 0, a.outgoing[: 1 + number * 997]) for number in range(1, 50)]
     joining = threading.Thread(target=b.transport.connect, args=({"a": a.transport.address},))
     joining.start()
-    a.transport.connect({"b": b.transport.address})
+    a.transport.connect({"b": b.transport.address}, puts)
     joining.join(LIMIT_S)
     return a, b
 
 
-@pytest.mark.parametrize("kind", ["in process", "sockets", "shared memory", "other hosts"])
-def test_a_note_comes_after_its_bytes(kind: str) -> None:
+KINDS = ["in process", "sockets", "shared memory", "other hosts", "nixl"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_note_comes_after_its_bytes(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if kind == "nixl":
+        need_nixl()
+        monkeypatch.setenv("UCX_TLS", "tcp")
     a, b = joined(kind)
     try:
         for number in range(1, 50):
-            content = np.full(1 + number * 997, number, np.uint8)
+            content = a.outgoing[: 1 + number * 997]
+            content[:] = number
             a.transport.put("b", 0, content, b"%d" % number)
             b.transport.tell("a", b"seen %d" % number)
             peer, note, seen = b.notes.get(timeout=LIMIT_S)

@@ -1,0 +1,276 @@
+"""The transport between hosts by NIXL: one-sided writes that carry their note.
+
+In: a window, the memory that puts come from, and a token. Out: a `Transport`. Both memories are
+registered once. `connect` prepares the descriptors of every put that will come, so nothing is
+allocated later.
+
+A connection by socket stays beside it. It proves the token before a byte counts, it tells a peer
+that only waits that the other is gone, and a cut cable is noticed there: UCX itself tells only the
+side that posts. Peers of the same host are reached by shared memory. The thread of UCX is off:
+this end looks for notes itself, less and less often while none come.
+"""
+
+from __future__ import annotations
+
+import base64
+import importlib
+import json
+import os
+import socket
+import struct
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from types import ModuleType
+from typing import Protocol
+
+from tessera.backend.transports.shared_memory import SharedMemoryTransport
+from tessera.backend.transports.sockets import BEAT_S
+from tessera.backend.transports.transport import (
+    Hear,
+    Lose,
+    PlannedPut,
+    Transport,
+    TransportFault,
+    WindowBytes,
+)
+
+_MODULES = ("nixl_cu12._api", "nixl_cu13._api")
+_DEVICES = "UCX_NET_DEVICES"
+_LOOK_S = ((0.002, 2e-5), (0.05, 1e-4), (float("inf"), 5e-4))
+"""While nothing has come for so long, look so often."""
+_SPINS = 50
+_Key = tuple[str, int, int, int]
+
+
+class _Held(Protocol):
+    def release(self) -> None: ...
+
+
+def missing_nixl() -> str:
+    """Why NIXL cannot be used here, or nothing."""
+    try:
+        _nixl()
+    except ImportError as problem:
+        return str(problem)
+    return ""
+
+
+class NixlTransport(SharedMemoryTransport):
+    """Writes into the registered windows of peers on other hosts."""
+
+    def __init__(
+        self,
+        name: str,
+        window: WindowBytes,
+        descriptor: int,
+        outgoing: WindowBytes,
+        hear: Hear,
+        lose: Lose,
+        *,
+        token: str,
+        run: str,
+        bind: str = "127.0.0.1",
+        host: str = "",
+        beat_s: float = BEAT_S,
+    ) -> None:
+        self._gone: dict[str, str] = {}
+        self._lose_peer = lose
+        self._agent_lock = threading.Lock()
+        self._outgoing = outgoing
+        self._registered = window
+        self._agents: dict[str, str] = {}
+        self._puts: dict[_Key, _Held] = {}
+        self._prepared: list[_Held] = []
+        self._looking: threading.Thread | None = None
+        network = interface_of(bind)
+        if network:
+            os.environ.setdefault(_DEVICES, network)
+        module = _nixl()
+        config = module.nixl_agent_config(enable_prog_thread=False, backends=["UCX"])
+        self._agent = module.nixl_agent(f"{run} {name}", config)
+        for memory in (window, outgoing):
+            if memory.nbytes:
+                row = (memory.ctypes.data, memory.nbytes, 0, "")
+                self._agent.register_memory([row], "DRAM")
+        super().__init__(
+            name,
+            window,
+            descriptor,
+            hear,
+            self._lost_one,
+            token=token,
+            run=run,
+            bind=bind,
+            host=host,
+            beat_s=beat_s,
+        )
+
+    @property
+    def address(self) -> str:
+        """Where the window is registered, and how its agent is reached."""
+        metadata = base64.b64encode(self._agent.get_agent_metadata()).decode()
+        return json.dumps([metadata, self._registered.ctypes.data, super().address])
+
+    def connect(self, peers: Mapping[str, str], puts: Sequence[PlannedPut] = ()) -> None:
+        """Greet by socket, join the agents, prepare every put."""
+        given = {peer: json.loads(address) for peer, address in peers.items()}
+        super().connect({peer: str(address[2]) for peer, address in given.items()})
+        try:
+            for peer, (metadata, base, _) in given.items():
+                if peer not in self._mapped:
+                    planned = [put for put in puts if put.peer == peer]
+                    self._prepare(peer, base64.b64decode(metadata), int(base), planned)
+        except Exception as problem:  # what NIXL raises has no common base
+            raise TransportFault(peer, f"NIXL cannot join it: {_words(problem)}") from None
+        self._looking = threading.Thread(target=self._look, daemon=True)
+        self._looking.start()
+
+    def _prepare(self, peer: str, metadata: bytes, base: int, puts: Sequence[PlannedPut]) -> None:
+        agent = self._agent
+        name = agent.add_remote_agent(metadata)
+        name = name if isinstance(name, str) else name.decode()
+        agent.make_connection(name)
+        self._agents[name] = peer
+        if not puts:
+            return
+        here = [(put.content.ctypes.data, put.content.nbytes, 0) for put in puts]
+        there = [(base + put.offset, put.content.nbytes, 0) for put in puts]
+        local = agent.prep_xfer_dlist("NIXL_INIT_AGENT", here, "DRAM")
+        remote = agent.prep_xfer_dlist(name, there, "DRAM")
+        self._prepared += [local, remote]
+        for number, put in enumerate(puts):
+            self._puts[_key(put.peer, put.offset, put.content)] = agent.make_prepped_xfer(
+                "WRITE", local, [number], remote, [number]
+            )
+
+    def put(self, peer: str, offset: int, content: WindowBytes, note: bytes) -> None:
+        """Write into the registered window of a peer; the note comes with the last byte."""
+        if peer in self._mapped:
+            super().put(peer, offset, content, note)
+            return
+        handle = self._puts[_key(peer, offset, content)]
+        try:
+            with self._agent_lock:
+                state = self._agent.transfer(handle, note)
+            spins = 0
+            while state == "PROC":
+                self._refuse_gone(peer)
+                time.sleep(0 if spins < _SPINS else _LOOK_S[0][1])
+                spins += 1
+                with self._agent_lock:
+                    state = self._agent.check_xfer_state(handle)
+        except OSError:
+            raise
+        except Exception as problem:
+            raise self._fault(peer, problem) from None
+        if state != "DONE":
+            raise TransportFault(peer, "a write by NIXL has failed")
+
+    def tell(self, peer: str, note: bytes) -> None:
+        """Send a note by itself."""
+        if peer in self._mapped:
+            super().tell(peer, note)
+            return
+        self._refuse_gone(peer)
+        name = next(agent for agent, own in self._agents.items() if own == peer)
+        try:
+            with self._agent_lock:
+                self._agent.send_notif(name, note)
+        except Exception as problem:
+            raise self._fault(peer, problem) from None
+
+    def _look(self) -> None:
+        """Hear what has come. Whoever looks also moves what is under way."""
+        heard_s = time.monotonic()
+        while not self._is_closed:
+            with self._agent_lock:
+                if self._is_closed:
+                    return
+                notes = self._agent.get_new_notifs()
+            now_s = time.monotonic()
+            for agent, texts in notes.items():
+                name = agent if isinstance(agent, str) else agent.decode()
+                peer = self._agents.get(name)
+                for text in texts if peer is not None else ():
+                    assert peer is not None
+                    self._hear(peer, bytes(text))
+                heard_s = now_s
+            idle_s = now_s - heard_s
+            time.sleep(next(pause for limit, pause in _LOOK_S if idle_s < limit))
+
+    def _lost_one(self, peer: str, why: str) -> None:
+        self._gone[peer] = why
+        self._lose_peer(peer, why)
+
+    def _refuse_gone(self, peer: str) -> None:
+        if self._is_closed:
+            raise TransportFault(peer, "the transport is closed")
+        if peer in self._gone:
+            raise TransportFault(peer, self._gone[peer])
+
+    def _fault(self, peer: str, problem: Exception) -> TransportFault:
+        return TransportFault(peer, self._gone.get(peer) or f"NIXL: {_words(problem)}")
+
+    def close(self) -> None:
+        """Hang up; what is registered is let go."""
+        super().close()
+        if self._looking is not None and self._looking is not threading.current_thread():
+            self._looking.join(1.0)
+        with self._agent_lock:
+            for held in [*self._puts.values(), *self._prepared]:
+                with suppress(Exception):
+                    held.release()
+            self._puts.clear()
+            self._prepared.clear()
+
+
+def interface_of(address: str) -> str:
+    """The network device that has an address; nothing where none is known to."""
+    if ":" in address:
+        return _interface_of_6(address)
+    try:
+        import fcntl
+    except ImportError:
+        return ""
+    wanted = socket.inet_aton(address)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            request = struct.pack("256s", name.encode()[:15])
+            with suppress(OSError):
+                if fcntl.ioctl(probe.fileno(), 0x8915, request)[20:24] == wanted:  # SIOCGIFADDR
+                    return name
+    return ""
+
+
+def _interface_of_6(address: str) -> str:
+    wanted = socket.inet_pton(socket.AF_INET6, address.partition("%")[0]).hex()
+    with suppress(OSError), open("/proc/net/if_inet6") as rows:
+        for row in rows:
+            words = row.split()
+            if words[0] == wanted:
+                return words[-1]
+    return ""
+
+
+def _key(peer: str, offset: int, content: WindowBytes) -> _Key:
+    return peer, offset, content.ctypes.data, content.nbytes
+
+
+def _words(problem: Exception) -> str:
+    return (str(problem).strip() or type(problem).__name__).splitlines()[-1]
+
+
+def _nixl() -> ModuleType:
+    """The module of NIXL; raises `ImportError` where there is none."""
+    for name in _MODULES:
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as problem:
+            if problem.name not in (name, name.partition(".")[0]):
+                raise
+    raise ImportError("the package `nixl-cu12` is not installed")
+
+
+_: type[Transport] = NixlTransport
