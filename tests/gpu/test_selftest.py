@@ -24,7 +24,7 @@ pytestmark = [
 
 def test_every_part_passes_on_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bytes are equal, links and plans have figures that can be; nothing is missing."""
-    monkeypatch.setattr(links, "_SIZES", {TrialSize.USUAL: (1 << 12, 1 << 24)})
+    monkeypatch.setattr(links, "_SIZES", {TrialSize.USUAL: (1 << 12, 1 << 28)})
     monkeypatch.setattr(measuring, "_WARM_UP_NS", 50_000_000)
     path = tmp_path / "selftest.json"
     words = ("--devices", "h200:84sm,h200:48sm", "--models", "decode", "--placements", "6")

@@ -108,6 +108,28 @@ def plain_attention(route: str) -> Iterator[None]:
         yield
 
 
+class CallsReplaced:
+    """A pass over a recorded graph that puts kernels of ours in place of calls.
+
+    PyTorch 2.11 makes it a part of the name of what is kept, and pickles it for that.
+    """
+
+    def __init__(self, route: str, made: str, seen: Callable[[str], None]) -> None:
+        self._route = route
+        self._made = made
+        self._seen = seen
+
+    def __call__(self, graph: Graph) -> None:
+        from tessera.frontend.capture.kept_products import name_of_graph
+        from tessera.frontend.capture.rewrite import replace_calls
+
+        self._seen(name_of_graph(graph, self._made))
+        replace_calls(graph, by_triton=self._route in _TRITON)
+
+    def __getstate__(self) -> tuple[str, str]:
+        return self._route, self._made
+
+
 @contextmanager
 def own_kernels(
     route: str, made: str = "", seen: Callable[[str], None] = lambda name: None
@@ -127,12 +149,6 @@ def own_kernels(
     from torch._inductor.custom_graph_pass import CustomGraphPass
 
     from tessera.frontend.capture.complex_pairs import replace_complex
-    from tessera.frontend.capture.kept_products import name_of_graph
-    from tessera.frontend.capture.rewrite import replace_calls
-
-    def rewrite(graph: Graph) -> None:
-        seen(name_of_graph(graph, made))
-        replace_calls(graph, by_triton=route in _TRITON)
 
     class Pairs(CustomGraphPass):  # type: ignore[misc]
         """Complex numbers as pairs; it names what decides the code, for what is kept of it."""
@@ -146,7 +162,10 @@ def own_kernels(
     # It has to run however much of a graph is known already.
     early = _known({"pre_grad_pass_timing": "early"})
     close = {"coordinate_descent_tuning": False}
-    passes = {"pre_grad_custom_pass": rewrite, "post_grad_custom_pre_pass": Pairs()}
+    passes = {
+        "pre_grad_custom_pass": CallsReplaced(route, made, seen),
+        "post_grad_custom_pre_pass": Pairs(),
+    }
     with config.patch({**passes, **close, **early}):
         yield
 
