@@ -120,6 +120,7 @@ class CallsReplaced:
         self._seen = seen
 
     def __call__(self, graph: Graph) -> None:
+        """Change the graph in place, and tell its name."""
         from tessera.frontend.capture.kept_products import name_of_graph
         from tessera.frontend.capture.rewrite import replace_calls
 
