@@ -114,7 +114,7 @@ class CallsReplaced:
     PyTorch 2.11 makes it a part of the name of what is kept, and pickles it for that.
     """
 
-    def __init__(self, route: str, made: str, seen: Callable[[str], None]) -> None:
+    def __init__(self, route: str, made: str, seen: Callable[[str], None] | None) -> None:
         self._route = route
         self._made = made
         self._seen = seen
@@ -124,11 +124,15 @@ class CallsReplaced:
         from tessera.frontend.capture.kept_products import name_of_graph
         from tessera.frontend.capture.rewrite import replace_calls
 
-        self._seen(name_of_graph(graph, self._made))
+        if self._seen is not None:
+            self._seen(name_of_graph(graph, self._made))
         replace_calls(graph, by_triton=self._route in _TRITON)
 
-    def __getstate__(self) -> tuple[str, str]:
-        return self._route, self._made
+    def __reduce__(self) -> tuple[type, tuple[str, str, None]]:
+        return CallsReplaced, (self._route, self._made, None)
+
+    def __deepcopy__(self, memo: object) -> CallsReplaced:
+        return self  # settings are copied with what is in them; one pass hears of all graphs
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import pickle
@@ -128,5 +129,7 @@ def test_the_pass_of_kernels_is_named_by_what_decides_the_code() -> None:
     def packed(route: str, made: str) -> bytes:
         return pickle.dumps(CallsReplaced(route, made, lambda name: None))
 
+    own = CallsReplaced("ptx", "a", None)
+    assert copy.deepcopy(own) is own
     assert packed("ptx", "a") == packed("ptx", "a")
     assert len({packed("ptx", "a"), packed("ptx", "b"), packed("auto", "a")}) == 3
