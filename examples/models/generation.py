@@ -279,9 +279,10 @@ def _step(model: nn.Module, dtype: str, device: str, **inputs: Tensor) -> Step:
     return model, {name: tensor.to(device) for name, tensor in inputs.items()}
 
 
-def _llama(**sizes: int) -> Llama:
+def _llama(made_on: str, **sizes: int) -> Llama:
     torch.manual_seed(0)
-    return Llama(**sizes)
+    with torch.device(made_on):
+        return Llama(**sizes)
 
 
 def llama_decode(
@@ -296,10 +297,13 @@ def llama_decode(
     greedy: bool = False,
     dtype: str = "float32",
     device: str = "cuda",
+    made_on: str = "cpu",
 ) -> Step:
     """8B: vocabulary=128256 hidden=4096 layers=32 heads=32 kv_heads=8 inner=14336 rows=64
-    context=2048 dtype=bfloat16. With `greedy` the step gives tokens in place of logits."""
+    context=2048 dtype=bfloat16 made_on=cuda (random weights are made there, which is quicker). With
+    `greedy` the step gives tokens in place of logits."""
     model = _llama(
+        made_on,
         vocabulary=vocabulary,
         hidden=hidden,
         layers=layers,
@@ -327,8 +331,10 @@ def llama_prefill(
     greedy: bool = False,
     dtype: str = "float32",
     device: str = "cuda",
+    made_on: str = "cpu",
 ) -> Step:
     model = _llama(
+        made_on,
         vocabulary=vocabulary,
         hidden=hidden,
         layers=layers,

@@ -75,6 +75,7 @@ def bench(messages: Messages, given: Typed) -> int:
             sequences=command.sequences,
             policy=command.policy,
             switch=command.switch,
+            weights=command.weights,
             throttle_bytes_per_s=command.throttle_bytes_per_s,
         ) as engine,
         Progress(messages, f"running {command.file}") as shown,
@@ -97,5 +98,6 @@ class BenchCommand:
     sequences: int | None = None
     policy: str | None = None
     switch: SwitchRule | None = None
+    weights: str | None = None
     throttle_bytes_per_s: float | None = None
     as_json: bool = False

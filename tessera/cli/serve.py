@@ -197,6 +197,7 @@ class ServeCommand:
     sequences: int | None = None
     policy: str | None = None
     switch: SwitchRule | None = None
+    weights: str | None = None
     data: tuple[str, ...] = ()
 
     def key(self) -> str | None:
@@ -233,5 +234,6 @@ class ServeCommand:
             sequences=self.sequences,
             policy=self.policy,
             switch=self.switch,
+            weights=self.weights,
             data=list(self.data) or None,
         )

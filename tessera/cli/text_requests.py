@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from tessera.backend.known_backends import BackendName
-from tessera.cli.console import sequences_options
+from tessera.cli.console import sequences_options, weights_option
 from tessera.cli.given import Typed
 from tessera.driver.options import WrongOption
 from tessera.frontend.machine.quantities import parse_time_ns
@@ -167,6 +167,7 @@ def engine_options(command: _Command) -> _Command:
                 help="Serve with this policy of the plan alone; without it both of two are ready.",
             ),
             switch_option,
+            weights_option,
         )
     ):
         command = option(command)
