@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from tessera.frontend.capture.barriers import barriers
 from tessera.frontend.capture.compiled_folder import compiled_folder
 from tessera.ir.choices import Route
 
@@ -187,7 +188,8 @@ def fresh_compiler(apart: str = "", *, sms: int = 0) -> Iterator[None]:
     from torch._inductor import config
 
     torch._dynamo.reset()
-    with compiled_folder(apart, sms=sms), config.patch(_known(_COMMON)), _whole_graphs():
+    settings = config.patch(_known(_COMMON))
+    with compiled_folder(apart, sms=sms), settings, barriers(), _whole_graphs():
         yield
 
 
