@@ -34,9 +34,7 @@ def with_barriers(source: str) -> str:
             continue
         while loops and _indent(line) <= _indent(lines[loops[-1]]):
             loops.pop()
-        if text.startswith("def "):
-            stored.clear()
-        elif text == _BARRIER:
+        if text.startswith("def ") or text == _BARRIER:
             stored.clear()
         buffers = _BUFFER.findall(line)
         if _LOAD.search(line):

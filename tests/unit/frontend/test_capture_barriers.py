@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from tessera.frontend.capture.barriers import with_barriers
 
 TWO_LOOPS = """\
@@ -20,7 +22,7 @@ def kernel(in_ptr0, out_ptr0, out_ptr1):
 def barriers_of(source: str) -> list[str]:
     """The line behind each barrier."""
     lines = with_barriers(source).split("\n")
-    return [b.strip() for a, b in zip(lines, lines[1:], strict=False) if "barrier" in a]
+    return [b.strip() for a, b in itertools.pairwise(lines) if "barrier" in a]
 
 
 def test_one_before_the_loop_that_loads() -> None:
