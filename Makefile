@@ -122,9 +122,10 @@ bench: $(ready)
 	test -z "$(TRACES)" || $(python) -m benchmarks.adaptation_page
 	$(python) -m benchmarks.interrupts --steps 10000 --out $(results)/interrupts.json
 	$(python) -m benchmarks.host_time
-	test "$$(id -u)" != 0 || $(python) -m benchmarks.hosts placements --trace examples/traces/mlp.ptx -o out/placements.jsonl
-	test "$$(id -u)" != 0 || $(python) -m benchmarks.hosts faults --count 300 -o out/faults.jsonl
-	test "$$(id -u)" != 0 || $(python) -m benchmarks.hosts report out/placements.jsonl out/faults.jsonl -o $(results)/hosts.json
+	test "$$(id -u)" != 0 || $(python) -m benchmarks.hosts run -o out/placements.jsonl
+	test "$$(id -u)" != 0 || $(python) -m benchmarks.hosts report out/placements.jsonl -o $(results)/hosts.json
+	test "$$(id -u)" != 0 || $(python) -m benchmarks.host_faults run -o out/host_faults.jsonl
+	test "$$(id -u)" != 0 || $(python) -m benchmarks.host_faults report out/host_faults.jsonl -o $(results)/host_faults.json
 	$(python) -m benchmarks.meta_capture -o $(results)/meta_capture.json
 	$(python) -m benchmarks.no_gpu -o out/no_gpu.jsonl --work out/no_gpu --seconds 7200
 	$(python) -m benchmarks.no_gpu -o out/no_gpu.jsonl --report $(results)/no_gpu.json

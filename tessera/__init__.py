@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from tessera.diagnostics import Diagnostic, TesseraError
     from tessera.driver.analyze import Report, analyze
+    from tessera.driver.hosts.kept_hosts import KeptHosts
     from tessera.driver.load import load
     from tessera.driver.plan.make_plan import PlanOptions, PlanReport, plan
     from tessera.driver.profile import ProfileOptions, profile
@@ -40,6 +41,7 @@ __all__ = [
     "Diagnostic",
     "Engine",
     "Generation",
+    "KeptHosts",
     "Module",
     "Plan",
     "PlanOptions",
@@ -70,6 +72,7 @@ _HOMES = {
     "Diagnostic": "tessera.diagnostics",
     "Engine": "tessera.driver.serve.engine",
     "Generation": "tessera.driver.serve.generation",
+    "KeptHosts": "tessera.driver.hosts.kept_hosts",
     "Module": "tessera.ir.ptx.syntax",
     "Plan": "tessera.ir.plan.plan",
     "PlanOptions": "tessera.driver.plan.make_plan",

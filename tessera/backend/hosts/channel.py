@@ -12,6 +12,7 @@ import json
 import os
 import struct
 import threading
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -39,6 +40,8 @@ class ControlChannel:
     def __init__(self, source: int, target: int) -> None:
         self._source, self._target = source, target
         self._sending = threading.Lock()
+        self.waits_since_s: float | None = None
+        """Since when the other end has been waited for."""
 
     def start(self) -> None:
         """Say where the frames begin."""
@@ -65,7 +68,9 @@ class ControlChannel:
 
     def receive(self) -> tuple[Head, list[Part]]:
         """The next record; raises `ChannelClosed` where none comes any more."""
+        self.waits_since_s = time.monotonic()
         length, count = _LENGTHS.unpack(self._read(_LENGTHS.size))
+        self.waits_since_s = None
         if length > _MOST_HEAD or count > _MOST_HEAD:
             raise ChannelClosed("a frame is too long")
         sizes = [_SIZE.unpack(self._read(_SIZE.size))[0] for _ in range(count)]

@@ -39,12 +39,11 @@ class DeviceLink:
 
     def __init__(self, device: str, host: HostEntry, inbox: Inbox) -> None:
         """Start it; raises `OSError` where the command of the host cannot be run."""
-        self.device = device
         self.host = host
-        self.heard_s = time.monotonic()
         self.has_begun = False
+        self.is_gone = False
         self.noise = ""
-        self._inbox = inbox
+        self.serve_as(device, inbox)
         self._outbox: queue.SimpleQueue[tuple[Head, Sequence[Part]] | None] = queue.SimpleQueue()
         self._errors = _error_file()
         try:
@@ -64,6 +63,16 @@ class DeviceLink:
         for thread in self._threads:
             thread.start()
 
+    def serve_as(self, device: str, inbox: Inbox) -> None:
+        """From now on it is the process of this device, and what it says goes there."""
+        self.heard_s = time.monotonic()
+        self._to = inbox, device
+
+    @property
+    def device(self) -> str:
+        """The device whose process it is."""
+        return self._to[1]
+
     def tell(self, head: Head, parts: Sequence[Part] = ()) -> None:
         """Send a record when those before it are sent; the parts must not change until then."""
         self._outbox.put((head, parts))
@@ -75,10 +84,13 @@ class DeviceLink:
             while True:
                 head, parts = self._channel.receive()
                 self.heard_s = time.monotonic()
-                self._inbox.put((self.device, head, parts))
+                inbox, device = self._to
+                inbox.put((device, head, parts))
         except (ChannelClosed, OSError, ValueError) as problem:
             self.noise = str(problem)
-            self._inbox.put((self.device, None, []))
+            self.is_gone = True
+            inbox, device = self._to
+            inbox.put((device, None, []))
         with suppress(OSError):
             self._in.close()
 

@@ -1,18 +1,15 @@
-"""What the driver of a run over hosts keeps: where devices are, requests, inputs and outputs.
+"""What the driver of a run over hosts keeps: requests, inputs and outputs.
 
 In: a model. Out: records and an `Exchange` for `HostsBackend`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from tessera.backend.hosts.channel import Head, Part
 from tessera.backend.service import Bytes, Model, Request, TimelineEvent
-from tessera.ir.plan.hosts import HostEntry
 from tessera.ir.plan.launch_program import (
     HOST,
     Landing,
@@ -21,17 +18,6 @@ from tessera.ir.plan.launch_program import (
     Transfer,
     TransferId,
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostsRun:
-    """Where devices are, how their processes are watched, and what they are given."""
-
-    host_of: Mapping[str, HostEntry]
-    describe: Callable[[Model, str], tuple[Head, list[Part]]]
-    heartbeat_s: float = 0.1
-    silent_s: float = 1.5
-    transport: str = "tcp"
 
 
 @dataclass(slots=True)

@@ -5,30 +5,12 @@ In: what the driver knows of a device. Out: `ServiceFault`s.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 from tessera.backend.hosts.device_link import DeviceLink
-from tessera.backend.processes.visits import QueueWait
+from tessera.backend.hosts.last_seen import LastSeen
 from tessera.backend.service import ServiceFault
 from tessera.diagnostics import ExitCode, error
-from tessera.ir.program.program import LaunchId
 
 START_HINT = "`tessc doctor --hosts FILE` tries every host"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LastSeen:
-    """What a device was doing when it was last heard of; `name` is that of the step."""
-
-    request: int | None = None
-    step: LaunchId | None = None
-    name: str = ""
-    waits: Sequence[QueueWait] = ()
-
-    def notes(self) -> tuple[str, ...]:
-        """The operations that it was at."""
-        return tuple(f"request {wait.request}: {wait.text}" for wait in self.waits[:4])
 
 
 def where(link: DeviceLink) -> str:

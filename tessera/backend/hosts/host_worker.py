@@ -1,7 +1,7 @@
 """The process of a device in a run over hosts: its queues as threads, a channel to the driver.
 
 In: a model that was proved here, and a channel. Out: what `backend.hosts.hosts_backend` hears. The
-process ends when its channel does, or when the driver has said nothing for minutes.
+worker ends when the driver lets go of it, and the process when its channel does.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from tessera.backend.transports.shared_memory import shared_window
 from tessera.backend.transports.transport import TransportFault
 from tessera.ir.plan.launch_program import TransferId
 
-ORPHAN_S = 120.0
 _MOST_ROWS = 12
+_END_S = 1.0
 
 
 class HostWorker(DeviceWorker):
@@ -57,7 +57,7 @@ class HostWorker(DeviceWorker):
         self._model = model
         self._beat_s = place.beat_s
         device = place.name
-        self._heard_s = time.monotonic()
+        self._saying = threading.Lock()
         lowered = model.lowered
         window, descriptor = shared_window(Windows(lowered).bytes(device))
         self._exchange = TransportExchange(lowered, device, window)
@@ -76,20 +76,34 @@ class HostWorker(DeviceWorker):
         )
 
     def serve(self) -> None:
-        """Say where this device listens, then do what the driver says until it is gone."""
+        """Say where this device listens, then do what the driver says until it lets go."""
         slots = self._model.lowered.slots
         self._begin_to_beat(Status(mmap.mmap(-1, status_bytes(slots)), 0, slots))
-        threading.Thread(target=self._mind_driver, daemon=True).start()
         self._send({"kind": "listening", "address": self._transport.address})
         try:
-            while True:
-                head, parts = self._channel.receive()
-                self._heard_s = time.monotonic()
-                self._take(head, parts)
+            self._obey_driver()
         except ChannelClosed:
             os._exit(0)
         except BaseException as problem:
             self._fail(problem)
+            while self._channel.receive()[0]["kind"] != "release":
+                pass
+        self._release()
+
+    def _obey_driver(self) -> None:
+        while True:
+            head, parts = self._channel.receive()
+            if head["kind"] == "release":
+                return
+            self._take(head, parts)
+
+    def _release(self) -> None:
+        """Leave nothing of this run behind; nothing is said of it from here on."""
+        with self._saying:
+            self._over.set()
+        self._transport.close()
+        if not self._end(_END_S):
+            os._exit(0)  # a kernel that goes on: only the end of the process ends it
 
     def _take(self, head: Head, parts: list[Part]) -> None:
         match head["kind"]:
@@ -132,7 +146,7 @@ class HostWorker(DeviceWorker):
     def _beat(self) -> None:
         """Say that the process is alive, and how far its requests are."""
         slots = range(self._model.lowered.slots)
-        while True:
+        while not self._over.wait(self._beat_s):
             request, step = self._status.launch
             with self._changed:
                 rows = [wait_row(wait) for wait in self._engine.waits()[:_MOST_ROWS]]
@@ -144,12 +158,6 @@ class HostWorker(DeviceWorker):
                     "waits": rows,
                 }
             )
-            time.sleep(self._beat_s)
-
-    def _mind_driver(self) -> None:
-        while time.monotonic() - self._heard_s < ORPHAN_S:
-            time.sleep(1.0)
-        os._exit(0)
 
     def _tell(self, message: object) -> None:
         match message:
@@ -184,7 +192,9 @@ class HostWorker(DeviceWorker):
 
     def _send(self, head: Head, parts: Sequence[Part] = ()) -> None:
         try:
-            self._channel.send(head, parts)
+            with self._saying:
+                if not self._over.is_set():
+                    self._channel.send(head, parts)
         except ChannelClosed:
             os._exit(0)
 

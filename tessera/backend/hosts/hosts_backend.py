@@ -23,15 +23,14 @@ from tessera.backend.hosts.device_link import DeviceLink, Inbox, stop_links
 from tessera.backend.hosts.driver_side import (
     DeviceDone,
     DriverExchange,
-    HostsRun,
     SentRequest,
     peers_of,
 )
-from tessera.backend.hosts.host_faults import LastSeen
 from tessera.backend.hosts.host_worker import states_head
+from tessera.backend.hosts.hosts_run import HostsRun
+from tessera.backend.hosts.last_seen import LastSeen, last_seen
 from tessera.backend.hosts.records import diagnostic_of, event_of, wait_of
 from tessera.backend.processes.device_part import part_of, refuse_library_calls
-from tessera.backend.processes.engine import step_name
 from tessera.backend.processes.gates import Gates
 from tessera.backend.processes.host import HostSide
 from tessera.backend.processes.inline import stall_fault
@@ -47,7 +46,6 @@ from tessera.backend.service import (
 )
 from tessera.backend.transports.sockets import CUT
 from tessera.ir.plan.launch_program import HOST, Transfer, TransferId
-from tessera.ir.program.program import LaunchId
 from tessera.ir.version import __version__
 
 _START_S = 120.0
@@ -94,13 +92,9 @@ class HostsBackend:
         devices = self.model.lowered.devices
         token, name = secrets.token_hex(32), secrets.token_hex(8)
         for device in devices:
-            host = self._run.host_of[device]
             self._replies[device] = deque()
-            try:
-                self._links[device] = DeviceLink(device, host, self._inbox)
-            except OSError as problem:
-                words = " ".join([*host.command, host.python])
-                raise host_faults.no_command(device, host.name, words, problem) from None
+            host = self._run.host_of[device]
+            self._links[device] = self._run.pool.take(device, host, self._inbox)
         for device, link in self._links.items():
             head, parts = self._run.describe(part_of(self.model, device), device)
             head |= {
@@ -304,24 +298,7 @@ class HostsBackend:
 
     def _last(self, device: str) -> LastSeen:
         """What a device was doing when it last beat."""
-        head = self._seen.get(device, {})
-        request, step = head.get("launch") or (None, None)
-        waits = tuple(wait_of(row) for row in head.get("waits", ()))
-        if request is None:
-            request = min(self._underway, default=None)
-        return LastSeen(
-            request=request,
-            step=None if step is None else LaunchId(step),
-            name=self._step_name(request, step),
-            waits=waits,
-        )
-
-    def _step_name(self, request: int | None, step: int | None) -> str:
-        if request is None or step is None or request not in self._underway:
-            return ""
-        program = self.model.traces[self._underway[request].request.trace].program
-        work = list(program.work())
-        return step_name(program, work[step]) if 0 <= step < len(work) else ""
+        return last_seen(self.model, self._underway, device, self._seen.get(device, {}))
 
     def _faulted(self, link: DeviceLink, head: Head) -> BaseException:
         if head["diagnostic"] is None:
@@ -393,7 +370,9 @@ class HostsBackend:
         return answers
 
     def close(self) -> None:
-        """End the processes, now."""
+        """End the processes, now; where all had begun, those that can go back to the pool."""
+        if self._links and len(self._ready) == len(self._links):
+            self._run.pool.keep(self._links, self._inbox)
         self._stop()
 
 

@@ -10,7 +10,7 @@ import threading
 import time
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import assert_never
 
 from tessera.backend.processes.arena import Seat
@@ -41,6 +41,8 @@ class DeviceWorker(ABC):
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
+        self._over = threading.Event()
+        self._threads: list[threading.Thread] = []
 
     @abstractmethod
     def _tell(self, message: object) -> None:
@@ -49,28 +51,41 @@ class DeviceWorker(ABC):
     def _begin_to_beat(self, status: Status) -> None:
         self._status = status
         self._status.beat()
-        threading.Thread(target=self._beat, daemon=True).start()
+        self._run_thread(self._beat)
+
+    def _run_thread(self, target: Callable[..., None], *arguments: object) -> None:
+        thread = threading.Thread(target=target, args=arguments, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _end(self, limit_s: float) -> bool:
+        """End the threads, whatever requests are under way; whether they have ended in time."""
+        with self._changed:
+            self._over.set()
+            self._changed.notify_all()
+        deadline = time.monotonic() + limit_s
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
 
     def _start(self, engine: DeviceEngine, gates: Mapping[int, int | None]) -> None:
         """Let the queues go."""
         self._engine = engine
         self._gates = gates
-        threading.Thread(target=self._vouch, daemon=True).start()
+        self._run_thread(self._vouch)
         for queue in Queue:
-            threading.Thread(target=self._serve, args=(queue,), daemon=True).start()
+            self._run_thread(self._serve, queue)
 
     def _beat(self) -> None:
-        while True:
+        while not self._over.wait(_BEAT_S):
             self._status.beat()
-            time.sleep(_BEAT_S)
 
     def _vouch(self) -> None:
         """Say of requests that compute, or wait for their turn, that they get on."""
-        while True:
+        while not self._over.wait(_BEAT_S):
             with self._changed:
                 for slot in self._engine.slots_that_get_on():
                     self._status.gets_on(slot)
-            time.sleep(_BEAT_S)
 
     def _arrived(self, request: int, transfer: TransferId) -> None:
         """The bytes of a transfer are there."""
@@ -107,8 +122,7 @@ class DeviceWorker(ABC):
     def _serve(self, queue: Queue) -> None:
         """The thread of a queue."""
         try:
-            while True:
-                task = self._next(queue)
+            while (task := self._next(queue)) is not None:
                 self._status.gets_on(task.visit.seat.slot)
                 if isinstance(task.operation, Run):
                     self._status.running(task.visit.number, task.operation.step)
@@ -138,11 +152,15 @@ class DeviceWorker(ABC):
             with self._changed:
                 self._finish(task)
 
-    def _next(self, queue: Queue) -> ReadyOperation:
+    def _next(self, queue: Queue) -> ReadyOperation | None:
+        """The next task of a queue; none once it is all over."""
         with self._changed:
-            while (task := self._engine.next_task(queue)) is None:
+            while not self._over.is_set():
+                task = self._engine.next_task(queue)
+                if task is not None:
+                    return task
                 self._changed.wait()
-            return task
+            return None
 
     def _leave(self, visit: Visit | None) -> None:
         if visit is not None:

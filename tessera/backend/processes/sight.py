@@ -9,25 +9,30 @@ somebody else's memory, and touching it stops the launch.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from tessera.backend.service import ServedTrace
 from tessera.ir.plan.launch_program import (
+    HOST,
     AreaKind,
     Await,
     AwaitPut,
+    Credit,
     DeviceEventId,
     DeviceProgram,
     Fill,
     Free,
+    LandingId,
     LoweredTrace,
     Operation,
     Place,
+    Put,
     Queue,
-    Queued,
     Receive,
     Record,
     Run,
+    Send,
+    TransferId,
 )
 from tessera.ir.program import program as ir
 
@@ -42,8 +47,8 @@ def buffers_in_sight(
     present: set[int] = set()
     filled: set[int] = set()
     in_sight: dict[ir.LaunchId, frozenset[ir.BufferId]] = {}
-    for queued in _in_order(device.operations):
-        match queued.operation:
+    for operation in _in_order(lowered, device):
+        match operation:
             case Receive(transfer) | AwaitPut(transfer):
                 filled.add(carried[transfer])
                 present.add(carried[transfer])
@@ -67,29 +72,65 @@ def buffers_in_sight(
     return in_sight
 
 
-def _in_order(operations: Sequence[Queued]) -> Iterator[Queued]:
-    """The operations in an order in which they may happen, each wait after its event.
+def _in_order(lowered: LoweredTrace, device: DeviceProgram) -> Iterator[Operation]:
+    """The operations of a device in an order in which they may happen, with those of all others.
 
-    Receives do not wait for other devices here. Where one frees bytes and another takes them, every
-    possible order has them in the same order.
+    Where one frees bytes and another takes them, every possible order has them in the same order.
+    An order that leaves out the other devices need not be possible: what is received may have come
+    of what was computed here.
     """
-    waiting = {queue: deque(o for o in operations if o.queue is queue) for queue in Queue}
-    recorded: set[DeviceEventId] = set()
+    order = _GlobalOrder()
+    waiting = [
+        (program.device, deque(o.operation for o in program.operations if o.queue is queue))
+        for program in lowered.programs
+        for queue in Queue
+    ]
+    order.sent |= {transfer.id for transfer in lowered.transfers if transfer.source == HOST}
     moves = True
     while moves:
         moves = False
-        for queue in waiting.values():
-            while queue and not _waits(queue[0].operation, recorded):
-                queued = queue.popleft()
+        for name, operations in waiting:
+            while operations and not order.waits(name, operations[0]):
+                operation = operations.popleft()
+                order.happen(name, operation)
                 moves = True
-                if isinstance(queued.operation, Record):
-                    recorded.add(queued.operation.event)
-                yield queued
-    assert not any(waiting.values()), "a program that was proved does not wait for ever"
+                if name == device.device:
+                    yield operation
+    assert not any(left for _, left in waiting), "a program that was proved does not wait for ever"
 
 
-def _waits(operation: Operation, recorded: set[DeviceEventId]) -> bool:
-    return isinstance(operation, Await) and operation.event not in recorded
+class _GlobalOrder:
+    """What has happened on all devices."""
+
+    def __init__(self) -> None:
+        self.sent: set[TransferId] = set()
+        self._recorded: set[tuple[str, DeviceEventId]] = set()
+        self._held: set[LandingId] = set()
+
+    def waits(self, device: str, operation: Operation) -> bool:
+        match operation:
+            case Await(event):
+                return (device, event) not in self._recorded
+            case Receive(transfer) | AwaitPut(transfer):
+                return transfer not in self.sent
+            case Put(_, landing):
+                return landing in self._held
+            case _:
+                return False
+
+    def happen(self, device: str, operation: Operation) -> None:
+        match operation:
+            case Record(event):
+                self._recorded.add((device, event))
+            case Send(transfer):
+                self.sent.add(transfer)
+            case Put(transfer, landing):
+                self.sent.add(transfer)
+                self._held.add(landing)
+            case Credit(landing):
+                self._held.discard(landing)
+            case _:
+                pass
 
 
 def _covered(

@@ -82,6 +82,14 @@ class SharedMemoryTransport(SocketTransport):
             window[offset : offset + len(content)] = content
             self.tell(peer, note)
 
+    def close(self) -> None:
+        """Hang up, and let go of the windows of others."""
+        super().close()
+        self._mapped.clear()
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
 
 def _map(place: str) -> WindowBytes:
     descriptor = os.open(place, os.O_RDWR)

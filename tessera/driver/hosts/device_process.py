@@ -1,11 +1,14 @@
 """The process of one device on a host: `python -m tessera.driver.hosts.device_process`.
 
 In: records on standard input. Out: records on standard output. The first one has the plan; it is
-proved here before anything of it runs. Nothing else may write to standard output: it is moved away.
+proved here before anything of it runs. When the driver lets go of it, it waits for another plan; it
+ends with its channel, or when the driver has said nothing for minutes. Nothing else may write to
+standard output: it is moved away.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import threading
@@ -19,6 +22,7 @@ from tessera.ir.version import __version__
 
 _BEAT_S = 0.1
 _SWITCH_S = 0.0002
+_ORPHAN_S = 120.0
 
 
 def main() -> None:
@@ -29,13 +33,14 @@ def main() -> None:
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
     os.dup2(2, 1)
-    started = threading.Event()
+    busy = threading.Event()
     with suppress(ChannelClosed):
         channel.start()
         channel.send({"kind": "hello", "version": __version__, "pid": os.getpid()})
-        threading.Thread(target=_beat, args=(channel, started), daemon=True).start()
+        threading.Thread(target=_beat, args=(channel, busy), daemon=True).start()
         try:
-            _serve(channel, started)
+            while True:
+                _serve(channel, busy)
         except TesseraError as failure:
             channel.send(_fault(failure))
         except OSError as problem:
@@ -63,7 +68,7 @@ def main() -> None:
             channel.receive()
 
 
-def _serve(channel: ControlChannel, started: threading.Event) -> None:
+def _serve(channel: ControlChannel, busy: threading.Event) -> None:
     from tessera.backend.hosts.examined import be_examined
     from tessera.backend.hosts.host_worker import HostWorker
     from tessera.backend.service import BackendOptions
@@ -91,15 +96,23 @@ def _serve(channel: ControlChannel, started: threading.Event) -> None:
         BackendOptions(max_steps=head["max_steps"], throttle_bytes_per_s=head["throttle"]),
         place,
     )
-    started.set()
+    busy.set()
     worker.serve()
+    busy.clear()
+    del worker, model, parts
+    gc.collect()
+    channel.send({"kind": "released"})
 
 
-def _beat(channel: ControlChannel, started: threading.Event) -> None:
-    """Say that the process is alive while it proves the plan; where nobody hears that, end it."""
+def _beat(channel: ControlChannel, busy: threading.Event) -> None:
+    """Say that the process is alive while it proves a plan; where nobody hears that, end it."""
     try:
-        while not started.is_set():
-            channel.send({"kind": "beat"})
+        while True:
+            since_s = channel.waits_since_s
+            if since_s is not None and time.monotonic() - since_s > _ORPHAN_S:
+                os._exit(0)
+            if not busy.is_set():
+                channel.send({"kind": "beat"})
             time.sleep(_BEAT_S)
     except ChannelClosed:
         os._exit(0)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from tessera.backend.hosts import host_faults
 from tessera.backend.hosts.channel import Head
 from tessera.backend.hosts.device_link import DeviceLink, Inbox, stop_links
+from tessera.backend.hosts.link_pool import start_link
 from tessera.diagnostics import TesseraError
 from tessera.ir.plan.hosts import HostEntry, HostTable
 from tessera.ir.version import __version__
@@ -103,10 +104,8 @@ class _Examination:
         token, run = secrets.token_hex(32), secrets.token_hex(8)
         for name, host in self._names.items():
             try:
-                self._links[name] = DeviceLink(name, host, self._inbox)
-            except OSError as problem:
-                words = " ".join([*host.command, host.python])
-                fault = host_faults.no_command(name, host.name, words, problem)
+                self._links[name] = start_link(name, host, self._inbox)
+            except TesseraError as fault:
                 self._problems[name] = _said(fault)
                 continue
             head: Head = {"kind": "examine", "device": name, "host": host.name}

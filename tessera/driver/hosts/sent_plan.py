@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,14 +18,19 @@ from tessera.backend.hosts.channel import Head, Part
 from tessera.backend.service import Model, ServedTrace
 from tessera.diagnostics import Source, TesseraError
 from tessera.driver.load import read_program
-from tessera.driver.run.open_plan import OpenPlan
 from tessera.frontend.plan.tsp import parse_plan
+from tessera.ir.graph.graph import KernelGraph
 from tessera.ir.plan.plan import Plan, Replica
 from tessera.ir.plan.print_plan import print_plan
 from tessera.ir.program.program import BufferId, KnownContents, Program
 from tessera.passes.base import AnalysisManager
 from tessera.passes.checker.check_plan import check_plan
 from tessera.passes.dependences.dependences import Dependences
+
+if TYPE_CHECKING:
+    from tessera.driver.run.open_plan import OpenPlan
+
+_KEPT = 32
 
 
 class SentPlan:
@@ -64,9 +71,16 @@ def received_model(head: Head, parts: list[Part]) -> Model:
         (trace, KnownContents(BufferId(buffer), next(coming).tobytes(), sha256))
         for trace, buffer, sha256 in head["known"]
     ]
-    programs = tuple(_programs(plan, known))
-    graphs = [AnalysisManager(program).get(Dependences).graph for program in programs]
-    wrong = check_plan(plan, programs, graphs)
+    analysed = [
+        _analysed(
+            f"plan({trace.name})",
+            trace.text,
+            tuple(content for index, content in known if index == number),
+        )
+        for number, trace in enumerate(plan.traces)
+    ]
+    programs = tuple(program for program, _ in analysed)
+    wrong = check_plan(plan, programs, [graph for _, graph in analysed])
     if wrong:
         raise TesseraError(wrong)
     replica = plan.replicas[int(head["replica"])]
@@ -79,15 +93,18 @@ def received_model(head: Head, parts: list[Part]) -> Model:
     )
 
 
+@lru_cache(_KEPT)
+def _analysed(
+    name: str, text: str, known: tuple[KnownContents, ...]
+) -> tuple[Program, KernelGraph]:
+    """A trace; a process that serves several plans may have read it before."""
+    program, _ = read_program(Source(name, text))
+    program = replace(program, known=known)
+    return program, AnalysisManager(program).get(Dependences).graph
+
+
 def _named(names: list[str], coming: Iterator[Part]) -> dict[str, Part]:
     return {str(name): next(coming) for name in names}
-
-
-def _programs(plan: Plan, known: list[tuple[int, KnownContents]]) -> Iterator[Program]:
-    for number, trace in enumerate(plan.traces):
-        program, _ = read_program(Source(f"plan({trace.name})", trace.text))
-        own = tuple(content for index, content in known if index == number)
-        yield replace(program, known=own)
 
 
 def _served(plan: Plan, replica: Replica, programs: tuple[Program, ...]) -> tuple[ServedTrace, ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import InitVar, dataclass
+from typing import TYPE_CHECKING
 
 from tessera.backend.known_backends import BackendName
 from tessera.backend.service import DEFAULT_LIMIT_S
@@ -28,6 +29,10 @@ from tessera.driver.spellings import lanes_are_sequences
 from tessera.frontend.machine.hosts_file import read_hosts
 from tessera.ir.plan.hosts import HostTable
 from tessera.output import is_same_place
+
+if TYPE_CHECKING:
+    from tessera.backend.hosts.link_pool import LinkPool
+    from tessera.driver.hosts.kept_hosts import KeptHosts
 
 
 @lanes_are_sequences
@@ -51,7 +56,7 @@ class ServingOptions:
     limit_s: float = DEFAULT_LIMIT_S
     throttle_bytes_per_s: float | None = None
     timeline: bool = True
-    hosts: str | None = None
+    hosts: str | KeptHosts | None = None
     spelled: InitVar[Mapping[str, str] | None] = None
 
     def __post_init__(self, spelled: Mapping[str, str] | None) -> None:
@@ -66,12 +71,20 @@ class ServingOptions:
         check_texts({"backend": self.backend}, optional=False)
         check_flags({"timeline": self.timeline})
         check_paths({"data": self.data, "data_root": self.data_root, "weights": self.weights})
-        check_paths({"hosts": self.hosts})
+        if self.pool is None:
+            check_paths({"hosts": self.hosts})
         check_asked(self.backend, self.find_targets())
 
     def read_hosts(self) -> HostTable | None:
         """The hosts of the run, if it is on several."""
-        return None if self.hosts is None else read_hosts(self.hosts)
+        if self.hosts is None or isinstance(self.hosts, str):
+            return None if self.hosts is None else read_hosts(self.hosts)
+        return self.hosts.table
+
+    @property
+    def pool(self) -> LinkPool | None:
+        """Where processes of hosts come from and go back to."""
+        return getattr(self.hosts, "pool", None)
 
     def find_targets(self) -> Mapping[str, str]:
         """What stands for devices, by name."""

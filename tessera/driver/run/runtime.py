@@ -17,7 +17,7 @@ import os
 from collections.abc import Iterator, Mapping
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from tessera.backend.host_loop.request_handle import RequestHandle
 from tessera.backend.known_backends import BackendName
@@ -41,6 +41,9 @@ from tessera.driver.run.serving import Serving
 from tessera.driver.spellings import ABSENT, Absent, both_given
 from tessera.ir.plan.plan import Plan
 from tessera.ir.program.program import Buffer, Program, Role
+
+if TYPE_CHECKING:
+    from tessera.driver.hosts.kept_hosts import KeptHosts
 
 
 class Result(Mapping[str, TypedArray]):
@@ -123,14 +126,14 @@ class Runtime:
         throttle_bytes_per_s: float | None = None,
         timeline: bool = False,
         isolated: bool = False,
-        hosts: str | os.PathLike[str] | None = None,
+        hosts: str | os.PathLike[str] | KeptHosts | None = None,
         lanes: int | Absent | None = ABSENT,
     ) -> None:
         """Check the plan, load it onto its devices; the options are those of `tessc run`.
 
-        `hosts` is a file that says which devices are on which hosts. `lanes` is the old name of
-        `sequences`. With `isolated`, replicas that share no GPU are in processes of their own: a
-        fault ends one of them, and `restart` starts it again.
+        `hosts` is a file that says which devices are on which hosts, or `KeptHosts`. `lanes` is the
+        old name of `sequences`. With `isolated`, replicas that share no GPU are in processes of
+        their own: a fault ends one of them, and `restart` starts it again.
 
         A `Plan` that was never a file finds contents beside its traces.
         """

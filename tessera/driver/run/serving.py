@@ -35,7 +35,8 @@ from tessera.ir.plan.plan import Plan
 from tessera.ir.plan.policies import policies_of
 
 if TYPE_CHECKING:
-    from tessera.backend.hosts.driver_side import HostsRun
+    from tessera.backend.hosts.hosts_run import HostsRun
+    from tessera.backend.hosts.link_pool import LinkPool
 
 CHILD_BOOT = ""
 """A module that processes of replicas import first: tests put a stand-in for the driver there."""
@@ -69,6 +70,7 @@ class Serving:
         self._processes: dict[int, ReplicaProcess | None] = {}
         self._closed = False
         self._run: HostsRun | None = None
+        self._own_pool: LinkPool | None = None
         on_gpus = backend_named(choice.backend).is_on_gpus
         self._isolated = isolated and on_gpus and choice.hosts is None
         self._given = given
@@ -77,7 +79,8 @@ class Serving:
         self._groups = self._find_groups()
         try:
             if choice.hosts is not None:
-                self._run = hosts_run(opened, materials, choice.hosts)
+                self._run = hosts_run(opened, materials, choice.hosts, options.pool)
+                self._own_pool = None if options.pool is not None else self._run.pool
             for group in self._groups:
                 self._open(group)
         except BaseException:
@@ -198,6 +201,8 @@ class Serving:
     def close(self, *, wait: bool = True) -> None:
         """Give all devices back; what is under way ends first if `wait`."""
         self._closed = True
+        if self._own_pool is not None:
+            self._own_pool.close()
         raised: list[BaseException] = []
         for dispatcher in self._dispatchers.values() if wait else ():
             dispatcher.refuse()
@@ -220,9 +225,15 @@ def _make(
     return HostsBackend(model, options, run)
 
 
-def hosts_run(opened: OpenPlan, materials: Materials, table: HostTable) -> HostsRun:
-    """Where the devices of a run are, and what their processes begin with."""
-    from tessera.backend.hosts.driver_side import HostsRun
+def hosts_run(
+    opened: OpenPlan, materials: Materials, table: HostTable, pool: LinkPool | None
+) -> HostsRun:
+    """Where the devices of a run are, and what their processes begin with.
+
+    Without a pool of the caller's, replicas that start again find processes in one of their own.
+    """
+    from tessera.backend.hosts.hosts_run import HostsRun
+    from tessera.backend.hosts.link_pool import LinkPool
     from tessera.driver.hosts.sent_plan import SentPlan
 
     return HostsRun(
@@ -231,6 +242,7 @@ def hosts_run(opened: OpenPlan, materials: Materials, table: HostTable) -> Hosts
         heartbeat_s=table.heartbeat_s,
         silent_s=table.silent_s,
         transport=table.transport,
+        pool=pool or LinkPool(),
     )
 
 

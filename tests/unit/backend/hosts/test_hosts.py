@@ -9,10 +9,12 @@ import stat
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tessera.backend.service import ServiceFault
 from tessera.diagnostics import TesseraError
+from tessera.driver.hosts.kept_hosts import KeptHosts
 from tessera.driver.run.runtime import Runtime
 from tests.helpers.command import tessc
 from tests.helpers.host_runs import (
@@ -61,10 +63,12 @@ STOP = pytest.param(signal.SIGSTOP, "has not answered", marks=pytest.mark.slow)
 def test_a_process_that_is_gone_or_stopped(
     plan: str, tmp_path: Path, how: signal.Signals, words: str
 ) -> None:
-    hosts = hosts_file(tmp_path, *TWO, head='silent = "600ms"\n')
+    hosts = KeptHosts(hosts_file(tmp_path, *TWO, head='silent = "600ms"\n'))
     runtime = Runtime(plan, hosts=hosts)
     (backend,) = backends_of(runtime)
     processes = {device: link.process for device, link in backend._links.items()}
+    inputs = inputs_of(runtime)
+    before = [dict(runtime.submit(inputs).result(LIMIT_S)) for _ in range(3)]
     problem = fault_of(runtime, lambda: os.kill(processes["c"].pid, how))
     runtime.close(wait=False)
     assert isinstance(problem, ServiceFault)
@@ -73,7 +77,17 @@ def test_a_process_that_is_gone_or_stopped(
     assert "device `c` on host `right`" in found.headline
     assert words in found.headline
     assert any("queue" in note or "request" in note for note in found.notes)
-    assert all(process.poll() is not None for process in processes.values())
+    # The others stay for the next run, with nothing of this one.
+    kept = sorted(processes[device].pid for device in "ab")
+    assert sorted(hosts.processes()) == kept
+    with Runtime(plan, hosts=hosts) as again:
+        for known in before:
+            result = again.submit(inputs).result(LIMIT_S)
+            assert all(np.array_equal(result[name], known[name]) for name in known)
+    assert set(kept) < set(hosts.processes())
+    ended = [link.process for link in hosts.pool._idle]
+    hosts.close()
+    assert all(process.poll() is not None for process in [*processes.values(), *ended])
 
 
 def script(folder: Path, text: str) -> str:

@@ -1,0 +1,90 @@
+"""Processes of hosts that stay for the next run, and how a run gets and leaves its own.
+
+In: devices with their hosts. Out: `DeviceLink`s. A process that a run has left has
+nothing of it any more: no memory, no thread, no connection. It knows what it has read and proved,
+and takes another plan. One that does not say so in time is ended.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+
+from tessera.backend.hosts import host_faults
+from tessera.backend.hosts.device_link import DeviceLink, Inbox, stop_links
+from tessera.ir.plan.hosts import HostEntry
+
+_RELEASE_S = 2.0
+_SILENT_S = 1.0
+
+
+class LinkPool:
+    """Processes by host. For any thread."""
+
+    def __init__(self) -> None:
+        self._idle: list[DeviceLink] = []
+        self._changing = threading.Lock()
+        self._is_closed = False
+
+    def take(self, device: str, host: HostEntry, inbox: Inbox) -> DeviceLink:
+        """A process for a device: one that is there, or a new one."""
+        with self._changing:
+            gone = [link for link in self._idle if link.is_gone]
+            self._idle = [link for link in self._idle if not link.is_gone]
+            kept = next((link for link in self._idle if link.host == host), None)
+            if kept is not None:
+                self._idle.remove(kept)
+        stop_links({str(number): link for number, link in enumerate(gone)})
+        if kept is None:
+            return start_link(device, host, inbox)
+        kept.serve_as(device, inbox)
+        return kept
+
+    def keep(self, links: dict[str, DeviceLink], inbox: Inbox) -> None:
+        """Take processes back from a run that is over; one that does not answer is ended."""
+        now_s = time.monotonic()
+        asked = {
+            device: link
+            for device, link in links.items()
+            if not self._is_closed and not link.is_gone and now_s - link.heard_s < _SILENT_S
+        }
+        for link in asked.values():
+            link.tell({"kind": "release"})
+        free: list[DeviceLink] = []
+        while asked and (left := now_s + _RELEASE_S - time.monotonic()) > 0:
+            try:
+                device, head, _ = inbox.get(timeout=left)
+            except queue.Empty:
+                break
+            if head is None:
+                asked.pop(device, None)
+            elif head["kind"] == "released" and asked.pop(device, None) is not None:
+                free.append(links.pop(device))
+        stop_links(links)
+        with self._changing:
+            if not self._is_closed:
+                self._idle += free
+                return
+        stop_links({link.device: link for link in free})
+
+    def processes(self) -> list[int]:
+        """Those that wait for a run."""
+        with self._changing:
+            return [link.process.pid for link in self._idle if not link.is_gone]
+
+    def close(self) -> None:
+        """End those that wait for a run."""
+        with self._changing:
+            self._is_closed = True
+            idle, self._idle = self._idle, []
+        stop_links({str(number): link for number, link in enumerate(idle)})
+
+
+def start_link(device: str, host: HostEntry, inbox: Inbox) -> DeviceLink:
+    """A new process for a device; raises `ServiceFault` where the command cannot be run."""
+    try:
+        return DeviceLink(device, host, inbox)
+    except OSError as problem:
+        words = " ".join([*host.command, host.python])
+        raise host_faults.no_command(device, host.name, words, problem) from None

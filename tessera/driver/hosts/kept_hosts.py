@@ -1,0 +1,49 @@
+"""`tessera.KeptHosts`: the processes of hosts, kept for several runs.
+
+    with tessera.KeptHosts("hosts.toml") as hosts:
+        for plan in plans:
+            with tessera.Runtime(plan, hosts=hosts) as runtime:
+                ...
+
+In: a file of hosts. Out: what `hosts=` of runs and runtimes takes. A run that ends without a fault
+leaves its processes here, and the next one starts no other where there are enough.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from types import TracebackType
+from typing import Self
+
+from tessera.backend.hosts.link_pool import LinkPool
+from tessera.frontend.machine.hosts_file import read_hosts
+
+
+class KeptHosts:
+    """Hosts whose processes stay between runs."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Read the file; a process starts when a run needs it."""
+        self.table = read_hosts(os.fspath(path))
+        self.pool = LinkPool()
+        self._close = weakref.finalize(self, self.pool.close)
+
+    def processes(self) -> list[int]:
+        """The processes that wait for a run, as this machine numbers them."""
+        return self.pool.processes()
+
+    def close(self) -> None:
+        """End the processes; those of a run that goes on end with it."""
+        self._close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
