@@ -157,6 +157,8 @@ bench-gpu: $(ready)
 	$(python) -m benchmarks.serving_gpu --out $(gpu)/serving --seconds 1200
 	$(python) -m benchmarks.full_size $(gpu)/full_size.json --work $(gpu)/full_size
 	$(python) -m benchmarks.run_cuda_correct $(gpu)/correct
+	$(python) -m benchmarks.hosts_gpu --seconds 900 -o $(gpu)/hosts_gpu.jsonl
+	$(python) -m benchmarks.hosts_gpu report $(gpu)/hosts_gpu.jsonl -o $(results)/hosts_gpu.json
 	$(python) -m benchmarks.run_cuda_overhead $(gpu)/overhead
 	$(python) -m benchmarks.run_cuda_pipeline $(gpu)/pipeline
 	$(python) -m benchmarks.profile_repeat $(gpu)/profile

@@ -8,13 +8,16 @@ stream joins by waiting for a captured event, and all must be joined at the end.
 
 `peers=False` makes GPUs that cannot reach each other. With `one_queue` all streams of a GPU share a
 hardware queue: nothing overtakes what was handed over before it, whatever its stream. Kernels named
-in `hang` never end. A kernel that faults breaks the context: every later call fails.
+in `hang` never end. A kernel that faults breaks the context: every later call fails. With `shares`
+large allocations can be opened by stand-ins of other processes.
 """
 
 from __future__ import annotations
 
 import ctypes
 import enum
+import mmap
+import os
 import random
 import threading
 from collections import Counter
@@ -121,6 +124,18 @@ class Context:
         return id(self)
 
 
+class SharedBlock:
+    """Memory that other processes can open."""
+
+    def __init__(self, descriptor: int, size: int) -> None:
+        self.descriptor = descriptor
+        self.bytes = (ctypes.c_uint8 * size).from_buffer(mmap.mmap(descriptor, size))
+        self.address = ctypes.addressof(self.bytes)
+
+    def close(self) -> None:
+        os.close(self.descriptor)
+
+
 class FakeCuda:
     """The functions of the driver that Tessera calls."""
 
@@ -147,7 +162,9 @@ class FakeCuda:
         hang: tuple[str, ...] = (),
         name: str = "Fake GPU",
         one_queue: bool = False,
+        shares: bool = False,
     ) -> None:
+        self.shares = shares
         self.gpu_count, self.sms, self.memory, self.version = gpus, sms, memory, version
         self.capability, self.can_peer, self.hang = capability, peers, hang
         self.name = name
@@ -351,9 +368,38 @@ class FakeCuda:
     def cuMemAlloc(self, size: int) -> Any:
         if size > self.memory:
             return CUresult.CUDA_ERROR_OUT_OF_MEMORY, None
+        if self.shares and size % (2 << 20) == 0:
+            descriptor = os.memfd_create("fake")
+            os.ftruncate(descriptor, size)
+            block = SharedBlock(descriptor, size)
+            self.host[block.address] = block.bytes
+            self.allocated[block.address] = (size, block)
+            return OK, block.address
         array = self.devices[self._gpu()].empty(size, np.uint8)
         self.allocated[array.address] = (size, array)
         return OK, array.address
+
+    CUipcMemHandle = SimpleNamespace
+
+    def cuIpcGetMemHandle(self, address: int) -> Any:
+        size, array = self.allocated[address]  # only whole allocations can be opened elsewhere
+        descriptor = array.descriptor if isinstance(array, SharedBlock) else -1
+        text = f"{os.getpid()} {descriptor} {size} {address}"
+        return OK, SimpleNamespace(reserved=text.encode().ljust(64))
+
+    def cuIpcOpenMemHandle(self, handle: Any, flags: int) -> Any:
+        """Of a stand-in in another process, or of who shares this one, and its addresses."""
+        assert flags == 1
+        process, descriptor, size, address = map(int, handle.reserved.split())
+        if process == os.getpid():
+            return OK, address
+        opened = os.open(f"/proc/{process}/fd/{descriptor}", os.O_RDWR)
+        block = SharedBlock(opened, size)
+        self.host[block.address] = block.bytes
+        return OK, block.address
+
+    def cuIpcCloseMemHandle(self, address: int) -> Any:
+        return OK
 
     def cuMemFree(self, address: int) -> Any:
         self._pump(None)
@@ -646,7 +692,7 @@ class FakeCuda:
         before = set(stream.tail)
         for node in graph.nodes:
             after = {copies[other] for other in node.after} or before
-            copies[node] = Node(node.label, node.run, set(after))
+            copies[node] = Node(node.label, node.run, set(after), may=node.may)
             if node.records is not None:
                 node.records.nodes, node.records.capture = {copies[node]}, None
         self.pending.extend(copies.values())

@@ -33,6 +33,7 @@ NODE_PRIORITY = 8
 HOST_PORTABLE_MAPPED = 3
 LOG_BYTES = 16384
 MOST_PITCH = (1 << 31) - 1
+LAZY_PEERS = 1
 
 
 class DriverError(Exception):
@@ -87,6 +88,7 @@ class Driver:
                     "cuGraphLaunch",
                     "cuCtxSetCurrent",
                     "cuStreamWriteValue32",
+                    "cuStreamWaitValue32",
                     "cuMemsetD8Async",
                     "cuEventRecordWithFlags",
                     "cuMemsetD16Async",
@@ -247,6 +249,20 @@ class Driver:
     def free_host(self, address: int) -> None:
         """Free pinned memory."""
         self.call("cuMemFreeHost", address)
+
+    def memory_handle(self, address: int) -> bytes:
+        """What another process opens an allocation by."""
+        return bytes(self.call("cuIpcGetMemHandle", address).reserved)
+
+    def open_memory(self, handle: bytes) -> int:
+        """An allocation of another process, in the current context."""
+        given = self.cu.CUipcMemHandle()
+        given.reserved = handle
+        return int(self.call("cuIpcOpenMemHandle", given, LAZY_PEERS))
+
+    def close_memory(self, address: int) -> None:
+        """Give an allocation of another process back."""
+        self.call("cuIpcCloseMemHandle", address)
 
     def upload(self, address: int, data: Bytes) -> None:
         """Write device memory and wait; not for the steady state."""

@@ -310,7 +310,7 @@ class CudaBackend:
 
     def stalled(self, request: int, seconds: float) -> ServiceFault:
         """How far the devices have come in a request that does not get on, and in the others."""
-        reached = self._reached()
+        reached = self.reached()
         own = [place for place in reached if place.request == request]
         devices = {place.device for place in own}
         steps = own[0].steps if len(own) == 1 and len(own[0].steps) == 1 else ()
@@ -333,7 +333,7 @@ class CudaBackend:
         """The requests that the devices may be at: the first of every slot."""
         return [flights[0].request.number for flights in self._flights if flights]
 
-    def _reached(self) -> list[DevicePosition]:
+    def reached(self) -> list[DevicePosition]:
         """How far the devices have come in the requests they may be at."""
         places = []
         for flight in [flights[0] for flights in self._flights if flights]:
@@ -347,7 +347,7 @@ class CudaBackend:
         return places
 
     def _fault(self, problem: DriverError) -> ServiceFault:
-        reached, requests = self._reached(), self._under_way()
+        reached, requests = self.reached(), self._under_way()
         if len(reached) == 1 and len(reached[0].steps) == 1:
             (step,) = reached[0].steps
             return run_fault(

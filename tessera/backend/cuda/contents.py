@@ -180,6 +180,18 @@ class ReplicaContents:
                     states[buffer.name] = self._read_state(trace, buffer, lane)
         return states
 
+    def pieces(self, lane: int) -> dict[str, list[tuple[int, Bytes]]]:
+        """The bytes of a lane's states that are current here: starts and bytes, by name."""
+        states: dict[str, list[tuple[int, Bytes]]] = {}
+        for home in self._model.lowered.homes:
+            buffer = self._model.traces[home.trace].program.buffers[home.buffer]
+            if home.device in self._devices and buffer.role is Role.STATE:
+                content = self._read_state(home.trace, buffer, lane)
+                states.setdefault(
+                    buffer.name, [(start, content[start:end]) for start, end in home.bytes]
+                )
+        return states
+
     def _read_state(self, trace: int, buffer: Buffer, lane: int) -> Bytes:
         homes = [
             home
@@ -193,6 +205,8 @@ class ReplicaContents:
         else:
             content = np.empty(buffer.bytes, np.uint8)
         for home in homes:
+            if home.device not in self._devices:
+                continue  # in another process
             self._driver.use(self._devices[home.device].context)
             address = self._memory.address(trace, home.device, buffer.id, 0, lane)
             for start, end in home.bytes:

@@ -148,9 +148,9 @@ class Enqueuer:
                 case Mark() | Hold():
                     seen[action.device, action.queue] = None
                 case Move(transfer):
-                    if transfer.source != HOST:
+                    if transfer.source in self.parts.around.devices:
                         seen[transfer.source, Queue.OUT] = None
-                    if transfer.target != HOST:
+                    if transfer.target in self.parts.around.devices:
                         seen[transfer.target, Queue.IN] = None
         return sorted(seen, key=lambda place: _QUEUE_ORDER.index(place[1]))
 

@@ -5,6 +5,8 @@
   goes on after it.
 - Staged: GPUs that do not. Two pinned buffers per slot and pair: while the target reads one, the
   source writes the other.
+- Between processes: the bytes lie in a window of the target until its in stream has come to them
+  (`process_ways`).
 - Throttled: before the bytes move, one kernel of one thread waits for its turn on the link, another
   for as long as a link of the given bandwidth would take. Transfers of all slots between one
   ordered pair of devices share one link, first come, first served.
@@ -24,6 +26,7 @@ from tessera.backend.cuda.api import Bytes, Driver
 from tessera.backend.cuda.byte_pieces import chunks_of, pieces_of
 from tessera.backend.cuda.call_structures import copy_2d
 from tessera.backend.cuda.host_memory import HostMemory
+from tessera.backend.cuda.process_ways import ProcessWays
 from tessera.backend.cuda.streams import Streams
 from tessera.backend.cuda.tape_writer import TapeWriter
 from tessera.backend.cuda.targets import OpenDevice, have_peers
@@ -47,7 +50,9 @@ class Links:
         *,
         throttle_bytes_per_s: float | None = None,
         allow_peers: bool = True,
+        ways: ProcessWays | None = None,
     ) -> None:
+        self._ways = ways
         self._driver = driver
         self._devices = devices
         self._streams = streams
@@ -68,6 +73,9 @@ class Links:
     def move(self, writer: TapeWriter, transfer: Transfer, name: str) -> None:
         """Hand a transfer between two devices over."""
         source, target = transfer.source, transfer.target
+        if source not in self._devices or target not in self._devices:
+            self._move_half(writer, transfer, name)
+            return
         slot = writer.slot
         ready = self._streams.event(target, ("ready", slot, int(transfer.id)))
         writer.record(target, Queue.IN, ready)
@@ -83,6 +91,35 @@ class Links:
         arrived = self._streams.event(source, ("arrived", slot, int(transfer.id)))
         writer.record(source, Queue.OUT, arrived)
         writer.wait(target, Queue.IN, arrived)
+
+    def _move_half(self, writer: TapeWriter, transfer: Transfer, name: str) -> None:
+        """The end of a transfer that is in this process."""
+        source, target = transfer.source, transfer.target
+        if source in self._devices:
+            self._turn(writer, transfer)
+            work, text = partial(self._leave, writer, transfer), f"send {name} to {target}"
+            writer.timing(source, Queue.OUT, text, work, moved=transfer.size, peer=target)
+        else:
+            work, text = partial(self._arrive, writer, transfer), f"receive {name} from {source}"
+            writer.timing(target, Queue.IN, text, work, moved=transfer.size, peer=source)
+
+    def _leave(self, writer: TapeWriter, transfer: Transfer) -> None:
+        assert self._ways is not None
+        self._delay(writer, transfer)
+        device, base = transfer.source, writer.address(transfer.source, transfer.buffer)
+        place, word = self._ways.place(writer.trace, writer.slot, transfer)
+        self._pack(writer, device, Queue.OUT, base, place, transfer.bytes, packing=True)
+        stream = writer.stream(device, Queue.OUT)
+        writer.call(device, "cuStreamWriteValue32", stream, word, 1, 0)
+
+    def _arrive(self, writer: TapeWriter, transfer: Transfer) -> None:
+        assert self._ways is not None
+        device, base = transfer.target, writer.address(transfer.target, transfer.buffer)
+        place, word = self._ways.place(writer.trace, writer.slot, transfer)
+        stream = writer.stream(device, Queue.IN)
+        writer.call(device, "cuStreamWaitValue32", stream, word, 1, 0)
+        writer.call(device, "cuStreamWriteValue32", stream, word, 0, 0)
+        self._pack(writer, device, Queue.IN, base, place, transfer.bytes, packing=False)
 
     def _direct_copy(self, writer: TapeWriter, transfer: Transfer) -> None:
         self._delay(writer, transfer)

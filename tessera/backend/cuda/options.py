@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tessera.backend.cuda.process_ways import ProcessWays
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CudaOptions:
@@ -13,7 +15,8 @@ class CudaOptions:
     at all; None is exactly so without graphs, and with them a mark every few steps. `peers` off:
     copies between GPUs go through the host even where they need not. `depth`: requests under way
     in a slot; None is as many as pay. `priorities`: kernels of requests that have come further go
-    first. `spanning`: one graph for a request even where it spans devices.
+    first. `spanning`: one graph for a request even where it spans devices. `ways`: this
+    process has one device of several; the ways to the others.
     """
 
     graphs: bool = True
@@ -23,3 +26,4 @@ class CudaOptions:
     depth: int | None = None
     priorities: bool = True
     spanning: bool = False
+    ways: ProcessWays | None = None

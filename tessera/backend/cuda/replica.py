@@ -22,12 +22,13 @@ from tessera.backend.cuda.faults import run_fault
 from tessera.backend.cuda.graph_rows import with_graph_rows
 from tessera.backend.cuda.helpers import Helpers
 from tessera.backend.cuda.host_memory import HostMemory, Recycled, SlotBuffers, staged_bytes
-from tessera.backend.cuda.issue_order import issue_order, steps_of
+from tessera.backend.cuda.issue_order import steps_of
 from tessera.backend.cuda.links import Links
 from tessera.backend.cuda.memory import ReplicaMemory
 from tessera.backend.cuda.modules import DeviceModules, module_of_variable, steps_on
 from tessera.backend.cuda.options import CudaOptions
 from tessera.backend.cuda.priorities import step_priorities
+from tessera.backend.cuda.process_ways import order_of
 from tessera.backend.cuda.refusals import refusal
 from tessera.backend.cuda.streams import Streams
 from tessera.backend.cuda.tape import Refused, Tape
@@ -141,9 +142,10 @@ class CudaReplica:
             self.host,
             throttle_bytes_per_s=self.options.throttle_bytes_per_s,
             allow_peers=self.cuda.peers,
+            ways=self.cuda.ways,
         )
         self.clock = Clock(self.driver, self.streams, self.devices, self._helpers, self.host)
-        self.orders = {trace.trace: issue_order(trace) for trace in lowered.traces}
+        self.orders = {t.trace: order_of(t, self.cuda.ways) for t in lowered.traces}
         self._spans = {
             trace: sum(bool(steps_of(order, device)) for device in self.devices) > 1
             for trace, order in self.orders.items()
@@ -224,10 +226,8 @@ class CudaReplica:
 
     def _root(self, slot: int) -> Root:
         first = next(iter(self.devices))
-        return Root(
-            stream=self.streams.stream(first, slot, Queue.COMPUTE),
-            context=self.devices[first].context,
-        )
+        stream = self.streams.stream(first, slot, Queue.COMPUTE)
+        return Root(stream=stream, context=self.devices[first].context)
 
     def _check_limits(self) -> None:
         for device, limit in self.options.memory_bytes.items():

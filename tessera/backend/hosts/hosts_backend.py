@@ -29,7 +29,7 @@ from tessera.backend.hosts.driver_side import (
 from tessera.backend.hosts.host_worker import states_head
 from tessera.backend.hosts.hosts_run import HostsRun
 from tessera.backend.hosts.last_seen import LastSeen, last_seen
-from tessera.backend.hosts.records import diagnostic_of, event_of, wait_of
+from tessera.backend.hosts.records import diagnostic_of, event_of, options_head, wait_of
 from tessera.backend.processes.device_part import part_of, refuse_library_calls
 from tessera.backend.processes.gates import Gates
 from tessera.backend.processes.host import HostSide
@@ -50,8 +50,7 @@ from tessera.ir.version import __version__
 
 _START_S = 120.0
 _SILENT_AT_START_S = 20.0
-_BETTER_S = 0.2
-_LOOK_S = 0.05
+_BETTER_S, _LOOK_S = 0.2, 0.05
 _CLOCK_LOOKS = 5
 
 
@@ -61,7 +60,8 @@ class HostsBackend:
     depth = 1
 
     def __init__(self, model: Model, options: BackendOptions, run: HostsRun) -> None:
-        refuse_library_calls(model)
+        if not options.targets:
+            refuse_library_calls(model)
         self.model = model
         self._options = options
         self._run = run
@@ -70,7 +70,8 @@ class HostsBackend:
         self._stop = weakref.finalize(self, stop_links, self._links)
         self._exchange = DriverExchange(model)
         self._host = HostSide(model, self._exchange)
-        self._gates = Gates({trace.trace: trace.gate for trace in model.lowered.traces})
+        traces = () if options.targets else model.lowered.traces  # gates of GPUs are events there
+        self._gates = Gates({trace.trace: trace.gate for trace in traces})
         self._underway: dict[int, SentRequest] = {}
         self._finished: deque[Completion] = deque()
         self._fault: BaseException | None = None
@@ -106,8 +107,7 @@ class HostsBackend:
                 "run": name,
                 "beat_s": self._run.heartbeat_s,
                 "transport": self._run.transport,
-                "max_steps": self._options.max_steps,
-                "throttle": self._options.throttle_bytes_per_s,
+                "options": options_head(self._options),
             }
             link.tell(head, parts)
         self._until(lambda: len(self._addresses) == len(devices))

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from tessera.backend.hosts.channel import Head, Part
 from tessera.backend.processes.visits import QueueWait
-from tessera.backend.service import TimelineEvent
+from tessera.backend.service import BackendOptions, TimelineEvent
 from tessera.diagnostics import Diagnostic, Severity
 from tessera.ir.plan.launch_program import Queue
 from tessera.ir.program.program import LaunchId
@@ -86,6 +86,26 @@ def diagnostic_of(head: Head) -> Diagnostic:
         headline=str(head["headline"]),
         notes=tuple(map(str, head["notes"])),
         hint=None if hint is None else str(hint),
+    )
+
+
+def options_head(options: BackendOptions) -> Head:
+    """What the process of a device needs of the options. With `targets` it is on a GPU."""
+    return {
+        "targets": dict(options.targets),
+        "max_steps": options.max_steps,
+        "throttle": options.throttle_bytes_per_s,
+        "timeline": options.timeline,
+    }
+
+
+def options_of(head: Head) -> BackendOptions:
+    """The options of a record."""
+    return BackendOptions(
+        targets={str(device): str(target) for device, target in head["targets"].items()},
+        max_steps=head["max_steps"],
+        throttle_bytes_per_s=head["throttle"],
+        timeline=bool(head["timeline"]),
     )
 
 

@@ -13,7 +13,7 @@ from tessera.backend.service import Request
 
 
 class Gates:
-    """Who waits for whom. Usable from threads."""
+    """Who waits for whom. Usable from threads. A trace without a step has no gate."""
 
     def __init__(self, steps: Mapping[int, int | None]) -> None:
         self._steps = steps
@@ -24,7 +24,7 @@ class Gates:
 
     def come(self, request: Request) -> bool:
         """A request has a slot; whether it may begin now. If not, `passed` names it later."""
-        if self._steps[request.trace] is None:
+        if self._steps.get(request.trace) is None:
             return True
         with self._lock:
             ahead = self._last.get(request.trace)

@@ -83,6 +83,7 @@ class NixlTransport(SharedMemoryTransport):
         self._agents: dict[str, str] = {}
         self._puts: dict[_Key, _Held] = {}
         self._prepared: list[_Held] = []
+        self._memory: list[object] = []
         self._looking: threading.Thread | None = None
         network = interface_of(bind)
         if network:
@@ -93,7 +94,7 @@ class NixlTransport(SharedMemoryTransport):
         for memory in (window, outgoing):
             if memory.nbytes:
                 row = (memory.ctypes.data, memory.nbytes, 0, "")
-                self._agent.register_memory([row], "DRAM")
+                self._memory.append(self._agent.register_memory([row], "DRAM"))
         super().__init__(
             name,
             window,
@@ -224,6 +225,10 @@ class NixlTransport(SharedMemoryTransport):
                     held.release()
             self._puts.clear()
             self._prepared.clear()
+            for memory in self._memory:
+                with suppress(Exception):
+                    self._agent.deregister_memory(memory)
+            self._memory.clear()
 
 
 def interface_of(address: str) -> str:

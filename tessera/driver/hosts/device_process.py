@@ -14,11 +14,17 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from tessera.backend.hosts.channel import ChannelClosed, ControlChannel, Head
 from tessera.diagnostics import ExitCode, TesseraError, error
 from tessera.ir.version import __version__
+
+if TYPE_CHECKING:
+    from tessera.backend.service import BackendOptions, Model
+    from tessera.backend.transports.choice import TransportPlace
 
 _BEAT_S = 0.1
 _SWITCH_S = 0.0002
@@ -39,8 +45,9 @@ def main() -> None:
         channel.send({"kind": "hello", "version": __version__, "pid": os.getpid()})
         threading.Thread(target=_beat, args=(channel, busy), daemon=True).start()
         try:
+            last = _nothing
             while True:
-                _serve(channel, busy)
+                last = _serve(channel, busy, last)
         except TesseraError as failure:
             channel.send(_fault(failure))
         except OSError as problem:
@@ -68,10 +75,13 @@ def main() -> None:
             channel.receive()
 
 
-def _serve(channel: ControlChannel, busy: threading.Event) -> None:
+def _serve(
+    channel: ControlChannel, busy: threading.Event, last: Callable[[], None]
+) -> Callable[[], None]:
+    """Serve one run; what is to be done when the next begins, which is when all have left it."""
     from tessera.backend.hosts.examined import be_examined
     from tessera.backend.hosts.host_worker import HostWorker
-    from tessera.backend.service import BackendOptions
+    from tessera.backend.hosts.records import options_of
     from tessera.backend.transports.choice import TransportPlace
     from tessera.driver.hosts.sent_plan import received_model
 
@@ -89,19 +99,41 @@ def _serve(channel: ControlChannel, busy: threading.Event) -> None:
     )
     if head["kind"] == "examine":
         be_examined(channel, place)
+    last()
     model = received_model(head, parts)
-    worker = HostWorker(
-        channel,
-        model,
-        BackendOptions(max_steps=head["max_steps"], throttle_bytes_per_s=head["throttle"]),
-        place,
-    )
+    options = options_of(head["options"])
+    if options.targets:
+        return _serve_gpu(channel, busy, model, options, place)
+    worker = HostWorker(channel, model, options, place)
     busy.set()
     worker.serve()
     busy.clear()
     del worker, model, parts
     gc.collect()
     channel.send({"kind": "released"})
+    return _nothing
+
+
+def _nothing() -> None:
+    pass
+
+
+def _serve_gpu(
+    channel: ControlChannel,
+    busy: threading.Event,
+    model: Model,
+    options: BackendOptions,
+    place: TransportPlace,
+) -> Callable[[], None]:
+    from tessera.backend.cuda.process_part import GpuPart
+    from tessera.backend.hosts.gpu_worker import GpuWorker
+
+    part = GpuPart(model, place.name, options)
+    busy.set()
+    GpuWorker(channel, part, beat_s=place.beat_s, orphan=lambda: os._exit(0)).serve()
+    busy.clear()
+    channel.send({"kind": "released"})
+    return part.free_window
 
 
 def _beat(channel: ControlChannel, busy: threading.Event) -> None:

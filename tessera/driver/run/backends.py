@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from tessera.backend.known_backends import KNOWN_BACKENDS, BackendName, backend_named
 from tessera.backend.service import Backend, BackendOptions, Model
 from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error, warning
+from tessera.driver.hosts.assign import assign_hosts
 from tessera.driver.run.open_plan import OpenPlan
 from tessera.ir.plan.hosts import HostTable
 from tessera.ir.plan.plan import Plan
@@ -105,17 +106,18 @@ def choose_backend(
     if asked != BackendName.AUTO:
         kinds.add(asked)
     if hosts is not None:
-        if BackendName.CUDA in kinds:
+        if BackendName.CUDA not in kinds:
+            return BackendChoice(backend=BackendName.CPU, targets={}, hosts=hosts)
+        if len({host.name for host in assign_hosts(hosts, opened.plan).values()}) > 1:
             raise TesseraError(
                 error(
                     "TSR5055",
-                    "a run over hosts is on the CPU backend",
-                    notes=("GPUs of several hosts cannot be used yet",),
+                    "a run over several hosts is on the CPU backend",
+                    notes=("GPUs of several hosts cannot be used yet; those of one host can",),
                     hint="leave out `--backend` and `--map`, or `--hosts`",
                 ),
                 exit_code=ExitCode.NO_DEVICE,
             )
-        return BackendChoice(backend=BackendName.CPU, targets={}, hosts=hosts)
     if len(kinds) > 1:
         raise TesseraError(
             error(
@@ -135,7 +137,7 @@ def choose_backend(
         return BackendChoice(backend=BackendName.CPU, targets={})
     if targets or kinds:
         whole = _match(opened.plan, devices, here, targets) or _in_order(devices, targets)
-        return BackendChoice(backend=BackendName.CUDA, targets=whole)
+        return BackendChoice(backend=BackendName.CUDA, targets=whole, hosts=hosts)
     matched = _match(opened.plan, devices, here, {})
     if matched is None:
         raise TesseraError(_missing(opened.plan, devices, here), exit_code=ExitCode.NO_DEVICE)

@@ -1,0 +1,122 @@
+"""One device of a replica, on a GPU, in a process of its own.
+
+In: the part of a model for one device, and packed inputs. Out: packed outputs, and states. Other
+devices are reached by `process_ways`; the driver of the run is elsewhere, and hands requests to
+all devices in one order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tessera.backend.cuda.api import Bytes, Driver
+from tessera.backend.cuda.backend import CudaBackend
+from tessera.backend.cuda.options import CudaOptions
+from tessera.backend.cuda.process_ways import ProcessWays, part_of_device
+from tessera.backend.cuda.targets import open_driver, parse_target
+from tessera.backend.service import BackendOptions, Model, Request, TimelineEvent
+from tessera.ir.plan.launch_program import HOST, Transfer, TransferId
+from tessera.ir.plan.one_host import on_one_host
+from tessera.settings import read_settings
+
+
+@dataclass(slots=True, kw_only=True)
+class PartDone:
+    """A request that is done on this device: what the driver is to have of it."""
+
+    number: int
+    outputs: list[tuple[TransferId, Bytes]]
+    events: tuple[TimelineEvent, ...]
+
+
+class GpuPart:
+    """A device: first its window, then, when those of the others are known, everything else."""
+
+    def __init__(
+        self, model: Model, device: str, options: BackendOptions, driver: Driver | None = None
+    ) -> None:
+        lowered = on_one_host(model.lowered)
+        self._driver = open_driver(driver)
+        self._options = options
+        self._model = replace(model, lowered=part_of_device(lowered, device))
+        self._ways = ProcessWays(self._driver, lowered, device)
+        self._handle = self._ways.open(parse_target(options.targets[device]).ordinal)
+        self._backend: CudaBackend | None = None
+        self._traces: dict[int, int] = {}
+        self._transfers = {
+            trace.trace: [t for t in trace.transfers if HOST in (t.source, t.target)]
+            for trace in self._model.lowered.traces
+        }
+
+    @property
+    def address(self) -> str:
+        """What others open the window by."""
+        return self._handle.hex()
+
+    def connect(self, addresses: Mapping[str, str]) -> None:
+        """Load, allocate and capture everything."""
+        handles = {peer: bytes.fromhex(address) for peer, address in addresses.items()}
+        self._ways.connect(handles)
+        # The next request of a slot begins when all devices are done with the one before.
+        cuda = CudaOptions(graphs=read_settings().use_graphs, depth=1, ways=self._ways)
+        self._backend = CudaBackend(self._model, self._options, cuda=cuda, driver=self._driver)
+
+    @property
+    def backend(self) -> CudaBackend:
+        """The backend of this device, once it is connected."""
+        assert self._backend is not None
+        return self._backend
+
+    def begin(self, number: int, trace: int, slot: int, lane: int, given: list[Bytes]) -> None:
+        """Begin a request with the bytes of its transfers from the driver, in their order."""
+        program = self._model.traces[trace].program
+        coming = [t for t in self._transfers[trace] if t.source == HOST]
+        inputs: dict[str, Bytes] = {}
+        for transfer, part in zip(coming, given, strict=True):
+            buffer = program.buffers[transfer.buffer]
+            if buffer.name not in inputs:
+                inputs[buffer.name] = np.zeros(buffer.bytes, np.uint8)
+            _unpack(transfer, part, inputs[buffer.name])
+        self._traces[number] = trace
+        request = Request(number=number, trace=trace, slot=slot, lane=lane, inputs=inputs)
+        self.backend.begin(request)
+
+    def collect(self, timeout_s: float) -> list[PartDone]:
+        """Requests that are done here."""
+        done = []
+        for completion in self.backend.collect(timeout_s):
+            trace = self._traces.pop(completion.request)
+            buffers = self._model.traces[trace].program.buffers
+            outputs = [
+                (transfer.id, _pack(transfer, completion.outputs[buffers[transfer.buffer].name]))
+                for transfer in self._transfers[trace]
+                if transfer.target == HOST
+            ]
+            done.append(
+                PartDone(number=completion.request, outputs=outputs, events=completion.events)
+            )
+        return done
+
+    def close(self) -> None:
+        """Give all back but the window, which others may have open."""
+        if self._backend is not None:
+            self._backend.close()
+        self._ways.close()
+
+    def free_window(self) -> None:
+        """Give the window back, once all others have closed it."""
+        self._ways.free()
+
+
+def _pack(transfer: Transfer, content: Bytes) -> Bytes:
+    return np.concatenate([content[start:end] for start, end in transfer.bytes])
+
+
+def _unpack(transfer: Transfer, packed: Bytes, content: Bytes) -> None:
+    at = 0
+    for start, end in transfer.bytes:
+        content[start:end] = packed[at : at + end - start]
+        at += end - start

@@ -1,0 +1,151 @@
+"""Ways between devices that are in processes of their own, on one host: memory by CUDA IPC.
+
+In: launch programs on one host, a device, a driver. Out: its window, what the processes tell each
+other of theirs, and where transfers go.
+
+A window is device memory with a region for every transfer to the device, per slot, and a word for
+each. The source copies into the region and then sets the word; the target's stream waits for the
+word, clears it and takes the bytes. Both are work of streams (`cuStreamWriteValue32`,
+`cuStreamWaitValue32`), so no call of a host lies between who makes the bytes and who needs them. A
+region is used once in a request and a slot holds one request at a time, so a region is free when
+its next transfer comes.
+
+Who waits so is not seen by the driver. Every process therefore hands its work over in one order
+for all: even if all streams of a process were one queue, the first thing that is not done could go
+on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+
+from tessera.backend.cuda.api import Driver, DriverError, Handle
+from tessera.backend.cuda.issue_order import Action, Move, issue_order
+from tessera.ir.plan.launch_program import (
+    HOST,
+    PLACE_ALIGNMENT,
+    LoweredReplica,
+    LoweredTrace,
+    Transfer,
+)
+
+_WORD_BYTES = 4
+_BLOCK = 2 << 20
+"""Smaller allocations share a block, which would be shared as a whole."""
+_Key = tuple[int, int, int]
+
+
+def part_of_device(lowered: LoweredReplica, device: str) -> LoweredReplica:
+    """What one device needs of launch programs; homes stay, to know what is elsewhere."""
+    return replace(
+        lowered,
+        devices=(device,),
+        areas=tuple(area for area in lowered.areas if area.device == device),
+        places=tuple(place for place in lowered.places if place.device == device),
+        traces=tuple(
+            replace(
+                trace,
+                programs=tuple(p for p in trace.programs if p.device == device),
+                transfers=tuple(t for t in trace.transfers if device in (t.source, t.target)),
+            )
+            for trace in lowered.traces
+        ),
+    )
+
+
+def order_of(trace: LoweredTrace, ways: ProcessWays | None) -> tuple[Action, ...]:
+    """In which order the work of a request is handed over."""
+    return issue_order(trace) if ways is None else ways.order(trace.trace)
+
+
+class ProcessWays:
+    """The window of a device, and those of the devices that it sends to."""
+
+    def __init__(self, driver: Driver, lowered: LoweredReplica, device: str) -> None:
+        self.device = device
+        self._driver = driver
+        self._lowered = lowered
+        self._regions: dict[tuple[str, _Key], int] = {}
+        self._words: dict[tuple[str, _Key], int] = {}
+        sizes = {name: self._lay_out(name) for name in lowered.devices}
+        self._bytes = sizes[device]
+        self._bases: dict[str, int] = {}
+        self._context: Handle | None = None
+
+    def _lay_out(self, device: str) -> int:
+        """Where everything is in the window of a device, which is the same in all processes."""
+        keys = [
+            ((slot, trace.trace, int(transfer.id)), transfer.size)
+            for slot in range(self._lowered.slots)
+            for trace in self._lowered.traces
+            for transfer in trace.transfers
+            if transfer.target == device and transfer.source != HOST
+        ]
+        at = 0
+        for number, (key, _) in enumerate(keys):
+            self._words[device, key] = number * _WORD_BYTES
+            at = (number + 1) * _WORD_BYTES
+        for key, size in keys:
+            at = -(-at // PLACE_ALIGNMENT) * PLACE_ALIGNMENT
+            self._regions[device, key] = at
+            at += size
+        return -(-at // _BLOCK) * _BLOCK
+
+    def open(self, ordinal: int) -> bytes:
+        """Set the window aside on a GPU; what others open it by, empty where there is none."""
+        self._context = self._driver.retain(ordinal)
+        self._ordinal = ordinal
+        self._driver.use(self._context)
+        if not self._bytes:
+            return b""
+        self._bases[self.device] = base = self._driver.allocate(self._bytes)
+        self._driver.fill(base, 0, self._bytes)
+        self._driver.finish()
+        return self._driver.memory_handle(base)
+
+    def connect(self, handles: Mapping[str, bytes]) -> None:
+        """Open the windows of others."""
+        assert self._context is not None
+        self._driver.use(self._context)
+        for device, handle in handles.items():
+            if handle:
+                self._bases[device] = self._driver.open_memory(handle)
+
+    def order(self, trace: int) -> tuple[Action, ...]:
+        """What this device does, in the order of all."""
+        whole = issue_order(next(t for t in self._lowered.traces if t.trace == trace))
+        return tuple(
+            action
+            for action in whole
+            if (
+                self.device in (action.transfer.source, action.transfer.target)
+                if isinstance(action, Move)
+                else action.device == self.device
+            )
+        )
+
+    def place(self, trace: int, slot: int, transfer: Transfer) -> tuple[int, int]:
+        """Where the bytes of a transfer lie on their way, and the word that says so."""
+        key = transfer.target, (slot, trace, int(transfer.id))
+        base = self._bases[transfer.target]
+        return base + self._regions[key], base + self._words[key]
+
+    def close(self) -> None:
+        """Close the windows of others; no work may be under way."""
+        own = self._bases.pop(self.device, None)
+        with suppress(DriverError):
+            self._driver.use(self._context)
+            for base in self._bases.values():
+                self._driver.close_memory(base)
+        self._bases = {} if own is None else {self.device: own}
+
+    def free(self) -> None:
+        """Give the window back, which nobody else has open any more."""
+        with suppress(DriverError):
+            self._driver.use(self._context)
+            for base in self._bases.values():
+                self._driver.free(base)
+            self._driver.release(self._ordinal)
+        self._bases.clear()
