@@ -593,8 +593,12 @@ def test_by_the_route_auto_products_are_measured() -> None:
     assert all(p.library_ns and p.triton_ns for p in found.products)
 
 
-def test_kernels_are_tuned_for_slices_and_run_there() -> None:
+def test_kernels_are_tuned_for_slices_and_run_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Every step by itself may take the code for either number of SMs, on any device."""
+    monkeypatch.delenv("TESSERA_NO_CACHE")
+    monkeypatch.setenv("TESSERA_CACHE_DIR", str(tmp_path / "cache"))
     from dataclasses import replace as changed
 
     from tessera.backend.cuda.backend import CudaBackend
