@@ -50,8 +50,8 @@ from tests.helpers.random_traces import random_program
 LIMIT_S = 30.0
 """More than any fault may take."""
 IN_TIME_S = {"kill": 1.0, "cut": 1.0, "stop": 2.0, "daemon": 1.0, "driver": 1.0}
-TURNS = ["kill", "stop", "cut", "daemon", "kill", "stop", "cut", "driver", "disk", "kill"]
-TURNS += ["stop", "cut", "daemon", "kill", "stop", "cut", "driver", "version", "token", "daemon"]
+TURNS = ["kill", "cut", "stop", "cut", "daemon", "kill", "cut", "driver", "disk", "cut"]
+TURNS += ["kill", "daemon", "stop", "cut", "version", "kill", "daemon", "stop", "cut", "token"]
 AT = ("queue", "launch", "it was to send", "done there", "its end there")
 """One of these words is where an error says what a device was at."""
 KNOWN = 600
@@ -210,12 +210,16 @@ def digest(result: object) -> str:
     return state.hexdigest()
 
 
-def make_plans(folder: Path) -> tuple[str, list[list[str]]]:
-    """The plan, and what each sequence of it computes on one device."""
+def make_plans(folder: Path) -> tuple[dict[int, str], list[list[str]]]:
+    """Plans for two and for three devices, and what each sequence computes on one device."""
     program = random_program(12, steps=8)
-    devices = {"a": "left", "b": "right", "c": "left"}
-    steps = ["abc"[n % 3] for n in range(len(program.steps))]
-    path = write_plan(folder, plan_of([program], [steps], hosts=devices))
+    hosts = {"a": "left", "b": "right", "c": "left"}
+    paths = {}
+    for count in (2, 3):
+        (folder / str(count)).mkdir()
+        steps = ["abc"[n % count] for n in range(len(program.steps))]
+        plan = plan_of([program], [steps], hosts={d: hosts[d] for d in "abc"[:count]})
+        paths[count] = write_plan(folder / str(count), plan)
     (folder / "one").mkdir()
     alone = write_plan(folder / "one", plan_of([program], [["a"] * len(steps)]))
     with Runtime(alone, backend="cpu") as runtime:
@@ -224,7 +228,7 @@ def make_plans(folder: Path) -> tuple[str, list[list[str]]]:
             [digest(runtime.submit(inputs, sequence=n).result(LIMIT_S)) for _ in range(KNOWN)]
             for n in (0, 1)
         ]
-    return path, known
+    return paths, known
 
 
 def running_case(kind: str, rng: random.Random, hosts: Hosts, path: str, known: list) -> dict:
@@ -239,7 +243,7 @@ def running_case(kind: str, rng: random.Random, hosts: Hosts, path: str, known: 
     assert isinstance(backend, HostsBackend)
     links = dict(backend._links)
     feed = Feed(runtime, known)
-    time.sleep(rng.uniform(0.0, 0.8))
+    time.sleep(rng.uniform(0.0, 0.6))
     device = rng.choice(list(links))
     host = links[device].host.name
     cable = hosts.places[["left", "right"].index(host)][0]
@@ -360,7 +364,7 @@ def run(options: argparse.Namespace) -> None:
     done = {json.loads(line)["seed"] for line in lines}
     deadline = time.monotonic() + options.seconds
     with namespaces(2) as places, tempfile.TemporaryDirectory() as name:
-        path, known = make_plans(Path(name))
+        paths, known = make_plans(Path(name))
         hosts = Hosts(Path(name), places)
         try:
             for seed in range(options.first, options.first + options.count):
@@ -368,6 +372,7 @@ def run(options: argparse.Namespace) -> None:
                     continue
                 rng = random.Random(seed)
                 kind = TURNS[seed % len(TURNS)]
+                path = paths[2 if kind in ("daemon", "driver") else 3]
                 row: dict[str, object] = {"seed": seed, "kind": kind}
                 try:
                     match kind:

@@ -96,6 +96,11 @@ _SAME_WISH_S = 2.0
     help="Run a plan on processes of the hosts in this file; its commands are run.",
 )
 @click.option(
+    "--retry",
+    is_flag=True,
+    help="With `--hosts`: replay requests that were lost with a host, where they have no states.",
+)
+@click.option(
     "--verify",
     is_flag=True,
     help="Run every request on one device too, and compare; also with what PyTorch computed, if "
@@ -209,6 +214,7 @@ def _run_plan(
     messages.show(prepared.notes)
     with Progress(messages, "starting the devices") as shown:
         kept = run_kept(prepared, keep, shown.hear)
+    messages.show([d for d in kept.outcome.diagnostics if d not in prepared.notes])
     messages.show(kept.problems)
     if command.as_json:
         text = run_json(kept.outcome, kept.verdict)

@@ -97,15 +97,22 @@ class ServingOptions:
 @lanes_are_sequences
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRunOptions(ServingOptions):
-    """How to run requests of a plan; `inputs` is a file of theirs."""
+    """How to run requests of a plan; `inputs` is a file of theirs.
+
+    With `retry`, requests that a host has lost are replayed where they can be.
+    """
 
     requests: int | None = None
     inputs: str | None = None
+    retry: bool = False
 
     def __post_init__(self, spelled: Mapping[str, str] | None) -> None:
         ServingOptions.__post_init__(self, spelled)
         check_counts({"requests": self.requests}, least=1)
         check_paths({"inputs": self.inputs})
+        check_flags({"retry": self.retry})
+        if self.retry and self.hosts is None:
+            raise WrongOption("{retry} goes with {hosts}: requests are lost with a host")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -118,7 +118,13 @@ def run_prepared(prepared: Prepared, on_progress: OnProgress | None = None) -> O
         raise _interrupted(0, len(prepared.turns)) from None
     # On other hosts a replica may be lost while the others are fine.
     each_alone = prepared.choice.hosts is not None
-    feeder = Feeder(serving, prepared.turns, prepared.materials, each_alone=each_alone)
+    feeder = Feeder(
+        serving,
+        prepared.turns,
+        prepared.materials,
+        each_alone=each_alone,
+        retry=prepared.options.retry,
+    )
     started = time.monotonic()
     fault: TesseraError | None = None
     states, is_interrupted = None, False
@@ -147,7 +153,7 @@ def run_prepared(prepared: Prepared, on_progress: OnProgress | None = None) -> O
         done=done,
         states=states,
         seconds=seconds,
-        diagnostics=prepared.notes,
+        diagnostics=(*prepared.notes, *feeder.warnings()),
         fault=() if fault is None else fault.diagnostics,
         exit_code=0 if fault is None else fault.exit_code,
     )

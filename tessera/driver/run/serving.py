@@ -45,6 +45,8 @@ CHILD_BOOT = ""
 class Serving:
     """A plan that takes requests."""
 
+    _own_pool: LinkPool | None = None
+
     def __init__(
         self,
         opened: OpenPlan,
@@ -70,7 +72,6 @@ class Serving:
         self._processes: dict[int, ReplicaProcess | None] = {}
         self._closed = False
         self._run: HostsRun | None = None
-        self._own_pool: LinkPool | None = None
         on_gpus = backend_named(choice.backend).is_on_gpus
         self._isolated = isolated and on_gpus and choice.hosts is None
         self._given = given

@@ -14,6 +14,7 @@ from tessera.diagnostics import error
 from tessera.driver.run.feeder import Feeder
 from tessera.driver.run.schedule import Turn
 from tessera.driver.run.serving import Serving
+from tessera.ir.program.program import Role
 
 
 class TwoReplicas:
@@ -113,3 +114,84 @@ def test_on_hosts_the_other_replicas_go_on(refuse: bool) -> None:
     assert not waiting.is_alive()
     assert sorted(feeder.completions()) == [0, 1, 3, 5, 7]
     assert feeder.fault() is serving.fault
+
+
+class LostReplica:
+    """One replica with two sequences, lost at a request of the first; it can be started again."""
+
+    sequences = ((0, 0), (0, 1))
+
+    def __init__(self, role: Role | None, *, starts: int = 9) -> None:
+        buffers = () if role is None else (SimpleNamespace(role=role),)
+        self.opened = SimpleNamespace(
+            replicas=[None], programs=[SimpleNamespace(buffers=buffers)] * 2
+        )
+        self.opened.programs[1] = SimpleNamespace(buffers=())
+        self.is_lost = False
+        self.starts = starts
+        self.lose_at = [2]
+
+    def submit(self, inputs: object, *, number: int, **_: object) -> Future[Completion]:
+        fault = ServiceFault(error("TSR5072", "gone"), device="a")
+        future: Future[Completion] = Future()
+        if self.is_lost:
+            raise fault
+        if number in self.lose_at:
+            self.lose_at.remove(number)
+            self.is_lost = True
+            future.set_exception(fault)
+        else:
+            future.set_result(Completion(request=number, outputs={}, started_ns=0, ended_ns=1))
+        return future
+
+    def restart(self, sequence: int) -> None:
+        if not self.starts:
+            raise ServiceFault(error("TSR5071", "no host"), device="a")
+        self.starts -= 1
+        self.is_lost = False
+
+
+def retried(serving: Any) -> Feeder:
+    """Six requests of a trace with states, if the replica has any, and two of one without."""
+    turns = [Turn(n, int(n >= 6), n % 2, n) for n in range(8)]
+    materials: Any = SimpleNamespace(inputs=lambda *_: {})
+    feeder = Feeder(serving, turns, materials, each_alone=True, retry=True)
+    feeder.start()
+    feeder.wait(lambda _: None)
+    return feeder
+
+
+def test_what_was_lost_is_replayed() -> None:
+    serving = LostReplica(None)
+    serving.lose_at = [2, 5]
+    feeder = retried(serving)
+    assert feeder.fault() is None
+    assert list(feeder.completions()) == list(range(8))
+    (said,) = feeder.warnings()
+    assert said.headline == "replayed from their inputs: requests 2, 5"
+    assert said.code == "TSR5073"
+    assert said.notes == ("gone",)
+
+
+def test_what_has_states_is_not_replayed_and_is_named() -> None:
+    feeder = retried(LostReplica(Role.STATE))
+    assert list(feeder.completions()) == [0, 1, 6, 7]
+    fault = feeder.fault()
+    assert fault is not None
+    assert fault.diagnostics[0].code == "TSR5072"
+    wanted = "not run: requests 2 to 5: the states of their sequences are lost"
+    assert wanted in fault.diagnostics[0].notes
+    assert feeder.warnings() == ()  # 6 and 7 had not begun
+
+
+@pytest.mark.parametrize("starts", [0, 9])
+def test_a_replica_that_stays_lost_is_given_up(starts: int) -> None:
+    serving = LostReplica(None, starts=starts)
+    serving.lose_at = [2] * 9
+    feeder = retried(serving)
+    assert list(feeder.completions()) == [0, 1]
+    fault = feeder.fault()
+    assert fault is not None
+    why = "its replica was started 3 times" if starts else "cannot be started again: no host"
+    assert any("requests 2 to 7" in n and why in n for n in fault.diagnostics[0].notes)
+    assert feeder.warnings() == ()
