@@ -17,12 +17,15 @@ import numpy as np
 from tessera.backend.hosts.channel import Head, Part
 from tessera.backend.service import Model, ServedTrace
 from tessera.diagnostics import Source, TesseraError
+from tessera.driver.hosts.host_contents import digest_of, own_contents
 from tessera.driver.load import read_program
 from tessera.frontend.plan.tsp import parse_plan
 from tessera.ir.graph.graph import KernelGraph
+from tessera.ir.plan.hosts import HostEntry
 from tessera.ir.plan.plan import Plan, Replica
 from tessera.ir.plan.print_plan import print_plan
 from tessera.ir.program.program import BufferId, KnownContents, Program
+from tessera.ir.program.seeded import LazyContents, Seeded
 from tessera.passes.base import AnalysisManager
 from tessera.passes.checker.check_plan import check_plan
 from tessera.passes.dependences.dependences import Dependences
@@ -36,7 +39,12 @@ _KEPT = 32
 class SentPlan:
     """A plan to be sent; its text is made once."""
 
-    def __init__(self, opened: OpenPlan, weights: Mapping[str, Part]) -> None:
+    def __init__(
+        self, opened: OpenPlan, weights: LazyContents, host_of: Mapping[str, HostEntry]
+    ) -> None:
+        self._weights = weights
+        self._host_of = host_of
+        self._digests: dict[str, str] = {}
         self._text = np.frombuffer(print_plan(opened.plan).encode(), np.uint8)
         self._replicas = [id(replica.lowered) for replica in opened.plan.replicas]
         self._known: list[tuple[int, int, str]] = []
@@ -48,19 +56,33 @@ class SentPlan:
 
     def describe(self, part: Model, device: str) -> tuple[Head, list[Part]]:
         """For a device whose part of the model this is."""
+        path = self._host_of[device].contents
+        own = [n for n in sorted(part.weights) if path and self._is_from_file(n)]
+        sent = [name for name in sorted(part.weights) if name not in own]
         states = [sorted(lane) for lane in part.states]
         fillings = [sorted(given) for given in part.fillings]
         head: Head = {
             "replica": self._replicas.index(id(part.lowered)),
             "known": self._known,
-            "weights": sorted(part.weights),
+            "weights": sent,
+            "path": path,
+            "own": [(name, self._digest(name, part.weights[name])) for name in own],
             "states": states,
             "fillings": fillings,
         }
         parts = [self._text, *self._contents, *(part.weights[name] for name in head["weights"])]
         for names, contents in ((states, part.states), (fillings, part.fillings)):
-            parts += [own[name] for row, own in zip(names, contents, strict=True) for name in row]
+            parts += [held[name] for row, held in zip(names, contents, strict=True) for name in row]
         return head, parts
+
+    def _is_from_file(self, name: str) -> bool:
+        """Whether a file gives a weight; no host has one that is seeded."""
+        return not isinstance(self._weights.source(name), Seeded)
+
+    def _digest(self, name: str, content: Part) -> str:
+        if name not in self._digests:
+            self._digests[name] = digest_of(content)
+        return self._digests[name]
 
 
 def received_model(head: Head, parts: list[Part]) -> Model:
@@ -87,7 +109,8 @@ def received_model(head: Head, parts: list[Part]) -> Model:
     return Model(
         lowered=replica.lowered,
         traces=_served(plan, replica, programs),
-        weights=_named(head["weights"], coming),
+        weights=_named(head["weights"], coming)
+        | own_contents(str(head["host"]), str(head["path"]), head["own"]),
         states=[_named(names, coming) for names in head["states"]],
         fillings=[_named(names, coming) for names in head["fillings"]],
     )

@@ -237,9 +237,10 @@ def hosts_run(
     from tessera.backend.hosts.link_pool import LinkPool
     from tessera.driver.hosts.sent_plan import SentPlan
 
+    host_of = assign_hosts(table, opened.plan)
     return HostsRun(
-        host_of=assign_hosts(table, opened.plan),
-        describe=SentPlan(opened, materials.weights).describe,
+        host_of=host_of,
+        describe=SentPlan(opened, materials.weights, host_of).describe,
         heartbeat_s=table.heartbeat_s,
         silent_s=table.silent_s,
         transport=table.transport,

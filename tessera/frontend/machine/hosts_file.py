@@ -10,6 +10,7 @@
     address = "10.66.0.1"           # of the network for transfers, where others reach it
     python = "/opt/venv/bin/python" # with Tessera; without it: the one that runs here
     devices = ["a100-0"]
+    contents = "/data/model.npz"    # weights that the host has; without it: they are sent
 
 In: the file's text. Out: a `HostTable`. Unknown keys are errors. The file is trusted: its commands
 are run.
@@ -28,7 +29,7 @@ from tessera.frontend.text.readfile import read_source
 from tessera.ir.plan.hosts import DEFAULT_ADDRESS, TRANSPORTS, HostEntry, HostTable
 
 _TOP = ("heartbeat", "silent", "transport", "host")
-_HOST = ("name", "command", "address", "python", "devices")
+_HOST = ("name", "command", "address", "python", "devices", "contents")
 _MOST_HOSTS = 256
 _LEAST_S, _MOST_S = 0.01, 600.0
 
@@ -96,6 +97,7 @@ def _host(row: dict[str, object]) -> HostEntry:
         address=address,
         python=_text(row, "python", ""),
         devices=tuple(devices),
+        contents=_text(row, "contents", ""),
     )
 
 

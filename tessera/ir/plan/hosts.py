@@ -16,6 +16,7 @@ class HostEntry:
     """One host. `command` is put before the command line of every process of it; empty: here.
 
     `devices` are those of the plan that are on it; empty: those of the node with its name.
+    `contents` is a file of weights that it has itself; empty: they are sent.
     """
 
     name: str
@@ -23,6 +24,7 @@ class HostEntry:
     address: str = DEFAULT_ADDRESS
     python: str = ""
     devices: tuple[str, ...] = ()
+    contents: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
