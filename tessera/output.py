@@ -50,6 +50,7 @@ class Kind(Enum):
     CONTENTS = "contents of a captured trace"
     ARRIVALS = "arrivals"
     LINKS = "a matrix of links"
+    CLUSTER = "a cluster with its token"
 
 
 # How files begin that say by themselves what they are.
@@ -66,6 +67,7 @@ _BEGINNINGS = {
     Kind.MODEL: rb"\\ MARK\n",
     Kind.ARRIVALS: rb'\{"timestamp": [0-9.]+, "input_length": \d+, "output_length": \d+, '
     rb'"hash_ids": \[\]\}\n',
+    Kind.CLUSTER: rb'\s*\{\s*"schema":\s*"tessera-cluster/',
     Kind.LINKS: rb"\[link_matrix\]\ndevices = \[",
     Kind.TIMELINE: rb'\{"displayTimeUnit":"ms","otherData":\{"producer":"MARK"\}',
 }
@@ -101,7 +103,8 @@ def write_stream(path: str, write: Callable[[IO[bytes]], None], kind: Kind) -> N
             with open(path, "wb") as stream:
                 write(cast("IO[bytes]", _ForwardStream(stream)))
         else:
-            _replace(Path(os.path.realpath(path)), write)
+            secret = kind is Kind.CLUSTER
+            _replace(Path(os.path.realpath(path)), write, 0o600 if secret else None)
     except (OSError, ValueError) as problem:
         raise _cannot(path, _reason(problem)) from None
 
@@ -302,8 +305,8 @@ def _write_all(data: bytes, stream: IO[bytes]) -> None:
     stream.write(data)
 
 
-def _replace(target: Path, write: Callable[[IO[bytes]], None]) -> None:
-    temporary = _write_beside(target, write)
+def _replace(target: Path, write: Callable[[IO[bytes]], None], mode: int | None = None) -> None:
+    temporary = _write_beside(target, write, mode)
     try:
         os.replace(temporary, target)
     except BaseException:
@@ -311,14 +314,14 @@ def _replace(target: Path, write: Callable[[IO[bytes]], None]) -> None:
         raise
 
 
-def _write_beside(target: Path, write: Callable[[IO[bytes]], None]) -> str:
+def _write_beside(target: Path, write: Callable[[IO[bytes]], None], mode: int | None = None) -> str:
     """The path of a temporary file in the target's folder that can take its place."""
     # A name may be as long as a folder allows, and this one is longer.
     descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name[:32]}.", dir=target.parent)
     try:
         with os.fdopen(descriptor, "wb") as stream:
             write(stream)
-        os.chmod(temporary, _mode(target))
+        os.chmod(temporary, _mode(target) if mode is None else mode)
     except BaseException:
         os.unlink(temporary)
         raise

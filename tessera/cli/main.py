@@ -24,6 +24,7 @@ from tessera.cli import analyze as cli_analyze
 from tessera.cli import bench as cli_bench
 from tessera.cli import cache as cli_cache
 from tessera.cli import check as cli_check
+from tessera.cli import cluster as cli_cluster
 from tessera.cli import demo as cli_demo
 from tessera.cli import diff as cli_diff
 from tessera.cli import doctor as cli_doctor
@@ -157,6 +158,7 @@ cli.add_command(cli_diff.diff)
 cli.add_command(cli_trace.trace)
 cli.add_command(cli_profile.profile)
 cli.add_command(cli_doctor.doctor)
+cli.add_command(cli_cluster.cluster)
 cli.add_command(cli_demo.demo)
 cli.add_command(cli_cache.cache)
 cli.add_command(cli_selftest.selftest)

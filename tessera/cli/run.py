@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -101,6 +101,12 @@ _SAME_WISH_S = 2.0
     help="With `--hosts`: replay requests that were lost with a host, where they have no states.",
 )
 @click.option(
+    "--address",
+    metavar="HOST:PORT|PATH",
+    help="With `--hosts`: on a Ray cluster that is there, or that `tessc cluster up` wrote to "
+    "this file. Nothing of it is ended.",
+)
+@click.option(
     "--verify",
     is_flag=True,
     help="Run every request on one device too, and compare; also with what PyTorch computed, if "
@@ -166,9 +172,11 @@ def run(messages: Messages, given: Typed) -> int:
     with terminable():
         if command.file != "-" and (is_plan(command.file) or command.file.endswith(".tsp")):
             given.refuse_others("traces", RunCommand, PlanRunOptions, KeepOptions)
-            return _run_plan(
-                messages, command, given.record(PlanRunOptions), given.record(KeepOptions)
-            )
+            options = given.record(PlanRunOptions)
+            with _on_cluster(command, options) as placed:
+                return _run_plan(messages, command, placed, given.record(KeepOptions))
+        if command.address is not None:
+            raise click.UsageError("`--address` is for plans, with `--hosts`")
         if command.file == "-" or os.path.exists(command.file):
             make = "; `tessc plan` makes a plan of a trace"
             given.refuse_others("plans", RunCommand, RunOptions, hint=make)
@@ -181,7 +189,22 @@ class RunCommand:
 
     file: str
     outputs: str | None = None
+    address: str | None = None
     as_json: bool = False
+
+
+@contextmanager
+def _on_cluster(command: RunCommand, options: PlanRunOptions) -> Iterator[PlanRunOptions]:
+    """The options with processes of a cluster, if one is named."""
+    if command.address is None:
+        yield options
+        return
+    if not isinstance(options.hosts, str):
+        raise click.UsageError("`--address` goes with `--hosts`, which says what is on which host")
+    from tessera.driver.hosts.kept_hosts import KeptHosts
+
+    with KeptHosts(options.hosts, address=command.address) as hosts:
+        yield replace(options, hosts=hosts)
 
 
 def _run_trace(messages: Messages, command: RunCommand, options: RunOptions) -> int:

@@ -42,7 +42,10 @@ _EXIT_CODES = """## Exit codes
 def cli_page() -> str:
     """`cli.md`: the help of every command."""
     sections = [_help(cli.cli, "tessc")]
-    sections += [_help(command, f"tessc {name}") for name, command in cli.cli.commands.items()]
+    for name, command in cli.cli.commands.items():
+        sections.append(_help(command, f"tessc {name}"))
+        below = command.commands if isinstance(command, click.Group) else {}
+        sections += [_help(part, f"tessc {name} {own}") for own, part in below.items()]
     note = "Made from the program's own help by `pytest tests/docs --update-golden`."
     return "\n".join(["# Command line\n", f"{note}\n", *sections, _EXIT_CODES])
 

@@ -13,6 +13,7 @@ import time
 
 from tessera.backend.hosts import host_faults
 from tessera.backend.hosts.device_link import DeviceLink, Inbox, stop_links
+from tessera.backend.hosts.launchers import CommandProcess, Launcher
 from tessera.ir.plan.hosts import HostEntry
 
 _RELEASE_S = 2.0
@@ -22,7 +23,9 @@ _SILENT_S = 1.0
 class LinkPool:
     """Processes by host. For any thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, launch: Launcher = CommandProcess) -> None:
+        """`launch` starts a process on a host."""
+        self._launch = launch
         self._idle: list[DeviceLink] = []
         self._changing = threading.Lock()
         self._is_closed = False
@@ -37,7 +40,7 @@ class LinkPool:
                 self._idle.remove(kept)
         stop_links({str(number): link for number, link in enumerate(gone)})
         if kept is None:
-            return start_link(device, host, inbox)
+            return start_link(device, host, inbox, self._launch)
         kept.serve_as(device, inbox)
         return kept
 
@@ -81,10 +84,12 @@ class LinkPool:
         stop_links({str(number): link for number, link in enumerate(idle)})
 
 
-def start_link(device: str, host: HostEntry, inbox: Inbox) -> DeviceLink:
+def start_link(
+    device: str, host: HostEntry, inbox: Inbox, launch: Launcher = CommandProcess
+) -> DeviceLink:
     """A new process for a device; raises `ServiceFault` where the command cannot be run."""
     try:
-        return DeviceLink(device, host, inbox)
+        return DeviceLink(device, host, inbox, launch)
     except OSError as problem:
         words = " ".join([*host.command, host.python])
         raise host_faults.no_command(device, host.name, words, problem) from None

@@ -12,8 +12,7 @@ from tessera.backend.transports.shared_memory import SharedMemoryTransport
 from tessera.backend.transports.sockets import BEAT_S
 from tessera.backend.transports.transport import Hear, Lose, Transport, WindowBytes
 from tessera.diagnostics import ExitCode, TesseraError, error
-
-INSTALL = "pip install 'tessera-compiler[hosts]'"
+from tessera.ir.plan.hosts import INSTALL_HOSTS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +55,7 @@ def open_transport(
     missing = missing_nixl()
     if missing:
         raise TesseraError(
-            error("TSR5071", f"transfers are by NIXL, and {missing}", hint=INSTALL),
+            error("TSR5071", f"transfers are by NIXL, and {missing}", hint=INSTALL_HOSTS),
             ExitCode.NO_DEVICE,
         )
     return NixlTransport(

@@ -32,13 +32,23 @@ _ORPHAN_S = 120.0
 
 
 def main() -> None:
-    """Greet, read what to be, prove it, and serve until the driver is gone."""
-    # Transfers and beats must not wait for the interpreter of a kernel to let go.
-    sys.setswitchinterval(_SWITCH_S)
+    """Serve the driver over standard input and output."""
+    serve_channel(standard_channel())
+
+
+def standard_channel() -> ControlChannel:
+    """Over standard input and output, which nobody else can use from then on."""
     channel = ControlChannel(os.dup(0), os.dup(1))
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
     os.dup2(2, 1)
+    return channel
+
+
+def serve_channel(channel: ControlChannel) -> None:
+    """Greet, read what to be, prove it, and serve until the driver is gone."""
+    # Transfers and beats must not wait for the interpreter of a kernel to let go.
+    sys.setswitchinterval(_SWITCH_S)
     busy = threading.Event()
     with suppress(ChannelClosed):
         channel.start()

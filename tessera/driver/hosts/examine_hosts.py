@@ -17,7 +17,7 @@ from tessera.backend.hosts.channel import Head
 from tessera.backend.hosts.device_link import DeviceLink, Inbox, stop_links
 from tessera.backend.hosts.link_pool import start_link
 from tessera.diagnostics import TesseraError
-from tessera.ir.plan.hosts import HostEntry, HostTable
+from tessera.ir.plan.hosts import TRANSPORTS, HostEntry, HostTable
 from tessera.ir.version import __version__
 
 _START_S = 60.0
@@ -110,7 +110,10 @@ class _Examination:
                 continue
             head: Head = {"kind": "examine", "device": name, "host": host.name}
             head |= {"bind": host.address, "token": token, "run": run}
-            head |= {"transport": self._table.transport, "beat_s": self._table.heartbeat_s}
+            head |= {
+                "transport": self._table.transport or TRANSPORTS[0],
+                "beat_s": self._table.heartbeat_s,
+            }
             self._links[name].tell(head)
 
     def _await(self, kind: str, limit_s: float) -> None:

@@ -13,21 +13,46 @@ from __future__ import annotations
 
 import os
 import weakref
+from dataclasses import replace
+from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from tessera.backend.hosts.link_pool import LinkPool
+from tessera.driver.hosts.running_cluster import find_cluster
 from tessera.frontend.machine.hosts_file import read_hosts
+
+if TYPE_CHECKING:
+    from tessera.driver.hosts.ray_launcher import RayLauncher
+
+
+def _leave(pool: LinkPool, launcher: RayLauncher) -> None:
+    pool.close()
+    launcher.close()
 
 
 class KeptHosts:
     """Hosts whose processes stay between runs."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Read the file; a process starts when a run needs it."""
+    def __init__(
+        self, path: str | os.PathLike[str], *, address: str | os.PathLike[str] | None = None
+    ) -> None:
+        """Read the file; a process starts when a run needs it.
+
+        With `address` it is an actor of the Ray cluster there: `HOST:PORT`, `auto`, or a file of
+        `tessc cluster up`. Nothing of the cluster is ended.
+        """
         self.table = read_hosts(os.fspath(path))
-        self.pool = LinkPool()
-        self._close = weakref.finalize(self, self.pool.close)
+        if address is None:
+            self.pool = LinkPool()
+            self._close = weakref.finalize(self, self.pool.close)
+            return  # no cluster, and none of its packages
+        from tessera.driver.hosts.ray_launcher import RayLauncher
+
+        launcher = RayLauncher(find_cluster(os.fspath(address)))
+        self.table = replace(self.table, transport=self.table.transport or "nixl")
+        self.pool = LinkPool(launcher)
+        self._close = weakref.finalize(self, partial(_leave, self.pool, launcher))
 
     def processes(self) -> list[int]:
         """The processes that wait for a run, as this machine numbers them."""

@@ -30,7 +30,7 @@ from tessera.driver.run.isolated import IsolatedBackend, ReplicaProcess, sharing
 from tessera.driver.run.materials import Materials
 from tessera.driver.run.open_plan import OpenPlan
 from tessera.driver.run.options import ServingOptions
-from tessera.ir.plan.hosts import HostTable
+from tessera.ir.plan.hosts import TRANSPORTS, HostTable
 from tessera.ir.plan.plan import Plan
 from tessera.ir.plan.policies import policies_of
 
@@ -243,7 +243,7 @@ def hosts_run(
         describe=SentPlan(opened, materials.weights, host_of).describe,
         heartbeat_s=table.heartbeat_s,
         silent_s=table.silent_s,
-        transport=table.transport,
+        transport=table.transport or TRANSPORTS[0],
         pool=pool or LinkPool(),
     )
 

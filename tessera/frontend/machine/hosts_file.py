@@ -2,7 +2,7 @@
 
     heartbeat = "100ms"             # how often processes say that they are alive
     silent = "1.5s"                 # one that says nothing for so long has stopped
-    transport = "nixl"              # between hosts; without it: "tcp"
+    transport = "nixl"              # between hosts; without it "tcp", on a Ray cluster "nixl"
 
     [[host]]
     name = "a"                      # the node of the plan, unless `devices` says otherwise
@@ -57,8 +57,8 @@ def parse_hosts(text: str, name: str = "<hosts>") -> HostTable:
     heartbeat_s, silent_s = _seconds(data, "heartbeat", 0.1), _seconds(data, "silent", 1.5)
     if silent_s < 3 * heartbeat_s:
         raise bad_hosts("`silent` is at least three times `heartbeat`")
-    transport = data.get("transport", TRANSPORTS[0])
-    if transport not in TRANSPORTS:
+    transport = data.get("transport", "")
+    if "transport" in data and transport not in TRANSPORTS:
         raise bad_hosts(f"`transport` is one of: {', '.join(TRANSPORTS)}")
     return HostTable(
         name=name,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 DEFAULT_ADDRESS = "127.0.0.1"
 TRANSPORTS = ("tcp", "nixl")
+INSTALL_HOSTS = "pip install 'tessera-compiler[hosts]'"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,11 +32,11 @@ class HostEntry:
 class HostTable:
     """All hosts of a run. A device that is silent for `silent_s` has stopped.
 
-    `transport` carries bytes between hosts: one of `TRANSPORTS`.
+    `transport` carries bytes between hosts: one of `TRANSPORTS`; empty: the file does not say.
     """
 
     name: str
     hosts: tuple[HostEntry, ...]
     heartbeat_s: float = 0.1
     silent_s: float = 1.5
-    transport: str = "tcp"
+    transport: str = ""

@@ -1,0 +1,155 @@
+"""How the process of a device is started: the interface, and the command of a host.
+
+In: a `HostEntry`. Out: a `StartedDevice`: two descriptors to talk over, and how it ends. A launcher
+is a function; that of a Ray cluster is in `driver.hosts.ray_launcher`. Whoever starts it, a process
+lives as long as its channel, so nothing is left behind, however this one ends.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from typing import IO, Protocol
+
+from tessera.ir.plan.hosts import HostEntry
+from tessera.settings import with_environment
+
+DEVICE_MODULE = "tessera.driver.hosts.device_process"
+_SAID = 2000
+
+
+class StartedDevice(Protocol):
+    """A process, wherever it is."""
+
+    @property
+    def pid(self) -> int:
+        """Its number on its host, or that of the command that started it."""
+
+    @property
+    def source(self) -> int:
+        """The descriptor to read what it says from."""
+
+    @property
+    def target(self) -> int:
+        """The descriptor to write what it is told to."""
+
+    def poll(self) -> int | None:
+        """How it has ended; None while it runs, or while that is not known."""
+
+    def wait(self, limit_s: float) -> str:
+        """How it has ended, in words, behind `it`; waits for that at most so long."""
+
+    def said(self) -> str:
+        """The last line of its errors."""
+
+    def close_source(self) -> None:
+        """Nobody reads any more."""
+
+    def close_target(self) -> None:
+        """Hang up."""
+
+    def end(self, limit_s: float) -> None:
+        """Make sure that it is gone; it may take so long to go by itself."""
+
+
+Launcher = Callable[[HostEntry], StartedDevice]
+
+
+class CommandProcess:
+    """A process by the command of its host. It has a session of its own: Ctrl-C is for us."""
+
+    def __init__(self, host: HostEntry, module: str = DEVICE_MODULE) -> None:
+        """Start it; raises `OSError` where the command cannot be run."""
+        self._errors = _error_file()
+        try:
+            self._process = _start(host, module, self._errors)
+        except OSError:
+            if self._errors is not None:
+                self._errors.close()
+            raise
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._in, self._out = self._process.stdout, self._process.stdin
+
+    @property
+    def pid(self) -> int:
+        """Of the command."""
+        return self._process.pid
+
+    @property
+    def source(self) -> int:
+        """Its standard output."""
+        return self._in.fileno()
+
+    @property
+    def target(self) -> int:
+        """Its standard input."""
+        return self._out.fileno()
+
+    def poll(self) -> int | None:
+        """Its exit code."""
+        return self._process.poll()
+
+    def wait(self, limit_s: float) -> str:
+        """How it has ended, in words."""
+        try:
+            code = self._process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            return "has closed its channel"
+        return f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+
+    def said(self) -> str:
+        """The last line that it wrote to its standard error."""
+        if self._errors is not None:
+            with suppress(OSError, ValueError):
+                size = self._errors.seek(0, os.SEEK_END)
+                self._errors.seek(max(0, size - _SAID))
+                lines = self._errors.read().decode(errors="replace").strip().splitlines()
+                if lines:
+                    return lines[-1].strip()
+        return ""
+
+    def close_source(self) -> None:
+        """Nobody reads any more."""
+        with suppress(OSError):
+            self._in.close()
+
+    def close_target(self) -> None:
+        """Hang up."""
+        with suppress(OSError):
+            self._out.close()
+
+    def end(self, limit_s: float) -> None:
+        """Make sure that it is gone, with all that it has started."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(limit_s)
+        with suppress(OSError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        if self._errors is not None:
+            self._errors.close()
+
+
+def _start(host: HostEntry, module: str, errors: IO[bytes] | None) -> subprocess.Popen[bytes]:
+    """The command of a host; on this machine it finds the package that runs here."""
+    return subprocess.Popen(
+        [*host.command, host.python or sys.executable, "-P", "-m", module],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL if errors is None else errors,
+        env=with_environment({"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}),
+        start_new_session=True,
+    )
+
+
+def _error_file() -> IO[bytes] | None:
+    """Where a process writes its errors; a full disk here is no reason not to run."""
+    try:
+        return tempfile.TemporaryFile()
+    except OSError:
+        return None

@@ -1,0 +1,120 @@
+"""`tessc cluster up` and `down`: a Ray cluster on the hosts of a file.
+
+In: a `HostTable`; a `RunningCluster`. Out: the cluster; how many processes were ended. The first
+host is the head. Every node is started by the command of its host, and given the token over its
+standard input: it is on no command line. What was started before a fault is ended again.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import replace
+
+from tessera.backend.hosts.channel import ChannelClosed, ControlChannel, Head
+from tessera.backend.hosts.launchers import CommandProcess
+from tessera.diagnostics import ExitCode, TesseraError, error
+from tessera.driver.hosts.ray_launcher import LABEL, label_of
+from tessera.driver.hosts.running_cluster import ClusterNode, RunningCluster, bad_cluster
+from tessera.ir.plan.hosts import INSTALL_HOSTS, HostEntry, HostTable
+from tessera.ir.version import __version__
+
+NODE_MODULE = "tessera.driver.hosts.node_process"
+_END_S = 2.0
+
+Tell = Callable[[str], None]
+
+
+def start_cluster(table: HostTable, tell: Tell, *, tokens: bool = True) -> RunningCluster:
+    """Start a node on every host."""
+    _check_addresses(table)
+    cluster = RunningCluster(address="", token=secrets.token_hex(32) if tokens else "")
+    try:
+        for host in table.hosts:
+            mark = secrets.token_hex(8)
+            answer = _ask(
+                host,
+                {
+                    "kind": "up",
+                    "bind": host.address,
+                    "address": cluster.address,
+                    "label": f"{LABEL}={label_of(host.name)}",
+                    "token": cluster.token,
+                    "mark": mark,
+                },
+            )
+            if answer["kind"] != "up":
+                hint = INSTALL_HOSTS if answer["install"] else None
+                raise _not_started(host, str(answer["why"]), hint)
+            node = ClusterNode(host=host, pid=int(answer["pid"]), mark=mark)
+            cluster = replace(cluster, address=str(answer["address"]), nodes=(*cluster.nodes, node))
+            tell(f"{host.name}: a node runs at {host.address}")
+    except BaseException:
+        stop_cluster(cluster, tell)
+        raise
+    return cluster
+
+
+def stop_cluster(cluster: RunningCluster, tell: Tell) -> list[TesseraError]:
+    """End every node, the head last; what could not be done."""
+    problems = []
+    for node in reversed(cluster.nodes):
+        try:
+            answer = _ask(node.host, {"kind": "down", "mark": node.mark})
+            tell(f"{node.host.name}: {answer['ended']} processes ended")
+        except TesseraError as problem:
+            problems.append(problem)
+    return problems
+
+
+def _check_addresses(table: HostTable) -> None:
+    """Ray knows nodes by their addresses."""
+    seen: dict[str, str] = {}
+    for host in table.hosts:
+        other = seen.setdefault(host.address, host.name)
+        if other != host.name:
+            raise bad_cluster(
+                f"hosts `{other}` and `{host.name}` have the same address `{host.address}`",
+                "every node of a cluster has an `address` of its own",
+            )
+
+
+def _ask(host: HostEntry, head: Head) -> Head:
+    """What the process of a host answers."""
+    try:
+        process = CommandProcess(host, NODE_MODULE)
+    except OSError as problem:
+        raise _not_started(host, (problem.strerror or str(problem)).lower(), None) from None
+    channel = ControlChannel(process.source, process.target)
+    try:
+        channel.await_start()
+        hello, _ = channel.receive()
+        if hello["version"] != __version__:
+            raise _not_started(
+                host,
+                f"it has version {hello['version']} of Tessera, and this is {__version__}",
+                "install the same version on every host",
+            )
+        channel.send(head)
+        answer, _ = channel.receive()
+        return answer
+    except ChannelClosed as problem:
+        said = process.said() or str(problem)
+        raise _not_started(host, said, None) from None
+    finally:
+        process.close_target()
+        process.end(_END_S)
+        process.close_source()
+
+
+def _not_started(host: HostEntry, why: str, hint: str | None) -> TesseraError:
+    command = " ".join(host.command)
+    return TesseraError(
+        error(
+            "TSR5071",
+            f"the node of host `{host.name}` cannot be started or ended: {why}",
+            notes=(f"the command of the host is `{command}`",) if command else (),
+            hint=hint,
+        ),
+        ExitCode.NO_DEVICE,
+    )

@@ -1,0 +1,49 @@
+"""The process of a device as an actor of a Ray cluster.
+
+In: an address to listen at, and a token. Out: a connection over which the driver talks to it as to
+any process of a device; Ray itself is not asked again until it ends. Ray imports this module on
+the node, so Tessera is installed there.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+
+from tessera.backend.hosts.channel import ControlChannel
+from tessera.backend.transports.greeting import greet
+from tessera.driver.hosts.device_process import serve_channel
+from tessera.ir.version import __version__
+
+DRIVER = "driver"
+_CALL_S = 30.0
+
+
+class DeviceActor:
+    """One device. Ray makes it an actor."""
+
+    def listen(self, bind: str) -> dict[str, object]:
+        """Listen at an address of this host; where, and who this is."""
+        family = socket.AF_INET6 if ":" in bind else socket.AF_INET
+        self._listener = socket.socket(family, socket.SOCK_STREAM)
+        self._listener.bind((bind, 0))
+        self._listener.listen(4)
+        return {
+            "port": self._listener.getsockname()[1],
+            "pid": os.getpid(),
+            "version": __version__,
+            "python": platform.python_version(),
+        }
+
+    def serve(self, name: str, token: str, run: str) -> None:
+        """Take the call of the driver, which has the token; serve it until it hangs up."""
+        self._listener.settimeout(_CALL_S)
+        link, _ = self._listener.accept()
+        self._listener.close()
+        link.settimeout(_CALL_S)
+        greet(link, name, token, is_caller=False, run=run)
+        link.settimeout(None)
+        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        descriptor = link.detach()
+        serve_channel(ControlChannel(descriptor, descriptor))

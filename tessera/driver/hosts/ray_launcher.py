@@ -1,0 +1,239 @@
+"""Processes of devices as actors of a Ray cluster that is there.
+
+In: the address of the cluster. Out: a launcher, for `LinkPool`. An actor is placed on the node that
+has the label `tessera-host` with the name of the host, or else on the one with its address. The
+driver then calls it, and both prove a token that went through Ray: from then on everything goes
+over that connection, and no call of Ray belongs to a request. Nothing of the cluster is ended but
+the actors that were started here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import logging
+import re
+import secrets
+import socket
+from contextlib import suppress
+from types import ModuleType
+from typing import Any
+
+from tessera.backend.transports.greeting import greet
+from tessera.backend.transports.transport import TransportFault
+from tessera.diagnostics import ExitCode, TesseraError, error
+from tessera.driver.hosts.device_actor import DRIVER, DeviceActor
+from tessera.driver.hosts.running_cluster import RunningCluster
+from tessera.ir.plan.hosts import INSTALL_HOSTS, HostEntry
+from tessera.settings import overridden, set_default
+
+LABEL = "tessera-host"
+_PLAIN = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?\Z")
+_REACH_S = 5.0
+_START_S = 60.0
+_GREET_S = 10.0
+
+
+def label_of(name: str) -> str:
+    """What the label of a node says for a host of this name: Ray does not take every letter."""
+    if _PLAIN.match(name):
+        return name
+    return "x" + hashlib.sha256(name.encode()).hexdigest()[:16]
+
+
+class RayDevice:
+    """An actor, seen from the driver."""
+
+    def __init__(self, ray: ModuleType, actor: Any, link: socket.socket, pid: int) -> None:
+        self.pid = pid
+        self._ray, self._actor, self._link = ray, actor, link
+        self._serving: Any = None
+        self._is_ended = False
+
+    def served_by(self, serving: Any) -> None:
+        """What Ray answers when it has ended."""
+        self._serving = serving
+
+    @property
+    def source(self) -> int:
+        """The connection."""
+        return self._link.fileno()
+
+    @property
+    def target(self) -> int:
+        """The connection."""
+        return self._link.fileno()
+
+    def poll(self) -> int | None:
+        """1 if Ray says that it has ended."""
+        return 1 if self._is_over(0.0) else None
+
+    def wait(self, limit_s: float) -> str:
+        """How it has ended, in words."""
+        if not self._is_over(limit_s):
+            return "has closed its channel"
+        try:
+            self._ray.get(self._serving, timeout=_REACH_S)
+        except Exception as problem:
+            return f"was ended: {type(problem).__name__}"
+        return "ended"
+
+    def _is_over(self, limit_s: float) -> bool:
+        try:
+            return bool(self._ray.wait([self._serving], timeout=limit_s)[0])
+        except Exception:  # the cluster itself is gone
+            return True
+
+    def said(self) -> str:
+        """The last line of what Ray says of it."""
+        if self._is_over(0.0):
+            try:
+                self._ray.get(self._serving, timeout=_REACH_S)
+            except Exception as problem:
+                return _last_line(problem)
+        return ""
+
+    def close_source(self) -> None:
+        """Nobody reads any more."""
+        with suppress(OSError):
+            self._link.shutdown(socket.SHUT_RD)
+
+    def close_target(self) -> None:
+        """Hang up."""
+        with suppress(OSError):
+            self._link.shutdown(socket.SHUT_RDWR)
+
+    def end(self, limit_s: float) -> None:
+        """Make sure that it is gone."""
+        if self._is_ended:
+            return
+        self._is_ended = True
+        if not self._is_over(limit_s):
+            with suppress(Exception):
+                self._ray.kill(self._actor, no_restart=True)
+        with suppress(OSError):
+            self._link.close()
+
+
+class RayLauncher:
+    """Starts actors on a cluster. `close` leaves the cluster, which goes on."""
+
+    def __init__(self, cluster: RunningCluster) -> None:
+        """Join the cluster; one clear error where that cannot be."""
+        self._cluster = cluster
+        self._token, self._run = secrets.token_hex(32), secrets.token_hex(8)
+        set_default("RAY_AUTH_MODE", "token")
+        set_default("RAY_DISABLE_USAGE_STATS", "1")
+        own = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": cluster.token} if cluster.token else {}
+        with overridden(own):
+            self._ray = _ray()
+            self._joined_here = not self._ray.is_initialized()
+            if self._joined_here:
+                self._join()
+
+    def _join(self) -> None:
+        address = self._cluster.address
+        if address != "auto":
+            host, _, port = address.rpartition(":")
+            try:
+                socket.create_connection((host.strip("[]"), int(port)), _REACH_S).close()
+            except OSError as problem:
+                reason = (problem.strerror or str(problem)).lower()
+                raise _refused(f"no cluster answers at `{address}`: {reason}") from None
+        try:
+            self._ray.init(
+                address=address,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                include_dashboard=False,
+            )
+        except Exception as problem:
+            raise _refused(
+                f"the Ray cluster at `{address}` cannot be joined: {_last_line(problem)}",
+                "run this on a node of the cluster, with its token (`RAY_AUTH_TOKEN`); "
+                "`RAY_AUTH_MODE=disabled` if it has none",
+            ) from None
+
+    def __call__(self, host: HostEntry) -> RayDevice:
+        """An actor on the node of a host, connected."""
+        ray = self._ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        place = NodeAffinitySchedulingStrategy(node_id=self._node(host), soft=False)
+        made = ray.remote(max_restarts=0, max_task_retries=0, num_cpus=0)(DeviceActor)
+        actor = made.options(scheduling_strategy=place).remote()
+        name = f"{host.name} {secrets.token_hex(4)}"
+        try:
+            heard = ray.get(actor.listen.remote(host.address), timeout=_START_S)
+            serving = actor.serve.remote(name, self._token, self._run)
+            link = self._call(host, int(heard["port"]), name)
+        except BaseException as problem:
+            with suppress(Exception):
+                ray.kill(actor, no_restart=True)
+            if isinstance(problem, TesseraError) or not isinstance(problem, Exception):
+                raise
+            raise _refused(
+                f"Ray cannot start a process on host `{host.name}`: {_last_line(problem)}",
+                "Tessera is installed on every node, in the same version; `address` in the file "
+                "of hosts is one of the host's own",
+            ) from None
+        device = RayDevice(ray, actor, link, int(heard["pid"]))
+        device.served_by(serving)
+        return device
+
+    def _call(self, host: HostEntry, port: int, name: str) -> socket.socket:
+        link = socket.create_connection((host.address, port), timeout=_GREET_S)
+        try:
+            answered = greet(link, DRIVER, self._token, is_caller=True, run=self._run)
+            if answered != name:
+                raise TransportFault(name, f"`{answered}` answers in its place")
+        except BaseException:
+            link.close()
+            raise
+        link.settimeout(None)
+        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return link
+
+    def _node(self, host: HostEntry) -> str:
+        """The node of a host: by its label, or else by its address."""
+        nodes = [node for node in self._ray.nodes() if node["Alive"]]
+        wanted = label_of(host.name)
+        labelled = [n for n in nodes if (n.get("Labels") or {}).get(LABEL) == wanted]
+        chosen = labelled or [n for n in nodes if n["NodeManagerAddress"] == host.address]
+        if len(chosen) == 1:
+            return str(chosen[0]["NodeID"])
+        what = "no node" if not chosen else f"{len(chosen)} nodes"
+        having = "has" if not chosen else "have"
+        raise _refused(
+            f"{what} of the Ray cluster {having} the label `{LABEL}={wanted}` of host "
+            f"`{host.name}`" + ("" if chosen else f", or its address `{host.address}`"),
+            f"start its node with `ray start --labels {LABEL}={wanted}`, or all of them with "
+            "`tessc cluster up`",
+        )
+
+    def close(self) -> None:
+        """Leave the cluster."""
+        if self._joined_here:
+            with suppress(Exception):
+                self._ray.shutdown()
+        self._joined_here = False
+
+
+def _ray() -> ModuleType:
+    """The package; one message where it is not installed."""
+    try:
+        ray = importlib.import_module("ray")
+    except ImportError:
+        raise _refused(
+            "a cluster needs the package `ray`, which is not installed", INSTALL_HOSTS
+        ) from None
+    return ray
+
+
+def _refused(headline: str, hint: str | None = None) -> TesseraError:
+    return TesseraError(error("TSR5071", headline, hint=hint), ExitCode.NO_DEVICE)
+
+
+def _last_line(problem: BaseException) -> str:
+    lines = [line for line in str(problem).strip().splitlines() if line.strip()]
+    return (lines[-1].strip() if lines else type(problem).__name__)[:400]

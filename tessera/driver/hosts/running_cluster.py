@@ -1,0 +1,105 @@
+"""A cluster that runs: where it is, its token, and the nodes that `tessc cluster up` started.
+
+In: an address as typed, or a file that `tessc cluster up` wrote. Out: a `RunningCluster`, and its
+text. The file has the token and commands: it is as secret as one, and as trusted as the other.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import dataclass
+
+from tessera.diagnostics import ExitCode, TesseraError, error
+from tessera.frontend.text.readfile import read_source
+from tessera.ir.plan.hosts import HostEntry
+
+SCHEMA = "tessera-cluster/1"
+_ADDRESS = re.compile(r"auto|(\[[0-9A-Fa-f:]+\]|[^\s:/]+):[0-9]{1,5}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterNode:
+    """A node that was started: its host, and the process that keeps it."""
+
+    host: HostEntry
+    pid: int
+    mark: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningCluster:
+    """A cluster. Without a token, Ray looks for one itself; without nodes, it is not ours."""
+
+    address: str
+    token: str = ""
+    nodes: tuple[ClusterNode, ...] = ()
+
+
+def find_cluster(given: str) -> RunningCluster:
+    """The cluster of `--address`: `HOST:PORT`, `auto`, or a file of `tessc cluster up`."""
+    if os.path.exists(given):
+        return parse_cluster(read_source(given).text, given)
+    if not _ADDRESS.fullmatch(given):
+        raise bad_cluster(
+            f"`{given}` is no address of a cluster, and no file",
+            "write `HOST:PORT`, `auto`, or the file that `tessc cluster up` wrote",
+        )
+    return RunningCluster(address=given)
+
+
+def cluster_text(cluster: RunningCluster) -> str:
+    """The file of a cluster."""
+    rows = [
+        {
+            "host": node.host.name,
+            "command": list(node.host.command),
+            "address": node.host.address,
+            "python": node.host.python,
+            "pid": node.pid,
+            "mark": node.mark,
+        }
+        for node in cluster.nodes
+    ]
+    record = {
+        "schema": SCHEMA,
+        "address": cluster.address,
+        "token": cluster.token,
+        "nodes": rows,
+    }
+    return json.dumps(record, indent=2) + "\n"
+
+
+def parse_cluster(text: str, name: str) -> RunningCluster:
+    """The cluster of a file."""
+    try:
+        record = json.loads(text)
+        if record["schema"] != SCHEMA:
+            raise ValueError(record["schema"])
+        return RunningCluster(
+            address=str(record["address"]),
+            token=str(record["token"]),
+            nodes=tuple(
+                ClusterNode(
+                    host=HostEntry(
+                        name=str(row["host"]),
+                        command=tuple(map(str, row["command"])),
+                        address=str(row["address"]),
+                        python=str(row["python"]),
+                    ),
+                    pid=int(row["pid"]),
+                    mark=str(row["mark"]),
+                )
+                for row in record["nodes"]
+            ),
+        )
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise bad_cluster(
+            f"`{name}` is no file of a cluster", "`tessc cluster up` writes such a file"
+        ) from None
+
+
+def bad_cluster(headline: str, hint: str | None = None) -> TesseraError:
+    """A cluster that cannot be used as it was given."""
+    return TesseraError(error("TSR5070", headline, hint=hint), exit_code=ExitCode.USAGE)

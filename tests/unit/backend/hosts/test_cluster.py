@@ -1,0 +1,108 @@
+"""Clusters without Ray: files, labels, and what cannot be."""
+
+from __future__ import annotations
+
+import importlib.util
+import stat
+from pathlib import Path
+
+import pytest
+
+from tessera.diagnostics import TesseraError
+from tessera.driver.hosts.cluster import start_cluster
+from tessera.driver.hosts.kept_hosts import KeptHosts
+from tessera.driver.hosts.ray_launcher import label_of
+from tessera.driver.hosts.running_cluster import (
+    ClusterNode,
+    RunningCluster,
+    cluster_text,
+    find_cluster,
+    parse_cluster,
+)
+from tessera.frontend.machine.hosts_file import parse_hosts
+from tessera.ir.plan.hosts import HostEntry
+from tessera.output import Kind, write_file
+from tests.helpers.command import tessc
+from tests.helpers.host_runs import hosts_file
+
+NODE = ClusterNode(
+    host=HostEntry(name="höst 1", command=("ssh", "a b"), address="fd00::1", python="/x/python"),
+    pid=7,
+    mark="beef",
+)
+CLUSTER = RunningCluster(address="[fd00::1]:6379", token="secret", nodes=(NODE,))
+WITHOUT_RAY = importlib.util.find_spec("ray") is None
+
+
+def test_a_cluster_is_the_same_from_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.json"
+    path.write_text("")
+    write_file(str(path), cluster_text(CLUSTER).encode(), Kind.CLUSTER)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600  # it has the token
+    assert find_cluster(str(path)) == CLUSTER
+
+
+@pytest.mark.parametrize("given", ["10.0.0.1:6379", "[fd00::1]:6379", "node-1:80", "auto"])
+def test_addresses(given: str) -> None:
+    assert find_cluster(given) == RunningCluster(address=given)
+
+
+@pytest.mark.parametrize("given", ["10.0.0.1", "ray://a:1", "a:b", "", "cluster.json", "a b:1"])
+def test_what_is_no_address(given: str) -> None:
+    with pytest.raises(TesseraError, match="TSR5070"):
+        find_cluster(given)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{}",
+        "[1]",
+        '{"schema": "tessera-cluster/9"}',
+        '{"schema": "tessera-cluster/1"}',
+        "[" * 9,
+    ],
+)
+def test_what_is_no_file_of_a_cluster(text: str) -> None:
+    with pytest.raises(TesseraError, match="no file of a cluster"):
+        parse_cluster(text, "x.json")
+
+
+def test_labels() -> None:
+    assert label_of("left-1") == "left-1"
+    odd = [label_of(name) for name in ("höst", "a b", "-a", "a" * 80)]
+    assert all(name.isalnum() and len(name) < 63 for name in odd)
+    assert len(set(odd)) == 4
+
+
+def test_nodes_have_addresses_of_their_own() -> None:
+    table = parse_hosts('[[host]]\nname = "a"\n[[host]]\nname = "b"\n')
+    with pytest.raises(TesseraError, match="same address"):
+        start_cluster(table, lambda text: None)
+
+
+@pytest.mark.skipif(not WITHOUT_RAY, reason="Ray is installed")
+def test_without_the_extra_one_message_says_how_to_get_it(tmp_path: Path) -> None:
+    hosts = hosts_file(tmp_path, 'name = "left"')
+    with pytest.raises(TesseraError) as caught:
+        KeptHosts(hosts, address="127.0.0.1:1")
+    (found,) = caught.value.diagnostics
+    assert found.code == "TSR5071"
+    assert found.hint == "pip install 'tessera-compiler[hosts]'"
+    done = tessc("cluster", "up", hosts, "-o", str(tmp_path / "c.json"))
+    assert done.code == 4
+    assert "pip install 'tessera-compiler[hosts]'" in done.err
+    assert not (tmp_path / "c.json").exists()
+
+
+def test_bad_commands(tmp_path: Path) -> None:
+    hosts = hosts_file(tmp_path, 'name = "left"\ncommand = "false"')
+    output = str(tmp_path / "c.json")
+    done = tessc("cluster", "up", hosts, "-o", output)
+    assert done.code == 4
+    assert "the node of host `left`" in done.err
+    assert tessc("cluster", "up", hosts, "-o", hosts).code != 0  # not over an input
+    assert "name" in Path(hosts).read_text()
+    assert tessc("cluster", "down", hosts).code == 2
+    assert tessc("run", "plan.tsp", "--address", "a:1").code == 2
