@@ -76,6 +76,7 @@ def bench(messages: Messages, given: Typed) -> int:
             policy=command.policy,
             switch=command.switch,
             weights=command.weights,
+            hosts=command.hosts,
             throttle_bytes_per_s=command.throttle_bytes_per_s,
         ) as engine,
         Progress(messages, f"running {command.file}") as shown,
@@ -99,5 +100,6 @@ class BenchCommand:
     policy: str | None = None
     switch: SwitchRule | None = None
     weights: str | None = None
+    hosts: str | None = None
     throttle_bytes_per_s: float | None = None
     as_json: bool = False

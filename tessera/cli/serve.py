@@ -198,6 +198,7 @@ class ServeCommand:
     policy: str | None = None
     switch: SwitchRule | None = None
     weights: str | None = None
+    hosts: str | None = None
     data: tuple[str, ...] = ()
 
     def key(self) -> str | None:
@@ -235,5 +236,6 @@ class ServeCommand:
             policy=self.policy,
             switch=self.switch,
             weights=self.weights,
+            hosts=self.hosts,
             data=list(self.data) or None,
         )

@@ -159,6 +159,12 @@ def engine_options(command: _Command) -> _Command:
                 type=click.Choice([name.value for name in BackendName]),
                 help="Where to run the plan, as for `tessc run`.",
             ),
+            click.option(
+                "--hosts",
+                type=click.Path(),
+                metavar="PATH",
+                help="Run the plan on processes of the hosts in this file; its commands are run.",
+            ),
             click.option("--slots", type=click.IntRange(1), metavar="N", help="Steps in flight."),
             sequences_options(None, "Copies of the states: batches that go side by side."),
             click.option(
