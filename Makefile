@@ -123,7 +123,8 @@ bench: $(ready)
 	$(python) -m benchmarks.interrupts --steps 10000 --out $(results)/interrupts.json
 	$(python) -m benchmarks.host_time
 	test "$$(id -u)" != 0 || $(python) -m benchmarks.hosts run -o out/placements.jsonl
-	test "$$(id -u)" != 0 || $(python) -m benchmarks.hosts report out/placements.jsonl -o $(results)/hosts.json
+	test "$$(id -u)" != 0 || $(python) -m benchmarks.hosts many --count 4 -o out/many.jsonl
+	test "$$(id -u)" != 0 || $(python) -m benchmarks.hosts report out/placements.jsonl out/many.jsonl -o $(results)/hosts.json
 	test "$$(id -u)" != 0 || $(python) -m benchmarks.host_faults run -o out/host_faults.jsonl
 	test "$$(id -u)" != 0 || $(python) -m benchmarks.host_faults report out/host_faults.jsonl -o $(results)/host_faults.json
 	test "$$(id -u)" != 0 || $(python) -m benchmarks.host_links

@@ -1,12 +1,14 @@
 """Random placements over hosts in network namespaces, to the byte.
 
     python -m benchmarks.hosts run --count 200 --seconds 3600 -o out/placements.jsonl
-    python -m benchmarks.hosts report out/placements.jsonl -o FILE
+    python -m benchmarks.hosts many --count 4 -o out/many.jsonl
+    python -m benchmarks.hosts report out/placements.jsonl out/many.jsonl -o FILE
 
 Needs root and `ip`. A line per case is added to the file, and cases that it has are not done again.
 Every step of a trace (random ones, and all examples without library calls) is on a random device of
 2 to 4, over 2 or 3 namespaces, whose processes are kept for all cases. Outputs and states are
-compared with one device. `started` is how many processes a case had to start.
+compared with one device. `started` is how many processes a case had to start. `many`: 16 devices
+over 4 namespaces.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ from tests.helpers.namespaces import hosts_in, namespaces, processes_in
 from tests.helpers.plan_files import plan_of, write_plan
 from tests.helpers.random_traces import random_program
 
-NAMES = ["left", "right", "third"]
+NAMES = ["left", "right", "third", "fourth"]
+MANY = ["llama_prefill.ptx", "mamba.ptx", "llama_steps_decode.ptx", "moe.ptx"]
 EXAMPLES = sorted(
     str(path)
     for path in Path("examples/traces").glob("*.ptx")
@@ -49,14 +52,34 @@ def example(path: str) -> ir.Program:
     return load(path)
 
 
+def many_case(seed: int, folder: Path, kept: KeptHosts) -> dict[str, object]:
+    """A placement over 16 devices of 4 hosts."""
+    rng = random.Random(seed)
+    trace = f"examples/traces/{MANY[seed % len(MANY)]}"
+    return run_case(
+        rng, trace, example(trace), {f"d{n}": NAMES[n % 4] for n in range(16)}, folder, kept
+    )
+
+
 def placement_case(seed: int, folder: Path, kept: KeptHosts) -> dict[str, object]:
-    """One random placement, run on the kept hosts and compared."""
+    """One random placement."""
     rng = random.Random(seed)
     trace = EXAMPLES[seed % ROUND] if seed % ROUND < len(EXAMPLES) else ""
     program = example(trace) if trace else random_program(seed, steps=rng.randint(4, 10))
     count = rng.choice([2, 3])
-    names = NAMES[:count]
-    devices = {f"d{n}": names[n % count] for n in range(rng.randint(count, 4))}
+    devices = {f"d{n}": NAMES[n % count] for n in range(rng.randint(count, 4))}
+    return run_case(rng, trace, program, devices, folder, kept)
+
+
+def run_case(
+    rng: random.Random,
+    trace: str,
+    program: ir.Program,
+    devices: dict[str, str],
+    folder: Path,
+    kept: KeptHosts,
+) -> dict[str, object]:
+    """Place the steps, run them on the kept hosts, and compare."""
     steps = [rng.choice(list(devices)) for _ in program.work()]
     plan = plan_of([program], [steps], slots=rng.randint(1, 3), hosts=devices)
     if any(variant.arch == "sm_90a" for m in program.modules for variant in m.variants):
@@ -80,7 +103,7 @@ def placement_case(seed: int, folder: Path, kept: KeptHosts) -> dict[str, object
     moved = [t for t in lowered.traces[0].transfers if "host" not in (t.source, t.target)]
     return {
         "trace": Path(trace).name or "random",
-        "hosts": count,
+        "hosts": len(set(devices.values())),
         "devices": len(lowered.devices),
         "landings": len(lowered.landings),
         "transfers": len(moved),
@@ -104,13 +127,14 @@ def run(options: argparse.Namespace) -> None:
     lines = output.read_text().splitlines() if output.exists() else []
     known = {json.loads(line)["seed"] for line in lines}
     deadline = time.monotonic() + options.seconds
-    with namespaces(3) as places, tempfile.TemporaryDirectory() as folder:
-        with KeptHosts(hosts_in(Path(folder), NAMES, places)) as kept:
+    number, case = (4, many_case) if options.what == "many" else (3, placement_case)
+    with namespaces(number) as places, tempfile.TemporaryDirectory() as folder:
+        with KeptHosts(hosts_in(Path(folder), NAMES[:number], places)) as kept:
             for seed in range(options.first, options.first + options.count):
                 if seed in known or time.monotonic() > deadline:
                     continue
                 try:
-                    row = placement_case(seed, Path(folder), kept)
+                    row = case(seed, Path(folder), kept)
                 except Exception as problem:  # a case that fails is a result
                     row = {"error": f"{type(problem).__name__}: {problem}"[:400], "equal": False}
                 row = {"seed": seed, **row, "load": round(os.getloadavg()[0], 1)}
@@ -131,6 +155,7 @@ def report(options: argparse.Namespace) -> None:
         "python": platform.python_version(),
         "load": {"median": loads[len(loads) // 2], "most": loads[-1]},
         "placements": len(rows),
+        "of_16_devices": sum(row.get("devices", 0) == 16 for row in rows),
         "equal": sum(row["equal"] for row in rows),
         "with_landings": sum(row.get("landings", 0) > 0 for row in rows),
         "hosts": dict(sorted(Counter(str(row.get("hosts")) for row in rows).items())),
@@ -147,7 +172,7 @@ def report(options: argparse.Namespace) -> None:
 def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["run", "report"])
+    parser.add_argument("what", choices=["run", "many", "report"])
     parser.add_argument("files", nargs="*")
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--first", type=int, default=0)

