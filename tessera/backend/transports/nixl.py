@@ -44,7 +44,7 @@ _SPINS = 50
 _Key = tuple[str, int, int, int]
 
 
-class _Held(Protocol):
+class _NixlHandle(Protocol):
     def release(self) -> None: ...
 
 
@@ -81,8 +81,8 @@ class NixlTransport(SharedMemoryTransport):
         self._outgoing = outgoing
         self._registered = window
         self._agents: dict[str, str] = {}
-        self._puts: dict[_Key, _Held] = {}
-        self._prepared: list[_Held] = []
+        self._puts: dict[_Key, _NixlHandle] = {}
+        self._prepared: list[_NixlHandle] = []
         self._memory: list[object] = []
         self._looking: threading.Thread | None = None
         network = interface_of(bind)
