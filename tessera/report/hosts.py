@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 import statistics
 
-from tessera.driver.hosts.examine_hosts import HostsReport
+from tessera.driver.hosts.examine_hosts import HostFacts, HostsReport
 from tessera.frontend.machine.quantities import format_bytes, format_time
 from tessera.report.diagnostics import safe
 from tessera.report.table import Column, Fit, fitted, table
 
 SCHEMA = "tessera-doctor-hosts/1"
+_CLOCK_S = 5.0
 
 _HOSTS = (Column("name"), Column("host"), Column("what it has", Fit.WRAP))
 _WAYS = (Column("from"), Column("to"), Column("latency"), Column("bandwidth"))
@@ -25,7 +26,7 @@ def hosts_text(report: HostsReport, width: int | None = None) -> str:
     for fact in report.facts:
         free = "" if fact.free_bytes is None else f", {format_bytes(fact.free_bytes)} free"
         has = f"Tessera {fact.version}, Python {fact.python}, {fact.system}, {fact.cores} cores"
-        what = f"cannot be used: {fact.problem}" if fact.problem else has + free
+        what = f"cannot be used: {fact.problem}" if fact.problem else has + free + _clock(fact)
         rows.append((safe(fact.name), safe(fact.host), safe(what)))
     lines = [*table(_HOSTS, rows, width, indent=0)]
     if report.ways:
@@ -40,6 +41,14 @@ def hosts_text(report: HostsReport, width: int | None = None) -> str:
         )
         lines += ["", *table(_WAYS, ways, width, indent=0)]
     return fitted("\n".join(lines) + "\n", width)
+
+
+def _clock(fact: HostFacts) -> str:
+    """How far a clock is from the driver's, where anybody would call that wrong."""
+    if abs(fact.clock_ahead_s) < _CLOCK_S:
+        return ""
+    way = "ahead" if fact.clock_ahead_s > 0 else "behind"
+    return f", clock {format_time(abs(fact.clock_ahead_s) * 1e9)} {way}"
 
 
 def hosts_json(report: HostsReport) -> str:
@@ -57,6 +66,7 @@ def hosts_json(report: HostsReport) -> str:
                 "system": fact.system or None,
                 "cores": fact.cores or None,
                 "free_bytes": fact.free_bytes,
+                "clock_ahead_s": round(fact.clock_ahead_s, 3),
             }
             for fact in report.facts
         ],

@@ -54,6 +54,7 @@ def be_examined(channel: ControlChannel, place: TransportPlace) -> None:
             "system": f"{platform.system()} {platform.machine()}",
             "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0,
             "free_bytes": available_bytes(),
+            "clock_ns": time.time_ns(),
         }
     )
     while True:

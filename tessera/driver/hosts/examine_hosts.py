@@ -26,7 +26,10 @@ _MEASURE_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostFacts:
-    """A process of a host: what it says of its host, or why it cannot be used."""
+    """A process of a host: what it says of its host, or why it cannot be used.
+
+    `clock_ahead_s` is by how much its clock is ahead of the driver's; runs do not depend on it.
+    """
 
     name: str
     host: str
@@ -36,6 +39,7 @@ class HostFacts:
     system: str = ""
     cores: int = 0
     free_bytes: int | None = None
+    clock_ahead_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +86,7 @@ class _Examination:
         self._links: dict[str, DeviceLink] = {}
         self._problems: dict[str, str] = {}
         self._heads: dict[tuple[str, str], Head] = {}
+        self._ahead_s: dict[str, float] = {}
 
     def report(self, has_devices: bool) -> HostsReport:
         links = self._links
@@ -151,6 +156,8 @@ class _Examination:
         elif head["kind"] == "lost":
             self._problems[name] = f"it cannot reach `{head['peer']}`: {head['why']}"
         else:
+            if head["kind"] == "facts":
+                self._ahead_s[name] = (int(head["clock_ns"]) - time.time_ns()) / 1e9
             self._heads[name, str(head["kind"])] = head
 
     def _measure(self, known: list[str]) -> list[MeasuredWay]:
@@ -190,6 +197,7 @@ class _Examination:
             system=str(head.get("system", "")),
             cores=int(head.get("cores", 0)),
             free_bytes=head.get("free_bytes"),
+            clock_ahead_s=self._ahead_s.get(name, 0.0),
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import stat
 import sys
 from pathlib import Path
@@ -36,12 +37,22 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_the_bytes_of_one_device(plan: str, tmp_path: Path) -> None:
-    """Three devices on two hosts, puts between them and sends inside one; states too."""
+    """Three devices on two hosts, puts between them and sends inside one; states too.
+
+    One host has an odd name and an address of IPv6, the other a clock that is ten minutes ahead.
+    """
     assert " put " in Path(plan).read_text()
-    hosts = hosts_file(tmp_path, *TWO)
-    done = tessc("run", plan, "--hosts", hosts, "--requests", "5", "--verify", "--json")
+    odd = f'name = "le ft`\'é $(id) ../"\ndevices = ["a", "b"]\naddress = "{loopback()}"'
+    late = f'name = "right"\npython = "{script(tmp_path, CLOCK_AHEAD)}"\naddress = "{loopback()}"'
+    hosts = hosts_file(tmp_path, odd, late)
+    events = tmp_path / "events.json"
+    words = ("--requests", "5", "--verify", "--json", "--timeline", str(events))
+    done = tessc("run", plan, "--hosts", hosts, *words)
     assert done.code == 0, done.err
     assert json.loads(done.text)["verified"]["requests"] == 5
+    ends = [e["ts"] + e["dur"] for e in json.loads(events.read_text())["traceEvents"] if "dur" in e]
+    assert ends
+    assert max(ends) < 500e6, "the clocks are aligned"
 
 
 @pytest.mark.slow
@@ -90,6 +101,16 @@ def test_a_process_that_is_gone_or_stopped(
     assert all(process.poll() is not None for process in [*processes.values(), *ended])
 
 
+def loopback() -> str:
+    """The address of this machine, of IPv6 where it has one."""
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+        return "::1"
+    except OSError:
+        return "127.0.0.1"
+
+
 def script(folder: Path, text: str) -> str:
     path = folder / "python"
     path.write_text(f"#!{sys.executable}\n{text}")
@@ -97,6 +118,15 @@ def script(folder: Path, text: str) -> str:
     return str(path)
 
 
+CLOCK_AHEAD = """
+import time
+real_s, real_ns, wall_s = time.monotonic, time.monotonic_ns, time.time
+time.monotonic = lambda: real_s() + 600
+time.monotonic_ns = lambda: real_ns() + 600 * 10**9
+time.time = lambda: wall_s() + 600
+from tessera.driver.hosts.device_process import main
+main()
+"""
 OTHER_VERSION = """
 import json, struct, sys, time
 head = json.dumps({"kind": "hello", "version": "99.1", "pid": 1}).encode()
