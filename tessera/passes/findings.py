@@ -157,14 +157,23 @@ def looked_up(program: ir.Program, contents: Iterable[ContentsDigest]) -> Iterat
         )
 
 
-def never_written(name: str, buffer: ir.Buffer, access: Access, launch: Span | None) -> Diagnostic:
-    """A read of temporary bytes that nothing has written."""
+_OWN_WRITES = (
+    "the launch writes these bytes itself: that is right if it does so first, with a barrier before"
+    " threads read what others have written"
+)
+
+
+def never_written(
+    name: str, buffer: ir.Buffer, access: Access, launch: Span | None, *, is_own: bool
+) -> Diagnostic:
+    """A read of temporary bytes that nothing has written, or only the launch itself (`is_own`)."""
     return warning(
         "TSR2007",
         f"`{name}` may read bytes of the temp `{buffer.name}` that nothing has written",
         access.span or launch,
         "this reads them",
         secondary=_launch_label(launch) if access.span is not None else (),
+        notes=(_OWN_WRITES,) if is_own else (),
     )
 
 

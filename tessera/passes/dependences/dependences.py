@@ -187,6 +187,11 @@ class _Tracker:
         if buffer.role is not ir.Role.TEMP or step.pins:
             return
         known = self._map(total)
+        own = [
+            region_bytes(access.region, buffer.bytes)
+            for access in step.accesses
+            if access.buffer == total.buffer and access.kind.writes
+        ]
         seen: set[object] = set()
         for place in total.places:
             access = step.accesses[place]
@@ -196,7 +201,8 @@ class _Tracker:
             ranges = intervals.clip(region_bytes(access.region, buffer.bytes), 0, buffer.bytes)
             if len(ranges) and any(not history.writers for history, _ in known.look_up(ranges)):
                 span = self.spans[step.id]
-                told = findings.never_written(step.name, buffer, access, span)
+                is_own = bool(own) and intervals.covers(intervals.union(own), ranges)
+                told = findings.never_written(step.name, buffer, access, span, is_own=is_own)
                 self.findings.append(Finding(told, (step.name,), span))
 
     def _finish(self, key: tuple[EdgeKind, int, int], pending: _Pending, number: int) -> Edge:

@@ -113,6 +113,10 @@ def test_null_pointer() -> None:
 def test_unwritten_temp() -> None:
     assert codes(copy("y", "t", 1)) == ["TSR2007"]
     assert codes(copy("t", "x", 10) + copy("y", "t", 11)) == ["TSR2007"]
+    (other,) = found(copy("y", "t", 1))
+    (own,) = found(copy("t", "t", 1))  # it writes what it reads
+    assert not other.notes
+    assert "writes these bytes itself" in own.notes[0]
 
 
 def test_race() -> None:
