@@ -1,14 +1,21 @@
 """Two plans that requests are switched between, on real arrivals: against each alone and an oracle.
 
-    python -m benchmarks.adaptation conv.csv.gz code.csv.gz -o adaptation.json
+    python -m benchmarks.adaptation conv.csv.gz code.csv.gz --choose -o adaptation_choice.json
+    python -m benchmarks.adaptation conv.csv.gz code.csv.gz --rules adaptation_choice.json
+        -o adaptation.json
     python -m benchmarks.adaptation conv.csv.gz code.csv.gz --sweep -o adaptation_sweep.json
 
 The plan is one for `latency+throughput` of the small steps in examples/traces on an A100 and an
 L40S. Times are scaled so that on the faster replica a decode step of 64 rows takes 12 ms and a
 prefill step of 512 tokens 40 ms, about what a model with 8 billion parameters takes. Arrivals come
 at 0.3 to 1.2 times the rate at which the policy for throughput answers the same requests when all
-are there at once. The oracle is the rule with knowledge of all that comes, with the best window and
-marks of a grid, and no worse than either policy alone: for every figure by itself.
+are there at once.
+
+`--choose` takes of a grid of windows and marks the rule that is nearest to the better policy alone,
+in the worst of its figures and loads; loads are others than those that judge. With `--rules` each
+file is judged by the rule that was chosen on the other files, and without by the usual rule. The
+oracle is the rule with knowledge of all that comes, with the best window and marks of a grid, and
+no worse than either policy alone: for every figure by itself. What is in the output is kept.
 """
 
 from __future__ import annotations
@@ -19,13 +26,13 @@ import os
 import platform
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import tessera
-from benchmarks.serving_simulation import NAMES, STEPS, TIMES_NS, TRACES
 from tessera.driver.serve.measures import ServingReport, Slo
 from tessera.driver.serve.options import ArrivingText, TextSimulationOptions
 from tessera.driver.serve.policies import SwitchRule
@@ -34,8 +41,26 @@ from tessera.frontend.arrivals.read_arrivals import read_arrivals
 from tessera.ir.arrivals import Arrivals
 from tessera.ir.plan.plan import Plan
 
+TRACES = Path(__file__).parents[1] / "examples" / "traces"
+NAMES = ("llama_steps_prefill", "llama_steps_decode")
+TIMES_NS = (40e6, 12e6)
+STEPS = {
+    "format": "tessera-steps/1",
+    "context": 16384,
+    "steps": {
+        NAMES[0]: {"sizes": {"rows": 1, "tokens": 512}},
+        NAMES[1]: {"sizes": {"rows": 64, "tokens": 1}},
+    },
+}
 SCALES = (0.3, 0.6, 0.9, 1.2)
-SLO = Slo(ttft_ns=10e9, tpot_ns=250e6)
+CHOOSING_SCALES = (0.45, 0.75, 1.05)
+CHOSEN_FROM = tuple(
+    SwitchRule(window_ns=window * 1e9, high=high, low=low)
+    for window in (1, 3, 10)
+    for high, low in ((0.4, 0.25), (0.6, 0.4), (0.9, 0.6))
+)
+# Set before any run with it: a first token within 2 s, and 10 tokens a second.
+SLO = Slo(ttft_ns=2e9, tpot_ns=100e6)
 FORESEEN = tuple(
     SwitchRule(window_ns=window * 1e9, high=0.6, low=0.4, dwell_ns=0.0) for window in (1, 5)
 )
@@ -103,19 +128,62 @@ def judge(rows: dict[str, dict[str, float]]) -> dict[str, float]:
     for name, larger in (("goodput_per_s", True), ("mean_s", False), ("p99_s", False)):
         best = max if larger else min
         alone = best(rows["latency"][name], rows["throughput"][name])
-        oracle = best(alone, rows["adaptive"][name], rows["oracle"][name])
         own = rows["adaptive"][name]
-        for which, other in (("alone", alone), ("oracle", oracle)):
+        others = {"alone": alone}
+        if "oracle" in rows:
+            others["oracle"] = best(alone, own, rows["oracle"][name])
+        for which, other in others.items():
             made[f"{name} against {which}"] = round(other / own if larger else own / other, 4)
     return made
 
 
-def compare(setting: Setting, scale: float) -> dict[str, Any]:
-    rows = {
+def alone(setting: Setting, scale: float) -> dict[str, dict[str, float]]:
+    return {
         policy: figures(setting.scaled(scale, policy=policy))
         for policy in ("latency", "throughput")
     }
-    rows["adaptive"] = figures(setting.scaled(scale))
+
+
+def choose(setting: Setting) -> dict[str, Any]:
+    """The rule of the grid whose worst factor is the least."""
+    worst = [0.0] * len(CHOSEN_FROM)
+    for scale in CHOOSING_SCALES:
+        rows = alone(setting, scale)
+        for number, rule in enumerate(CHOSEN_FROM):
+            own = rows | {"adaptive": figures(setting.scaled(scale, switch=rule))}
+            worst[number] = max(worst[number], *judge(own).values())
+    tried = [
+        {**told(rule), "worst_factor": factor}
+        for rule, factor in zip(CHOSEN_FROM, worst, strict=True)
+    ]
+    return {
+        "chosen": told(CHOSEN_FROM[worst.index(min(worst))]),
+        "scales": CHOOSING_SCALES,
+        "tried": tried,
+    }
+
+
+def told(rule: SwitchRule) -> dict[str, float]:
+    return {
+        "window_s": rule.window_ns / 1e9,
+        "high": rule.high,
+        "low": rule.low,
+        "dwell_s": rule.dwell_ns / 1e9,
+    }
+
+
+def rule_of(row: dict[str, float]) -> SwitchRule:
+    return SwitchRule(
+        window_ns=row["window_s"] * 1e9,
+        high=row["high"],
+        low=row["low"],
+        dwell_ns=row["dwell_s"] * 1e9,
+    )
+
+
+def compare(setting: Setting, scale: float, rule: SwitchRule) -> dict[str, Any]:
+    rows = alone(setting, scale)
+    rows["adaptive"] = figures(setting.scaled(scale, switch=rule))
     seen = [figures(setting.scaled(scale, foresees=True, switch=rule)) for rule in FORESEEN]
     rows["oracle"] = {
         "goodput_per_s": max(row["goodput_per_s"] for row in seen),
@@ -142,43 +210,62 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("arrivals", nargs="+")
     parser.add_argument("--requests", type=int, help="take the first so many of each file")
-    parser.add_argument("--scales", type=float, nargs="+", default=SCALES)
-    parser.add_argument("--sweep", action="store_true", help="windows and marks, at one scale")
-    parser.add_argument("-o", "--output", required=True)
+    parser.add_argument("--scales", type=float, nargs="+")
+    parser.add_argument("--sweep", action="store_true", help="windows and marks, at a load of 0.6")
+    parser.add_argument("--choose", action="store_true", help="find a rule for each file")
+    parser.add_argument("--rules", type=Path, help="what --choose has written")
+    parser.add_argument("-o", "--output", type=Path, required=True)
     given = parser.parse_args()
     plan = pair()
-    rule = SwitchRule()
     result: dict[str, Any] = {
         "what": "requests switched between two plans, simulated by rates",
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
-        "slo": {"ttft_s": 10.0, "tpot_s": 0.25},
-        "rule": {
-            "window_s": rule.window_ns / 1e9,
-            "high": rule.high,
-            "low": rule.low,
-            "dwell_s": rule.dwell_ns / 1e9,
-        },
+        "slo": {"ttft_s": SLO.ttft_ns / 1e9, "tpot_s": SLO.tpot_ns / 1e9},
+        "rule": told(SwitchRule()),
         "files": {},
     }
+    if given.output.exists():
+        result["files"] = json.loads(given.output.read_text(encoding="utf-8"))["files"]
+    chosen = json.loads(given.rules.read_text(encoding="utf-8"))["files"] if given.rules else {}
     with tempfile.NamedTemporaryFile("w", suffix=".json") as stream:
         stream.write(json.dumps(STEPS))
         stream.flush()
         for path in given.arrivals:
-            began = time.process_time()
+            name = Path(path).name
             setting = Setting(plan, read_arrivals(path, most=given.requests), stream.name)
-            own: dict[str, Any] = {
-                "requests": len(setting.arrivals.requests),
-                "throughput_rate_per_s": setting.full_rate,
-            }
-            result["files"][Path(path).name] = own
-            for scale in given.scales:
-                if given.sweep:
-                    own[f"sweep at {scale}"] = list(sweep(setting, scale))
+            own = result["files"].setdefault(name, {"scales": []})
+            own["requests"] = len(setting.arrivals.requests)
+            own["throughput_rate_per_s"] = setting.full_rate
+            others = [row["choice"]["chosen"] for other, row in chosen.items() if other != name]
+            rule = rule_of(others[0]) if others else SwitchRule()
+            own["rule"] = told(rule)
+            for part, call in parts_of(setting, rule, given):
+                began = time.process_time()
+                if part in own or part in {str(row["scale"]) for row in own["scales"]}:
+                    continue
+                made = call()
+                if isinstance(made, dict) and "factors" in made:
+                    own["scales"] = sorted((*own["scales"], made), key=lambda row: row["scale"])
+                    print(name, part, made["factors"], flush=True)
                 else:
-                    own.setdefault("scales", []).append(compare(setting, scale))
-                    print(Path(path).name, scale, own["scales"][-1]["factors"], flush=True)
-                own["processor_s"] = round(time.process_time() - began, 1)
-                Path(given.output).write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+                    own[part] = made
+                    print(name, part, made if given.choose else "", flush=True)
+                took = time.process_time() - began
+                own["processor_s"] = round(own.get("processor_s", 0.0) + took, 1)
+                given.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+
+def parts_of(
+    setting: Setting, rule: SwitchRule, given: argparse.Namespace
+) -> Iterator[tuple[str, Callable[[], Any]]]:
+    if given.choose:
+        yield "choice", partial(choose, setting)
+        return
+    for scale in given.scales or ((0.6,) if given.sweep else SCALES):
+        if given.sweep:
+            yield f"sweep at {scale}", lambda scale=scale: list(sweep(setting, scale))
+        else:
+            yield str(scale), partial(compare, setting, scale, rule)
 
 
 if __name__ == "__main__":

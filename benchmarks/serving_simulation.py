@@ -1,14 +1,12 @@
 """How fast requests for text are simulated: the Azure conversation trace, 24 times over.
 
-    python -m benchmarks.serving_simulation azure_2023_conv.csv.gz -o RESULT.json
-        [--traces PREFILL DECODE] [--gpu a100]
+    python -m benchmarks.serving_simulation azure_2023_conv.csv.gz -o RESULT.json [--gpu h200]
 
-The plan has 16 devices with a copy of the model each and two batches on every device. With
-`--traces`, those are planned: steps of an 8B model as `tessc trace --device meta` makes them of
-examples/models/generation.py. Without, its programs are those of the small steps in examples/traces
-with times scaled so that a decode step of 64 rows takes 12 ms and a prefill step of 512 tokens
-40 ms. Steps go by rates (`--clock rates`), so the number of launches does not matter. The requests
-of the file come 24 times as often: each 24 times, at the same time.
+The plan has 16 devices with a copy of Llama 3 8B each (examples/large: a decode step of 64 rows, a
+prefill step of 1024 tokens) and two batches on every device. Both steps are of a context of 2048
+tokens; requests that are longer take as long for a step as those. Steps go by rates (`--clock
+rates`), so the number of launches does not matter. The requests of the file come 24 times as often:
+each 24 times, at the same time.
 """
 
 from __future__ import annotations
@@ -18,44 +16,28 @@ import json
 import os
 import platform
 import resource
+import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import tessera
 from tessera.driver.serve.measures import Slo
 from tessera.driver.serve.options import ArrivingText, TextSimulationOptions
 from tessera.driver.serve.simulate_text import simulate_text
 from tessera.frontend.arrivals.read_arrivals import read_arrivals
-from tessera.ir.plan.plan import Plan
 from tessera.report.serving import serving_value
 
-TRACES = Path(__file__).parents[1] / "examples" / "traces"
-NAMES = ("llama_steps_prefill", "llama_steps_decode")
-TIMES_NS = (40e6, 12e6)
-STEPS = {
+LARGE = Path(__file__).parents[1] / "examples" / "large"
+STEPS: dict[str, Any] = {
     "format": "tessera-steps/1",
     "context": 16384,
     "steps": {
-        NAMES[0]: {"sizes": {"rows": 1, "tokens": 512}},
-        NAMES[1]: {"sizes": {"rows": 64, "tokens": 1}},
+        "llama-8b-prefill-1024": {"sizes": {"rows": 1, "tokens": 1024}},
+        "llama-8b-decode-b64": {"sizes": {"rows": 64, "tokens": 1}},
     },
 }
-
-
-def scaled(plan: Plan) -> Plan:
-    """The plan with steps that take as long as a large model's."""
-    replicas = []
-    for replica in plan.replicas:
-        traces = []
-        for placed, wanted in zip(replica.traces, TIMES_NS, strict=True):
-            factor = wanted / sum(step.predicted_ns for step in placed.steps)
-            steps = tuple(
-                replace(step, predicted_ns=step.predicted_ns * factor) for step in placed.steps
-            )
-            traces.append(replace(placed, steps=steps))
-        replicas.append(replace(replica, traces=tuple(traces)))
-    return replace(plan, replicas=tuple(replicas))
 
 
 def main() -> None:
@@ -64,36 +46,33 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=24)
     parser.add_argument("--devices", type=int, default=16)
     parser.add_argument("--requests", type=int)
-    parser.add_argument("--traces", nargs=2, metavar=("PREFILL", "DECODE"))
-    parser.add_argument("--gpu", default="l40s")
+    parser.add_argument("--gpu", default="h200")
     parser.add_argument("-o", "--output")
     given = parser.parse_args()
     options = tessera.PlanOptions(
         gpus=",".join([given.gpu] * given.devices), strategy="dp", slots=2, sequences=2
     )
     begun = time.process_time()
-    if given.traces:
-        plan = tessera.plan(given.traces, options, compare=False).plan
-    else:
-        paths = [f"{TRACES}/{name}.ptx" for name in NAMES]
-        plan = scaled(tessera.plan(paths, options, compare=False).plan)
+    paths = [f"{LARGE / name}.ptx" for name in STEPS["steps"]]
+    plan = tessera.plan(paths, options, compare=False).plan
     planned_s = time.process_time() - begun
     arrivals = read_arrivals(given.arrivals, most=given.requests)
     repeated = tuple(request for request in arrivals.requests for _ in range(given.times))
     arriving = ArrivingText(
         arrivals=replace(arrivals, requests=repeated), slo=Slo(ttft_ns=2e9, tpot_ns=50e6)
     )
-    path = "steps.json"
     began, cpu = time.monotonic(), time.process_time()
-    steps = "names" if given.traces else write_steps(path)
-    report = simulate_text(plan, arriving, TextSimulationOptions(steps=steps, clock="rates"))
-    if not given.traces:
-        os.unlink(path)
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as stream:
+        stream.write(json.dumps(STEPS))
+        stream.flush()
+        wanted = TextSimulationOptions(steps=stream.name, clock="rates")
+        report = simulate_text(plan, arriving, wanted)
     took_s, cpu_s = time.monotonic() - began, time.process_time() - cpu
     value = dict(serving_value(report))
     del value["queue"]
     result = {
-        "what": "requests for text simulated by rates",
+        "what": "requests for text simulated by rates, Llama 3 8B",
+        "gpu": given.gpu,
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
         "python": platform.python_version(),
         "devices": given.devices,
@@ -111,11 +90,6 @@ def main() -> None:
     if given.output:
         Path(given.output).write_text(text, encoding="utf-8")
     print(text)
-
-
-def write_steps(path: str) -> str:
-    Path(path).write_text(json.dumps(STEPS), encoding="utf-8")
-    return path
 
 
 if __name__ == "__main__":

@@ -56,13 +56,18 @@ def _check_sampling(step: StepRoles, sampling: Sampling) -> None:
 
 def row_input(answer: Generation, position: int, count: int, draws: bool) -> RowInput:
     """What the row of an answer gets: so many tokens from a position on."""
-    is_prompt = position + count <= len(answer.prompt)
-    known = answer.prompt if is_prompt else (*answer.prompt, *answer.tokens)
+    asked = len(answer.prompt)
+    if position >= asked:
+        tokens: Sequence[int] = answer.tokens[position - asked : position - asked + count]
+    elif position + count <= asked:
+        tokens = answer.prompt[position : position + count]
+    else:
+        tokens = (*answer.prompt[position:], *answer.tokens[: position + count - asked])
     sampling = answer.wish.sampling
     is_drawn = draws and not sampling.is_greedy
     return RowInput(
         row=answer.job.row,
-        tokens=known[position : position + count],
+        tokens=tokens,
         position=position,
         blocks=answer.job.blocks,
         temperature=0.0 if sampling.is_greedy else sampling.temperature,

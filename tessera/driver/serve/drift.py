@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import statistics
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from tessera.driver.serve.scheduler import StepWork
 from tessera.driver.serve.step_clocks import RatedClock
@@ -71,8 +72,8 @@ class StepMonitor:
         if self._begun.pop(batch, None) is not None:
             self._clock.leave(batch)
 
-    def end(self, batch: int, now_ns: float) -> Drift | None:
-        """A batch has ended its step; what is news of its trace."""
+    def end(self, batch: int, now_ns: float) -> Callable[[], Drift] | None:
+        """A batch has ended its step; what finds the news of its trace, which takes a while."""
         known = self._begun.pop(batch, None)
         if known is None:
             return None
@@ -89,7 +90,9 @@ class StepMonitor:
             return None
         self._is_out[trace] = is_out
         ratios.clear()
-        return self._drift(trace, ratio)
+        factors = [statistics.median(own) if own else 1.0 for own in self._ratios]
+        factors[trace] = ratio
+        return partial(self._drift, trace, factors)
 
     def ratios(self) -> dict[str, float]:
         """By trace, how many times as long steps take as planned; none where too few were seen."""
@@ -99,15 +102,13 @@ class StepMonitor:
             if ratios
         }
 
-    def _drift(self, trace: int, ratio: float) -> Drift:
-        factors = [statistics.median(own) if own else 1.0 for own in self._ratios]
-        factors[trace] = ratio
+    def _drift(self, trace: int, factors: Sequence[float]) -> Drift:
         shares = [planned.share for planned in self._plan.traces]
         planned = saturate(self._replicas, shares, self._hardware).period_ns
         again = saturate(retimed(self._replicas, factors), shares, self._hardware).period_ns
         return Drift(
             trace=self._plan.traces[trace].name,
-            ratio=ratio,
+            ratio=factors[trace],
             bars=self._bars[trace],
             requests_per_s=1e9 / again if again else 0.0,
             planned_per_s=1e9 / planned if planned else 0.0,

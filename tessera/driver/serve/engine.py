@@ -51,6 +51,9 @@ from tessera.driver.serve.steps import (
 from tessera.ir.choices import ADAPTIVE
 from tessera.ir.plan.plan import Plan
 
+_LOOK_S = 0.2
+"""How often whoever waits for the engine's thread looks whether there is one."""
+
 
 class Engine(EngineLoop):
     """A plan that answers prompts."""
@@ -84,16 +87,16 @@ class Engine(EngineLoop):
         """
         check_counts({"burst": burst, "max_waiting": max_waiting}, least=1)
         self._options = {"isolated": True, **options, "policy": policy or ADAPTIVE}
-        self.runtime = Runtime(plan, **self._options)
+        runtime = Runtime(plan, **self._options)
         try:
             given = declaration_beside(plan) if steps is None else steps
             self._declared = None if given is None else read_declaration(given)
             self._checks_ranges = check_ranges
             self._rule = switch
             self._watch = watch
-            serving = self._opened(self.runtime)
+            serving = self._opened(runtime)
         except BaseException:
-            self.runtime.close(wait=False)
+            runtime.close(wait=False)
             raise
         self.max_waiting = max_waiting
         super().__init__(serving, burst=burst, on_end=on_end, on_drift=on_drift)
@@ -134,8 +137,12 @@ class Engine(EngineLoop):
             runtime.close(wait=False)
             raise self._ending or engine_closed()
         self._inbox.put(partial(self._take_over, serving, over))
-        self.runtime = runtime
-        over.wait()
+        while not over.wait(_LOOK_S):
+            if not self._thread.is_alive():
+                break
+        if runtime not in self._homes.runtimes():
+            runtime.close(wait=False)  # it was closed before its turn came
+            raise self._ending or engine_closed()
 
     # --- for any thread ---------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ others call; nothing here is for other threads, but for the inbox and what the l
 
 from __future__ import annotations
 
+import heapq
 import queue
 import threading
 import time
@@ -52,6 +53,7 @@ class EngineLoop:
         on_end: Callable[[Generation], object] | None,
         on_drift: Callable[[Drift], object] | None,
     ) -> None:
+        self.runtime = serving.runtime
         self.model = serving.model
         self.sizes = sizes = serving.sizes
         self.switch = serving.switch
@@ -68,6 +70,8 @@ class EngineLoop:
         self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._answers: dict[int, Generation] = {}
         self._given_up: set[int] = set()
+        self._deadlines: list[tuple[float, int]] = []
+        self._late: set[int] = set()
         self._arrived: list[Generation] = []
         self._under_way: dict[int, tuple[StepWork, list[tuple[Generation, int, int]]]] = {}
         self._requests: dict[int, int] = {}
@@ -82,6 +86,8 @@ class EngineLoop:
 
     def _give_up(self, answer: Generation) -> None:
         with self._lock:
+            if answer.number not in self._answers:
+                return  # it has ended
             self._given_up.add(answer.number)
         self._inbox.put(None)
 
@@ -100,6 +106,8 @@ class EngineLoop:
             if self.switch is not None:
                 self.switch.come(time.monotonic_ns(), len(answer.prompt), answer.wish.most)
             self._scheduler.line.append(answer.job)
+            if answer.deadline_ns is not None:
+                heapq.heappush(self._deadlines, (answer.deadline_ns, answer.number))
         self._drop_late()
         self._begin_steps()
         if self._retiring:
@@ -117,27 +125,27 @@ class EngineLoop:
 
     def _patience_s(self) -> float | None:
         """Until the next deadline."""
-        ends = [
-            answer.came_ns / 1e9 + answer.wish.deadline_s
-            for answer in tuple(self._answers.values())
-            if answer.wish.deadline_s is not None
-        ]
-        if not ends:
+        deadlines = self._deadlines
+        while deadlines and deadlines[0][1] not in self._answers:
+            heapq.heappop(deadlines)
+        if not deadlines:
             return None
-        return min(max(min(ends) - time.monotonic_ns() / 1e9, 0.001), _LONGEST_WAIT_S)
+        left_s = (deadlines[0][0] - time.monotonic_ns()) / 1e9
+        return min(max(left_s, 0.001), _LONGEST_WAIT_S)
 
     def _drop_late(self) -> None:
         """Answers that are given up, or late; those in a step that is under way at its end."""
         with self._lock:
-            given_up = set(self._given_up)
-        now = time.monotonic_ns()
-        for answer in list(self._answers.values()):
-            is_given_up = answer.number in given_up
-            if not is_given_up and not answer.is_late(now):
-                continue
-            if answer.job.batch >= 0 and answer.job.batch in self._under_way:
-                continue
-            self._finish(answer, "cancelled" if is_given_up else "deadline")
+            leaving = dict.fromkeys(self._given_up, "cancelled")
+        now_ns = time.monotonic_ns()
+        while self._deadlines and self._deadlines[0][0] < now_ns:
+            self._late.add(heapq.heappop(self._deadlines)[1])
+        for number, how in (dict.fromkeys(self._late, "deadline") | leaving).items():
+            answer = self._answers.get(number)
+            if answer is None:
+                self._late.discard(number)
+            elif answer.job.batch not in self._under_way:
+                self._finish(answer, how)
 
     def _admit(self) -> None:
         """Rows for those in line, by the policy of now; who finds none there may change it."""
@@ -222,9 +230,10 @@ class EngineLoop:
             self._recover(group, number, problem)
             return
         work, taking = self._under_way.pop(number)
-        group.in_row = 0
         if group.monitor is not None:
-            self._hear_drift(group.monitor.end(number - group.first, time.monotonic_ns()))
+            find = group.monitor.end(number - group.first, time.monotonic_ns())
+            if find is not None:
+                self._simulate_drift(find)
         step = self.model.of_trace(work.size.trace)
         self.steps_done[step.name] += 1
         self._scheduler.done(work)
@@ -247,6 +256,7 @@ class EngineLoop:
         with self._lock:
             self._answers.pop(answer.number, None)
             self._given_up.discard(answer.number)
+        self._late.discard(answer.number)
         if self.switch is not None and how in ("length", "stop"):
             self.switch.end(len(answer.tokens))
         answer.end(how, problem)
@@ -258,7 +268,7 @@ class EngineLoop:
 
     def _recover(self, group: BatchGroup, number: int, problem: BaseException | None) -> None:
         """End the answers of the batch that faulted; start its replica again, let others go on."""
-        if not isinstance(problem, ServiceFault) or group.in_row >= MOST_RESTARTS:
+        if not isinstance(problem, ServiceFault):
             raise problem or engine_closed()
         self.restarts += 1
         taking = self._culprits(group, number, problem)
@@ -292,7 +302,7 @@ class EngineLoop:
     def _again(self, group: BatchGroup, problem: BaseException | None) -> None:
         """A replica has been started again, or cannot be."""
         if problem is None:
-            group.is_open = True
+            group.is_open, group.in_row = True, 0
             for batch in group.batches:
                 self._scheduler.batches[batch].is_open = not group.is_retired
         elif group.in_row < MOST_RESTARTS:
@@ -304,9 +314,15 @@ class EngineLoop:
 
     # --- other times, other plans -----------------------------------------------------------------
 
-    def _hear_drift(self, drift: Drift | None) -> None:
-        if drift is None:
-            return
+    def _simulate_drift(self, find: Callable[[], Drift]) -> None:
+        """By a thread of its own: steps go on meanwhile."""
+
+        def simulate() -> None:
+            self._inbox.put(partial(self._hear_drift, find()))
+
+        threading.Thread(target=simulate, name="tessera-drift", daemon=True).start()
+
+    def _hear_drift(self, drift: Drift) -> None:
         self.drifts.append(drift)
         if self.switch is not None:
             self.switch.pace = drift.planned_per_s / (drift.requests_per_s or 1.0)
@@ -324,6 +340,7 @@ class EngineLoop:
                 retired = group.runtime
         self._scheduler.grow(serving.sizes)
         self._homes.add(serving.runtime, serving.monitor)
+        self.runtime = serving.runtime
         self.model, self.sizes = serving.model, self._scheduler.sizes
         self.switch = serving.switch
         self._retiring.append((retired, tuple(batches), over))

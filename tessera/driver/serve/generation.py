@@ -160,10 +160,11 @@ class Generation:
         for call in tuple(self._listeners):
             call(self)
 
-    def is_late(self, now_ns: int) -> bool:
-        """Whether its deadline is over."""
+    @property
+    def deadline_ns(self) -> float | None:
+        """When it is given up, by `time.monotonic_ns()`."""
         limit = self.wish.deadline_s
-        return limit is not None and now_ns - self.came_ns > limit * 1e9
+        return None if limit is None else self.came_ns + limit * 1e9
 
 
 def refused(message: str, hint: str | None = None) -> TesseraError:

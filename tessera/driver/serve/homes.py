@@ -15,7 +15,7 @@ from tessera.driver.run.runtime import Runtime
 from tessera.driver.serve.drift import StepMonitor
 
 MOST_RESTARTS = 3
-"""So often in a row a group is started again before one of its steps has ended well."""
+"""So often in a row starting a group again may fail before it is left out."""
 
 
 @dataclass(slots=True, eq=False)

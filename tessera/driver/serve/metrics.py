@@ -99,8 +99,15 @@ class Metrics:
 def _counter(
     name: str, words: str, label: str, counts: dict[str, int] | dict[int, int]
 ) -> list[str]:
-    rows = [f'{name}{{{label}="{key}"}} {count}' for key, count in sorted(counts.items())]
+    rows = [
+        f'{name}{{{label}="{_escaped(str(key))}"}} {count}' for key, count in sorted(counts.items())
+    ]
     return [f"# HELP {name} {words}", f"# TYPE {name} counter", *rows]
+
+
+def _escaped(text: str) -> str:
+    """As the value of a label: names of traces may hold anything."""
+    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
 def _plain(kind: str, name: str, value: int) -> list[str]:

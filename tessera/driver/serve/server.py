@@ -22,7 +22,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from tessera.diagnostics import TesseraError
 from tessera.driver.serve.completion_requests import (
@@ -48,6 +48,8 @@ _GONE = 499
 _BODY_S = 30.0
 """A body that comes more slowly is given up: it would keep the server from ending."""
 _WATCH_S = 0.5
+_TAKE_S = 10.0
+"""So long clients have for their answers once the server ends and all of them are made."""
 _BACKLOG = 1024
 
 
@@ -59,6 +61,13 @@ class ServerOptions:
     key: str | None = None
     most_bytes: int = 1 << 20
     deadline_s: float | None = None
+
+
+class EndingServer(Protocol):
+    """A server that is told to end, or to end at once."""
+
+    should_exit: bool
+    force_exit: bool
 
 
 class CompletionServer:
@@ -92,6 +101,11 @@ class CompletionServer:
                 Route("/metrics", self._guarded(self._show_metrics)),
             ]
         )
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether all answers are made."""
+        return not (self._engine.running or self._engine.waiting)
 
     # --- routes -----------------------------------------------------------------------------------
 
@@ -366,8 +380,20 @@ def run_server(server: CompletionServer, listening: socket.socket) -> None:
     is_main = threading.current_thread() is threading.main_thread()
     signals = (signal.SIGINT, signal.SIGTERM) if is_main else ()
     before = {number: signal.signal(number, lambda *_: None) for number in signals}
+    running, over = uvicorn.Server(config), threading.Event()
+    watch = threading.Thread(target=leave_stuck, args=(running, server, over), daemon=True)
+    watch.start()
     try:
-        uvicorn.Server(config).run(sockets=[listening])
+        running.run(sockets=[listening])
     finally:
+        over.set()
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def leave_stuck(running: EndingServer, server: CompletionServer, over: threading.Event) -> None:
+    """A client that does not read what it asked for does not keep the server from ending."""
+    while not over.wait(_WATCH_S):
+        if running.should_exit and server.is_idle:
+            running.force_exit = not over.wait(_TAKE_S)
+            return

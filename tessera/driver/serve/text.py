@@ -14,6 +14,9 @@ from tessera.diagnostics import TesseraError, error
 _HALF = "\ufffd"
 """What a tokenizer gives for a letter of which not all bytes have come."""
 
+_LEAST_KNOWN = 0.5
+"""Of a vocabulary: models have some tokens more than their tokenizers, but not twice as many."""
+
 
 class Tokenizing(Protocol):
     """What is asked of a tokenizer."""
@@ -39,10 +42,12 @@ class TokenizerFile:
             self._tokenizer = Tokenizer.from_file(os.fspath(path))
         except Exception as problem:  # the package raises nothing narrower
             raise not_served(f"`{os.fspath(path)}` is no tokenizer file: {problem}") from None
-        size = self._tokenizer.get_vocab_size()
-        if vocabulary and size > vocabulary:
+        numbers = self._tokenizer.get_vocab(with_added_tokens=True).values()
+        size, last = len(numbers), max(numbers, default=-1)
+        if vocabulary and (last >= vocabulary or size < vocabulary * _LEAST_KNOWN):
             raise not_served(
-                f"the tokenizer has {size} tokens, and the model a vocabulary of {vocabulary}",
+                f"the tokenizer has {size} tokens, the last of them {last}, and the model a "
+                f"vocabulary of {vocabulary}",
                 "give the tokenizer file of this model",
             )
 
@@ -56,31 +61,45 @@ class TokenizerFile:
 
 
 class GrowingText:
-    """The text of an answer as its tokens come; stops that are texts end it."""
+    """The text of an answer as its tokens come; stops that are texts end it.
+
+    Of the tokens only the last ones are decoded again: those of the part before, since a decoder
+    may treat the first token as the beginning of a text, and the new ones.
+    """
 
     def __init__(self, tokenizer: Tokenizing | None, stops: Sequence[str] = ()) -> None:
         self._tokenizer = tokenizer
         self._stops = tuple(stops)
+        self._text = ""
         self._given = 0
+        self._begin = 0
+        self._known = 0
         self.is_stopped = False
 
     def more(self, tokens: Sequence[int], *, is_over: bool) -> str:
         """What can be given on of the text of all tokens so far."""
         if self._tokenizer is None or self.is_stopped:
             return ""
-        text = self._tokenizer.decode(tokens)
-        found_at = [at for stop in self._stops if (at := text.find(stop)) >= 0]
-        if found_at:
-            self.is_stopped = True
-            text = text[: min(found_at)]
+        before = self._tokenizer.decode(tokens[self._begin : self._known])
+        now = self._tokenizer.decode(tokens[self._begin :])
+        if is_over or not now.endswith(_HALF):
+            self._text += now[len(before) :]
+            self._begin, self._known = self._known, len(tokens)
+        text = self._text
+        starts = [max(self._given - len(stop), 0) for stop in self._stops]
+        places = [text.find(s, start) for s, start in zip(self._stops, starts, strict=True)]
+        stopped = [at for at in places if at >= 0]
+        end = len(text)
+        if stopped:
+            self.is_stopped, end = True, min(stopped)
         elif not is_over:
-            text = text[: len(text) - self._held(text)]
-        part, self._given = text[self._given :], max(len(text), self._given)
+            end -= self._held(text)
+        part, self._given = text[self._given : end], max(end, self._given)
         return part
 
     def _held(self, text: str) -> int:
-        """How much at the end may still change, or begin a stop."""
-        held = len(text) - len(text.rstrip(_HALF))
+        """How much at the end may begin a stop."""
+        held = 0
         for stop in self._stops:
             for size in range(min(len(stop) - 1, len(text)), 0, -1):
                 if stop.startswith(text[len(text) - size :]):

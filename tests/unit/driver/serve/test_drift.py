@@ -42,7 +42,7 @@ def follow(watched: StepMonitor, took_ns: float, count: int, at_ns: float = 0.0)
         begun = at_ns + number * 10_000.0
         watched.begin(WORK, begun)
         heard.append(watched.end(0, begun + took_ns))
-    return [drift for drift in heard if drift is not None]
+    return [find() for find in heard if find is not None]
 
 
 def test_a_monitor_speaks_when_steps_leave_the_bars_and_when_they_are_back() -> None:

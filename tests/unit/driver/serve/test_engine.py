@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tessera.backend.service import ServiceFault
 from tessera.diagnostics import TesseraError
 from tessera.driver.serve import engine as engine_module
 from tessera.driver.serve.bench_text import bench_text
 from tessera.driver.serve.engine import Engine
+from tessera.driver.serve.homes import MOST_RESTARTS
 from tessera.driver.serve.options import ArrivingText
 from tessera.driver.serve.sampling import Sampling, draw_token
 from tessera.ir.arrivals import Arrival, Arrivals
@@ -221,6 +223,27 @@ def test_too_many_that_wait_are_refused(opened: Open) -> None:
     finally:
         held.set()
     assert first.result(30) == answer([1], 16)
+
+
+def test_faults_in_a_row_do_not_end_the_service(opened: Open) -> None:
+    engine = opened()
+    for _ in range(2 * MOST_RESTARTS):
+        with pytest.raises(ServiceFault):
+            engine.submit([POISON], max_tokens=2).result(30)
+    assert engine.restarts == 2 * MOST_RESTARTS
+    assert engine.submit([1, 2], max_tokens=3).result(30) == answer([1, 2], 3)
+
+
+def test_giving_up_what_has_ended_leaves_nothing_behind(opened: Open) -> None:
+    engine = opened()
+    given = engine.submit([1, 2], max_tokens=3)
+    given.result(30)
+    given.cancel()
+    late = engine.submit([1, 2], max_tokens=3, deadline_s=3600.0)
+    assert late.result(30) == answer([1, 2], 3)
+    assert not engine._given_up
+    engine.generate([[1]])
+    assert not engine._deadlines
 
 
 def test_closing_finishes_what_was_taken(opened: Open) -> None:

@@ -11,7 +11,9 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -21,7 +23,7 @@ from tessera.driver.serve import server as server_module
 from tessera.driver.serve.engine import Engine
 from tessera.driver.serve.metrics import Metrics
 from tessera.driver.serve.server import CompletionServer, ServerOptions, open_socket
-from tessera.driver.serve.text import GrowingText
+from tessera.driver.serve.text import GrowingText, TokenizerFile
 from tests.helpers.corpus import ROOT
 from tests.helpers.toy_runtime import CONTEXT, ToyRuntime, answer
 
@@ -210,6 +212,14 @@ def _wait_until_idle(engine: Engine) -> None:
     raise AssertionError("rows are still in use")
 
 
+def test_names_of_traces_do_not_break_the_metrics(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(site.engine, "steps_done", {'a"b\\c\nd': 3})
+    _, _, content = site.ask("GET", "/metrics")
+    assert b'tessera_steps_total{trace="a\\"b\\\\c\\nd"} 3\n' in content
+
+
 def test_a_port_in_use_is_one_error() -> None:
     with (
         open_socket("127.0.0.1", 0) as taken,
@@ -232,6 +242,77 @@ def test_text_that_may_begin_a_stop_is_held_back() -> None:
     assert text.more([1, 2, 5, 7], is_over=False) == "57"
     assert text.more([1, 2, 5, 7, 5, 6, 9], is_over=False) == ""
     assert text.is_stopped
+
+
+def test_only_the_last_tokens_are_decoded_again() -> None:
+    asked: list[int] = []
+
+    class Counting(Letters):
+        def decode(self, tokens: Sequence[int]) -> str:
+            asked.append(len(tokens))
+            text = bytes(tokens).decode(errors="replace")
+            return text
+
+    whole = "a\u00e4b\u20acc" * 40
+    tokens = list(whole.encode())
+    text = GrowingText(Counting())
+    parts = [text.more(tokens[:count], is_over=False) for count in range(1, len(tokens))]
+    parts.append(text.more(tokens, is_over=True))
+    assert "".join(parts) == whole
+    assert max(asked) <= 8
+
+
+def test_one_who_does_not_read_holds_up_nobody(site: Site) -> None:
+    body = json.dumps({"prompt": [1, 2], "max_tokens": 12, "temperature": 0, "stream": True})
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\n"
+    with socket.create_connection(("127.0.0.1", site.port), timeout=30) as slow:
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
+        slow.sendall(
+            f"{head}Connection: close\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
+        )
+        for number in range(6):
+            status, value = site.complete(prompt=[number], max_tokens=5, temperature=0)
+            assert (status, value["choices"][0]["token_ids"]) == (200, answer([number], 5))
+        with slow.makefile("rb") as stream:
+            assert b"[DONE]" in stream.read()
+
+
+def test_one_who_does_not_read_does_not_keep_the_server_from_ending(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "_WATCH_S", 0.001)
+    monkeypatch.setattr(server_module, "_TAKE_S", 0.01)
+    running = SimpleNamespace(should_exit=True, force_exit=False)
+    idle = SimpleNamespace(is_idle=True)
+    server_module.leave_stuck(running, cast("Any", idle), threading.Event())
+    assert running.force_exit
+    running.force_exit, over = False, threading.Event()
+    busy = SimpleNamespace(is_idle=False)
+    watch = threading.Thread(target=server_module.leave_stuck, args=(running, busy, over))
+    watch.start()
+    time.sleep(0.05)
+    over.set()
+    watch.join(30)
+    assert not running.force_exit
+
+
+def test_a_tokenizer_file_gives_text_and_has_to_fit_the_vocabulary(tmp_path: Path) -> None:
+    tokenizers = pytest.importorskip("tokenizers", reason="the extra `serve` is not installed")
+    words = {f"w{number}": number for number in range(CONTEXT * 2)}
+    made = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="w0"))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    path = tmp_path / "tokenizer.json"
+    made.save(str(path))
+    file = TokenizerFile(path, 50)
+    assert file.encode("w3 w11 what") == [3, 11, 0]
+    assert file.decode([4, 5]) == "w4 w5"
+    for vocabulary in (CONTEXT * 2 - 1, CONTEXT * 5):
+        with pytest.raises(TesseraError, match="and the model a vocabulary of") as refusal:
+            TokenizerFile(path, vocabulary)
+        assert refusal.value.diagnostics[0].code == "TSR5066"
+    path.write_text("{", encoding="utf-8")
+    with pytest.raises(TesseraError, match="is no tokenizer file"):
+        TokenizerFile(path, 50)
 
 
 SERVED = """
