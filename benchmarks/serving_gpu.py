@@ -2,13 +2,15 @@
 
     python -m benchmarks.serving_gpu --out FOLDER [--work FOLDER] [--checkpoint FOLDER]
         [--layers 32] [--rows 64] [--seconds 500] [--only weights,capture,plan,speed,...] [--tiny]
+    python -m benchmarks.serving_gpu --collect LOG... --out RESULT.json
 
 Needs a GPU, torch, transformers and safetensors; `clients` also what `tessc serve` needs, and takes
 the `openai` package where it is installed. Steps of `examples/models/generation.py` (Llama, bf16,
 `greedy`: tokens are chosen in the step) with random weights of a checkpoint in `--work`, where all
 large files go. `--tiny` tries all parts without a GPU, with a small model on the CPU backend. Each
 part is a process of its own, a line of JSON and a file in `--out`; what is there is not made again,
-and a part that fails is a line with the reason:
+and a part that fails is a line with the reason. `--collect` puts what runs have printed into one
+file. Parts:
 
 - `weights`, `capture`, `plan`: a checkpoint; a decode step and a prefill step; a plan of both.
 - `speed`: as many prompts as there are rows. Tokens per second while all rows decode, against the
@@ -491,6 +493,19 @@ PARTS = {
 }
 
 
+def collect(logs: list[Path], out: Path) -> None:
+    """What runs have printed, by the name of the log and the part."""
+    runs: dict[str, Any] = {}
+    for log in logs:
+        for line in log.read_text(encoding="utf-8").splitlines():
+            if line.startswith('{"part"'):
+                row = json.loads(line)
+                if "ended" not in row or not isinstance(row["ended"], bool):
+                    runs.setdefault(log.stem, {})[row.pop("part")] = row
+    value = {"what": "a language model served on one H200", "runs": runs}
+    out.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
@@ -507,7 +522,11 @@ def main() -> None:
     parser.add_argument("--only", default=",".join(PARTS))
     parser.add_argument("--tiny", action="store_true", help="a small model, without a GPU")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--collect", type=Path, nargs="+", metavar="LOG")
     given = parser.parse_args()
+    if given.collect:
+        collect(given.collect, given.out)
+        return
     given.work = given.work or given.out
     given.checkpoint = given.checkpoint or given.work / "weights"
     if given.tiny:

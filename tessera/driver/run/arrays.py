@@ -128,6 +128,9 @@ def read_inputs(
 
 def _content(buffer: Buffer, given: object) -> Bytes:
     array = _array(buffer, given)
+    kind = numpy_type(buffer)
+    if kind is not None and array.dtype == kind and array.shape == buffer.shape:
+        return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     native = array.dtype.isnative
     _check(buffer, array.dtype.name if native else array.dtype.str, array.nbytes)
     _check_shape(buffer, array)

@@ -72,6 +72,7 @@ class EngineLoop:
         self._given_up: set[int] = set()
         self._deadlines: list[tuple[float, int]] = []
         self._late: set[int] = set()
+        self._news: list[Generation] = []
         self._arrived: list[Generation] = []
         self._under_way: dict[int, tuple[StepWork, list[tuple[Generation, int, int]]]] = {}
         self._requests: dict[int, int] = {}
@@ -110,6 +111,7 @@ class EngineLoop:
                 heapq.heappush(self._deadlines, (answer.deadline_ns, answer.number))
         self._drop_late()
         self._begin_steps()
+        self._tell_news()
         if self._retiring:
             self._close_retired()
         with self._lock:
@@ -249,7 +251,14 @@ class EngineLoop:
                 how = answer.add(token, self.model.end)
                 if how:
                     self._finish(answer, how)
-                answer.tell()
+                else:
+                    self._news.append(answer)
+
+    def _tell_news(self) -> None:
+        """Whoever listens hears of tokens while the next steps are under way."""
+        news, self._news = self._news, []
+        for answer in news:
+            answer.tell()
 
     def _finish(self, answer: Generation, how: str, problem: BaseException | None = None) -> None:
         self._scheduler.end(answer.job)

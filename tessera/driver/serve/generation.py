@@ -143,7 +143,6 @@ class Generation:
                 if tuple(self.tokens[-len(row) :]) == row:
                     del self.tokens[-len(row) :]
                     return "stop"
-            self._changed.notify_all()
             return "length" if len(self.tokens) >= self.wish.most else ""
 
     def end(self, how: str, problem: BaseException | None = None) -> None:
@@ -156,7 +155,9 @@ class Generation:
             self._changed.notify_all()
 
     def tell(self) -> None:
-        """Whoever listens hears of what has come."""
+        """Whoever waits or listens hears of what has come."""
+        with self._changed:
+            self._changed.notify_all()
         for call in tuple(self._listeners):
             call(self)
 

@@ -4,12 +4,13 @@ In: when requests come and how long they are, how many wait, and what the steps 
 latency take. Out: the name of a policy, which holds for whoever gets a row from now on.
 
 The rule is ours. Over a sliding window, demand is the work that came, as a share of what the policy
-for latency can do in that time; work that has waited for longer counts too. If more is left to do
-of the prompts that have a row, that is the demand. Above a high mark, or as soon as somebody waits
-for a row, requests go to the policy for throughput; below a low mark they go back. Between two
-switches lies a dwell time, unless somebody waits. A request keeps the policy that it was given, so
-nothing is drained. How long an answer will be is not known when it is asked for: the mean of those
-that have ended is taken, and never more than is asked for.
+for latency can do in that time; work that has waited for longer counts too. What is left to do of
+the prompts that have a row is the demand if it is more, as a share of what can be done in a tenth
+of the window: those are in front of whoever comes now. Above a high mark, or as soon as somebody
+waits for a row, requests go to the policy for throughput; below a low mark they go back. Between
+two switches lies a dwell time, unless somebody waits or too much is left to do. A request keeps the
+policy that it was given, so nothing is drained. How long an answer will be is not known when it is
+asked for: the mean of those that have ended is taken, and never more than is asked for.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ from tessera.ir.choices import POLICIES
 LATENCY, THROUGHPUT = (policy.value for policy in POLICIES)
 _MEMORY = 1 / 64
 """What an answer that ends changes of the mean."""
+_SOON = 0.1
+"""Of the window: what is left to do of prompts should be done by then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,10 +140,10 @@ class PolicySwitch:
     def choose(self, now_ns: float, waiting: int, unfilled: int = 0) -> str:
         """Switch where the rule says so."""
         is_quick = self.policy == LATENCY
-        left = self.prices.filling(unfilled) * self.pace / self.rule.window_ns
+        left = self.prices.filling(unfilled) * self.pace / (self.rule.window_ns * _SOON)
         demand = max(self.demand(now_ns, waiting), left)
         if self.switches and now_ns - self.switches[-1][0] < self.rule.dwell_ns:
-            wanted = THROUGHPUT if waiting else self.policy
+            wanted = THROUGHPUT if waiting or left > self.rule.high else self.policy
         elif is_quick:
             wanted = THROUGHPUT if waiting or demand > self.rule.high else LATENCY
         else:

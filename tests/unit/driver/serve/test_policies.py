@@ -77,8 +77,10 @@ def test_two_marks_and_a_dwell_time() -> None:
     assert rule.choose(1020.0, 0) == LATENCY  # it has just come back
     assert rule.choose(1020.0, 1) == THROUGHPUT  # but nobody has to wait for that
     assert rule.switches == [(10.0, THROUGHPUT), (1010.0, LATENCY), (1020.0, THROUGHPUT)]
-    assert rule.choose(9000.0, 0, 25) == THROUGHPUT  # 312 ns of prompts are left
-    assert rule.choose(9000.0, 0, 20) == LATENCY
+    assert rule.choose(9000.0, 0, 3) == THROUGHPUT  # 37 ns of prompts are left, of 100
+    assert rule.choose(9000.0, 0, 2) == LATENCY
+    assert rule.choose(9001.0, 0, 4) == LATENCY
+    assert rule.choose(9002.0, 0, 6) == THROUGHPUT  # these are in front of whoever comes now
 
 
 def test_an_oracle_sees_what_comes() -> None:
