@@ -52,7 +52,7 @@ from tessera.ir.choices import ADAPTIVE
 from tessera.ir.plan.plan import Plan
 
 _LOOK_S = 0.2
-"""How often whoever waits for the engine's thread looks whether there is one."""
+"""How often a thread that waits for the engine looks whether that still runs."""
 
 
 class Engine(EngineLoop):

@@ -255,7 +255,7 @@ class EngineLoop:
                     self._news.append(answer)
 
     def _tell_news(self) -> None:
-        """Whoever listens hears of tokens while the next steps are under way."""
+        """Listeners hear of tokens while the next steps are under way."""
         news, self._news = self._news, []
         for answer in news:
             answer.tell()

@@ -155,7 +155,7 @@ class Generation:
             self._changed.notify_all()
 
     def tell(self) -> None:
-        """Whoever waits or listens hears of what has come."""
+        """Threads that wait and listeners hear of what has come."""
         with self._changed:
             self._changed.notify_all()
         for call in tuple(self._listeners):
