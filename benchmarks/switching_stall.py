@@ -7,9 +7,9 @@ An engine on the CPU backend, with a model whose kernels sleep (`timed_model`) a
 of two devices. Switches come by the clock and not by the load, so that requests after a switch and
 others differ in nothing else. What is in the output is kept.
 
-- `stall`: requests at random times, a switch every 0.2 s. From a row being given to the first
-  launch: of those that got their row within 100 ms after a switch, of those that got it later, and
-  of a run of the same requests without any switch.
+- `stall`: requests at random times. For 20 s there is a switch every 0.2 s, for 20 s there is none,
+  and so on, since the machine may have other work. From a row being given to the first launch: of
+  requests that got their row within 100 ms after a switch, and of those in times without switches.
 - `lost`: short requests through the decode step alone, as quick as they go, a switch every 20 ms:
   every answer is compared with a plain loop.
 """
@@ -17,6 +17,7 @@ others differ in nothing else. What is in the output is kept.
 from __future__ import annotations
 
 import argparse
+import bisect
 import json
 import os
 import platform
@@ -35,24 +36,31 @@ from tessera.ir.choices import POLICIES
 from tessera.ir.plan.plan import Plan
 
 NAMES = tuple(policy.value for policy in POLICIES)
-AFTER_S = 0.1
+AFTER_NS = 100e6
+PAUSE_S = 20.0
 ROLES = ("tokens", "lengths", "rows", "next")
 DECODE_ONLY = {"steps": {"decode": dict(zip(ROLES, ROLES, strict=True))}}
 
 
 class ByTheClock(PolicySwitch):
-    """The other policy every so often; 0: never."""
+    """The other policy every so often; with `pause_ns` only in every other time as long as that."""
 
     every_ns = 0
+    pause_ns = 0
     begun_ns = 0
 
     def choose(self, now_ns: float, waiting: int, unfilled: int = 0) -> str:
-        turns = int((now_ns - self.begun_ns) // self.every_ns) if self.every_ns else 0
-        wanted = NAMES[turns % 2]
+        if self.is_paused(now_ns):
+            return self.policy
+        wanted = NAMES[int((now_ns - self.begun_ns) // self.every_ns) % 2]
         if wanted != self.policy:
             self.policy = wanted
             self.switches.append((now_ns, wanted))
         return wanted
+
+    def is_paused(self, at_ns: float) -> bool:
+        """Whether no switch is made then."""
+        return bool(self.pause_ns) and (at_ns - self.begun_ns) // self.pause_ns % 2 == 1
 
 
 def pair(model: TimedModel) -> Plan:
@@ -67,54 +75,49 @@ def pair(model: TimedModel) -> Plan:
     return replace(plan, replicas=replicas, devices=devices, period_ns=mean, bound=mean)
 
 
-def engine_with(plan: Plan, every_s: float, **options: Any) -> Engine:
+def engine_with(plan: Plan, every_s: float, pause_s: float = 0.0, **options: Any) -> Engine:
     engine = Engine(plan, backend="cpu", **options)
     assert engine.switch is not None
     made = ByTheClock(engine.switch.prices)
-    made.every_ns, made.begun_ns = int(every_s * 1e9), time.monotonic_ns()
+    made.every_ns, made.pause_ns = int(every_s * 1e9), int(pause_s * 1e9)
+    made.begun_ns = time.monotonic_ns()
     engine.switch = made
     return engine
 
 
 def stall(given: argparse.Namespace) -> dict[str, Any]:
     plan = pair(TimedModel(rows=32, batches=1, slots=1, decode_ms=10.0, prefill_ms=5.0))
-    every_s, rows = 0.2, {}
-    for name, every in (("switched", every_s), ("not switched", 0.0)):
-        seconds = given.switches * every_s / (1 if every else 4)
-        rows[name] = paced(plan, every, seconds)
-        print(name, len(rows[name][0]), flush=True)
-    answers, switches = rows["switched"]
-    times = [at for at, _ in switches]
-    soon, later, place = [], [], 0
-    for got in answers:
-        while place + 1 < len(times) and times[place + 1] <= got.seated_ns:
-            place += 1
-        since = got.seated_ns - times[place] if times and times[0] <= got.seated_ns else -1
-        (soon if 0 <= since <= AFTER_S * 1e9 else later).append(got)
-    never = rows["not switched"][0]
-    groups = {"within 100 ms": soon, "later": later, "without switches": never}
+    every_s, draw = 0.2, random.Random(3)
+    answers = []
+    with engine_with(plan, every_s, PAUSE_S) as engine:
+        switch = engine.switch
+        assert isinstance(switch, ByTheClock)
+        while len(switch.switches) < given.switches:
+            prompt = [draw.randrange(VOCABULARY) for _ in range(draw.randint(1, 16))]
+            answers.append(engine.submit(prompt, max_tokens=draw.randint(1, 4)))
+            time.sleep(draw.expovariate(8.0))
+        for got in answers:
+            got.result()
+        times = [at for at, _ in switch.switches]
+        soon = [got for got in answers if 0 <= since(times, got.seated_ns) <= AFTER_NS]
+        never = [
+            got
+            for got in answers
+            if switch.is_paused(got.seated_ns) and switch.is_paused(got.seated_ns - AFTER_NS)
+        ]
     return {
         "switches": len(times),
-        "requests": len(answers) + len(never),
-        "ended": sorted({got.ended for got in (*answers, *never)}),
-        **{name: times_of(group) for name, group in groups.items()},
+        "requests": len(answers),
+        "ended": sorted({got.ended for got in answers}),
+        "within 100 ms after a switch": times_of(soon),
+        "without switches": times_of(never),
     }
 
 
-def paced(
-    plan: Plan, every_s: float, seconds: float
-) -> tuple[list[Generation], list[tuple[float, str]]]:
-    draw = random.Random(3)
-    answers = []
-    with engine_with(plan, every_s) as engine:
-        until = time.monotonic() + seconds
-        while time.monotonic() < until:
-            prompt = [draw.randrange(VOCABULARY) for _ in range(draw.randint(1, 16))]
-            answers.append(engine.submit(prompt, max_tokens=draw.randint(1, 6)))
-            time.sleep(draw.expovariate(25.0))
-        for got in answers:
-            got.result()
-        return answers, list(engine.switches)
+def since(times: list[float], at_ns: float) -> float:
+    """How long the last switch was ago."""
+    place = bisect.bisect_right(times, at_ns)
+    return at_ns - times[place - 1] if place else -1.0
 
 
 def times_of(answers: list[Generation]) -> dict[str, float]:

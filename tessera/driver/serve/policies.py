@@ -6,11 +6,11 @@ latency take. Out: the name of a policy, which holds for whoever gets a row from
 The rule is ours. Over a sliding window, demand is the work that came, as a share of what the policy
 for latency can do in that time; work that has waited for longer counts too. What is left to do of
 the prompts that have a row is the demand if it is more, as a share of what can be done in a tenth
-of the window: a request that comes now stands behind them. Above a high mark, or as soon as somebody
-waits for a row, requests go to the policy for throughput; below a low mark they go back. Between
-two switches lies a dwell time, unless somebody waits or too much is left to do. A request keeps the
-policy that it was given, so nothing is drained. How long an answer will be is not known when it is
-asked for: the mean of those that have ended is taken, and never more than is asked for.
+of the window: a request that comes now stands behind them. Above a high mark, or as soon as
+somebody waits for a row, requests go to the policy for throughput; below a low mark they go back.
+Between two switches lies a dwell time, unless somebody waits or too much is left to do. A request
+keeps the policy that it was given, so nothing is drained. How long an answer will be is not known
+when it is asked for: the mean of those that have ended is taken, and never more than is asked for.
 """
 
 from __future__ import annotations
