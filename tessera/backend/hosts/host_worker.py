@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from tessera.backend.hosts.channel import ChannelClosed, ControlChannel, Head, Part
 from tessera.backend.hosts.records import diagnostic_head, event_row, named_parts, wait_row
-from tessera.backend.hosts.windows import TransportExchange, Windows, hear_note
+from tessera.backend.hosts.windows import TransportExchange, Windows
 from tessera.backend.processes.arena import space_bytes
 from tessera.backend.processes.device_worker import DeviceWorker
 from tessera.backend.processes.engine import DeviceEngine
@@ -113,7 +113,7 @@ class HostWorker(DeviceWorker):
                 number, trace, slot = head["number"], head["trace"], head["slot"]
                 for transfer, part in zip(head["transfers"], parts, strict=True):
                     self._exchange.region(trace, slot, TransferId(transfer))[:] = part
-                self._exchange.begin(number, trace)
+                self._exchange.begin(number, trace, slot)
                 self._obey(Begin(number, trace, slot, head["lane"]))
             case "states":
                 self._obey(AskStates(head["lane"]))
@@ -138,7 +138,7 @@ class HostWorker(DeviceWorker):
         self._tell(DeviceReady())
 
     def _hear_note(self, peer: str, note: bytes) -> None:
-        hear_note(note, self._arrived, self._credited)
+        self._exchange.hear(peer, note, self._arrived, self._credited)
 
     def _lose(self, peer: str, why: str) -> None:
         self._send({"kind": "lost", "peer": peer, "why": why})

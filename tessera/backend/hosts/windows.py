@@ -27,7 +27,7 @@ from tessera.ir.plan.launch_program import (
 )
 
 _ALIGNMENT = 64
-_WORD = struct.Struct("<Bqq")
+_NOTE = struct.Struct("<Bqqq")
 _ARRIVED, _CREDIT = 1, 2
 _LANDING = -1
 
@@ -111,7 +111,7 @@ class TransportExchange:
             self._leaving[key] = self.outgoing[start : start + size]
             start += _aligned(size)
         self._ways = _ways(lowered, device)
-        self._trace_of: dict[int, int] = {}
+        self._seats: dict[int, tuple[int, int]] = {}
         self._kept: dict[int, list[tuple[TransferId, Bytes]]] = {}
         self._transport: Transport | None = None
         self._lose: Lose = lambda peer, why: None
@@ -141,13 +141,13 @@ class TransportExchange:
         offset = self.windows.landing(transfer.target, slot, landing)
         return offset, self._leaving[slot, _LANDING, landing][: transfer.size]
 
-    def begin(self, request: int, trace: int) -> None:
+    def begin(self, request: int, trace: int, slot: int) -> None:
         """A request is about to begin here."""
-        self._trace_of[request] = trace
+        self._seats[request] = trace, slot
 
     def take_kept(self, request: int) -> list[tuple[TransferId, Bytes]]:
         """What the driver is to have of a request that is done here."""
-        self._trace_of.pop(request, None)
+        self._seats.pop(request, None)
         return self._kept.pop(request, [])
 
     def region(self, trace: int, slot: int, transfer: TransferId) -> Bytes:
@@ -167,14 +167,14 @@ class TransportExchange:
 
     def post(self, request: int, slot: int, transfer: Transfer, landing: LandingId | None) -> None:
         """Put the bytes into the window of the target, or keep them for the driver."""
-        trace = self._trace_of[request]
+        trace, _ = self._seats[request]
         if transfer.target == HOST:
             content = self._leaving[slot, trace, transfer.id].copy()
             self._kept.setdefault(request, []).append((transfer.id, content))
             return
         offset, content = self._way(trace, slot, transfer, landing)
         assert self._transport is not None
-        note = _WORD.pack(_ARRIVED, request, transfer.id)
+        note = _NOTE.pack(_ARRIVED, request, transfer.id, slot)
         try:
             self._transport.put(transfer.target, offset, content, note)
         except OSError as problem:
@@ -183,10 +183,30 @@ class TransportExchange:
     def credit(self, request: int, landing: Landing) -> None:
         """Tell the source of a landing that it is free."""
         assert self._transport is not None
+        note = _NOTE.pack(_CREDIT, request, landing.id, self._seats[request][1])
         try:
-            self._transport.tell(landing.source, _WORD.pack(_CREDIT, request, landing.id))
+            self._transport.tell(landing.source, note)
         except OSError as problem:
             self._lose(landing.source, (problem.strerror or str(problem)).lower())
+
+    def hear(self, peer: str, note: bytes, arrive: Arrive, free: Free) -> None:
+        """What a note says: that a transfer is there, or that a landing is free.
+
+        It has the request, the operation and the slot. A request that has begun here runs in one
+        slot, so a note with another is of a peer that is not to be trusted with this memory.
+        """
+        try:
+            kind, request, number, slot = _NOTE.unpack(note)
+        except struct.error:
+            self._lose(peer, "it sent a note that cannot be read")
+            return
+        seat = self._seats.get(request)
+        if seat is not None and seat[1] != slot:
+            self._lose(peer, f"it put request {request} into slot {slot}, not {seat[1]}")
+        elif kind == _ARRIVED:
+            arrive(request, TransferId(number))
+        elif kind == _CREDIT:
+            free(request, LandingId(number))
 
 
 def _ways(lowered: LoweredReplica, device: str) -> dict[tuple[int, int], LandingId | None]:
@@ -202,15 +222,6 @@ def _ways(lowered: LoweredReplica, device: str) -> dict[tuple[int, int], Landing
                 if isinstance(operation, Put) and (trace.trace, operation.transfer) in ways:
                     ways[trace.trace, operation.transfer] = operation.landing
     return ways
-
-
-def hear_note(note: bytes, arrive: Arrive, free: Free) -> None:
-    """What a note says: that a transfer is there, or that a landing is free."""
-    kind, request, number = _WORD.unpack(note)
-    if kind == _ARRIVED:
-        arrive(request, TransferId(number))
-    elif kind == _CREDIT:
-        free(request, LandingId(number))
 
 
 def _aligned(size: int) -> int:
