@@ -12,9 +12,11 @@ from __future__ import annotations
 import hashlib
 import importlib
 import logging
+import queue
 import re
 import secrets
 import socket
+import threading
 from contextlib import suppress
 from types import ModuleType
 from typing import Any
@@ -31,6 +33,7 @@ LABEL = "tessera-host"
 _PLAIN = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?\Z")
 _REACH_S = 5.0
 _START_S = 60.0
+_JOIN_S = 60.0
 _GREET_S = 10.0
 
 
@@ -140,19 +143,33 @@ class RayLauncher:
             except OSError as problem:
                 reason = (problem.strerror or str(problem)).lower()
                 raise _refused(f"no cluster answers at `{address}`: {reason}") from None
+        answers: queue.SimpleQueue[str] = queue.SimpleQueue()
+        # Where one end speaks TLS and the other does not, Ray tries for minutes.
+        threading.Thread(target=self._init, args=(answers,), daemon=True).start()
+        try:
+            why = answers.get(timeout=_JOIN_S)
+        except queue.Empty:
+            why = f"it has not answered within {_JOIN_S:.0f} s"
+        if why:
+            raise _refused(
+                f"the Ray cluster at `{address}` cannot be joined: {why}",
+                "run this on a node of the cluster, with its token (`RAY_AUTH_TOKEN`; "
+                "`RAY_AUTH_MODE=disabled` if it has none), and with TLS if it has that",
+            )
+
+    def _init(self, answers: queue.SimpleQueue[str]) -> None:
+        """Join; the answer is empty, or says why not."""
         try:
             self._ray.init(
-                address=address,
+                address=self._cluster.address,
                 log_to_driver=False,
                 logging_level=logging.ERROR,
                 include_dashboard=False,
             )
         except Exception as problem:
-            raise _refused(
-                f"the Ray cluster at `{address}` cannot be joined: {_last_line(problem)}",
-                "run this on a node of the cluster, with its token (`RAY_AUTH_TOKEN`); "
-                "`RAY_AUTH_MODE=disabled` if it has none",
-            ) from None
+            answers.put(_last_line(problem))
+        else:
+            answers.put("")
 
     def __call__(self, host: HostEntry) -> RayDevice:
         """An actor on the node of a host, connected."""
