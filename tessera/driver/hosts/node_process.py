@@ -30,8 +30,15 @@ _END_S = 8.0
 _STARTED = "Ray runtime started"
 _LATE = "timed out during startup"
 _STORE_BYTES = 100_000_000
-# On a busy machine its helpers take longer to start than Ray waits for them.
+# On a busy machine its helpers take longer to start than Ray waits for them, and longest for those
+# that have to say at which port they are.
 _PATIENT = {"RAY_agent_register_timeout_ms": "100000"}
+_PORTS = (
+    "--dashboard-agent-grpc-port",
+    "--dashboard-agent-listen-port",
+    "--runtime-env-agent-port",
+    "--metrics-export-port",
+)
 
 
 def main() -> None:
@@ -82,6 +89,7 @@ def _start(head: Head) -> Head:
                 *(sys.executable, "-m", "ray.scripts.scripts", "start", *words),
                 *("--node-ip-address", bind, "--labels", str(head["label"])),
                 *("--num-cpus", "1", "--object-store-memory", str(_STORE_BYTES)),
+                *(f"{option}={_free_port(bind)}" for option in _PORTS),
                 *("--block", "--disable-usage-stats"),
             ],
             stdin=subprocess.DEVNULL,
