@@ -15,7 +15,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -127,14 +126,15 @@ def _folder(mark: str) -> str:
 
 def _end_all(mark: str) -> int:
     """End all processes with a mark: first kindly, then for certain."""
-    began = list(_marked(mark))
+    sessions: set[int] = set()
+    began = _members(mark, sessions)
     for pid in began:
         with suppress(OSError):
             os.kill(pid, signal.SIGTERM)
     deadline = time.monotonic() + _END_S
-    while time.monotonic() < deadline and any(_marked(mark)):
+    while time.monotonic() < deadline and _members(mark, sessions):
         time.sleep(0.1)
-    while left := list(_marked(mark)):
+    while left := _members(mark, sessions):
         for pid in left:
             with suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
@@ -142,14 +142,30 @@ def _end_all(mark: str) -> int:
     return len(began)
 
 
-def _marked(mark: str) -> Iterator[int]:
-    """The processes of this host whose environment has the mark."""
+def _members(mark: str, sessions: set[int]) -> list[int]:
+    """The processes of a node: those with the mark, and those of their sessions.
+
+    Helpers of Ray write their title over their environment; they have the session of the others.
+    """
     wanted = f"{MARK}={mark}".encode()
+    found: dict[int, int] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal() and int(entry.name) != os.getpid():
             with suppress(OSError):
+                session = os.getsid(int(entry.name))
                 if wanted in (entry / "environ").read_bytes().split(b"\0"):
-                    yield int(entry.name)
+                    sessions.add(session)
+                found[int(entry.name)] = session
+    sessions.discard(os.getsid(0))
+    return [pid for pid, session in found.items() if session in sessions and not _is_dead(pid)]
+
+
+def _is_dead(pid: int) -> bool:
+    """Whether nobody has asked yet how it ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
 
 
 def _free_port(bind: str) -> int:

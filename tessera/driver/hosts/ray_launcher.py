@@ -33,7 +33,7 @@ LABEL = "tessera-host"
 _PLAIN = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?\Z")
 _REACH_S = 5.0
 _START_S = 60.0
-_JOIN_S = 60.0
+_JOIN_S = 40.0
 _GREET_S = 10.0
 
 
@@ -127,6 +127,7 @@ class RayLauncher:
         self._token, self._run = secrets.token_hex(32), secrets.token_hex(8)
         set_default("RAY_AUTH_MODE", "token")
         set_default("RAY_DISABLE_USAGE_STATS", "1")
+        set_default("RAY_BACKEND_LOG_LEVEL", "fatal")
         own = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": cluster.token} if cluster.token else {}
         with overridden(own):
             self._ray = _ray()
