@@ -114,18 +114,20 @@ def test_a_plan_on_a_cluster(cluster: Cluster, tmp_path: Path) -> None:
     done = cluster.run(*words, "--address", cluster.file, "--verify", "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["verified"]["requests"] == 6
+    if "RAY_USE_TLS" in cluster.around:
+        # Who does not speak TLS is kept out.
+        plain = cluster.run(*words, "--address", cluster.file, RAY_USE_TLS="")
+        assert plain.returncode == 4, plain.stderr
+        assert "TSR5071" in plain.stderr
+        return
     # No call of Ray belongs to a request; a device that is killed is named.
     done = cluster.run(plan, cluster.hosts, cluster.file, "b", code=("-c", CALLS))
     assert done.returncode == 0, done.stderr
     assert "calls 0\n" in done.stdout
     assert "device `b` on host `right`" in done.stdout
-    # Who does not have the token, or does not speak TLS, is kept out; the cluster goes on.
+    # Who does not have the token is kept out; the cluster goes on.
     address = json.loads(Path(cluster.file).read_text())["address"]
     wrong = cluster.run(*words, "--address", address, RAY_AUTH_TOKEN="f" * 64)
     assert wrong.returncode == 4, wrong.stderr
     assert "TSR5071" in wrong.stderr
     assert "Traceback" not in wrong.stderr
-    if "RAY_USE_TLS" in cluster.around:
-        plain = cluster.run(*words, "--address", cluster.file, RAY_USE_TLS="")
-        assert plain.returncode == 4, plain.stderr
-        assert "TSR5071" in plain.stderr

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 from tessera.diagnostics import TesseraError
 from tessera.driver.hosts.cluster import start_cluster
 from tessera.driver.hosts.kept_hosts import KeptHosts
+from tessera.driver.hosts.node_process import MARK, _end_all, _members
 from tessera.driver.hosts.ray_launcher import label_of
 from tessera.driver.hosts.running_cluster import (
     ClusterNode,
@@ -94,6 +97,26 @@ def test_without_the_extra_one_message_says_how_to_get_it(tmp_path: Path) -> Non
     assert done.code == 4
     assert "pip install 'tessera-compiler[hosts]'" in done.err
     assert not (tmp_path / "c.json").exists()
+
+
+def test_down_ends_what_has_the_mark_and_its_session_and_nothing_else() -> None:
+    if not os.path.exists("/proc/self/environ"):
+        pytest.skip("there is no /proc")
+    words = ["sh", "-c", "env -i sleep 60 & exec sleep 60"]
+    ours, other = (
+        subprocess.Popen(words, env={**os.environ, MARK: mark}, start_new_session=True)
+        for mark in ("beef", "cafe")
+    )
+    try:
+        while len(_members("beef", set())) < 2:
+            assert ours.poll() is None
+        assert _end_all("beef") == 2
+        assert not _members("beef", {ours.pid})
+        assert other.poll() is None
+    finally:
+        _end_all("cafe")
+        ours.wait()
+        other.wait()
 
 
 def test_bad_commands(tmp_path: Path) -> None:
