@@ -12,7 +12,7 @@ from tessera.diagnostics import Diagnostic
 from tessera.driver.run.open_plan import OpenPlan
 from tessera.frontend.machine.quantities import format_bytes
 from tessera.ir.plan.launch_program import HOST, Await, LoweredReplica, LoweredTrace
-from tessera.ir.plan.plan import Plan
+from tessera.ir.plan.plan import Plan, hosts_of, staged_bytes
 from tessera.report.diagnostics import safe, to_json
 from tessera.report.table import Column, Fit, fitted, table
 
@@ -58,6 +58,8 @@ def check_text(opened: OpenPlan, width: int | None = None) -> str:
         for name, used, room in _memory(plan)
     )
     lines += table(_MEMORY, rows, width, indent=0, gap=1)
+    for host, size in staged_bytes(plan.replicas, hosts_of(plan)).items():
+        lines.append(f"memory of host {safe(host)} for transfers: {format_bytes(size)}")
     return fitted("\n".join(lines) + "\n", width)
 
 
@@ -89,6 +91,10 @@ def check_json(opened: OpenPlan) -> str:
         "memory": [
             {"card": name, "used_bytes": used, "capacity_bytes": room}
             for name, used, room in _memory(plan)
+        ],
+        "host_memory": [
+            {"host": host, "staged_bytes": size}
+            for host, size in staged_bytes(plan.replicas, hosts_of(plan)).items()
         ],
     }
     return json.dumps(value, indent=2) + "\n"

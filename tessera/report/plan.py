@@ -21,7 +21,7 @@ from tessera.ir.choices import Ending
 from tessera.ir.graph.graph import KernelGraph
 from tessera.ir.plan.costs import Barred, Duration
 from tessera.ir.plan.launch_program import HOST
-from tessera.ir.plan.plan import Baseline, PlacedStep, Plan, Replica
+from tessera.ir.plan.plan import Baseline, PlacedStep, Plan, Replica, hosts_of, staged_bytes
 from tessera.ir.plan.print_launch import lowered_lines
 from tessera.ir.plan.verify_predictions import predicted_value
 from tessera.report.diagnostics import safe
@@ -138,6 +138,8 @@ def _replicas(plan: Plan) -> Iterator[str]:
         rooms.setdefault((card.used_bytes, card.capacity_bytes), []).append(card.name)
     for (used, room), names in rooms.items():
         yield f"  memory of {_names(names)}: {format_bytes(used)} of {format_bytes(room)}"
+    for host, size in staged_bytes(plan.replicas, hosts_of(plan)).items():
+        yield f"  memory of host {safe(host)} for transfers: {format_bytes(size)}"
 
 
 def _replica_line(replica: Replica) -> str:

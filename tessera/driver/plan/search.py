@@ -16,6 +16,7 @@ from tessera.driver.plan.assemble import Attempt, PlanSetting, assemble, overflo
 from tessera.driver.plan.attempts import attempts, build_problem, host_ns, runs_alone
 from tessera.driver.plan.contention import Search, has_neighbours, settle_all
 from tessera.driver.plan.doubt import Doubt, doubt, interval, splits
+from tessera.driver.plan.host_memory import nodes_over
 from tessera.driver.plan.options import SEARCHING, Watch
 from tessera.driver.plan.placements import given_choice
 from tessera.driver.plan.promise import Promise, promises
@@ -364,6 +365,11 @@ def findings_of(setting: PlanSetting, plan: Plan) -> tuple[Diagnostic, ...]:
                 f"which has {over.capacity_bytes}",
             ),
         )
+    for node, taken, room in nodes_over(setting.machine, plan.replicas):
+        message = (
+            f"transfers take {taken} bytes of the memory of node `{node}`, and may take {room}"
+        )
+        return (error("TSR3010", message, hint="plan with fewer `--slots`"),)
     return check_plan(
         plan,
         [trace.program for trace in setting.traces],

@@ -17,6 +17,7 @@ from dataclasses import replace
 from math import ceil
 
 from tessera.driver.plan.assemble import Attempt, KnownPrograms, PlanSetting
+from tessera.driver.plan.host_memory import nodes_over
 from tessera.driver.simulate.counts import with_counts
 from tessera.driver.simulate.hardware import machine_hardware
 from tessera.driver.simulate.known_work import KnownWork
@@ -170,7 +171,10 @@ class Trial:
 
     def _fits(self, slots: int) -> bool:
         lanes = self._lanes(slots)
-        return not self._cards_over(self._roomy_at(slots, lanes), slots, lanes, 1.0)
+        if self._cards_over(self._roomy_at(slots, lanes), slots, lanes, 1.0):
+            return False
+        machine = self.setting.machine
+        return not machine.node_memory or not nodes_over(machine, self._laid_out(slots, lanes))
 
     def _is_roomy(self, slots: int) -> bool:
         return not self._cards_over(self._everywhere, slots, self._lanes(slots), self._part)

@@ -23,6 +23,7 @@
     [[node]]                        # a host; then all cards are in nodes
     name = "left"
     link = "nvlink"                 # between its cards
+    memory = "16GB"                 # of the host, for transfers to and from other nodes
     [[node.card]]
     gpu = "h100"
     count = 4
@@ -67,7 +68,7 @@ _MOST_TEXT = 1 << 20
 _MOST_DOTS = 1000
 _UNREAD = re.compile(r'"[^"\n]*"|#[^\n]*')
 _TOP = ("link", "transfer", "card", "node", "link_between", "link_matrix", "gpu")
-_NODE = ("name", "link", "card")
+_NODE = ("name", "link", "memory", "card")
 _MATRIX = ("devices", "bandwidth", "latency")
 _ABSENT = ("-", NO_LINK)
 _CARD = ("gpu", "count", "memory", "price", "slices")
@@ -105,7 +106,7 @@ def parse_machine(text: str, name: str = "<machine>") -> Machine:
     link = _text(data, "link", DEFAULT_LINK)
     machine = build_machine(entries, link)
     if nodes:
-        machine = with_nodes(machine, link, inside)
+        machine = replace(with_nodes(machine, link, inside), node_memory=_node_memory(nodes))
     if "transfer" in data:
         machine = replace(machine, transfer_ns=_quantity(data, "transfer", parse_time_ns))
     if "link_matrix" in data:
@@ -135,6 +136,15 @@ def _nodes(rows: list[dict[str, object]]) -> dict[str, str]:
             raise _bad(f"the node `{name}` has no `[[node.card]]`")
         link_of[name] = _text(row, "link", DEFAULT_LINK)
     return link_of
+
+
+def _node_memory(rows: list[dict[str, object]]) -> tuple[tuple[str, int], ...]:
+    """What transfers may take of the memory of hosts, where that is said."""
+    return tuple(
+        (_text(row, "name"), _quantity(row, "memory", parse_bytes))
+        for row in rows
+        if "memory" in row
+    )
 
 
 def _with_matrix(machine: Machine, table: dict[str, object]) -> Machine:

@@ -123,7 +123,8 @@ class Machine:
     """Everything a plan may use. `transfer_ns` is what a transfer takes from each end.
 
     `host_call_ns` is what a call takes by which the host hands work over, `host_byte_ns` what
-    it takes to copy a byte of an input or output; 0: it was not measured.
+    it takes to copy a byte of an input or output; 0: it was not measured. `node_memory` is what
+    transfers between hosts may take of the memory of each node that is named.
     """
 
     cards: tuple[Card, ...]
@@ -134,6 +135,7 @@ class Machine:
     transfer_ns: float = DEFAULT_TRANSFER_NS
     host_call_ns: float = field(default=0.0, repr=False)
     host_byte_ns: float = field(default=0.0, repr=False)
+    node_memory: tuple[tuple[str, int], ...] = field(default=(), repr=False)
 
     def gpu_of(self, device: Device) -> Gpu:
         """The data sheet behind a device."""
@@ -147,4 +149,5 @@ class Machine:
         """A name for exactly this machine: equal machines have equal digests."""
         host = (self.host_call_ns, self.host_byte_ns)
         text = repr(self) + "".join(f" {ns}" for ns in host if ns)
+        text += "".join(f" {node!r} {size}" for node, size in self.node_memory)
         return hashlib.sha256(text.encode()).hexdigest()

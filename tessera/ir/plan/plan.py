@@ -11,7 +11,7 @@ one file but for the contents of buffers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -268,6 +268,18 @@ def hosts_of(plan: Plan) -> dict[str, str]:
     """The host of each device, by the nodes of the machine; one name for all where it has none."""
     node_of = {card.name: card.node for card in plan.cards}
     return {device.name: node_of.get(device.card, "") for device in plan.devices}
+
+
+def staged_bytes(replicas: Iterable[Replica], hosts: Mapping[str, str]) -> dict[str, int]:
+    """Memory of hosts that transfers between them take: landings at the target, and as much at the
+    source for what is about to leave; both once per slot."""
+    staged: dict[str, int] = {}
+    for replica in replicas:
+        for landing in replica.lowered.landings:
+            for device in (landing.source, landing.target):
+                size = landing.bytes * replica.slots
+                staged[hosts[device]] = staged.get(hosts[device], 0) + size
+    return dict(sorted(staged.items()))
 
 
 def memory_on(replicas: Iterable[Replica], device: str) -> int:
