@@ -8,10 +8,11 @@ from pathlib import Path
 
 import click
 
-from tessera.cli.complete import complete_gpus, complete_price
+from tessera.cli.complete import complete_gpus
 from tessera.cli.console import Messages, data_root_option, form_option, page_width, write_data
 from tessera.cli.fleet_config import traces_of_config
 from tessera.cli.given import Typed, reads_options
+from tessera.cli.gpu_options import gpu_options
 from tessera.cli.progress import Progress
 from tessera.cli.text_requests import slo_option, tokens_option
 from tessera.cli.trace_fake import HF
@@ -87,35 +88,7 @@ def _most(
     metavar="LIST",
     help="Only these: single,layers,phase,attention,tensor,kernel.",
 )
-@click.option(
-    "--price",
-    "prices",
-    multiple=True,
-    metavar="GPU=USD",
-    help="Price per hour.",
-    shell_complete=complete_price,
-)
-@click.option(
-    "--memory",
-    multiple=True,
-    metavar="GPU=SIZE",
-    help="Memory, such as `l40s=40GB`.",
-    shell_complete=complete_price,
-)
-@click.option(
-    "--profile",
-    "profiles",
-    multiple=True,
-    type=click.Path(),
-    metavar="PATH",
-    help="Measured times, in JSON. May be repeated; later files win.",
-)
-@click.option(
-    "--tables/--no-tables",
-    default=True,
-    show_default=True,
-    help="Look times up in tables of measured kernels, where GPU and sizes are in one.",
-)
+@gpu_options
 @click.option(
     "--context",
     type=click.IntRange(1),

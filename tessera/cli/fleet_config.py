@@ -11,9 +11,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tessera.cli.console import Messages
 from tessera.driver.progress import OnProgress, StageProgress
+
+if TYPE_CHECKING:
+    import transformers
 
 _DECODE = (1, 64, 256)
 _PROMPT = 1024
@@ -26,8 +30,9 @@ def traces_of_config(
 ) -> Iterator[list[str]]:
     """The traces of a config file, while they are needed."""
     from tessera.driver.trace.capture_trace import write_trace
-    from tessera.driver.trace.meta_trace import trace_fake
+    from tessera.driver.trace.meta_trace import trace_among_fakes
     from tessera.frontend.capture.meta import hf
+    from tessera.frontend.capture.meta.record import among_fakes
 
     config = hf.read_config(hf.find_config(named[0]))
     hf.require_transformers()
@@ -36,12 +41,14 @@ def traces_of_config(
     steps.append(hf.HfStep(phase="prefill", batch=1, context=_PROMPT))
     with tempfile.TemporaryDirectory() as folder:
         paths = []
-        for step in steps:
-            name = f"{step.phase}-{step.batch}"
-            on_progress(StageProgress("running the model on shapes", note=name))
-            made = trace_fake(partial(hf.make_step, config, step), warm_ups=0)
-            path = str(Path(folder, f"{name}.ptx"))
-            write_trace(made.trace, path, data=False)
-            paths.append(path)
+        with among_fakes():
+            model: list[transformers.PreTrainedModel] = []
+            for step in steps:
+                name = f"{step.phase}-{step.batch}"
+                on_progress(StageProgress("running the model on shapes", note=name))
+                made = trace_among_fakes(partial(hf.make_step, config, step, model), warm_ups=0)
+                path = str(Path(folder, f"{name}.ptx"))
+                write_trace(made.trace, path, data=False)
+                paths.append(path)
         messages.show(made.trace.diagnostics)
         yield paths

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tessera.cli.complete import complete_gpus, complete_price, complete_rule, complete_step
+from tessera.cli.complete import complete_gpus, complete_rule, complete_step
 from tessera.cli.console import (
     Messages,
     data_root_option,
@@ -18,6 +18,7 @@ from tessera.cli.console import (
     write_data,
 )
 from tessera.cli.given import Typed, reads_options
+from tessera.cli.gpu_options import gpu_options
 from tessera.cli.progress import PlanProgress
 from tessera.diagnostics import ExitCode, warning
 from tessera.driver.options import WrongOption
@@ -81,35 +82,7 @@ if TYPE_CHECKING:
     metavar="SECONDS",
     help="End the search by the clock; by default only counts end it.",
 )
-@click.option(
-    "--price",
-    "prices",
-    multiple=True,
-    metavar="GPU=USD",
-    help="Price per hour.",
-    shell_complete=complete_price,
-)
-@click.option(
-    "--memory",
-    multiple=True,
-    metavar="GPU=SIZE",
-    help="Memory, such as `l40s=40GB`.",
-    shell_complete=complete_price,
-)
-@click.option(
-    "--profile",
-    "profiles",
-    multiple=True,
-    type=click.Path(),
-    metavar="PATH",
-    help="Measured times, in JSON. May be repeated; later files win.",
-)
-@click.option(
-    "--tables/--no-tables",
-    default=True,
-    show_default=True,
-    help="Look times up in tables of measured kernels, where GPU and sizes are in one.",
-)
+@gpu_options
 @click.option(
     "--states-alike",
     is_flag=True,

@@ -41,13 +41,14 @@ def verdict_of(
         lines.append("do not split: every GPU that is used serves requests by itself")
     elif plain.units:
         gain = _gain(chosen, plain, options)
+        what = "costs less" if options.demand is not None else "serves more"
         if gain < NOISE:
             lines.append(
-                f"do not split: it would bring {gain:.1%}, which is within the error of the "
-                "times; the row `data parallel` is as good"
+                f"splitting brings nothing: by the figures the units below, some of which split, "
+                f"are the best, by {gain:.1%}; that is within the error of the times, and the row "
+                "`data parallel` is as good and simpler"
             )
         else:
-            what = "costs less" if options.demand is not None else "serves more"
             lines.append(f"split: it {what} by {gain:.1%} than data parallel")
     else:
         lines.append(f"split: without that, {plain.why}")

@@ -76,7 +76,9 @@ def draft_program(raw: RawCapture, read: Callable[[str], Bytes] | None = None) -
     """The program of a capture, with its tables of pointers."""
     builder = _TraceBuilder(raw)
     while True:
-        program = reread(builder.build())
+        program = builder.build()
+        if program.modules:  # without one, what a reader of the text sees is what was built
+            program = reread(program)
         steps = AnalysisManager(program).get(AccessRegions).steps
         is_new = builder.add_pointers(steps)
         if read is not None:

@@ -45,6 +45,20 @@ def trace_fake(
     on_progress: OnProgress | None = None,
 ) -> FakeTrace:
     """The operators of one call of what `make` gives; `make` runs where tensors are fake."""
+    from tessera.frontend.capture.meta.record import among_fakes
+
+    with among_fakes():
+        return trace_among_fakes(make, fused=fused, warm_ups=warm_ups, on_progress=on_progress)
+
+
+def trace_among_fakes(
+    make: Callable[[], Made],
+    *,
+    fused: bool = True,
+    warm_ups: int = 1,
+    on_progress: OnProgress | None = None,
+) -> FakeTrace:
+    """The same, inside of `among_fakes`: several calls may share a model."""
     from tessera.frontend.capture.meta.record import record_call
 
     tell = on_progress or (lambda told: None)

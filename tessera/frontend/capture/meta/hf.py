@@ -111,20 +111,22 @@ def require_transformers() -> None:
         ) from None
 
 
-def make_step(config: HfConfig, step: HfStep) -> tuple[transformers.PreTrainedModel, Inputs]:
+def make_step(
+    config: HfConfig, step: HfStep, known: list[transformers.PreTrainedModel] | None = None
+) -> tuple[transformers.PreTrainedModel, Inputs]:
     """The model and the inputs of the step; to be called where tensors are fake.
 
-    The model is called once before, so that its cache is there.
+    The model is called once before, so that its cache is there. It is kept in `known`, and taken
+    from there by the next step.
     """
     import torch
 
     with ExitStack() as stack:
         stack.enter_context(_offline())
         try:
-            made = _config_of(config)
             with torch.device("cuda"):
-                model = _model_of(made)
-                inputs = _inputs(model, made, step)
+                model = known[0] if known else _model_of(_config_of(config))
+                inputs = _inputs(model, model.config, step)
                 inputs.call(model)
         except (TesseraError, KeyboardInterrupt):
             raise
@@ -135,6 +137,8 @@ def make_step(config: HfConfig, step: HfStep) -> tuple[transformers.PreTrainedMo
         )
         if step.phase == "prefill" and cache is not None:
             cache.reset()
+        if known is not None:
+            known[:] = [model]
         return model, inputs
 
 

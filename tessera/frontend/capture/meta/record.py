@@ -168,20 +168,26 @@ def _is(tensor: object) -> bool:
     return tensor is not None
 
 
-def record_call(make: Callable[[], Made], warm_ups: int = 1) -> RawRecord:
-    """Make a callable, call it, and note the last of its calls."""
+@contextmanager
+def among_fakes() -> Iterator[None]:
+    """Where `record_call` works: what is made inside stays usable until the end."""
     import torch
 
     with fake_gpu(), numbered_devices(), torch.no_grad():
-        recording = Recording()
-        with recorder(recording), _whole_attention(recording):
-            function, inputs = make()
-            result = None
-            for number in range(warm_ups + 1):
-                recording.is_on = number == warm_ups
-                result = _called(function, inputs)
-            recording.is_on = False
-        return made_record(recording, function, inputs, result)
+        yield
+
+
+def record_call(make: Callable[[], Made], warm_ups: int = 1) -> RawRecord:
+    """Make a callable, call it, and note the last of its calls; `among_fakes`."""
+    recording = Recording()
+    with recorder(recording), _whole_attention(recording):
+        function, inputs = make()
+        result = None
+        for number in range(warm_ups + 1):
+            recording.is_on = number == warm_ups
+            result = _called(function, inputs)
+        recording.is_on = False
+    return made_record(recording, function, inputs, result)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,8 +12,8 @@ import pytest
 from benchmarks.serving_traces import ServingStep, serving_trace
 from tessera.diagnostics import TesseraError
 from tessera.driver.fleet.capacity import BUSY, capacity_of
-from tessera.driver.fleet.choose_units import check_mix
-from tessera.driver.fleet.fleet_words import NOISE
+from tessera.driver.fleet.choose_units import FleetChoice, check_mix
+from tessera.driver.fleet.fleet_words import NOISE, verdict_of
 from tessera.driver.fleet.make_fleet import FleetReport, fleet
 from tessera.driver.fleet.options import FleetOptions
 from tessera.driver.options import WrongOption
@@ -51,7 +51,8 @@ def served(traces: list[str]) -> FleetReport:
 def test_a_split_is_advised_where_it_brings_more_than_the_error(served: FleetReport) -> None:
     plain = next(row for row in served.rivals if row.name == "data parallel")
     gain = served.chosen.rate / plain.rate - 1
-    assert served.verdict[-1].startswith("split" if gain >= NOISE else "do not split")
+    split = "split:" if gain >= NOISE else "splitting brings nothing"
+    assert served.verdict[-1].startswith(split if served.chosen.splits else "do not split")
     assert {row.name for row in served.rivals} >= {
         "data parallel", "layers", "phase", "attention", "kernel", "only a100", "only l40s"
     }  # fmt: skip
@@ -59,6 +60,19 @@ def test_a_split_is_advised_where_it_brings_more_than_the_error(served: FleetRep
     alone = [row for row in served.rivals if row.name.startswith("only")]
     assert both.rate == pytest.approx(sum(row.rate for row in alone), rel=0.3)
     assert served.chosen.rate >= max(row.rate for row in served.rivals) * (1 - 1e-6)
+
+
+def test_no_answer_says_not_to_split_while_its_units_do(served: FleetReport) -> None:
+    split = next(c for c in served.capacities if c.way.strategy == "layers")
+    alone = next(c for c in served.capacities if c.way.strategy == "single")
+    for gain in (0.01, 0.5):
+        chosen = FleetChoice(name="", units=((split, 1),), rate=1 + gain)
+        plain = FleetChoice(name="data parallel", units=((alone, 1),), rate=1.0)
+        said = " ".join(verdict_of(chosen, [plain], served.offered, QUICK))
+        assert "do not split" not in said
+        assert ("split: " in said) == (gain > NOISE)
+        said = " ".join(verdict_of(plain, [plain], served.offered, QUICK))
+        assert "do not split" in said
 
 
 def test_a_single_unit_takes_what_its_steps_take(served: FleetReport) -> None:
