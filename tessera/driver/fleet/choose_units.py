@@ -5,7 +5,7 @@ In: `Capacity`s of units, what is offered. Out: `FleetChoice`s, and a `ServingRe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
@@ -111,8 +111,9 @@ def rival_choices(
     offered: Offered,
     demand: float | None,
     strategies: Sequence[str],
+    whys: Mapping[str, str],
 ) -> list[FleetChoice]:
-    """What else one could do with these GPUs."""
+    """What else one could do with these GPUs; `whys` says why a strategy may have no way."""
     rows = [
         best_choice(
             "data parallel",
@@ -124,7 +125,8 @@ def rival_choices(
     for strategy in SPLITS:
         if strategy in strategies:
             own = [c for c in capacities if c.way.strategy == strategy]
-            rows.append(best_choice(strategy, own, offered, demand))
+            row = best_choice(strategy, own, offered, demand)
+            rows.append(row if own else replace(row, why=whys.get(strategy, row.why)))
     if len(offered.kinds) > 1:
         for number, kind in enumerate(offered.kinds):
             own = [c for c in capacities if c.way.gpus[number] == sum(c.way.gpus)]

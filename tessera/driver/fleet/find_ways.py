@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import permutations
 
-from tessera.driver.fleet.kernel_ways import kernel_ways
+from tessera.driver.fleet.kernel_ways import kernel_ways, too_many_steps
 from tessera.driver.fleet.layer_ways import SAME_SIZES, layer_ways
 from tessera.driver.fleet.tensor_parallel import tensor_way
 from tessera.driver.fleet.way_search import TENSOR, WaySearch, placed_way
 from tessera.driver.fleet.ways import Curve, Taken, UnitWay, places_of_all
+from tessera.frontend.machine.collectives import all_reduce_ns
+from tessera.frontend.machine.tables import INSTALL, extra_is_missing
 from tessera.ir.choices import Strategy
 from tessera.ir.program.program import Role
 
@@ -43,6 +45,27 @@ def find_ways(search: WaySearch, on_way: OnWay = lambda name: None) -> list[Unit
     layers = {way.gpus: way for way in made if way.strategy == Strategy.LAYERS}
     keep(Strategy.KERNEL, kernel_ways(search, layers, fits))
     return made
+
+
+def why_none(search: WaySearch) -> dict[str, str]:
+    """Why a strategy may have no way, where it is not that none fits."""
+    reasons = {Strategy.KERNEL.value: too_many_steps(search)}
+    kinds = search.offered.kinds
+    if len(kinds) < 2:
+        for strategy in (Strategy.ATTENTION.value, Strategy.KERNEL.value):
+            reasons[strategy] = "it takes two kinds of GPUs"
+    summed = [
+        kind.label
+        for kind in kinds
+        if any(all_reduce_ns(kind.gpu.key, n, 1.0) is not None for n in SAME_SIZES)
+    ]
+    if all(kind.most < 2 for kind in kinds):
+        reasons[TENSOR] = "it takes two GPUs of a kind"
+    elif not summed:
+        reasons[TENSOR] = "no table has sums over several of these GPUs"
+        if extra_is_missing():
+            reasons[TENSOR] += f"; more tables: {INSTALL}"
+    return {name: reason for name, reason in reasons.items() if reason}
 
 
 def _single(search: WaySearch, kind: int) -> UnitWay | None:

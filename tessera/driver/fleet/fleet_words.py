@@ -12,7 +12,7 @@ from tessera.diagnostics import ExitCode, TesseraError, error
 from tessera.driver.fleet.capacity import Capacity
 from tessera.driver.fleet.choose_units import FleetChoice, best_choice
 from tessera.driver.fleet.model_steps import ServedModel
-from tessera.driver.fleet.offered import Offered
+from tessera.driver.fleet.offered import LARGEST_UNIT, Offered
 from tessera.driver.fleet.options import FleetOptions
 from tessera.driver.fleet.workload import Workload
 
@@ -105,7 +105,7 @@ def nothing_fits(model: ServedModel, offered: Offered, work: Workload) -> Tesser
     """No unit holds the model: how much there is to hold, and how much room."""
     weights = sum(model.weight_bytes.values()) / 1e9
     each = (sum(model.token_bytes.values()) * (work.prompt + work.answer)) / 1e9
-    room = sum(k.gpu.memory_bytes * min(k.most, 8) for k in offered.kinds) / 1e9
+    room = sum(k.gpu.memory_bytes * min(k.most, LARGEST_UNIT) for k in offered.kinds) / 1e9
     return TesseraError(
         error(
             "TSR3027",

@@ -46,6 +46,14 @@ def kernel_ways(
                 break
 
 
+def too_many_steps(search: WaySearch) -> str:
+    """Why no split by kernels was looked for; empty where one was."""
+    tasks = len(search.model.decode[-1].ns) + len(search.model.prefill[-1].ns)
+    if tasks * 2 <= _MOST_WORK:
+        return ""
+    return f"not searched here: {tasks} steps are many; `tessc plan` searches them"
+
+
 def _kernel(
     search: WaySearch, counts: tuple[int, ...], unit: GpuUnit, layers: UnitWay | None
 ) -> UnitWay | None:

@@ -5,7 +5,7 @@ In: a `WaySearch`. Out: `UnitWay`s, the best order of kinds for each group of GP
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import permutations
 
 from tessera.driver.fleet.model_steps import ModelStep, ServedModel
@@ -17,15 +17,19 @@ from tessera.ir.program.program import Role
 
 SAME_SIZES = (2, 4, 8)
 _SIZES = (1, 2, 3, 4, 6, 8)
+_LARGE_SIZES = (4, 8, LARGEST_UNIT)
+_LARGEST = 8
 _ENOUGH = 3
+
+Group = tuple[tuple[int, int], ...]
+"""Kinds and counts, in the order in which their GPUs take the steps."""
 
 
 def layer_ways(search: WaySearch, fits_alone: bool) -> Iterator[UnitWay]:
     """The best split by layers of each group of GPUs; of small groups where one GPU suffices."""
     kinds = range(len(search.offered.kinds))
-    groups: list[tuple[tuple[int, int], ...]] = []
-    groups += [((kind, n),) for kind in kinds for n in SAME_SIZES]
-    largest = LARGEST_UNIT if not fits_alone else _ENOUGH
+    groups: list[Group] = [((kind, n),) for kind in kinds for n in SAME_SIZES]
+    largest = _LARGEST if not fits_alone else _ENOUGH
     groups += [
         ((a, m), (b, n))
         for a, b in permutations(kinds, 2)
@@ -33,6 +37,14 @@ def layer_ways(search: WaySearch, fits_alone: bool) -> Iterator[UnitWay]:
         for n in _SIZES
         if m + n <= largest
     ]
+    best = _best_layers(search, groups)
+    if not best and not fits_alone:
+        best = _best_layers(search, _large_groups(search))
+    yield from best.values()
+
+
+def _best_layers(search: WaySearch, groups: Iterable[Group]) -> dict[tuple[int, ...], UnitWay]:
+    """The best split of each of the groups that hold the model."""
     best: dict[tuple[int, ...], UnitWay] = {}
     for group in groups:
         way = _layers(search, group)
@@ -41,7 +53,16 @@ def layer_ways(search: WaySearch, fits_alone: bool) -> Iterator[UnitWay]:
         known = best.get(way.gpus)
         if known is None or search.rate(way) > search.rate(known):
             best[way.gpus] = way
-    yield from best.values()
+    return best
+
+
+def _large_groups(search: WaySearch) -> Iterator[Group]:
+    """For models that eight GPUs do not hold: up to sixteen of a kind, of several kinds."""
+    kinds = search.offered.kinds
+    for size in _LARGE_SIZES:
+        for number in range(1, len(kinds) + 1):
+            for order in permutations(range(len(kinds)), number):
+                yield tuple((kind, int(min(size, kinds[kind].most))) for kind in order)
 
 
 def _layers(search: WaySearch, group: Sequence[tuple[int, int]]) -> UnitWay | None:

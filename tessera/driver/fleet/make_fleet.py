@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from tessera.diagnostics import Diagnostic, TesseraError, error
 from tessera.driver.fleet.capacity import Capacity, capacities_of
 from tessera.driver.fleet.choose_units import FleetChoice, best_choice, check_mix, rival_choices
-from tessera.driver.fleet.find_ways import find_ways
+from tessera.driver.fleet.find_ways import find_ways, why_none
 from tessera.driver.fleet.fleet_words import (
     check_prices,
     no_mix,
@@ -93,7 +93,8 @@ def fleet(
     kept = tuple(capacities_of(ways, work, count))
     tell("choosing")
     chosen, checked, margin = _chosen(kept, offered, options, work, arrivals)
-    rivals = tuple(rival_choices(kept, offered, options.demand, options.strategies))
+    whys = why_none(search)
+    rivals = tuple(rival_choices(kept, offered, options.demand, options.strategies, whys))
     return FleetReport(
         options=options,
         offered=offered,

@@ -26,7 +26,7 @@ from tessera.ir.plan.machine import (
     Machine,
 )
 
-LARGEST_UNIT = 8
+LARGEST_UNIT = 16
 """GPUs of one kind in one unit."""
 MOST_GPUS = 100_000
 _MOST_KINDS = 12

@@ -13,6 +13,7 @@ from functools import lru_cache
 from tessera.frontend.machine.gpu_table import find_gpu
 from tessera.frontend.machine.tables import (
     EXTRA,
+    INSTALL,
     extra_is_missing,
     has_tables,
     read_tables,
@@ -52,7 +53,7 @@ def missing_tables(machine: Machine) -> str:
     names = [key for key in kinds if has_tables(key) and not read_tables(key, TableKind.GEMM)]
     if not names:
         return ""
-    return f"the extra `{EXTRA}` has measured kernel times of {', '.join(names)}"
+    return f"the extra `{EXTRA}` has measured kernel times of {', '.join(names)}: {INSTALL}"
 
 
 def table_ns(shape: WorkShape, gpu: Gpu) -> float | None:

@@ -23,6 +23,7 @@ from tessera.ir.plan.tables import FIXED, SIZES, Fixed, Sizes, TableKind, TableR
 
 FRAMEWORK = "vllm"
 EXTRA = "tables"
+INSTALL = f"pip install 'tessera-compiler[{EXTRA}]'"
 _PACKAGED = Path(__file__).parents[2] / "data" / "tables"
 _OTHER_PACKAGE = "aiconfigurator_core"
 # What the tables call a GPU.
