@@ -7,7 +7,7 @@ allocated later.
 A connection by socket stays beside it. It proves the token before a byte counts, it tells a peer
 that only waits that the other is gone, and a cut cable is noticed there: UCX itself tells only the
 side that posts. Peers of the same host are reached by shared memory. The thread of UCX is off:
-this end looks for notes itself, less and less often while none come.
+this end looks for notes itself, less and less often while nothing comes or goes.
 """
 
 from __future__ import annotations
@@ -85,6 +85,7 @@ class NixlTransport(SharedMemoryTransport):
         self._prepared: list[_NixlHandle] = []
         self._memory: list[object] = []
         self._looking: threading.Thread | None = None
+        self._active_s = time.monotonic()
         network = interface_of(bind)
         if network:
             os.environ.setdefault(_DEVICES, network)
@@ -151,6 +152,7 @@ class NixlTransport(SharedMemoryTransport):
         if peer in self._mapped:
             super().put(peer, offset, content, note)
             return
+        self._active_s = time.monotonic()
         handle = self._puts[_key(peer, offset, content)]
         try:
             with self._agent_lock:
@@ -175,6 +177,7 @@ class NixlTransport(SharedMemoryTransport):
             super().tell(peer, note)
             return
         self._refuse_gone(peer)
+        self._active_s = time.monotonic()
         name = next(agent for agent, own in self._agents.items() if own == peer)
         try:
             with self._agent_lock:
@@ -184,7 +187,6 @@ class NixlTransport(SharedMemoryTransport):
 
     def _look(self) -> None:
         """Hear what has come. Whoever looks also moves what is under way."""
-        heard_s = time.monotonic()
         while not self._is_closed:
             with self._agent_lock:
                 if self._is_closed:
@@ -197,8 +199,8 @@ class NixlTransport(SharedMemoryTransport):
                 for text in texts if peer is not None else ():
                     assert peer is not None
                     self._hear(peer, bytes(text))
-                heard_s = now_s
-            idle_s = now_s - heard_s
+                self._active_s = now_s
+            idle_s = now_s - self._active_s
             time.sleep(next(pause for limit, pause in _LOOK_S if idle_s < limit))
 
     def _lost_one(self, peer: str, why: str) -> None:

@@ -7,6 +7,7 @@ import os
 import stat
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,7 +15,7 @@ from tessera.diagnostics import TesseraError
 from tessera.driver.hosts.cluster import start_cluster
 from tessera.driver.hosts.kept_hosts import KeptHosts
 from tessera.driver.hosts.node_process import MARK, _end_all, _members
-from tessera.driver.hosts.ray_launcher import label_of
+from tessera.driver.hosts.ray_launcher import RayLauncher, label_of
 from tessera.driver.hosts.running_cluster import (
     ClusterNode,
     RunningCluster,
@@ -77,6 +78,35 @@ def test_labels() -> None:
     odd = [label_of(name) for name in ("höst", "a b", "-a", "a" * 80)]
     assert all(name.isalnum() and len(name) < 63 for name in odd)
     assert len(set(odd)) == 4
+
+
+def node(name: str, address: str, label: str | None, *, alive: bool = True) -> dict[str, object]:
+    labels = {} if label is None else {"tessera-host": label}
+    return {"NodeID": name, "NodeManagerAddress": address, "Labels": labels, "Alive": alive}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "wanted"),
+    [
+        ([node("1", "10.0.0.9", "left"), node("2", "10.0.0.1", "right")], "1"),
+        ([node("1", "10.0.0.9", "other"), node("2", "10.0.0.1", None)], "2"),
+        ([node("1", "10.0.0.9", "left", alive=False), node("2", "10.0.0.9", "left")], "2"),
+        ([node("1", "10.0.0.8", "left"), node("2", "10.0.0.9", "left")], "2 nodes of"),
+        ([node("1", "10.0.0.9", None)], "no node of the Ray cluster has the label"),
+        ([], "no node of the Ray cluster has the label"),
+    ],
+)
+def test_a_device_goes_to_the_node_with_its_label_or_address(
+    nodes: list[dict[str, object]], wanted: str
+) -> None:
+    launcher = RayLauncher.__new__(RayLauncher)
+    launcher._ray = SimpleNamespace(nodes=lambda: nodes)
+    host = HostEntry(name="left", address="10.0.0.1")
+    if wanted.isdecimal():
+        assert launcher._node(host) == wanted
+    else:
+        with pytest.raises(TesseraError, match=wanted):
+            launcher._node(host)
 
 
 def test_nodes_have_addresses_of_their_own() -> None:
