@@ -6,7 +6,8 @@
 Needs a GPU. A line per case is printed and added to the file, and cases that it has are not done
 again. `bytes`: steps of example traces on a random one of two slices (84 and 48 SMs), each slice in
 a process of its own (`tessc run --hosts`, CUDA IPC); outputs and states are compared with the whole
-GPU in one process, to the byte. `speed`: layers in a row, the first on one slice, the rest on the
+GPU in one process, to the byte. With `--far` the two are on hosts of their own, which are this one:
+transfers go through pinned memory and TCP. `speed`: layers in a row, the first on one slice, the rest on the
 other: requests per second in one process and in two, without and with MPS (if its daemon starts:
 without it processes take turns on a GPU); and what a request alone takes with 1 and with many
 transfers, which bounds what one costs the host.
@@ -47,6 +48,10 @@ REQUESTS = 4
 ARCH = "sm_90"
 LIMIT_S = 60.0
 LAYERS = Sizes(tokens=512, hidden=1024, inner=8192, layers=8)
+FAR_HOSTS = "".join(
+    f'[[host]]\nname = "{name}"\ndevices = ["{device}"]\n'
+    for name, device in (("left", "a"), ("right", "b"))
+)
 HOSTS = '[[host]]\nname = "here"\ndevices = ["a", "b"]\n'
 
 
@@ -58,9 +63,12 @@ def hosts_file(folder: Path) -> str:
 
 
 @cache
-def kept_hosts() -> KeptHosts:
+def kept_hosts(far: bool) -> KeptHosts:
     """Both processes, for all placements of a job."""
-    hosts = KeptHosts(hosts_file(Path(tempfile.mkdtemp(prefix="hosts"))))
+    path = hosts_file(Path(tempfile.mkdtemp(prefix="hosts")))
+    if far:
+        Path(path).write_text(FAR_HOSTS)
+    hosts = KeptHosts(path)
     atexit.register(hosts.close)
     return hosts
 
@@ -94,10 +102,10 @@ def whole(trace: str, folder: str) -> str:
     return trace
 
 
-def bytes_case(trace: str, seed: int, wanted: str) -> dict[str, object]:
+def bytes_case(trace: str, seed: int, wanted: str, far: bool) -> dict[str, object]:
     """One random placement."""
     started = time.monotonic()
-    row: dict[str, object] = {"kind": "bytes", "trace": trace, "seed": seed}
+    row: dict[str, object] = {"kind": "bytes", "far": far, "trace": trace, "seed": seed}
     try:
         program = load(f"examples/traces/{trace}.ptx")
         rng = random.Random(seed)
@@ -113,7 +121,7 @@ def bytes_case(trace: str, seed: int, wanted: str) -> dict[str, object]:
                 write_plan(folder, plan),
                 backend="cuda",
                 targets=TWO,
-                hosts=kept_hosts(),
+                hosts=kept_hosts(far),
                 data=data_of(trace),
                 time_limit_s=LIMIT_S,
             ) as runtime:
@@ -258,13 +266,15 @@ def run_bytes(rows: Rows, options: argparse.Namespace, deadline: float) -> None:
             (trace, seed)
             for seed in range(options.count)
             for trace in traces
-            if not rows.has(kind="bytes", trace=trace, seed=seed, equal=True)
+            if not rows.has(kind="bytes", far=options.far, trace=trace, seed=seed, equal=True)
         ]
         waiting = {}
         for trace, seed in cases:
             if time.monotonic() > deadline:
                 break
-            waiting[pool.submit(bytes_case, trace, seed, f"{folder}/{trace}.npz")] = seed
+            waiting[pool.submit(bytes_case, trace, seed, f"{folder}/{trace}.npz", options.far)] = (
+                seed
+            )
             if len(waiting) >= options.jobs:
                 ended = next(as_completed(waiting))
                 waiting.pop(ended)
@@ -320,6 +330,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=300.0)
     parser.add_argument("--each", type=float, default=3.0, help="seconds of a speed case")
     parser.add_argument("--jobs", type=int, default=6)
+    parser.add_argument("--far", action="store_true", help="bytes as between hosts, by TCP")
     parser.add_argument("--only", choices=["bytes", "speed"])
     options = parser.parse_args()
     if options.what[:1] == ["report"]:

@@ -7,6 +7,7 @@ all devices in one order.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -14,10 +15,13 @@ import numpy as np
 
 from tessera.backend.cuda.api import Bytes, Driver
 from tessera.backend.cuda.backend import CudaBackend
+from tessera.backend.cuda.far_ways import FarWays
 from tessera.backend.cuda.options import CudaOptions
 from tessera.backend.cuda.process_ways import ProcessWays, part_of_device
 from tessera.backend.cuda.targets import open_driver, parse_target
 from tessera.backend.service import BackendOptions, Model, Request, TimelineEvent
+from tessera.backend.transports.choice import TransportPlace, open_transport
+from tessera.backend.transports.transport import Lose, Transport
 from tessera.ir.plan.launch_program import HOST, Transfer, TransferId
 from tessera.ir.plan.one_host import on_one_host
 from tessera.settings import read_settings
@@ -36,14 +40,32 @@ class GpuPart:
     """A device: first its window, then, when those of the others are known, everything else."""
 
     def __init__(
-        self, model: Model, device: str, options: BackendOptions, driver: Driver | None = None
+        self,
+        model: Model,
+        device: str,
+        options: BackendOptions,
+        driver: Driver | None = None,
+        *,
+        hosts: Mapping[str, str] | None = None,
+        place: TransportPlace | None = None,
     ) -> None:
+        """`hosts` says where devices are; those of other hosts are reached from `place`."""
         lowered = on_one_host(model.lowered)
+        self._hosts = hosts or {}
         self._driver = open_driver(driver)
-        self._options = options
+        own = self._hosts.get(device)
+        targets = {n: t for n, t in options.targets.items() if self._hosts.get(n) == own}
+        self._options = replace(options, targets=targets)
         self._model = replace(model, lowered=part_of_device(lowered, device))
-        self._ways = ProcessWays(self._driver, lowered, device)
-        self._handle = self._ways.open(parse_target(options.targets[device]).ordinal)
+        self._ways = ProcessWays(self._driver, lowered, device, self._hosts)
+        self._handle = self._ways.open(parse_target(targets[device]).ordinal)
+        self._transport: Transport | None = None
+        self.lose: Lose = lambda peer, why: None
+        if place is not None and self._far:
+            far = self._far
+            self._transport = open_transport(
+                place, far.window, -1, far.outgoing, far.hear, self._lost
+            )
         self._backend: CudaBackend | None = None
         self._traces: dict[int, int] = {}
         self._transfers = {
@@ -53,13 +75,28 @@ class GpuPart:
 
     @property
     def address(self) -> str:
-        """What others open the window by."""
-        return self._handle.hex()
+        """What others open the window by, and how other hosts reach this one."""
+        there = "" if self._transport is None else self._transport.address
+        return json.dumps([self._handle.hex(), there])
+
+    @property
+    def _far(self) -> FarWays:
+        assert self._ways.far is not None
+        return self._ways.far
+
+    def _lost(self, peer: str, why: str) -> None:
+        self.lose(peer, why)
 
     def connect(self, addresses: Mapping[str, str]) -> None:
-        """Load, allocate and capture everything."""
-        handles = {peer: bytes.fromhex(address) for peer, address in addresses.items()}
-        self._ways.connect(handles)
+        """Load, allocate and capture everything; raises `TransportFault` for a peer."""
+        own = self._hosts.get(self._ways.device)
+        given = {peer: json.loads(address) for peer, address in addresses.items()}
+        near = {peer for peer in given if self._hosts.get(peer) == own}
+        self._ways.connect({peer: bytes.fromhex(given[peer][0]) for peer in near})
+        if self._transport is not None:
+            far = {peer: str(given[peer][1]) for peer in given if peer not in near}
+            self._transport.connect(far, self._far.puts())
+            self._far.attach(self._transport, self._lost)
         # The next request of a slot begins when all devices are done with the one before.
         cuda = CudaOptions(graphs=read_settings().use_graphs, depth=1, ways=self._ways)
         self._backend = CudaBackend(self._model, self._options, cuda=cuda, driver=self._driver)
@@ -81,6 +118,7 @@ class GpuPart:
                 inputs[buffer.name] = np.zeros(buffer.bytes, np.uint8)
             _unpack(transfer, part, inputs[buffer.name])
         self._traces[number] = trace
+        self._far.under_way = len(self._traces)
         request = Request(number=number, trace=trace, slot=slot, lane=lane, inputs=inputs)
         self.backend.begin(request)
 
@@ -89,6 +127,7 @@ class GpuPart:
         done = []
         for completion in self.backend.collect(timeout_s):
             trace = self._traces.pop(completion.request)
+            self._far.under_way = len(self._traces)
             buffers = self._model.traces[trace].program.buffers
             outputs = [
                 (transfer.id, _pack(transfer, completion.outputs[buffers[transfer.buffer].name]))

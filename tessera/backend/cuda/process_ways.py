@@ -1,4 +1,4 @@
-"""Ways between devices that are in processes of their own, on one host: memory by CUDA IPC.
+"""Ways between devices that are in processes of their own: on one host, memory by CUDA IPC.
 
 In: launch programs on one host, a device, a driver. Out: its window, what the processes tell each
 other of theirs, and where transfers go.
@@ -9,6 +9,8 @@ word, clears it and takes the bytes. Both are work of streams (`cuStreamWriteVal
 `cuStreamWaitValue32`), so no call of a host lies between who makes the bytes and who needs them. A
 region is used once in a request and a slot holds one request at a time, so a region is free when
 its next transfer comes.
+
+To other hosts see `far_ways`.
 
 Who waits so is not seen by the driver. Every process therefore hands its work over in one order
 for all: even if all streams of a process were one queue, the first thing that is not done could go
@@ -22,6 +24,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from tessera.backend.cuda.api import Driver, DriverError, Handle
+from tessera.backend.cuda.far_ways import FarWays
 from tessera.backend.cuda.issue_order import Action, Move, issue_order
 from tessera.ir.plan.launch_program import (
     HOST,
@@ -63,8 +66,13 @@ def order_of(trace: LoweredTrace, ways: ProcessWays | None) -> tuple[Action, ...
 class ProcessWays:
     """The window of a device, and those of the devices that it sends to."""
 
-    def __init__(self, driver: Driver, lowered: LoweredReplica, device: str) -> None:
+    def __init__(
+        self, driver: Driver, lowered: LoweredReplica, device: str, hosts: Mapping[str, str]
+    ) -> None:
+        """`hosts` says on which host each device is; nothing for all on one."""
         self.device = device
+        self.far: FarWays | None = None
+        self._hosts = hosts
         self._driver = driver
         self._lowered = lowered
         self._regions: dict[tuple[str, _Key], int] = {}
@@ -82,6 +90,7 @@ class ProcessWays:
             for trace in self._lowered.traces
             for transfer in trace.transfers
             if transfer.target == device and transfer.source != HOST
+            if self._hosts.get(transfer.source) == self._hosts.get(device)
         ]
         at = 0
         for number, (key, _) in enumerate(keys):
@@ -98,6 +107,7 @@ class ProcessWays:
         self._context = self._driver.retain(ordinal)
         self._ordinal = ordinal
         self._driver.use(self._context)
+        self.far = FarWays(self._driver, self._lowered, self.device, self._hosts)
         if not self._bytes:
             return b""
         self._bases[self.device] = base = self._driver.allocate(self._bytes)
@@ -128,6 +138,8 @@ class ProcessWays:
 
     def place(self, trace: int, slot: int, transfer: Transfer) -> tuple[int, int]:
         """Where the bytes of a transfer lie on their way, and the word that says so."""
+        if self.far is not None and self.far.is_far(transfer):
+            return self.far.place(trace, slot, transfer)
         key = transfer.target, (slot, trace, int(transfer.id))
         base = self._bases[transfer.target]
         return base + self._regions[key], base + self._words[key]
@@ -137,6 +149,8 @@ class ProcessWays:
         own = self._bases.pop(self.device, None)
         with suppress(DriverError):
             self._driver.use(self._context)
+            if self.far is not None:
+                self.far.close()
             for base in self._bases.values():
                 self._driver.close_memory(base)
         self._bases = {} if own is None else {self.device: own}

@@ -18,6 +18,7 @@ from tessera.backend.hosts.host_worker import fault_head
 from tessera.backend.hosts.records import event_row
 from tessera.backend.processes.messages import Faulted
 from tessera.backend.service import ServiceFault
+from tessera.backend.transports.transport import TransportFault
 from tessera.diagnostics import TesseraError
 
 _WAIT_S = 0.05
@@ -33,6 +34,7 @@ class GpuWorker:
         """`orphan` is called when nobody hears this process any more."""
         self._channel = channel
         self._part = part
+        part.lose = self._lose
         self._beat_s = beat_s
         self._orphan = orphan
         self._ready = False
@@ -68,7 +70,11 @@ class GpuWorker:
     def _take(self, head: Head, parts: list[Part]) -> None:
         match head["kind"]:
             case "peers":
-                self._part.connect(head["addresses"])
+                try:
+                    self._part.connect(head["addresses"])
+                except TransportFault as fault:
+                    self._lose(fault.peer, fault.why)
+                    return
                 self._ready = True
                 self._start(self._collect)
                 self._send({"kind": "ready"})
@@ -95,6 +101,9 @@ class GpuWorker:
                 self._send({"kind": "clock", "sent": head["sent"], "ns": time.monotonic_ns()})
             case _:
                 pass  # a beat
+
+    def _lose(self, peer: str, why: str) -> None:
+        self._send({"kind": "lost", "peer": peer, "why": why})
 
     def _collect(self) -> None:
         """Tell the driver of requests that are done."""

@@ -108,6 +108,7 @@ class HostsBackend:
                 "beat_s": self._run.heartbeat_s,
                 "transport": self._run.transport,
                 "options": options_head(self._options),
+                "hosts": {name: self._run.host_of[name].name for name in devices},
             }
             link.tell(head, parts)
         self._until(lambda: len(self._addresses) == len(devices))

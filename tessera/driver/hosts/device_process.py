@@ -113,7 +113,7 @@ def _serve(
     model = received_model(head, parts)
     options = options_of(head["options"])
     if options.targets:
-        return _serve_gpu(channel, busy, model, options, place)
+        return _serve_gpu(channel, busy, model, options, place, head["hosts"])
     worker = HostWorker(channel, model, options, place)
     busy.set()
     worker.serve()
@@ -134,11 +134,12 @@ def _serve_gpu(
     model: Model,
     options: BackendOptions,
     place: TransportPlace,
+    hosts: dict[str, str],
 ) -> Callable[[], None]:
     from tessera.backend.cuda.process_part import GpuPart
     from tessera.backend.hosts.gpu_worker import GpuWorker
 
-    part = GpuPart(model, place.name, options)
+    part = GpuPart(model, place.name, options, hosts=hosts, place=place)
     busy.set()
     GpuWorker(channel, part, beat_s=place.beat_s, orphan=lambda: os._exit(0)).serve()
     busy.clear()

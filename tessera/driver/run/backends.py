@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -108,16 +109,11 @@ def choose_backend(
     if hosts is not None:
         if BackendName.CUDA not in kinds:
             return BackendChoice(backend=BackendName.CPU, targets={}, hosts=hosts)
-        if len({host.name for host in assign_hosts(hosts, opened.plan).values()}) > 1:
-            raise TesseraError(
-                error(
-                    "TSR5055",
-                    "a run over several hosts is on the CPU backend",
-                    notes=("GPUs of several hosts cannot be used yet; those of one host can",),
-                    hint="leave out `--backend` and `--map`, or `--hosts`",
-                ),
-                exit_code=ExitCode.NO_DEVICE,
-            )
+        if BackendName.CPU not in kinds:
+            assigned = assign_hosts(hosts, opened.plan)
+            names = {device: assigned[device].name for device in devices}
+            whole = _on_hosts(opened.plan, names, targets)
+            return BackendChoice(backend=BackendName.CUDA, targets=whole, hosts=hosts)
     if len(kinds) > 1:
         raise TesseraError(
             error(
@@ -137,11 +133,33 @@ def choose_backend(
         return BackendChoice(backend=BackendName.CPU, targets={})
     if targets or kinds:
         whole = _match(opened.plan, devices, here, targets) or _in_order(devices, targets)
-        return BackendChoice(backend=BackendName.CUDA, targets=whole, hosts=hosts)
+        return BackendChoice(backend=BackendName.CUDA, targets=whole)
     matched = _match(opened.plan, devices, here, {})
     if matched is None:
         raise TesseraError(_missing(opened.plan, devices, here), exit_code=ExitCode.NO_DEVICE)
     return BackendChoice(backend=BackendName.CUDA, targets=matched)
+
+
+def _on_hosts(plan: Plan, hosts: Mapping[str, str], targets: Mapping[str, str]) -> dict[str, str]:
+    """The GPUs of every host by number, a card each; what a host has is for its processes to see.
+
+    Which GPUs there are is known only on their hosts.
+    """
+    chosen = dict(targets)
+    taken = {(hosts[device], target.split(":")[1]) for device, target in targets.items()}
+    card_of: dict[str, str] = {}
+    cards = Counter(device.card for device in plan.devices if device.name in hosts)
+    for device in plan.devices:
+        if device.name not in hosts or device.name in chosen:
+            continue
+        host = hosts[device.name]
+        if device.card not in card_of:
+            free = (str(n) for n in itertools.count() if (host, str(n)) not in taken)
+            card_of[device.card] = next(free)
+            taken.add((host, card_of[device.card]))
+        part = f":{device.sms}sm" if cards[device.card] > 1 else ""
+        chosen[device.name] = f"cuda:{card_of[device.card]}{part}"
+    return chosen
 
 
 def _check_hosts(plan: Plan, devices: Sequence[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter, deque
 
 import numpy as np
@@ -9,10 +10,11 @@ import pytest
 
 from tessera.backend.cuda.api import Driver
 from tessera.backend.cuda.process_part import GpuPart
-from tessera.backend.hosts.driver_side import DriverExchange
+from tessera.backend.hosts.driver_side import DriverExchange, peers_of
 from tessera.backend.processes.device_part import part_of
 from tessera.backend.processes.host import HostSide
 from tessera.backend.service import BackendOptions, Bytes, Completion, Model, Request
+from tessera.backend.transports.choice import TransportPlace
 from tessera.ir.plan.launch_program import HOST, Transfer
 from tests.helpers.fake_cuda import FakeCuda
 from tests.helpers.served import assert_equal, expected, inputs_of, serve
@@ -24,15 +26,36 @@ class PartsBackend:
 
     depth = 1
 
-    def __init__(self, model: Model, fake: FakeCuda, targets: dict[str, str]) -> None:
+    def __init__(
+        self,
+        model: Model,
+        fake: FakeCuda,
+        targets: dict[str, str],
+        hosts: dict[str, str] | None = None,
+    ) -> None:
         self.model = model
         options = BackendOptions(targets=targets, timeline=False)
         self.parts = {
-            device: GpuPart(part_of(model, device), device, options, Driver(fake))
+            device: GpuPart(
+                part_of(model, device),
+                device,
+                options,
+                Driver(fake),
+                hosts=hosts,
+                place=None if hosts is None else place_of(device, hosts[device]),
+            )
             for device in model.lowered.devices
         }
+        addresses = {device: part.address for device, part in self.parts.items()}
+        joining = []
         for device, part in self.parts.items():
-            part.connect({d: p.address for d, p in self.parts.items() if d != device})
+            others = {d: addresses[d] for d in peers_of(model.lowered)[device]}
+            joining.append(threading.Thread(target=part.connect, args=(others,)))
+            joining[-1].start()
+            if hosts is None:  # nobody waits for a call
+                joining[-1].join()
+        for thread in joining:
+            thread.join()
         self.exchange = DriverExchange(model)
         self.host = HostSide(model, self.exchange)
         self.underway: dict[int, tuple[Request, set[str]]] = {}
@@ -83,10 +106,18 @@ class PartsBackend:
             part.free_window()
 
 
-def run(model: Model, fake: FakeCuda, targets: dict[str, str]) -> PartsBackend:
+def place_of(device: str, host: str) -> TransportPlace:
+    return TransportPlace(
+        kind="tcp", name=device, host=host, bind="127.0.0.1", token="secret", run="run"
+    )
+
+
+def run(
+    model: Model, fake: FakeCuda, targets: dict[str, str], hosts: dict[str, str] | None = None
+) -> PartsBackend:
     asks = asks_of(model)
     wanted = expected(model, asks)
-    backend = PartsBackend(model, fake, targets)
+    backend = PartsBackend(model, fake, targets, hosts)
     done, states = serve(backend, model, asks)  # type: ignore[arg-type]
     assert_equal(model, asks, wanted, done, states)
     return backend
@@ -102,6 +133,21 @@ def test_gpus_of_their_own(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where a process has one queue for all its streams: what waits there stops the rest."""
     monkeypatch.setenv("TESSERA_NO_GRAPHS", "1")
     run(random_model(seed), FakeCuda(seed=1, gpus=3, one_queue=True), GPUS)
+
+
+@pytest.mark.parametrize("seed", [102, 120])
+def test_devices_of_two_hosts(seed: int) -> None:
+    """Between hosts bytes go through pinned memory and a transport, inside one by IPC."""
+    hosts = {"a": "left", "b": "left", "c": "right"}
+    model = random_model(seed, traces=1 + seed % 2)
+    between = [
+        t
+        for trace in model.lowered.traces
+        for t in trace.transfers
+        if HOST not in (t.source, t.target) and hosts[t.source] != hosts[t.target]
+    ]
+    assert between
+    run(model, FakeCuda(seed=seed), SLICES, hosts)
 
 
 def test_no_call_lies_between_producer_and_consumer() -> None:

@@ -1,0 +1,162 @@
+"""Ways from a GPU to devices of other hosts: through pinned memory, posted by this host.
+
+In: launch programs, the host of every device, a transport. Out: where the bytes of such transfers
+lie on their way, here and there.
+
+The source's stream copies into `outgoing` and sets a word; a thread sees the word and puts the
+bytes, with a note, into the window of the target's host. There the note sets another word, which
+the target's stream waits for, clears, and takes the bytes. A region is used once in a request and
+a slot holds one request at a time, as in `process_ways`. A transfer that a GPU starts towards a
+network card would need no thread; it would take the place of `_post`.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+import time
+from collections.abc import Mapping
+
+import numpy as np
+
+from tessera.backend.cuda.api import Bytes, Driver, host_view
+from tessera.backend.transports.transport import Lose, PlannedPut, Transport
+from tessera.ir.plan.launch_program import HOST, PLACE_ALIGNMENT, LoweredReplica, Transfer
+
+_NOTE = struct.Struct("<qqq")
+_WORD_BYTES = 4
+_LOOK_S, _REST_S = 2e-5, 1e-3
+_END_S = 1.0
+_Key = tuple[int, int, int]
+
+
+class FarWays:
+    """The transfers between a device and devices of other hosts."""
+
+    def __init__(
+        self, driver: Driver, lowered: LoweredReplica, device: str, hosts: Mapping[str, str]
+    ) -> None:
+        """Lay everything out; the current context is that of the device."""
+        self._driver = driver
+        self._device = device
+        self._hosts = hosts
+        self._transfers = {
+            (slot, trace.trace, int(transfer.id)): transfer
+            for slot in range(lowered.slots)
+            for trace in lowered.traces
+            for transfer in trace.transfers
+            if HOST not in (transfer.source, transfer.target) and self.is_far(transfer)
+        }
+        self._offsets: dict[_Key, int] = {}
+        sizes = {target: self._lay_out(target) for target in lowered.devices}
+        self._leaving = [k for k, t in self._transfers.items() if t.source == device]
+        self._coming = {
+            k: n for n, k in enumerate(k for k, t in self._transfers.items() if t.target == device)
+        }
+        self._blocks: list[int] = []
+        self._window_at, self.window = self._pinned(sizes[device])
+        starts, at = [], 0
+        for key in self._leaving:
+            starts.append(at)
+            at += _aligned(self._transfers[key].size)
+        self._outgoing_at, self.outgoing = self._pinned(at)
+        self._starts = dict(zip(self._leaving, starts, strict=True))
+        self._left_at, left = self._pinned(_WORD_BYTES * len(self._leaving))
+        self._arrived_at, arrived = self._pinned(_WORD_BYTES * len(self._coming))
+        self._left, self._arrived = left.view(np.uint32), arrived.view(np.uint32)
+        self._transport: Transport | None = None
+        self._lose: Lose = lambda peer, why: None
+        self._over = threading.Event()
+        self._posting: threading.Thread | None = None
+        self.under_way = 0
+
+    def __bool__(self) -> bool:
+        """Whether there is any such transfer here."""
+        return bool(self._leaving or self._coming)
+
+    def is_far(self, transfer: Transfer) -> bool:
+        """Whether a transfer between devices leaves its host."""
+        return self._hosts.get(transfer.source) != self._hosts.get(transfer.target)
+
+    def _lay_out(self, target: str) -> int:
+        """Where everything is in the window of a device, which is the same in all processes."""
+        at = 0
+        for key, transfer in self._transfers.items():
+            if transfer.target == target:
+                self._offsets[key] = at
+                at += _aligned(transfer.size)
+        return at
+
+    def _pinned(self, size: int) -> tuple[int, Bytes]:
+        address = self._driver.allocate_host(max(size, PLACE_ALIGNMENT))
+        self._blocks.append(address)
+        view = host_view(address, max(size, PLACE_ALIGNMENT))
+        view[:] = 0
+        return address, view[:size]
+
+    def puts(self) -> list[PlannedPut]:
+        """Every put that can come."""
+        return [PlannedPut(*self._put(key)) for key in self._leaving]
+
+    def _put(self, key: _Key) -> tuple[str, int, Bytes]:
+        transfer, start = self._transfers[key], self._starts[key]
+        return transfer.target, self._offsets[key], self.outgoing[start : start + transfer.size]
+
+    def attach(self, transport: Transport, lose: Lose) -> None:
+        """From now on bytes go this way; a peer that is gone is reported."""
+        self._transport, self._lose = transport, lose
+        self._posting = threading.Thread(target=self._post, daemon=True)
+        self._posting.start()
+
+    def place(self, trace: int, slot: int, transfer: Transfer) -> tuple[int, int]:
+        """Where the bytes of a transfer lie on this host, and the word that says so."""
+        key = slot, trace, int(transfer.id)
+        if transfer.source == self._device:
+            word = self._leaving.index(key)
+            return self._outgoing_at + self._starts[key], self._left_at + _WORD_BYTES * word
+        word = self._coming[key]
+        return self._window_at + self._offsets[key], self._arrived_at + _WORD_BYTES * word
+
+    def hear(self, peer: str, note: bytes) -> None:
+        """The bytes of a transfer are here: let the stream that waits for them go on."""
+        try:
+            slot, trace, number = _NOTE.unpack(note)
+            word = self._coming[slot, trace, number]
+        except (struct.error, KeyError):
+            self._lose(peer, "it sent a note that cannot be read")
+            return
+        if self._transfers[slot, trace, number].source != peer:
+            self._lose(peer, "it sent bytes of another device")
+            return
+        self._arrived[word] = 1
+
+    def _post(self) -> None:
+        """Put what streams have left in pinned memory."""
+        rows = [(*self._put(key), _NOTE.pack(*key)) for key in self._leaving]
+        assert self._transport is not None
+        while not self._over.is_set():
+            seen = np.flatnonzero(self._left)
+            for number in seen:
+                self._left[number] = 0
+                peer, offset, content, note = rows[number]
+                try:
+                    self._transport.put(peer, offset, content, note)
+                except OSError as problem:
+                    self._lose(peer, (problem.strerror or str(problem)).lower())
+            if not len(seen):
+                time.sleep(_LOOK_S if self.under_way else _REST_S)
+
+    def close(self) -> None:
+        """Hang up, and give the memory back; no work may be under way."""
+        self._over.set()
+        if self._posting is not None:
+            self._posting.join(_END_S)
+        if self._transport is not None:
+            self._transport.close()
+        for address in self._blocks:
+            self._driver.free_host(address)
+        self._blocks.clear()
+
+
+def _aligned(size: int) -> int:
+    return -(-size // PLACE_ALIGNMENT) * PLACE_ALIGNMENT
