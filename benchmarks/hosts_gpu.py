@@ -7,10 +7,10 @@ Needs a GPU. A line per case is printed and added to the file, and cases that it
 again. `bytes`: steps of example traces on a random one of two slices (84 and 48 SMs), each slice in
 a process of its own (`tessc run --hosts`, CUDA IPC); outputs and states are compared with the whole
 GPU in one process, to the byte. With `--far` the two are on hosts of their own, which are this one:
-transfers go through pinned memory and TCP. `speed`: layers in a row, the first on one slice, the rest on the
-other: requests per second in one process and in two, without and with MPS (if its daemon starts:
-without it processes take turns on a GPU); and what a request alone takes with 1 and with many
-transfers, which bounds what one costs the host.
+transfers go through pinned memory and TCP. `speed`: layers in a row, the first on one slice, the
+rest on the other: requests per second in one process and in two, without and with MPS (if its
+daemon starts: without it processes take turns on a GPU); and what a request alone takes with 1 and
+with many transfers, which bounds what one costs the host.
 """
 
 from __future__ import annotations
