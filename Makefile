@@ -115,10 +115,12 @@ bench: $(ready)
 	$(python) -m benchmarks.cpu_pipelining
 	$(python) -m benchmarks.simulated_cpu --scale 2
 	test -z "$(ARRIVALS)" || $(python) -m benchmarks.serving_simulation $(ARRIVALS) -o $(results)/serving_simulation.json
+	$(python) -m benchmarks.switching_stall -o $(results)/switching_stall.json
 	$(python) -m benchmarks.serving_simulated_cpu -o $(results)/serving_simulated_cpu.json
 	$(python) -m benchmarks.serve_clients -o $(results)/serve_clients.json
-	test -z "$(TRACES)" || $(python) -m benchmarks.adaptation $(TRACES) -o $(results)/adaptation.json
-	test -z "$(TRACES)" || $(python) -m benchmarks.adaptation $(TRACES) --sweep --scales 0.6 -o $(results)/adaptation_sweep.json
+	test -z "$(TRACES)" || $(python) -m benchmarks.adaptation $(TRACES) --choose --requests 1500 -o $(results)/adaptation_choice.json
+	test -z "$(TRACES)" || $(python) -m benchmarks.adaptation $(TRACES) --rules $(results)/adaptation_choice.json -o $(results)/adaptation.json
+	test -z "$(TRACES)" || $(python) -m benchmarks.adaptation $(TRACES) --sweep --requests 2000 -o $(results)/adaptation_sweep.json
 	test -z "$(TRACES)" || $(python) -m benchmarks.adaptation_page
 	$(python) -m benchmarks.interrupts --steps 10000 --out $(results)/interrupts.json
 	$(python) -m benchmarks.host_time

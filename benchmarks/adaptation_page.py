@@ -2,9 +2,9 @@
 
     python -m benchmarks.adaptation_page
 
-Reads adaptation.json and adaptation_sweep.json in benchmarks/results; writes the part of the page
-between its two marks, and docs/concepts/switching.svg: the mean and the 99th percentile of the time
-of a request by the window and by the high mark, as shares of the best.
+Reads adaptation.json, adaptation_choice.json and adaptation_sweep.json of the results. Writes
+the part of the page between its two marks, and docs/concepts/switching.svg: the mean and the 99th
+percentile of the time of a request by the window and by the high mark, as shares of the best.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ def table(result: dict[str, Any]) -> list[str]:
         "best of several rules that know all arrivals ([results]"
         "(../../benchmarks/results/adaptation.json), `python -m benchmarks.adaptation`).",
         "",
+        *chosen(result),
+        "",
         "| trace, load | answered, switches | goodput/s | mean | p99 | against the better one | "
         "against the oracle |",
         "|---|---|---|---|---|---|---|",
@@ -49,12 +51,40 @@ def table(result: dict[str, Any]) -> list[str]:
                 for which in ("alone", "oracle")
             }
             lines.append(
-                f"| {name.split('.')[0].removeprefix('azure_2023_')}, {row['scale']} "
+                f"| {short(name)}, {row['scale']} "
                 f"| {made['answered']:.0f}, {made['switches']:.0f} | {made['goodput_per_s']:.2f} "
                 f"| {made['mean_s']:.1f} s | {made['p99_s']:.1f} s | {against['alone']} "
                 f"| {against['oracle']} |"
             )
     return lines
+
+
+def chosen(result: dict[str, Any]) -> list[str]:
+    """How the rules were found that are judged here."""
+    choice = json.loads((RESULTS / "adaptation_choice.json").read_text(encoding="utf-8"))["files"]
+    parts = []
+    for name, own in result["files"].items():
+        (other,) = [row for key, row in choice.items() if key != name]
+        rule = own["rule"]
+        assert rule == other["choice"]["chosen"]
+        parts.append(
+            f"{short(name)} by a window of {rule['window_s']:g} s and marks of {rule['high']:g} "
+            f"and {rule['low']:g}"
+        )
+    loads = other["choice"]["scales"]
+    return [
+        "The limits were set before any of these runs. No trace is judged by a rule that was "
+        f"chosen on it: of {len(other['choice']['tried'])} windows and marks the best on the first "
+        f"{other['requests']} requests of the other trace was taken, at loads of "
+        f"{', '.join(map(str, loads))} ([results]"
+        "(../../benchmarks/results/adaptation_choice.json)): "
+        f"{', '.join(parts)}. That prompts with a row count against a tenth of the window was "
+        "decided with the first 1500 requests of both traces in view, at those other loads.",
+    ]
+
+
+def short(name: str) -> str:
+    return name.split(".")[0].removeprefix("azure_2023_")
 
 
 def curve(points: Sequence[tuple[float, float]], left: int, colour: str, most: float) -> str:
@@ -99,12 +129,12 @@ def drawing(sweep: dict[str, Any]) -> str:
             )
             words = {"window_s": "window in seconds", "high": "high mark"}[key]
             ends = (chosen[0][key], chosen[-1][key])
-            short = name.split(".")[0].removeprefix("azure_2023_")
             body += (
+                f'<path d="M{EDGE} 10V{HIGH - EDGE + 10}H{WIDE - 10}" fill="none" stroke="#888"/>'
                 f'<text x="4" y="16">{most:.2f}</text><text x="4" y="{HIGH - EDGE + 12}">1</text>'
                 f'<text x="{EDGE}" y="{HIGH - 14}">{ends[0]:g}</text>'
                 f'<text x="{WIDE - 30}" y="{HIGH - 14}">{ends[1]:g}</text>'
-                f'<text x="{WIDE / 2 - 30}" y="{HIGH - 2}">{words}, {short}</text>'
+                f'<text x="{WIDE / 2 - 30}" y="{HIGH - 2}">{words}, {short(name)}</text>'
             )
             parts.append(f'<g transform="translate({left},{top})">{body}</g>')
     wide, high = 2 * WIDE + 10, len(rows) * (HIGH + 10) + 16
@@ -123,12 +153,13 @@ def main() -> None:
     lines = table(result)
     swept = RESULTS / "adaptation_sweep.json"
     if swept.exists():
-        (PAGE.parent / "switching.svg").write_text(
-            drawing(json.loads(swept.read_text(encoding="utf-8"))), encoding="utf-8"
-        )
+        sweep = json.loads(swept.read_text(encoding="utf-8"))
+        (PAGE.parent / "switching.svg").write_text(drawing(sweep), encoding="utf-8")
+        requests = next(iter(sweep["files"].values()))["requests"]
         lines += [
             "",
-            "What the window and the high mark change, at a load of 0.6, as shares of the best "
+            "What the window and the high mark change, at a load of 0.6, as shares of the best, on "
+            f"the first {requests} requests of each trace "
             "([results](../../benchmarks/results/adaptation_sweep.json)):",
             "",
             "![times of requests by window and mark](switching.svg)",

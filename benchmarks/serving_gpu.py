@@ -435,14 +435,14 @@ def profile(setting: Setting) -> dict[str, Any]:
 
 
 def simulated(setting: Setting) -> dict[str, Any]:
-    """The same arrivals, at 0.5 and 0.8 of what the steps can take by the simulation."""
+    """The same arrivals, at 0.5 and 0.8 of what two batches can take by the simulation."""
     import tessera
     from tessera.driver.serve.bench_text import bench_text
     from tessera.driver.serve.options import ArrivingText, TextSimulationOptions
     from tessera.driver.serve.simulate_text import simulate_text
 
-    path, options = setting.runs("profiled.tsp", isolated=False)
-    how = TextSimulationOptions(backend=setting.backend, clock="exact")
+    path, options = setting.runs("profiled.tsp", isolated=False, sequences=2, slots=2)
+    how = TextSimulationOptions(backend=setting.backend, clock="exact", sequences=2, slots=2)
     sizes = setting.prompt // 2, min(setting.tokens, 64)
     row: dict[str, Any] = {}
     flood = ArrivingText(arrivals=f"poisson:1000000/s:{4 * setting.rows}", tokens=sizes)

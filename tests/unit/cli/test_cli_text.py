@@ -106,3 +106,13 @@ def test_bad_input_is_one_message(arguments: tuple[str, ...], code: int, words: 
     assert done.code == code, done.err
     assert words in done.err
     assert "Traceback" not in done.err
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("command", ["serve", "bench"])
+def test_weights_come_from_a_checkpoint_that_has_to_be_there(command: str) -> None:
+    words = ("--backend", "cpu", "--weights", "nowhere")
+    rest = ("--port", "0") if command == "serve" else ("--arrivals", "requests.csv")
+    done = tessc(command, "plan.tsp", *words, *rest)
+    assert done.code == 1
+    assert "`nowhere`" in done.err
