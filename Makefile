@@ -136,7 +136,11 @@ bench: $(ready)
 	$(python) -m benchmarks.serving_traces
 	$(python) -m benchmarks.fleets -o $(results)/fleets.json
 	$(python) -m benchmarks.paper run -o $(results)/paper.json
-	$(python) -m benchmarks.paper show $(results)/paper.json --page docs/concepts/paper.md --plots docs/concepts
+	$(python) -m benchmarks.paper show $(results)/paper.json
+	$(python) -m benchmarks.homogeneous theirs -o $(results)/homogeneous.json
+	$(python) -m benchmarks.homogeneous ours -o $(results)/homogeneous.json
+	$(python) -m benchmarks.homogeneous compare -o $(results)/homogeneous.json
+	$(python) -m benchmarks.predicted_step predict -o $(results)/predicted_step.json
 	$(python) benchmarks/accept.py
 	$(python) benchmarks/faults.py plant out/faults.jsonl --per-kind 3
 	$(python) benchmarks/faults.py check out/faults.jsonl
@@ -170,6 +174,7 @@ bench-gpu: $(ready)
 	$(python) -m benchmarks.simulated_h200 profile --out $(gpu)/simulated --work $(gpu)/simulated_work
 	$(python) -m benchmarks.simulated_h200 plan --out $(gpu)/simulated --work $(gpu)/simulated_work
 	$(python) -m benchmarks.simulated_h200 run --out $(gpu)/simulated --work $(gpu)/simulated_work
+	$(python) -m benchmarks.predicted_step measure -o $(results)/predicted_step.json
 	$(python) -m benchmarks.whole_steps measure --out $(gpu)/whole
 	$(python) -m benchmarks.whole_steps keep --out $(gpu)/whole
 	$(python) -m benchmarks.whole_steps compare --made -o $(results)/whole_steps.json

@@ -16,9 +16,9 @@ import json
 import os
 import platform
 import random
-import resource
 import subprocess
 import sys
+import tempfile
 import time
 from importlib.util import find_spec
 from pathlib import Path
@@ -34,57 +34,104 @@ def _files(model: str) -> list[str]:
     return [str(path.relative_to(ROOT)) for path in sorted(LARGE.glob(f"{model}-*.ptx"))]
 
 
-CASES: dict[str, list[str]] = {
-    "70b config, 4xa100+4xl40s": [
-        "hf:examples/configs/llama-3-70b.json",
-        *("--gpus", "4xa100,4xl40s", "--tokens", "1024:256"),
+_KINDS = "8xh100,8xa100,8xl40s,8xrtx-pro-6000"
+
+
+def _planned(model: str, gpus: str, *more: str) -> list[list[str]]:
+    """From a config file to a page: what a user types for one decode step."""
+    return [
+        ["trace", f"hf:examples/configs/{model}.json", *("--phase", "decode", "--batch", "64"),
+         *("--context", "2048", "-o", "{out}/decode.ptx")],
+        ["plan", "{out}/decode.ptx", "--gpus", gpus, *more, "--json", "-o", "{out}/plan.tsp"],
+        ["report", "{out}/plan.tsp", "-o", "{out}/plan.html"],
+    ]  # fmt: skip
+
+
+CASES: dict[str, list[list[str]]] = {
+    "70b config to fleet, 4xa100+4xl40s": [
+        ["fleet", "hf:examples/configs/llama-3-70b.json",
+         *("--gpus", "4xa100,4xl40s", "--tokens", "1024:256", "--json")],
     ],
+    "70b config to plan and page, 4xa100+4xl40s": _planned("llama-3-70b", "4xa100,4xl40s"),
+    "405b config to fleet, 32 GPUs of 4 kinds": [
+        ["fleet", "hf:examples/configs/llama-3.1-405b.json",
+         *("--gpus", _KINDS, "--tokens", "1024:256", "--json")],
+    ],
+    "405b config to plan and page, 32 GPUs of 4 kinds": _planned(
+        "llama-3.1-405b", _KINDS, "--time-limit", "120"
+    ),
     "70b traces, 4xa100+4xl40s": [
-        *_files("llama-70b"),
-        *("--gpus", "4xa100,4xl40s", "--tokens", "1024:256"),
+        ["fleet", *_files("llama-70b"),
+         *("--gpus", "4xa100,4xl40s", "--tokens", "1024:256", "--json")],
     ],
     "8b, 20 requests/s, a100 and l40s": [
-        *_files("llama-8b"),
-        *("--gpus", "a100,l40s", "--tokens", "1024:256", "--demand", "20/s"),
+        ["fleet", *_files("llama-8b"),
+         *("--gpus", "a100,l40s", "--tokens", "1024:256", "--demand", "20/s", "--json")],
     ],
     "8b, 20 requests/s, limits": [
-        *_files("llama-8b"),
-        *("--gpus", "a100,l40s", "--tokens", "1024:256", "--demand", "20/s"),
-        *("--slo", "ttft=2s,tpot=60ms"),
+        ["fleet", *_files("llama-8b"),
+         *("--gpus", "a100,l40s", "--tokens", "1024:256", "--demand", "20/s"),
+         *("--slo", "ttft=2s,tpot=60ms", "--json")],
     ],
     "gpt-oss, 4xh100+4xrtx-pro-6000": [
-        *_files("gpt-oss-20b"),
-        *("--gpus", "4xh100,4xrtx-pro-6000", "--tokens", "1024:256"),
+        ["fleet", *_files("gpt-oss-20b"),
+         *("--gpus", "4xh100,4xrtx-pro-6000", "--tokens", "1024:256", "--json")],
     ],
-}
+}  # fmt: skip
 
 
-def run_case(arguments: list[str]) -> dict[str, object]:
-    """One command in a process of its own."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+def run_case(commands: list[list[str]]) -> dict[str, object]:
+    """Commands, each in a process of its own, one after the other."""
+    rows = []
+    with tempfile.TemporaryDirectory() as out:
+        for command in commands:
+            rows.append(_run([part.replace("{out}", out) for part in command], out))
+            if rows[-1]["exit_code"]:
+                break
+    merged = {key: value for row in rows for key, value in row.items()}
+    for key in ("seconds", "processor_seconds"):
+        merged[key] = round(sum(float(str(row[key])) for row in rows), 1)
+    merged["most_memory_gb"] = max(float(str(row["most_memory_gb"])) for row in rows)
+    merged["commands"] = [row["command"] for row in rows]
+    del merged["command"]
+    return merged
+
+
+def _run(arguments: list[str], out: str) -> dict[str, object]:
+    """One command, with what it takes; the memory is the most of it alone."""
     begun = time.perf_counter()
-    done = subprocess.run(
-        [sys.executable, "-m", "tessera", "fleet", *arguments, "--json"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT) + os.pathsep + os.environ.get("PYTHONPATH", "")},
-        check=False,
-    )
-    seconds = time.perf_counter() - begun
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    with (
+        open(os.path.join(out, "stdout"), "w+b") as text,
+        open(os.path.join(out, "stderr"), "w+b") as errors,
+    ):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tessera", *arguments],
+            cwd=ROOT,
+            stdout=text,
+            stderr=errors,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), *_paths()))},
+        )
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        text.seek(0)
+        errors.seek(0)
+        printed, said = text.read().decode(), errors.read().decode()
+    shown = " ".join(arguments).replace(f"{out}/", "")
     row: dict[str, object] = {
-        "command": "tessc fleet " + " ".join(arguments),
-        "seconds": round(seconds, 1),
-        "processor_seconds": round(
-            after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 1
-        ),
-        "most_memory_of_cases_so_far_gb": round(after.ru_maxrss / 1e6, 2),
-        "exit_code": done.returncode,
+        "command": f"tessc {shown}",
+        "seconds": round(time.perf_counter() - begun, 1),
+        "processor_seconds": round(usage.ru_utime + usage.ru_stime, 1),
+        "most_memory_gb": round(usage.ru_maxrss / 1e6, 2),
+        "exit_code": process.returncode,
     }
-    if done.returncode:
-        return row | {"error": done.stderr[-400:]}
-    report = json.loads(done.stdout)
+    if process.returncode:
+        return row | {"error": said[-400:]}
+    if arguments[0] == "plan":
+        plan = json.loads(printed)
+        return row | {key: plan[key] for key in ("strategy", "period_ns", "gap", "ended")}
+    if arguments[0] != "fleet":
+        return row
+    report = json.loads(printed)
     answer = report["answer"]
     return row | {
         "verdict": answer["verdict"],
@@ -93,6 +140,11 @@ def run_case(arguments: list[str]) -> dict[str, object]:
         "units": answer["units"],
         "beside": {row["name"]: row["requests_per_s"] or row["why"] for row in report["beside"]},
     }
+
+
+def _paths() -> list[str]:
+    given = os.environ.get("PYTHONPATH", "")
+    return [part for part in given.split(os.pathsep) if part]
 
 
 def brute_force(count: int) -> dict[str, object]:
@@ -151,7 +203,10 @@ def main() -> None:
             continue
         if time.perf_counter() - begun > given.seconds:
             break
-        if arguments[0].startswith("hf:") and find_spec("transformers") is None:
+        if (
+            any(part.startswith("hf:") for part in arguments[0])
+            and find_spec("transformers") is None
+        ):
             print(f"{name}: not run, transformers is not installed")
             continue
         rows[name] = run_case(arguments)

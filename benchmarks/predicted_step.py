@@ -1,0 +1,170 @@
+"""Steps of Llama 3 8B from its config file and tables alone, against what an H200 takes.
+
+    python -m benchmarks.predicted_step measure -o benchmarks/results/predicted_step.json
+    python -m benchmarks.predicted_step predict -o benchmarks/results/predicted_step.json
+
+`measure` needs a GPU, torch and transformers: the model is made from `examples/configs` with random
+weights; its layers are compiled one by one by torch.compile, the whole step is a CUDA graph, and
+the row has the median of 20 replays. Cases that are in the file are not measured again, and
+`--seconds` ends the run before the next. `predict` needs no GPU: the same step as `tessc trace hf:`
+makes it, priced for an H200 by the extra `tables`. It also takes the steps of eight layers of
+`real_models.json`, which were measured as plans of a capture, and by torch.compile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+CONFIG = ROOT / "examples" / "configs" / "llama-3-8b.json"
+REAL = ROOT / "benchmarks" / "results" / "real_models.json"
+REPLAYS = 20
+WITHIN = 0.15
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A step: `batch` sequences; decode steps see `context` tokens, prefill steps read them."""
+
+    phase: str
+    batch: int
+    context: int
+    layers: int = 32
+
+    @property
+    def name(self) -> str:
+        """Its key in the file."""
+        return f"{self.phase}, batch {self.batch}, {self.context} tokens, {self.layers} layers"
+
+
+CASES = (Case("decode", 8, 1024), Case("decode", 64, 1024), Case("prefill", 1, 1024))
+SMALL = {
+    "decode 8 layers, batch 1, context 1k": Case("decode", 1, 1024, 8),
+    "decode 8 layers, batch 8, context 1k": Case("decode", 8, 1024, 8),
+}
+
+
+def measure(case: Case) -> float:
+    """Microseconds of a step on the GPU that is there."""
+    import torch
+    import transformers
+
+    torch.manual_seed(0)
+    values = json.loads(CONFIG.read_text()) | {"num_hidden_layers": case.layers}
+    config = transformers.LlamaConfig(**values)
+    with torch.device("cuda"), torch.no_grad():
+        model = transformers.LlamaForCausalLM._from_config(
+            config, dtype=torch.bfloat16, attn_implementation="sdpa"
+        ).eval()
+        for layer in model.model.layers:
+            layer.compile(dynamic=False)
+        cache = transformers.StaticCache(config=config, max_cache_len=case.context)
+        new = 1 if case.phase == "decode" else case.context
+        tokens = torch.zeros((case.batch, new), dtype=torch.long)
+        first = case.context - new
+        places = torch.arange(first, case.context).repeat(case.batch, 1)
+
+        def step() -> object:
+            return model(
+                input_ids=tokens,
+                position_ids=places,
+                past_key_values=cache,
+                use_cache=True,
+                logits_to_keep=1,
+            ).logits
+
+        for _ in range(3):
+            step()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            step()
+        times = []
+        for _ in range(REPLAYS + 3):
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+            graph.replay()
+            end.record()
+            end.synchronize()
+            times.append(begin.elapsed_time(end) * 1e3)
+    return statistics.median(times[3:])
+
+
+def predict(case: Case) -> dict[str, object]:
+    """Microseconds by config and tables, and which part of them comes from where."""
+    from tessera.driver.plan.durations import find_costs, read_profiles
+    from tessera.driver.plan.make_plan import PlanOptions
+    from tessera.driver.plan.traces import load_traces
+    from tessera.driver.trace.capture_trace import write_trace
+    from tessera.driver.trace.meta_trace import trace_fake
+    from tessera.frontend.capture.meta import hf
+    from tessera.ir.plan.costs import Duration
+
+    with tempfile.TemporaryDirectory() as folder:
+        values = json.loads(CONFIG.read_text()) | {"num_hidden_layers": case.layers}
+        path = Path(folder, "config.json")
+        path.write_text(json.dumps(values))
+        config = hf.read_config(path)
+        step = hf.HfStep(phase=case.phase, batch=case.batch, context=case.context)
+        made = trace_fake(lambda: hf.make_step(config, step), warm_ups=0)
+        target = str(Path(folder, "step.ptx"))
+        write_trace(made.trace, target, data=False)
+        loaded = load_traces([target])
+    options = PlanOptions(gpus="h200")
+    costs = find_costs(loaded, options.find_machine(), options, read_profiles(loaded, options))
+    sums: dict[str, float] = {}
+    for row in costs[0].steps:
+        cost = row.on_device[0]
+        assert isinstance(cost, Duration)
+        sums[cost.source.value] = sums.get(cost.source.value, 0.0) + cost.ns / 1e3
+    total = sum(sums.values())
+    return {
+        "predicted_us": round(total, 1),
+        "steps": len(costs[0].steps),
+        "sources": {name: round(us / total, 3) for name, us in sums.items()},
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("command", choices=("measure", "predict"))
+    parser.add_argument("-o", "--output", type=Path, required=True)
+    parser.add_argument("--seconds", type=float, default=3600.0)
+    given = parser.parse_args()
+    begun = time.perf_counter()
+    data = json.loads(given.output.read_text()) if given.output.exists() else {}
+    cases = {case.name: case for case in CASES}
+    if given.command == "predict":
+        cases |= {case.name: case for case in SMALL.values()}
+        for row in json.loads(REAL.read_text())["rows"]:
+            if row["case"] in SMALL and "ours" in row:
+                own = data.setdefault(SMALL[row["case"]].name, {})
+                own |= {"machine": row["machine"], "measured_us": row["ours"],
+                        "measured": "a plan of a capture", "torch_us": row["torch"]}  # fmt: skip
+    for name, case in cases.items():
+        row = data.setdefault(name, {})
+        if time.perf_counter() - begun > given.seconds:
+            break
+        if given.command == "predict":
+            row |= predict(case)
+            if "measured_us" in row:
+                row["ratio"] = round(row["predicted_us"] / row["measured_us"], 3)
+                row["within_15_percent"] = abs(row["ratio"] - 1) <= WITHIN
+        elif "measured_us" not in row:
+            import torch
+
+            row["measured_us"] = round(measure(case), 1)
+            row["measured"] = "layers by torch.compile, the step as a CUDA graph"
+            row["machine"] = f"{torch.cuda.get_device_name(0)}, torch {torch.__version__}"
+        print(name, row, flush=True)
+        given.output.write_text(json.dumps(data, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
