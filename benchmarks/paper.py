@@ -99,15 +99,15 @@ class Cell:
 
 def cells() -> list[Cell]:
     """All cells, those that matter most first."""
-    made = [Cell(p, m, b, MIXES[0]) for b in BATCHES for m in ("llama-8b", "gpt-oss-20b")
-            for p in PAIRS]  # fmt: skip
-    made += [Cell(p, "llama-70b", b, MIXES[0], n) for n in (4, 8) for b in BATCHES for p in PAIRS]
+    small = ("llama-8b", "gpt-oss-20b")
+    made = [Cell(p, m, b, MIXES[0]) for b in BATCHES for m in small for p in PAIRS]
+    made += [Cell(p, "llama-70b", b, MIXES[0], 4) for b in BATCHES[:2] for p in PAIRS]
     made += [Cell(p, "gpt-oss-20b", b, MIXES[0], 1, SAME) for b in BATCHES for p in PAIRS[1:]]
+    made += [Cell(p, m, b, MIXES[1]) for b in BATCHES for m in small for p in PAIRS]
     made += [Cell(p, m, b, MIXES[0]) for m in (QWEN, MAMBA) for b in BATCHES for p in PAIRS]
     made += [Cell(p, IMAGES, b, (0, 0)) for b in (1, 4) for p in PAIRS]
-    made += [Cell(p, m, b, MIXES[1]) for b in BATCHES
-             for m in ("llama-8b", "gpt-oss-20b") for p in PAIRS]  # fmt: skip
-    made += [Cell(p, "llama-70b", b, MIXES[1], 4) for b in BATCHES for p in PAIRS]
+    made += [Cell(p, "llama-70b", b, MIXES[0], 8) for b in BATCHES[:2] for p in PAIRS]
+    made += [Cell(p, "llama-70b", BATCHES[0], MIXES[1], 4) for p in PAIRS]
     return made
 
 

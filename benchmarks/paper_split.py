@@ -29,7 +29,7 @@ T = TypeVar("T")
 ALONE = 0.05
 """What the time of a request alone weighs beside the period."""
 MOST_LANES = 8
-"""Batches under way, at most."""
+"""Batches under way for each GPU of a side, at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,14 +151,15 @@ def best_split(parts: Sequence[Part], sides: Sides, held: Held) -> Split | None:
                 crossings.append((a, (b,), size, parts[0].share))
     best: Split | None = None
     for limit in (None, 4, 3, 2, 1):
-        kept = [] if limit is None else _kept(parts, first, held, limit)
+        kept = [] if limit is None else _kept(parts, first, held, limit * sides.count)
         solution = _solve(parts, count, crossings, equal, sides, held.weights, kept)
         if solution is None:
             continue
         x = np.clip(solution[:count], 0.0, 1.0)
         mean = _means(parts, x, crossings, sides)
         needed = max(1, ceil(mean[3] / max(mean[0], 1e-9) - 1e-6))
-        fits = [n for n in range(1, MOST_LANES + 1) if _holds(parts, x, first, sides, held, n)]
+        most = MOST_LANES * sides.count
+        fits = [n for n in range(1, most + 1) if _holds(parts, x, first, sides, held, n)]
         if not fits:
             continue
         lanes = min(needed, max(fits))
