@@ -11,7 +11,8 @@ from tessera.backend.service import ServiceFault
 from tessera.driver.run.runtime import Runtime
 from tests.helpers.command import tessc
 from tests.helpers.extras import need_nixl
-from tests.helpers.host_runs import fault_of, random_plan
+from tests.helpers.fake_gpu_python import assert_bytes_of_one_device, fake_gpu_python
+from tests.helpers.host_runs import backends_of, fault_of, random_plan
 from tests.helpers.namespaces import hosts_in, ip, namespaces, need_namespaces, processes_in
 
 pytestmark = pytest.mark.slow
@@ -40,6 +41,19 @@ def test_the_bytes_of_one_device(count: int, tmp_path: Path, head: str) -> None:
         done = tessc("run", plan, "--hosts", path, "--requests", "6", "--verify", "--json")
         assert done.code == 0, done.err
         assert json.loads(done.text)["verified"]["requests"] == 6
+        assert not any(processes_in(name) for name, _ in places)
+
+
+def test_gpus_of_two_hosts(tmp_path: Path, head: str) -> None:
+    """Stand-ins for the driver in two namespaces: bytes go through pinned memory."""
+    plan = random_plan(tmp_path, 12, {"a": "left", "b": "right"}, steps=8)
+    with namespaces(2) as places:
+        rows = hosts_in(tmp_path, ["left", "right"], places, head + 'silent = "5s"\n')
+        python = fake_gpu_python(tmp_path)
+        path = Path(rows)
+        path.write_text(path.read_text().replace("address =", f'python = "{python}"\naddress ='))
+        with Runtime(plan, hosts=rows, backend="cuda") as runtime:
+            assert_bytes_of_one_device(runtime, backends_of(runtime)[0].model)
         assert not any(processes_in(name) for name, _ in places)
 
 

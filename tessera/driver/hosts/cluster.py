@@ -29,9 +29,11 @@ def start_cluster(table: HostTable, tell: Tell, *, tokens: bool = True) -> Runni
     """Start a node on every host."""
     _check_addresses(table)
     cluster = RunningCluster(address="", token=secrets.token_hex(32) if tokens else "")
+    begun: list[ClusterNode] = []
     try:
         for host in table.hosts:
             mark = secrets.token_hex(8)
+            begun.append(ClusterNode(host=host, pid=0, mark=mark))
             answer = _ask(
                 host,
                 {
@@ -50,7 +52,8 @@ def start_cluster(table: HostTable, tell: Tell, *, tokens: bool = True) -> Runni
             cluster = replace(cluster, address=str(answer["address"]), nodes=(*cluster.nodes, node))
             tell(f"{host.name}: a node runs at {host.address}")
     except BaseException:
-        stop_cluster(cluster, tell)
+        # Also the one that has not answered: its node may start after all.
+        stop_cluster(replace(cluster, nodes=tuple(begun)), tell)
         raise
     return cluster
 

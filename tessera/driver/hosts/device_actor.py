@@ -18,6 +18,7 @@ from tessera.ir.version import __version__
 
 DRIVER = "driver"
 _CALL_S = 30.0
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 class DeviceActor:
@@ -38,6 +39,9 @@ class DeviceActor:
 
     def serve(self, name: str, token: str, run: str) -> None:
         """Take the call of the driver, which has the token; serve it until it hangs up."""
+        # Ray hides GPUs from actors that have asked it for none; the plan says which they are.
+        if os.environ.get(_VISIBLE) == "":
+            del os.environ[_VISIBLE]
         self._listener.settimeout(_CALL_S)
         link, _ = self._listener.accept()
         self._listener.close()

@@ -6,6 +6,7 @@ import importlib.util
 import os
 import stat
 import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -147,6 +148,33 @@ def test_down_ends_what_has_the_mark_and_its_session_and_nothing_else() -> None:
         _end_all("cafe")
         ours.wait()
         other.wait()
+
+
+def test_a_node_that_has_not_answered_is_ended_too(tmp_path: Path) -> None:
+    python, log = tmp_path / "python", tmp_path / "log"
+    python.write_text(f"""#!{sys.executable}
+import os, sys
+sys.path[:0] = {[p for p in sys.path if p]!r}
+from tessera.driver.hosts.device_process import standard_channel
+from tessera.ir.version import __version__
+channel = standard_channel()
+channel.start()
+channel.send({{"kind": "hello", "version": __version__, "pid": 1}})
+head, _ = channel.receive()
+with open({str(log)!r}, "a") as stream:
+    stream.write(head["kind"] + " " + head["mark"] + "\\n")
+if head["kind"] == "up":
+    sys.exit("the line is cut")
+channel.send({{"kind": "down", "ended": 1}})
+""")
+    python.chmod(0o755)
+    hosts = hosts_file(tmp_path, f'name = "left"\npython = "{python}"')
+    done = tessc("cluster", "up", hosts, "-o", str(tmp_path / "c.json"))
+    assert done.code == 4
+    assert "the line is cut" in done.err
+    (up, mark), (down, other) = (line.split() for line in log.read_text().splitlines())
+    assert (up, down) == ("up", "down")
+    assert mark == other
 
 
 def test_bad_commands(tmp_path: Path) -> None:

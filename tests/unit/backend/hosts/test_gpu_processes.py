@@ -4,49 +4,25 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from tessera.backend.processes.reference import Reference
 from tessera.driver.run.backends import _on_hosts
 from tessera.driver.run.runtime import Runtime
-from tessera.ir.program.program import Role
+from tests.helpers.fake_gpu_python import assert_bytes_of_one_device, fake_gpu_python
 from tests.helpers.host_runs import backends_of, fault_of, hosts_file, random_plan
 from tests.helpers.plan_files import plan_of
 from tests.helpers.random_traces import random_program
-from tests.helpers.served import contents
 
-LIMIT_S = 60.0
 HOSTS = {"left": "a", "right": "b"}
 TARGETS = {"a": "cuda:0:84sm", "b": "cuda:0:48sm"}
-PYTHON = f"""#!{sys.executable}
-import sys
-sys.path[:0] = {[p for p in sys.path if p]!r}
-from tessera.backend.cuda import backend, targets
-from tests.helpers.fake_cuda import FakeCuda
-fake = FakeCuda(shares=True)
-targets.bindings = lambda: fake
-backend._LOOK_S = 1e-4
-from tessera.driver.hosts.device_process import main
-main()
-"""
-
-
-def python(folder: Path) -> Path:
-    """An interpreter with a stand-in for the driver."""
-    path = folder / "python"
-    path.write_text(PYTHON)
-    path.chmod(0o755)
-    return path
 
 
 @pytest.fixture(params=["one host", "two hosts"])
 def hosts(tmp_path: Path, request: pytest.FixtureRequest) -> str:
     """A host with both devices, or one for each."""
-    path = python(tmp_path)
+    path = fake_gpu_python(tmp_path)
     if request.param == "two hosts":
         rows = [f'name = "{n}"\ndevices = ["{d}"]\npython = "{path}"' for n, d in HOSTS.items()]
         return hosts_file(tmp_path, *rows, head='silent = "5s"\n')
@@ -59,20 +35,7 @@ def test_bytes_and_a_process_that_is_killed(tmp_path: Path, hosts: str) -> None:
     plan = random_plan(tmp_path, 12, {"a": "", "b": ""}, steps=8)
     runtime = Runtime(plan, hosts=hosts, backend="cuda", targets=TARGETS)
     (backend,) = backends_of(runtime)
-    model = backend.model
-    reference = Reference(model.traces, model.weights, model.states, model.fillings)
-    given = [contents(runtime.programs[0], Role.INPUT, seed) for seed in range(4)]
-    handles = [runtime.submit(inputs) for inputs in given]
-    for inputs, handle in zip(given, handles, strict=True):
-        wanted = reference.run(inputs)
-        for name, content in dict(handle.result(LIMIT_S)).items():
-            np.testing.assert_array_equal(
-                np.array(content).view(np.uint8).reshape(-1), wanted.outputs[name]
-            )
-    for name, content in runtime.states().items():
-        np.testing.assert_array_equal(
-            np.array(content).view(np.uint8).reshape(-1), wanted.states[name]
-        )
+    assert_bytes_of_one_device(runtime, backend.model)
     # One is killed: the other waits for a word that nobody sets, and the run ends all the same.
     processes = {device: link.process for device, link in backend._links.items()}
     problem = fault_of(runtime, lambda: os.kill(processes["b"].pid, signal.SIGKILL))
