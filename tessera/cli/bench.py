@@ -10,6 +10,7 @@ import click
 from tessera.backend.known_backends import BackendName
 from tessera.cli.console import Messages, form_option, page_width, write_data
 from tessera.cli.given import Typed, reads_options
+from tessera.cli.hosts_given import on_hosts
 from tessera.cli.progress import Progress
 from tessera.cli.text_requests import TextCommand, engine_options, text_options
 from tessera.cli.types import finite_number, speed
@@ -66,6 +67,7 @@ def bench(messages: Messages, given: Typed) -> int:
     command = given.record(BenchCommand)
     arriving, written = given.record(TextCommand).prepare(given)
     with (
+        on_hosts(command.hosts, command.address) as hosts,
         Engine(
             command.file,
             steps=None if command.steps == "names" else command.steps,
@@ -76,7 +78,7 @@ def bench(messages: Messages, given: Typed) -> int:
             policy=command.policy,
             switch=command.switch,
             weights=command.weights,
-            hosts=command.hosts,
+            hosts=hosts,
             throttle_bytes_per_s=command.throttle_bytes_per_s,
         ) as engine,
         Progress(messages, f"running {command.file}") as shown,
@@ -101,5 +103,6 @@ class BenchCommand:
     switch: SwitchRule | None = None
     weights: str | None = None
     hosts: str | None = None
+    address: str | None = None
     throttle_bytes_per_s: float | None = None
     as_json: bool = False

@@ -28,6 +28,7 @@ from tessera.cli.console import (
     write_data,
 )
 from tessera.cli.given import Typed, reads_options
+from tessera.cli.hosts_given import ADDRESS_HELP, on_hosts
 from tessera.cli.progress import Progress
 from tessera.cli.types import finite, speed
 
@@ -103,8 +104,7 @@ _SAME_WISH_S = 2.0
 @click.option(
     "--address",
     metavar="HOST:PORT|PATH",
-    help="With `--hosts`: on a Ray cluster that is there, or that `tessc cluster up` wrote to "
-    "this file. Nothing of it is ended.",
+    help=ADDRESS_HELP,
 )
 @click.option(
     "--verify",
@@ -173,7 +173,8 @@ def run(messages: Messages, given: Typed) -> int:
         if command.file != "-" and (is_plan(command.file) or command.file.endswith(".tsp")):
             given.refuse_others("traces", RunCommand, PlanRunOptions, KeepOptions)
             options = given.record(PlanRunOptions)
-            with _on_cluster(command, options) as placed:
+            with on_hosts(options.hosts, command.address) as hosts:
+                placed = replace(options, hosts=hosts)
                 return _run_plan(messages, command, placed, given.record(KeepOptions))
         if command.address is not None:
             raise click.UsageError("`--address` is for plans, with `--hosts`")
@@ -191,20 +192,6 @@ class RunCommand:
     outputs: str | None = None
     address: str | None = None
     as_json: bool = False
-
-
-@contextmanager
-def _on_cluster(command: RunCommand, options: PlanRunOptions) -> Iterator[PlanRunOptions]:
-    """The options with processes of a cluster, if one is named."""
-    if command.address is None:
-        yield options
-        return
-    if not isinstance(options.hosts, str):
-        raise click.UsageError("`--address` goes with `--hosts`, which says what is on which host")
-    from tessera.driver.hosts.kept_hosts import KeptHosts
-
-    with KeptHosts(options.hosts, address=command.address) as hosts:
-        yield replace(options, hosts=hosts)
 
 
 def _run_trace(messages: Messages, command: RunCommand, options: RunOptions) -> int:

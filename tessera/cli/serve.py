@@ -15,11 +15,13 @@ import click
 from tessera.backend.known_backends import BackendName
 from tessera.cli.console import Messages, form_option, write_data
 from tessera.cli.given import Typed, reads_options
+from tessera.cli.hosts_given import on_hosts
 from tessera.cli.text_requests import burst_option, engine_options, steps_option
 from tessera.cli.types import finite
 from tessera.diagnostics import TesseraError, error, warning
 
 if TYPE_CHECKING:
+    from tessera.driver.hosts.kept_hosts import KeptHosts
     from tessera.driver.serve.drift import Drift
     from tessera.driver.serve.engine import Engine
     from tessera.driver.serve.generation import Generation
@@ -123,8 +125,11 @@ def serve(messages: Messages, given: Typed) -> int:
         deadline_s=command.deadline,
     )
     metrics = Metrics()
-    with open_socket(command.host, command.port) as listening:
-        engine = command.engine(metrics.end, partial(_say_drift, messages))
+    with (
+        open_socket(command.host, command.port) as listening,
+        on_hosts(command.hosts, command.address) as hosts,
+    ):
+        engine = command.engine(metrics.end, partial(_say_drift, messages), hosts)
         handed = HandOver(engine, command.file, messages)
         try:
             tokenizer = None
@@ -199,6 +204,7 @@ class ServeCommand:
     switch: SwitchRule | None = None
     weights: str | None = None
     hosts: str | None = None
+    address: str | None = None
     data: tuple[str, ...] = ()
 
     def key(self) -> str | None:
@@ -218,7 +224,10 @@ class ServeCommand:
         return key
 
     def engine(
-        self, on_end: Callable[[Generation], object], on_drift: Callable[[Drift], object]
+        self,
+        on_end: Callable[[Generation], object],
+        on_drift: Callable[[Drift], object],
+        hosts: str | KeptHosts | None,
     ) -> Engine:
         """The engine of the plan."""
         from tessera.driver.serve.engine import Engine
@@ -236,6 +245,6 @@ class ServeCommand:
             policy=self.policy,
             switch=self.switch,
             weights=self.weights,
-            hosts=self.hosts,
+            hosts=hosts,
             data=list(self.data) or None,
         )

@@ -11,6 +11,7 @@ import click
 from tessera.backend.known_backends import BackendName
 from tessera.cli.console import sequences_options, weights_option
 from tessera.cli.given import Typed
+from tessera.cli.hosts_given import ADDRESS_HELP
 from tessera.driver.options import WrongOption
 from tessera.frontend.machine.quantities import parse_time_ns
 from tessera.output import Kind, check_output
@@ -165,6 +166,7 @@ def engine_options(command: _Command) -> _Command:
                 metavar="PATH",
                 help="Run the plan on processes of the hosts in this file; its commands are run.",
             ),
+            click.option("--address", metavar="HOST:PORT|PATH", help=ADDRESS_HELP),
             click.option("--slots", type=click.IntRange(1), metavar="N", help="Steps in flight."),
             sequences_options(None, "Copies of the states: batches that go side by side."),
             click.option(
