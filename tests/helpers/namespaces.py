@@ -52,6 +52,8 @@ def namespaces(count: int) -> Iterator[list[tuple[str, str]]]:
             ip("link", "set", outside, "netns", bridge)
             ip("-n", name, "link", "set", inside, "name", "eth0")
             ip("-n", name, "addr", "add", f"10.68.0.{number + 1}/24", "dev", "eth0")
+            six = ["addr", "add", f"fd68::{number + 1}/64", "dev", "eth0", "nodad"]
+            subprocess.run(["ip", "-6", "-n", name, *six], capture_output=True, check=False)
             ip("-n", name, "link", "set", "lo", "up")
             ip("-n", name, "link", "set", "eth0", "up")
             ip("-n", bridge, "link", "set", outside, "master", "br0")
@@ -60,6 +62,13 @@ def namespaces(count: int) -> Iterator[list[tuple[str, str]]]:
     finally:
         for name in [*names, bridge]:
             subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+
+
+def of_six(places: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The same namespaces with their addresses of IPv6; skips where there are none."""
+    if not os.path.exists("/proc/net/if_inet6"):
+        pytest.skip("this machine has no IPv6")
+    return [(name, f"fd68::{number + 1}") for number, (name, _) in enumerate(places)]
 
 
 def rows(hosts: list[str], places: list[tuple[str, str]]) -> list[str]:

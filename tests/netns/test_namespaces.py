@@ -13,7 +13,14 @@ from tests.helpers.command import tessc
 from tests.helpers.extras import need_nixl
 from tests.helpers.fake_gpu_python import assert_bytes_of_one_device, fake_gpu_python
 from tests.helpers.host_runs import backends_of, fault_of, random_plan
-from tests.helpers.namespaces import hosts_in, ip, namespaces, need_namespaces, processes_in
+from tests.helpers.namespaces import (
+    hosts_in,
+    ip,
+    namespaces,
+    need_namespaces,
+    of_six,
+    processes_in,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -55,6 +62,15 @@ def test_gpus_of_two_hosts(tmp_path: Path, head: str) -> None:
         with Runtime(plan, hosts=rows, backend="cuda") as runtime:
             assert_bytes_of_one_device(runtime, backends_of(runtime)[0].model)
         assert not any(processes_in(name) for name, _ in places)
+
+
+def test_addresses_of_six(tmp_path: Path) -> None:
+    need_namespaces()
+    plan = random_plan(tmp_path, 12, {"a": "left", "b": "right"}, steps=8)
+    with namespaces(2) as places:
+        path = hosts_in(tmp_path, ["left", "right"], of_six(places))
+        done = tessc("run", plan, "--hosts", path, "--requests", "2", "--verify")
+        assert done.code == 0, done.err
 
 
 def test_a_cut_cable(tmp_path: Path, head: str) -> None:
