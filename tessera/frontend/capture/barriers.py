@@ -14,7 +14,6 @@ import functools
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 _STORE = re.compile(r"\btl\.(store|atomic_\w+)\(|\.store\(")
 _LOAD = re.compile(r"\btl\.load\(|\.load\(")
@@ -64,7 +63,7 @@ def barriers() -> Iterator[None]:
     before: Callable[..., str] = TritonKernel.codegen_kernel
 
     @functools.wraps(before)
-    def codegen_kernel(kernel: Any, *given: Any, **named: Any) -> str:
+    def codegen_kernel(kernel: object, *given: object, **named: object) -> str:
         return with_barriers(before(kernel, *given, **named))
 
     TritonKernel.codegen_kernel = codegen_kernel
