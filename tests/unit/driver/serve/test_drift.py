@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -133,6 +135,21 @@ def test_a_plan_of_other_steps_cannot_take_over(toys: list[ToyRuntime]) -> None:
         assert toys[1].closed
         assert not toys[0].closed
         assert engine.generate([[5, 6]], max_tokens=4) == [answer([5, 6], 4)]
+
+
+def test_a_plan_that_comes_too_late_is_closed_again(toys: list[ToyRuntime]) -> None:
+    engine = Engine("first", steps={"context": CONTEXT})
+    put = engine._inbox.put
+
+    def close_first(event: Any) -> None:
+        if isinstance(event, partial):
+            engine.close()
+        put(event)
+
+    engine._inbox = SimpleNamespace(put=close_first, get=engine._inbox.get)  # type: ignore[assignment]
+    with pytest.raises(TesseraError, match="closed"):
+        engine.hand_over("second")
+    assert [toy.closed for toy in toys] == [True, True]
 
 
 # --- ranges ---------------------------------------------------------------------------------------
