@@ -125,6 +125,8 @@ def test_a_plan_on_a_cluster(cluster: Cluster, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "calls 0\n" in done.stdout
     assert "device `b` on host `right`" in done.stdout
+    lines = done.stdout.splitlines()  # standard output is for data: Ray says nothing there
+    assert all(line.startswith(("calls ", "fault ", "nodes ")) for line in lines), done.stdout
     # Who does not have the token is kept out; the cluster goes on.
     address = json.loads(Path(cluster.file).read_text())["address"]
     wrong = cluster.run(*words, "--address", address, RAY_AUTH_TOKEN="f" * 64)

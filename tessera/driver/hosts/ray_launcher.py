@@ -127,7 +127,6 @@ class RayLauncher:
         self._token, self._run = secrets.token_hex(32), secrets.token_hex(8)
         set_default("RAY_AUTH_MODE", "token")
         set_default("RAY_DISABLE_USAGE_STATS", "1")
-        set_default("RAY_BACKEND_LOG_LEVEL", "fatal")
         own = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": cluster.token} if cluster.token else {}
         with overridden(own):
             self._ray = _ray()
@@ -144,6 +143,7 @@ class RayLauncher:
             except OSError as problem:
                 reason = (problem.strerror or str(problem)).lower()
                 raise _refused(f"no cluster answers at `{address}`: {reason}") from None
+        _hush()
         answers: queue.SimpleQueue[str] = queue.SimpleQueue()
         # Where one end speaks TLS and the other does not, Ray tries for minutes.
         threading.Thread(target=self._init, args=(answers,), daemon=True).start()
@@ -246,6 +246,16 @@ def _ray() -> ModuleType:
             "a cluster needs the package `ray`, which is not installed", INSTALL_HOSTS
         ) from None
     return ray
+
+
+def _hush() -> None:
+    """What Ray says of processes that died goes to standard output, which is for data.
+
+    Here it is said by the fault of a run. Ray has no setting for it.
+    """
+    worker = importlib.import_module("ray._private.worker")
+    if hasattr(worker, "print_to_stdstream"):
+        setattr(worker, "print_to_stdstream", lambda *words, **named: None)  # noqa: B010
 
 
 def _refused(headline: str, hint: str | None = None) -> TesseraError:
