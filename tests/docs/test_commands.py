@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -53,7 +54,10 @@ def parsed(text: str) -> tuple[Any, list[str]]:
     words = words[: next((n for n, word in enumerate(words) if word in (">", "|")), len(words))]
     if words[1].startswith("-"):
         return cli.cli, words[1:]
-    return cli.cli.commands[words[1]], words[2:]
+    command, rest = cli.cli.commands[words[1]], words[2:]
+    if isinstance(command, click.Group) and rest and rest[0] in command.commands:
+        return command.commands[rest[0]], rest[1:]
+    return command, rest
 
 
 TESSC = [text for text in commands() if text.startswith("tessc ")]
