@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
+from tessera.cli import serve as serve_command
 from tessera.driver.plan.make_plan import PlanOptions, plan
 from tessera.frontend.arrivals.read_arrivals import read_arrivals
 from tessera.ir.plan.print_plan import print_plan
@@ -116,3 +118,10 @@ def test_weights_come_from_a_checkpoint_that_has_to_be_there(command: str) -> No
     done = tessc(command, "plan.tsp", *words, *rest)
     assert done.code == 1
     assert "`nowhere`" in done.err
+
+
+def test_threads_take_turns_more_often_while_a_server_runs() -> None:
+    before = sys.getswitchinterval()
+    with serve_command.quick_turns():
+        assert sys.getswitchinterval() < before
+    assert sys.getswitchinterval() == before
