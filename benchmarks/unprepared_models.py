@@ -211,11 +211,14 @@ MODELS: dict[str, Unprepared] = {
 
 
 def build(name: str, device: str, dtype: Any = None) -> tuple[Any, dict[str, Any]]:
-    """A model and what it is called with, by name."""
+    """A model and what it is called with, by name; `llama@8` is `llama` with eight layers."""
     import torch
     import transformers
 
-    row = MODELS[name]
+    row = MODELS[name.partition("@")[0]]
+    if layers := name.partition("@")[2]:
+        (key,) = {"num_hidden_layers", "n_layer"} & set(row.sizes)
+        row = replace(row, sizes=row.sizes | {key: int(layers)})
     torch.manual_seed(0)
     config = getattr(transformers, row.config)(**row.sizes)
     kind = getattr(transformers, row.model)

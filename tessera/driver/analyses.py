@@ -36,7 +36,7 @@ def analysis_manager(
     from tessera.passes.dependences.access_regions import AccessRegions
 
     count = counter(on_progress, "analysing", "steps")
-    manager = _remembering(program, count)
+    manager = remembering(program, count)
     tried: set[int] = set()
     opener = open_data or partial(_open_contents, program, folder, data_root)
     while program.resident is not None or open_data is not None:
@@ -46,7 +46,7 @@ def analysis_manager(
         if not contents:
             break
         program = replace(program, known=(*program.known, *contents))
-        manager = _remembering(program, count)
+        manager = remembering(program, count)
     return manager
 
 
@@ -56,7 +56,7 @@ def _open_contents(program: Program, folder: str, data_root: str | None) -> Cont
     return open_contents(program, folder, root=data_root)
 
 
-def _remembering(program: Program, count: Count) -> AnalysisManager:
+def remembering(program: Program, count: Count = lambda done, total: None) -> AnalysisManager:
     """The analyses of a program, with what the cache holds of its kernels."""
     from tessera.frontend.cache.analysis_cache import AnalysisCache
     from tessera.passes.base import AnalysisManager

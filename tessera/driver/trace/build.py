@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 
 from tessera.diagnostics import Diagnostic, TesseraError, error
+from tessera.driver.analyses import remembering
 from tessera.driver.trace.addresses import Addresses
 from tessera.driver.trace.arguments import Arguments, is_from_number
 from tessera.driver.trace.built_steps import check_operator, with_buffers
@@ -39,7 +40,6 @@ from tessera.ir.graph.region import Unknown
 from tessera.ir.operators.table import table
 from tessera.ir.program import program as ir
 from tessera.ir.program.print_trace import print_program
-from tessera.passes.base import AnalysisManager
 from tessera.passes.dependences.access_regions import AccessRegions
 from tessera.passes.dependences.launch_report import StepAccesses
 
@@ -79,7 +79,7 @@ def draft_program(raw: RawCapture, read: Callable[[str], Bytes] | None = None) -
         program = builder.build()
         if program.modules:  # without one, what a reader of the text sees is what was built
             program = reread(program)
-        steps = AnalysisManager(program).get(AccessRegions).steps
+        steps = remembering(program).get(AccessRegions).steps
         is_new = builder.add_pointers(steps)
         if read is not None:
             is_new |= builder.add_words(program, steps, read)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tessera.driver.analyses import remembering
 from tessera.ir.program import program as ir
-from tessera.passes.base import AnalysisManager
-from tessera.passes.costs.count_work import count_work
+from tessera.passes.costs.count_work import KnownWork
 from tessera.passes.costs.estimate_costs import distinct_bytes
 from tessera.passes.costs.merge_tables import used_buffers
 from tessera.passes.costs.work_shapes import found_hint
@@ -19,8 +19,9 @@ from tessera.passes.dependences.dependences import Dependences
 
 def with_hints(program: ir.Program) -> ir.Program:
     """The program with hints where what a launch computes is known; others stay."""
-    graph = AnalysisManager(program).get(Dependences).graph
+    graph = remembering(program).get(Dependences).graph
     nodes = {node.id: node for node in graph.nodes}
+    work = KnownWork()
 
     def hinted(step: ir.Step) -> ir.Step:
         if not isinstance(step, ir.Launch) or step.work is not None:
@@ -28,7 +29,7 @@ def with_hints(program: ir.Program) -> ir.Program:
         read, written = used_buffers(program, nodes[step.id])
         if not any(buffer.shape for buffer in read):
             return step
-        counted = count_work(program.modules[step.module].variants[0].ptx, step)
+        counted = work.of(program.modules[step.module].variants[0], step)
         touched = float(distinct_bytes(graph, nodes[step.id]))
         return replace(step, work=found_hint(counted, touched, read, written))
 

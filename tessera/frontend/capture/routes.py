@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from tessera.frontend.capture.barriers import barriers
 from tessera.frontend.capture.compiled_folder import compiled_folder
+from tessera.frontend.capture.layers.compile import in_parts
 from tessera.ir.choices import Route
 
 if TYPE_CHECKING:
@@ -77,9 +78,11 @@ def compiled(
         # Launches are told of by code that this process has compiled. Whether to pad products
         # would be measured.
         tuned = tuned | {"fx_graph_cache": False, "shape_padding": False}
-    made: Callable[..., object] = torch.compile(
-        function, dynamic=False, fullgraph=True, options=_known(_COMMON | tuned)
-    )
+        made: Callable[..., object] = torch.compile(
+            function, dynamic=False, fullgraph=True, backend=in_parts(_known(_COMMON | tuned))
+        )
+        return made
+    made = torch.compile(function, dynamic=False, fullgraph=True, options=_known(_COMMON | tuned))
     return made
 
 

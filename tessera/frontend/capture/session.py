@@ -45,7 +45,7 @@ from tessera.frontend.capture.raw import (
     RawRandom,
 )
 from tessera.frontend.capture.tuning import tuned_slice
-from tessera.frontend.capture.watch import Keeper, tensors_in, watcher
+from tessera.frontend.capture.watch import Keeper, Watcher, tensors_in
 from tessera.ir.program.program import Role
 
 if TYPE_CHECKING:
@@ -253,20 +253,20 @@ def _capture_graph(
         graphs = [thing for thing in rest if isinstance(thing, driver.CUgraph)]
         return graphs[0] if int(status) == 0 and graphs and int(graphs[0]) else None
 
-    mode = watcher(keeper, under_way)
+    watcher = Watcher(keeper, under_way)
     # A capture that fails leaves the generator as if it went on.
     generator = _generator()
     random = generator.clone_state()
     keeper.is_on = True
     try:
-        with torch.cuda.graph(graph), mode:
+        with torch.cuda.graph(graph), watcher.mode:
             outputs = inputs.call(function)
     except (Exception, SystemExit) as problem:  # the model's, PyTorch's, the driver's, ours
         generator.graphsafe_set_state(random)
         raise problem if isinstance(problem, TesseraError) else not_captured(problem) from problem
     finally:
         keeper.is_on = False
-    return graph, outputs, mode.operators
+    return graph, outputs, watcher.operators
 
 
 def _add_known(

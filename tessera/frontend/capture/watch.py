@@ -1,6 +1,6 @@
 """What happens while a call is captured: library calls, and the memory that comes and goes.
 
-`Watcher` is a torch dispatch mode. For every operator that adds nodes to the graph it notes the
+`Watcher` has a torch dispatch mode. For every operator that adds nodes to the graph it notes the
 operator, its operands and which nodes those are. It keeps every tensor that is made during capture
 alive, so that no address serves two tensors: each stays a buffer of its own. Operators of others
 than PyTorch are looked into: what they call is noted too, and what they make on the way is kept.
@@ -12,13 +12,13 @@ the function that it uses, and has to be in force before anything is compiled.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tessera.diagnostics import TesseraError, error
 from tessera.frontend.capture.cuda_graph import count_nodes
+from tessera.frontend.capture.operator_mode import name_of, operator_mode
 from tessera.frontend.capture.raw import RawOperator, RawTensor
-from tessera.ir.operators.table import table
 from tessera.ir.program.data_type import DataType
 from tessera.ir.program.program import AttributeValue
 
@@ -46,8 +46,6 @@ _NAMES = {
 }
 
 _PLAIN = (bool, int, float, complex, str, bytes)
-# Triton's own kernels by way of `torch.library.wrap_triton`: they launch, and nothing else.
-_LAUNCHES = "triton_kernel_wrapper"
 # What PyTorch itself comes with; operators of other namespaces are somebody's own.
 _BUILT_IN = frozenset(
     {
@@ -118,90 +116,53 @@ def keep_compiled(keeper: Keeper) -> Iterator[None]:
             setattr(guards, name, old)
 
 
-def watcher(keeper: Keeper, graph_of: Callable[[], object]) -> Any:
-    """A dispatch mode whose `operators` are the calls that added nodes to the graph.
+class Watcher:
+    """A dispatch mode (`mode`) whose `operators` are the calls that added nodes to the graph.
 
     Calls inside of others come before them.
     """
+
+    def __init__(self, keeper: Keeper, graph_of: Callable[[], object]) -> None:
+        self.operators: list[RawOperator] = []
+        self.mode = operator_mode(self._call, compiled=True)
+        self._keeper = keeper
+        self._graph_of = graph_of
+
+    def _call(
+        self,
+        mode: AbstractContextManager[object],
+        func: torch._ops.OpOverload,
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+    ) -> object:
+        graph = self._graph_of()
+        first = count_nodes(graph) if graph is not None else 0
+        result = _called_inside(mode, func, args, kwargs)
+        for tensor in tensors_in(result):
+            self._keeper.keep(tensor)
+        last = count_nodes(graph) if graph is not None else 0
+        if last > first:
+            self.operators.append(operator_of(func, args, kwargs, result, (first, last)))
+        return result
+
+
+def _called_inside(
+    mode: AbstractContextManager[object],
+    func: torch._ops.OpOverload,
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+) -> object:
+    """Call an operator; one of somebody's own with the mode in force inside it."""
     import torch
-    from torch.utils._python_dispatch import TorchDispatchMode
 
-    class Watcher(TorchDispatchMode):  # type: ignore[misc]
-        # So that those come here, too.
-        supports_higher_order_operators = True
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.operators: list[RawOperator] = []
-
-        @classmethod
-        def ignore_compile_internals(cls) -> bool:
-            """Compiled code runs as it is, and its library calls are seen all the same."""
-            return True
-
-        def __torch_dispatch__(
-            self,
-            func: torch._ops.OpOverload,
-            types: object,
-            args: tuple[object, ...] = (),
-            kwargs: dict[str, object] | None = None,
-        ) -> object:
-            if isinstance(func, torch._ops.HigherOrderOperator):
-                if func.name().startswith(_LAUNCHES):
-                    return func(*args, **(kwargs or {}))
-                raise takes_functions(func)
-            if (result := self._parts(func, args, kwargs or {})) is not NotImplemented:
-                return result
-            graph = graph_of()
-            first = count_nodes(graph) if graph is not None else 0
-            result = self._call(func, args, kwargs or {})
-            for tensor in tensors_in(result):
-                keeper.keep(tensor)
-            last = count_nodes(graph) if graph is not None else 0
-            if last > first:
-                self.operators.append(operator_of(func, args, kwargs or {}, result, (first, last)))
-            return result
-
-        def _parts(
-            self, func: torch._ops.OpOverload, args: tuple[object, ...], kwargs: dict[str, object]
-        ) -> object:
-            """Call what an operator is made of, if no trace holds it and it is made of others: in
-            inference mode, and inside of others, even `matmul` comes here as it is."""
-            made = torch._C.DispatchKey.CompositeImplicitAutograd
-            has = torch._C._dispatch_has_kernel_for_dispatch_key
-            if name_of(func) in table() or not has(func.name(), made):
-                return NotImplemented
-            with self:
-                return func._op_dk(made, *args, **kwargs)
-
-        def _call(
-            self, func: torch._ops.OpOverload, args: tuple[object, ...], kwargs: dict[str, object]
-        ) -> object:
-            """Call an operator; one of somebody's own with this mode in force inside it."""
-            tensors = () if func.namespace in _BUILT_IN else tuple(tensors_in((args, kwargs)))
-            if not tensors:
-                return func(*args, **kwargs)
-            keys = torch._C._dispatch_keys(tensors[0])
-            for tensor in tensors[1:]:
-                keys = keys | torch._C._dispatch_keys(tensor)
-            with self:
-                return func.redispatch(
-                    keys & torch._C._after_ADInplaceOrView_keyset, *args, **kwargs
-                )
-
-    return Watcher()
-
-
-def takes_functions(func: torch._ops.HigherOrderOperator) -> TesseraError:
-    """Why an operator over functions is refused."""
-    return TesseraError(
-        error(
-            "TSR6002",
-            f"the model calls `{func.name()}`, which takes functions: a trace cannot hold it",
-            hint="use `--route ptx` or `--route library`, where torch.compile makes kernels of"
-            " it, or write it without",
-        )
-    )
+    tensors = () if func.namespace in _BUILT_IN else tuple(tensors_in((args, kwargs)))
+    if not tensors:
+        return func(*args, **kwargs)
+    keys = torch._C._dispatch_keys(tensors[0])
+    for tensor in tensors[1:]:
+        keys = keys | torch._C._dispatch_keys(tensor)
+    with mode:
+        return func.redispatch(keys & torch._C._after_ADInplaceOrView_keyset, *args, **kwargs)
 
 
 def tensors_in(thing: object) -> Iterator[torch.Tensor]:
@@ -312,12 +273,6 @@ def _results(func: torch._ops.OpOverload, result: object, reads: list[RawTensor]
     out, *rest = tensors_in(result)
     sums = [tensor for tensor in rest[:1] if tuple(tensor.shape) == reads[0].shape[:-1]]
     return (out, *sums)
-
-
-def name_of(func: torch._ops.OpOverload) -> str:
-    """As a trace names it: `aten::add.Tensor`."""
-    schema = func._schema
-    return f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name
 
 
 def _number_of(value: object) -> object:

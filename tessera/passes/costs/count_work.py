@@ -17,7 +17,7 @@ from itertools import islice, product
 from math import prod, sqrt
 
 from tessera.ir.plan.costs import LaunchWork
-from tessera.ir.program.program import Launch, Scalar
+from tessera.ir.program.program import Launch, ModuleVariant, Scalar
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.layout import packed_bytes
 from tessera.passes.costs.deciding import CTA_X, CTA_Y, CTA_Z, LANE, WARP
@@ -87,6 +87,22 @@ def count_work(module: ptx.Module, launch: Launch) -> LaunchWork | None:
         registers=counter.code.registers,
         sure=counter.sure,
     )
+
+
+class KnownWork:
+    """The work of launches of one program; equal launches are counted once."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[object, ...], LaunchWork | None] = {}
+
+    def of(self, variant: ModuleVariant, launch: Launch) -> LaunchWork | None:
+        """The work of a launch of a variant of its module."""
+        scalars = tuple(a.bits if isinstance(a, Scalar) else None for a in launch.arguments)
+        shape = launch.grid, launch.block, launch.shared_bytes
+        key = int(launch.module), variant.arch, launch.kernel, shape, scalars
+        if key not in self._known:
+            self._known[key] = count_work(variant.ptx, launch)
+        return self._known[key]
 
 
 def static_shared_bytes(module: ptx.Module, function: ptx.Function) -> int:

@@ -14,6 +14,7 @@ where blocks wait for each other, not enough room for all of them at once.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import log, prod
 
 from tessera.ir.architecture import (
@@ -26,7 +27,7 @@ from tessera.ir.architecture import (
 )
 from tessera.ir.graph.access import NeedKind
 from tessera.ir.graph.graph import KernelGraph, Node
-from tessera.ir.graph.region import region_intervals
+from tessera.ir.graph.region import Region, region_intervals
 from tessera.ir.operators.records import OperatorMismatch
 from tessera.ir.operators.table import bind
 from tessera.ir.plan.costs import Barred, Cost, Costs, CostSource, Duration, LaunchWork, StepCosts
@@ -37,12 +38,11 @@ from tessera.ir.program.program import (
     ModuleVariant,
     Program,
     Role,
-    Scalar,
     Work,
     for_arch,
 )
 from tessera.passes.costs.call_shapes import call_shape_of, expert_bytes, put_bytes
-from tessera.passes.costs.count_work import count_work
+from tessera.passes.costs.count_work import KnownWork
 from tessera.passes.costs.device_model import CALIBRATED_ON, Traffic, launch_ns, resident_ctas
 from tessera.passes.costs.library_launches import Plain, call_ns
 
@@ -73,19 +73,24 @@ def estimate_costs(program: Program, graph: KernelGraph, machine: Machine) -> Co
 
 def distinct_bytes(graph: KernelGraph, node: Node, persistent: bool | None = None) -> int:
     """The bytes a step may touch, each counted once; of persistent buffers or others alone."""
-    spans: dict[int, list[tuple[int, int]]] = {}
+    regions: dict[int, list[Region]] = {}
     for access in node.accesses:
         role = graph.buffers[access.buffer].role
         if persistent is not None and (role in PERSISTENT) != persistent:
             continue
-        size = graph.buffers[access.buffer].bytes
-        spans.setdefault(int(access.buffer), []).extend(region_intervals(access.region, size))
-    total = 0
-    for touched in spans.values():
-        end = 0
-        for first, last in sorted(touched):
-            total += max(0, last - max(first, end))
-            end = max(end, last)
+        regions.setdefault(int(access.buffer), []).append(access.region)
+    return sum(
+        _bytes_of(tuple(some), graph.buffers[buffer].bytes) for buffer, some in regions.items()
+    )
+
+
+@lru_cache(maxsize=4096)
+def _bytes_of(regions: tuple[Region, ...], size: int) -> int:
+    """The bytes of regions of one buffer; equal layers of a model have equal ones."""
+    total = end = 0
+    for first, last in sorted(run for region in regions for run in region_intervals(region, size)):
+        total += max(0, last - max(first, end))
+        end = max(end, last)
     return total
 
 
@@ -129,7 +134,7 @@ class _Estimator:
     def __init__(self, program: Program, graph: KernelGraph, machine: Machine) -> None:
         self.program, self.graph, self.machine = program, graph, machine
         self.persistent = sum(b.bytes for b in graph.buffers if b.role in PERSISTENT)
-        self.counted: dict[object, LaunchWork | None] = {}
+        self.counted = KnownWork()
 
     def step(self, work: Work, node: Node) -> StepCosts:
         """The costs of one step on all devices."""
@@ -167,7 +172,7 @@ class _Estimator:
             archs = ", ".join(other.arch for other in self.program.modules[work.module].variants)
             return Barred(f"no code for {gpu.arch}: the module has {archs}"), None
         launch = for_arch(work, variant.arch)
-        counted = self._counted(variant, launch)
+        counted = self.counted.of(variant, launch)
         if reason := _too_large(launch, counted, node, gpu, device):
             return Barred(reason), None
         if counted is None:
@@ -180,14 +185,6 @@ class _Estimator:
         traffic = moved.traffic(gpu, self.persistent, limit)
         ns = launch_ns(counted, traffic, gpu, device.sms)
         return _duration(ns, gpu, counted.sure), counted
-
-    def _counted(self, variant: ModuleVariant, launch: Launch) -> LaunchWork | None:
-        scalars = tuple(a.bits if isinstance(a, Scalar) else None for a in launch.arguments)
-        shape = launch.grid, launch.block, launch.shared_bytes
-        key = int(launch.module), variant.arch, launch.kernel, shape, scalars
-        if key not in self.counted:
-            self.counted[key] = count_work(variant.ptx, launch)
-        return self.counted[key]
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,16 +24,10 @@ from tessera.diagnostics import Diagnostic, TesseraError, error, warning
 from tessera.frontend.capture.inputs import Inputs, held_tensors
 from tessera.frontend.capture.memory import CapturedMemory, named_parameters
 from tessera.frontend.capture.meta.stand_in import fake_gpu, numbered_devices, real_host
+from tessera.frontend.capture.operator_mode import name_of, operator_mode
 from tessera.frontend.capture.problems import launches_nothing, not_fake, on_host, refusal
 from tessera.frontend.capture.raw import RawCapture, RawNode, RawOperator, RawOther, RawTensor
-from tessera.frontend.capture.watch import (
-    name_of,
-    operator_of,
-    raw_tensor,
-    takes_functions,
-    tensors_in,
-)
-from tessera.ir.operators.table import table
+from tessera.frontend.capture.watch import operator_of, raw_tensor, tensors_in
 from tessera.ir.program.program import Role
 
 if TYPE_CHECKING:
@@ -268,39 +262,22 @@ def _live(recording: Recording) -> Iterator[torch.Tensor]:
 
 def recorder(recording: Recording) -> AbstractContextManager[object]:
     """The dispatch mode that notes operators."""
-    import torch
-    from torch.utils._python_dispatch import TorchDispatchMode
 
-    made_of = torch._C.DispatchKey.CompositeImplicitAutograd
-    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    def call(
+        mode: AbstractContextManager[object],
+        func: torch._ops.OpOverload,
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+    ) -> object:
+        if _is_for_host(args, kwargs):
+            with real_host():
+                return func(*args, **kwargs)
+        result = func(*args, **kwargs)
+        if recording.is_on:
+            recording.add(func, args, kwargs, result)
+        return result
 
-    class OperatorRecorder(TorchDispatchMode):  # type: ignore[misc]
-        supports_higher_order_operators = True
-
-        def __torch_dispatch__(
-            self,
-            func: torch._ops.OpOverload,
-            types: object,
-            args: tuple[object, ...] = (),
-            kwargs: dict[str, object] | None = None,
-        ) -> object:
-            named = kwargs or {}
-            if isinstance(func, torch._ops.HigherOrderOperator):
-                raise takes_functions(func)
-            if func.namespace == "prim":  # what is asked of a tensor, such as its device
-                return func(*args, **named)
-            if name_of(func) not in table() and has_kernel(func.name(), made_of):
-                with self:
-                    return func._op_dk(made_of, *args, **named)
-            if _is_for_host(args, named):
-                with real_host():
-                    return func(*args, **named)
-            result = func(*args, **named)
-            if recording.is_on:
-                recording.add(func, args, named, result)
-            return result
-
-    return OperatorRecorder()
+    return operator_mode(call, compiled=False)
 
 
 def _is_for_host(args: tuple[object, ...], kwargs: dict[str, object]) -> bool:

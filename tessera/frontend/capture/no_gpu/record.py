@@ -12,7 +12,7 @@ calls from a dispatch mode, in one order.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
@@ -26,15 +26,15 @@ from tessera.frontend.capture.meta.stand_in import fake_gpu, numbered_devices
 from tessera.frontend.capture.no_gpu.listener import Listener, TritonLaunch
 from tessera.frontend.capture.no_gpu.private_names import standing_in, untested
 from tessera.frontend.capture.no_gpu.products import CutPrices, Inner, ProductPrices
+from tessera.frontend.capture.operator_mode import call_own, operator_mode
 from tessera.frontend.capture.problems import not_fake, refusal
 from tessera.frontend.capture.quiet import quiet_compiler
 from tessera.frontend.capture.raw import RawCode, RawLaunch, RawRandom
 from tessera.frontend.capture.routes import compiled, fresh_compiler, own_kernels, plain_attention
 from tessera.frontend.capture.tuning import chosen_by
-from tessera.frontend.capture.watch import name_of, operator_of, takes_functions
+from tessera.frontend.capture.watch import operator_of
 from tessera.frontend.ptx.read_ptx import parse_module
 from tessera.ir.architecture import arch_number, limits_of
-from tessera.ir.operators.table import table
 from tessera.ir.plan.machine import Gpu
 
 if TYPE_CHECKING:
@@ -52,7 +52,6 @@ _FORMATS = {"fp32": "<f", "f32": "<f", "fp64": "<d", "f64": "<d", "fp16": "<e"}
 NOT_MEASURED = "// tiles not measured: chosen"
 # Names of kernels whose tiles are priced: products of Inductor's, and kernels of our own.
 _BY_MODEL = ("triton_tem_", "attention", "grouped_product")
-_LAUNCHES = "triton_kernel_wrapper"
 _OWN = "tessera"
 
 
@@ -256,45 +255,18 @@ def _completed(nodes: Iterable[Inner], sources: KernelSources) -> Iterator[Inner
 
 def _launch_recorder(recording: _Launches) -> AbstractContextManager[object]:
     """The dispatch mode that notes library calls beside launches."""
-    import torch
-    from torch.utils._python_dispatch import TorchDispatchMode
 
-    made_of = torch._C.DispatchKey.CompositeImplicitAutograd
-    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    def call(
+        mode: AbstractContextManager[object],
+        func: torch._ops.OpOverload,
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+    ) -> object:
+        if func.namespace == _OWN:
+            return call_own(mode, func, args, kwargs)
+        result = func(*args, **kwargs)
+        if recording.is_on:
+            recording.add(func, args, kwargs, result)
+        return result
 
-    class CallRecorder(TorchDispatchMode):  # type: ignore[misc]
-        supports_higher_order_operators = True
-
-        @classmethod
-        def ignore_compile_internals(cls) -> bool:
-            """Compiled code runs as it is, and its library calls are seen all the same."""
-            return True
-
-        def __torch_dispatch__(
-            self,
-            func: torch._ops.OpOverload,
-            types: object,
-            args: tuple[object, ...] = (),
-            kwargs: Mapping[str, object] | None = None,
-        ) -> object:
-            named = dict(kwargs or {})
-            if isinstance(func, torch._ops.HigherOrderOperator):
-                if func.name().startswith(_LAUNCHES):
-                    return func(*args, **named)
-                raise takes_functions(func)
-            if func.namespace == "prim":
-                return func(*args, **named)
-            if func.namespace == _OWN:
-                with self:
-                    return func._op_dk(
-                        torch._C.DispatchKey.CompositeExplicitAutograd, *args, **named
-                    )
-            if name_of(func) not in table() and has_kernel(func.name(), made_of):
-                with self:
-                    return func._op_dk(made_of, *args, **named)
-            result = func(*args, **named)
-            if recording.is_on:
-                recording.add(func, args, named, result)
-            return result
-
-    return CallRecorder()
+    return operator_mode(call, compiled=True)

@@ -1,0 +1,139 @@
+"""Have a recorded graph compiled part by part, each different part once.
+
+In: the graph that torch.compile has recorded, and options of Inductor's. Out: a function for the
+whole graph. What is put in place of calls (`rewrite`) is put into the whole graph first: a mask is
+understood where it is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from tessera.frontend.capture.attention.masks import call_of
+from tessera.frontend.capture.layers.parts import GraphPart, parts_of
+
+if TYPE_CHECKING:
+    import torch
+    from torch.fx import Graph, GraphModule, Node
+
+Code = Callable[..., Sequence[object]]
+_VIEWS = "getitem view reshape expand expand_as unsqueeze squeeze transpose permute contiguous"
+_NUMBERS = "to bool float type arange full zeros ones zeros_like ones_like where clone size dim"
+_MASKS = "le lt ge gt eq ne and_ or_ invert logical_and logical_or logical_not bitwise_and"
+_SUMS = "add sub mul neg masked_fill repeat repeat_interleave tril triu cumsum"
+_PURE = frozenset(f"{_VIEWS} {_NUMBERS} {_MASKS} {_SUMS}".split())
+
+
+def in_parts(
+    options: Mapping[str, object],
+) -> Callable[[GraphModule, list[torch.Tensor]], Callable[..., object]]:
+    """A backend for torch.compile."""
+
+    def compile_graph(module: GraphModule, examples: list[torch.Tensor]) -> Callable[..., object]:
+        import torch._inductor
+
+        whole = _rewritten(module)
+        parts = parts_of(whole.graph)
+        if not parts:
+            code: Callable[..., object] = torch._inductor.compile(
+                module, examples, options=dict(options)
+            )
+            return code
+        settled = {**options, "pre_grad_custom_pass": None}  # which has been at work already
+        codes: dict[Hashable, Code] = {}
+        for part in parts:
+            if part.key not in codes:
+                given = [node.meta["example_value"] for node in part.inputs]
+                codes[part.key] = torch._inductor.compile(
+                    module_of(part, whole), given, options=settled
+                )
+        return _Parts(whole.graph, parts, codes)
+
+    return compile_graph
+
+
+def _rewritten(module: GraphModule) -> GraphModule:
+    """A copy of a graph with what is put in place of its calls."""
+    from torch._inductor import config
+    from torch.fx import Graph, GraphModule
+
+    graph = Graph()
+    result = graph.graph_copy(module.graph, {})
+    graph.output(result)
+    copied = GraphModule(module, graph)
+    if config.pre_grad_custom_pass is not None:
+        config.pre_grad_custom_pass(copied.graph)
+    _drop_unused(copied.graph)
+    _tell_values(copied.graph)
+    return copied
+
+
+def _tell_values(graph: Graph) -> None:
+    """Say of calls that were put in what they make."""
+    from torch.fx.node import map_arg
+
+    def made(node: Node) -> object:
+        return node.meta["example_value"]
+
+    for node in graph.nodes:
+        known = all("example_value" in operand.meta for operand in node.all_input_nodes)
+        if "example_value" in node.meta or not known or not node.op.startswith("call_"):
+            continue
+        given, named = map_arg(node.args, made), map_arg(node.kwargs, made)
+        if node.op == "call_method":
+            node.meta["example_value"] = getattr(given[0], node.target)(*given[1:], **named)
+        elif node.op == "call_function":
+            node.meta["example_value"] = node.target(*given, **named)
+
+
+def _drop_unused(graph: Graph) -> None:
+    """Drop what nothing uses any more, such as masks: it would be handed on from part to part.
+
+    Calls that are known to change no memory; the compiler drops more of a part later.
+    """
+    for node in reversed(graph.nodes):
+        if not node.users and call_of(node)[0] in _PURE and "out" not in node.kwargs:
+            graph.erase_node(node)
+
+
+def module_of(part: GraphPart, whole: GraphModule) -> GraphModule:
+    """A part as a graph of its own, from its inputs to its outputs."""
+    from torch.fx import Graph, GraphModule
+
+    graph = Graph()
+    copies: dict[Node, Node] = {}
+    for node in part.inputs:
+        copies[node] = graph.placeholder(node.name)
+        copies[node].meta = dict(node.meta)
+
+    def copy(node: Node) -> Node:
+        if node not in copies:  # what the graph holds itself
+            copies[node] = graph.node_copy(node)
+        return copies[node]
+
+    for node in part.nodes:
+        copies[node] = graph.node_copy(node, copy)
+    graph.output(tuple(copies[node] for node in part.outputs))
+    return GraphModule(whole, graph)
+
+
+class _Parts:
+    """The code of a graph: that of its parts, in order."""
+
+    def __init__(
+        self, graph: Graph, parts: Sequence[GraphPart], codes: Mapping[Hashable, Code]
+    ) -> None:
+        self._parameters = [node for node in graph.nodes if node.op == "placeholder"]
+        (last,) = (node for node in graph.nodes if node.op == "output")
+        self._result = last.args[0]
+        self._steps = [(codes[part.key], part.inputs, part.outputs) for part in parts]
+
+    def __call__(self, *given: object) -> object:
+        from torch.fx.node import map_arg
+
+        values: dict[Node, object] = dict(zip(self._parameters, given, strict=True))
+        for code, inputs, outputs in self._steps:
+            made = code(*(values[node] for node in inputs))
+            values.update(zip(outputs, made, strict=True))
+        return map_arg(self._result, lambda node: values[node])

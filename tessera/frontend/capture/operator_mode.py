@@ -1,0 +1,106 @@
+"""The dispatch mode that every capture notes operators with.
+
+In: who calls an operator, and notes it. Out: a mode of PyTorch's. What all captures do alike is
+here: an operator that no trace holds and that is made of others is those; operators over functions
+are refused, apart from Triton's kernels where compiled code runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+from tessera.diagnostics import TesseraError, error
+from tessera.ir.operators.table import table
+
+if TYPE_CHECKING:
+    import torch
+
+# Triton's own kernels by way of `torch.library.wrap_triton`: they launch, and nothing else.
+_LAUNCHES = "triton_kernel_wrapper"
+OperatorCall = Callable[
+    [
+        AbstractContextManager[object],
+        "torch._ops.OpOverload",
+        tuple[object, ...],
+        dict[str, object],
+    ],
+    object,
+]
+"""Calls an operator with its arguments, and gives its result; the mode itself is not in force."""
+
+
+def operator_mode(call: OperatorCall, *, compiled: bool) -> AbstractContextManager[object]:
+    """A mode that has every operator called by `call`; `compiled`: inside of compiled code, too."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    made_of = torch._C.DispatchKey.CompositeImplicitAutograd
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+
+    class OperatorMode(TorchDispatchMode):  # type: ignore[misc]
+        # So that those come here, too.
+        supports_higher_order_operators = True
+
+        @classmethod
+        def ignore_compile_internals(cls) -> bool:
+            """Compiled code runs as it is, and its library calls are seen all the same."""
+            return compiled
+
+        def __torch_dispatch__(
+            self,
+            func: torch._ops.OpOverload,
+            types: object,
+            args: tuple[object, ...] = (),
+            kwargs: Mapping[str, object] | None = None,
+        ) -> object:
+            named = dict(kwargs or {})
+            if isinstance(func, torch._ops.HigherOrderOperator):
+                if compiled and func.name().startswith(_LAUNCHES):
+                    return func(*args, **named)
+                raise _takes_functions(func)
+            if func.namespace == "prim":  # what is asked of a tensor, such as its device
+                return func(*args, **named)
+            if name_of(func) not in table() and has_kernel(func.name(), made_of):
+                # In inference mode, and inside of others, even `matmul` comes here as it is.
+                with self:
+                    return func._op_dk(made_of, *args, **named)
+            return call(self, func, args, named)
+
+    mode: AbstractContextManager[object] = OperatorMode()
+    return mode
+
+
+def call_own(
+    mode: AbstractContextManager[object],
+    func: torch._ops.OpOverload,
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+) -> object:
+    """Call an operator of our own as the code that it is made of, with the mode in force there."""
+    import torch
+
+    with mode:
+        result: object = func._op_dk(
+            torch._C.DispatchKey.CompositeExplicitAutograd, *args, **kwargs
+        )
+        return result
+
+
+def name_of(func: torch._ops.OpOverload) -> str:
+    """As a trace names it: `aten::add.Tensor`."""
+    schema = func._schema
+    return f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name
+
+
+def _takes_functions(func: torch._ops.HigherOrderOperator) -> TesseraError:
+    """Why an operator over functions is refused."""
+    return TesseraError(
+        error(
+            "TSR6002",
+            f"the model calls `{func.name()}`, which takes functions: a trace cannot hold it",
+            hint="use `--route ptx` or `--route library`, where torch.compile makes kernels of"
+            " it, or write it without",
+        )
+    )
