@@ -6,11 +6,12 @@
 Needs torch, Triton and transformers, and no GPU. Each model of `examples/models` and each of
 `unprepared_models` is captured as `tessc trace --device none --for a100` does it, a few in a
 process. The trace is analysed (pins), and runs on the CPU backend from the contents that were
-written with it. Its results are compared with those of PyTorch on the
-host: against fp32, by the error of the trace by norm and by its worst element beside that of eager
-PyTorch in the model's own type. Right: at most twice the norm, four times the worst. Where results
-are no floats, where the model computes in fp32 itself, and for states, the tolerance of `tessc run`
-counts; `beyond` says what is outside. `llama@8` is `llama` with eight layers, most of them equal.
+written with it. Its results are compared with those of PyTorch on the host: against fp32, by the
+error of the trace by norm and by its worst element beside that of eager PyTorch in the model's own
+type. Right: at most twice the norm, four times the worst. Where results are no floats, where the
+model computes in fp32 itself, and for states, the tolerance of `tessc run` counts; `beyond` says
+what is outside. `llama@8` is `llama` with eight layers, most of them equal; steps of real size
+(`LARGE`) are compiled, and not run.
 
 A row per model; one that failed says why. The same command again goes on with what has no row;
 `--again` repeats those that failed.
@@ -57,6 +58,9 @@ ZOO = (
     "generation.py:recurrent_decode",
     "generation.py:recurrent_prefill",
 )
+# Steps of real size, from their config files: compiled, and not run.
+LARGE = ("hf:llama-3-70b",)
+CONFIGS = ROOT / "examples" / "configs"
 GPU = "a100"
 BATCH = 5  # models in a process
 PART = "none"
@@ -70,6 +74,13 @@ def maker(name: str) -> Any:
     if name in ZOO:
         place = find_model(str(FILES / name))
         return lambda: load_model(place, {})
+
+    if name in LARGE:
+        from tessera.frontend.capture.meta import hf
+
+        config = hf.read_config(CONFIGS / f"{name.removeprefix('hf:')}.json")
+        step = hf.HfStep(phase="decode", batch=16, context=1024)
+        return lambda: hf.make_step(config, step)
 
     def make() -> Any:
         model, inputs = build(name, "cuda")
@@ -99,7 +110,7 @@ def one(name: str, folder: Path) -> dict[str, Any]:
     make = maker(name)
     try:
         begun = time.process_time()
-        options = NoGpuOptions(gpus=(find_gpu(GPU),))
+        options = NoGpuOptions(gpus=(find_gpu(GPU),), data=name not in LARGE)
         made = trace_no_gpu(make, options)
         row["capture_cpu_s"] = round(time.process_time() - begun, 1)
         row["peak_bytes"] = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -110,9 +121,12 @@ def one(name: str, folder: Path) -> dict[str, Any]:
         row["kernels"] = len(captured.program.modules)
         row["library_calls"] = sorted(calls)
         row["notes"] = sorted({f"{d.code} {d.headline}"[:160] for d in captured.diagnostics})
+        if name in LARGE:
+            row["stage"] = "compiled"
+            return row
         if made.problem:
             raise RuntimeError(made.problem)
-        path = folder / f"{name.replace(':', '_').replace('.py', '')}.ptx"
+        path = folder / f"{name.replace(':', '_').replace('.py', '').replace('@', '_')}.ptx"
         write_trace(captured, path)
         row["stage"] = "analyse"
         facts = AnalysisManager(captured.program).get(Dependences)
@@ -178,7 +192,7 @@ def run_all(options: argparse.Namespace) -> None:
     """A process per model until there is no time."""
     until = time.monotonic() + options.seconds
     have = read_rows(options.output)
-    wanted = [name for name in options.models.split(",") if name] or [*ZOO, *MODELS]
+    wanted = [name for name in options.models.split(",") if name] or [*ZOO, *LARGE, *MODELS]
     todo = [
         name
         for name in wanted
@@ -244,8 +258,15 @@ def report(options: argparse.Namespace) -> None:
             name in MODELS and "moe" in MODELS[name].kinds for name in right
         ),
         "with_equal_layers_right": [name for name in right if "@" in name],
+        "compiled": {
+            name: {key: rows[name][key] for key in ("launches", "capture_cpu_s", "peak_bytes")}
+            for name in LARGE
+            if "launches" in rows.get(name, {})
+        },
         "not_right": {
-            name: row.get("failed", "") for name, row in rows.items() if name not in right
+            name: row.get("failed", "")
+            for name, row in rows.items()
+            if name not in right and name not in LARGE
         },
         "not_tried": [name for name in (*ZOO, *MODELS) if name not in rows],
         "rows": [rows[name] for name in sorted(rows)],

@@ -15,7 +15,7 @@ from tessera.driver import analyze as driver
 from tessera.driver.run.approximations import approximations
 from tessera.driver.run.tolerance import distance
 from tessera.driver.trace.tile_choice import TileChoice
-from tessera.frontend.capture.no_gpu import private_names
+from tessera.frontend.capture.no_gpu import private_names, versions
 from tessera.frontend.capture.no_gpu.listener import Listener, TritonLaunch
 from tessera.frontend.capture.no_gpu.products import ProductPrices
 from tessera.frontend.capture.no_gpu.record import NOT_MEASURED, _properties, _ptx_version
@@ -136,14 +136,21 @@ def test_nothing_stays_patched() -> None:
 
 def test_a_name_that_a_version_does_not_have_is_named() -> None:
     with pytest.raises(TesseraError, match="TSR6014") as refused:
-        private_names._find("torch._inductor.select_algorithm:NoSuchClass")
+        versions.find("torch._inductor.select_algorithm:NoSuchClass")
     assert "NoSuchClass" in refused.value.diagnostics[0].notes[0]
-    assert private_names.TESTED["triton"][0] in str(refused.value.diagnostics[0].hint)
+    assert versions.TESTED["triton"][0] in str(refused.value.diagnostics[0].hint)
+
+
+def test_names_that_are_called_elsewhere_are_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    versions.check_names()
+    monkeypatch.delattr(torch._inductor, "compile")
+    with pytest.raises(TesseraError, match="TSR6014"):
+        versions.check_names()
 
 
 def test_versions_that_nobody_tried_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "__version__", "9.9.0")
-    (said,) = private_names.untested()
+    (said,) = versions.untested()
     assert said.code == "TSR6017"
     assert "torch 9.9.0" in said.headline
 

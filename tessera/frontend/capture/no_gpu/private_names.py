@@ -3,8 +3,7 @@
 In: the GPU to stand in for, who is told of launches, and who chooses tiles. Out: for as long as the
 context lasts, torch.compile and Triton compile for that GPU; nothing is loaded, run or measured.
 
-A name that a version does not have is reported (`TSR6014`), and so is a version that nobody tried
-(`TSR6017`). `TESTED` are those that were. In order:
+A name that a version does not have is reported (`versions`). In order:
 
 - what `torch.cuda` and Dynamo's device interface say of the GPU, beyond what `meta.stand_in` says;
 - Triton's driver: it loads nothing, and a launch is a call of `on_launch`;
@@ -16,7 +15,6 @@ A name that a version does not have is reported (`TSR6014`), and so is a version
 from __future__ import annotations
 
 import gc
-import importlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -24,17 +22,15 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 from unittest import mock
 
-from tessera.diagnostics import Diagnostic, TesseraError, warning
-from tessera.frontend.capture.meta.stand_in import always, does_not_fit
+from tessera.frontend.capture.meta.stand_in import always
 from tessera.frontend.capture.no_gpu.listener import Listener, TritonLaunch
 from tessera.frontend.capture.no_gpu.products import Inner
+from tessera.frontend.capture.no_gpu.versions import check_names, find, missing
 
 if TYPE_CHECKING:
     import torch
     from torch._inductor.select_algorithm import ChoiceCaller
 
-# Versions of PyTorch, and of Triton, that the tests and benchmarks ran with.
-TESTED = {"torch": ("2.11", "2.13"), "triton": ("3.6",)}
 _INDUCTOR = "torch._inductor"
 _GUARDS = "torch._C:_dynamo.guards"
 _AUTOTUNER = f"{_INDUCTOR}.runtime.triton_heuristics:CachingAutotuner"
@@ -51,32 +47,6 @@ _ALIGNMENT = 16
 _HANDLES = itertools.count(1 << 52)
 
 
-def untested() -> tuple[Diagnostic, ...]:
-    """What there is to say of the versions here."""
-    import torch
-    import triton
-
-    versions = {"torch": str(torch.__version__), "triton": str(triton.__version__)}
-    odd = [
-        f"{package} {versions[package]}"
-        for package, known in TESTED.items()
-        if ".".join(versions[package].split(".")[:2]) not in known
-    ]
-    if not odd:
-        return ()
-    return (
-        warning(
-            "TSR6017",
-            f"capturing without a GPU was not tried with {' and '.join(odd)}",
-            hint=f"{_tested()} were tried",
-        ),
-    )
-
-
-def _tested() -> str:
-    return ", ".join(f"{package} {' and '.join(known)}" for package, known in TESTED.items())
-
-
 # Who is told of launches: the last one.
 _LISTENERS: list[Listener] = []
 
@@ -86,6 +56,7 @@ def standing_in(gpu: SimpleNamespace, ptx_version: int, listener: Listener) -> I
     """Have everything compiled for a GPU with these properties; see above."""
     with ExitStack() as stack:
         put = _Patches(stack)
+        check_names()
         _forget()
         stack.callback(_forget)
         _LISTENERS.append(listener)
@@ -105,35 +76,20 @@ class _Patches:
 
     def __call__(self, owner: str, name: str, value: object, *, is_new: bool = False) -> None:
         """`owner` is a module, or a module and what is in it: `torch.cuda`, `torch._C:_dynamo`."""
-        holder = _find(owner)
+        holder = find(owner)
         if not is_new and not hasattr(holder, name):
-            raise _missing(f"{owner.replace(':', '.')}.{name}")
+            raise missing(f"{owner.replace(':', '.')}.{name}")
         self._stack.enter_context(mock.patch.object(holder, name, value, create=is_new))
 
     def wrap(self, owner: str, name: str, around: Callable[..., object]) -> None:
         """`around` gets what was there before, and gives what stands in for it."""
-        self(owner, name, around(getattr(_find(owner), name, None)))
-
-
-def _find(place: str) -> Inner:
-    module, _, inside = place.partition(":")
-    try:
-        holder = importlib.import_module(module)
-        for name in inside.split(".") if inside else ():
-            holder = getattr(holder, name)
-    except (ImportError, AttributeError):
-        raise _missing(place.replace(":", ".")) from None
-    return holder
-
-
-def _missing(name: str) -> TesseraError:
-    return does_not_fit(f"it has no `{name}`, which is needed to compile without a GPU", _tested())
+        self(owner, name, around(getattr(find(owner), name, None)))
 
 
 def _forget() -> None:
     """Clear what is remembered of a GPU that was there before."""
     for place in _REMEMBERING:
-        for value in list(vars(_find(place)).values()):
+        for value in list(vars(find(place)).values()):
             function = getattr(value, "__func__", value)
             if callable(clear := getattr(function, "cache_clear", None)):
                 clear()
@@ -224,7 +180,7 @@ def _stand_in_for_driver(put: _Patches, gpu: SimpleNamespace, ptx_version: int) 
             names = self.source.fn.arg_names
             types = {name: self.source.signature.get(name, "constexpr") for name in names}
             if len(arguments) != len(names):
-                raise _missing("a launcher with all arguments of a kernel")
+                raise missing("a launcher with all arguments of a kernel")
             # Kernels outlive the capture that they were compiled for.
             _LISTENERS[-1].on_launch(
                 TritonLaunch(
@@ -258,15 +214,15 @@ def _stand_in_for_driver(put: _Patches, gpu: SimpleNamespace, ptx_version: int) 
         get_active_torch_device = staticmethod(always(torch.device("cuda", 0)))
         get_device_interface = staticmethod(always(torch.cuda))
 
-    driver = _find("triton.runtime.driver:driver")
+    driver = find("triton.runtime.driver:driver")
     stand_in = AbsentDriver()
     put("triton.runtime.driver:driver", "_active", stand_in, is_new=not hasattr(driver, "_active"))
     if driver.active is not stand_in:
-        raise _missing("triton.runtime.driver.driver._active")
+        raise missing("triton.runtime.driver.driver._active")
     put(f"{_INDUCTOR}.runtime.triton_helpers", "set_driver_to_gpu", always(None))
-    nvidia = _find("triton.backends:backends").get("nvidia")
+    nvidia = find("triton.backends:backends").get("nvidia")
     if nvidia is None:
-        raise _missing("a backend of Triton for NVIDIA")
+        raise missing("a backend of Triton for NVIDIA")
     put._stack.enter_context(
         mock.patch.object(nvidia.driver, "is_active", staticmethod(always(True)))
     )
@@ -389,6 +345,6 @@ def _run_on_fakes(put: _Patches, listener: Listener) -> None:
         return tensor if tensor.data_ptr() % _ALIGNMENT == 0 else tensor.clone()
 
     # Inductor and Triton look at addresses to know how they are aligned.
-    if hasattr(_find(_GUARDS), "copy_if_misaligned"):
+    if hasattr(find(_GUARDS), "copy_if_misaligned"):
         put(_GUARDS, "copy_if_misaligned", aligned)
     put("torch._subclasses.fake_tensor:FakeTensor", "data_ptr", address)

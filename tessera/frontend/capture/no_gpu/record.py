@@ -24,8 +24,9 @@ from tessera.frontend.capture.kernels import KernelSources, find_codes, find_sou
 from tessera.frontend.capture.meta.record import RawRecord, Recording, made_record, recorder
 from tessera.frontend.capture.meta.stand_in import fake_gpu, numbered_devices
 from tessera.frontend.capture.no_gpu.listener import Listener, TritonLaunch
-from tessera.frontend.capture.no_gpu.private_names import standing_in, untested
+from tessera.frontend.capture.no_gpu.private_names import standing_in
 from tessera.frontend.capture.no_gpu.products import CutPrices, Inner, ProductPrices
+from tessera.frontend.capture.no_gpu.versions import untested
 from tessera.frontend.capture.operator_mode import call_own, operator_mode
 from tessera.frontend.capture.problems import not_fake, refusal
 from tessera.frontend.capture.quiet import quiet_compiler

@@ -1,0 +1,82 @@
+"""Which versions of PyTorch and Triton can compile for a GPU that is not there.
+
+In: the versions that are installed. Out: a warning if nobody tried them (`TSR6017`), an error if
+they lack a private name that is needed (`TSR6014`). `TESTED` are those that were tried. Names that
+are put in place of others are looked for where that is done (`private_names`), those that are only
+called are listed here.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+from tessera.diagnostics import Diagnostic, TesseraError, warning
+from tessera.frontend.capture.meta.stand_in import does_not_fit
+from tessera.frontend.capture.no_gpu.products import Inner
+
+# Versions of PyTorch, and of Triton, that the tests and benchmarks ran with.
+TESTED = {"torch": ("2.11", "2.13"), "triton": ("3.6",)}
+# Names that are no part of the interface of PyTorch and Triton, and that are called elsewhere.
+_CALLED = (
+    "torch._C:DispatchKey.CompositeExplicitAutograd",
+    "torch._C:DispatchKey.CompositeImplicitAutograd",
+    "torch._C:_dispatch_has_kernel_for_dispatch_key",
+    "torch._dynamo:reset",
+    "torch._inductor:compile",
+    "torch._inductor.config:pre_grad_custom_pass",
+    "torch._inductor.config:post_grad_custom_pre_pass",
+    "torch._inductor.custom_graph_pass:CustomGraphPass",
+    "torch._subclasses.fake_tensor:FakeTensor",
+    "torch._subclasses.fake_tensor:unset_fake_temporarily",
+    "torch.utils._python_dispatch:TorchDispatchMode",
+    "triton.compiler.compiler:CompiledKernel",
+)
+
+
+def check_names() -> None:
+    """Raise if a name that is called elsewhere is not there."""
+    for place in _CALLED:
+        find(place)
+
+
+def untested() -> tuple[Diagnostic, ...]:
+    """What there is to say of the versions here."""
+    import torch
+    import triton
+
+    versions = {"torch": str(torch.__version__), "triton": str(triton.__version__)}
+    odd = [
+        f"{package} {versions[package]}"
+        for package, known in TESTED.items()
+        if ".".join(versions[package].split(".")[:2]) not in known
+    ]
+    if not odd:
+        return ()
+    return (
+        warning(
+            "TSR6017",
+            f"capturing without a GPU was not tried with {' and '.join(odd)}",
+            hint=f"{_tested()} were tried",
+        ),
+    )
+
+
+def _tested() -> str:
+    return ", ".join(f"{package} {' and '.join(known)}" for package, known in TESTED.items())
+
+
+def find(place: str) -> Inner:
+    """What a module has: `torch.cuda`, or `torch._C:_dynamo.guards` for what is in it."""
+    module, _, inside = place.partition(":")
+    try:
+        holder = importlib.import_module(module)
+        for name in inside.split(".") if inside else ():
+            holder = getattr(holder, name)
+    except (ImportError, AttributeError):
+        raise missing(place.replace(":", ".")) from None
+    return holder
+
+
+def missing(name: str) -> TesseraError:
+    """What to say of a version that has no such name."""
+    return does_not_fit(f"it has no `{name}`, which is needed to compile without a GPU", _tested())
