@@ -71,8 +71,9 @@ def trace_no_gpu(
         f"compiled {launches} launches and {others} other steps, {len(program.modules)} kernels,"
         f" for {', '.join(gpu.key for gpu in options.gpus)}",
         said_roles(program),
-        "tiles were chosen by the model of durations, and not measured",
     ]
+    if launches:
+        lines.append("tiles were chosen by the model of durations, and not measured")
     if not has_data:
         lines.append(f"no contents: {traced.problem}; a run seeds them")
     elif traced.problem:

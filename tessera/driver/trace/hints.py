@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from tessera.driver.analyses import remembering
 from tessera.ir.program import program as ir
-from tessera.passes.costs.count_work import KnownWork
+from tessera.passes.costs.count_work import LaunchCounts
 from tessera.passes.costs.estimate_costs import distinct_bytes
 from tessera.passes.costs.merge_tables import used_buffers
 from tessera.passes.costs.work_shapes import found_hint
@@ -21,7 +21,7 @@ def with_hints(program: ir.Program) -> ir.Program:
     """The program with hints where what a launch computes is known; others stay."""
     graph = remembering(program).get(Dependences).graph
     nodes = {node.id: node for node in graph.nodes}
-    work = KnownWork()
+    work = LaunchCounts()
 
     def hinted(step: ir.Step) -> ir.Step:
         if not isinstance(step, ir.Launch) or step.work is not None:

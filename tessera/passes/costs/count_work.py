@@ -89,7 +89,7 @@ def count_work(module: ptx.Module, launch: Launch) -> LaunchWork | None:
     )
 
 
-class KnownWork:
+class LaunchCounts:
     """The work of launches of one program; equal launches are counted once."""
 
     def __init__(self) -> None:

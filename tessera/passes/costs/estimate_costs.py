@@ -42,7 +42,7 @@ from tessera.ir.program.program import (
     for_arch,
 )
 from tessera.passes.costs.call_shapes import call_shape_of, expert_bytes, put_bytes
-from tessera.passes.costs.count_work import KnownWork
+from tessera.passes.costs.count_work import LaunchCounts
 from tessera.passes.costs.device_model import CALIBRATED_ON, Traffic, launch_ns, resident_ctas
 from tessera.passes.costs.library_launches import Plain, call_ns
 
@@ -134,7 +134,7 @@ class _Estimator:
     def __init__(self, program: Program, graph: KernelGraph, machine: Machine) -> None:
         self.program, self.graph, self.machine = program, graph, machine
         self.persistent = sum(b.bytes for b in graph.buffers if b.role in PERSISTENT)
-        self.counted = KnownWork()
+        self.counted = LaunchCounts()
 
     def step(self, work: Work, node: Node) -> StepCosts:
         """The costs of one step on all devices."""

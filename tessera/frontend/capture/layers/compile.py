@@ -8,9 +8,10 @@ understood where it is made.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING
 
-from tessera.frontend.capture.attention.masks import call_of
+from tessera.frontend.capture.attention.masks import call_of, value_of
 from tessera.frontend.capture.layers.parts import GraphPart, parts_of
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def _rewritten(module: GraphModule) -> GraphModule:
 
 
 def _tell_values(graph: Graph) -> None:
-    """Say of calls that were put in what they make."""
+    """Say of calls that were put in what they make; where that is not known, no cut is made."""
     from torch.fx.node import map_arg
 
     def made(node: Node) -> object:
@@ -81,10 +82,11 @@ def _tell_values(graph: Graph) -> None:
         if "example_value" in node.meta or not known or not node.op.startswith("call_"):
             continue
         given, named = map_arg(node.args, made), map_arg(node.kwargs, made)
-        if node.op == "call_method":
-            node.meta["example_value"] = getattr(given[0], node.target)(*given[1:], **named)
-        elif node.op == "call_function":
-            node.meta["example_value"] = node.target(*given, **named)
+        function = getattr(given[0], node.target) if node.op == "call_method" else node.target
+        rest = given[1:] if node.op == "call_method" else given
+        modes = (getattr(value_of(operand), "fake_mode", None) for operand in node.all_input_nodes)
+        with suppress(Exception), next(filter(None, modes), nullcontext()):
+            node.meta["example_value"] = function(*rest, **named)
 
 
 def _drop_unused(graph: Graph) -> None:

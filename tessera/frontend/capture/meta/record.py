@@ -174,7 +174,7 @@ def among_fakes() -> Iterator[None]:
 def record_call(make: Callable[[], Made], warm_ups: int = 1) -> RawRecord:
     """Make a callable, call it, and note the last of its calls; `among_fakes`."""
     recording = Recording()
-    with recorder(recording), _whole_attention(recording):
+    with recorder(recording), whole_attention(recording):
         function, inputs = make()
         result = None
         for number in range(warm_ups + 1):
@@ -300,7 +300,7 @@ def _are_sizes(parts: list[object] | tuple[object, ...]) -> bool:
 
 
 @contextmanager
-def _whole_attention(recording: Recording) -> Iterator[None]:
+def whole_attention(recording: Recording) -> Iterator[None]:
     """Have `scaled_dot_product_attention` noted as one operator; its result is laid out as that of
     the kernels that compute it."""
     import torch

@@ -21,7 +21,13 @@ from typing import TYPE_CHECKING
 from tessera.diagnostics import TesseraError, error, warning
 from tessera.frontend.capture.inputs import Inputs
 from tessera.frontend.capture.kernels import KernelSources, find_codes, find_sources
-from tessera.frontend.capture.meta.record import RawRecord, Recording, made_record, recorder
+from tessera.frontend.capture.meta.record import (
+    RawRecord,
+    Recording,
+    made_record,
+    recorder,
+    whole_attention,
+)
 from tessera.frontend.capture.meta.stand_in import fake_gpu, numbered_devices
 from tessera.frontend.capture.no_gpu.listener import Listener, TritonLaunch
 from tessera.frontend.capture.no_gpu.private_names import standing_in
@@ -36,6 +42,7 @@ from tessera.frontend.capture.tuning import chosen_by
 from tessera.frontend.capture.watch import operator_of
 from tessera.frontend.ptx.read_ptx import parse_module
 from tessera.ir.architecture import arch_number, limits_of
+from tessera.ir.choices import Route
 from tessera.ir.plan.machine import Gpu
 
 if TYPE_CHECKING:
@@ -96,6 +103,8 @@ def record_launches(
         stack.enter_context(plain_attention(wanted.route))
         stack.enter_context(own_kernels(wanted.route))
         stack.enter_context(chosen_by(wanted.priced.fastest))
+        if wanted.route in (Route.EAGER, Route.AS_IS):
+            stack.enter_context(whole_attention(recording))
         call = compiled(function, wanted.route, wanted.backends, measured=False)
         recording.is_on = True  # addresses and launches of the first call are not kept
         _called(call, inputs)
