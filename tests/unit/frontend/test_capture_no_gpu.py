@@ -111,6 +111,17 @@ def test_a_second_capture_sees_all_launches(block: tuple[Path, str], tmp_path: P
     assert kernels[0] == kernels[1]
 
 
+def test_a_route_without_a_compiler_notes_operators(
+    block: tuple[Path, str], tmp_path: Path
+) -> None:
+    path = tmp_path / "eager.ptx"
+    named = ("--device", "none", "--for", "a100", "--route", "eager", "--no-data")
+    done = tessc("trace", f"{block[0].parent}/model.py:step", "-o", str(path), *named)
+    assert done.code == 0, done.err
+    calls = [step.operator for step in driver.load(path).work()]
+    assert "aten::scaled_dot_product_attention" in calls
+
+
 def test_nothing_stays_patched() -> None:
     from torch._inductor.select_algorithm import AlgorithmSelectorCache
     from torch._subclasses.fake_tensor import FakeTensor
