@@ -56,6 +56,12 @@ def table(result: dict[str, Any]) -> list[str]:
                 f"| {made['mean_s']:.1f} s | {made['p99_s']:.1f} s | {against['alone']} "
                 f"| {against['oracle']} |"
             )
+    rows = [(own["requests"], row) for own in result["files"].values() for row in own["scales"]]
+    asked, answered = (
+        sum(n for n, _ in rows),
+        sum(int(row["adaptive"]["answered"]) for _, row in rows),
+    )
+    lines += ["", f"Of all {asked:,} requests that were switched, {answered:,} were answered."]
     return lines
 
 
