@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from benchmarks.captured import FILES, STEPS, roles
 from tessera.diagnostics import TesseraError
 from tessera.driver.trace.capture_trace import TraceOptions, trace_call
 from tessera.driver.trace.meta_trace import trace_fake
@@ -25,20 +26,6 @@ from tessera.frontend.capture.model_file import find_model, load_model
 from tessera.ir.program import program as ir
 from tessera.passes.base import AnalysisManager
 from tessera.passes.dependences.dependences import Dependences
-
-MODELS = Path(__file__).parent.parent / "examples" / "models"
-CASES = (
-    "llama.py:decode",
-    "llama.py:prefill",
-    "moe.py:step",
-    "mamba.py:step",
-    "vision_language.py:step",
-    "mmdit.py:step",
-    "huggingface.py:llama",
-    "huggingface.py:qwen",
-    "huggingface.py:mamba",
-    "huggingface.py:vit",
-)
 
 
 def operators(program: ir.Program) -> Iterator[str]:
@@ -55,17 +42,13 @@ def operators(program: ir.Program) -> Iterator[str]:
         yield f"{name} {reads} {writes}"
 
 
-def roles(program: ir.Program) -> dict[str, str]:
-    return {b.name: b.role.value for b in program.declared_buffers() if b.role is not ir.Role.TEMP}
-
-
 def edges(program: ir.Program) -> set[tuple[int, int]]:
     graph = AnalysisManager(program).get(Dependences).graph
     return {(int(edge.source), int(edge.target)) for edge in graph.edges}
 
 
 def compared(name: str) -> dict[str, Any]:
-    place = find_model(f"{MODELS}/{name}")
+    place = find_model(f"{FILES}/{name}")
     try:
         options = TraceOptions(route="eager", data=False)
         real = trace_call(*load_model(place, {}), options).program
@@ -91,7 +74,7 @@ def main() -> None:
     given = parser.parse_args()
     rows = json.loads(given.output.read_text()) if given.output.exists() else {}
     start = time.monotonic()
-    for name in CASES:
+    for name in STEPS:
         if name in rows or time.monotonic() - start > given.seconds:
             continue
         rows[name] = compared(name)

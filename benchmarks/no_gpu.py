@@ -34,23 +34,14 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.captured import FILES, STEPS
 from benchmarks.unprepared import errors, read_rows, why
 from benchmarks.unprepared_models import MODELS, build
 from tessera.frontend.capture.inputs import Inputs
 
 ROOT = Path(__file__).resolve().parents[1]
-FILES = ROOT / "examples" / "models"
 ZOO = (
-    "llama.py:decode",
-    "llama.py:prefill",
-    "moe.py:step",
-    "mamba.py:step",
-    "vision_language.py:step",
-    "mmdit.py:step",
-    "huggingface.py:llama",
-    "huggingface.py:qwen",
-    "huggingface.py:mamba",
-    "huggingface.py:vit",
+    *STEPS,
     "generation.py:llama_decode",
     "generation.py:llama_prefill",
     "generation.py:gpt_decode",

@@ -17,22 +17,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks.captured import FILES, roles, tessc
 from tessera.driver import analyze as driver
 from tessera.ir.program import program as ir
 from tessera.passes.base import AnalysisManager
 from tessera.passes.byte_sets.regions import regions_bytes
 from tessera.passes.dependences.dependences import Dependences
 
-ROOT = Path(__file__).resolve().parents[1]
-MODELS = ROOT / "examples" / "models"
 CASES = ("llama.py:decode", "llama.py:prefill", "mmdit.py:step", "moe.py:step")
 _NUMBER = re.compile(r"_[0-9]+$")
 _TUNING = ("combine",)
@@ -42,11 +38,6 @@ def kernels(program: ir.Program) -> list[str]:
     """The kernels in order, without the numbers that count them and without what is tuning."""
     names = [_NUMBER.sub("", launch.kernel) for launch in program.launches()]
     return [name for name in names if name not in _TUNING]
-
-
-def roles(program: ir.Program) -> dict[str, str]:
-    """The roles of buffers that the model names."""
-    return {b.name: b.role.value for b in program.declared_buffers() if b.role is not ir.Role.TEMP}
 
 
 def regions(program: ir.Program) -> list[dict[str, Any]]:
@@ -68,24 +59,9 @@ def regions(program: ir.Program) -> list[dict[str, Any]]:
     return steps
 
 
-def tessc(*arguments: str, hidden: bool = False) -> str:
-    """What a command of Tessera prints."""
-    environment = os.environ | ({"CUDA_VISIBLE_DEVICES": ""} if hidden else {})
-    done = subprocess.run(
-        [sys.executable, "-m", "tessera", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment,
-    )
-    if done.returncode:
-        raise RuntimeError(f"tessc {arguments[0]}: {done.returncode}: {done.stderr[:900]}")
-    return done.stdout
-
-
 def compare(case: str, folder: Path, gpu: str) -> dict[str, Any]:
     """One model, twice."""
-    model = str(MODELS / case)
+    model = str(FILES / case)
     stem = case.replace(".py:", "_")
     seen, unseen = folder / f"{stem}_gpu.ptx", folder / f"{stem}_none.ptx"
     plan = folder / f"{stem}.tsp"

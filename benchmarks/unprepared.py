@@ -31,6 +31,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.captured import tessc
 from benchmarks.unprepared_models import MODELS, build
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -170,18 +171,6 @@ def on_cpu(name: str, folder: Path) -> dict[str, Any]:
     except BaseException as problem:
         row["failed"] = why(problem)
     return row
-
-
-def tessc(*arguments: str) -> str:
-    """What a command of Tessera prints; what it says of its failure is the exception's text."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tessera", *arguments], capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise RuntimeError(
-            f"tessc {arguments[0]} ended with {done.returncode}: {done.stderr[:900]}"
-        )
-    return done.stdout
 
 
 def why(problem: BaseException) -> str:
