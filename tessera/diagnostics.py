@@ -9,7 +9,7 @@ command line prints.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 LONGEST_TEXT = 1000
@@ -165,6 +165,18 @@ class TesseraError(Exception):
         self.diagnostics: tuple[Diagnostic, ...] = tuple(diagnostics)
         self.exit_code = exit_code
         super().__init__("\n".join(map(summarise, self.diagnostics)))
+
+    def __reduce__(self) -> tuple[Callable[..., TesseraError], tuple[object, ...]]:
+        return _from_another_process, (type(self), self.args, dict(self.__dict__))
+
+
+def _from_another_process(
+    kind: type[TesseraError], args: tuple[str, ...], fields: dict[str, object]
+) -> TesseraError:
+    """An error as it was; what it is made of has been worked out already."""
+    same = kind.__new__(kind, *args)
+    same.__dict__.update(fields)
+    return same
 
 
 def summarise(diagnostic: Diagnostic) -> str:
