@@ -210,7 +210,11 @@ def _is_in_middle(name: str) -> bool:
 
 
 def _options(cell: Cell) -> FleetOptions:
-    return FleetOptions(gpus=cell.pair, tokens=cell.mix if all(cell.mix) else (1, 1))
+    if not all(cell.mix):
+        return FleetOptions(gpus=cell.pair, tokens=(1, 1))
+    # A state-space model has no attention that would say it.
+    context = cell.mix[0] if cell.model == MAMBA else None
+    return FleetOptions(gpus=cell.pair, tokens=cell.mix, context=context)
 
 
 def _part(step: ModelStep, share: float, scale: float) -> Part:
