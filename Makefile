@@ -140,7 +140,6 @@ bench: $(ready)
 	$(python) -m benchmarks.homogeneous theirs -o $(results)/homogeneous.json
 	$(python) -m benchmarks.homogeneous ours -o $(results)/homogeneous.json
 	$(python) -m benchmarks.homogeneous compare -o $(results)/homogeneous.json
-	$(python) -m benchmarks.predicted_step predict -o $(results)/predicted_step.json
 	$(python) benchmarks/accept.py
 	$(python) benchmarks/faults.py plant out/faults.jsonl --per-kind 3
 	$(python) benchmarks/faults.py check out/faults.jsonl
@@ -175,6 +174,7 @@ bench-gpu: $(ready)
 	$(python) -m benchmarks.simulated_h200 plan --out $(gpu)/simulated --work $(gpu)/simulated_work
 	$(python) -m benchmarks.simulated_h200 run --out $(gpu)/simulated --work $(gpu)/simulated_work
 	$(python) -m benchmarks.predicted_step measure -o $(results)/predicted_step.json
+	$(python) -m benchmarks.predicted_step predict -o $(results)/predicted_step.json
 	$(python) -m benchmarks.whole_steps measure --out $(gpu)/whole
 	$(python) -m benchmarks.whole_steps keep --out $(gpu)/whole
 	$(python) -m benchmarks.whole_steps compare --made -o $(results)/whole_steps.json

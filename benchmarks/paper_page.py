@@ -330,9 +330,9 @@ def _same(rows: Sequence[Row]) -> list[str]:
     return [
         "Tables have the fastest kernel of one version of vLLM. Here only kernels of a library "
         "that both tables have are looked up: Marlin for experts, flash attention where both have "
-        "it (B200 has none, and keeps its own). Products are of one library anyway. The H100's rows of "
-        "Marlin are not of the sizes of GPT-OSS: its experts are priced by the model here, so "
-        "these cells say little.",
+        "it (B200 has none, and keeps its own). Products are of one library anyway. The H100's "
+        "rows of Marlin are not of the sizes of GPT-OSS: its experts are priced by the model here, "
+        "so these cells say little.",
         "",
         *lines,
     ]
