@@ -20,14 +20,17 @@ A row per model; one that failed says why. The same command again goes on with w
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import platform
 import resource
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -38,6 +41,7 @@ from benchmarks.captured import FILES, STEPS
 from benchmarks.unprepared import errors, read_rows, why
 from benchmarks.unprepared_models import MODELS, build
 from tessera.frontend.capture.inputs import Inputs
+from tessera.settings import overridden
 
 ROOT = Path(__file__).resolve().parents[1]
 ZOO = (
@@ -85,6 +89,20 @@ def one(name: str, folder: Path) -> dict[str, Any]:
     import torch
     import triton
 
+    row: dict[str, Any] = {"stage": "capture"}
+    row["machine"] = f"{platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}"
+    row["machine"] += f", triton {triton.__version__}"
+    make = maker(name)
+    gc.set_threshold(200_000, 20)  # as the command has it
+    with ExitStack() as stack:
+        if name in LARGE:  # nothing of it is compiled yet
+            empty = stack.enter_context(tempfile.TemporaryDirectory())
+            stack.enter_context(overridden({"TESSERA_CACHE_DIR": empty}))
+        return captured_row(name, make, folder, row)
+
+
+def captured_row(name: str, make: Any, folder: Path, row: dict[str, Any]) -> dict[str, Any]:
+    """The rest of `one`."""
     from tessera.driver import analyze as driver
     from tessera.driver.run.approximations import approximations
     from tessera.driver.run.tolerance import distance
@@ -95,10 +113,6 @@ def one(name: str, folder: Path) -> dict[str, Any]:
     from tessera.passes.base import AnalysisManager
     from tessera.passes.dependences.dependences import Dependences
 
-    row: dict[str, Any] = {"stage": "capture"}
-    row["machine"] = f"{platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}"
-    row["machine"] += f", triton {triton.__version__}"
-    make = maker(name)
     try:
         begun = time.process_time()
         options = NoGpuOptions(gpus=(find_gpu(GPU),), data=name not in LARGE)
