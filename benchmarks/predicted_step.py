@@ -9,7 +9,9 @@ the row has the median of 20 replays. Cases that are in the file are not measure
 `--seconds` ends the run before the next. `predict` needs no GPU: the same step as `tessc trace hf:`
 makes it, priced for an H200 by the extra `tables`. It also takes the steps of eight layers of
 `real_models.json`, which were measured as plans of a capture (`ratio`) and by the fastest mode of
-torch.compile (`ratio_to_torch`). What has been predicted is not predicted again.
+torch.compile (`ratio_to_torch`), and those of `serving_gpu.json`: the step of a model that is
+served (`ratio_to_served`; one graph, caches of 1024 tokens). What has been predicted is not
+predicted again.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 CONFIG = ROOT / "examples" / "configs" / "llama-3-8b.json"
 REAL = ROOT / "benchmarks" / "results" / "real_models.json"
+SERVING = ROOT / "benchmarks" / "results" / "serving_gpu.json"
 REPLAYS = 20
 WITHIN = 0.15
 
@@ -48,6 +51,10 @@ CASES = (Case("decode", 8, 1024), Case("decode", 64, 1024), Case("prefill", 1, 1
 SMALL = {
     "decode 8 layers, batch 1, context 1k": Case("decode", 1, 1024, 8),
     "decode 8 layers, batch 8, context 1k": Case("decode", 8, 1024, 8),
+}
+SERVED = {
+    "8-layers-8-rows": Case("decode", 8, 1024, 8),
+    "8-layers-64-rows": Case("decode", 64, 1024, 8),
 }
 
 
@@ -161,6 +168,11 @@ def main() -> None:
     cases = {case.name: case for case in CASES}
     if given.command == "predict":
         cases |= {case.name: case for case in SMALL.values()}
+        cases |= {case.name: case for case in SERVED.values()}
+        for name, run in json.loads(SERVING.read_text())["runs"].items():
+            if name in SERVED and "speed" in run:
+                own = data.setdefault(SERVED[name].name, {})
+                own["served_us"] = run["speed"]["batches 1"]["bare_us"]
         for row in json.loads(REAL.read_text())["rows"]:
             if row["case"] in SMALL and "ours" in row:
                 own = data.setdefault(SMALL[row["case"]].name, {})
@@ -175,6 +187,7 @@ def main() -> None:
                 row |= predict(case)
             for key, measured in (
                 ("ratio", row.get("measured_us")),
+                ("ratio_to_served", row.get("served_us")),
                 ("ratio_to_torch", min(row.get("torch_us", {}).values(), default=None)),
             ):
                 if measured is not None:
