@@ -119,7 +119,7 @@ def measure(case: Case) -> float:
             end.record()
             end.synchronize()
             times.append(begin.elapsed_time(end) * 1e3)
-    return statistics.median(times[3:])
+    return float(statistics.median(times[3:]))
 
 
 def predict(case: Case) -> dict[str, object]:
