@@ -125,6 +125,8 @@ bench: $(ready)
 	$(python) -m benchmarks.interrupts --steps 10000 --out $(results)/interrupts.json
 	$(python) -m benchmarks.host_time
 	test "$$(id -u)" != 0 || $(python) -m benchmarks.hosts run -o out/placements.jsonl
+	test "$$(id -u)" != 0 || UCX_TLS=tcp $(python) -m benchmarks.hosts run --transport nixl -o out/nixl.jsonl
+	test "$$(id -u)" != 0 || $(python) -m benchmarks.hosts report out/nixl.jsonl -o $(results)/hosts_nixl.json
 	test "$$(id -u)" != 0 || $(python) -m benchmarks.hosts many --count 4 -o out/many.jsonl
 	test "$$(id -u)" != 0 || $(python) -m benchmarks.hosts report out/placements.jsonl out/many.jsonl -o $(results)/hosts.json
 	test "$$(id -u)" != 0 || $(python) -m benchmarks.host_faults run -o out/host_faults.jsonl

@@ -1,6 +1,7 @@
 """Random placements over hosts in network namespaces, to the byte.
 
     python -m benchmarks.hosts run --count 200 --seconds 3600 -o out/placements.jsonl
+    UCX_TLS=tcp python -m benchmarks.hosts run --transport nixl -o out/nixl.jsonl
     python -m benchmarks.hosts many --count 4 -o out/many.jsonl
     python -m benchmarks.hosts report out/placements.jsonl out/many.jsonl -o FILE
 
@@ -30,6 +31,7 @@ from tessera.driver.load import load
 from tessera.driver.run.options import PlanRunOptions
 from tessera.driver.run.run_plan import prepare_run, run_prepared
 from tessera.driver.run.verify import verify_run
+from tessera.ir.plan.hosts import TRANSPORTS
 from tessera.ir.program import program as ir
 from tests.helpers.namespaces import hosts_in, namespaces, processes_in
 from tests.helpers.plan_files import plan_of, write_plan
@@ -132,7 +134,8 @@ def run(options: argparse.Namespace) -> None:
     deadline = time.monotonic() + options.seconds
     number, case = (4, many_case) if options.what == "many" else (3, placement_case)
     with namespaces(number) as places, tempfile.TemporaryDirectory() as folder:
-        with KeptHosts(hosts_in(Path(folder), NAMES[:number], places)) as kept:
+        head = f'transport = "{options.transport}"\n'
+        with KeptHosts(hosts_in(Path(folder), NAMES[:number], places, head)) as kept:
             for seed in range(options.first, options.first + options.count):
                 if seed in known or time.monotonic() > deadline:
                     continue
@@ -180,6 +183,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=3600.0)
+    parser.add_argument("--transport", choices=TRANSPORTS, default=TRANSPORTS[0])
     parser.add_argument("-o", "--output", required=True)
     options = parser.parse_args()
     if options.what == "report":

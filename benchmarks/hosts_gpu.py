@@ -92,14 +92,18 @@ def data_of(trace: str) -> str | None:
 
 
 def whole(trace: str, folder: str) -> str:
-    """The results of the whole GPU in one process, in a file."""
-    program = load(f"examples/traces/{trace}.ptx")
-    path = write_plan(Path(folder), plan_of([program], [["a"] * len(list(program.work()))]))
-    with Runtime(
-        path, backend="cuda", targets={"a": "cuda:0"}, data=data_of(trace), time_limit_s=LIMIT_S
-    ) as runtime:
-        np.savez(f"{folder}/{trace}.npz", **results_of(runtime, REQUESTS))
-    return trace
+    """The results of the whole GPU in one process, in a file; why not, where there are none."""
+    try:
+        program = load(f"examples/traces/{trace}.ptx")
+        plan = plan_of([program], [["a"] * len(list(program.work()))])
+        path = write_plan(Path(folder), plan, f"{trace}.tsp")
+        with Runtime(
+            path, backend="cuda", targets={"a": "cuda:0"}, data=data_of(trace), time_limit_s=LIMIT_S
+        ) as runtime:
+            np.savez(f"{folder}/{trace}.npz", **results_of(runtime, REQUESTS))
+    except Exception as problem:
+        return f"{type(problem).__name__}: {problem}"[:2000]
+    return ""
 
 
 def bytes_case(trace: str, seed: int, wanted: str, far: bool) -> dict[str, object]:
@@ -260,8 +264,10 @@ def run_bytes(rows: Rows, options: argparse.Namespace, deadline: float) -> None:
     traces = options.traces.split(",")
     folder = tempfile.mkdtemp(prefix="whole")
     with ProcessPoolExecutor(options.jobs, get_context("spawn")) as pool:
-        for trace in pool.map(whole, traces, [folder] * len(traces)):
-            print(f"{trace}: the whole GPU is done", flush=True)
+        for trace, why in zip(traces, pool.map(whole, traces, [folder] * len(traces)), strict=True):
+            if why:
+                rows.add({"kind": "whole", "trace": trace, "why": why})
+        traces = [trace for trace in traces if os.path.exists(f"{folder}/{trace}.npz")]
         cases = [
             (trace, seed)
             for seed in range(options.count)
@@ -311,6 +317,7 @@ def report(paths: list[str], output: str) -> None:
         "equal": sum(bool(row["equal"]) for row in compared),
         "traces": sorted({str(row["trace"]) for row in compared}),
         "transfers": sum(int(row.get("transfers", 0)) for row in compared),
+        "failed": [row for row in rows if row["kind"] == "whole"],
         "speed": [row for row in rows if row["kind"] in ("speed", "mps")],
     }
     Path(output).write_text(json.dumps(result, indent=1, sort_keys=True) + "\n")
