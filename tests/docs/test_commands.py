@@ -12,8 +12,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import click
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
