@@ -19,7 +19,13 @@ import math
 import torch
 from layers import rotary_tables
 from torch import Tensor, nn
-from torch.nn.functional import gelu, layer_norm, silu, softplus
+from torch.nn.functional import (
+    gelu,
+    layer_norm,
+    scaled_dot_product_attention,
+    silu,
+    softplus,
+)
 
 
 def weight(*shape: int) -> nn.Parameter:
@@ -40,17 +46,16 @@ def last_of(x: Tensor, lengths: Tensor) -> Tensor:
 def attention(q: Tensor, k: Tensor, v: Tensor, place: Tensor) -> Tensor:
     """[rows, tokens, heads, size] over the places of a cache up to that of each token."""
     groups = q.shape[2] // k.shape[2]
-    k, v = (x.repeat_interleave(groups, 2) if groups > 1 else x for x in (k, v))
-    if k.shape[1] <= 64:
-        scores = (q[:, :, None] * k[:, None]).sum(-1).permute(0, 3, 1, 2)
-    else:
-        scores = torch.einsum("rthd,rchd->rhtc", q, k)
-    scores = scores.float() / math.sqrt(q.shape[3])
     seen = torch.arange(k.shape[1], device=q.device) <= place[:, None, :, None]
+    if k.shape[1] > 64:
+        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+        result = scaled_dot_product_attention(q, k, v, attn_mask=seen, enable_gqa=groups > 1)
+        return result.transpose(1, 2).flatten(2)
+    k, v = (x.repeat_interleave(groups, 2) if groups > 1 else x for x in (k, v))
+    scores = (q[:, :, None] * k[:, None]).sum(-1).permute(0, 3, 1, 2)
+    scores = scores.float() / math.sqrt(q.shape[3])
     shares = torch.softmax(scores.masked_fill(~seen, float("-inf")), -1).to(v.dtype)
-    if k.shape[1] <= 64:
-        return (shares.permute(0, 2, 3, 1)[..., None] * v[:, None]).sum(2).flatten(2)
-    return torch.einsum("rhtc,rchd->rthd", shares, v).flatten(2)
+    return (shares.permute(0, 2, 3, 1)[..., None] * v[:, None]).sum(2).flatten(2)
 
 
 # --- a decoder with a cache in rows ---------------------------------------------------------------
