@@ -63,6 +63,12 @@ def set_default(name: str, value: str) -> None:
     os.environ.setdefault(name, value)
 
 
+def drop_empty(name: str) -> None:
+    """Remove a variable of another program's that is set to nothing."""
+    if os.environ.get(name) == "":
+        del os.environ[name]
+
+
 @contextmanager
 def overridden(values: Mapping[str, str]) -> Iterator[None]:
     """Set variables of other programs' for a while, for libraries of this process."""

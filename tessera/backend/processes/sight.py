@@ -96,7 +96,9 @@ def _in_order(lowered: LoweredTrace, device: DeviceProgram) -> Iterator[Operatio
                 moves = True
                 if name == device.device:
                     yield operation
-    assert not any(left for _, left in waiting), "a program that was proved does not wait for ever"
+    for name, never in waiting:  # it waits for ever, which the run reports
+        if name == device.device:
+            yield from never
 
 
 class _GlobalOrder:

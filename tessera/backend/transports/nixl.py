@@ -15,7 +15,6 @@ from __future__ import annotations
 import base64
 import importlib
 import json
-import os
 import socket
 import struct
 import threading
@@ -35,6 +34,7 @@ from tessera.backend.transports.transport import (
     TransportFault,
     WindowBytes,
 )
+from tessera.settings import set_default
 
 _MODULES = ("nixl_cu12._api", "nixl_cu13._api")
 _DEVICES = "UCX_NET_DEVICES"
@@ -88,7 +88,7 @@ class NixlTransport(SharedMemoryTransport):
         self._active_s = time.monotonic()
         network = interface_of(bind)
         if network:
-            os.environ.setdefault(_DEVICES, network)
+            set_default(_DEVICES, network)
         module = _nixl()
         config = module.nixl_agent_config(enable_prog_thread=False, backends=["UCX"])
         self._agent = module.nixl_agent(f"{run} {name}", config)

@@ -15,6 +15,7 @@ from tessera.backend.hosts.channel import ControlChannel
 from tessera.backend.transports.greeting import greet
 from tessera.driver.hosts.device_process import serve_channel
 from tessera.ir.version import __version__
+from tessera.settings import drop_empty
 
 DRIVER = "driver"
 _CALL_S = 30.0
@@ -40,8 +41,7 @@ class DeviceActor:
     def serve(self, name: str, token: str, run: str) -> None:
         """Take the call of the driver, which has the token; serve it until it hangs up."""
         # Ray hides GPUs from actors that have asked it for none; the plan says which they are.
-        if os.environ.get(_VISIBLE) == "":
-            del os.environ[_VISIBLE]
+        drop_empty(_VISIBLE)
         self._listener.settimeout(_CALL_S)
         link, _ = self._listener.accept()
         self._listener.close()

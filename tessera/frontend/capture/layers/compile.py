@@ -49,7 +49,7 @@ def in_parts(
                 codes[part.key] = torch._inductor.compile(
                     module_of(part, whole), given, options=settled
                 )
-        return _Parts(whole.graph, parts, codes)
+        return _JoinedParts(whole.graph, parts, codes)
 
     return compile_graph
 
@@ -120,7 +120,7 @@ def module_of(part: GraphPart, whole: GraphModule) -> GraphModule:
     return GraphModule(whole, graph)
 
 
-class _Parts:
+class _JoinedParts:
     """The code of a graph: that of its parts, in order."""
 
     def __init__(

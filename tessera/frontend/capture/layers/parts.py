@@ -47,7 +47,7 @@ class GraphPart:
 
 def parts_of(graph: Graph) -> list[GraphPart]:
     """The parts in order; none if too few of them are equal."""
-    calls = _Calls(graph)
+    calls = _GraphCalls(graph)
     ways = [calls.cut(cuts) for cuts in calls.ways_to_cut()]
     least = min(map(_to_compile, ways), default=len(calls.nodes))
     if least > _WORTH * len(calls.nodes):
@@ -60,7 +60,7 @@ def _to_compile(parts: Sequence[GraphPart]) -> int:
     return sum({part.key: len(part.nodes) for part in parts}.values())
 
 
-class _Calls:
+class _GraphCalls:
     """The calls of a graph, each with a number that says what it is, apart from its operands."""
 
     def __init__(self, graph: Graph) -> None:

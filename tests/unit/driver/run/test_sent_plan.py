@@ -11,6 +11,7 @@ from tessera.backend.service import Model
 from tessera.diagnostics import TesseraError
 from tessera.driver.hosts.sent_plan import SentPlan, received_model
 from tessera.driver.run.open_plan import OpenPlan, open_plan
+from tessera.ir.plan.hosts import HostEntry
 from tessera.passes.lowering.plan import lower_replica
 from tests.helpers.plan_files import plan_of
 from tests.helpers.random_traces import random_program
@@ -20,7 +21,8 @@ from tests.property.test_known_contents import TABLE, knowing, program
 
 def sent(opened: OpenPlan, model: Model) -> tuple[dict, list]:
     model = replace(model, lowered=opened.plan.replicas[0].lowered)
-    return SentPlan(opened, model.weights).describe(model, "a")
+    head, parts = SentPlan(opened, model.weights, {"a": HostEntry(name="x")}).describe(model, "a")
+    return {**head, "host": "x"}, parts
 
 
 def test_what_arrives_is_what_was_sent() -> None:
