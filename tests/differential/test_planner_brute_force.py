@@ -62,7 +62,7 @@ def random_free(problem: Problem) -> Problem:
 
 
 def test_equal_to_enumeration() -> None:
-    outcomes = [compare(seed, 7) for seed in range(120)]
+    outcomes = [compare(seed, 7) for seed in range(60)]
     assert sum(split and binds for split, binds in outcomes) > len(outcomes) / 3
 
 
@@ -100,7 +100,7 @@ def compare_objectives(seed: int, most: int) -> tuple[bool, bool]:
 
 
 def test_all_objectives_and_constraints_are_equal_to_enumeration() -> None:
-    outcomes = [compare_objectives(seed, 6) for seed in range(70)]
+    outcomes = [compare_objectives(seed, 6) for seed in range(35)]
     assert sum(split and binds for split, binds in outcomes) > len(outcomes) / 3
 
 

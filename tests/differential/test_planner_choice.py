@@ -79,7 +79,7 @@ def instance(seed: int, most: int) -> Problem:
 
 @pytest.mark.parametrize("objective", SINGLE_OBJECTIVES)
 def test_never_above_a_baseline_or_memory(objective: str) -> None:
-    for seed in range(20):
+    for seed in range(10):
         check(instance(seed, 20), seed, objective, SolveOptions(gap=0.05, max_nodes=20))
 
 

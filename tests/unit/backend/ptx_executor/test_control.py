@@ -289,5 +289,5 @@ def test_compiling_costs_in_proportion_to_the_labels():
 
     seconds(20)
     # The least of several: a collection of garbage in between counts otherwise.
-    few, many = (min(seconds(count) for _ in range(3)) for count in (400, 1600))
+    few, many = (min(seconds(count) for _ in range(3)) for count in (200, 800))
     assert many < 10 * few
