@@ -67,6 +67,20 @@ def test_what_lives_on_and_is_written_is_state() -> None:
     assert (weight.bytes, weight.shape) == (4 * 4096**2, (4096, 4096))
 
 
+def test_weights_that_are_drawn_until_they_fit() -> None:
+    """`trunc_normal_` looks at its numbers, which weights without memory have not."""
+
+    def make() -> tuple[Callable[..., object], Inputs]:
+        layer = torch.nn.Linear(64, 64)
+        torch.nn.init.trunc_normal_(layer.weight, std=0.02)
+        with torch.device("cuda"):
+            torch.nn.init.trunc_normal_(torch.empty(8, 8), std=0.02)
+        return layer.cuda(), Inputs(plain=(torch.ones(2, 64).cuda(),))
+
+    assert operators(trace_fake(make, fused=False)) == ["aten::addmm"]
+    assert float(torch.nn.init.trunc_normal_(torch.zeros(9), std=0.1).abs().max()) > 0
+
+
 def test_attention_is_one_operator() -> None:
     attend = torch.nn.functional.scaled_dot_product_attention
     found = traced(lambda q, k, v: attend(q, k, v, is_causal=True), *3 * [(2, 4, 8, 16)])

@@ -31,6 +31,7 @@ TESTED = "2.13"
 _REGISTRY = "_ZN3c104impl26device_guard_impl_registryE"
 _CUDA, _META = 1, 14  # c10::DeviceType, which never changes
 _CAPABILITY = (8, 0)
+_TRUNCATED = "_no_grad_trunc_normal_"
 
 
 @contextmanager
@@ -53,6 +54,8 @@ def fake_gpu(gpu: SimpleNamespace | None = None) -> Iterator[None]:
             for name, answer in _answers(gpu or _any_gpu()).items():
                 stack.enter_context(mock.patch.object(torch.cuda, name, answer))
         stack.enter_context(mock.patch.object(torch.nn.Module, "_apply", _converter()))
+        if hasattr(torch.nn.init, _TRUNCATED):
+            stack.enter_context(mock.patch.object(torch.nn.init, _TRUNCATED, _truncated()))
         # It is not to be started for the sake of fakes.
         if hasattr(fake_tensor, "init_gpu_context"):
             stack.enter_context(mock.patch.object(fake_tensor, "init_gpu_context", always(None)))
@@ -127,6 +130,25 @@ def _converter() -> Callable[..., object]:
         return self
 
     return apply
+
+
+def _truncated() -> Callable[..., torch.Tensor]:
+    """`trunc_normal_` for fakes: PyTorch's own draws again until it likes the numbers, and fakes
+    have none."""
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    draw: Callable[..., torch.Tensor] = getattr(torch.nn.init, _TRUNCATED)
+
+    def drawn(
+        tensor: torch.Tensor, mean: float, std: float, *more: object, **named: object
+    ) -> torch.Tensor:
+        if not isinstance(tensor, FakeTensor):
+            return draw(tensor, mean, std, *more, **named)
+        with torch.no_grad():
+            return tensor.normal_(mean, std)
+
+    return drawn
 
 
 def _any_gpu() -> SimpleNamespace:
