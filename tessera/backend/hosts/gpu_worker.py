@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import threading
 import time
-import traceback
 from collections.abc import Callable, Sequence
 
 from tessera.backend.cuda.process_part import GpuPart, PartDone
 from tessera.backend.hosts.channel import ChannelClosed, ControlChannel, Head, Part
 from tessera.backend.hosts.host_worker import fault_head
-from tessera.backend.hosts.records import event_row
-from tessera.backend.processes.messages import Faulted
-from tessera.backend.service import ServiceFault
+from tessera.backend.hosts.records import event_row, states_record
+from tessera.backend.processes.messages import fault_of
 from tessera.backend.transports.transport import TransportFault
-from tessera.diagnostics import TesseraError
 
 _WAIT_S = 0.05
 _MOST_ROWS = 12
@@ -84,14 +81,8 @@ class GpuWorker:
                         head["number"], head["trace"], head["slot"], head["lane"], parts
                     )
             case "states":
-                names, starts, contents = [], [], []
                 pieces = self._part.backend.replica.contents.pieces(head["lane"])
-                for name, rows in sorted(pieces.items()):
-                    for start, piece in rows:
-                        names.append(name)
-                        starts.append(start)
-                        contents.append(piece)
-                self._send({"kind": "states", "names": names, "starts": starts}, contents)
+                self._send(*states_record(pieces))
             case "set states":
                 states = dict(zip(head["names"], parts, strict=True))
                 self._part.backend.write_states(head["lane"], states)
@@ -146,16 +137,7 @@ class GpuWorker:
             )
 
     def _fail(self, problem: BaseException) -> None:
-        match problem:
-            case ServiceFault():
-                fault = Faulted(
-                    problem.diagnostics[0], problem.exit_code, problem.request, problem.step
-                )
-            case TesseraError():
-                fault = Faulted(problem.diagnostics[0], problem.exit_code)
-            case _:
-                fault = Faulted(None, 70, text="".join(traceback.format_exception(problem)))
-        self._send(fault_head(fault))
+        self._send(fault_head(fault_of(problem)))
 
     def _start(self, target: Callable[[], None]) -> None:
         thread = threading.Thread(target=target, daemon=True)

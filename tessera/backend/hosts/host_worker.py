@@ -13,7 +13,13 @@ import time
 from collections.abc import Mapping, Sequence
 
 from tessera.backend.hosts.channel import ChannelClosed, ControlChannel, Head, Part
-from tessera.backend.hosts.records import diagnostic_head, event_row, named_parts, wait_row
+from tessera.backend.hosts.records import (
+    diagnostic_head,
+    event_row,
+    named_parts,
+    states_record,
+    wait_row,
+)
 from tessera.backend.hosts.windows import TransportExchange, Windows
 from tessera.backend.processes.arena import space_bytes
 from tessera.backend.processes.device_worker import DeviceWorker
@@ -176,13 +182,7 @@ class HostWorker(DeviceWorker):
                 }
                 self._send(head, [part for _, part in kept])
             case States(parts):
-                names, starts, contents = [], [], []
-                for name, pieces in sorted(parts.items()):
-                    for start, piece in pieces:
-                        names.append(name)
-                        starts.append(start)
-                        contents.append(piece)
-                self._send({"kind": "states", "names": names, "starts": starts}, contents)
+                self._send(*states_record(parts))
             case Waits(rows):
                 self._send({"kind": "waits", "rows": [wait_row(wait) for wait in rows]})
             case Faulted():

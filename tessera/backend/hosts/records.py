@@ -30,6 +30,19 @@ def event_row(event: TimelineEvent) -> list[object]:
     ]
 
 
+def states_record(
+    pieces: Mapping[str, Sequence[tuple[int, Part]]],
+) -> tuple[Head, list[Part]]:
+    """The states of a sequence on a device: pieces by name, with where they start."""
+    rows = [(name, start, piece) for name in sorted(pieces) for start, piece in pieces[name]]
+    head: Head = {
+        "kind": "states",
+        "names": [name for name, _, _ in rows],
+        "starts": [start for _, start, _ in rows],
+    }
+    return head, [piece for _, _, piece in rows]
+
+
 def event_of(
     row: Sequence[object], device: str, slot: int, request: int, ahead_ns: int
 ) -> TimelineEvent:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 import time
-import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import assert_never
@@ -20,16 +19,14 @@ from tessera.backend.processes.messages import (
     AskWaits,
     Begin,
     Done,
-    Faulted,
     PassedGate,
     SetStates,
     States,
     Status,
     Waits,
+    fault_of,
 )
 from tessera.backend.processes.visits import ReadyOperation, Visit
-from tessera.backend.service import ServiceFault
-from tessera.diagnostics import TesseraError, error
 from tessera.ir.plan.launch_program import LandingId, Queue, Run, TransferId
 
 _BEAT_S = 0.1
@@ -167,17 +164,4 @@ class DeviceWorker(ABC):
             self._tell(Done(visit.number, tuple(visit.events), tuple(visit.printed)))
 
     def _fail(self, problem: BaseException) -> None:
-        match problem:
-            case ServiceFault():
-                faulted = Faulted(
-                    problem.diagnostics[0], problem.exit_code, problem.request, problem.step
-                )
-            case TesseraError():
-                faulted = Faulted(problem.diagnostics[0], problem.exit_code)
-            case MemoryError():
-                faulted = Faulted(error("TSR5020", "the machine is out of memory"), 6)
-            case RuntimeError() if str(problem) == "can't start new thread":
-                faulted = Faulted(error("TSR5020", "the machine has no room for a thread"), 6)
-            case _:
-                faulted = Faulted(None, 70, text="".join(traceback.format_exception(problem)))
-        self._tell(faulted)
+        self._tell(fault_of(problem))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import mmap
 import time
+import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -17,8 +18,8 @@ import numpy as np
 from tessera.backend.processes.host import Parts
 from tessera.backend.processes.visits import QueueWait
 from tessera.backend.ptx_executor.memory.memory import Array
-from tessera.backend.service import BackendOptions, Model, TimelineEvent
-from tessera.diagnostics import Diagnostic
+from tessera.backend.service import BackendOptions, Model, ServiceFault, TimelineEvent
+from tessera.diagnostics import Diagnostic, TesseraError, error
 from tessera.ir.program.program import LaunchId
 
 _ROW_BYTES = 64
@@ -109,6 +110,21 @@ class Faulted:
     request: int | None = None
     step: LaunchId | None = None
     text: str = ""
+
+
+def fault_of(problem: BaseException) -> Faulted:
+    """What is told of a problem that ends a device."""
+    match problem:
+        case ServiceFault():
+            return Faulted(problem.diagnostics[0], problem.exit_code, problem.request, problem.step)
+        case TesseraError():
+            return Faulted(problem.diagnostics[0], problem.exit_code)
+        case MemoryError():
+            return Faulted(error("TSR5020", "the machine is out of memory"), 6)
+        case RuntimeError() if str(problem) == "can't start new thread":
+            return Faulted(error("TSR5020", "the machine has no room for a thread"), 6)
+        case _:
+            return Faulted(None, 70, text="".join(traceback.format_exception(problem)))
 
 
 def status_bytes(slots: int) -> int:
