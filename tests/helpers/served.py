@@ -121,7 +121,7 @@ def serve(
         futures = [
             dispatcher.submit(inputs_of(model, ask), trace=ask.trace, lane=ask.lane) for ask in asks
         ]
-        done = [future.result(60) for future in futures]
+        done = [future.result(300) for future in futures]
         states = [dispatcher.read_states(lane) for lane in range(model.lowered.lanes)]
         at_end()
         return done, states

@@ -274,7 +274,7 @@ def test_devices_and_pipes_take_the_bytes(folder: Path, writer: str) -> None:
     reader = threading.Thread(target=lambda: found.append(pipe.read_bytes()), daemon=True)
     reader.start()
     assert tessc(*command, pipe.name).code == 0
-    reader.join(60)
+    reader.join(300)
     assert found[0]
     assert pipe.is_fifo()
 

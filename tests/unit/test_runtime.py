@@ -64,7 +64,7 @@ def values(number: float) -> np.ndarray:
 
 
 def test_a_request(runtime: Runtime) -> None:
-    result = runtime.submit({"x": values(3)}, lane=0).result(30)
+    result = runtime.submit({"x": values(3)}, lane=0).result(300)
     assert sorted(result) == ["old", "y"]
     assert result["y"].dtype == np.float32
     np.testing.assert_array_equal(result["y"], values(3))
@@ -78,7 +78,7 @@ def test_lanes_keep_their_order_and_their_states(runtime: Runtime) -> None:
         for lane in (1, 2)
     ]
     for lane, n, future in futures:
-        result = future.result(30)
+        result = future.result(300)
         assert result["y"][0, 0] == 10 * n + lane
         if n > 1:
             assert result["old"][0] == 10 * (n - 1) + lane
@@ -89,7 +89,7 @@ def test_requests_from_threads(runtime: Runtime) -> None:
     found: dict[int, float] = {}
 
     def send(number: int) -> None:
-        result = runtime.submit({"x": values(number)}, lane=number % 3).result(30)
+        result = runtime.submit({"x": values(number)}, lane=number % 3).result(300)
         found[number] = float(result["y"][1, 1])
 
     threads = [threading.Thread(target=send, args=(number,)) for number in range(9)]
@@ -193,7 +193,7 @@ def test_arguments_of_the_wrong_type(runtime: Runtime, more: dict[str, Any], sai
 
 def test_numbers_of_numpy_are_numbers(runtime: Runtime) -> None:
     future = runtime.submit({"x": values(2)}, lane=np.int64(0), trace=np.uint8(0))
-    assert future.result(30)["y"][0, 0] == 2
+    assert future.result(300)["y"][0, 0] == 2
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_a_plan_that_was_never_a_file_finds_contents_beside_its_trace(
     report = tessera.plan("there/t.ptx", tessera.PlanOptions(gpus="a100"))
     monkeypatch.chdir(tmp_path / "here")
     with Runtime(report.plan, backend="cpu") as runtime:
-        assert np.array_equal(runtime.submit({}).result(30)["y"], weights)
+        assert np.array_equal(runtime.submit({}).result(300)["y"], weights)
     assert str(tmp_path) not in print_plan(report.plan)  # the file does not say where it was
     text = print_plan(report.plan).replace("share=1.0", f'share=1.0 folder="{tmp_path}"')
     with pytest.raises(TesseraError, match="folder"):
@@ -310,7 +310,7 @@ def test_a_forked_child_is_told(runtime: Runtime) -> None:
                 told += "another process" in str(failure)
         os._exit(told)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2
-    assert runtime.submit({"x": values(2)}).result(30)["y"][0, 0] == 2
+    assert runtime.submit({"x": values(2)}).result(300)["y"][0, 0] == 2
 
 
 @pytest.mark.parametrize("sequence", [-1, 99])
@@ -374,7 +374,7 @@ def test_two_traces_share_states() -> None:
         for lane in (0, 1):
             runtime.submit({"x": values(7 + lane)}, lane=lane, trace="trace0")
         for lane in (0, 1):
-            result = runtime.submit({"x": values(0)}, lane=lane, trace=1).result(30)
+            result = runtime.submit({"x": values(0)}, lane=lane, trace=1).result(300)
             assert result["y"][0, 0] == 7 + lane
 
 

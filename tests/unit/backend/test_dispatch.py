@@ -161,11 +161,11 @@ def test_requests_of_a_lane_queue_up_in_its_slot(kind: type[Scripted]) -> None:
         assert [one.number for one in backend.begun] == [0, 1, 2]
         assert len({one.slot for one in backend.begun}) == 1
         backend.finish(0)
-        assert futures[0].result(10).request == 0
+        assert futures[0].result(300).request == 0
         until(lambda: len(backend.begun) == 4)
         for number in (1, 2, 3):
             backend.finish(number)
-            assert futures[number].result(10).request == number
+            assert futures[number].result(300).request == number
 
 
 @both
@@ -182,7 +182,7 @@ def test_submit_waits_when_all_tickets_are_taken(kind: type[Scripted]) -> None:
         thread.join(0.1)
         assert not later
         backend.finish(0)
-        thread.join(10)
+        thread.join(300)
         assert len(later) == 1
 
 
@@ -210,7 +210,7 @@ def test_threads_keep_the_rules(kind: type[Scripted], seed: int) -> None:
         for thread in threads:
             thread.join()
         for lane, mine in futures.items():
-            numbers = [future.result(10).request for future in mine]  # type: ignore[attr-defined]
+            numbers = [future.result(300).request for future in mine]  # type: ignore[attr-defined]
             assert numbers == [one.number for one in backend.begun if one.lane == lane]
             assert numbers == sorted(numbers)
 
@@ -223,11 +223,11 @@ def test_a_request_that_is_cancelled_while_it_waits(kind: type[Scripted]) -> Non
         assert second.cancel()
         assert not first.cancel()
         backend.finish(0)
-        first.result(10)
+        first.result(300)
         third = dispatcher.submit({}, trace=0, lane=0)
         until(lambda: len(backend.begun) == 2)
         backend.finish(2)
-        assert third.result(10).request == 2
+        assert third.result(300).request == 2
 
 
 @both
@@ -236,7 +236,7 @@ def test_results_are_made_by_the_caller(kind: type[Scripted]) -> None:
     with loop(backend) as dispatcher:
         future = dispatcher.submit({}, trace=0, lane=0, number=7, finish=lambda c: c.request + 1)
         backend.finish(7)
-        assert future.result(10) == 8
+        assert future.result(300) == 8
 
 
 @both
@@ -248,7 +248,7 @@ def test_a_backend_that_refuses_a_request(kind: type[Scripted]) -> None:
         second = dispatcher.submit({}, trace=0, lane=1)
         for future in (first, second):
             with pytest.raises(ServiceFault, match="TSR5107"):
-                future.result(10)
+                future.result(300)
         with pytest.raises(ServiceFault, match="TSR5107"):
             dispatcher.submit({}, trace=0, lane=0)
 
@@ -260,7 +260,7 @@ def test_nothing_happens(kind: type[Scripted]) -> None:
     with loop(backend, limit_s=0.3) as dispatcher:
         future = dispatcher.submit({}, trace=0, lane=0)
         with pytest.raises(ServiceFault, match="TSR5052"):
-            future.result(30)
+            future.result(300)
 
 
 @both
@@ -278,7 +278,7 @@ def test_a_request_that_hangs_while_others_go_on(kind: type[Scripted]) -> None:
                 until(lambda: len(backend.under_way) == 2 or hung.done())
                 if not hung.done():
                     backend.finish(backend.under_way[-1].number)
-                other.result(30)
+                other.result(300)
 
         with pytest.raises(ServiceFault, match="TSR5052") as failure:
             go_on()
@@ -304,7 +304,7 @@ def test_first_come_first_served(kind: type[Scripted]) -> None:
             until(lambda want=number: len(backend.begun) == want + 1)
             backend.finish(number)
         for thread in threads:
-            thread.join(10)
+            thread.join(300)
         assert [one.trace for one in backend.begun] == list(range(17))
 
 
@@ -320,7 +320,7 @@ def test_who_comes_later_does_not_overtake(kind: type[Scripted]) -> None:
         finish_soon(backend, 0)
         finish_soon(backend, 1, 0.3)
         dispatcher.submit({}, trace=2, lane=0)
-        asleep.join(10)
+        asleep.join(300)
         assert [one.trace for one in backend.begun] == [0, 1, 2]
 
 
@@ -333,10 +333,10 @@ def test_an_interrupt_while_in_line_leaves_no_trace() -> None:
             dispatcher.submit({}, trace=1, lane=0)
         assert not dispatcher._line
         backend.finish(0)
-        first.result(10)
+        first.result(300)
         last = dispatcher.submit({}, trace=2, lane=0)
         backend.finish(backend.under_way[0].number)
-        last.result(10)
+        last.result(300)
         assert [one.trace for one in backend.begun] == [0, 2]
 
 
@@ -361,9 +361,9 @@ def test_closing_turns_those_in_line_away(kind: type[Scripted]) -> None:
         closing.start()
         until(lambda: len(found) == 3)
         backend.finish(0)
-        assert first.result(10).request == 0
+        assert first.result(300).request == 0
         for thread in (closing, *threads):
-            thread.join(10)
+            thread.join(300)
             assert not thread.is_alive()
         assert all("TSR5050" in str(one) for one in found)
 
@@ -382,7 +382,7 @@ def test_states_wait_for_the_lane(kind: type[Scripted]) -> None:
         thread.join(0.1)
         assert not found
         backend.finish(1)
-        thread.join(10)
+        thread.join(300)
         assert found == [{}]
 
 
@@ -413,7 +413,7 @@ def test_who_waits_collects() -> None:
         for number in range(5):
             future = dispatcher.submit({}, trace=0, lane=0)
             finish_soon(backend, number)
-            assert future.result(10).request == number
+            assert future.result(300).request == number
             assert future.result() is future.result(0)
         assert backend.collected_by == ["MainThread"] * 5
 
@@ -426,7 +426,7 @@ def test_who_is_told_does_not_collect() -> None:
         future = dispatcher.submit({}, trace=0, lane=0)
         future.add_done_callback(lambda _: called.set())
         finish_soon(backend, 0)
-        assert called.wait(10)
+        assert called.wait(300)
         future = dispatcher.submit({}, trace=0, lane=0)
         finish_soon(backend, 1)
         made = future.future()
@@ -439,7 +439,7 @@ def test_who_is_told_does_not_collect() -> None:
         assert backend.collected_by == ["tessera-collect"] * 4
         future = dispatcher.submit({}, trace=0, lane=0)
         finish_soon(backend, 4)
-        future.result(10)
+        future.result(300)
         assert backend.collected_by[-1] == "MainThread"  # nobody relies on the other any more
 
 
@@ -476,7 +476,7 @@ def test_many_threads_wait_and_are_told(seed: int) -> None:
                 if own.random() < 0.2:
                     future.done()
                 if own.random() < 0.7:
-                    got.append(future.result(10).request)
+                    got.append(future.result(300).request)
 
         threads = [threading.Thread(target=use, args=(lane,)) for lane in range(4)]
         for thread in threads:
@@ -487,7 +487,7 @@ def test_many_threads_wait_and_are_told(seed: int) -> None:
             done += backend.finish_one(rng)
             assert time.monotonic() < limit
         for thread in threads:
-            thread.join(10)
+            thread.join(300)
             assert not thread.is_alive()
         dispatcher.close()
         assert len(set(got)) == len(got)
@@ -518,7 +518,7 @@ def test_an_interrupt_while_waiting_changes_nothing() -> None:
         with pytest.raises(KeyboardInterrupt):
             future.result()
         backend.finish(0)
-        assert future.result(10).request == 0
+        assert future.result(300).request == 0
 
 
 def test_an_interrupt_while_collecting_ends_the_run() -> None:
@@ -531,10 +531,10 @@ def test_an_interrupt_while_collecting_ends_the_run() -> None:
         other = dispatcher.submit({}, trace=0, lane=1)
         backend.finish(0)
         with pytest.raises(KeyboardInterrupt):
-            future.result(10)
+            future.result(300)
         for one in (future, other):
             with pytest.raises(KeyboardInterrupt):
-                one.result(10)
+                one.result(300)
         until(lambda: backend.closed)
 
 
@@ -545,7 +545,7 @@ def test_closing_at_the_end_of_a_future() -> None:
         future = dispatcher.submit({}, trace=0, lane=0)
         future.add_done_callback(lambda _, one=dispatcher: one.close(wait=False))
         backend.finish(0)
-        assert future.result(10).request == 0
+        assert future.result(300).request == 0
         until(lambda one=backend: one.closed)
         dispatcher.close()
 
@@ -557,7 +557,7 @@ def test_cancelling_wakes_who_waits() -> None:
         second = dispatcher.submit({}, trace=0, lane=0)
         threading.Timer(0.05, second.cancel).start()
         with pytest.raises(CancelledError):
-            second.result(60)  # else: a TimeoutError
+            second.result(300)  # else: a TimeoutError
 
 
 def test_what_nobody_waits_for_ends_too() -> None:

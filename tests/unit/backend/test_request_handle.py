@@ -43,7 +43,7 @@ def test_a_callback_in_the_thread_that_waits() -> None:
 
         asking = threading.Timer(0.05, ask)
         asking.start()
-        assert second.result(10).request == 1
+        assert second.result(300).request == 1
         asking.join()
         assert found == [0]
 
@@ -63,7 +63,7 @@ def test_it_ends_while_somebody_asks_to_be_told(monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setattr(RequestHandle, "watch", watch_late)
         told = threading.Event()
         future.add_done_callback(lambda _: told.set())
-        assert told.wait(10)
+        assert told.wait(300)
         monkeypatch.undo()
         until(lambda: not dispatcher._relying)
 
@@ -126,4 +126,4 @@ def test_those_who_wait_for_a_future_hear_that_it_was_cancelled(
         assert concurrent.futures.wait([future], 30).done == {future}
         assert future.cancelled()
         backend.finish(0)
-        assert first.result(30).request == 0
+        assert first.result(300).request == 0

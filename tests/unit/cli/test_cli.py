@@ -271,7 +271,7 @@ def run_process(
         [sys.executable, "-m", "tessera", *arguments],
         env={**os.environ, **(environment or {})},
         capture_output=True,
-        timeout=60,
+        timeout=300,
         check=False,
         **options,
     )
@@ -288,7 +288,7 @@ def test_reader_that_stops_early(arguments: list[str]) -> None:
     assert process.stdout is not None
     process.stdout.close()
     process.stdout = None
-    _, message = process.communicate(PTX.encode(), timeout=60)
+    _, message = process.communicate(PTX.encode(), timeout=300)
     assert message == b""
     assert process.returncode == 0
 
@@ -300,7 +300,7 @@ def test_full_disk(path: str) -> None:
             [sys.executable, "-m", "tessera", "analyze", path],
             stdout=full,
             stderr=subprocess.PIPE,
-            timeout=60,
+            timeout=300,
             check=False,
         )
     assert result.returncode == 1
@@ -318,7 +318,7 @@ def test_interrupt_of_a_process_that_waits_for_input() -> None:
     )
     time.sleep(3)
     process.send_signal(signal.SIGINT)
-    _, message = process.communicate(timeout=60)
+    _, message = process.communicate(timeout=300)
     assert process.returncode == 130
     assert b"Traceback" not in message
 
@@ -350,7 +350,7 @@ def test_closed_streams(path: str, arguments: str, redirection: str, words: str)
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert result.returncode == 1

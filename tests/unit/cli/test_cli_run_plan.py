@@ -270,7 +270,7 @@ def end_in_the_middle(folder: Path, how: signal.Signals, after_s: float) -> tupl
     time.sleep(after_s)
     for _ in range(2 if how is signal.SIGTERM else 1):  # `timeout` sends two
         process.send_signal(how)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=300)
     deadline = time.monotonic() + 10
     while marked(mark) and time.monotonic() < deadline:
         time.sleep(0.2)

@@ -51,7 +51,7 @@ def test_a_runtime_takes_both_names(many: str, which: str) -> None:
     x = np.full((4, 4), 7, np.float32)
     with Runtime(plan, backend="cpu", **{many: 2}) as runtime:
         assert (runtime.sequences, runtime.lanes) == (2, 2)
-        runtime.submit({"x": x}, **{which: 1}).result(60)
+        runtime.submit({"x": x}, **{which: 1}).result(300)
         assert runtime.states(**{which: 1})["s"][0] == runtime.states(1)["s"][0] == 7
         assert runtime.states(**{which: 0})["s"][0] == runtime.states()["s"][0] != 7
         with pytest.raises(TesseraError, match=f"there is no {which} 2"):

@@ -78,7 +78,7 @@ def test_steady_state_neither_waits_nor_allocates(spanning: bool) -> None:
     fake.calls.clear()
     dispatcher = Dispatcher(backend, slots=2, lanes=1)
     for number in range(8):
-        dispatcher.submit(inputs_of(model, Ask(number)), trace=0, lane=0).result(30)
+        dispatcher.submit(inputs_of(model, Ask(number)), trace=0, lane=0).result(300)
     looks = fake.calls.pop("cuStreamQuery")
     assert fake.calls.pop("cuCtxGetCurrent") == 8 + looks
     assert fake.calls["cuGraphLaunch"] == 8
@@ -285,7 +285,7 @@ def test_a_fault_names_what_is_known(options: dict[str, bool], seed: int) -> Non
     model, fake = two_copies(steps), FakeCuda(seed=seed)
     dispatcher = Dispatcher(backend_of(model, fake, **options), slots=2, lanes=1)
     with pytest.raises(ServiceFault, match="TSR5106") as failure:
-        dispatcher.submit(inputs_of(model, Ask(0)), trace=0, lane=0, number=4).result(30)
+        dispatcher.submit(inputs_of(model, Ask(0)), trace=0, lane=0, number=4).result(300)
     fault = failure.value
     assert fault.exit_code == 6
     assert fault.request == 4
@@ -310,7 +310,7 @@ def test_a_fault_in_a_graph_is_narrowed_down() -> None:
         model = model_of([program], [["a"] * 9], slots=1)
         dispatcher = Dispatcher(backend_of(model, FakeCuda(seed=seed)), slots=1, lanes=1)
         with pytest.raises(ServiceFault) as failure:
-            dispatcher.submit(inputs_of(model, Ask(0)), trace=0, lane=0).result(30)
+            dispatcher.submit(inputs_of(model, Ask(0)), trace=0, lane=0).result(300)
         dispatcher.close()
         assert failure.value.device == "a"
         if failure.value.step is None:
@@ -325,7 +325,7 @@ def test_a_trap() -> None:
     model, fake = two_copies("launch m.stop grid=1,1,1 block=1,1,1 smem=0 args=[]\n"), FakeCuda()
     dispatcher = Dispatcher(backend_of(model, fake), slots=2, lanes=1)
     with pytest.raises(ServiceFault, match="trap"):
-        dispatcher.submit(inputs_of(model, Ask(0)), trace=0, lane=0).result(30)
+        dispatcher.submit(inputs_of(model, Ask(0)), trace=0, lane=0).result(300)
     dispatcher.close()
 
 
@@ -343,7 +343,7 @@ def test_a_trap_while_the_request_is_handed_over() -> None:
     fake.cuLaunchKernel = launch_and_run
     dispatcher = Dispatcher(backend_of(model, fake, graphs=False), slots=2, lanes=1)
     with pytest.raises(ServiceFault, match="TSR5106") as failure:
-        dispatcher.submit(inputs_of(model, Ask(0)), trace=0, lane=0, number=3).result(30)
+        dispatcher.submit(inputs_of(model, Ask(0)), trace=0, lane=0, number=3).result(300)
     assert (failure.value.device, failure.value.step, failure.value.request) == ("b", 2, 3)
     dispatcher.close()
 
@@ -355,7 +355,7 @@ def test_a_kernel_that_never_ends(graphs: bool, monkeypatch: pytest.MonkeyPatch)
     backend = backend_of(model, fake, graphs=graphs)
     dispatcher = Dispatcher(backend, slots=2, lanes=1, limit_s=0.1)
     with pytest.raises(ServiceFault, match="TSR5052") as failure:
-        dispatcher.submit(inputs_of(model, Ask(0)), trace=0, lane=0).result(30)
+        dispatcher.submit(inputs_of(model, Ask(0)), trace=0, lane=0).result(300)
     assert any("step #0 `copy`" in note for note in failure.value.diagnostics[0].notes)
     dispatcher.close()
 

@@ -129,10 +129,10 @@ def test_a_fault_in_the_middle_of_the_queue() -> None:
     contents.append(np.zeros(256, np.uint8))
     futures = [dispatcher.submit({"x": one}, trace=0, lane=0) for one in contents]
     for future in futures[:2]:
-        assert not future.result(30).outputs["y"][:4].any()
+        assert not future.result(300).outputs["y"][:4].any()
     for future in futures[2:]:
         with pytest.raises(ServiceFault, match="TSR5106") as failure:
-            future.result(30)
+            future.result(300)
         assert failure.value.request == 2
     dispatcher.close()
 
@@ -146,7 +146,7 @@ def test_a_kernel_that_never_ends_in_the_queue(monkeypatch: pytest.MonkeyPatch) 
     ]
     for future in futures:
         with pytest.raises(ServiceFault, match="TSR5052") as failure:
-            future.result(30)
+            future.result(300)
         assert (failure.value.device, failure.value.request, failure.value.step) == ("a", 0, 0)
     dispatcher.close()
 
@@ -168,7 +168,7 @@ def test_a_slot_that_hangs_while_the_other_goes_on(
     def go_on() -> None:
         while time.monotonic() < limit:
             inputs = inputs_of(model, Ask(len(done)))
-            done.append(dispatcher.submit(inputs, trace=0, lane=1).result(30))
+            done.append(dispatcher.submit(inputs, trace=0, lane=1).result(300))
 
     with pytest.raises(ServiceFault, match=r"TSR5052.*for request 0 for") as failure:
         go_on()

@@ -118,13 +118,13 @@ def test_pipelining_is_real(dozing: tuple[Model, Dispatcher]) -> None:
     """Two kernels of 50 ms on two devices: 8 requests take about 9 sleeps, not 16."""
     model, dispatcher = dozing
     times: list[float] = []
-    limit = time.monotonic() + 120  # the machine may be busy
+    limit = time.monotonic() + 600  # the machine may be busy
     while min(times, default=1.0) > 0.65 * 0.8 and time.monotonic() < limit:
         started = time.monotonic()
         asks = [Ask(n, lane=n % 2) for n in range(8)]
         futures = [dispatcher.submit(inputs_of(model, a), trace=0, lane=a.lane) for a in asks]
         for future in futures:
-            future.result(30)
+            future.result(300)
         times.append(time.monotonic() - started)
     sequential = 8 * 2 * 0.050
     assert 0.050 * 9 <= min(times) <= 0.65 * sequential
@@ -136,7 +136,7 @@ def test_submitting_waits_for_a_slot(dozing: tuple[Model, Dispatcher]) -> None:
     assert not any(future.done() for future in futures)
     third = dispatcher.submit(inputs_of(model, Ask(2)), trace=0, lane=0)
     assert any(future.done() for future in futures)
-    third.result(10)
+    third.result(300)
 
 
 def test_requests_from_many_threads(dozing: tuple[Model, Dispatcher]) -> None:
@@ -147,7 +147,7 @@ def test_requests_from_many_threads(dozing: tuple[Model, Dispatcher]) -> None:
 
     def send(ask: Ask) -> None:
         future = dispatcher.submit(inputs_of(model, ask), trace=0, lane=ask.lane)
-        got[ask.seed] = future.result(30).outputs["y"].tobytes()
+        got[ask.seed] = future.result(300).outputs["y"].tobytes()
 
     threads = [threading.Thread(target=send, args=(ask,)) for ask in asks]
     for thread in threads:
@@ -168,7 +168,7 @@ def test_a_kernel_with_a_bad_address() -> None:
     with running(model) as (dispatcher, _):
         future = dispatcher.submit(inputs_of(model, Ask(0)), trace=0, lane=0)
         with pytest.raises(ServiceFault) as failure:
-            future.result(30)
+            future.result(300)
         assert_fault(failure.value, "TSR5002", "wild", 0)
         with pytest.raises(ServiceFault):
             dispatcher.submit(inputs_of(model, Ask(0)), trace=0, lane=0)
@@ -193,7 +193,7 @@ def test_a_trap_and_what_had_finished_before() -> None:
         good = [dispatcher.submit(zero, trace=0, lane=0) for _ in range(2)]
         bad = dispatcher.submit(inputs_of(model, Ask(1)), trace=0, lane=0)
         with pytest.raises(ServiceFault) as failure:
-            bad.result(30)
+            bad.result(300)
         assert_fault(failure.value, "TSR5012", "stop", 2)
         assert all(future.result(0).outputs["y"].tolist() == [0] * 4 for future in good)
 
@@ -202,12 +202,12 @@ def test_a_worker_that_is_killed() -> None:
     model = two_steps("doze", "doze")
     with running(model) as (dispatcher, backend):
         first = dispatcher.submit(inputs_of(model, Ask(0)), trace=0, lane=0)
-        first.result(30)
+        first.result(300)
         future = dispatcher.submit(inputs_of(model, Ask(1)), trace=0, lane=0)
         time.sleep(0.02)
         os.kill(backend._devices["a"].process.pid, signal.SIGKILL)
         with pytest.raises(ServiceFault, match=r"TSR5051.*`a` was ended by signal 9") as failure:
-            future.result(10)
+            future.result(300)
         assert failure.value.request == 1
         assert failure.value.exit_code == 6
         assert first.result().outputs["y"].any()
@@ -219,7 +219,7 @@ def test_a_worker_that_stops_answering() -> None:
         os.kill(backend._devices["b"].process.pid, signal.SIGSTOP)
         future = dispatcher.submit(inputs_of(model, Ask(0)), trace=0, lane=0)
         with pytest.raises(ServiceFault, match=r"TSR5052.*worker of device `b`") as failure:
-            future.result(20)
+            future.result(300)
         assert failure.value.device == "b"
 
 
@@ -247,7 +247,7 @@ def test_a_transfer_that_never_comes() -> None:
     with running(model, limit_s=1.0) as (dispatcher, _):
         future = dispatcher.submit(inputs_of(model, Ask(0)), trace=0, lane=0)
         with pytest.raises(ServiceFault, match=r"waits for transfer .*`h` from `a`") as failure:
-            future.result(60)
+            future.result(300)
         fault = failure.value
         assert (fault.device, fault.request, fault.step) == ("b", 0, 1)
         assert fault.diagnostics[0].notes[0] == "device `b`, request 0, launch #1 `m.doze`"
@@ -282,11 +282,11 @@ def test_a_slot_that_hangs_while_the_other_goes_on() -> None:
     model = without_sends(made, 1)
     with running(model, limit_s=1.0) as (dispatcher, _):
         hung = dispatcher.submit(inputs_of(model, Ask(0, trace=1)), trace=1, lane=0)
-        limit = time.monotonic() + 60
+        limit = time.monotonic() + 600
 
         def go_on() -> None:
             while time.monotonic() < limit:
-                dispatcher.submit(inputs_of(model, Ask(1)), trace=0, lane=1).result(30)
+                dispatcher.submit(inputs_of(model, Ask(1)), trace=0, lane=1).result(300)
 
         with pytest.raises(ServiceFault, match=r"waits for transfer .*`h` from `a`") as failure:
             go_on()
@@ -333,7 +333,7 @@ def test_a_link_too_slow_for_any_clock() -> None:
     try:
         future = dispatcher.submit(inputs_of(model, Ask(0)), trace=0, lane=0)
         with pytest.raises(ServiceFault, match=r"TSR5052.*`h` (to `b`|from `a`)"):
-            future.result(60)
+            future.result(300)
     finally:
         dispatcher.close(wait=False)
 
@@ -380,6 +380,6 @@ def test_closing_in_the_middle() -> None:
         future = dispatcher.submit(inputs_of(model, Ask(0)), trace=0, lane=0)
         dispatcher.close(wait=False)
         with pytest.raises(TesseraError, match="TSR5050"):
-            future.result(5)
+            future.result(300)
         with pytest.raises(TesseraError, match="TSR5050"):
             dispatcher.submit(inputs_of(model, Ask(0)), trace=0, lane=0)

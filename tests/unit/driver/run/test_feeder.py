@@ -36,9 +36,9 @@ class TwoReplicas:
         self.submitted[sequence] += 1
         if sequence == 1:
             self.begun.set()
-            self.over.wait(60)
+            self.over.wait(300)
         if sequence == 0 and self.submitted[0] >= 2:
-            self.begun.wait(60)
+            self.begun.wait(300)
             if self.refuse:
                 raise self.fault
             future.set_exception(self.fault)
@@ -62,7 +62,7 @@ def test_one_replica_that_fails_ends_the_run() -> None:
     serving = TwoReplicas(refuse=False)
     feeder, waiting = fed(serving)
     try:
-        waiting.join(30)
+        waiting.join(300)
         assert not waiting.is_alive()
         assert feeder.fault() is serving.fault
         assert list(feeder.completions()) == [0]
@@ -73,10 +73,10 @@ def test_one_replica_that_fails_ends_the_run() -> None:
 def test_where_one_cannot_submit_what_runs_is_waited_for() -> None:
     serving = TwoReplicas(refuse=True)
     feeder, waiting = fed(serving)
-    feeder._threads[0].join(30)
+    feeder._threads[0].join(300)
     assert waiting.is_alive()
     serving.over.set()
-    waiting.join(30)
+    waiting.join(300)
     assert not waiting.is_alive()
     assert feeder.fault() is serving.fault
     assert list(feeder.completions()) == [0, 1]
@@ -110,7 +110,7 @@ def test_on_hosts_the_other_replicas_go_on(refuse: bool) -> None:
     serving = TwoReplicas(refuse=refuse)
     feeder, waiting = fed(serving, each_alone=True)
     serving.over.set()
-    waiting.join(60)
+    waiting.join(300)
     assert not waiting.is_alive()
     assert sorted(feeder.completions()) == [0, 1, 3, 5, 7]
     assert feeder.fault() is serving.fault

@@ -38,7 +38,7 @@ def test_arrays_of_the_gpu_and_of_the_host(fake: FakeCuda) -> None:
         given = [GpuArray(fake, values(n)) if n % 2 else values(n) for n in range(6)]
         futures = [runtime.submit({"x": one}) for one in given]
         for number, future in enumerate(futures):
-            np.testing.assert_array_equal(future.result(30)["y"], values(number))
+            np.testing.assert_array_equal(future.result(300)["y"], values(number))
         assert fake.launched.count(("fetch_ranges", fake.sms)) == 3
         with pytest.raises(TesseraError, match="is of type float32, not int32"):
             runtime.submit({"x": GpuArray(fake, values(1).astype(np.int32))})
