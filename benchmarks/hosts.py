@@ -23,7 +23,6 @@ import random
 import tempfile
 import time
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 from tessera.driver.hosts.kept_hosts import KeptHosts
@@ -34,7 +33,7 @@ from tessera.driver.run.verify import verify_run
 from tessera.ir.plan.hosts import TRANSPORTS
 from tessera.ir.program import program as ir
 from tests.helpers.namespaces import hosts_in, namespaces, processes_in
-from tests.helpers.plan_files import plan_of, write_plan
+from tests.helpers.plan_files import A100, H200, plan_of, write_plan
 from tests.helpers.random_traces import random_program
 
 NAMES = ["left", "right", "third", "fourth"]
@@ -86,13 +85,9 @@ def run_case(
     if len(devices) == 16:  # each has one at least
         for device, step in zip(devices, rng.sample(range(len(steps)), len(devices)), strict=True):
             steps[step] = device
-    plan = plan_of([program], [steps], slots=rng.randint(1, 3), hosts=devices)
-    if any(variant.arch == "sm_90a" for m in program.modules for variant in m.variants):
-        plan = replace(
-            plan,
-            cards=tuple(replace(c, gpu="h200", arch="sm_90a") for c in plan.cards),
-            devices=tuple(replace(device, sms=132) for device in plan.devices),
-        )
+    is_new = any(variant.arch == "sm_90a" for m in program.modules for variant in m.variants)
+    gpu = H200 if is_new else A100
+    plan = plan_of([program], [steps], slots=rng.randint(1, 3), hosts=devices, gpu=gpu)
     path = write_plan(folder, plan)
     data = _contents(trace)
     options = PlanRunOptions(hosts=kept, requests=2 if trace else 4, data=data)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 from tessera.frontend.trace.read_trace import parse_trace
@@ -26,6 +27,8 @@ from tessera.passes.lowering.plan import lower_replica
 from tests.helpers.served import graph_of
 
 CAPACITY = 1 << 30
+A100, H200 = ("a100-80g-sxm", "sm_80", 108), ("h200", "sm_90a", 132)
+"""GPUs of plans: name, architecture, SMs."""
 
 
 def plan_of(
@@ -38,11 +41,11 @@ def plan_of(
     arch: str | None = None,
     contents: Sequence[bytes] = (),
     hosts: Mapping[str, str] | None = None,
+    gpu: tuple[str, str, int] = A100,
 ) -> Plan:
     """A plan with one replica; every launch runs in the variant for `arch`, or the first."""
-    # What a run sees has been through the text.
-    programs = [parse_trace(print_program(program), "trace.ptx") for program in programs]
-    graphs = [graph_of(program) for program in programs]
+    read = [_read(print_program(program)) for program in programs]
+    programs, graphs = [program for program, _ in read], [graph for _, graph in read]
     hosts = hosts or {}
     lowered = lower_replica(programs, graphs, placements, slots=slots, lanes=lanes, hosts=hosts)
     return Plan(
@@ -60,8 +63,8 @@ def plan_of(
         cards=tuple(
             PlanCard(
                 name=name,
-                gpu="a100-80g-sxm",
-                arch="sm_80",
+                gpu=gpu[0],
+                arch=gpu[1],
                 capacity_bytes=CAPACITY,
                 used_bytes=lowered.memory_bytes(name),
                 usd_per_hour=None,
@@ -70,7 +73,7 @@ def plan_of(
             for name in lowered.devices
         ),
         devices=tuple(
-            PlanDevice(name=name, card=name, sms=108, busy_ns=1.0) for name in lowered.devices
+            PlanDevice(name=name, card=name, sms=gpu[2], busy_ns=1.0) for name in lowered.devices
         ),
         traces=tuple(
             _planned(index, program, shares, contents) for index, program in enumerate(programs)
@@ -78,6 +81,13 @@ def plan_of(
         replicas=(replica_of(programs, graphs, placements, lowered, arch),),
         baselines=(),
     )
+
+
+@lru_cache(8)
+def _read(text: str) -> tuple[ir.Program, KernelGraph]:
+    """A trace and its graph: what a run sees has been through the text."""
+    program = parse_trace(text, "trace.ptx")
+    return program, graph_of(program)
 
 
 def replica_of(

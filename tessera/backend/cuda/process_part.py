@@ -149,6 +149,10 @@ class GpuPart:
         """Give the window back, once all others have closed it."""
         self._ways.free()
 
+    def leave(self) -> None:
+        """Give the context back: a next part that is open by then need not make one."""
+        self._ways.leave()
+
 
 def _pack(transfer: Transfer, content: Bytes) -> Bytes:
     return np.concatenate([content[start:end] for start, end in transfer.bytes])

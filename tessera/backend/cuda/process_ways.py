@@ -161,5 +161,9 @@ class ProcessWays:
             self._driver.use(self._context)
             for base in self._bases.values():
                 self._driver.free(base)
-            self._driver.release(self._ordinal)
         self._bases.clear()
+
+    def leave(self) -> None:
+        """Give the context back; who has another of the same GPU by now keeps it alive."""
+        with suppress(DriverError):
+            self._driver.release(self._ordinal)

@@ -28,13 +28,14 @@ class GpuWorker:
     def __init__(
         self, channel: ControlChannel, part: GpuPart, *, beat_s: float, orphan: Callable[[], None]
     ) -> None:
-        """`orphan` is called when nobody hears this process any more."""
+        """`orphan` ends the process: nobody hears it any more, or its GPU is lost to it."""
         self._channel = channel
         self._part = part
         part.lose = self._lose
         self._beat_s = beat_s
         self._orphan = orphan
         self._ready = False
+        self._is_broken = False
         self._lock = threading.Lock()
         self._saying = threading.Lock()
         self._over = threading.Event()
@@ -60,6 +61,8 @@ class GpuWorker:
         """Leave nothing of this run behind; nothing is said of it from here on."""
         with self._saying:
             self._over.set()
+        if self._is_broken:
+            self._orphan()  # a fault of a kernel takes the context: only a new process has one
         for thread in self._threads:
             thread.join()
         self._part.close()
@@ -137,6 +140,7 @@ class GpuWorker:
             )
 
     def _fail(self, problem: BaseException) -> None:
+        self._is_broken = True
         self._send(fault_head(fault_of(problem)))
 
     def _start(self, target: Callable[[], None]) -> None:

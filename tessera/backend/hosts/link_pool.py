@@ -35,7 +35,9 @@ class LinkPool:
         with self._changing:
             gone = [link for link in self._idle if link.is_gone]
             self._idle = [link for link in self._idle if not link.is_gone]
-            kept = next((link for link in self._idle if link.host == host), None)
+            here = [link for link in self._idle if link.host == host]
+            # Rather the one that was the same device: it knows its code and has its GPU.
+            kept = min(here, key=lambda link: link.device != device, default=None)
             if kept is not None:
                 self._idle.remove(kept)
         stop_links({str(number): link for number, link in enumerate(gone)})
@@ -63,7 +65,8 @@ class LinkPool:
             if head is None:
                 asked.pop(device, None)
             elif head["kind"] == "released" and asked.pop(device, None) is not None:
-                free.append(links.pop(device))
+                link = links.pop(device, None)  # none: the interpreter ends, and ends them all
+                free += [] if link is None else [link]
         stop_links(links)
         with self._changing:
             if not self._is_closed:

@@ -14,7 +14,6 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -23,6 +22,7 @@ from tessera.diagnostics import ExitCode, TesseraError, error
 from tessera.ir.version import __version__
 
 if TYPE_CHECKING:
+    from tessera.backend.cuda.process_part import GpuPart
     from tessera.backend.service import BackendOptions, Model
     from tessera.backend.transports.choice import TransportPlace
 
@@ -55,7 +55,7 @@ def serve_channel(channel: ControlChannel) -> None:
         channel.send({"kind": "hello", "version": __version__, "pid": os.getpid()})
         threading.Thread(target=_beat, args=(channel, busy), daemon=True).start()
         try:
-            last = _nothing
+            last: GpuPart | None = None
             while True:
                 last = _serve(channel, busy, last)
         except TesseraError as failure:
@@ -85,10 +85,8 @@ def serve_channel(channel: ControlChannel) -> None:
             channel.receive()
 
 
-def _serve(
-    channel: ControlChannel, busy: threading.Event, last: Callable[[], None]
-) -> Callable[[], None]:
-    """Serve one run; what is to be done when the next begins, which is when all have left it."""
+def _serve(channel: ControlChannel, busy: threading.Event, last: GpuPart | None) -> GpuPart | None:
+    """Serve one run; what it leaves on a GPU until the next begins, when all are through."""
     from tessera.backend.hosts.examined import be_examined
     from tessera.backend.hosts.host_worker import HostWorker
     from tessera.backend.hosts.records import options_of
@@ -109,11 +107,14 @@ def _serve(
     )
     if head["kind"] == "examine":
         be_examined(channel, place)
-    last()
+    if last is not None:
+        last.free_window()
     model = received_model(head, parts)
     options = options_of(head["options"])
     if options.targets:
-        return _serve_gpu(channel, busy, model, options, place, head["hosts"])
+        return _serve_gpu(channel, busy, model, options, place, head["hosts"], last)
+    if last is not None:
+        last.leave()
     worker = HostWorker(channel, model, options, place)
     busy.set()
     worker.serve()
@@ -121,11 +122,7 @@ def _serve(
     del worker, model, parts
     gc.collect()
     channel.send({"kind": "released"})
-    return _nothing
-
-
-def _nothing() -> None:
-    pass
+    return None
 
 
 def _serve_gpu(
@@ -135,16 +132,19 @@ def _serve_gpu(
     options: BackendOptions,
     place: TransportPlace,
     hosts: dict[str, str],
-) -> Callable[[], None]:
+    last: GpuPart | None,
+) -> GpuPart:
     from tessera.backend.cuda.process_part import GpuPart
     from tessera.backend.hosts.gpu_worker import GpuWorker
 
     part = GpuPart(model, place.name, options, hosts=hosts, place=place)
+    if last is not None:
+        last.leave()  # not before: to make a context anew takes seconds on a GPU that is busy
     busy.set()
     GpuWorker(channel, part, beat_s=place.beat_s, orphan=lambda: os._exit(0)).serve()
     busy.clear()
     channel.send({"kind": "released"})
-    return part.free_window
+    return part
 
 
 def _beat(channel: ControlChannel, busy: threading.Event) -> None:

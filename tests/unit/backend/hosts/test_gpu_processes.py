@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from tessera.backend.hosts.gpu_worker import GpuWorker
 from tessera.driver.run.backends import _on_hosts
 from tessera.driver.run.runtime import Runtime
 from tests.helpers.fake_gpu_python import assert_bytes_of_one_device, fake_gpu_python
@@ -43,6 +45,35 @@ def test_bytes_and_a_process_that_is_killed(tmp_path: Path, hosts: str) -> None:
     assert "device `b` on host" in str(problem)
     assert "was ended by signal 9" in str(problem)
     assert all(process.poll() is not None for process in processes.values())
+
+
+class _Said:
+    """A channel with what the driver says, and what it hears."""
+
+    def __init__(self, *heads: dict[str, object]) -> None:
+        self.coming, self.heard = list(heads), []
+
+    def receive(self) -> tuple[dict[str, object], list[object]]:
+        return self.coming.pop(0), []
+
+    def send(self, head: dict[str, object], parts: object = ()) -> None:
+        self.heard.append(head["kind"])
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_process_whose_gpu_had_a_fault_is_not_kept(fails: bool) -> None:
+    def begin(*given: object) -> None:
+        if fails:
+            raise MemoryError
+
+    ended: list[bool] = []
+    part = SimpleNamespace(address="", begin=begin, close=lambda: None)
+    request = {"kind": "begin", "number": 0, "trace": 0, "slot": 0, "lane": 0}
+    channel = _Said(request, {"kind": "release"})
+    worker = GpuWorker(channel, part, beat_s=9.0, orphan=lambda: ended.append(True))  # type: ignore[arg-type]
+    worker.serve()
+    assert ended == [True] * fails
+    assert channel.heard == ["listening", *["fault"] * fails]
 
 
 def test_every_host_counts_its_gpus_by_itself() -> None:
