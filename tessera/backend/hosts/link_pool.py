@@ -65,8 +65,8 @@ class LinkPool:
             if head is None:
                 asked.pop(device, None)
             elif head["kind"] == "released" and asked.pop(device, None) is not None:
-                link = links.pop(device, None)  # none: the interpreter ends, and ends them all
-                free += [] if link is None else [link]
+                if device in links:  # or the interpreter ends, and all of them with it
+                    free.append(links.pop(device))
         stop_links(links)
         with self._changing:
             if not self._is_closed:
