@@ -1,15 +1,18 @@
 """A model of full size on a GPU: its checkpoint, and what it takes to get to a running plan.
 
     python -m benchmarks.full_size OUTPUT.json --work FOLDER [--layers 32] [--seconds 540]
+                                   [--stages save,trace,again,analyze,plan,start]
 
 Stages, each with its seconds in the output, written after each; a stage that is there is not done
-again, and none begins after `--seconds`:
+again, none begins after `--seconds`, and with `--stages` only those are done:
 
 - `save`: Llama 3 8B with random weights, `save_pretrained` into FOLDER/checkpoint.
 - `load`: the same files to the GPU, by `safetensors` and by Tessera in turns, three times each,
   files in the page cache. Aim: at most 1.5 times as long.
 - `seeds`: contents from a seed on the GPU, held against the host's to the byte, for all types.
-- `trace`, `analyze`, `profile`, `plan`: the commands, on a decode step (batch 8, context 1024).
+- `trace`, `again`: a decode step (batch 8, context 1024), captured twice: the second time from what
+  was kept.
+- `analyze`, `profile`, `plan`: the commands; a plan without a profile is by the model of durations.
 - `start`: `tessera.Runtime(plan, weights=checkpoint)`, to its first result; and seeded, without
   the checkpoint.
 """
@@ -48,6 +51,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--layers", type=int, default=32)
     parser.add_argument("--seconds", type=float, default=540)
+    parser.add_argument("--stages", default="", help="with commas; all of them if not given")
     given = parser.parse_args()
     given.work.mkdir(parents=True, exist_ok=True)
     ends = time.monotonic() + given.seconds
@@ -59,13 +63,14 @@ def main() -> None:
         "load": load,
         "seeds": seeds,
         "trace": trace,
+        "again": trace,
         "analyze": analyze,
         "profile": profile,
         "plan": plan,
         "start": start,
     }
     for name, stage in stages.items():
-        if name in result["stages"]:
+        if name in result["stages"] or (given.stages and name not in given.stages.split(",")):
             continue
         if time.monotonic() > ends:
             print(f"no time for `{name}` and what follows", file=sys.stderr)
@@ -259,9 +264,11 @@ def profile(work: Path, layers: int) -> dict[str, Any]:
 
 def plan(work: Path, layers: int) -> dict[str, Any]:
     """For two slices."""
-    made = ("--profile", str(work / "profile.json"), "-o", str(work / "plan.tsp"))
+    times = work / "profile.json"
+    measured = ("--profile", str(times)) if times.exists() else ()
+    made = (*measured, "-o", str(work / "plan.tsp"))
     tessc("plan", str(work / "decode.ptx"), "--gpus", SLICES, *made)
-    return {}
+    return {"profiled": times.exists()}
 
 
 def start(work: Path, layers: int) -> dict[str, Any]:

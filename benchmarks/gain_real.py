@@ -2,6 +2,7 @@
 
     python -m benchmarks.gain_real FOLDER [--layers 8] [--prefill 512] [--batch 64] [--context 1024]
                                    [--mixes 1:1,1:8] [--seconds 540] [--no-tune] [-o gain_real.json]
+                                   [--modes default] [--plans 'serial|streams|84+48']
 
 Needs an H200, torch and transformers. Everything is done by the commands that a user has, on the
 transformers library's own layers with random weights: both steps are captured by the default route
@@ -15,7 +16,8 @@ Stages, each written to FOLDER/gain_real.json when it is done; what is there is 
 none begins after `--seconds`: `save`, `torch`, `trace prefill`, `trace decode`, `profile prefill`,
 `profile decode`, and one for each mix and plan. A plan that fails is a row with the reason. Rows
 have microseconds for one mix, measured and predicted, and ratios: above 1 is faster than serial, or
-than PyTorch.
+than PyTorch. `--plans` measures those with one of these texts in their names, `--modes` takes
+fewer modes of torch.compile: the same command without them goes on.
 """
 
 from __future__ import annotations
@@ -85,7 +87,7 @@ def torch_us(options: argparse.Namespace) -> dict[str, dict[str, float]]:
     times: dict[str, dict[str, float]] = {}
     for kind in KINDS:
         made = RealStep(*step(**sizes(options, kind)))
-        for mode in MODES:
+        for mode in options.modes.split(","):
             replay = compiled(made, mode)
             replay(3)
             rounds = []
@@ -133,7 +135,7 @@ def save(options: argparse.Namespace) -> dict[str, Any]:
 def in_a_process(options: argparse.Namespace) -> dict[str, Any]:
     """PyTorch's times; the process gives its memory back."""
     command = [sys.executable, "-m", "benchmarks.gain_real", str(options.folder), "--torch"]
-    for name in ("layers", "prefill", "batch", "context"):
+    for name in ("layers", "prefill", "batch", "context", "modes"):
         command += [f"--{name}", str(getattr(options, name))]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     times: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -221,6 +223,8 @@ def stages(options: argparse.Namespace) -> Iterator[tuple[str, Callable[[], dict
             yield f"{work.__name__} {kind}", lambda work=work, kind=kind: work(options, kind)
     for mix in options.mixes.split(","):
         for name, told in plans():
+            if not any(text in name for text in options.plans.split("|")):
+                continue
             yield (
                 f"{mix} {name}",
                 lambda mix=mix, name=name, told=told: run_plan(options, mix, name, told),
@@ -259,6 +263,8 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, default=size)
     parser.add_argument("--mixes", default="1:1,1:8", help="prompts and decode steps")
     parser.add_argument("--seconds", type=float, default=540.0)
+    parser.add_argument("--modes", default=",".join(MODES), help="of torch.compile")
+    parser.add_argument("--plans", default="", help="plans with this (or|this) in their name")
     parser.add_argument("--no-tune", dest="tune", action="store_false")
     parser.add_argument("--backend", choices=("cuda", "cpu"), default="cuda", help="cpu: a trial")
     parser.add_argument("--most", type=int, default=4000, help="requests of a run")

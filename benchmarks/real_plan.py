@@ -23,6 +23,7 @@ from tessera.driver.trace import capture_trace as tracing
 from tessera.driver.trace.build import draft_program, settle_roles
 from tessera.frontend.capture.inputs import Inputs
 from tessera.frontend.capture.session import on_one_gpu
+from tessera.frontend.capture.watch import tensors_in
 from tessera.ir.program.program import Launch, LibraryCall, Role
 from tessera.passes.costs.estimate_costs import best_variant
 from tessera.passes.dependences.dependences import Dependences
@@ -173,7 +174,15 @@ class WholePlan:
             row["wrong"] = wrong[:8]
 
     def output(self) -> torch.Tensor:
-        """The first output, in bf16."""
-        name = next(b.name for b in self.program.declared_buffers() if b.role is Role.OUTPUT)
+        """The first output, as the captured call returned it: it may be a part of its buffer."""
+        _, returned, _ = self.call.kept
+        first = next(tensor for tensor in tensors_in(returned) if tensor.is_cuda)
+        base = first.untyped_storage().data_ptr()
+        name = next(b.name for b in self.program.declared_buffers() if self.holds(b.name, base))
         raw = np.asarray(self.result[name]).reshape(-1).view(np.uint8)
-        return torch.from_numpy(raw.copy()).cuda().view(torch.bfloat16)
+        whole = torch.from_numpy(raw.copy()).cuda().view(first.dtype)
+        return whole.as_strided(first.shape, first.stride(), first.storage_offset())
+
+    def holds(self, name: str, address: int) -> bool:
+        """Whether a result is what PyTorch has at an address."""
+        return name in self.result and self.addresses[name] == address

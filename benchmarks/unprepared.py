@@ -2,7 +2,7 @@
 
     python -m benchmarks.unprepared -o rows.jsonl --work FOLDER [--seconds 420] [--jobs 14]
     python -m benchmarks.unprepared -o rows.jsonl --work FOLDER --cpu [--seconds 300] [--jobs 14]
-    python -m benchmarks.unprepared -o rows.jsonl --report unprepared.json
+    python -m benchmarks.unprepared -o rows.jsonl --known unprepared.json --report unprepared.json
 
 Needs an H200, torch, transformers and cuda-bindings. Each model of `unprepared_models` is a process
 of its own: it is captured by the default route, analysed (which steps are pinned, and why), planned
@@ -13,7 +13,8 @@ beside that of eager PyTorch in the model's own type. Right: at most twice the n
 worst element. `--cpu` runs the traces that FOLDER holds on the CPU backend, too.
 
 A row per model and stage; one that failed says why. The same command again goes on with what has
-no row; `--again` repeats those that failed. Models that were not reached are named.
+no row, or ran out of time; `--known` names a report whose rows count, `--again` repeats those that
+failed. Models that were not reached are named.
 """
 
 from __future__ import annotations
@@ -198,16 +199,24 @@ def read_rows(path: Path) -> dict[tuple[str, str], dict[str, Any]]:
     return rows
 
 
+def known_rows(options: argparse.Namespace) -> dict[tuple[str, str], dict[str, Any]]:
+    """The rows of the report that is known, and those that came after."""
+    known = json.loads(options.known.read_text())["rows"] if options.known else []
+    return {(row["name"], row["part"]): row for row in known} | read_rows(options.output)
+
+
 def run_all(options: argparse.Namespace) -> None:
     """A process per model, several at a time, until there is no time."""
     until = time.monotonic() + options.seconds
     part = "cpu" if options.cpu else "gpu" if options.route == "auto" else f"gpu:{options.route}"
-    have = read_rows(options.output)
+    have = known_rows(options)
     wanted = [name for name in options.models.split(",") if name] or list(MODELS)
     todo = [
         name
         for name in wanted
-        if (name, part) not in have or (options.again and "failed" in have[name, part])
+        if (name, part) not in have
+        or have[name, part]["stage"] == "time"
+        or (options.again and "failed" in have[name, part])
     ]
     if options.cpu:
         todo = [name for name in todo if (options.work / f"{name}.ref.npz").exists()]
@@ -225,7 +234,7 @@ def run_all(options: argparse.Namespace) -> None:
 
     with ThreadPoolExecutor(options.jobs) as pool:
         list(pool.map(work, todo))
-    have = read_rows(options.output)
+    have = known_rows(options)
     missed = [name for name in wanted if (name, part) not in have]
     print("not reached:", ", ".join(missed) or "none", flush=True)
 
@@ -237,6 +246,8 @@ def in_a_process(name: str, part: str, options: argparse.Namespace, left: float)
     command += ["--work", str(options.work), "--route", options.route]
     command += ["--cpu"] if options.cpu else []
     environment = os.environ | {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+    processes = max(1, (os.cpu_count() or 1) // options.jobs)
+    environment.setdefault("TESSERA_COMPILE_PROCESSES", str(processes))
     log = options.work / f"{name}.{part.replace(':', '_')}.log"
     row: dict[str, Any] = {}
     with log.open("w") as told:
@@ -262,7 +273,7 @@ def in_a_process(name: str, part: str, options: argparse.Namespace, left: float)
 
 def report(options: argparse.Namespace) -> None:
     """All rows as one document with sums."""
-    rows = read_rows(options.output)
+    rows = known_rows(options)
     gpu = {name: row for (name, part), row in rows.items() if part == "gpu"}
     cpu = {name: row for (name, part), row in rows.items() if part == "cpu"}
     done = [name for name, row in gpu.items() if row.get("stage") == "done"]
@@ -305,6 +316,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=14)
     parser.add_argument("--cpu", action="store_true", help="run captured traces on the CPU backend")
     parser.add_argument("--again", action="store_true", help="repeat models that failed")
+    parser.add_argument("--known", type=Path, help="a report whose rows count")
     parser.add_argument("--report", type=Path, help="write all rows as one document")
     parser.add_argument("--machine", default="", help="of rows that do not say it")
     parser.add_argument("--one", choices=tuple(MODELS), help=argparse.SUPPRESS)

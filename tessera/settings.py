@@ -36,6 +36,10 @@ class Settings:
     """False under `TESSERA_NO_GRAPHS=1`: the CUDA backend makes every call of a request one by one;
     slower, but a fault then names its launch."""
 
+    compile_processes: int | None
+    """`TESSERA_COMPILE_PROCESSES`: how many processes compile kernels while a model is captured on
+    a GPU; 1 compiles in the process itself; None (unset, or no number) leaves it to the cores."""
+
     color: bool | None
     """False under `NO_COLOR`; None leaves it to the terminal."""
 
@@ -49,6 +53,7 @@ def read_settings(environment: Mapping[str, str] | None = None) -> Settings:
         traceback=_flag(values, "TESSERA_TRACEBACK"),
         verify=_flag(values, "TESSERA_VERIFY"),
         use_graphs=not _flag(values, "TESSERA_NO_GRAPHS"),
+        compile_processes=_count(values, "TESSERA_COMPILE_PROCESSES"),
         color=False if values.get("NO_COLOR") else None,
     )
 
@@ -86,6 +91,12 @@ def overridden(values: Mapping[str, str]) -> Iterator[None]:
 
 def _flag(values: Mapping[str, str], name: str) -> bool:
     return values.get(name, "").strip().lower() not in ("", "0", "false", "no", "off")
+
+
+def _count(values: Mapping[str, str], name: str) -> int | None:
+    """A number of at least 1; None where there is none."""
+    text = values.get(name, "").strip()
+    return max(1, int(text)) if text.isdecimal() else None
 
 
 def _cache_dir(values: Mapping[str, str]) -> Path | None:

@@ -17,6 +17,7 @@ in order:
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -231,15 +232,10 @@ def _capture(
 
     What is measured on the way is measured on a part of the GPU, or on the whole.
     """
+    from tessera.frontend.capture import routes
+    from tessera.frontend.capture.compile_pool import drop_pool, pool_failed, process_counts
     from tessera.frontend.capture.kept_products import made_by, with_kept
     from tessera.frontend.capture.quiet import quiet_compiler
-    from tessera.frontend.capture.routes import (
-        attempts,
-        compiled,
-        fresh_compiler,
-        own_kernels,
-        plain_attention,
-    )
     from tessera.frontend.capture.session import capture
     from tessera.frontend.capture.tuning import tuned_on
     from tessera.frontend.capture.watch import Keeper, keep_compiled
@@ -250,24 +246,26 @@ def _capture(
         tuned.append(name)
         tell(StageProgress("compiling", len(tuned), unit="products measured", note=name))
 
-    failure: TesseraError | None = None
-    for backends in attempts(options.route):
+    failure, sms = None, 0 if part is None else part.sms
+    counts = process_counts(for_others=bool(options.archs))
+    for backends, processes in itertools.product(routes.attempts(options.route), counts):
+        if failure is not None and processes != counts[0] and not pool_failed(failure):
+            continue
         keeper = Keeper()
         products: list[MeasuredProduct] = []
         graphs: list[str] = []
-        sms = 0 if part is None else part.sms
-        made = made_by(options.route, backends, sms)
-        attention = (
-            plain_attention(options.route),
-            own_kernels(options.route, made, graphs.append),
-        )
-        measured = measured_products(products) if backends else nullcontext()
-        fresh = fresh_compiler(sms=sms)
-        watched = (fresh, quiet_compiler(heard), keep_compiled(keeper), tuned_on(part))
-        with watched[0], watched[1], watched[2], watched[3], attention[0], attention[1], measured:
+        with (
+            routes.fresh_compiler(sms=sms, processes=processes),
+            quiet_compiler(heard),
+            keep_compiled(keeper),
+            tuned_on(part),
+            routes.plain_attention(options.route),
+            routes.own_kernels(options.route, made_by(options.route, backends, sms), graphs.append),
+            measured_products(products) if backends else nullcontext(),
+        ):
             try:
                 call = capture(
-                    compiled(function, options.route, backends),
+                    routes.compiled(function, options.route, backends),
                     inputs,
                     keeper,
                     archs=options.archs,
@@ -277,7 +275,9 @@ def _capture(
                 return replace(call, products=with_kept(graphs, products))
             except TesseraError as problem:
                 failure = problem
-        if failure.diagnostics[0].code != NOT_COMPILED:
+        if processes > 1 and pool_failed(failure):
+            drop_pool()
+        elif failure.diagnostics[0].code != NOT_COMPILED:
             break
     raise failure or AssertionError("there is a way to try")
 

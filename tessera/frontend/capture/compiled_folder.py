@@ -5,7 +5,8 @@ away after it where there is no cache. A second capture of the same model, or of
 kernels, then compiles and measures little.
 
 What lies there is checked before it is used: kernels, compiled graphs and their code against
-digests that were noted when a capture ended, tables of measured times for being whole. What is
+digests that were noted when a capture ended (unless nobody has written to them since), tables of
+measured times for being whole. What is
 damaged is removed, and made again. A compiled graph is used only for the same graph, inputs,
 options, versions and GPU (torch.compile sees to that) and for the same code of ours and the same
 route (`kept_products.made_by`): the model itself is recorded anew by every capture. What an
@@ -90,8 +91,8 @@ def drop_damaged(folder: Path) -> None:
     noted = _noted(folder)
     for item in _items(folder):
         with contextlib.suppress(OSError):  # another capture may be at it
-            known = noted.get(_name(item, folder))
-            if known is not None and known != _digest(item):
+            known, _, stamp = noted.get(_name(item, folder), "").partition(" ")
+            if known and stamp != _stamp(item) and known != _digest(item):
                 _remove(item)
     with contextlib.suppress(OSError):
         for table in (*folder.glob("cache/*"), *folder.glob("*sm/cache/*")):
@@ -106,19 +107,15 @@ def note_kernels(folder: Path) -> None:
     """Note what there is; drop the oldest if it is too much."""
     sizes: dict[Path, tuple[float, int]] = {}
     noted, before = {}, _noted(folder)
-    try:
-        noted_at = (folder / _NOTED).stat().st_mtime
-    except OSError:
-        noted_at = 0.0
     for item in _items(folder):
         with contextlib.suppress(OSError):
             files = [file.stat() for file in _files(item)]
             newest = max((status.st_mtime for status in files), default=0.0)
             sizes[item] = newest, sum(status.st_size for status in files)
             if _is_whole(item):
-                name = _name(item, folder)
-                known = before.get(name) if newest < noted_at else None
-                noted[name] = known or _digest(item)
+                name, stamp = _name(item, folder), _stamp(item)
+                known = before.get(name, "")
+                noted[name] = known if known.endswith(f" {stamp}") else f"{_digest(item)} {stamp}"
     total = sum(size for _, size in sizes.values())
     for item in sorted(sizes, key=lambda item: sizes[item][0]):
         if total <= MAX_FOLDER_BYTES:
@@ -173,6 +170,16 @@ def _is_whole(item: Path) -> bool:
     return any(name.startswith("__grp__") for name in names) or (
         bool(names) and all(name.endswith(".so") for name in names)
     )
+
+
+def _stamp(item: Path) -> str:
+    """What changes when somebody writes to files: those that have not changed need no digest."""
+    digest = hashlib.blake2b(digest_size=8)
+    for file in sorted(_files(item)):
+        status = file.stat()
+        told = (file.name, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+        digest.update(repr(told).encode())
+    return digest.hexdigest()
 
 
 def _digest(item: Path) -> str:

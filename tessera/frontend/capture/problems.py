@@ -38,7 +38,7 @@ _NEEDS = {
 
 def refusal(problem: BaseException) -> TesseraError:
     """Why the model does not run as it has to before it can be captured."""
-    if (own := next((c for c in _chain(problem) if isinstance(c, TesseraError)), None)) is not None:
+    if (own := next((c for c in chain(problem) if isinstance(c, TesseraError)), None)) is not None:
         return own
     kinds = {kind.__module__ + "." + kind.__name__ for kind in type(problem).__mro__}
     if _is_memory(problem):
@@ -75,7 +75,7 @@ def not_captured(problem: BaseException) -> TesseraError:
 
 def not_fake(problem: BaseException) -> TesseraError | None:
     """Why a call does not run on tensors without contents, if that is what is wrong."""
-    names = {kind.__name__ for cause in _chain(problem) for kind in type(cause).__mro__}
+    names = {kind.__name__ for cause in chain(problem) for kind in type(cause).__mro__}
     what = next((text for name, text in _NEEDS.items() if name in names), None)
     if what is None:
         return None
@@ -118,7 +118,7 @@ def _first_cause(problem: BaseException) -> Exception:
     return cause if isinstance(cause, Exception) else Exception(str(cause))
 
 
-def _chain(problem: BaseException) -> Iterator[BaseException]:
+def chain(problem: BaseException) -> Iterator[BaseException]:
     """An exception, and those that it came from."""
     cause: BaseException | None = problem
     while cause is not None:

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tessera.frontend.capture.barriers import barriers
+from tessera.frontend.capture.compile_pool import start_pool
 from tessera.frontend.capture.compiled_folder import compiled_folder
 from tessera.frontend.capture.layers.compile import in_parts
 from tessera.ir.choices import Route
@@ -35,8 +36,8 @@ _COMMON: dict[str, object] = {
     "memory_planning": False,
     "triton.cudagraphs": False,
     "autotune_num_choices_displayed": 0,
-    "compile_threads": 1,
 }
+_PROCESSES = "compile_threads"
 _BACKENDS = ("max_autotune_gemm_backends", "max_autotune_conv_backends")
 _TUNED: dict[str, object] = {
     "max_autotune": True,
@@ -77,7 +78,7 @@ def compiled(
     if not measured:
         # Launches are told of by code that this process has compiled. Whether to pad products
         # would be measured.
-        tuned = tuned | {"fx_graph_cache": False, "shape_padding": False}
+        tuned = tuned | {"fx_graph_cache": False, "shape_padding": False, _PROCESSES: 1}
         made: Callable[..., object] = torch.compile(
             function, dynamic=False, fullgraph=True, backend=in_parts(_known(_COMMON | tuned))
         )
@@ -180,9 +181,9 @@ def own_kernels(
 
 
 @contextmanager
-def fresh_compiler(apart: str = "", *, sms: int = 0) -> Iterator[None]:
+def fresh_compiler(apart: str = "", *, sms: int = 0, processes: int = 1) -> Iterator[None]:
     """Compile anew, with what `compiled_folder` has of kernels that were compiled before, and of
-    what was measured on so many SMs (0: on all).
+    what was measured on so many SMs (0: on all), in so many processes (`compile_pool`).
 
     What all routes need holds for callables that the user has compiled, too: they are compiled
     again when they are next called.
@@ -191,8 +192,10 @@ def fresh_compiler(apart: str = "", *, sms: int = 0) -> Iterator[None]:
     from torch._inductor import config
 
     torch._dynamo.reset()
-    settings = config.patch(_known(_COMMON))
+    settings = config.patch(_known(_COMMON | {_PROCESSES: processes}))
     with compiled_folder(apart, sms=sms), settings, barriers(), _whole_graphs():
+        if processes > 1:
+            start_pool()
         yield
 
 

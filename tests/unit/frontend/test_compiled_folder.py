@@ -37,6 +37,25 @@ def test_a_kernel_that_has_changed_is_removed_and_others_stay(tmp_path: Path) ->
     ]
 
 
+def test_what_nobody_has_written_to_is_not_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = kernel(tmp_path, "A")
+    place.note_kernels(tmp_path)
+    before = (tmp_path / "noted.json").read_bytes()
+    read: list[Path] = []
+    digest = place._digest
+    monkeypatch.setattr(place, "_digest", lambda item: (read.append(item), digest(item))[1])
+    place.drop_damaged(tmp_path)
+    place.note_kernels(tmp_path)
+    assert read == []
+    assert (tmp_path / "noted.json").read_bytes() == before
+    (old / "k.ptx").write_text("code")  # the same again
+    place.drop_damaged(tmp_path)
+    assert read == [old]
+    assert old.exists()
+
+
 @pytest.mark.parametrize("damage", [b"", b"{", b"{}", b"[1]", b"\xff"])
 def test_notes_and_tables_that_are_cut_count_as_absent(tmp_path: Path, damage: bytes) -> None:
     made = kernel(tmp_path, "A")

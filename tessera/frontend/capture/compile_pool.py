@@ -1,0 +1,60 @@
+"""Processes in which torch.compile has Triton compile kernels while a model is captured.
+
+In: the settings and the cores of this machine. Out: how many processes to compile with, in turn:
+many first where there are cores for them, then none beside this one, for when the others fail.
+
+What is compiled elsewhere comes back whole, with its PTX; only its source stays behind, so it
+cannot be compiled again for another architecture.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+from tessera.frontend.capture.problems import chain
+from tessera.settings import read_settings
+
+_MOST = 16
+_FEWEST = 4  # with fewer cores the processes are in each other's way
+# What is said of a pool that is gone, by exceptions that have no class of their own.
+_GONE = ("SubprocPool closed", "closed pool", "compilation subprocess exited")
+
+
+def process_counts(*, for_others: bool) -> tuple[int, ...]:
+    """With how many processes to compile, in turn; `for_others`: for other architectures too."""
+    wanted = read_settings().compile_processes
+    if wanted is None:
+        from torch._inductor import config
+
+        cores = config.decide_compile_threads()
+        wanted = min(cores, _MOST) if cores >= _FEWEST else 1
+    return (wanted, 1) if wanted > 1 and not for_others else (1,)
+
+
+def start_pool() -> None:
+    """Have the processes start while the model is being recorded."""
+    from torch._inductor.async_compile import AsyncCompile
+
+    with contextlib.suppress(Exception):  # whoever wants to use it will hear of it
+        AsyncCompile.use_process_pool()
+
+
+def pool_failed(problem: BaseException) -> bool:
+    """Whether it is the other processes that did not compile something."""
+    return any(_is_of_pool(cause) for cause in chain(problem))
+
+
+def drop_pool() -> None:
+    """End the processes; the next capture starts others."""
+    from torch._inductor import async_compile
+
+    with contextlib.suppress(Exception):
+        async_compile.shutdown_compile_workers()
+
+
+def _is_of_pool(problem: BaseException) -> bool:
+    modules = {kind.__module__ for kind in type(problem).__mro__}
+    return any(
+        module.startswith(("torch._inductor.compile_worker", "concurrent.futures"))
+        for module in modules
+    ) or any(text in str(problem) for text in _GONE)

@@ -1,0 +1,75 @@
+"""What `benchmarks/real_models.py` measures again, and in which order."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import real_models
+
+UNFINISHED: dict[str, Any] = {"failed": real_models.UNFINISHED}
+
+
+@pytest.mark.parametrize(
+    ("row", "few", "all_modes"),
+    [
+        (None, False, False),
+        (UNFINISHED, False, False),
+        ({"failed": "no memory"}, True, True),
+        ({"torch": {"default": 1.0}}, True, False),
+        ({"torch": {"default": 1.0}, "torch_failed": {"max-autotune": "no"}}, True, True),
+    ],
+)
+def test_what_was_measured_is_not_measured_again(
+    tmp_path: Path, row: dict[str, Any] | None, few: bool, all_modes: bool
+) -> None:
+    path = tmp_path / "row.json"
+    if row is not None:
+        path.write_text(json.dumps(row))
+    assert real_models.is_measured(path, "default") is few
+    assert real_models.is_measured(path, "default,max-autotune") is all_modes
+
+
+def test_every_case_gets_its_first_mode_before_any_gets_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And no more run at a time than the memory of the GPU has room for."""
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    from benchmarks.real_steps import CASES
+
+    begun: list[tuple[str, str]] = []
+    running: list[str] = []
+
+    class Process:
+        pid = 0
+        returncode = 0
+
+        def __init__(self, name: str, route: str, modes: str) -> None:
+            self.name, self.polls = name, 0
+            begun.append((name, modes))
+            running.append(name)
+            assert sum(CASES[one].gpu_gb for one in running) <= real_models.GPU_GB
+            row = {"torch": dict.fromkeys(modes.split(","), 1.0)}
+            real_models.keep(tmp_path, name, route, row)
+
+        def poll(self) -> int | None:
+            self.polls += 1
+            if self.polls == 3:
+                running.remove(self.name)
+            return None if self.polls < 3 else 0
+
+    monkeypatch.setattr(real_models, "start", lambda options, *job: Process(*job))
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    options = argparse.Namespace(
+        out=tmp_path, seconds=600.0, jobs=6, only="", routes="auto", modes="default,max-autotune"
+    )
+    real_models.run_all(options)
+    assert sorted(name for name, modes in begun if modes == "default") == sorted(CASES)
+    assert [modes for _, modes in begun] == sorted((m for _, m in begun), key=len)
+    assert len(begun) == 2 * len(CASES)
+    real_models.run_all(options)
+    assert len(begun) == 2 * len(CASES)
