@@ -2,6 +2,7 @@
 
     python -m benchmarks.real_models run --out FOLDER [--jobs 6] [--seconds 600] [--only TEXT]
                                          [--modes default,max-autotune,reduce-overhead]
+    python -m benchmarks.real_models run --out FOLDER --warm [--jobs 8] [--seconds 600]
     python -m benchmarks.real_models report --out FOLDER [-o results.json]
 
 `run` needs a GPU, torch and transformers. A process per case makes the model (`real_steps`),
@@ -13,7 +14,9 @@ PyTorch's own steps share what was compiled and measured for ours. Each case is 
 folder; what is there is not measured again. A case that fails is a file with the reason. One that
 takes too long is a file with as much as was measured, and is measured again by the next run.
 Processes compile side by side, as many as the memory of the GPU has room for, and measure while
-they hold the lock `gpu`.
+they hold the lock `gpu`. `--warm` captures and compiles everything, and measures no step: a run
+after it, on the same machine and with the same folder, finds it all compiled, and measures each
+case once, with all modes.
 
 A row has, in microseconds: `torch` by mode, `ours` (graphs of the plan one after the other,
 with inputs from and outputs to the host) and `served` (requests through the dispatcher); `ratio` is
@@ -67,7 +70,8 @@ def run_all(options: argparse.Namespace) -> None:
         for modes in dict.fromkeys((first, options.modes))
         for name in CASES
         for route in routes
-        if wanted(name, options.only) and not is_measured(file_of(options.out, name, route), modes)
+        if wanted(name, options.only)
+        and is_due(file_of(options.out, name, route), modes, options.modes, options.warm)
     ]
     running: dict[subprocess.Popen[bytes], tuple[str, str, float]] = {}
     while todo or running:
@@ -79,7 +83,7 @@ def run_all(options: argparse.Namespace) -> None:
         if can and len(running) < options.jobs and now < until - LEAST_LEFT_S:
             name, route, modes = can[0]
             todo.remove(can[0])
-            if not is_measured(file_of(options.out, name, route), modes):
+            if is_due(file_of(options.out, name, route), modes, options.modes, options.warm):
                 process = start(options, name, route, modes)
                 running[process] = (name, route, min(until, now + CASES[name].limit_s))
             continue
@@ -101,6 +105,14 @@ def run_all(options: argparse.Namespace) -> None:
         print(f"{name} ({route}): not measured with {modes}, no time was left", flush=True)
 
 
+def is_due(path: Path, modes: str, all_modes: str, warm: bool) -> bool:
+    """Whether a case has to be run with these modes; once only where all is compiled before."""
+    row = json.loads(path.read_text()) if path.exists() else {}
+    if modes != all_modes and (warm or "compiled" in row):
+        return False
+    return not is_measured(path, modes) and not (warm and "compiled" in row)
+
+
 def is_measured(path: Path, modes: str) -> bool:
     """Whether a case was measured with these modes, or failed for a reason of its own."""
     row = json.loads(path.read_text()) if path.exists() else {"failed": UNFINISHED}
@@ -119,6 +131,7 @@ def start(
     command = [sys.executable, "-m", "benchmarks.real_models", "one", "--out", str(options.out)]
     command += ["--name", name, "--routes", route, "--modes", modes]
     command += ["--kernels"] if options.kernels else []
+    command += ["--warm"] if options.warm else []
     processes = str(max(2, 2 * (os.cpu_count() or 1) // options.jobs))
     given = os.environ | {"TORCHINDUCTOR_COMPILE_THREADS": processes}
     given.setdefault("TESSERA_COMPILE_PROCESSES", processes)
@@ -167,7 +180,13 @@ def measure_alone(out: Path) -> None:
     for kind in (benchmarking.TritonBenchmarker, benchmarking.InductorBenchmarker):
         if "benchmark_gpu" in vars(kind):
             setattr(kind, "benchmark_gpu", alone(vars(kind)["benchmark_gpu"]))  # noqa: B010
-    setattr(tuning, "_time", alone(tuning._time))  # noqa: B010
+    timed = alone(tuning._time)
+
+    def compiled_first(calls: list[Callable[[], object]]) -> float:
+        calls[0]()  # the others run the same kernels
+        return float(timed(calls))
+
+    setattr(tuning, "_time", compiled_first)  # noqa: B010
 
 
 def one_case(options: argparse.Namespace) -> None:
@@ -208,7 +227,9 @@ def measure(
     exact = None
     with gpu(options.out):
         step = case.make(**case.sizes)
-        if is_again:
+        if options.warm:
+            pass
+        elif is_again:
             row |= {key: before[key] for key in ("eager_error", "error") if key in before}
         else:
             eager = step.module(*step.inputs).float()
@@ -221,8 +242,12 @@ def measure(
                 row["eager_error"] = f"{type(problem).__name__}: {problem}"[:200]
         torch.cuda.empty_cache()
     plan = WholePlan(step, route, row)
-    if is_again:
+    if "capture_s" in before:
         row["second_capture_s"], row["capture_s"] = row["capture_s"], before["capture_s"]
+    if options.warm:
+        compiled_all(options, step, row)
+        row |= {"failed": UNFINISHED, "compiled": row.pop("compile_s")}
+        return
     with gpu(options.out):
         plan.check(row)
         if exact is not None:
@@ -230,15 +255,7 @@ def measure(
         alone = {} if is_again else alternate({"ours": plan.replay}, plan)
     if not is_again:
         keep(options.out, options.name, route, {**row, **alone, "failed": UNFINISHED})
-    graphs = {}
-    for mode in options.modes.split(","):
-        begun = time.monotonic()
-        try:
-            graphs[mode] = compiled(step, mode)
-        except Exception as problem:
-            traceback.print_exc()
-            row.setdefault("torch_failed", {})[mode] = f"{type(problem).__name__}: {problem}"[:300]
-        row.setdefault("compile_s", {})[mode] = round(time.monotonic() - begun, 1)
+    graphs = compiled_all(options, step, row)
     with gpu(options.out):
         times = alternate({**graphs, "ours": plan.replay}, plan)
         row["torch"] = {mode: times[mode] for mode in graphs}
@@ -251,6 +268,22 @@ def measure(
         if options.kernels:
             row["kernels"] = kernels_of(plan.replay)
             row["torch_kernels"] = {mode: kernels_of(graph) for mode, graph in graphs.items()}
+
+
+def compiled_all(
+    options: argparse.Namespace, step: Any, row: dict[str, Any]
+) -> dict[str, Callable[[int], None]]:
+    """PyTorch's own step by mode; the row says how long each took, and which failed."""
+    graphs = {}
+    for mode in options.modes.split(","):
+        begun = time.monotonic()
+        try:
+            graphs[mode] = compiled(step, mode)
+        except Exception as problem:
+            traceback.print_exc()
+            row.setdefault("torch_failed", {})[mode] = f"{type(problem).__name__}: {problem}"[:300]
+        row.setdefault("compile_s", {})[mode] = round(time.monotonic() - begun, 1)
+    return graphs
 
 
 def errors(got: Any, exact: Any) -> dict[str, float]:
@@ -374,6 +407,7 @@ def main() -> None:
     parser.add_argument("--modes", default=",".join(MODES), help="of torch.compile")
     parser.add_argument("--jobs", type=int, default=6)
     parser.add_argument("--seconds", type=float, default=600.0)
+    parser.add_argument("--warm", action="store_true", help="compile everything, measure nothing")
     parser.add_argument("--kernels", action="store_true", help="the time of each kernel, too")
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()

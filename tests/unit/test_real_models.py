@@ -65,7 +65,13 @@ def test_every_case_gets_its_first_mode_before_any_gets_all(
     monkeypatch.setattr(real_models, "start", lambda options, *job: Process(*job))
     monkeypatch.setattr("time.sleep", lambda seconds: None)
     options = argparse.Namespace(
-        out=tmp_path, seconds=600.0, jobs=6, only="", routes="auto", modes="default,max-autotune"
+        out=tmp_path,
+        seconds=600.0,
+        jobs=6,
+        only="",
+        routes="auto",
+        modes="default,max-autotune",
+        warm=False,
     )
     real_models.run_all(options)
     assert sorted(name for name, modes in begun if modes == "default") == sorted(CASES)
@@ -73,3 +79,13 @@ def test_every_case_gets_its_first_mode_before_any_gets_all(
     assert len(begun) == 2 * len(CASES)
     real_models.run_all(options)
     assert len(begun) == 2 * len(CASES)
+
+
+def test_what_is_compiled_is_measured_once_with_all_modes(tmp_path: Path) -> None:
+    path, modes = tmp_path / "row.json", "default,max-autotune"
+    assert real_models.is_due(path, modes, modes, warm=True)
+    assert not real_models.is_due(path, "default", modes, warm=True)
+    path.write_text(json.dumps(UNFINISHED | {"compiled": {"default": 1.0}}))
+    assert not real_models.is_due(path, modes, modes, warm=True)
+    assert not real_models.is_due(path, "default", modes, warm=False)
+    assert real_models.is_due(path, modes, modes, warm=False)
