@@ -155,7 +155,7 @@ bench-gpu: $(ready)
 	$(python) -m benchmarks.capture $(gpu)/capture
 	$(python) -m benchmarks.replay_zoo $(gpu)/replay
 	$(python) -m benchmarks.attention -o $(gpu)/attention.json
-	$(python) -m benchmarks.meta_against_gpu -o $(gpu)/meta_against_gpu.json
+	$(python) -m benchmarks.meta_against_gpu -o $(gpu)/meta_against_gpu.json --work $(gpu)/meta
 	$(python) -m benchmarks.no_gpu_against_gpu -o $(gpu)/no_gpu_against_gpu.json --work $(gpu)/no_gpu
 	$(python) -m benchmarks.real_models run --out $(gpu)/real --seconds 3000
 	$(python) -m benchmarks.real_models report --out $(gpu)/real -o $(gpu)/real_models.json

@@ -1,31 +1,72 @@
 """Traces on shapes against captures of the same models on a GPU: the same operators, roles, edges?
 
-    python -m benchmarks.meta_against_gpu -o out/gpu/meta_against_gpu.json
+    python -m benchmarks.meta_against_gpu -o out/gpu/meta_against_gpu.json --work FOLDER --jobs 14
 
-Each model of `examples/models` is captured on the GPU by the route `eager`, and traced by
-`--device meta --no-fuse`. Compared, in order: operators with the shapes and types of operands
-(attention is one operator on both sides, whatever kernel PyTorch chose), the roles of named
-buffers, and the edges between steps. A model that is in the file is not done again; `--seconds`
-ends the run early.
+Needs a GPU, but for `--fake`. Each model is captured on the GPU by the route `eager`, and traced by
+`--device meta --no-fuse` in a process that does not see the GPU, at the same time. Compared, in
+order: operators with the shapes and types of operands (attention is one operator on both sides,
+whatever kernel PyTorch chose), the roles of named buffers, and the edges between steps.
+
+A line per model as soon as it is there. A model that is in the file is not done again; `--seconds`
+ends the run early. `--fake` makes the traces on shapes alone, and says which operators of them no
+capture on a GPU could hold.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import time
-from collections.abc import Iterator
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from benchmarks.captured import FILES, STEPS, roles
-from tessera.diagnostics import TesseraError
-from tessera.driver.trace.capture_trace import TraceOptions, trace_call
-from tessera.driver.trace.meta_trace import trace_fake
+from benchmarks.side_by_side import ROOT, add_options, run_cases
+from benchmarks.unprepared import why
+from benchmarks.unprepared_models import MODELS, build
+from tessera.driver import analyze as driver
+from tessera.driver.trace.capture_trace import TraceOptions, trace_call, write_trace
+from tessera.driver.trace.meta_trace import OTHER, trace_fake
+from tessera.frontend.capture.inputs import Inputs
 from tessera.frontend.capture.model_file import find_model, load_model
 from tessera.ir.program import program as ir
 from tessera.passes.base import AnalysisManager
 from tessera.passes.dependences.dependences import Dependences
+
+# Models of the transformers library, of families that `examples/models` does not have first.
+LIBRARY = (
+    "bert",
+    "gemma2",
+    "gpt2",
+    "siglip_vision",
+    "convnext",
+    "whisper_encoder",
+    "qwen3",
+    "falcon",
+    "opt",
+    "olmo2",
+    "dinov2",
+    "modernbert",
+    "lfm2",
+    "mixtral",
+    "deepseek_v3",
+)
+
+
+def maker(name: str) -> Callable[[], tuple[Callable[..., object], Inputs]]:
+    """What makes a model and its inputs."""
+    if name in MODELS:
+
+        def make() -> tuple[Callable[..., object], Inputs]:
+            model, inputs = build(name, "cuda")
+            return model, Inputs(named=inputs)
+
+        return make
+    place = find_model(f"{FILES}/{name}")
+    return lambda: load_model(place, {})
 
 
 def operators(program: ir.Program) -> Iterator[str]:
@@ -47,14 +88,36 @@ def edges(program: ir.Program) -> set[tuple[int, int]]:
     return {(int(edge.source), int(edge.target)) for edge in graph.edges}
 
 
-def compared(name: str) -> dict[str, Any]:
-    place = find_model(f"{FILES}/{name}")
+def on_shapes(name: str, path: Path) -> dict[str, Any]:
+    """The trace without a GPU; what of it a GPU's trace would not hold."""
+    program = trace_fake(maker(name), fused=False)
+    write_trace(program.trace, path)
+    steps = [s for s in program.trace.program.work() if isinstance(s, ir.LibraryCall)]
+    others = {str(dict(step.attributes)["name"]) for step in steps if step.operator == OTHER}
+    return {"operators": len(steps), "not_in_the_table": sorted(others)}
+
+
+def compared(name: str, folder: Path) -> dict[str, Any]:
+    """One model, twice."""
+    path = folder / f"{name.replace('.py:', '_')}_meta.ptx"
+    command = [sys.executable, "-m", "benchmarks.meta_against_gpu", "--one", name, "--fake"]
+    hidden = subprocess.Popen(
+        [*command, "--work", str(folder)],
+        cwd=ROOT,
+        env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     try:
         options = TraceOptions(route="eager", data=False)
-        real = trace_call(*load_model(place, {}), options).program
-        fake = trace_fake(lambda: load_model(place, {}), fused=False).trace.program
-    except TesseraError as refused:
-        return {"refused": refused.diagnostics[0].headline}
+        real = trace_call(*maker(name)(), options).program
+    except BaseException as problem:
+        hidden.communicate()
+        return {"failed": f"on the GPU: {why(problem)}"}
+    said = json.loads(hidden.communicate()[0].splitlines()[-1])
+    if "failed" in said:
+        return said
+    fake = driver.load(path)
     mine, theirs = list(operators(fake)), list(operators(real))
     first = next((i for i, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b), None)
     same = mine == theirs
@@ -63,24 +126,31 @@ def compared(name: str) -> dict[str, Any]:
         "same_operators": same,
         "first_difference": None if first is None else [mine[first], theirs[first]],
         "same_roles": roles(fake) == roles(real),
+        "other_roles": sorted(set(roles(fake).items()) ^ set(roles(real).items()))[:6],
         "same_edges": edges(fake) == edges(real) if same else None,
     }
 
 
+def one(name: str, folder: Path, *, fake: bool) -> dict[str, Any]:
+    if not fake:
+        return compared(name, folder)
+    try:
+        return on_shapes(name, folder / f"{name.replace('.py:', '_')}_meta.ptx")
+    except BaseException as problem:
+        return {"failed": f"on shapes: {why(problem)}"}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("-o", "--output", type=Path, required=True)
-    parser.add_argument("--seconds", type=float, default=300.0)
-    given = parser.parse_args()
-    rows = json.loads(given.output.read_text()) if given.output.exists() else {}
-    start = time.monotonic()
-    for name in STEPS:
-        if name in rows or time.monotonic() - start > given.seconds:
-            continue
-        rows[name] = compared(name)
-        print(name, rows[name], flush=True)
-        given.output.parent.mkdir(parents=True, exist_ok=True)
-        given.output.write_text(json.dumps(rows, indent=1) + "\n")
+    add_options(parser, seconds=300.0, jobs=14)
+    parser.add_argument("--fake", action="store_true", help="traces on shapes alone")
+    options = parser.parse_args()
+    if options.one:
+        row = one(options.one, options.work.resolve(), fake=options.fake)
+        print(json.dumps(row), flush=True)
+        return
+    more = ("--fake",) if options.fake else ()
+    run_cases("benchmarks.meta_against_gpu", (*STEPS, *LIBRARY), options, more)
 
 
 if __name__ == "__main__":

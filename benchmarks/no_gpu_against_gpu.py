@@ -2,15 +2,16 @@
 
     python -m benchmarks.no_gpu_against_gpu -o out/gpu/no_gpu_against_gpu.json --work FOLDER
 
-Needs a GPU. Each model of `CASES` is captured twice by the route `ptx`: on the GPU, and for the
-same kind of GPU by a process that does not see it (`CUDA_VISIBLE_DEVICES=""`). Compared, in order:
-kernels by the names that the compiler gives them (tiles are tuning and may differ, and so may the
-split of an attention over programs, with its `combine`), the roles of named buffers, and the bytes
-that each step reads and writes of buffers that both captures name. Then the trace that was made
-without the GPU runs on it, from its own contents, and its results are compared with those of
-PyTorch on the host, within the tolerance of `tessc run`.
+Needs a GPU. Each model of `CASES` is captured twice by the route `ptx`, at the same time: on the
+GPU, and for the same kind of GPU by a process that does not see it (`CUDA_VISIBLE_DEVICES=""`).
+Compared, in order: kernels by the names that the compiler gives them (tiles are tuning and may
+differ, and so may the split of an attention over programs, with its `combine`), the roles of named
+buffers, and the bytes that each step reads and writes of buffers that both captures name. Then the
+trace that was made without the GPU runs on it, from its own contents, and its results are compared
+with those of PyTorch on the host, within the tolerance of `tessc run`.
 
-A line per model. A model that is in the file is not done again; `--seconds` ends the run early.
+A line per model as soon as it is there. A model that is in the file is not done again; `--seconds`
+ends the run early.
 """
 
 from __future__ import annotations
@@ -19,17 +20,21 @@ import argparse
 import json
 import re
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from benchmarks.captured import FILES, roles, tessc
+from benchmarks.captured import FILES, STEPS, roles, tessc
+from benchmarks.side_by_side import add_options, run_cases
+from benchmarks.unprepared import why
 from tessera.driver import analyze as driver
 from tessera.ir.program import program as ir
 from tessera.passes.base import AnalysisManager
 from tessera.passes.byte_sets.regions import regions_bytes
 from tessera.passes.dependences.dependences import Dependences
 
-CASES = ("llama.py:decode", "llama.py:prefill", "mmdit.py:step", "moe.py:step")
+FIRST = ("llama.py:decode", "llama.py:prefill", "mmdit.py:step", "moe.py:step")
+CASES = (*FIRST, *(step for step in STEPS if step not in FIRST))
 _NUMBER = re.compile(r"_[0-9]+$")
 _TUNING = ("combine",)
 
@@ -59,23 +64,29 @@ def regions(program: ir.Program) -> list[dict[str, Any]]:
     return steps
 
 
+def timed(*arguments: str, hidden: bool) -> float:
+    """A capture; its seconds."""
+    begun = time.perf_counter()
+    tessc("trace", *arguments, hidden=hidden)
+    return round(time.perf_counter() - begun, 1)
+
+
 def compare(case: str, folder: Path, gpu: str) -> dict[str, Any]:
     """One model, twice."""
     model = str(FILES / case)
     stem = case.replace(".py:", "_")
     seen, unseen = folder / f"{stem}_gpu.ptx", folder / f"{stem}_none.ptx"
     plan = folder / f"{stem}.tsp"
-    row: dict[str, Any] = {"case": case}
-    begun = time.perf_counter()
-    tessc("trace", model, "-o", str(seen), "--route", "ptx")
-    row["gpu_s"] = round(time.perf_counter() - begun, 1)
-    begun = time.perf_counter()
-    given = ("--device", "none", "--for", gpu, "-o", str(unseen))
-    tessc("trace", model, *given, hidden=True)
-    row["none_s"] = round(time.perf_counter() - begun, 1)
+    row: dict[str, Any] = {}
+    with ThreadPoolExecutor(2) as pool:
+        on_gpu = pool.submit(timed, model, "-o", str(seen), "--route", "ptx", hidden=False)
+        given = ("--device", "none", "--for", gpu, "-o", str(unseen))
+        without = pool.submit(timed, model, *given, hidden=True)
+        row["gpu_s"], row["none_s"] = on_gpu.result(), without.result()
     first, second = driver.load(seen), driver.load(unseen)
     row["launches"] = [len(kernels(first)), len(kernels(second))]
     row["same_kernels"] = kernels(first) == kernels(second)
+    row["other_kernels"] = sorted(set(kernels(first)) ^ set(kernels(second)))[:6]
     row["same_roles"] = roles(first) == roles(second)
     row["same_regions"] = regions(first) == regions(second)
     tessc("plan", str(unseen), "--gpus", gpu, "-o", str(plan))
@@ -86,24 +97,17 @@ def compare(case: str, folder: Path, gpu: str) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("-o", "--output", type=Path, required=True)
-    parser.add_argument("--work", type=Path, required=True)
+    add_options(parser, seconds=240.0, jobs=7)
     parser.add_argument("--gpu", default="h200", help="the kind of GPU that is here")
-    parser.add_argument("--seconds", type=float, default=240.0)
     options = parser.parse_args()
-    options.work.mkdir(parents=True, exist_ok=True)
-    until = time.monotonic() + options.seconds
-    rows = json.loads(options.output.read_text()) if options.output.exists() else []
-    for case in CASES:
-        if any(row["case"] == case for row in rows) or time.monotonic() > until:
-            continue
+    if options.one:
         try:
-            row = compare(case, options.work, options.gpu)
-        except Exception as problem:
-            row = {"case": case, "failed": f"{type(problem).__name__}: {problem}"[:900]}
-        rows.append(row)
-        options.output.write_text(json.dumps(rows, indent=1) + "\n")
+            row = compare(options.one, options.work.resolve(), options.gpu)
+        except BaseException as problem:
+            row = {"failed": why(problem)}
         print(json.dumps(row), flush=True)
+        return
+    run_cases("benchmarks.no_gpu_against_gpu", CASES, options, ("--gpu", options.gpu))
 
 
 if __name__ == "__main__":

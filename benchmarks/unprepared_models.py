@@ -1,7 +1,9 @@
 """Models of the transformers library as they come: small, few layers, random weights.
 
 `MODELS` has a row for each: which class and configuration, what it is called with. Nothing of a
-model is changed or downloaded. `build` makes one on a device.
+model is changed or downloaded; routers that begin with zeros (Ernie) get random weights, too: where
+all experts are as good, which ones are taken is a matter of the kernel. `build` makes one on a
+device.
 """
 
 from __future__ import annotations
@@ -80,6 +82,7 @@ SHARED |= {"n_shared_experts": 1, "n_group": 2, "topk_group": 1, "first_k_dense_
 LATENT = {"q_lora_rank": 96, "kv_lora_rank": 64, "qk_rope_head_dim": 32, "qk_nope_head_dim": 64}
 LATENT |= {"v_head_dim": 64, "num_key_value_heads": 4}
 NO_KV = {"num_key_value_heads": None}
+ROUTERS = (".gate.weight", ".router.weight")
 MAMBA = {"vocab_size": 512, "hidden_size": 128, "num_hidden_layers": 2, "pad_token_id": 0}
 
 MODELS: dict[str, Unprepared] = {
@@ -223,6 +226,9 @@ def build(name: str, device: str, dtype: Any = None) -> tuple[Any, dict[str, Any
     config = getattr(transformers, row.config)(**row.sizes)
     kind = getattr(transformers, row.model)
     model = kind.from_config(config) if row.model.startswith("Auto") else kind(config)
+    for part, weight in model.named_parameters():
+        if "moe" in row.kinds and part.endswith(ROUTERS):
+            torch.nn.init.normal_(weight, std=0.05)
     model = model.to(device=device, dtype=dtype or torch.bfloat16).eval()
     return model, _inputs(row, config, model, device)
 
