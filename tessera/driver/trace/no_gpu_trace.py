@@ -6,10 +6,11 @@ of the capture on a GPU. The stages, in order:
 1. `_recorded`: compile the callable by its route for GPUs that are not there, and note what one
    call would launch (`frontend.capture.no_gpu`); tiles are chosen by the model of durations
    (`tile_choice`).
-2. `build_program`: launches, library calls and memory as a program.
+2. `draft_program`, `settle_roles`: launches, library calls and memory as a program.
 3. `with_hints`: what launches compute, where that is known.
 4. `_host_bytes`: contents, and what PyTorch computes of them on the host, if they are not too
-   large.
+   large. A call that draws random numbers, or uses what nobody can name, gets contents
+   alone: the host draws other ones.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ from typing import TYPE_CHECKING
 
 from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error, warning
 from tessera.driver.progress import OnProgress, StageProgress
-from tessera.driver.trace.build import build_program
+from tessera.driver.trace.build import draft_program, settle_roles
 from tessera.driver.trace.capture_trace import FILLED, KEPT, Trace, count_nodes
 from tessera.driver.trace.hints import with_hints
+from tessera.driver.trace.random_draws import state_bytes
 from tessera.driver.trace.tile_choice import TileChoice
 from tessera.frontend.capture.inputs import Inputs
 from tessera.frontend.capture.problems import NOT_COMPILED
@@ -92,20 +94,28 @@ def trace_no_gpu(
     tell(StageProgress("compiling", note=", ".join(gpu.key for gpu in options.gpus)))
     record = _recorded(make, options, tell)
     tell(StageProgress("making a trace", note=f"{len(record.raw.nodes)} steps"))
-    program, findings = build_program(record.raw)
+    draft = draft_program(record.raw)
+    program = settle_roles(draft, record.raw)
     tell(StageProgress("running the model on the host"))
     there = _host_bytes(make, record, program, options)
     roles = {buffer.name: buffer.role for buffer in program.declared_buffers()}
     before = {name: content for name, content in there.before.items() if roles.get(name) in FILLED}
     after = {name: content for name, content in there.after.items() if roles.get(name) in KEPT}
+    problem = there.problem
+    if before and draft.random is not None and record.raw.random is not None:
+        before[draft.random] = state_bytes(record.raw.random)
+        problem = problem or "it draws random numbers, and PyTorch on the host draws others"
+    unknown = tuple(_unknown(program, before))
+    if unknown:
+        problem = problem or "what some buffers hold is not known"
     made = Trace(
         program=with_hints(program),
         contents=before,
-        reference=after if not there.problem else {},
-        diagnostics=(*record.notes, *findings, *_unknown(program, before)),
+        reference=after if not problem else {},
+        diagnostics=(*record.notes, *draft.findings, *unknown),
         nodes=count_nodes(record.raw, len(record.raw.operators)),
     )
-    return HostTrace(trace=made, problem=there.problem)
+    return HostTrace(trace=made, problem=problem)
 
 
 def _unknown(program: ir.Program, contents: Collection[str]) -> Iterator[Diagnostic]:

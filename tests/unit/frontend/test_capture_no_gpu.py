@@ -122,6 +122,26 @@ def test_a_route_without_a_compiler_notes_operators(
     assert "aten::scaled_dot_product_attention" in calls
 
 
+def test_random_numbers_have_a_seed_and_no_reference(tmp_path: Path) -> None:
+    """The host's generator is another one; two runs of the trace draw the same."""
+    (tmp_path / "model.py").write_text(
+        "import torch\ndef step():\n"
+        "    return torch.nn.Dropout(0.5).train(), {'input': torch.ones(64).cuda()}\n"
+    )
+    path = tmp_path / "step.ptx"
+    done = tessc(
+        "trace", f"{tmp_path}/model.py:step", "-o", str(path), "--device", "none", "--for", "a100"
+    )
+    assert done.code == 0, done.err
+    assert b"no reference: it draws random numbers" in done.out
+    assert not path.with_suffix(".ref.npz").exists()
+    runs = [driver.run(path, driver.RunOptions()).kept() for _ in range(2)]
+    first, second = ({b.name: np.asarray(data) for b, data in run} for run in runs)
+    assert set(np.unique(first["out"].view(np.float32))) == {0.0, 2.0}
+    assert np.array_equal(first["out"], second["out"])
+    assert tuple(first["random_state"].view(np.uint64)) == (0, 4)
+
+
 def test_nothing_stays_patched() -> None:
     from torch._inductor.select_algorithm import AlgorithmSelectorCache
     from torch._subclasses.fake_tensor import FakeTensor

@@ -51,7 +51,12 @@ _ALLOCATIONS = frozenset(
         "resize_",
     )
 )
-_NOTHING = RawOther(what="calls an operator without a GPU", hint="use a listed operator")
+# Whatever such an operator would launch: nobody has seen it.
+_NOTHING = RawOther(
+    what="calls an operator that has no kernel with PTX here",
+    hint="use an operator that is in the table (`docs/reference/operators.md`), or capture for a"
+    " younger GPU: float8, for one, has kernels from sm_89 on",
+)
 
 
 class FakeAddresses:

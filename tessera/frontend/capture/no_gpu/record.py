@@ -33,13 +33,13 @@ from tessera.frontend.capture.no_gpu.listener import Listener, TritonLaunch
 from tessera.frontend.capture.no_gpu.private_names import standing_in
 from tessera.frontend.capture.no_gpu.products import CutPrices, Inner, ProductPrices
 from tessera.frontend.capture.no_gpu.versions import untested
-from tessera.frontend.capture.operator_mode import call_own, operator_mode
+from tessera.frontend.capture.operator_mode import call_own, name_of, operator_mode
 from tessera.frontend.capture.problems import not_fake, refusal
 from tessera.frontend.capture.quiet import quiet_compiler
 from tessera.frontend.capture.raw import RawCode, RawLaunch, RawRandom
 from tessera.frontend.capture.routes import compiled, fresh_compiler, own_kernels, plain_attention
 from tessera.frontend.capture.tuning import chosen_by
-from tessera.frontend.capture.watch import operator_of
+from tessera.frontend.capture.watch import operator_of, tensors_in
 from tessera.frontend.ptx.read_ptx import parse_module
 from tessera.ir.architecture import arch_number, limits_of
 from tessera.ir.choices import Route
@@ -210,6 +210,27 @@ class _Launches(Recording):
                 cooperative=bool(getattr(metadata, "launch_cooperative_grid", False)),
             )
         )
+
+    def add(
+        self,
+        func: torch._ops.OpOverload,
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+        result: object,
+    ) -> None:
+        """Note a call; one that is given memory of the host beside that of the GPU is refused:
+        what it would copy is not known."""
+        given = list(tensors_in((args, kwargs)))
+        hosted = any(not tensor.is_cuda and tensor.dim() for tensor in given)
+        if hosted and any(tensor.is_cuda for tensor in given):
+            raise TesseraError(
+                error(
+                    "TSR6003",
+                    f"the model copies from the host to the GPU (`{name_of(func)}`)",
+                    hint="put the tensor on the GPU (`.cuda()`) before the call",
+                )
+            )
+        super().add(func, args, kwargs, result)
 
     def draw(
         self,
