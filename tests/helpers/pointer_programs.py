@@ -130,10 +130,18 @@ class PointerProgram:
     def shuffle(self, a: Value) -> str:
         """From another thread, half by half; all have the same."""
         low, high, one, two, register = *(self.word() for _ in range(4)), self.new()
-        self.emit(f"mov.b64 {{{low}, {high}}}, {a.register};")
+        if self.random.random() < 0.5:
+            self.emit(f"mov.b64 {{{low}, {high}}}, {a.register};")
+        else:
+            self.emit(f"mov.b64 {{_, {high}}}, {a.register};", f"cvt.u32.u64 {low}, {a.register};")
         self.emit(f"shfl.sync.idx.b32 {one}, {low}, 3, 31, -1;")
         self.emit(f"shfl.sync.idx.b32 {two}, {high}, 3, 31, -1;")
-        self.emit(f"mov.b64 {register}, {{{one}, {two}}};")
+        if self.random.random() < 0.5:
+            self.emit(f"mov.b64 {register}, {{{one}, {two}}};")
+        else:
+            first, second = self.new(), self.new()
+            self.emit(f"cvt.u64.u32 {first}, {one};", f"cvt.u64.u32 {second}, {two};")
+            self.emit(f"shl.b64 {second}, {second}, 32;", f"or.b64 {register}, {first}, {second};")
         return register
 
     # --- ends ------------------------------------------------------------------------------

@@ -114,6 +114,7 @@ class SliceMachine(StepRunner):
         """Run one block, and note who goes where."""
         self.work += _STEP_COST * (1 + len(self.code.blocks[block]))
         leaves = False
+        self.halves.clear()
         for step in self.code.blocks[block]:
             flow = step.meaning.flow
             if flow is Flow.NEXT or flow is Flow.CALL:

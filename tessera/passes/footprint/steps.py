@@ -12,6 +12,7 @@ from tessera.ir.opcodes.types import is_type
 from tessera.ir.ptx import syntax as ptx
 from tessera.passes.footprint.calls import run_call
 from tessera.passes.footprint.excerpt_state import Follower, SliceState
+from tessera.passes.footprint.halves import Half, Halves, result_half
 from tessera.passes.footprint.loaded import load_results
 from tessera.passes.footprint.local import local_access
 from tessera.passes.footprint.made_maps import is_map_step, map_step
@@ -30,7 +31,7 @@ from tessera.passes.lane_values.lane_ops import source_bits
 from tessera.passes.lane_values.lanes import HARD, LOW, MASK, U64, Lanes
 from tessera.passes.lane_values.masks import Mask
 from tessera.passes.lane_values.predicates import PREDICATES, invert
-from tessera.passes.lane_values.shuffle import shuffle
+from tessera.passes.lane_values.shuffle import shuffle, source_threads
 
 _LOCAL_SPACES = frozenset({"local", "param", "param::entry", "param::func"})
 
@@ -48,6 +49,7 @@ class StepRunner(SliceState):
     ) -> None:
         super().__init__(code, scene, piece, recorder, shared)
         self._sources: dict[int, tuple[tuple[ptx.Operand | Lanes, int], ...]] = {}
+        self.halves = Halves()
 
     # --- steps -----------------------------------------------------------------------------
 
@@ -92,12 +94,34 @@ class StepRunner(SliceState):
         if len(step.targets) > 1 and step.instruction.opcode.name != "setp":
             self.unknown_results(step, mask, kind=hidden_kind(self, step))
             return
+        half = self._half(step, values, mask)
+        if isinstance(half, Lanes):
+            self.write(step, step.targets[0], half, mask)
+            return
         if self.elections:
             results = choose(lambda given: self._evaluate(step, given), values)
         else:
             results = self._evaluate(step, values)
         for name, result in zip(step.targets, results, strict=False):
             self.write(step, name, result, mask)
+        self.halves.note(step.targets[0], self.registers.get(step.targets[0]), half)
+
+    def _half(self, step: Step, values: Sequence[Lanes], mask: Mask) -> Half | Lanes | None:
+        """What a step makes of halves of 64-bit values, for all threads that are here."""
+        opcode = step.instruction.opcode
+        if not self.halves.may_touch(opcode) or not self._keeps_halves(step, mask):
+            return None
+        operands = [operand for operand, _ in self._sources[step.index]]
+        known = [
+            None if isinstance(operand, Lanes) else self.halves.of(operand, self.registers)
+            for operand in operands
+        ]
+        return result_half(step.instruction, values, known, self.halves)
+
+    def _keeps_halves(self, step: Step, mask: Mask) -> bool:
+        """Whether a step runs in all threads of its block."""
+        whole = mask.everybody or mask.strong is mask.may
+        return step.instruction.guard is None and whole and mask.election == -1
 
     def _evaluate(self, step: Step, values: Sequence[Lanes]) -> tuple[Lanes, ...]:
         """The results of a step on the values of its sources."""
@@ -142,6 +166,12 @@ class StepRunner(SliceState):
         bits = type_bits(step.instruction.opcode.modifiers[-1])
         if isinstance(source, ptx.Vector) and isinstance(target, ptx.Name) and bits <= 64:
             part = bits // len(source.elements)
+            if len(source.elements) == 2 and self._keeps_halves(step, mask):
+                halves = [self.halves.of(element, self.registers) for element in source.elements]
+                known = self.halves.whole(halves[0], halves[1], up=False)
+                if known is not None and halves[0] is not None and halves[0].place == 0:
+                    self.write(step, target.name, known, mask)
+                    return
             result = lanes.scalar(0)
             for place, element in enumerate(source.elements):
                 value = lanes.zero_extend(self.value(element, part, step.index), part)
@@ -158,16 +188,22 @@ class StepRunner(SliceState):
         for place, element in enumerate(target.elements):
             if not isinstance(element, ptx.Name):
                 continue
-            low, high = lanes.unsigned_bounds(whole, bits)
+            is_half = part == 32 and bits == 64 and self._keeps_halves(step, mask)
             shift = U64(place * part)
             if whole.span is None:
                 piece = Lanes((whole.lo >> shift) & U64(MASK[part]))
+            elif is_half and whole.slopes:
+                piece = lanes.unknown(part, whole.why)
             else:
+                low, high = lanes.unsigned_bounds(whole, bits)
                 moved = lanes.from_bounds(low >> shift, high >> shift, bits, whole.why)
                 piece = lanes.truncate(moved, part)
             hard = place > 0 or whole.kind == HARD
             kind = 0 if not whole.kind else HARD if hard else LOW
             self.write(step, element.name, lanes.of_kind(piece, kind), mask)
+            if is_half and isinstance(source, ptx.Name) and source not in target.elements:
+                written = self.registers.get(element.name)
+                self.halves.note(element.name, written, Half(whole, source.name, place))
 
     def _convert_address(self, step: Step, mask: Mask) -> None:
         modifiers = step.instruction.opcode.modifiers
@@ -186,10 +222,19 @@ class StepRunner(SliceState):
         others = [self.value(o, 32, step.index) for o in operands[2:4]]
         mode = step.instruction.opcode.modifiers
         threads = self.scene.threads
-        received = shuffle(source, others[0], others[1], mode, mask.everybody, threads)
+        half = None
+        if self._keeps_halves(step, mask):
+            sources = source_threads(others[0], others[1], mode, mask.everybody, threads)
+            half = self.halves.of(operands[1], self.registers)
+            half = self.halves.shuffled(half, sources, threads)
+        if half is not None and source.slopes:
+            received = lanes.unknown(32, step.index)
+        else:
+            received = shuffle(source, others[0], others[1], mode, mask.everybody, threads)
         received = lanes.of_kind(received, source.kind)
         received.why = received.why if received.why >= 0 else step.index
         self.write(step, step.targets[0], received, mask)
+        self.halves.note(step.targets[0], self.registers.get(step.targets[0]), half)
         for name in step.targets[1:]:
             self.write(step, name, lanes.unknown(1, step.index), mask)
 

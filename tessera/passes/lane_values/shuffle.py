@@ -28,14 +28,23 @@ def shuffle(
     """What each thread gets."""
     if source.lo.shape[-1] == 1 and source.span is None and everybody:
         return source
-    exact = source.span is None and lane.span is None and clamp.span is None
-    if not exact or not everybody or clamp.lo.size != 1 or lane.lo.size != lane.lo.shape[-1]:
-        return _any_thread(source)
-    chosen = _sources(lane.lo, int(clamp.lo.flat[0]), modes, threads)
-    if (chosen >= threads).any():
+    chosen = source_threads(lane, clamp, modes, everybody, threads)
+    if source.span is not None or chosen is None:
         return _any_thread(source)
     wide = np.broadcast_to(source.lo, (*source.lo.shape[:-1], threads))
-    return Lanes(wide[..., chosen[0]])
+    return Lanes(wide[..., chosen])
+
+
+def source_threads(
+    lane: Lanes, clamp: Lanes, modes: tuple[str, ...], everybody: bool, threads: int
+) -> Signed | None:
+    """The thread of the CTA that each thread reads; None where that is not known."""
+    if not everybody or lane.span is not None or clamp.span is not None:
+        return None
+    if clamp.lo.size != 1 or lane.lo.size != lane.lo.shape[-1]:
+        return None
+    chosen = _sources(lane.lo, int(clamp.lo.flat[0]), modes, threads)
+    return None if (chosen >= threads).any() else chosen[0]
 
 
 def _sources(lane: Words, clamp: int, modes: tuple[str, ...], threads: int) -> Signed:
