@@ -17,9 +17,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tessera.ir.arrays import Flags, Words
+from tessera.ir.arrays import Flags, Signed, Words
 from tessera.ir.opcodes.types import is_type
 from tessera.ir.ptx import syntax as ptx
+from tessera.passes.footprint.operands import Key
 from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.lanes import FAR, MASK, U64, WIDE, Lanes
 
@@ -66,7 +67,7 @@ class Halves:
         if half is not None and value is not None:
             self._registers[name] = value, half
 
-    def of(self, operand: ptx.Operand, registers: Mapping[object, Lanes]) -> Half | None:
+    def of(self, operand: ptx.Operand, registers: Mapping[Key, Lanes]) -> Half | None:
         """What the register that an operand names is a half of."""
         if not isinstance(operand, ptx.Name) or operand.component is not None:
             return None
@@ -82,7 +83,7 @@ class Halves:
         is_one = low.whole is high.whole and low.origin == high.origin
         return low.whole if fits and is_one else None
 
-    def shuffled(self, half: Half | None, sources: Words | None, threads: int) -> Half | None:
+    def shuffled(self, half: Half | None, sources: Signed | None, threads: int) -> Half | None:
         """A half that every thread has from the thread in `sources`; None: from any thread."""
         if half is None or half.up:
             return None
@@ -165,7 +166,7 @@ def _is(value: Lanes, number: int) -> bool:
     return exact and int(value.start.flat[0]) == number
 
 
-def _from(value: Lanes, sources: Words, threads: int) -> Lanes:
+def _from(value: Lanes, sources: Signed, threads: int) -> Lanes:
     """The value of another thread, in every thread."""
 
     def moved(numbers: Words) -> Words:
