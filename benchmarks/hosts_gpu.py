@@ -9,8 +9,8 @@ one of two slices (84 and 48 SMs), each slice in a process of its own (`tessc ru
 IPC); outputs and states are compared with the whole GPU in one process, to the byte. Every job has
 a pair of processes that it keeps for all its placements. With `--far` the two are on hosts of their
 own, which are this one: transfers go through pinned memory and TCP. `speed`: layers in a row, the
-first on one slice, the rest on the other: requests per second in one process and in two, without
-and with MPS (if its daemon starts: without it processes take turns on a GPU); with one request at a
+first on one slice, the rest on the other: requests per second in one process and in two, these with
+MPS (if its daemon starts) and without (then processes take turns on a GPU); with one request at a
 time also the processor time of the processes for each, with 1 and with many transfers.
 
 `--stand-in` does all of it without a GPU, on a stand-in for the driver: a rehearsal.
@@ -397,8 +397,8 @@ def run_bytes(
 
 
 def run_speed(rows: Rows, options: argparse.Namespace, deadline: float) -> None:
-    def cases(environment: dict[str, str], shared: bool) -> None:
-        for way in ("one process", "two processes"):
+    def cases(environment: dict[str, str], shared: bool, *ways: str) -> None:
+        for way in ways:
             key: dict[str, object] = {"kind": "speed", "way": way, "mps": shared}
             left = deadline - time.monotonic()
             wanted = "".join(
@@ -408,15 +408,15 @@ def run_speed(rows: Rows, options: argparse.Namespace, deadline: float) -> None:
             )
             if left > 1 and wanted:
                 words = [way, str(options.each), wanted, str(int(options.stand_in))]
-                for row in in_process(words, environment, min(left, 90.0)):
+                for row in in_process(words, environment, min(left, 45.0)):
                     rows.add(key | row)
 
-    cases({}, False)
     with mps() as started:
         if isinstance(started, str):
             rows.add({"kind": "mps", "why": started})
         else:
-            cases(started, True)
+            cases(started, True, "two processes")
+    cases({}, False, "one process", "two processes")
 
 
 def report(paths: list[str], output: str) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tessera.cli.console import Messages, page_width, write_data
+from tessera.cli.hosts_given import ADDRESS_HELP
 from tessera.diagnostics import ExitCode, TesseraError
 from tessera.output import Kind, check_output
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     metavar="PATH",
     help="Examine the hosts in this file instead, and measure every pair; its commands are run.",
 )
+@click.option("--address", metavar="HOST:PORT|PATH", help=ADDRESS_HELP)
 @click.option(
     "-o",
     "--output",
@@ -31,7 +33,9 @@ if TYPE_CHECKING:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.pass_obj
-def doctor(messages: Messages, hosts: str | None, output: str | None, as_json: bool) -> int:
+def doctor(
+    messages: Messages, hosts: str | None, address: str | None, output: str | None, as_json: bool
+) -> int:
     """Say which GPUs are there and whether plans can run on them.
 
     GPUs with their free memory, the driver and the newest PTX that it reads, which GPUs reach each
@@ -46,15 +50,17 @@ def doctor(messages: Messages, hosts: str | None, output: str | None, as_json: b
       tessc doctor
       tessc doctor --json
       tessc doctor --hosts hosts.toml -o links.toml
+      tessc doctor --hosts hosts.toml --address cluster.json
     """
     if hosts is not None:
         try:
-            return _examine(hosts, output, as_json)
+            return _examine(hosts, address, output, as_json)
         except TesseraError as failure:
             messages.show(failure.diagnostics)
             return failure.exit_code
-    if output is not None:
-        raise click.UsageError("`--output` goes with `--hosts`")
+    for option, given in (("--output", output), ("--address", address)):
+        if given is not None:
+            raise click.UsageError(f"`{option}` goes with `--hosts`")
     from tessera.backend.cuda.doctor import check_machine
     from tessera.report.machine import doctor_text
 
@@ -67,8 +73,9 @@ def doctor(messages: Messages, hosts: str | None, output: str | None, as_json: b
     return 0
 
 
-def _examine(path: str, output: str | None, as_json: bool) -> int:
+def _examine(path: str, address: str | None, output: str | None, as_json: bool) -> int:
     from tessera.driver.hosts.examine_hosts import examine_hosts
+    from tessera.driver.hosts.kept_hosts import KeptHosts
     from tessera.frontend.machine.hosts_file import bad_hosts, read_hosts
     from tessera.report.hosts import hosts_json, hosts_text, matrix_toml
 
@@ -80,7 +87,8 @@ def _examine(path: str, output: str | None, as_json: bool) -> int:
                 "a matrix is of devices, and a host lists none",
                 "list the names of its devices under `devices` of every host",
             )
-    report = examine_hosts(table)
+    with KeptHosts(path, address=address) as kept:
+        report = examine_hosts(kept)
     if output is not None:
         write_data(matrix_toml(report).encode(), output, Kind.LINKS)
     text = hosts_json(report) if as_json else hosts_text(report, page_width())

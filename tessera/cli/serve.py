@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tessera.driver.serve.drift import Drift
     from tessera.driver.serve.engine import Engine
     from tessera.driver.serve.generation import Generation
+    from tessera.driver.serve.metrics import Metrics
     from tessera.driver.serve.policies import SwitchRule
 
 _LONGEST_KEY = 4096
@@ -132,7 +133,8 @@ def serve(messages: Messages, given: Typed) -> int:
         open_socket(command.host, command.port) as listening,
         on_hosts(command.hosts, command.address) as hosts,
     ):
-        engine = command.engine(metrics.end, partial(_say_drift, messages), hosts)
+        ends = _Ends(metrics, messages)
+        engine = command.engine(ends.hear, partial(_say_drift, messages), hosts)
         handed = HandOver(engine, command.file, messages)
         try:
             tokenizer = None
@@ -165,6 +167,22 @@ def _say_drift(messages: Messages, drift: Drift) -> None:
     from tessera.driver.serve.drift import drift_words
 
     messages.show([warning("TSR5067", drift_words(drift))])
+
+
+class _Ends:
+    """Counts how answers end; every fault is said once."""
+
+    def __init__(self, metrics: Metrics, messages: Messages) -> None:
+        self._metrics = metrics
+        self._messages = messages
+        self._said: TesseraError | None = None
+
+    def hear(self, answer: Generation) -> None:
+        """An answer has ended."""
+        self._metrics.end(answer)
+        if answer.fault is not None and answer.fault is not self._said:
+            self._said = answer.fault
+            self._messages.show(answer.fault.diagnostics)
 
 
 class HandOver:

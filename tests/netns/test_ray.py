@@ -110,6 +110,9 @@ def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cluster]
 
 def test_a_plan_on_a_cluster(cluster: Cluster, tmp_path: Path) -> None:
     plan = random_plan(tmp_path, 12, {"a": "left", "b": "right"}, steps=8)
+    report = cluster.run("doctor", "--hosts", cluster.hosts, "--address", cluster.file, "--json")
+    assert report.returncode == 0, report.stderr
+    assert len(json.loads(report.stdout)["ways"]) == 2
     words = ("run", plan, "--hosts", cluster.hosts, "--requests", "6")
     done = cluster.run(*words, "--address", cluster.file, "--verify", "--json")
     assert done.returncode == 0, done.stderr

@@ -65,8 +65,7 @@ class LinkPool:
             if head is None:
                 asked.pop(device, None)
             elif head["kind"] == "released" and asked.pop(device, None) is not None:
-                if device in links:  # or the interpreter ends, and all of them with it
-                    free.append(links.pop(device))
+                free += [links.pop(device)] if device in links else []  # or all are ended now
         stop_links(links)
         with self._changing:
             if not self._is_closed:

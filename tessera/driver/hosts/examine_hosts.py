@@ -1,6 +1,6 @@
 """`tessc doctor --hosts`: what every host has, and how fast they reach each other.
 
-In: a `HostTable`. Out: a `HostsReport`. Every device that a host lists has a process, or the host
+In: `KeptHosts`. Out: a `HostsReport`. Every device that a host lists has a process, or the host
 itself where it lists none; every pair of them is measured, in both directions, one after the other.
 A host that cannot be used has a problem in its row, and the others are measured all the same.
 """
@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from tessera.backend.hosts import host_faults
 from tessera.backend.hosts.channel import Head
 from tessera.backend.hosts.device_link import DeviceLink, Inbox, stop_links
-from tessera.backend.hosts.link_pool import start_link
 from tessera.diagnostics import TesseraError
-from tessera.ir.plan.hosts import TRANSPORTS, HostEntry, HostTable
+from tessera.driver.hosts.kept_hosts import KeptHosts
+from tessera.ir.plan.hosts import TRANSPORTS, HostEntry
 from tessera.ir.version import __version__
 
 _START_S = 60.0
@@ -67,20 +67,22 @@ class HostsReport:
         return whole and not any(fact.problem for fact in self.facts)
 
 
-def examine_hosts(table: HostTable) -> HostsReport:
-    """Examine all hosts of a file."""
+def examine_hosts(kept: KeptHosts) -> HostsReport:
+    """Examine all hosts of a file, by their commands or on their cluster."""
+    table = kept.table
     has_devices = all(host.devices for host in table.hosts)
     names = {
         name: host
         for host in table.hosts
         for name in (host.devices if has_devices else (host.name,))
     }
-    return _Examination(table, names).report(has_devices)
+    return _Examination(kept, names).report(has_devices)
 
 
 class _Examination:
-    def __init__(self, table: HostTable, names: dict[str, HostEntry]) -> None:
-        self._table = table
+    def __init__(self, kept: KeptHosts, names: dict[str, HostEntry]) -> None:
+        self._table = kept.table
+        self._pool = kept.pool
         self._names = names
         self._inbox: Inbox = queue.SimpleQueue()
         self._links: dict[str, DeviceLink] = {}
@@ -109,7 +111,7 @@ class _Examination:
         token, run = secrets.token_hex(32), secrets.token_hex(8)
         for name, host in self._names.items():
             try:
-                self._links[name] = start_link(name, host, self._inbox)
+                self._links[name] = self._pool.take(name, host, self._inbox)
             except TesseraError as fault:
                 self._problems[name] = _said(fault)
                 continue

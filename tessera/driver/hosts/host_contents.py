@@ -1,21 +1,26 @@
-"""Weights from a file that a host has itself, held against digests that the driver sends.
+"""Weights from files that a host has itself, held against digests that the driver sends.
 
-In: names, digests, and a path on this host. Out: the bytes. A file that is not there, or has other
-bytes, is one error that names the host and the path.
+In: names, digests, and a path on this host: of a file of arrays, or of a folder with several, which
+may be a checkpoint. Out: the bytes. What is not there, or has other bytes, is one error that names
+the host and the path.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Container, Sequence
+from contextlib import ExitStack, suppress
 
 import numpy as np
 
 from tessera.backend.hosts.channel import Part
 from tessera.diagnostics import ExitCode, TesseraError, error
-from tessera.frontend.contents.open_contents import ArrayFile, open_arrays
+from tessera.frontend.contents.checkpoint import open_checkpoint, weights_of
+from tessera.frontend.contents.open_contents import open_arrays
+from tessera.ir.program.program import Program
 
+_Way = tuple[Container[str], Callable[[str], Part]]
 _HINT = (
     "`contents` in the file of hosts is a path on that host; leave it out, and contents are sent"
 )
@@ -26,32 +31,65 @@ def digest_of(content: Part) -> str:
     return hashlib.sha256(np.ascontiguousarray(content).data).hexdigest()
 
 
-def own_contents(host: str, path: str, wanted: Sequence[tuple[str, str]]) -> dict[str, Part]:
-    """The arrays with these names and digests, from a file of this host."""
+def own_contents(
+    host: str, path: str, wanted: Sequence[tuple[str, str]], programs: Sequence[Program] = ()
+) -> dict[str, Part]:
+    """The arrays with these names and digests, from files of this host.
+
+    `programs` say which tensor of a checkpoint is which weight, where the names are not the same.
+    """
     if not wanted:
         return {}
     if not os.path.exists(path):
         raise _bad(host, path, "do not exist there")
     try:
-        arrays = open_arrays(path)
-    except TesseraError as problem:
-        raise _bad(host, path, f"cannot be used: {problem.diagnostics[0].headline}") from None
-    try:
-        return {name: _array(arrays, host, path, name, sha256) for name, sha256 in wanted}
+        with ExitStack() as opened:
+            ways = _ways(path, programs, opened)
+            return {name: _array(ways, host, path, name, sha256) for name, sha256 in wanted}
     except OSError as problem:
         reason = (problem.strerror or str(problem)).lower()
         raise _bad(host, path, f"cannot be read: {reason}") from None
-    finally:
-        arrays.close()
+    except TesseraError as problem:
+        if problem.diagnostics[0].code == "TSR5071":
+            raise
+        raise _bad(host, path, f"cannot be used: {problem.diagnostics[0].headline}") from None
 
 
-def _array(arrays: ArrayFile, host: str, path: str, name: str, sha256: str) -> Part:
-    if name not in arrays.sizes:
+def _ways(path: str, programs: Sequence[Program], opened: ExitStack) -> list[_Way]:
+    """Every way to read arrays by the names of buffers."""
+    ways: list[_Way] = []
+    for name in _files(path):
+        arrays = open_arrays(name)
+        opened.callback(arrays.close)
+        ways.append((arrays.sizes, arrays.read))
+    if os.path.isdir(path):
+        # Where it is no checkpoint, the names of its arrays are all there is.
+        with suppress(TesseraError):
+            checkpoint = open_checkpoint(path)
+            opened.callback(checkpoint.close)
+            for program in programs:
+                names = [buffer.name for buffer in program.declared_buffers()]
+                weights = weights_of(program, checkpoint, names)
+                ways.append((weights.tensor_of, weights.read))
+    return ways
+
+
+def _files(path: str) -> list[str]:
+    if not os.path.isdir(path):
+        return [path]
+    names = sorted(name for name in os.listdir(path) if name.endswith((".npz", ".safetensors")))
+    return [os.path.join(path, name) for name in names]
+
+
+def _array(ways: Sequence[_Way], host: str, path: str, name: str, sha256: str) -> Part:
+    """The array that has the driver's bytes, of all that have the name."""
+    contents = [np.array(read(name)) for names, read in ways if name in names]
+    if not contents:
         raise _bad(host, path, f"have no array `{name}`")
-    content = np.array(arrays.read(name))
-    if digest_of(content) != sha256:
-        raise _bad(host, path, f"have other bytes in `{name}` than the driver's")
-    return content
+    for content in contents:
+        if digest_of(content) == sha256:
+            return content
+    raise _bad(host, path, f"have other bytes in `{name}` than the driver's")
 
 
 def _bad(host: str, path: str, what: str) -> TesseraError:

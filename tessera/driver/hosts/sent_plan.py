@@ -110,7 +110,7 @@ def received_model(head: Head, parts: list[Part]) -> Model:
         lowered=replica.lowered,
         traces=_served(plan, replica, programs),
         weights=_named(head["weights"], coming)
-        | own_contents(str(head["host"]), str(head["path"]), head["own"]),
+        | own_contents(str(head["host"]), str(head["path"]), head["own"], programs),
         states=[_named(names, coming) for names in head["states"]],
         fillings=[_named(names, coming) for names in head["fillings"]],
     )

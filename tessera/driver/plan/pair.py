@@ -11,7 +11,6 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from tessera.diagnostics import Diagnostic, ExitCode, TesseraError
 from tessera.driver.plan.alike import AlikePair, alike_pairs, cost_of
 from tessera.driver.plan.assemble import (
     Attempt,
@@ -24,7 +23,7 @@ from tessera.driver.plan.assemble import (
 from tessera.driver.plan.attempts import attempts, build_problem, runs_alone
 from tessera.driver.plan.options import Watch
 from tessera.driver.plan.promise import Promise, promise, promises
-from tessera.driver.plan.refusals import no_plan, refusal_of
+from tessera.driver.plan.refusals import Refused, no_plan, none_left, refusals_of
 from tessera.driver.plan.search import (
     PROVING,
     SIMULATING,
@@ -51,7 +50,7 @@ def find_pair(setting: PlanSetting, watch: Watch) -> Decision:
     if runs_alone(setting):
         options = replace(setting.options, objective=POLICIES[0])
         return find_plan(replace(setting, options=options), watch)
-    refused: list[Diagnostic] = []
+    refused: list[Refused] = []
     attempt = None
     watch.stopped()
     for attempt in attempts(setting):
@@ -93,7 +92,7 @@ def find_pair(setting: PlanSetting, watch: Watch) -> Decision:
                     choice=wide,
                     chosen=second.chosen,
                     diagnostics=(
-                        *refused,
+                        *refusals_of(refused),
                         *was_ended(wide, second.chosen),
                         *(
                             [cost_of(first, second, quickest[0], widest[0])]
@@ -102,10 +101,10 @@ def find_pair(setting: PlanSetting, watch: Watch) -> Decision:
                         ),
                     ),
                 )
-            refused.append(refusal_of(plan.strategy, findings))
+            refused.append((plan.strategy, findings))
     assert attempt is not None
     if refused:
-        raise TesseraError(refused[0], exit_code=ExitCode.NO_PLAN)
+        raise none_left(refused)
     raise no_plan(attempt.planning, setting.costs, setting.machine)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error, warning
 from tessera.frontend.machine.quantities import format_bytes
@@ -96,11 +97,29 @@ def _missing_reserve(machine: Machine, name: str) -> int:
     return max(0, RESERVED_BYTES * len(machine.slices_of(card.id)) - card.memory_bytes)
 
 
-def refusal_of(name: str, findings: tuple[Diagnostic, ...]) -> Diagnostic:
-    """That a candidate is not used, and why."""
-    return warning(
-        "TSR3018",
-        f"the plan `{name}` was given up: {findings[0].headline}",
-        notes=tuple(note for finding in findings[:2] for note in finding.notes),
-        hint="the next best plan is tried; please report this if it is not about memory",
+Refused = tuple[str, tuple[Diagnostic, ...]]
+"""A candidate by name, and what stands against it."""
+
+
+def refusals_of(refused: Sequence[Refused]) -> tuple[Diagnostic, ...]:
+    """That candidates are not used, and why; another one is."""
+    return tuple(
+        warning(
+            "TSR3018",
+            f"the plan `{name}` was given up: {findings[0].headline}",
+            notes=tuple(note for finding in findings[:2] for note in finding.notes),
+            hint="the next best plan is tried; please report this if it is not about memory",
+        )
+        for name, findings in refused
     )
+
+
+def none_left(refused: Sequence[Refused]) -> TesseraError:
+    """Every candidate was given up: what stands against the best."""
+    name, (first, *_) = refused[0]
+    first = replace(
+        first,
+        notes=(f"this is the plan `{name}`, and no other is left", *first.notes),
+        hint=first.hint or "please report this: a plan that was made cannot be proved",
+    )
+    return TesseraError(first, exit_code=ExitCode.NO_PLAN)

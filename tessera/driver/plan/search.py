@@ -11,16 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error, warning
+from tessera.diagnostics import Diagnostic, error, warning
 from tessera.driver.plan.assemble import Attempt, PlanSetting, assemble, overflows
 from tessera.driver.plan.attempts import attempts, build_problem, host_ns, runs_alone
 from tessera.driver.plan.contention import Search, has_neighbours, settle_all
 from tessera.driver.plan.doubt import Doubt, doubt, interval, splits
-from tessera.driver.plan.host_memory import nodes_over
+from tessera.driver.plan.host_memory import short_of_memory
 from tessera.driver.plan.options import SEARCHING, Watch
 from tessera.driver.plan.placements import given_choice
 from tessera.driver.plan.promise import Promise, promises
-from tessera.driver.plan.refusals import no_plan, refusal_of
+from tessera.driver.plan.refusals import Refused, no_plan, none_left, refusals_of
 from tessera.driver.progress import counter
 from tessera.ir.choices import CUT_SHORT, Ending, Objective, Strategy
 from tessera.ir.plan.plan import Plan
@@ -65,7 +65,7 @@ class Decision:
 
 def find_plan(setting: PlanSetting, watch: Watch) -> Decision:
     """The best plan that fits and is proved; raises with exit code 3 where there is none."""
-    refused: list[Diagnostic] = []
+    refused: list[Refused] = []
     last = None
     watch.stopped()
     for attempt in attempts(setting):
@@ -92,7 +92,7 @@ def find_plan(setting: PlanSetting, watch: Watch) -> Decision:
             return decision
     assert last is not None
     if refused:
-        raise TesseraError(refused[0], exit_code=ExitCode.NO_PLAN)
+        raise none_left(refused)
     raise no_plan(last.planning, setting.costs, setting.machine, _what_fits(setting))
 
 
@@ -164,7 +164,7 @@ def _settled(ranked: list[Promise], choice: Choice) -> tuple[list[Promise], Doub
 
 
 def _first_proved(
-    ranked: list[Promise], choice: Choice, refused: list[Diagnostic], doubted: Doubt | None
+    ranked: list[Promise], choice: Choice, refused: list[Refused], doubted: Doubt | None
 ) -> Decision | None:
     """The best candidate that becomes a plan; those that do not are noted."""
     for made in ranked[: 1 if choice.ended == Ending.GIVEN else None]:
@@ -180,10 +180,10 @@ def _first_proved(
                 attempt=made.attempt,
                 choice=choice,
                 chosen=made.chosen,
-                diagnostics=(*refused, *was_ended(choice, made.chosen)),
+                diagnostics=(*refusals_of(refused), *was_ended(choice, made.chosen)),
                 doubt=doubted,
             )
-        refused.append(refusal_of(made.chosen.name, findings))
+        refused.append((made.chosen.name, findings))
         if findings[0].code == "TSR3010" and made.attempt.slots > 1:
             return None  # fewer slots lose less than another plan
     return None
@@ -363,13 +363,12 @@ def findings_of(setting: PlanSetting, plan: Plan) -> tuple[Diagnostic, ...]:
                 "TSR3010",
                 f"the launch programs need {over.used_bytes} bytes of `{over.name}`, "
                 f"which has {over.capacity_bytes}",
+                hint="plan with fewer `--slots` or `--sequences`, or add a GPU",
             ),
         )
-    for node, taken, room in nodes_over(setting.machine, plan.replicas):
-        message = (
-            f"transfers take {taken} bytes of the memory of node `{node}`, and may take {room}"
-        )
-        return (error("TSR3010", message, hint="plan with fewer `--slots`"),)
+    short = short_of_memory(setting.machine, plan.replicas)
+    if short is not None:
+        return (short,)
     return check_plan(
         plan,
         [trace.program for trace in setting.traces],

@@ -125,6 +125,18 @@ class Generation:
             return list(self.tokens)
         return self.tokens[: max(len(self.tokens) - longest, 0)]
 
+    @property
+    def fault(self) -> TesseraError | None:
+        """What ended it with `fault`: which kernel, or which host, device and operation."""
+        return self._problem if isinstance(self._problem, TesseraError) else None
+
+    def fault_words(self) -> str:
+        """The same in a line."""
+        if self.fault is None:
+            return "the server had a fault"
+        first = self.fault.diagnostics[0]
+        return "; ".join([first.headline, *first.notes[:1]])
+
     def _raise_problem(self) -> None:
         if self._problem is not None:
             raise self._problem

@@ -289,9 +289,7 @@ class Reply:
         answer, text = self._answers[place], self._texts[place]
         end = answer.ended
         if end == "fault":
-            raise BadRequest(
-                "a kernel faulted while this was computed, or a device was lost", status=500
-            )
+            raise BadRequest(answer.fault_words(), status=500)
         known = answer.settled()
         part = text.more(known, is_over=bool(end))
         tokens = known[self._given[place] :]

@@ -10,7 +10,8 @@
     address = "10.66.0.1"           # of the network for transfers, where others reach it
     python = "/opt/venv/bin/python" # with Tessera; without it: the one that runs here
     devices = ["a100-0"]
-    contents = "/data/model.npz"    # weights that the host has; without it: they are sent
+    contents = "/data/model.npz"    # weights that the host has, a file or a folder of them;
+                                    # without it: they are sent
 
 In: the file's text. Out: a `HostTable`. Unknown keys are errors. The file is trusted: its commands
 are run.

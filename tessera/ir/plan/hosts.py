@@ -17,7 +17,7 @@ class HostEntry:
     """One host. `command` is put before the command line of every process of it; empty: here.
 
     `devices` are those of the plan that are on it; empty: those of the node with its name.
-    `contents` is a file of weights that it has itself; empty: they are sent.
+    `contents` is a file or a folder of weights that it has itself; empty: they are sent.
     """
 
     name: str

@@ -9,6 +9,8 @@ import pytest
 
 from tessera.diagnostics import TesseraError
 from tessera.driver.hosts.host_contents import digest_of, own_contents
+from tessera.frontend.trace.read_trace import parse_trace
+from tests.helpers.checkpoints import sharded
 
 W = np.arange(8, dtype=np.float32)
 
@@ -46,3 +48,35 @@ def test_other_contents_are_refused(path: str, name: str, array: str, what: str)
     assert f"`{there}` of host `right`" in said.headline
     assert what in said.headline
     assert caught.value.exit_code == 4
+
+
+TRACE = """//! tessera.trace 1
+//! buffer a.w bytes=32 role=weight dtype=f32 shape=8
+//! buffer a.v bytes=32 role=weight dtype=f32 shape=8
+//! buffer out bytes=32 role=output dtype=f32 shape=8
+//! memcpy out a.w bytes=32
+"""
+
+
+def test_a_folder_of_files(tmp_path: Path) -> None:
+    np.savez(tmp_path / "one.npz", w=W, v=W)
+    np.savez(tmp_path / "two.npz", v=W + 1)
+    wanted = [("w", digest_of(flat(W))), ("v", digest_of(flat(W + 1)))]
+    got = own_contents("right", str(tmp_path), wanted)
+    assert np.array_equal(got["v"], flat(W + 1)), "the one with the driver's bytes"
+    with pytest.raises(TesseraError, match="have no array `x`"):
+        own_contents("right", str(tmp_path), [("x", "")])
+
+
+def test_a_folder_that_is_a_checkpoint(tmp_path: Path) -> None:
+    sharded(
+        tmp_path,
+        ("model.a.w", "F32", (8,), W.tobytes()),
+        ("model.a.v", "F32", (8,), (W + 1).tobytes()),
+    )
+    program = parse_trace(TRACE, "trace.ptx")
+    wanted = [("a.w", digest_of(flat(W))), ("a.v", digest_of(flat(W + 1)))]
+    got = own_contents("right", str(tmp_path), wanted, [program])
+    assert np.array_equal(got["a.v"], flat(W + 1))
+    with pytest.raises(TesseraError, match="have other bytes in"):
+        own_contents("right", str(tmp_path), [("a.v", digest_of(flat(W)))], [program])

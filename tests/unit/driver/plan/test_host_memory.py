@@ -42,8 +42,12 @@ def test_slots_are_as_many_as_the_memory_of_a_host_takes() -> None:
     assert tight.machine_digest != free.machine_digest
 
 
-def test_more_slots_than_fit_are_refused() -> None:
+@pytest.mark.parametrize(("room", "hint"), [(8, '`memory = "9216B"`'), (10000, "`--slots 1`")])
+def test_more_slots_than_fit_are_refused(room: int, hint: str) -> None:
     with pytest.raises(TesseraError) as caught:
-        planned('memory = "8B"', slots=2)
-    assert "of the memory of node `left`, and may take 8" in caught.value.diagnostics[0].headline
+        planned(f'memory = "{room}B"', slots=2)
+    (said,) = caught.value.diagnostics
+    assert said.code == "TSR3010"
+    assert f"of the memory of node `left`, and may take {room}" in said.headline
+    assert (said.hint or "").startswith(f"with {hint} ")
     assert caught.value.exit_code == 3

@@ -17,15 +17,19 @@ from typing import Any, cast
 
 import pytest
 
-from tessera.diagnostics import TesseraError
+from tessera.backend.service import ServiceFault
+from tessera.cli.console import Messages
+from tessera.cli.serve import _Ends
+from tessera.diagnostics import TesseraError, error
 from tessera.driver.serve import engine as engine_module
 from tessera.driver.serve import server as server_module
 from tessera.driver.serve.engine import Engine
+from tessera.driver.serve.generation import Generation
 from tessera.driver.serve.metrics import Metrics
 from tessera.driver.serve.server import CompletionServer, ServerOptions, open_socket
 from tessera.driver.serve.text import GrowingText, TokenizerFile
 from tests.helpers.corpus import ROOT
-from tests.helpers.toy_runtime import CONTEXT, ToyRuntime, answer
+from tests.helpers.toy_runtime import CONTEXT, POISON, ToyRuntime, answer
 
 uvicorn = pytest.importorskip("uvicorn", reason="the extra `serve` is not installed")
 pytest.importorskip("starlette", reason="the extra `serve` is not installed")
@@ -94,6 +98,23 @@ def test_token_ids_in_and_out(site: Site) -> None:
     assert choice["token_ids"] == answer([3, 4, 5], 6)
     assert choice["finish_reason"] == "length"
     assert value["usage"] == {"prompt_tokens": 3, "completion_tokens": 6, "total_tokens": 9}
+
+
+def test_a_fault_is_named(site: Site) -> None:
+    status, value = site.complete(prompt=[3, POISON], max_tokens=6, temperature=0)
+    assert status == 500
+    assert "the kernel ran into a trap" in value["error"]["message"]
+
+
+def test_a_service_says_every_fault_once(capsys: pytest.CaptureFixture[str]) -> None:
+    ended: list[object] = []
+    ends = _Ends(cast(Metrics, SimpleNamespace(end=ended.append)), Messages())
+    faults = [ServiceFault(error("TSR5072", f"device `{n}` has not answered")) for n in "ab"]
+    for fault in (None, faults[0], faults[0], faults[1]):
+        ends.hear(cast(Generation, SimpleNamespace(fault=fault)))
+    assert len(ended) == 4
+    said = capsys.readouterr().err
+    assert [said.count(f"device `{n}` has not answered") for n in "ab"] == [1, 1]
 
 
 def test_text_in_and_out_and_stops(site: Site) -> None:
@@ -318,6 +339,7 @@ def test_a_tokenizer_file_gives_text_and_has_to_fit_the_vocabulary(tmp_path: Pat
 SERVED = """
 import sys, time
 from tessera.driver.serve import engine as module
+from tessera.driver.serve.generation import Generation
 from tessera.driver.serve.metrics import Metrics
 from tessera.driver.serve.server import CompletionServer, ServerOptions, open_socket, run_server
 from tests.helpers.toy_runtime import CONTEXT, ToyRuntime
