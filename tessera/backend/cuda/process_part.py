@@ -13,12 +13,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tessera.backend.cuda.api import Bytes, Driver
+from tessera.backend.cuda.api import Bytes, Driver, DriverError
 from tessera.backend.cuda.backend import CudaBackend
 from tessera.backend.cuda.far_ways import FarWays
+from tessera.backend.cuda.faults import start_failed
 from tessera.backend.cuda.options import CudaOptions
 from tessera.backend.cuda.process_ways import ProcessWays, part_of_device
-from tessera.backend.cuda.targets import open_driver, parse_target
+from tessera.backend.cuda.targets import find_gpu_of, open_driver
 from tessera.backend.service import BackendOptions, Model, Request, TimelineEvent
 from tessera.backend.transports.choice import TransportPlace, open_transport
 from tessera.backend.transports.transport import Lose, Transport
@@ -58,7 +59,11 @@ class GpuPart:
         self._options = replace(options, targets=targets)
         self._model = replace(model, lowered=part_of_device(lowered, device))
         self._ways = ProcessWays(self._driver, lowered, device, self._hosts)
-        self._handle = self._ways.open(parse_target(targets[device]).ordinal)
+        ordinal = find_gpu_of(self._driver, device, targets[device])
+        try:
+            self._handle = self._ways.open(ordinal)
+        except DriverError as problem:
+            raise start_failed(problem, f"the window of `{device}` on cuda:{ordinal}") from None
         self._transport: Transport | None = None
         self.lose: Lose = lambda peer, why: None
         if place is not None and self._far:

@@ -81,6 +81,15 @@ def parse_target(text: str) -> GpuTarget:
     return GpuTarget(int(match[1]), None if match[2] is None else int(match[2]))
 
 
+def find_gpu_of(driver: Driver, name: str, target: str) -> int:
+    """The ordinal of the GPU that a device is on; TSR5101 where it is not there."""
+    ordinal = parse_target(target).ordinal
+    gpus = driver.gpus()
+    if ordinal >= len(gpus):
+        raise _not_there(name, ordinal, gpus)
+    return ordinal
+
+
 def open_devices(
     driver: Driver, names: Sequence[str], targets: Mapping[str, str]
 ) -> tuple[OpenDevice, ...]:

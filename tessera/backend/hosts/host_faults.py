@@ -5,6 +5,8 @@ In: what the driver knows of a device. Out: `ServiceFault`s.
 
 from __future__ import annotations
 
+from ipaddress import ip_address
+
 from tessera.backend.hosts.device_link import DeviceLink
 from tessera.backend.hosts.last_seen import LastSeen
 from tessera.backend.service import ServiceFault
@@ -90,11 +92,13 @@ def cut(link: DeviceLink, peer: DeviceLink, why: str, seen: LastSeen) -> Service
 
 def not_joined(link: DeviceLink, peer: DeviceLink, why: str) -> ServiceFault:
     """Two processes that have not found each other."""
+    alone = [end.host.name for end in (link, peer) if ip_address(end.host.address).is_loopback]
+    own = f"; that of host `{alone[0]}` is one that only itself reaches" if alone else ""
     return ServiceFault(
         error(
             "TSR5071",
             f"{where(link)} cannot reach {where(peer)}: {why}",
-            hint="`address` in the file of hosts is where the others reach a host",
+            hint=f"`address` in the file of hosts is where the others reach a host{own}",
         ),
         device=peer.device,
         exit_code=ExitCode.NO_DEVICE,

@@ -37,11 +37,12 @@ def open_transport(
     lose: Lose,
 ) -> Transport:
     """The transport of a device; `outgoing` has all that it will put."""
-    if place.kind != "nixl":
-        return SharedMemoryTransport(
+    try:
+        return _kind(place.kind)(
             place.name,
             window,
             descriptor,
+            outgoing,
             hear,
             lose,
             token=place.token,
@@ -50,24 +51,24 @@ def open_transport(
             host=place.host,
             beat_s=place.beat_s,
         )
+    except OSError as problem:
+        reason = (problem.strerror or str(problem)).lower()
+        raise _refused(
+            f"host `{place.host}` cannot listen at its address `{place.bind}`: {reason}",
+            "`address` in the file of hosts is one of the host's own",
+        ) from None
+
+
+def _kind(name: str) -> type[SharedMemoryTransport]:
+    if name != "nixl":
+        return SharedMemoryTransport
     from tessera.backend.transports.nixl import NixlTransport, missing_nixl
 
     missing = missing_nixl()
     if missing:
-        raise TesseraError(
-            error("TSR5071", f"transfers are by NIXL, and {missing}", hint=INSTALL_HOSTS),
-            ExitCode.NO_DEVICE,
-        )
-    return NixlTransport(
-        place.name,
-        window,
-        descriptor,
-        outgoing,
-        hear,
-        lose,
-        token=place.token,
-        run=place.run,
-        bind=place.bind,
-        host=place.host,
-        beat_s=place.beat_s,
-    )
+        raise _refused(f"transfers are by NIXL, and {missing}", INSTALL_HOSTS)
+    return NixlTransport
+
+
+def _refused(headline: str, hint: str) -> TesseraError:
+    return TesseraError(error("TSR5071", headline, hint=hint), ExitCode.NO_DEVICE)

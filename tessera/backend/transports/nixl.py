@@ -100,6 +100,7 @@ class NixlTransport(SharedMemoryTransport):
             name,
             window,
             descriptor,
+            outgoing,
             hear,
             self._lost_one,
             token=token,

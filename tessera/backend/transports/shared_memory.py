@@ -42,6 +42,7 @@ class SharedMemoryTransport(SocketTransport):
         name: str,
         window: WindowBytes,
         descriptor: int,
+        outgoing: WindowBytes,
         hear: Hear,
         lose: Lose,
         *,
@@ -51,6 +52,7 @@ class SharedMemoryTransport(SocketTransport):
         host: str = "",
         beat_s: float = BEAT_S,
     ) -> None:
+        """`outgoing` has all that will be put: for transports that register memory."""
         super().__init__(name, window, hear, lose, token=token, run=run, bind=bind, beat_s=beat_s)
         self._descriptor = descriptor
         self._host_id = f"{host} {_system_id()}"

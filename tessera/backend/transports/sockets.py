@@ -34,6 +34,7 @@ _HEAD = struct.Struct("<BHQQ")
 _PUT, _NOTE, _BEAT = 1, 2, 3
 _CONNECT_S = 10.0
 _GREET_S = 5.0
+_SAYS_WHY_S = 2.0
 _CUT_S = 0.4
 BEAT_S = 0.1
 CUT = "the link is cut"
@@ -96,22 +97,24 @@ class SocketTransport:
                 left = deadline - time.monotonic()
                 if self._refused:
                     raise TransportFault(*next(iter(self._refused.items())))
-                if left <= 0:
+                if left + _SAYS_WHY_S <= 0:  # who calls in vain knows better why
                     raise TransportFault(missing[0], f"it has not called within {_CONNECT_S:.0f} s")
-                self._changed.wait(left)
+                self._changed.wait(left + _SAYS_WHY_S)
         threading.Thread(target=self._beat, daemon=True).start()
 
     def _call(self, peer: str, address: str, deadline: float) -> None:
         host, _, port = address.rpartition(" ")
         while True:
+            left = min(_GREET_S, max(0.1, deadline - time.monotonic()))
             try:
-                link = socket.create_connection((host, int(port)), timeout=_GREET_S)
+                link = socket.create_connection((host, int(port)), timeout=left)
                 break
             except OSError as problem:
                 if time.monotonic() > deadline:
                     why = (problem.strerror or str(problem)).lower()
                     raise TransportFault(peer, f"`{host}` port {port}: {why}") from None
                 time.sleep(0.05)
+        link.settimeout(_GREET_S)
         try:
             known = greet(link, self._name, self._token, is_caller=True, run=self._run)
         except TransportFault as fault:

@@ -63,8 +63,7 @@ def serve_channel(channel: ControlChannel) -> None:
         except OSError as problem:
             reason = (problem.strerror or str(problem)).lower()
             headline = f"the process of a device cannot be set up: {reason}"
-            hint = "`address` in the file of hosts is one of the host's own"
-            fault = error("TSR5071", headline, hint=hint)
+            fault = error("TSR5071", headline)
             channel.send(_fault(TesseraError(fault, ExitCode.NO_DEVICE)))
         except MemoryError:
             channel.send(_fault(TesseraError(error("TSR5020", "the host is out of memory"), 6)))

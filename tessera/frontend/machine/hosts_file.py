@@ -76,13 +76,12 @@ def _host(row: dict[str, object]) -> HostEntry:
     if not name or not name.isprintable():
         raise bad_hosts("a host has a `name` that can be printed")
     address = _text(row, "address", DEFAULT_ADDRESS)
-    try:
-        ipaddress.ip_address(address)
-    except ValueError:
+    if not _is_of_a_host(address):
         raise bad_hosts(
-            f"`{address}` of host `{name}` is no IP address",
-            "write that of the network for transfers, such as `10.66.0.1` or `fd00::1`",
-        ) from None
+            f"`{address}` of host `{name}` is no IP address by which others reach it",
+            "write that of the network for transfers, such as `10.66.0.1` or `fd00::1`, without "
+            "a zone (`%eth0`)",
+        )
     try:
         command = tuple(shlex.split(_text(row, "command", "")))
     except ValueError as problem:
@@ -100,6 +99,15 @@ def _host(row: dict[str, object]) -> HostEntry:
         devices=tuple(devices),
         contents=_text(row, "contents", ""),
     )
+
+
+def _is_of_a_host(address: str) -> bool:
+    """Whether it can be the address of one host, everywhere."""
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    return "%" not in address and not parsed.is_unspecified and not parsed.is_multicast
 
 
 def _text(row: dict[str, object], key: str, default: str | None = None) -> str:
@@ -128,7 +136,10 @@ def _check_once(names: Iterable[str], what: str) -> None:
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise bad_hosts(f"{what} `{name}` is there twice")
+            raise bad_hosts(
+                f"{what} `{name}` is there twice",
+                "hosts have names of their own, and a device is on one host",
+            )
         seen.add(name)
 
 

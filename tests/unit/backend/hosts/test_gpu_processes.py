@@ -9,13 +9,19 @@ from types import SimpleNamespace
 
 import pytest
 
+from tessera.backend.cuda.api import Driver
+from tessera.backend.cuda.process_part import GpuPart
 from tessera.backend.hosts.gpu_worker import GpuWorker
+from tessera.backend.service import BackendOptions
+from tessera.diagnostics import TesseraError
 from tessera.driver.run.backends import _on_hosts
 from tessera.driver.run.runtime import Runtime
+from tests.helpers.fake_cuda import FakeCuda
 from tests.helpers.fake_gpu_python import assert_bytes_of_one_device, fake_gpu_python
 from tests.helpers.host_runs import backends_of, fault_of, hosts_file, random_plan
 from tests.helpers.plan_files import plan_of
 from tests.helpers.random_traces import random_program
+from tests.helpers.served import model_of
 
 HOSTS = {"left": "a", "right": "b"}
 TARGETS = {"a": "cuda:0:84sm", "b": "cuda:0:48sm"}
@@ -45,6 +51,14 @@ def test_bytes_and_a_process_that_is_killed(tmp_path: Path, hosts: str) -> None:
     assert "device `b` on host" in str(problem)
     assert "was ended by signal 9" in str(problem)
     assert all(process.poll() is not None for process in processes.values())
+
+
+def test_a_gpu_that_is_not_there_is_named() -> None:
+    program = random_program(3, steps=4)
+    model = model_of([program], [["a"] * len(program.steps)])
+    options = BackendOptions(targets={"a": "cuda:7"})
+    with pytest.raises(TesseraError, match="device `a` of the plan needs cuda:7, which is not"):
+        GpuPart(model, "a", options, Driver(FakeCuda()))
 
 
 class _Said:

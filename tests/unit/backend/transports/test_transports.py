@@ -48,7 +48,7 @@ class End:
             host = name if kind == "other hosts" else ""
             self.window, descriptor = shared_window(1 << 20)
             self.transport = SharedMemoryTransport(
-                name, self.window, descriptor, hear, lose, host=host, **given
+                name, self.window, descriptor, self.outgoing, hear, lose, host=host, **given
             )
 
 
