@@ -63,7 +63,7 @@ class Setting:
 
     out: Path
     work: Path
-    checkpoint: Path
+    checkpoint: Path | None
     layers: int
     rows: int
     context: int
@@ -73,6 +73,7 @@ class Setting:
     requests: int
     tiny: bool
     until: float
+    load_s: float = 15.0
 
     @property
     def sizes(self) -> dict[str, Any]:
@@ -88,8 +89,9 @@ class Setting:
         return max(self.until - time.monotonic(), 1.0)
 
     def runs(self, plan: str = "text.tsp", **more: Any) -> tuple[Path, dict[str, Any]]:
-        """A plan, and how an engine or a runtime opens it."""
-        return self.work / plan, {"backend": self.backend, "weights": self.checkpoint, **more}
+        """A plan, and how an engine or a runtime opens it; without a checkpoint by a seed."""
+        named = {} if self.checkpoint is None else {"weights": self.checkpoint}
+        return self.work / plan, {"backend": self.backend, **named, **more}
 
     def prompts(self, count: int | None = None) -> list[list[int]]:
         draw = random.Random(0)
@@ -126,6 +128,7 @@ def weights(setting: Setting) -> dict[str, Any]:
         for name, tensor in model.state_dict().items()
         if not name.endswith("_cache")
     }
+    assert setting.checkpoint is not None
     setting.checkpoint.mkdir(exist_ok=True)
     save_file(named, setting.checkpoint / "model.safetensors")
     size = sum(tensor.numel() * tensor.element_size() for tensor in named.values())
@@ -307,6 +310,7 @@ def generate(setting: Setting) -> dict[str, Any]:
     place = "cpu" if setting.tiny else "cuda"
     given = json.loads((setting.work / "answers.json").read_text(encoding="utf-8"))
     own = our_model(setting, place)
+    assert setting.checkpoint is not None
     own.load_state_dict(load_file(setting.checkpoint / "model.safetensors"), strict=False)
     kind = next(own.parameters()).dtype
     from generation_reference import as_llama
@@ -423,7 +427,8 @@ def profile(setting: Setting) -> dict[str, Any]:
     begun = time.monotonic()
     if not setting.tiny:
         for kind in ("decode", "prefill"):
-            words = ["--devices", "h200", "--repeats", "5", "--weights", str(setting.checkpoint)]
+            words = ["--devices", "h200", "--repeats", "5"]
+            words += ["--weights", str(setting.checkpoint)] if setting.checkpoint else []
             path = setting.work / f"{kind}.profile.json"
             trace = str(setting.work / f"{kind}.ptx")
             done(tessc("profile", trace, *words, "-o", str(path)), setting)
@@ -450,7 +455,7 @@ def simulated(setting: Setting) -> dict[str, Any]:
     with tessera.Engine(path, **options) as engine:
         engine.generate([[1, 2, 3]], max_tokens=4)
         for share in (0.5, 0.8):
-            count = int(min(setting.requests, max(most * share * 15, 40)))
+            count = int(min(setting.requests, max(most * share * setting.load_s, 40)))
             arrivals = f"poisson:{most * share:.6g}/s:{count}"
             arriving = ArrivingText(arrivals=arrivals, tokens=sizes)
             reports = simulate_text(path, arriving, how), bench_text(engine, "bench", arriving)
@@ -534,7 +539,7 @@ def main() -> None:
             setattr(given, name, value)
         given.prompt, given.tokens, given.requests = 12, 18, 40
     until = time.monotonic() + given.seconds
-    known = {field.name for field in fields(Setting)} - {"until"}
+    known = {field.name for field in fields(Setting)} - {"until", "load_s"}
     setting = Setting(until=until, **{name: getattr(given, name) for name in known})
     setting.out.mkdir(parents=True, exist_ok=True)
     setting.work.mkdir(parents=True, exist_ok=True)

@@ -131,11 +131,25 @@ class DeviceBytes:
     keep: object
 
 
+@dataclass(frozen=True, slots=True)
+class EarlierOutput:
+    """An input that is an output of the request before in its lane, by the name of that.
+
+    The devices fetch it themselves: the host may hand the request over before it knows it. For
+    backends on GPUs of one process, with room for two requests in a slot.
+    """
+
+    name: str
+
+
+InPlace = Mapping[str, DeviceBytes | EarlierOutput]
+
+
 @dataclass(slots=True, kw_only=True)
 class Request:
     """A request to start: which trace, where, and the bytes of every input by name.
 
-    Those `in_place` are in the memory of a GPU, all others in that of the host. `number` and `slot`
+    Those `in_place` are in the memory of a GPU, or will be; others in that of the host. `number` and `slot`
     may be -1 until it begins; from then on nobody changes it. Not frozen, nor is `Completion`,
     since one of each is made per request. Emitted programs have a `Request` of their own, the same
     thing with pinned memory (`backend.cuda.emitted.emitted_common`).
@@ -146,7 +160,7 @@ class Request:
     slot: int
     lane: int
     inputs: Mapping[str, Bytes]
-    in_place: Mapping[str, DeviceBytes] = field(default_factory=dict)
+    in_place: InPlace = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,7 +26,7 @@ from operator import itemgetter
 from tessera.backend.cuda.api import Bytes, Driver, DriverError, Handle
 from tessera.backend.cuda.device_arrays import ArrayArrivals
 from tessera.backend.cuda.faults import run_fault
-from tessera.backend.cuda.flight import Flight
+from tessera.backend.cuda.flight import Flight, LastOutputs
 from tessera.backend.cuda.options import CudaOptions
 from tessera.backend.cuda.pace import AWAKE_NS, FAR_NS, Nap, Pace
 from tessera.backend.cuda.replica import CudaReplica, ReadyTrace, Root
@@ -69,6 +69,7 @@ class CudaBackend:
         slots = model.lowered.slots
         self._flights: list[deque[Flight]] = [deque() for _ in range(slots)]
         self._turns = [0] * slots
+        self._last = LastOutputs(replica.depth)
         self._ended_ns = [0] * slots
         self._free_ns = [0] * slots  # when the last to end did, rather than was found
         # By trace, slot and place in its line: the last request to begin there, and its gate.
@@ -107,23 +108,24 @@ class CudaBackend:
 
     def _begin(self, request: Request, root: Root) -> None:
         begun_ns = time.perf_counter_ns()
-        slot, trace, in_place = request.slot, request.trace, request.in_place
+        slot, trace = request.slot, request.trace
+        inputs, in_place = self._last.resolve(request, self._turns)
         stage = slot + len(self._turns) * (self._turns[slot] % self.replica.depth)
         lane = request.lane if trace in self.replica.of_lanes else 0
-        key = (trace, stage, lane, tuple(in_place) if in_place else ())
+        key = (trace, stage, lane, tuple(in_place))
         flights = self._flights[slot]
         busy = self._busy if flights else self._busy + 1
         pace = self._paces.get((trace, slot, busy)) or self._new_pace(trace, slot, busy)
         ready = self.replica.ready.get(key) or self.replica.prepare(*key)
-        ready.buffers.put(request.inputs, in_place)
+        ready.buffers.put(inputs, in_place)
         for word in self._words[stage]:
             word[0] = 0
+        flight = Flight(request, ready, pace, begun_ns)
+        flights.append(self._last.note(flight, self._turns[slot]))
         self._turns[slot] += 1
         self._busy = busy
-        flights.append(Flight(request, ready, pace, begun_ns))
-        if in_place:
-            for given in in_place.values():
-                self._arrivals.await_in(root.stream, given)
+        for given in in_place.values():
+            self._arrivals.await_in(root.stream, given)
         if ready.gate is not None or self._gates:
             self._keep_apart(request, ready, root)
         if ready.graph is not None:
@@ -249,12 +251,12 @@ class CudaBackend:
         self._free_ns[slot] = flight.pace.learn(
             free_ns if queued else begun_ns, flight.looked_ns, ended_ns, queued=queued
         )
-        if request.in_place:
-            for given in request.in_place.values():
-                self._arrivals.give_back(given)
+        for given in request.in_place.values():
+            self._arrivals.give_back(given)
+        flight.outputs = outputs = ready.buffers.take()
         return Completion(
             request=request.number,
-            outputs=ready.buffers.take(),
+            outputs=outputs,
             started_ns=started_ns,
             ended_ns=ended_ns,
             events=self.replica.clock.events(

@@ -85,7 +85,9 @@ class ReplicaContents:
         for home in self._model.lowered.homes:
             if (home.trace, home.buffer) == (place.trace, place.buffer):
                 (here if home.device == place.device else elsewhere).extend(home.bytes)
-        return [*_complement(elsewhere, self._buffer(place).bytes), *here]
+        size = self._buffer(place).bytes
+        # The complement of a complement: ranges that touch or overlap are one.
+        return _complement(_complement([*_complement(elsewhere, size), *here], size), size)
 
     def _write_words(self, place: Place) -> None:
         table = self._table(place)

@@ -89,10 +89,13 @@ class ArrayArrivals:
 
     def await_in(self, stream: Handle, given: Any) -> None:
         """Let a stream wait until an array is there."""
-        self._driver.wait(stream, given.ready[1])
+        if given.ready is not None:
+            self._driver.wait(stream, given.ready[1])
 
     def give_back(self, given: Any) -> None:
         """A request no longer waits for an array."""
+        if not isinstance(given, DeviceBytes):
+            return
         ordinal, event = given.ready
         self._free[ordinal].append(event)
 

@@ -39,13 +39,13 @@ from tessera.backend.service import (
     Backend,
     Bytes,
     Completion,
-    DeviceBytes,
+    InPlace,
     PatientBackend,
     Request,
 )
 
 SomeHandle = RequestHandle[Any]
-NOTHING: Mapping[str, DeviceBytes] = MappingProxyType({})
+NOTHING: InPlace = MappingProxyType({})
 
 
 class Dispatcher:
@@ -89,7 +89,7 @@ class Dispatcher:
         trace: int,
         lane: int,
         number: int | None = None,
-        in_place: Mapping[str, DeviceBytes] = NOTHING,
+        in_place: InPlace = NOTHING,
         finish: Callable[[Completion], Any] | None = None,
     ) -> SomeHandle:
         """Give a request to the backend; stands in line while every ticket is taken.

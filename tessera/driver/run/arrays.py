@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tessera.backend.service import Bytes, DeviceBytes
+from tessera.backend.service import Bytes, DeviceBytes, EarlierOutput
 from tessera.diagnostics import TesseraError, error
 from tessera.driver.run.arguments import wrong_type
 from tessera.frontend.contents.write import as_array, numpy_type
@@ -95,7 +95,7 @@ def inputs_of(program: Program) -> dict[str, Buffer]:
 
 def read_inputs(
     wanted: Mapping[str, Buffer], inputs: Mapping[str, object], locate: Locate | None = None
-) -> tuple[dict[str, Bytes], dict[str, DeviceBytes]]:
+) -> tuple[dict[str, Bytes], dict[str, DeviceBytes | EarlierOutput]]:
     """The bytes of all inputs of a trace, on the host and on GPUs, in place if they lie in order.
 
     `locate` finds those that need not go through the host.
@@ -112,9 +112,12 @@ def read_inputs(
         if name not in inputs:
             raise TesseraError(error("TSR5053", f"input `{name}` is missing"))
     content: dict[str, Bytes] = {}
-    in_place: dict[str, DeviceBytes] = {}
+    in_place: dict[str, DeviceBytes | EarlierOutput] = {}
     for name, buffer in wanted.items():
         given = _plain(inputs[name])
+        if isinstance(given, EarlierOutput):
+            in_place[name] = given
+            continue
         located = (
             None if locate is None or isinstance(given, np.ndarray) else locate(given, buffer.bytes)
         )

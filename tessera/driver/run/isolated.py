@@ -301,6 +301,7 @@ class IsolatedBackend:
             slot=request.slot,
             lane=request.lane,
             inputs=inputs,
+            in_place=request.in_place,
         )
         self._process.send(("begin", self._replica, plain, place))
 

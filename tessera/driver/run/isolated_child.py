@@ -95,6 +95,7 @@ class Child:
                         trace=request.trace,
                         lane=request.lane,
                         number=request.number,
+                        in_place=request.in_place,
                     )
                 except BaseException as problem:
                     self._fail(problem)

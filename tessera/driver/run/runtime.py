@@ -268,6 +268,11 @@ class Runtime:
         """Sequences that a fault ends together: each is in one group."""
         return self._serving.groups
 
+    @property
+    def can_chain(self) -> bool:
+        """Whether an input may be an output of the request before (`service.EarlierOutput`)."""
+        return self._serving.can_chain
+
     def processes(self) -> list[int]:
         """The processes that replicas have to themselves."""
         return self._serving.processes()

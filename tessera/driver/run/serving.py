@@ -21,6 +21,7 @@ from tessera.backend.service import (
     CommonMemory,
     Completion,
     DeviceBytes,
+    InPlace,
     Model,
 )
 from tessera.diagnostics import TesseraError, error
@@ -151,6 +152,12 @@ class Serving:
                 self._dispatchers[index].close(wait=False)
 
     @property
+    def can_chain(self) -> bool:
+        """Whether inputs may be outputs of the request before (`EarlierOutput`)."""
+        on_gpus = backend_named(self._choice.backend).is_on_gpus and self._run is None
+        return on_gpus and all(own.backend.depth > 1 for own in self._dispatchers.values())
+
+    @property
     def capacity(self) -> int:
         """Requests that all replicas together take at a time."""
         return sum(dispatcher.capacity for dispatcher in self._dispatchers.values())
@@ -162,7 +169,7 @@ class Serving:
         sequence: int,
         trace: int,
         number: int,
-        in_place: Mapping[str, DeviceBytes] = NOTHING,
+        in_place: InPlace = NOTHING,
         finish: Callable[[Completion], Any] | None = None,
     ) -> RequestHandle[Any]:
         """Give a request to the replica of its sequence; waits while that can take no more."""

@@ -64,6 +64,7 @@ class Engine(EngineLoop):
         *,
         steps: Declaration | str | os.PathLike[str] | None = None,
         burst: int = 1,
+        look_ahead: bool = True,
         max_waiting: int | None = None,
         policy: str | None = None,
         switch: SwitchRule | None = None,
@@ -77,7 +78,8 @@ class Engine(EngineLoop):
 
         `steps` declares what the inputs of the traces are, where their names do not say it or no
         `NAME.steps.json` lies beside the plan. At most `burst` prefill steps of a batch come
-        between two decode steps. More than `max_waiting` prompts in line are refused (TSR5065).
+        between two decode steps. With `look_ahead`, GPUs are given the next decode step of a lone
+        batch before the one under way has ended, where steps give tokens. More than `max_waiting` prompts in line are refused (TSR5065).
         Of a plan with two policies both are ready, and `switch` says when prompts are given which,
         unless `policy` names one. With `check_ranges`, tokens that the analysis of the steps shows
         to be out of range are refused also where the steps do not give logits. On GPUs replicas
@@ -99,7 +101,9 @@ class Engine(EngineLoop):
             runtime.close(wait=False)
             raise
         self.max_waiting = max_waiting
-        super().__init__(serving, burst=burst, on_end=on_end, on_drift=on_drift)
+        super().__init__(
+            serving, burst=burst, looks_ahead=look_ahead, on_end=on_end, on_drift=on_drift
+        )
 
     def _opened(self, runtime: Runtime) -> OpenedRuntime:
         """A runtime with what its traces state, and all that follows from that."""

@@ -22,6 +22,7 @@ from tessera.driver.serve.answers import read_tokens, row_input
 from tessera.driver.serve.drift import Drift, StepMonitor
 from tessera.driver.serve.generation import Generation
 from tessera.driver.serve.homes import MOST_RESTARTS, BatchGroup, Homes
+from tessera.driver.serve.look_ahead import NextStep, Taking, next_step
 from tessera.driver.serve.policies import PolicySwitch
 from tessera.driver.serve.scheduler import Batch, Job, Scheduler, Sizes, StepWork
 from tessera.driver.serve.step_inputs import step_inputs
@@ -50,6 +51,7 @@ class EngineLoop:
         serving: OpenedRuntime,
         *,
         burst: int,
+        looks_ahead: bool,
         on_end: Callable[[Generation], object] | None,
         on_drift: Callable[[Drift], object] | None,
     ) -> None:
@@ -74,8 +76,10 @@ class EngineLoop:
         self._late: set[int] = set()
         self._news: list[Generation] = []
         self._arrived: list[Generation] = []
-        self._under_way: dict[int, tuple[StepWork, list[tuple[Generation, int, int]]]] = {}
+        self._under_way: dict[int, tuple[StepWork, Taking]] = {}
         self._requests: dict[int, int] = {}
+        self._ahead: dict[int, NextStep] = {}
+        self._looks_ahead = looks_ahead
         self._left = 0
         """Prompts that found no row: those that have just come do not wait yet."""
         self._lock = threading.Lock()
@@ -171,6 +175,8 @@ class EngineLoop:
             work = self._scheduler.take(batch.number)
             if work is not None:
                 self._begin(batch, work)
+        if self._looks_ahead and len(self._under_way) == 1:
+            self._begin_ahead(*self._under_way)
 
     def _begin(self, batch: Batch, work: StepWork) -> None:
         step = self.model.of_trace(work.size.trace)
@@ -209,6 +215,40 @@ class EngineLoop:
             return
         self._requests[batch.number] = handle.request.number
         handle.add_done_callback(partial(self._hear, starts, batch.number))
+
+    def _begin_ahead(self, number: int) -> None:
+        """The step after the only one under way, where all but its tokens is known."""
+        runtime, sequence = self._homes.place(number)
+        is_held = self._given_up or self._late or self._scheduler.sizes.ways
+        if number in self._ahead or is_held or not runtime.can_chain:
+            return
+        batch = self._scheduler.batches[number]
+        work, taking = self._under_way[number]
+        after = next_step(self.model, self._scheduler, batch, work, taking)
+        if after is None:
+            return
+        starts = self._homes.group(number).starts
+        try:
+            handle = runtime.submit(after.inputs, sequence=sequence, trace=work.trace)
+        except TesseraError as problem:
+            self._ended(starts, number, None, problem)
+            return
+        after.request = handle.request.number
+        self._ahead[number] = after
+        handle.add_done_callback(partial(self._hear, starts, number))
+
+    def _go_on(self, number: int) -> None:
+        """A step has ended; the next one of its batch may be under way by now."""
+        after = self._ahead.pop(number, None)
+        if after is None:
+            return
+        group = self._homes.group(number)
+        self._scheduler.batches[number].at_work = after.work
+        self._under_way[number] = after.work, [own for own in after.taking if not own[0].ended]
+        self._requests[number] = after.request
+        if group.monitor is not None:
+            own_work = replace(after.work, batch=number - group.first)
+            group.monitor.begin(own_work, time.monotonic_ns())
 
     def _hear(self, started: int, batch: int, handle: RequestHandle[Result]) -> None:
         """In the thread of the runtime that collects."""
@@ -253,6 +293,7 @@ class EngineLoop:
                     self._finish(answer, how)
                 else:
                     self._news.append(answer)
+        self._go_on(number)
 
     def _tell_news(self) -> None:
         """Listeners hear of tokens while the next steps are under way."""
@@ -284,6 +325,7 @@ class EngineLoop:
         kept = []
         for batch in group.batches:
             self._under_way.pop(batch, None)
+            self._ahead.pop(batch, None)
             if group.monitor is not None:
                 group.monitor.forget(batch - group.first)
             for job in self._scheduler.clear(batch):

@@ -286,6 +286,11 @@ class Scheduler:
         policy = self.policy if self.policy in policies or not policies else policies[0]
         return size.trace + self.sizes.ways.get(policy, 0)
 
+    def after(self, work: StepWork, leaving: int) -> StepWork:
+        """The decode step that comes after one that is under way, if that many rows leave then."""
+        size = self.sizes.decode_step(work.rows - leaving, work.reach + 1)
+        return replace(work, size=size, rows=work.rows - leaving, reach=work.reach + 1)
+
     def done(self, work: StepWork) -> None:
         """A step has been done; jobs that it ends are dropped by `end`."""
         batch = self.batches[work.batch]

@@ -1,0 +1,394 @@
+"""What serving on one H200 comes to: simulated against real, slices, a burst, one batch in flight.
+
+    python -m benchmarks.serving_h200 prepare --work FOLDER --arrivals azure_code.csv.gz   # no GPU
+    python -m benchmarks.serving_h200 run --work FOLDER --out FOLDER [--seconds 330] [--only PARTS]
+    python -m benchmarks.serving_h200 collect --out FOLDER FILE
+
+`prepare` captures steps of `examples/models/generation.py` (8B, bf16, 8 of its layers and all 32)
+without a GPU and plans them, so that the GPU is not held for that; it needs torch. `run` needs a
+GPU. Weights are random by a seed, made on the GPU. Each part is a process of its own, prints lines
+of JSON as it goes and writes a file at its end; what is there is not done again, and a part that
+fails is a line with the reason. `--tiny` does the same with a small model on the CPU backend.
+
+- `code`: all kernels through the driver's compiler, by many processes, which fills its cache.
+- `profile`: `tessc profile` of both steps, and a plan by it.
+- `simulated`: requests at random times, `tessc simulate` against `tessc bench`.
+- `slices`: time per token while prompts come in, on the whole GPU at several sizes of chunks and on
+  slices of 84 and 48 SMs (`serving_slices`).
+- `burst`: three minutes of an Azure trace around its largest burst (those requests that fit the
+  context; time goes `SPEED` times as fast), by the plan that switches and by each of its two.
+- `speed`: tokens per second of an engine with one batch and with two, against the bare graph.
+- `speed32`, `speed32r8`: the same with all 32 layers; with 8 rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import gzip
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from benchmarks import serving_gpu, serving_slices
+from benchmarks.serving_gpu import LARGE, MODELS, TINY, Setting, done, tessc
+
+ROOT = Path(__file__).parents[1]
+CUT_S, SPEED = 180.0, 9.0
+SLO_MS = {"ttft_ms": 1000.0, "tpot_ms": 25.0}
+SLICES = "h200:84sm,h200:48sm"
+TARGETS = {"h200-0.0": "cuda:0:84sm", "h200-0.1": "cuda:0:48sm"}
+CHUNKS = {"prefill": 128, "prefill256": 256, "prefill512": 512}
+TINY_CHUNKS = {"prefill": 4, "prefill256": 8, "prefill512": 16}
+
+
+def setting_of(given: argparse.Namespace) -> Setting:
+    """As `serving_gpu` has it, without a checkpoint."""
+    tiny = given.tiny
+    return Setting(
+        out=given.out,
+        work=given.work,
+        checkpoint=None,
+        layers=1 if tiny else 8,
+        rows=3 if tiny else 64,
+        context=32 if tiny else 1024,
+        chunk=4 if tiny else 128,
+        prompt=12 if tiny else 120,
+        tokens=18 if tiny else 192,
+        requests=40 if tiny else 1500,
+        tiny=tiny,
+        until=time.monotonic() + given.seconds,
+        load_s=given.load_s,
+    )
+
+
+# --- without a GPU --------------------------------------------------------------------------------
+
+
+def prepare(given: argparse.Namespace) -> None:
+    """Traces, plans and the cut of the arrivals; what is there stays."""
+    setting = setting_of(given)
+    chunks = TINY_CHUNKS if given.tiny else CHUNKS
+    long = {"rows": 3, "context": 32} if given.tiny else {"rows": 32, "context": 4096}
+    for folder in ("", "long", "l32", "l32r8"):
+        (given.work / folder).mkdir(parents=True, exist_ok=True)
+    wanted: list[tuple[str, str, dict[str, Any]]] = [
+        (name, "prefill", {"chunk": chunk}) for name, chunk in chunks.items()
+    ]
+    wanted += [("decode", "decode", {})]
+    wanted += [("long/prefill", "prefill", long | {"chunk": 16 if given.tiny else 512})]
+    wanted += [("long/decode", "decode", long)]
+    for folder, rows in (("l32", setting.rows), ("l32r8", 3 if given.tiny else 8)):
+        more = {"layers": 1 if given.tiny else 32, "rows": rows}
+        wanted += [(f"{folder}/decode", "decode", more)]
+        wanted += [(f"{folder}/prefill", "prefill", more | {"chunk": setting.chunk})]
+    for name, kind, sizes in wanted:
+        capture(setting, given.work / f"{name}.ptx", kind, sizes)
+    shares = [f"{name}.ptx:1" for name in chunks] + [f"decode.ptx:{setting.rows}"]
+    one = ["--sequences", "1", "--slots", "1", "--strategy"]
+    plan(setting, "text.tsp", ["prefill.ptx:1", shares[-1]], ["--gpus", "h200", *one, "single"])
+    plan(setting, "chunks.tsp", shares, ["--gpus", "h200", *one, "single"])
+    plan(setting, "slices.tsp", shares, ["--gpus", SLICES, *one, "dp"])
+    for folder in ("l32", "l32r8"):
+        text = [f"{folder}/prefill.ptx:1", f"{folder}/decode.ptx:{setting.rows}"]
+        plan(setting, f"{folder}/text.tsp", text, ["--gpus", "h200", *one, "single"])
+    pair = ["--gpus", SLICES, "--objective", "latency+throughput", "--sequences", "2"]
+    pair += ["--slots", "2", "--time-limit", "120"]
+    plan(setting, "pair.tsp", ["long/prefill.ptx:4", "long/decode.ptx:3"], pair)
+    target = given.work / "cut.csv"
+    if not target.exists():
+        target.write_text(cut(given.arrivals, int(long["context"]), given.tiny), encoding="utf-8")
+
+
+def capture(setting: Setting, path: Path, kind: str, more: dict[str, Any]) -> None:
+    if path.exists():
+        return
+    sizes = (TINY if setting.tiny else LARGE) | {"layers": setting.layers, "rows": setting.rows}
+    sizes |= {"context": setting.context, "greedy": "true"} | more
+    sizes |= {"dtype": "float32" if setting.tiny else "bfloat16"}
+    words = [word for name, value in sizes.items() for word in ("--set", f"{name}={value}")]
+    model = f"{MODELS / 'generation.py'}:llama_{kind}"
+    begun = time.monotonic()
+    where = ["--device", "none", "--for", "h200"]
+    done(tessc("trace", model, "--no-data", "-o", str(path), *where, *words), setting)
+    print(path.name, "captured in", round(time.monotonic() - begun), "s", flush=True)
+
+
+def plan(setting: Setting, name: str, traces: list[str], words: list[str]) -> None:
+    path = setting.work / name
+    if path.exists():
+        return
+    named = [str(setting.work / trace) for trace in traces]
+    done(tessc("plan", *named, *words, "-o", str(path)), setting)
+    print(name, "planned", flush=True)
+
+
+def cut(path: Path, context: int, tiny: bool) -> str:
+    """The rows of three minutes around the densest second, those that fit."""
+    opened = gzip.open(path, "rt") if path.suffix == ".gz" else path.open(encoding="utf-8")
+    with opened as stream:
+        rows = list(csv.DictReader(stream))
+    times = [datetime.fromisoformat(row["TIMESTAMP"][:26]).timestamp() for row in rows]
+    per_second: dict[int, int] = {}
+    for at in times:
+        per_second[int(at)] = per_second.get(int(at), 0) + 1
+    busiest = max(per_second, key=lambda second: per_second[second])
+    begin = max(busiest - 60.0, times[0])
+    inside = [row for at, row in zip(times, rows, strict=True) if begin <= at < begin + CUT_S]
+    lines = ["TIMESTAMP,ContextTokens,GeneratedTokens"]
+    for row in inside:
+        prompt, answer = int(row["ContextTokens"]), int(row["GeneratedTokens"])
+        if tiny:
+            prompt, answer = prompt // 400 + 1, answer // 40 + 1
+        if prompt + answer - 1 <= context:
+            lines.append(f"{row['TIMESTAMP']},{prompt},{answer}")
+    print(f"cut: {len(lines) - 1} of {len(inside)} requests, {per_second[busiest]} in a second")
+    return "\n".join(lines[: 40 if tiny else None]) + "\n"
+
+
+# --- on the GPU -----------------------------------------------------------------------------------
+
+
+def code(setting: Setting) -> dict[str, Any]:
+    """Every kernel of every trace, compiled once: a cache on disk keeps it."""
+    from tessera.diagnostics import Source
+    from tessera.driver.load import read_program
+
+    texts: dict[str, None] = {}
+    for path in sorted(setting.work.rglob("*.ptx")):
+        program, _ = read_program(Source(path.name, path.read_text(encoding="utf-8")))
+        for module in program.modules:
+            texts.update({variant.text: None for variant in module.variants})
+    if setting.tiny:
+        return {"kernels": len(texts)}
+    parts = [list(texts)[number::12] for number in range(12)]
+    begun = time.monotonic()
+    with ProcessPoolExecutor(12) as pool:
+        each = list(pool.map(compiled, parts))
+    took = round(time.monotonic() - begun, 1)
+    return {"kernels": len(texts), "seconds": took, "each_s": each}
+
+
+def compiled(texts: Sequence[str]) -> float:
+    from tessera.backend.cuda.targets import open_driver
+
+    begun = time.monotonic()
+    driver = open_driver(None)
+    driver.use(driver.retain(0))
+    for text in texts:
+        driver.load(text.encode())
+    return round(time.monotonic() - begun, 1)
+
+
+def profile(setting: Setting) -> dict[str, Any]:
+    return serving_gpu.profile(setting)
+
+
+def simulated(setting: Setting) -> dict[str, Any]:
+    return serving_gpu.simulated(setting)
+
+
+def speed(setting: Setting) -> dict[str, Any]:
+    return serving_gpu.speed(setting)
+
+
+def speed32(setting: Setting) -> dict[str, Any]:
+    return serving_gpu.speed(replace(setting, layers=32, work=setting.work / "l32"))
+
+
+def speed32r8(setting: Setting) -> dict[str, Any]:
+    rows = 3 if setting.tiny else 8
+    return serving_gpu.speed(replace(setting, layers=32, rows=rows, work=setting.work / "l32r8"))
+
+
+def tell(row: dict[str, Any], name: str, value: Any) -> Any:
+    """Put a figure into a row, and say it at once."""
+    row[name] = value
+    print(json.dumps({"so far": {name: value}}), flush=True)
+    return value
+
+
+def slices(setting: Setting) -> dict[str, Any]:
+    """The same requests on the whole GPU and on slices of it."""
+    import tessera
+    from benchmarks.serving_slices import Shape, Steps, arrivals, mover
+
+    tiny = setting.tiny
+    chunks = TINY_CHUNKS if tiny else CHUNKS
+    shape = Shape(
+        prompt=16 if tiny else 512,
+        answer=8 if tiny else 128,
+        rows=setting.rows,
+        vocabulary=setting.sizes["vocabulary"],
+    )
+    row: dict[str, Any] = {"prompt": shape.prompt, "answer": shape.answer, "rows": shape.rows}
+    each_s, count = (1.0, 3) if tiny else (5.0, 20)
+    whole_path, options = setting.runs("chunks.tsp")
+    cut_path, _ = setting.runs("slices.tsp")
+    cut = dict(options)
+    if not tiny:
+        cut["targets"] = TARGETS
+    begun = time.monotonic()
+    with (
+        tessera.Runtime(whole_path, **options) as whole,
+        tessera.Runtime(cut_path, **cut) as parts,
+    ):
+        row["start_s"] = round(time.monotonic() - begun, 1)
+        steps = {"whole": Steps(whole, 0, shape)}
+        steps |= {"84": Steps(parts, 0, shape), "48": Steps(parts, 1, shape)}
+        alone = {
+            name: {"decode": own.time_decode(count)}
+            | {trace: own.time_prefill(trace, chunk, count) for trace, chunk in chunks.items()}
+            for name, own in steps.items()
+        }
+        rounded = {
+            name: {step: round(s * 1e3, 3) for step, s in own.items()}
+            for name, own in alone.items()
+        }
+        tell(row, "alone_ms", rounded)
+        most = capacities(shape, alone, chunks)
+        tell(row, "requests_per_s_at_most", {name: round(rate, 2) for name, rate in most.items()})
+        best = max(rate for name, rate in most.items() if name.startswith("whole"))
+        rate = 0.7 * min(best, most["slices"])
+        row["requests_per_s"] = round(rate, 3)
+        row["tokens_per_s"] = round(rate * (shape.prompt + shape.answer), 1)
+        each_s = max(each_s, 6 / rate)
+        times = arrivals(rate, each_s)
+        limit_s = 2 * each_s + 2
+        for trace, chunk in chunks.items():
+            served = serving_slices.serve_whole(steps["whole"], times, trace, chunk, limit_s)
+            own = serving_slices.figures(served, shape, each_s)
+            tell(row, f"whole, chunks of {chunk}", own)
+        trace = min(chunks, key=lambda name: alone["84"][name] / chunks[name])
+        served = serving_slices.serve_slices(
+            steps["84"], steps["48"], times, trace, chunks[trace], mover(parts, shape), limit_s
+        )
+        label = f"slices, prompts on 84 SMs in chunks of {chunks[trace]}, answers on 48"
+        own = tell(row, label, serving_slices.figures(served, shape, each_s))
+        compared = [row[key] for key in row if key.startswith("whole, ")]
+        kept_up = [fig for fig in compared if fig["whole"] == fig["requests"]] or compared
+        for name in ("tpot_p99_ms", "gap_p99_ms", "tpot_p50_ms"):
+            if name in own:
+                least = min(fig.get(name, float("inf")) for fig in kept_up)
+                row[f"{name} whole over slices"] = round(least / own[name], 3)
+    return row
+
+
+def capacities(
+    shape: Any, alone: dict[str, dict[str, float]], chunks: dict[str, int]
+) -> dict[str, float]:
+    """Requests per second that each way can take, by what its steps take alone."""
+    most = {}
+    for trace, chunk in chunks.items():
+        prompts = -(-shape.prompt // chunk) * alone["whole"][trace]
+        most[f"whole {chunk}"] = 1 / (
+            prompts + shape.answer * alone["whole"]["decode"] / shape.rows
+        )
+    prompts = min(-(-shape.prompt // chunk) * alone["84"][name] for name, chunk in chunks.items())
+    answers = shape.answer * alone["48"]["decode"] / shape.rows
+    most["slices"] = 1 / max(prompts, answers)
+    return most
+
+
+def burst(setting: Setting) -> dict[str, Any]:
+    """The cut by the plan that switches, then by each of its two policies."""
+    import tessera
+    from tessera.driver.serve.bench_text import bench_text
+    from tessera.driver.serve.measures import Slo
+    from tessera.driver.serve.options import ArrivingText
+
+    slo = Slo(ttft_ns=SLO_MS["ttft_ms"] * 1e6, tpot_ns=SLO_MS["tpot_ms"] * 1e6)
+    arriving = ArrivingText(arrivals=setting.work / "cut.csv", speed=SPEED, slo=slo)
+    row: dict[str, Any] = {"speed": SPEED, "slo": SLO_MS, "seconds": CUT_S}
+    more = {} if setting.tiny else {"targets": TARGETS}
+    for policy in (None, "throughput", "latency"):
+        if setting.left() < 12 + CUT_S / SPEED and policy is not None:
+            row[policy] = "not reached"
+            continue
+        begun = time.monotonic()
+        path, options = setting.runs("pair.tsp", isolated=False, policy=policy, **more)
+        with tessera.Engine(path, **options) as engine:
+            started = time.monotonic() - begun
+            engine.generate([[1, 2, 3]] * 2, max_tokens=4)
+            report = bench_text(engine, "burst", arriving)
+        own = {name: round(value, 3) for name, value in serving_gpu.figures(report).items()}
+        own |= {name: round(value, 3) for name, value in report.rates().items()}
+        times = sorted(s.ended_ns - s.came_ns for s in report.whole)
+        own["end_to_end_mean_ms"] = round(sum(times) / max(len(times), 1) / 1e6, 3)
+        own |= {"start_s": round(started, 1), "endings": report.endings()}
+        own |= {"switches": len(report.switches), "policies": report.policies()}
+        tell(row, policy or "adaptive", own)
+    return row
+
+
+PARTS = {
+    call.__name__: call
+    for call in (code, profile, simulated, slices, burst, speed, speed32, speed32r8)
+}
+
+
+def run(given: argparse.Namespace) -> None:
+    """Part by part, each in a process of its own."""
+    until = time.monotonic() + given.seconds
+    for part in given.only.split(","):
+        left = until - time.monotonic()
+        path = given.out / f"{part}.json"
+        if path.exists() or left < 5:
+            print(json.dumps({"part": part, "skipped": "there" if path.exists() else "no time"}))
+            continue
+        words = [sys.executable, "-m", "benchmarks.serving_h200", "part", "--only", part]
+        words += ["--work", str(given.work), "--out", str(given.out), "--seconds", f"{left:.1f}"]
+        words += ["--load-s", str(given.load_s), *(["--tiny"] if given.tiny else [])]
+        begun = time.monotonic()
+        log = given.out / f"{part}.log"
+        with log.open("wb") as stream, suppress(subprocess.TimeoutExpired):
+            subprocess.run(words, cwd=ROOT, stderr=stream, timeout=left)
+        took = round(time.monotonic() - begun, 1)
+        said = "" if path.exists() else log.read_text(encoding="utf-8", errors="replace")[-900:]
+        print(json.dumps({"part": part, "ended": path.exists(), "took_s": took, "said": said}))
+        sys.stdout.flush()
+
+
+def part(given: argparse.Namespace) -> None:
+    row = PARTS[given.only](setting_of(given))
+    text = json.dumps({"part": given.only, "tiny": given.tiny, **row})
+    (given.out / f"{given.only}.json").write_text(text + "\n", encoding="utf-8")
+    print(text, flush=True)
+
+
+def collect(given: argparse.Namespace) -> None:
+    """The files of parts, as one."""
+    rows = [json.loads(path.read_text(encoding="utf-8")) for path in given.out.glob("*.json")]
+    order = list(PARTS)
+    rows.sort(key=lambda row: order.index(row["part"]))
+    value = {"what": "8B (8 layers unless said) served on one H200", "parts": rows}
+    given.file.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("stage", choices=("prepare", "run", "part", "collect"))
+    parser.add_argument("file", nargs="?", type=Path)
+    parser.add_argument("--work", type=Path, default=Path("/tmp/serving_h200"))
+    parser.add_argument("--out", type=Path, default=Path("/tmp/serving_h200.out"))
+    parser.add_argument("--arrivals", type=Path)
+    parser.add_argument("--seconds", type=float, default=330.0)
+    parser.add_argument("--load-s", type=float, default=12.0, help="of each load of `simulated`")
+    parser.add_argument("--only", default=",".join(PARTS))
+    parser.add_argument("--tiny", action="store_true", help="a small model, without a GPU")
+    given = parser.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
+    given.work.mkdir(parents=True, exist_ok=True)
+    {"prepare": prepare, "run": run, "part": part, "collect": collect}[given.stage](given)
+
+
+if __name__ == "__main__":
+    main()
