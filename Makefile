@@ -124,6 +124,7 @@ bench: $(ready)
 	test -z "$(TRACES)" || $(python) -m benchmarks.adaptation_page
 	$(python) -m benchmarks.interrupts --steps 10000 --out $(results)/interrupts.json
 	$(python) -m benchmarks.host_time
+	$(python) -m benchmarks.serving_host
 	test "$$(id -u)" != 0 || $(python) -m benchmarks.hosts run -o out/placements.jsonl
 	test "$$(id -u)" != 0 || UCX_TLS=tcp $(python) -m benchmarks.hosts run --transport nixl -o out/nixl.jsonl
 	test "$$(id -u)" != 0 || $(python) -m benchmarks.hosts report out/nixl.jsonl -o $(results)/hosts_nixl.json
@@ -164,6 +165,8 @@ bench-gpu: $(ready)
 	$(python) -m benchmarks.unprepared -o $(gpu)/unprepared.jsonl --work $(gpu)/unprepared --cpu --seconds 1800
 	$(python) -m benchmarks.unprepared -o $(gpu)/unprepared.jsonl --report $(gpu)/unprepared.json
 	$(python) -m benchmarks.serving_gpu --out $(gpu)/serving --seconds 1200
+	test -z "$(ARRIVALS)" || $(python) -m benchmarks.serving_h200 prepare --work $(gpu)/h200 --arrivals $(ARRIVALS) --seconds 3000
+	test -z "$(ARRIVALS)" || $(python) -m benchmarks.serving_h200 run --work $(gpu)/h200 --out $(gpu)/serving_h200
 	$(python) -m benchmarks.full_size $(gpu)/full_size.json --work $(gpu)/full_size
 	$(python) -m benchmarks.run_cuda_correct $(gpu)/correct
 	$(python) -m benchmarks.hosts_gpu --seconds 900 -o $(gpu)/hosts_gpu.jsonl

@@ -149,10 +149,10 @@ InPlace = Mapping[str, DeviceBytes | EarlierOutput]
 class Request:
     """A request to start: which trace, where, and the bytes of every input by name.
 
-    Those `in_place` are in the memory of a GPU, or will be; others in that of the host. `number` and `slot`
-    may be -1 until it begins; from then on nobody changes it. Not frozen, nor is `Completion`,
-    since one of each is made per request. Emitted programs have a `Request` of their own, the same
-    thing with pinned memory (`backend.cuda.emitted.emitted_common`).
+    Those `in_place` are, or will be, where GPUs find them; all others in the memory of the host.
+    `number` and `slot` may be -1 until it begins; from then on nobody changes it. Not frozen, nor
+    is `Completion`, since one of each is made per request. Emitted programs have a `Request` of
+    their own, the same thing with pinned memory (`backend.cuda.emitted.emitted_common`).
     """
 
     number: int

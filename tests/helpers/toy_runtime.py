@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tessera.backend.service import Completion, ServiceFault
+from tessera.backend.service import Completion, EarlierOutput, ServiceFault
 from tessera.diagnostics import Source, error
 from tessera.driver.load import read_program
 from tessera.driver.run.runtime import Result
@@ -95,7 +95,13 @@ class ToyRuntime:
         logits: bool = True,
         prefill: bool = True,
         named: tuple[tuple[str, ...], ...] = (),
+        chains: bool = False,
     ) -> None:
+        self.can_chain = chains
+        self.chained = 0
+        self._last: dict[int, threading.Thread] = {}
+        self._given: dict[int, NDArray[np.int64]] = {}
+        self._has_logits = logits
         traces = {"decode": _trace("decode", rows, 1, rows, paged, logits)}
         if prefill:
             traces["prefill"] = _trace("prefill", rows, chunk, 1, paged, logits)
@@ -124,14 +130,29 @@ class ToyRuntime:
             self._under_way += 1
             self.most_under_way = max(self.most_under_way, self._under_way)
             self.steps.append((self.traces[trace], sequence))
-        threading.Thread(target=self._work, args=(future, arrays, sequence, trace)).start()
+        before = self._last.get(sequence)
+        given = future, arrays, sequence, trace, before
+        self._last[sequence] = thread = threading.Thread(target=self._work, args=given)
+        thread.start()
         return ToyHandle(future)
 
     def _work(
-        self, future: Future[Result], arrays: Mapping[str, NDArray[Any]], sequence: int, trace: int
+        self,
+        future: Future[Result],
+        arrays: Mapping[str, NDArray[Any]],
+        sequence: int,
+        trace: int,
+        before: threading.Thread | None,
     ) -> None:
         try:
+            if before is not None:
+                before.join()  # requests of a sequence keep their order
+            if isinstance(arrays["tokens"], EarlierOutput):
+                self.chained += 1
+                arrays = {**arrays, "tokens": self._given.pop(sequence)[:, None]}
             result = self._step(arrays, sequence, trace)
+            if not self._has_logits:
+                self._given[sequence] = np.array(result["next"])
         except BaseException as problem:
             with self._lock:
                 self._under_way -= 1

@@ -120,8 +120,7 @@ class CudaBackend:
         ready.buffers.put(inputs, in_place)
         for word in self._words[stage]:
             word[0] = 0
-        flight = Flight(request, ready, pace, begun_ns)
-        flights.append(self._last.note(flight, self._turns[slot]))
+        flights.append(self._last.note(Flight(request, ready, pace, begun_ns), self._turns[slot]))
         self._turns[slot] += 1
         self._busy = busy
         for given in in_place.values():

@@ -17,7 +17,7 @@ from typing import Any
 
 from tessera.backend.cuda.api import Driver, Handle
 from tessera.backend.cuda.targets import OpenDevice, have_peers
-from tessera.backend.service import DeviceBytes
+from tessera.backend.service import DeviceBytes, EarlierOutput
 
 _CUDA = 2
 _KINDS = {0: "int", 1: "uint", 2: "float", 5: "complex", 6: "bool"}
@@ -94,8 +94,8 @@ class ArrayArrivals:
 
     def give_back(self, given: Any) -> None:
         """A request no longer waits for an array."""
-        if not isinstance(given, DeviceBytes):
-            return
+        if isinstance(given, EarlierOutput):
+            return  # nobody waits for it
         ordinal, event = given.ready
         self._free[ordinal].append(event)
 

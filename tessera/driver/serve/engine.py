@@ -31,8 +31,8 @@ from tessera.driver.run.arguments import check_amounts, check_counts
 from tessera.driver.run.runtime import Runtime
 from tessera.driver.serve.answers import check_prompt
 from tessera.driver.serve.drift import Drift
-from tessera.driver.serve.engine_loop import EngineLoop, OpenedRuntime, engine_closed
-from tessera.driver.serve.generation import Generation, Wish, refused
+from tessera.driver.serve.engine_loop import EngineLoop, OpenedRuntime
+from tessera.driver.serve.generation import Generation, Wish, engine_closed, refused
 from tessera.driver.serve.policies import SwitchRule
 from tessera.driver.serve.ranges import with_token_range
 from tessera.driver.serve.residents import (
@@ -79,13 +79,14 @@ class Engine(EngineLoop):
         `steps` declares what the inputs of the traces are, where their names do not say it or no
         `NAME.steps.json` lies beside the plan. At most `burst` prefill steps of a batch come
         between two decode steps. With `look_ahead`, GPUs are given the next decode step of a lone
-        batch before the one under way has ended, where steps give tokens. More than `max_waiting` prompts in line are refused (TSR5065).
-        Of a plan with two policies both are ready, and `switch` says when prompts are given which,
-        unless `policy` names one. With `check_ranges`, tokens that the analysis of the steps shows
-        to be out of range are refused also where the steps do not give logits. On GPUs replicas
-        that share no GPU are in processes of their own (`isolated=False`: in this one, which a
-        fault then takes with it). `watch`: `on_drift` hears when steps leave the error bars of the
-        plan; unless given, on GPUs only, for which plans are made.
+        batch before the one under way has ended, where steps give tokens. More than `max_waiting`
+        prompts in line are refused (TSR5065). Of a plan with two policies both are ready, and
+        `switch` says when prompts are given which, unless `policy` names one. With `check_ranges`,
+        tokens that the analysis of the steps shows to be out of range are refused also where the
+        steps do not give logits. On GPUs replicas that share no GPU are in processes of their own
+        (`isolated=False`: in this one, which a fault then takes with it). `watch`: `on_drift` hears
+        when steps leave the error bars of the plan; unless given, on GPUs only, for which plans are
+        made.
         """
         check_counts({"burst": burst, "max_waiting": max_waiting}, least=1)
         self._options = {"isolated": True, **options, "policy": policy or ADAPTIVE}

@@ -16,15 +16,15 @@ from functools import partial
 
 from tessera.backend.host_loop.request_handle import RequestHandle
 from tessera.backend.service import ServiceFault
-from tessera.diagnostics import TesseraError, error
+from tessera.diagnostics import TesseraError
 from tessera.driver.run.runtime import Result, Runtime
 from tessera.driver.serve.answers import read_tokens, row_input
 from tessera.driver.serve.drift import Drift, StepMonitor
-from tessera.driver.serve.generation import Generation
+from tessera.driver.serve.generation import Generation, engine_closed
 from tessera.driver.serve.homes import MOST_RESTARTS, BatchGroup, Homes
-from tessera.driver.serve.look_ahead import NextStep, Taking, next_step
+from tessera.driver.serve.look_ahead import LookAhead, Taking
 from tessera.driver.serve.policies import PolicySwitch
-from tessera.driver.serve.scheduler import Batch, Job, Scheduler, Sizes, StepWork
+from tessera.driver.serve.scheduler import Batch, Scheduler, Sizes, StepWork
 from tessera.driver.serve.step_inputs import step_inputs
 from tessera.driver.serve.step_roles import GenerationSteps
 
@@ -78,7 +78,7 @@ class EngineLoop:
         self._arrived: list[Generation] = []
         self._under_way: dict[int, tuple[StepWork, Taking]] = {}
         self._requests: dict[int, int] = {}
-        self._ahead: dict[int, NextStep] = {}
+        self._ahead = LookAhead(self._scheduler, self._homes)
         self._looks_ahead = looks_ahead
         self._left = 0
         """Prompts that found no row: those that have just come do not wait yet."""
@@ -175,7 +175,7 @@ class EngineLoop:
             work = self._scheduler.take(batch.number)
             if work is not None:
                 self._begin(batch, work)
-        if self._looks_ahead and len(self._under_way) == 1:
+        if self._looks_ahead and len(self._under_way) == 1 and not (self._given_up or self._late):
             self._begin_ahead(*self._under_way)
 
     def _begin(self, batch: Batch, work: StepWork) -> None:
@@ -203,9 +203,7 @@ class EngineLoop:
         self._under_way[batch.number] = work, taking
         group = self._homes.group(batch.number)
         starts = group.starts
-        if group.monitor is not None:
-            own = replace(work, batch=sequence)
-            group.monitor.begin(own, time.monotonic_ns())
+        self._watch_begin(group, batch.number, work)
         try:
             for row in fresh:
                 runtime.reset_states(sequence, rows=row)
@@ -216,39 +214,22 @@ class EngineLoop:
         self._requests[batch.number] = handle.request.number
         handle.add_done_callback(partial(self._hear, starts, batch.number))
 
+    @staticmethod
+    def _watch_begin(group: BatchGroup, number: int, work: StepWork) -> None:
+        if group.monitor is not None:
+            own = replace(work, batch=number - group.first)
+            group.monitor.begin(own, time.monotonic_ns())
+
     def _begin_ahead(self, number: int) -> None:
         """The step after the only one under way, where all but its tokens is known."""
-        runtime, sequence = self._homes.place(number)
-        is_held = self._given_up or self._late or self._scheduler.sizes.ways
-        if number in self._ahead or is_held or not runtime.can_chain:
-            return
-        batch = self._scheduler.batches[number]
-        work, taking = self._under_way[number]
-        after = next_step(self.model, self._scheduler, batch, work, taking)
-        if after is None:
-            return
         starts = self._homes.group(number).starts
         try:
-            handle = runtime.submit(after.inputs, sequence=sequence, trace=work.trace)
+            handle = self._ahead.begin(self.model, number, *self._under_way[number])
         except TesseraError as problem:
             self._ended(starts, number, None, problem)
             return
-        after.request = handle.request.number
-        self._ahead[number] = after
-        handle.add_done_callback(partial(self._hear, starts, number))
-
-    def _go_on(self, number: int) -> None:
-        """A step has ended; the next one of its batch may be under way by now."""
-        after = self._ahead.pop(number, None)
-        if after is None:
-            return
-        group = self._homes.group(number)
-        self._scheduler.batches[number].at_work = after.work
-        self._under_way[number] = after.work, [own for own in after.taking if not own[0].ended]
-        self._requests[number] = after.request
-        if group.monitor is not None:
-            own_work = replace(after.work, batch=number - group.first)
-            group.monitor.begin(own_work, time.monotonic_ns())
+        if handle is not None:
+            handle.add_done_callback(partial(self._hear, starts, number))
 
     def _hear(self, started: int, batch: int, handle: RequestHandle[Result]) -> None:
         """In the thread of the runtime that collects."""
@@ -293,7 +274,11 @@ class EngineLoop:
                     self._finish(answer, how)
                 else:
                     self._news.append(answer)
-        self._go_on(number)
+        after = self._ahead.go_on(number)
+        if after is not None:
+            self._under_way[number] = after.work, after.taking
+            self._requests[number] = after.request
+            self._watch_begin(group, number, after.work)
 
     def _tell_news(self) -> None:
         """Listeners hear of tokens while the next steps are under way."""
@@ -325,7 +310,7 @@ class EngineLoop:
         kept = []
         for batch in group.batches:
             self._under_way.pop(batch, None)
-            self._ahead.pop(batch, None)
+            self._ahead.forget(batch)
             if group.monitor is not None:
                 group.monitor.forget(batch - group.first)
             for job in self._scheduler.clear(batch):
@@ -336,9 +321,7 @@ class EngineLoop:
                 else:
                     kept.append(answer)
         for answer in sorted(kept, key=lambda kept_answer: kept_answer.number, reverse=True):
-            answer.job = self._job_again(answer)
-            answer.is_fresh = True
-            self._scheduler.line.appendleft(answer.job)
+            self._scheduler.line.appendleft(answer.start_again())
         self._homes.restart(
             group, lambda failed: self._inbox.put(partial(self._again, group, failed))
         )
@@ -397,27 +380,13 @@ class EngineLoop:
         self._retiring.append((retired, tuple(batches), over))
 
     def _close_retired(self) -> None:
-        """Runtimes whose batches are all done are closed, by a thread of their own."""
+        """Runtimes whose batches are all done are closed."""
         for entry in list(self._retiring):
             runtime, batches, over = entry
             if any(self._scheduler.batches[b].used or b in self._under_way for b in batches):
                 continue
             self._retiring.remove(entry)
-            self._homes.forget(runtime)
-
-            def close(runtime: Runtime = runtime, over: threading.Event = over) -> None:
-                try:
-                    runtime.close()
-                finally:
-                    over.set()
-
-            threading.Thread(target=close, name="tessera-retire", daemon=True).start()
-
-    @staticmethod
-    def _job_again(answer: Generation) -> Job:
-        """What is left of an answer, with the tokens that have come as part of the prompt."""
-        have = len(answer.prompt) + len(answer.tokens)
-        return Job(answer.number, have, answer.wish.most - len(answer.tokens))
+            self._homes.retire(runtime, over)
 
     def _end_all(self, problem: BaseException) -> None:
         with self._lock:
@@ -429,8 +398,3 @@ class EngineLoop:
         for answer in answers:
             answer.end("fault", problem)
             answer.tell()
-
-
-def engine_closed() -> TesseraError:
-    """What those hear who ask a closed engine."""
-    return TesseraError(error("TSR5050", "the engine has been closed"))

@@ -157,6 +157,13 @@ class Generation:
                     return "stop"
             return "length" if len(self.tokens) >= self.wish.most else ""
 
+    def start_again(self) -> Job:
+        """Its states are lost: what is left, with the tokens that have come as part of a prompt."""
+        have = len(self.prompt) + len(self.tokens)
+        self.job = Job(self.number, have, self.wish.most - len(self.tokens))
+        self.is_fresh = True
+        return self.job
+
     def end(self, how: str, problem: BaseException | None = None) -> None:
         """No token comes any more."""
         with self._changed:
@@ -183,3 +190,8 @@ class Generation:
 def refused(message: str, hint: str | None = None) -> TesseraError:
     """A prompt that cannot be answered."""
     return TesseraError(error("TSR5064", message, hint=hint))
+
+
+def engine_closed() -> TesseraError:
+    """What those hear who ask a closed engine."""
+    return TesseraError(error("TSR5050", "the engine has been closed"))

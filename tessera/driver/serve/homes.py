@@ -67,9 +67,17 @@ class Homes:
                 seen.append(group.runtime)
                 yield group.runtime
 
-    def forget(self, runtime: Runtime) -> None:
-        """Its batches are used no more."""
+    def retire(self, runtime: Runtime, over: threading.Event) -> None:
+        """Its batches are used no more: close it, in a thread of its own."""
         self.groups = [group for group in self.groups if group.runtime is not runtime]
+
+        def close() -> None:
+            try:
+                runtime.close()
+            finally:
+                over.set()
+
+        threading.Thread(target=close, name="tessera-retire", daemon=True).start()
 
     def restart(self, group: BatchGroup, on_done: Callable[[BaseException | None], None]) -> None:
         """Start a group again, in a thread of its own."""

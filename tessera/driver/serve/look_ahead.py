@@ -12,9 +12,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from tessera.backend.host_loop.request_handle import RequestHandle
 from tessera.backend.service import EarlierOutput
+from tessera.driver.run.runtime import Result
 from tessera.driver.serve.answers import row_input
 from tessera.driver.serve.generation import Generation
+from tessera.driver.serve.homes import Homes
 from tessera.driver.serve.scheduler import Batch, Scheduler, StepWork
 from tessera.driver.serve.step_inputs import RowInput, step_inputs
 from tessera.driver.serve.step_roles import GenerationSteps, StepRoles
@@ -31,6 +34,42 @@ class NextStep:
     taking: Taking
     inputs: dict[str, object]
     request: int = -1
+
+
+class LookAhead:
+    """Steps that were handed over while the one before them is under way, by batch."""
+
+    def __init__(self, scheduler: Scheduler, homes: Homes) -> None:
+        self._scheduler = scheduler
+        self._homes = homes
+        self._handed: dict[int, NextStep] = {}
+
+    def begin(
+        self, model: GenerationSteps, number: int, work: StepWork, taking: Taking
+    ) -> RequestHandle[Result] | None:
+        """Hand over what follows a step of a batch, if that can be."""
+        runtime, sequence = self._homes.place(number)
+        if number in self._handed or self._scheduler.sizes.ways or not runtime.can_chain:
+            return None
+        after = next_step(model, self._scheduler, self._scheduler.batches[number], work, taking)
+        if after is None:
+            return None
+        handle = runtime.submit(after.inputs, sequence=sequence, trace=work.trace)
+        after.request = handle.request.number
+        self._handed[number] = after
+        return handle
+
+    def forget(self, batch: int) -> None:
+        """Its step is lost."""
+        self._handed.pop(batch, None)
+
+    def go_on(self, batch: int) -> NextStep | None:
+        """A step of a batch has ended: the one that is under way now, if it was handed over."""
+        after = self._handed.pop(batch, None)
+        if after is not None:
+            after.taking = [own for own in after.taking if not own[0].ended]
+            self._scheduler.batches[batch].at_work = after.work
+        return after
 
 
 def gives_tokens(step: StepRoles) -> bool:
@@ -71,7 +110,9 @@ def next_step(
         return None  # tokens are found by the row of the step
     inputs: dict[str, object] = dict(arrays)
     inputs[step.buffers["tokens"].name] = EarlierOutput(step.buffers["next"].name)
-    return NextStep(after, [(answer, reached + 1, seat) for answer, reached, seat in staying], inputs)
+    return NextStep(
+        after, [(answer, reached + 1, seat) for answer, reached, seat in staying], inputs
+    )
 
 
 def _row(answer: Generation, position: int, step: StepRoles) -> RowInput:

@@ -58,11 +58,18 @@ def step_inputs(
         arrays[role] = np.zeros(count)
     if step.has("blocks"):
         arrays["blocks"] = np.zeros(step.buffers["blocks"].shape or (), np.int64)
-    for seat, own in zip(seats, given, strict=True):
-        tokens[seat, : len(own.tokens)] = own.tokens
-        lengths[seat], positions[seat] = len(own.tokens), own.position
-        arrays["temperature"][seat], arrays["uniform"][seat] = own.temperature, own.uniform
-        if step.has("blocks"):
+    counts = [len(own.tokens) for own in given]
+    lengths[seats] = counts
+    positions[seats] = [own.position for own in given]
+    arrays["temperature"][seats] = [own.temperature for own in given]
+    arrays["uniform"][seats] = [own.uniform for own in given]
+    if step.size.is_decode:
+        tokens[seats, 0] = [own.tokens[0] for own in given]
+    else:
+        for seat, count, own in zip(seats, counts, given, strict=True):
+            tokens[seat, :count] = own.tokens
+    if step.has("blocks"):
+        for seat, own in zip(seats, given, strict=True):
             arrays["blocks"][seat, : len(own.blocks)] = own.blocks
     named = {
         buffer.name: _typed(role, buffer, arrays[role], step)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from functools import partial
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from tessera.backend.cuda.api import Driver
 from tessera.backend.cuda.backend import CudaBackend, CudaOptions
 from tessera.backend.host_loop.dispatch import Dispatcher
-from tessera.backend.service import BackendOptions, Completion, Model
+from tessera.backend.service import BackendOptions, Completion, EarlierOutput, Model, Request
 from tessera.diagnostics import TesseraError
 from tessera.driver.run.runtime import inputs_of, read_inputs
 from tests.helpers.fake_cuda import FakeCuda
@@ -134,3 +135,37 @@ def test_arrays_that_do_not_fit(located: Any, content: np.ndarray, message: str)
     with pytest.raises(TesseraError, match=message) as failure:
         read_inputs(inputs_of(backend.model.traces[0].program), given, backend.locate)
     assert failure.value.diagnostics[0].code == "TSR5053"
+
+
+@pytest.mark.parametrize("graphs", [True, False])
+@pytest.mark.parametrize("seed", range(3))
+def test_an_input_is_an_output_of_the_request_before_in_its_lane(graphs: bool, seed: int) -> None:
+    """Handed over before that is known, also where the lane has moved to another slot since."""
+    model, fake, draw = two_inputs(), FakeCuda(seed=seed), random.Random(seed)
+    options = BackendOptions(targets=SLICES, timeline=False)
+    backend = CudaBackend(model, options, cuda=CudaOptions(graphs=graphs), driver=Driver(fake))
+    assert backend.depth > 1
+    dispatcher = Dispatcher(backend, slots=2, lanes=2)
+    with pytest.raises(TesseraError, match="no request before has given `y`"):
+        backend._last.resolve(request_of({"x": EarlierOutput("y")}), [0, 0])
+    handles: list[Any] = []
+    expected: list[tuple[int, int]] = []
+    last: dict[int, tuple[int, int]] = {}
+    for number in range(24):
+        lane = draw.randrange(2)
+        given: dict[str, Any] = {"x": values(10 * number).reshape(8, 8), "v": values(number)}
+        gives = 10 * number, number
+        if lane in last and draw.random() < 0.7:
+            given["x"], gives = EarlierOutput("z"), (last[lane][1], number)
+        last[lane] = gives
+        expected.append(gives)
+        handles.append(submit(dispatcher, model, given, lane=lane))
+        if draw.random() < 0.3:
+            handles[-1].result(30)
+    for handle, (x, v) in zip(handles, expected, strict=True):
+        check(handle.result(30), x, v)
+    dispatcher.close()
+
+
+def request_of(in_place: dict[str, Any]) -> Request:
+    return Request(number=0, trace=0, slot=0, lane=0, inputs={}, in_place=in_place)

@@ -63,8 +63,15 @@ def requests(seed: int, count: int) -> list[tuple[list[int], int]]:
         {"paged": True},
         {"rows": 1, "batches": 3},
         {"burst": 3, "rows": 4, "batches": 1},
+        {"chains": True, "logits": False, "rows": 4, "batches": 1},
+        {"chains": True, "logits": False, "rows": 2, "batches": 2},
+        {"chains": True, "logits": False, "prefill": False, "batches": 1},
+        {"chains": True, "logits": False, "paged": True, "batches": 1},
     ],
-    ids=["rows", "next", "no-prefill", "blocks", "one-row", "burst"],
+    ids=[
+        *("rows", "next", "no-prefill", "blocks", "one-row", "burst"),
+        *("ahead", "ahead-two-batches", "ahead-no-prefill", "ahead-blocks"),
+    ],
 )
 def test_tokens_are_those_of_a_plain_loop(opened: Open, options: dict[str, Any]) -> None:
     engine = opened(**options)
@@ -74,6 +81,50 @@ def test_tokens_are_those_of_a_plain_loop(opened: Open, options: dict[str, Any])
         assert given.result(300) == answer(prompt, count)
         assert given.ended == "length"
         assert 0 < given.came_ns <= given.first_ns <= given.ended_ns
+
+
+AHEAD = {"chains": True, "logits": False, "rows": 3, "batches": 1}
+
+
+def test_the_next_step_is_handed_over_before_its_tokens_are_known(opened: Open) -> None:
+    engine = opened(**AHEAD)
+    assert engine.generate([[1, 2]], max_tokens=12) == [answer([1, 2], 12)]
+    assert engine.runtime.chained >= 9  # type: ignore[attr-defined]
+    plain = opened(**AHEAD, look_ahead=False)
+    assert plain.generate([[1, 2]], max_tokens=12) == [answer([1, 2], 12)]
+    assert plain.runtime.chained == 0  # type: ignore[attr-defined]
+
+
+def test_looking_ahead_past_a_stop_gives_nothing_and_harms_nobody(opened: Open) -> None:
+    """Rows that end by a token are in the step that was handed over, and given away after it."""
+    source = random.Random(3)
+    for paged in (False, True):
+        engine = opened(**AHEAD, paged=paged)
+        wanted, answers = [], []
+        for _ in range(60):
+            prompt = [source.randrange(POISON) for _ in range(source.randint(1, 5))]
+            whole = answer(prompt, 11)
+            end = source.choice(whole)
+            wanted.append(whole[: whole.index(end)])
+            answers.append(engine.submit(prompt, max_tokens=11, stop=[end]))
+        for given, expected in zip(answers, wanted, strict=True):
+            assert given.result(30) == expected
+            assert given.ended == "stop"
+        assert engine.runtime.chained > 0  # type: ignore[attr-defined]
+
+
+def test_an_answer_is_given_up_while_the_engine_looks_ahead(opened: Open) -> None:
+    engine = opened(**AHEAD)
+    for _ in range(10):
+        answers = [engine.submit([n], max_tokens=CONTEXT) for n in range(3)]
+        answers[1].cancel()
+        answers[1].result(30)
+        assert answers[1].ended in ("cancelled", "length")
+        assert answers[0].result(30) == answer([0], CONTEXT)
+        assert answers[2].result(30) == answer([2], CONTEXT)
+    late = engine.submit([4], max_tokens=CONTEXT, deadline_s=1e-9)
+    late.result(30)
+    assert late.ended == "deadline"
 
 
 def test_many_rows_share_a_decode_step_and_batches_go_side_by_side(opened: Open) -> None:
