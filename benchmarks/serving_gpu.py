@@ -193,11 +193,12 @@ def speed(setting: Setting) -> dict[str, Any]:
     return row
 
 
-def speed_with(setting: Setting, batches: int) -> dict[str, Any]:
+def speed_with(setting: Setting, batches: int, look_ahead: bool = True) -> dict[str, Any]:
     import tessera
 
     begun = time.monotonic()
     path, options = setting.runs(sequences=batches, slots=batches, isolated=False)
+    options["look_ahead"] = look_ahead
     with tessera.Engine(path, **options) as engine:
         started = time.monotonic()
         engine.generate([[1, 2, 3]] * batches, max_tokens=4)

@@ -201,16 +201,22 @@ def simulated(setting: Setting) -> dict[str, Any]:
 
 
 def speed(setting: Setting) -> dict[str, Any]:
-    return serving_gpu.speed(setting)
+    """One batch, looking ahead and not; two."""
+    row: dict[str, Any] = {"rows": setting.rows, "layers": setting.layers}
+    tell(row, "batches 1", serving_gpu.speed_with(setting, 1))
+    tell(row, "batches 1, not looking ahead", serving_gpu.speed_with(setting, 1, False))
+    if setting.left() > 20:
+        tell(row, "batches 2", serving_gpu.speed_with(setting, 2))
+    return row
 
 
 def speed32(setting: Setting) -> dict[str, Any]:
-    return serving_gpu.speed(replace(setting, layers=32, work=setting.work / "l32"))
+    return speed(replace(setting, layers=32, work=setting.work / "l32"))
 
 
 def speed32r8(setting: Setting) -> dict[str, Any]:
     rows = 3 if setting.tiny else 8
-    return serving_gpu.speed(replace(setting, layers=32, rows=rows, work=setting.work / "l32r8"))
+    return speed(replace(setting, layers=32, rows=rows, work=setting.work / "l32r8"))
 
 
 def tell(row: dict[str, Any], name: str, value: Any) -> Any:

@@ -97,6 +97,7 @@ class Driver:
             }
         )
         self._graph_launch = module.cuGraphLaunch
+        self.captured: Handle | None = None
         self._current = module.cuCtxGetCurrent
 
     failure: type[Exception] = DriverError
@@ -332,6 +333,8 @@ class Driver:
 
     def is_idle(self, stream: Handle) -> bool:
         """Whether a stream has nothing to do; raises what its work has failed with."""
+        if stream is self.captured:
+            return False  # another thread captures it, and to ask would end that
         return self._is_ready("cuStreamQuery", self.cu.cuStreamQuery(stream)[0])
 
     def _is_ready(self, name: str, status: Any) -> bool:
@@ -345,11 +348,13 @@ class Driver:
     def begin_capture(self, stream: Handle) -> None:
         """What follows on the stream, and on streams that wait for it, becomes a graph."""
         mode = self.cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+        self.captured = stream
         self.call("cuStreamBeginCapture", stream, mode)
 
     def end_capture(self, stream: Handle) -> Handle:
         """The graph, ready to launch; its nodes keep the priorities of their streams."""
         graph = self.call("cuStreamEndCapture", stream)
+        self.captured = None
         try:
             return self.call("cuGraphInstantiate", graph, NODE_PRIORITY)
         finally:

@@ -362,12 +362,12 @@ class CudaReplica:
             self.driver.use(self.devices[root].context)
             graph = self.driver.end_capture(stream)
         except (Refused, DriverError) as failure:
-            # What was captured is of no use; ending the capture frees the streams.
-            self.driver.cu.cuStreamEndCapture(stream)
+            self.driver.cu.cuStreamEndCapture(stream)  # which frees the streams
+            self.driver.captured = None
             problem = failure.problem if isinstance(failure, Refused) else failure
-            if isinstance(problem, OperatorRefused) or problem.name.startswith(_NO_CAPTURE):
-                return None
-            raise
+            if not (isinstance(problem, OperatorRefused) or problem.name.startswith(_NO_CAPTURE)):
+                raise
+            return None
         self.driver.upload_graph(graph, stream)
         return graph
 

@@ -334,6 +334,7 @@ class Profiler:
         except (Refused, DriverError):
             # What was captured is of no use; ending the capture frees the stream.
             self.driver.cu.cuStreamEndCapture(stream)
+            self.driver.captured = None
             if any(isinstance(step, LibraryCall) for step in self.work):
                 return None
             raise
