@@ -143,16 +143,19 @@ def make_step(
     """
     import torch
 
-    values, linear = weights.values, torch.nn.functional.linear
-    hidden, inner = values["hidden_size"], values["intermediate_size"]
-    heads, shared = values["num_attention_heads"], values["num_key_value_heads"]
+    sizes_of, linear = weights.values, torch.nn.functional.linear
+    hidden, inner = sizes_of["hidden_size"], sizes_of["intermediate_size"]
+    heads, shared = sizes_of["num_attention_heads"], sizes_of["num_key_value_heads"]
     width = hidden // heads
     sizes = [hidden, shared * width, shared * width]
     new = 1 if case.phase == "decode" else case.context
     attend = torch.nn.functional.scaled_dot_product_attention
     ones = torch.ones(hidden, device=device, dtype=torch.bfloat16)
     states = [
-        torch.randn((2, case.batch, shared, case.context, width), device=device).bfloat16()
+        tuple(
+            torch.randn((case.batch, shared, case.context, width), device=device).bfloat16()
+            for _ in range(2)
+        )
         for _ in weights.layers
     ]
     tokens = torch.zeros((case.batch, new), dtype=torch.long, device=device)
@@ -175,17 +178,18 @@ def make_step(
     def layer(
         x: torch.Tensor,
         own: tuple[torch.Tensor, ...],
-        state: torch.Tensor,
+        keys: torch.Tensor,
+        values: torch.Tensor,
         cos: torch.Tensor,
         sin: torch.Tensor,
     ) -> torch.Tensor:
         query, key, value = project(norm(x), own[0], sizes)
         query, key = rotate(query, cos, sin), rotate(key, cos, sin)
         value = value.view(case.batch, new, shared, width).transpose(1, 2)
-        state[0].index_copy_(2, places, key)
-        state[1].index_copy_(2, places, value)
+        keys.index_copy_(2, places, key)
+        values.index_copy_(2, places, value)
         if new == 1:
-            key, value = state[0], state[1]
+            key, value = keys, values
         out = attend(query, key, value, is_causal=new > 1, enable_gqa=True)
         x = x + linear(out.transpose(1, 2).reshape(case.batch, new, hidden), own[1])
         gate, up = project(norm(x), own[2], [inner, inner])
@@ -202,7 +206,7 @@ def make_step(
         x = torch.nn.functional.embedding(tokens, weights.embedding)
         cos, sin = turned()
         for own, state in zip(weights.layers, states, strict=True):
-            x = once(x, own, state, cos, sin)
+            x = once(x, own, *state, cos, sin)
         return linear(last(x[:, -1:]), weights.head)
 
     return step
