@@ -9,8 +9,9 @@ import pytest
 
 from tessera.ir.choices import SINGLE_OBJECTIVES
 from tessera.passes.placement.baselines import STRATEGIES, best_baseline
+from tessera.passes.placement.device_types import aggregate, equal_parts, types_of
 from tessera.passes.placement.infeasible import find_obstacle
-from tessera.passes.placement.many import aggregate, equal_parts, solve_many, types_of
+from tessera.passes.placement.many import solve_many
 from tessera.passes.placement.plans import choose
 from tessera.passes.placement.problem import Problem, Tensor
 from tessera.passes.placement.solve import SolveOptions, lower_bound

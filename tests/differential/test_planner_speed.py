@@ -7,7 +7,7 @@ import time
 import pytest
 
 from benchmarks.model_graphs import FAMILIES, draft_graph, model_graph
-from tessera.passes.placement.many import aggregate
+from tessera.passes.placement.device_types import aggregate
 from tessera.passes.placement.plans import choose
 from tessera.passes.placement.problem import Problem, measure
 from tessera.passes.placement.solve import SolveOptions, lower_bound, solve

@@ -55,11 +55,15 @@ def lowering_of(traces: Sequence[LoadedTrace]) -> Lowering:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """A number of slots and sequences, and the problem that follows."""
+    """A number of slots and sequences, and the problem that follows.
+
+    `least_ns` bounds the period with any numbers of them, where that is known.
+    """
 
     slots: int
     lanes: int
     planning: Planning
+    least_ns: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tessera.driver.plan.assemble import Attempt, PlanSetting
+from tessera.driver.plan.many_slots import attempt_for_many
 from tessera.ir.choices import Objective
 from tessera.ir.graph.access import AccessKind
 from tessera.ir.plan.launch_program import AreaKind
@@ -32,6 +33,12 @@ def attempts(setting: PlanSetting) -> Iterator[Attempt]:
         counts = (1,)
     elif options.slots is not None:
         counts = (options.slots,)
+    elif options.objective == Objective.THROUGHPUT:
+        first = attempt_for_many(
+            setting, lambda slots: build_problem(setting, slots, options.sequences or slots)
+        )
+        if first is not None:
+            yield first
     for slots in counts:
         lanes = options.sequences or slots
         yield Attempt(slots=slots, lanes=lanes, planning=build_problem(setting, slots, lanes))

@@ -85,6 +85,8 @@ def find_plan(setting: PlanSetting, watch: Watch) -> Decision:
         ranked, doubted = _settled(ranked, choice)
         watch.tell(PROVING)
         bound = min(found.bound for _, found in tried)
+        if attempt.least_ns is not None:
+            bound = attempt.least_ns
         if choice.objective == Objective.THROUGHPUT and choice.ended != Ending.GIVEN:
             bound = max(bound, host_ns(setting))
         decision = _first_proved(ranked, replace(choice, bound=bound), refused, doubted)

@@ -12,6 +12,8 @@ import itertools
 from collections.abc import Iterator
 
 from tessera.ir.choices import Strategy
+from tessera.passes.placement.chains import best_runs
+from tessera.passes.placement.device_types import DIRECT_DEVICES, types_of
 from tessera.passes.placement.problem import Placement, Problem, runs
 from tessera.passes.placement.search import best_of, splice
 
@@ -61,6 +63,11 @@ def _layers(problem: Problem) -> Iterator[Placement]:
                     (*(first,) * least, *(second,) * (count - least)),
                 )
         return
+    if len(devices) > DIRECT_DEVICES:
+        runs_within = best_runs(problem, types_of(problem), range(count), 0.0, len(devices))
+        if runs_within is not None:
+            yield runs_within
+            return
     for order in itertools.islice(itertools.permutations(devices), _MOST_ORDERS):
         yield _even_runs(problem, order)
 

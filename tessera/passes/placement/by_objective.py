@@ -25,16 +25,17 @@ from tessera.passes.placement.candidates import (
     one_placement,
     with_rates,
 )
-from tessera.passes.placement.latency import solve_latency
-from tessera.passes.placement.limits import SearchWatch, ShouldStop, watch_for
-from tessera.passes.placement.many import (
+from tessera.passes.placement.class_model import class_bound, most_replicas
+from tessera.passes.placement.device_types import (
     DIRECT_DEVICES,
     aggregate,
     equal_parts,
-    solve_many,
     types_of,
     usable_devices,
 )
+from tessera.passes.placement.latency import solve_latency
+from tessera.passes.placement.limits import SearchWatch, ShouldStop, watch_for
+from tessera.passes.placement.many import is_large, solve_many
 from tessera.passes.placement.problem import (
     INFINITY,
     Placement,
@@ -93,8 +94,13 @@ def fastest(problem: Problem, search: PlanSearch, usual: list[Candidate]) -> Sea
         ):
             return Searched(candidates=candidates, bound=least, ended=Ending.GAP)
     if many:
-        bound = lower_bound(aggregate(problem)[0], watch)
-        for number in _part_counts(problem):
+        bound = (
+            class_bound(problem, None, watch)
+            if is_large(problem)
+            else lower_bound(aggregate(problem)[0], watch)
+        )
+        copies = most_replicas(problem)
+        for number in (count for count in _part_counts(problem) if count <= copies):
             candidates += _copies(problem, search.within(watch), number)
             best = min((candidate.period_ns for candidate in usual + candidates), default=INFINITY)
             if best <= bound * (1 + max(search.options.gap, _NEAR)):
@@ -119,7 +125,8 @@ def fastest(problem: Problem, search: PlanSearch, usual: list[Candidate]) -> Sea
     if not many:
         for number in () if watch.over() else _part_counts(problem):
             candidates += _copies(problem, search.within(watch), number)
-    candidates += _with_fewer_hops(problem, usual + candidates)
+    if not is_large(problem):
+        candidates += _with_fewer_hops(problem, usual + candidates)
     return Searched(
         candidates=candidates, bound=solved.relaxation_ns, ended=solved.ended, duals=solved.duals
     )

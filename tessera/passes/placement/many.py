@@ -3,26 +3,84 @@
 In: a `Problem`. Out: a `Solution`. Devices that are alike make a type. The problem with one device
 per type, as fast and large as all of the type together, is small, and no plan beats its bound.
 Placements for many devices in one replica come from cutting the tasks into stages, each with its
-own devices (`placement.stages`).
+own devices (`placement.stages`). Where tasks times devices are very many, the bound is that of
+kinds of tasks (`placement.class_model`), and placements are runs, one for each device
+(`placement.chains`), and what single moves make of them.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from tessera.passes.placement.limits import ShouldStop, watch_for
-from tessera.passes.placement.problem import INFINITY, Pipe, Placement, Problem, Room, Wire, measure
+from tessera.ir.choices import Ending
+from tessera.passes.placement.chains import best_runs
+from tessera.passes.placement.class_model import class_bound
+from tessera.passes.placement.device_types import (
+    DIRECT_DEVICES,
+    aggregate,
+    types_of,
+    usable_devices,
+)
+from tessera.passes.placement.limits import SearchWatch, ShouldStop, watch_for
+from tessera.passes.placement.problem import INFINITY, Placement, Problem, measure
 from tessera.passes.placement.search import best_of, improve
-from tessera.passes.placement.solve import Progress, Solution, SolveOptions, solve
-from tessera.passes.placement.stages import staged_placements
+from tessera.passes.placement.solve import NOTHING, Progress, Solution, SolveOptions, solve
+from tessera.passes.placement.stages import orders_of, staged_placements
 
-DIRECT_DEVICES = 3  # with more, the integer program is solved for types, not for devices
 _IMPROVED = 4
+_LARGE = 10_000  # tasks times devices
+_RUNS_POWERS = (400.0,)
+_RUNS_SWEEPS = 3
 
 
-def usable_devices(problem: Problem) -> tuple[int, ...]:
-    """The devices that some task can run on."""
-    return tuple(sorted({device for task in problem.tasks for device in task.allowed()}))
+def is_large(problem: Problem) -> bool:
+    """Whether runs of tasks are looked for, and no integer program is solved."""
+    devices = len(usable_devices(problem))
+    return devices > DIRECT_DEVICES and devices * len(problem.tasks) > _LARGE
+
+
+def runs_of(problem: Problem, least: float) -> list[Placement]:
+    """Runs of tasks, one for each device; where slots are few, also on no more devices than these.
+
+    `least` is a bound on the period.
+    """
+    groups, devices = types_of(problem), len(problem.devices)
+    numbers = [devices]
+    if problem.slots is not None and problem.slots < devices:
+        numbers.append(problem.slots)
+    placements = [
+        best_runs(problem, groups, order, least, number)
+        for order in orders_of(problem)
+        for number in numbers
+    ]
+    return [placement for placement in dict.fromkeys(placements) if placement is not None]
+
+
+def _solve_runs(
+    problem: Problem,
+    options: SolveOptions,
+    starts: tuple[Placement, ...],
+    watch: SearchWatch,
+    on_progress: Progress | None,
+) -> Solution:
+    """As `solve_many`, for very many tasks and devices."""
+    bound = class_bound(problem, None, watch)
+    if bound == INFINITY:
+        return NOTHING
+    best = best_of(problem, (*starts, *runs_of(problem, bound)))
+    if best is not None and options.thorough and not watch.over():
+        moved = improve(problem, best, _RUNS_POWERS, _RUNS_SWEEPS)
+        best = best_of(problem, (best, moved))
+    period = INFINITY if best is None else measure(problem, best).period_ns
+    if on_progress is not None:
+        on_progress(bound, period)
+    return Solution(
+        placement=best,
+        period_ns=period,
+        bound_ns=min(bound, period),
+        relaxation_ns=min(bound, period),
+        ended=watch.over() or Ending.SEARCH,
+    )
 
 
 def solve_many(
@@ -37,6 +95,8 @@ def solve_many(
     if len(usable_devices(problem)) <= DIRECT_DEVICES:
         return solve(problem, options, starts, on_progress, should_stop=should_stop)
     watch = watch_for(options.seconds, should_stop)
+    if is_large(problem):
+        return _solve_runs(problem, options, starts, watch, on_progress)
     merged, groups = aggregate(problem)
     typed = solve(merged, replace(options, gap=max(options.gap, 0.003)), should_stop=should_stop)
     bound = typed.relaxation_ns
@@ -57,7 +117,7 @@ def solve_many(
         period_ns=period,
         bound_ns=min(bound, period),
         relaxation_ns=min(bound, period),
-        ended=watch.over() or "search",
+        ended=watch.over() or Ending.SEARCH,
         duals=typed.duals,
     )
 
@@ -65,112 +125,3 @@ def solve_many(
 def _key(problem: Problem, placement: Placement) -> tuple[bool, float]:
     measured = measure(problem, placement)
     return not measured.fits, measured.period_ns
-
-
-def types_of(problem: Problem) -> tuple[tuple[int, ...], ...]:
-    """Devices that are alike: same times for all tasks, same memory, alone on their card."""
-    rooms = {d: room for room in problem.rooms for d in room.devices}
-    groups: dict[object, list[int]] = {}
-    for device in range(len(problem.devices)):
-        room = rooms.get(device)
-        alone = room is None or len(room.devices) == 1
-        key = (
-            tuple(task.ns[device] for task in problem.tasks),
-            None if room is None else room.bytes,
-            None if alone else device,
-        )
-        groups.setdefault(key, []).append(device)
-    return tuple(tuple(group) for group in groups.values())
-
-
-def equal_parts(problem: Problem, number: int) -> tuple[tuple[int, ...], ...]:
-    """The devices of each type dealt to parts as evenly as can be; empty parts are left out."""
-    parts: list[list[int]] = [[] for _ in range(number)]
-    for group in types_of(problem):
-        for part in range(number):
-            first, last = (len(group) * n // number for n in (part, part + 1))
-            parts[part] += group[first:last]
-    return tuple(tuple(part) for part in parts if part)
-
-
-def aggregate(problem: Problem) -> tuple[Problem, tuple[tuple[int, ...], ...]]:
-    """The problem with one device per type, n times as fast and large: no plan beats its bound."""
-    groups = types_of(problem)
-    of = {device: index for index, group in enumerate(groups) for device in group}
-    tasks = tuple(
-        replace(
-            task,
-            ns=tuple(
-                None if (ns := task.ns[group[0]]) is None else ns / len(group) for group in groups
-            ),
-        )
-        for task in problem.tasks
-    )
-    rooms: dict[tuple[int, ...], list[Room]] = {}
-    for room in problem.rooms:
-        rooms.setdefault(tuple(sorted({of[d] for d in room.devices})), []).append(room)
-    merged_rooms = tuple(
-        replace(merged_rooms[0], bytes=sum(room.bytes for room in merged_rooms), devices=devices)
-        for devices, merged_rooms in rooms.items()
-    )
-    ends = {(of[wire.source], of[wire.target]) for wire in problem.wires}
-    pairs = sorted((a, b) for a, b in ends if a != b)
-    wires = tuple(_merged_wire(problem, of, groups, pair) for pair in pairs)
-    merged = replace(
-        problem,
-        devices=tuple(f"{len(group)}x {problem.devices[group[0]]}" for group in groups),
-        tasks=tasks,
-        rooms=merged_rooms,
-        wires=wires,
-        pipes=_merged_pipes(problem, of, groups),
-        shared=(),
-        transfer_ns=problem.transfer_ns / max(len(group) for group in groups),
-    )
-    return merged, groups
-
-
-def _merged_wire(
-    problem: Problem,
-    of: dict[int, int],
-    groups: tuple[tuple[int, ...], ...],
-    pair: tuple[int, int],
-) -> Wire:
-    """The fastest way between two types; what a byte takes from all of a type together."""
-    wires = [wire for wire in problem.wires if (of[wire.source], of[wire.target]) == pair]
-    fastest = min(wires, key=lambda wire: (wire.ns_per_byte, wire.latency_ns))
-    most = max(len(groups[end]) for end in pair)
-    end_ns = min(wire.end_ns_per_byte for wire in wires) / most
-    return replace(fastest, source=pair[0], target=pair[1], end_ns_per_byte=end_ns)
-
-
-def _merged_pipes(
-    problem: Problem, of: dict[int, int], groups: tuple[tuple[int, ...], ...]
-) -> tuple[Pipe, ...]:
-    """What a type can send and receive in all; left out where some way is not bounded."""
-    merged = []
-    for end, way in enumerate(("out", "in")):
-        for index in range(len(groups)):
-            crossing = {
-                pair
-                for wire in problem.wires
-                if of[(pair := (wire.source, wire.target))[end]] == index
-                and of[pair[1 - end]] != index
-            }
-            pipes = [
-                pipe
-                for pipe in problem.pipes
-                if len({pair[end] for pair in pipe.pairs}) == 1
-                and of[pipe.pairs[0][end]] == index
-                and crossing & set(pipe.pairs)
-            ]
-            covered = {pair for pipe in pipes for pair in pipe.pairs}
-            if not pipes or not crossing <= covered or any(p.ns_per_byte <= 0 for p in pipes):
-                continue
-            merged.append(
-                Pipe(
-                    name=f"type {index} {way}",
-                    ns_per_byte=1.0 / sum(1.0 / pipe.ns_per_byte for pipe in pipes),
-                    pairs=tuple(sorted({(of[a], of[b]) for a, b in crossing})),
-                )
-            )
-    return tuple(merged)

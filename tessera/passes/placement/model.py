@@ -72,8 +72,8 @@ class IntegerModel:
         return shares
 
 
-class _ModelBuilder:
-    """Columns and rows as they are added; becomes arrays in `_finish`."""
+class ModelBuilder:
+    """Columns and rows as they are added; becomes arrays in `finish`."""
 
     def __init__(self) -> None:
         self.columns: list[str] = []
@@ -87,6 +87,7 @@ class _ModelBuilder:
         self.row_upper: list[float] = []
 
     def column(self, name: str, upper: float, integer: bool = False) -> int:
+        """Add a column; gives its number."""
         self.columns.append(name)
         self.upper.append(upper)
         self.integer.append(integer)
@@ -104,6 +105,31 @@ class _ModelBuilder:
         self.rows.append(name)
         self.row_lower.append(least)
         self.row_upper.append(bound)
+
+    def finish(
+        self,
+        problem: Problem,
+        scale: float,
+        choice: tuple[tuple[tuple[int, int], ...], ...] = (),
+        counts: tuple[tuple[int, ...], ...] = (),
+    ) -> IntegerModel:
+        """The model of these columns and rows."""
+        return IntegerModel(
+            problem=problem,
+            scale=scale,
+            columns=tuple(self.columns),
+            rows=tuple(self.rows),
+            lower=np.zeros(len(self.columns)),
+            upper=np.array(self.upper, dtype=np.float64),
+            integer=np.array(self.integer, dtype=np.bool_),
+            start=np.array(self.start, dtype=np.int32),
+            index=np.array(self.index, dtype=np.int32),
+            value=np.array(self.value, dtype=np.float64),
+            row_lower=np.array(self.row_lower, dtype=np.float64),
+            row_upper=np.array(self.row_upper, dtype=np.float64),
+            choice=choice,
+            counts=counts,
+        )
 
 
 def add_to(terms: dict[int, float], expression: Expression, factor: float) -> float:
@@ -130,7 +156,7 @@ def build_model(problem: Problem, classes: Sequence[int] = ()) -> IntegerModel:
     how many tensors between two classes go from one to another. They cut off nothing; branching on
     them does (`placement.counts`).
     """
-    builder = _ModelBuilder()
+    builder = ModelBuilder()
     builder.column("T", np.inf)
     choice = tuple(_task_columns(builder, problem, task) for task in range(len(problem.tasks)))
     chosen = [_expressions(options) for options in choice]
@@ -139,11 +165,11 @@ def build_model(problem: Problem, classes: Sequence[int] = ()) -> IntegerModel:
     _load_rows(builder, problem, chosen, moves, scale)
     _memory_rows(builder, problem, chosen)
     counts = _count_rows(builder, problem, choice, moves, classes) if classes else ()
-    return _finish(builder, problem, scale, choice, counts)
+    return builder.finish(problem, scale, choice, counts)
 
 
 def _count_rows(
-    builder: _ModelBuilder,
+    builder: ModelBuilder,
     problem: Problem,
     choice: tuple[tuple[tuple[int, int], ...], ...],
     moves: list[tuple[int, int, int, int]],
@@ -166,7 +192,7 @@ def _count_rows(
 
 
 def _task_columns(
-    builder: _ModelBuilder, problem: Problem, task: int
+    builder: ModelBuilder, problem: Problem, task: int
 ) -> tuple[tuple[int, int], ...]:
     """(device, column) for each device allowed; the first has no column."""
     allowed = _in_order(problem.tasks[task])
@@ -192,7 +218,8 @@ def _in_order(task: Task) -> tuple[int, ...]:
     )
 
 
-def _in_units(ns: float, scale: float) -> float:
+def in_units(ns: float, scale: float) -> float:
+    """Nanoseconds in the unit of the model, no more than a solver can take."""
     return min(ns / scale, _LONGEST)
 
 
@@ -210,7 +237,7 @@ _NOWHERE: Expression = (0.0, ())
 
 
 def _transfer_columns(
-    builder: _ModelBuilder, problem: Problem, chosen: list[dict[int, Expression]]
+    builder: ModelBuilder, problem: Problem, chosen: list[dict[int, Expression]]
 ) -> list[tuple[int, int, int, int]]:
     """(tensor, from, to, column) for every transfer that could be needed, with its rows."""
     wires = {(wire.source, wire.target) for wire in problem.wires}
@@ -235,7 +262,7 @@ def _transfer_columns(
 
 
 def _cover_rows(
-    builder: _ModelBuilder,
+    builder: ModelBuilder,
     tensor: int,
     target: int,
     readers: list[int],
@@ -252,7 +279,7 @@ def _cover_rows(
 
 
 def _source_rows(
-    builder: _ModelBuilder, tensor: int, made: dict[int, Expression], columns: dict[int, int]
+    builder: ModelBuilder, tensor: int, made: dict[int, Expression], columns: dict[int, int]
 ) -> None:
     """A transfer starts where the producer is."""
     for source, column in columns.items():
@@ -262,7 +289,7 @@ def _source_rows(
 
 
 def _load_rows(
-    builder: _ModelBuilder,
+    builder: ModelBuilder,
     problem: Problem,
     chosen: list[dict[int, Expression]],
     moves: list[tuple[int, int, int, int]],
@@ -274,11 +301,11 @@ def _load_rows(
         for device, expression in options.items():
             ns = task.ns[device]
             assert ns is not None
-            units = _in_units(ns * task.rate, scale)
+            units = in_units(ns * task.rate, scale)
             constants[device] += add_to(devices[device], expression, units)
     wires = {(wire.source, wire.target): wire for wire in problem.wires}
     for tensor, source, target, column in moves:
-        tax = _in_units(problem.tax_ns(problem.tensors[tensor], wires[source, target]), scale)
+        tax = in_units(problem.tax_ns(problem.tensors[tensor], wires[source, target]), scale)
         for end in (source, target):
             devices[end][column] = devices[end].get(column, 0.0) + tax
     for name, terms, constant in zip(problem.devices, devices, constants, strict=True):
@@ -287,7 +314,7 @@ def _load_rows(
         pairs = set(pipe.pairs)
         sent = [tensor.bytes * tensor.rate * pipe.ns_per_byte for tensor in problem.tensors]
         terms = {
-            column: _in_units(sent[tensor], scale)
+            column: in_units(sent[tensor], scale)
             for tensor, source, target, column in moves
             if (source, target) in pairs
         }
@@ -297,13 +324,13 @@ def _load_rows(
         terms, constant = {PERIOD: -1.0}, 0.0
         for ns, options in zip(load.ns, chosen, strict=True):
             for device in load.devices:
-                units = _in_units(ns, scale)
+                units = in_units(ns, scale)
                 constant += add_to(terms, options.get(device, _NOWHERE), units)
         builder.at_most(f"shared[{load.name}]", terms, -constant)
 
 
 def _memory_rows(
-    builder: _ModelBuilder, problem: Problem, chosen: list[dict[int, Expression]]
+    builder: ModelBuilder, problem: Problem, chosen: list[dict[int, Expression]]
 ) -> None:
     for room in problem.rooms:
         most = sum(r.bytes for r in problem.residents) * len(room.devices)
@@ -320,7 +347,7 @@ def _memory_rows(
 
 
 def _held(
-    builder: _ModelBuilder,
+    builder: ModelBuilder,
     problem: Problem,
     chosen: list[dict[int, Expression]],
     index: int,
@@ -338,28 +365,3 @@ def _held(
         constant = add_to(terms, chosen[task][device], 1.0)
         builder.at_most(f"held[{index},{task},{device}]", terms, -constant)
     return 0.0, ((column, 1.0),)
-
-
-def _finish(
-    builder: _ModelBuilder,
-    problem: Problem,
-    scale: float,
-    choice: tuple[tuple[tuple[int, int], ...], ...],
-    counts: tuple[tuple[int, ...], ...],
-) -> IntegerModel:
-    return IntegerModel(
-        problem=problem,
-        scale=scale,
-        columns=tuple(builder.columns),
-        rows=tuple(builder.rows),
-        lower=np.zeros(len(builder.columns)),
-        upper=np.array(builder.upper, dtype=np.float64),
-        integer=np.array(builder.integer, dtype=np.bool_),
-        start=np.array(builder.start, dtype=np.int32),
-        index=np.array(builder.index, dtype=np.int32),
-        value=np.array(builder.value, dtype=np.float64),
-        row_lower=np.array(builder.row_lower, dtype=np.float64),
-        row_upper=np.array(builder.row_upper, dtype=np.float64),
-        choice=choice,
-        counts=counts,
-    )

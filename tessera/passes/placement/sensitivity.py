@@ -11,8 +11,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tessera.passes.placement.candidates import slots_needed
+from tessera.passes.placement.class_model import build_class_model
 from tessera.passes.placement.coarse import coarsen
-from tessera.passes.placement.many import DIRECT_DEVICES, aggregate, types_of, usable_devices
+from tessera.passes.placement.device_types import (
+    DIRECT_DEVICES,
+    aggregate,
+    types_of,
+    usable_devices,
+)
+from tessera.passes.placement.many import is_large
 from tessera.passes.placement.model import PERIOD, build_model
 from tessera.passes.placement.plans import Choice
 from tessera.passes.placement.problem import INFINITY, Problem, Wire
@@ -80,8 +87,11 @@ def sensitivities(problem: Problem, choice: Choice, factor: float = 2.0) -> tupl
 def _relaxed(problem: Problem) -> Relaxation | None:
     """The relaxation; of types where there are many devices, so that prices are per type.
 
-    Of very many tasks some are taken together: then the gain is that of plans which do so.
+    Of very many tasks some are taken together: then the gain is that of plans which do so. With
+    many devices, too, links are free, so nothing is said of them.
     """
+    if is_large(problem):
+        return relax(build_class_model(problem, None))
     most = _MOST_TASKS
     if len(usable_devices(problem)) > DIRECT_DEVICES:
         problem, most = aggregate(problem)[0], _MOST_TASKS_OF_TYPES

@@ -92,7 +92,7 @@ class Solution:
 
 
 Progress = Callable[[float, float], None]
-_NOTHING = Solution(
+NOTHING = Solution(
     placement=None, period_ns=INFINITY, bound_ns=INFINITY, relaxation_ns=INFINITY, ended=Ending.GAP
 )
 
@@ -116,7 +116,7 @@ def solve(
     if relaxed is None:
         starts = tuple(starts)
         if best_of(problem, starts) is None:
-            return _NOTHING
+            return NOTHING
         relaxed = unsolved(model)  # the solver is wrong: a start fits
     incumbent = _round(problem, model, relaxed, starts, options, watch)
     if on_progress:
@@ -154,7 +154,7 @@ def _solve_coarse(
     """As `solve`, with runs of tasks as one. The bound is that of times alone."""
     coarse = coarsen(problem)
     bound = spread_bound(problem)
-    trials, solved = list(starts), _NOTHING
+    trials, solved = list(starts), NOTHING
     if len(coarse.problem.tasks) <= MOST_TASKS:
         solved = solve(
             coarse.problem,

@@ -53,7 +53,7 @@ def staged_placements(
     weights = _weights(problem, groups, merged, typed)
     enough = typed.relaxation_ns * (1 + gap)
     placements = []
-    for order in _orders(problem):
+    for order in orders_of(problem):
         staged = _staged(problem, order, weights, stages, watch)
         if staged is None:
             continue
@@ -82,7 +82,7 @@ def stages_of(groups: Groups) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(stage) for stage in stages)
 
 
-def _orders(problem: Problem) -> list[list[int]]:
+def orders_of(problem: Problem) -> list[list[int]]:
     """Program order, and by depth within each phase where there are several."""
     program = list(range(len(problem.tasks)))
     sizes: dict[tuple[int, str], int] = {}

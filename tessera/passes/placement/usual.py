@@ -14,7 +14,7 @@ from tessera.passes.placement.candidates import (
     one_placement,
     with_rates,
 )
-from tessera.passes.placement.many import types_of, usable_devices
+from tessera.passes.placement.device_types import types_of, usable_devices
 from tessera.passes.placement.problem import INFINITY, Placement, Problem, measure, runs
 
 _COARSE = (Strategy.LAYERS, Strategy.PHASE, Strategy.ATTENTION, Strategy.KERNEL)
