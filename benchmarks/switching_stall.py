@@ -11,7 +11,8 @@ others differ in nothing else. What is in the output is kept.
   and so on, since the machine may have other work. From a row being given to the first launch: of
   requests that got their row within 100 ms after a switch, and of those in times without switches.
 - `lost`: short requests through the decode step alone, as quick as they go, a switch every 20 ms:
-  every answer is compared with a plain loop.
+  every answer is compared with a plain loop. In rounds, each with an engine of its own; after each
+  the output is written, and the same command goes on from there.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from tessera.ir.plan.plan import Plan
 NAMES = tuple(policy.value for policy in POLICIES)
 AFTER_NS = 100e6
 PAUSE_S = 20.0
+ROUND = 5000
 ROLES = ("tokens", "lengths", "rows", "next")
 DECODE_ONLY = {"steps": {"decode": dict(zip(ROLES, ROLES, strict=True))}}
 
@@ -130,16 +132,18 @@ def times_of(answers: list[Generation]) -> dict[str, float]:
     return made
 
 
-def lost(given: argparse.Namespace) -> dict[str, Any]:
+def lost(given: argparse.Namespace, before: dict[str, Any]) -> dict[str, Any]:
+    """A round more."""
     plan = pair(TimedModel(rows=64, batches=2, slots=2, decode_ms=0.01, prefill_ms=0.01))
-    draw = random.Random(5)
+    rounds = before.get("rounds", 0)
+    draw = random.Random(5 + rounds)
     under_way: deque[tuple[Generation, list[int], int]] = deque()
     sent = right = 0
+    most = min(given.requests - before.get("requests", 0), ROUND)
     began = time.monotonic()
     with engine_with(plan, 0.02, steps=DECODE_ONLY) as engine:
-        until = began + given.seconds
-        while under_way or (sent < given.requests and time.monotonic() < until):
-            if sent < given.requests and len(under_way) < 400 and time.monotonic() < until:
+        while under_way or sent < most:
+            if sent < most and len(under_way) < 400:
                 prompt = [draw.randrange(VOCABULARY) for _ in range(draw.randint(1, 2))]
                 count = draw.randint(1, 3)
                 under_way.append((engine.submit(prompt, max_tokens=count), prompt, count))
@@ -148,8 +152,9 @@ def lost(given: argparse.Namespace) -> dict[str, Any]:
             got, prompt, count = under_way.popleft()
             right += got.result() == answer(prompt, count)
         switches = len(engine.switches)
-    took = round(time.monotonic() - began, 1)
-    return {"requests": sent, "right": right, "switches": switches, "seconds": took}
+    took = time.monotonic() - began
+    more = {"requests": sent, "right": right, "switches": switches, "seconds": took, "rounds": 1}
+    return {name: round(before.get(name, 0) + value, 1) for name, value in more.items()}
 
 
 def main() -> None:
@@ -166,11 +171,21 @@ def main() -> None:
     }
     if given.output.exists():
         result = json.loads(given.output.read_text(encoding="utf-8"))
-    for part in given.parts.split(","):
-        if part not in result:
-            result[part] = {"stall": stall, "lost": lost}[part](given)
-            print(part, result[part], flush=True)
-            given.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+    def keep(part: str, row: dict[str, Any]) -> None:
+        result[part] = row
+        print(part, row, flush=True)
+        given.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+    parts = given.parts.split(",")
+    if "stall" in parts and "stall" not in result:
+        keep("stall", stall(given))
+    until = time.monotonic() + given.seconds
+    while "lost" in parts and time.monotonic() < until:
+        before = result.get("lost", {})
+        if before.get("requests", 0) >= given.requests:
+            break
+        keep("lost", lost(given, before))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from tessera.driver.load import read_program
 from tessera.driver.progress import OnProgress, StageProgress
 from tessera.driver.run.data_files import Data, Sources, data_files, opened_checkpoint
 from tessera.driver.run.join_policies import can_join, joined_plan
-from tessera.frontend.plan.tsp import read_plan
+from tessera.frontend.plan.tsp import check_kind, read_plan
 from tessera.frontend.plan.tsp_machine import machine_flaws
 from tessera.frontend.text.plain_files import file_digest
 from tessera.frontend.text.readfile import read_source
@@ -126,6 +126,7 @@ def open_plan(
         folders = tuple(trace.folder or "." for trace in given.traces)
     else:
         source = read_source(given)
+        check_kind(source)
         read = read_plan(source)
         plan, name = read.plan, source.name
         folders = (os.path.dirname(os.path.abspath(source.name)),) * len(plan.traces)

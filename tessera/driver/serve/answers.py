@@ -25,21 +25,23 @@ def check_prompt(
 ) -> list[int]:
     """A prompt that the steps can take, as plain numbers; raises TSR5064."""
     try:
-        tokens = [check_number("prompt", token) for token in prompt]
+        given = list(prompt)
     except TypeError:
         raise refused("a prompt must be a row of tokens") from None
-    if not tokens:
+    if not given:
         raise refused("a prompt needs at least one token")
+    # First: looking at the tokens of a prompt that is far too long would take a while.
+    if not sizes.holds(len(given), wish.most):
+        raise refused(
+            f"a prompt of {len(given)} tokens with an answer of {wish.most} does not fit a "
+            f"context of {sizes.context} tokens",
+            "shorten the prompt, or ask for fewer tokens",
+        )
+    tokens = [t if type(t) is int else check_number("prompt", t) for t in given]
     vocabulary = model.vocabulary or (1 << 31)
     for token in tokens:
         if not 0 <= token < vocabulary:
             raise refused(f"token {token} is not in the vocabulary of {vocabulary} tokens")
-    if not sizes.holds(len(tokens), wish.most):
-        raise refused(
-            f"a prompt of {len(tokens)} tokens with an answer of {wish.most} does not fit a "
-            f"context of {sizes.context} tokens",
-            "shorten the prompt, or ask for fewer tokens",
-        )
     for step in model.steps:
         _check_sampling(step, wish.sampling)
     return tokens

@@ -185,11 +185,12 @@ class Engine(EngineLoop):
         with self._lock:
             if self._closing or self._ending is not None:
                 raise self._ending or engine_closed()
-            if self.max_waiting is not None and self.waiting >= self.max_waiting:
+            held_up = self._without_row()
+            if self.max_waiting is not None and held_up >= self.max_waiting:
                 raise TesseraError(
                     error(
                         "TSR5065",
-                        f"{self.waiting} prompts are waiting, and no more may",
+                        f"{held_up} prompts are waiting, and no more may",
                         hint="try again later",
                     )
                 )
@@ -209,6 +210,13 @@ class Engine(EngineLoop):
     def waiting(self) -> int:
         """How many prompts have no row yet."""
         return len(self._scheduler.line) + len(self._arrived)
+
+    def _without_row(self) -> int:
+        """How many have come for whom there is no row: those who come to free rows do not wait."""
+        free = 0
+        if not self._left:
+            free = sum(len(batch.free_rows) for batch in self._scheduler.batches if batch.is_open)
+        return max(self.waiting - free, 0)
 
     @property
     def running(self) -> int:

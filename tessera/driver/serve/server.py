@@ -21,6 +21,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Protocol
 
@@ -33,6 +34,12 @@ from tessera.driver.serve.completion_requests import (
 from tessera.driver.serve.engine import Engine
 from tessera.driver.serve.generation import Generation
 from tessera.driver.serve.metrics import Metrics
+from tessera.driver.serve.server_errors import (
+    error_response,
+    error_value,
+    not_offered,
+    unforeseen,
+)
 from tessera.driver.serve.text import GrowingText, Tokenizing, not_served
 
 if TYPE_CHECKING:
@@ -45,6 +52,7 @@ if TYPE_CHECKING:
 _FAULTS = {"TSR5064": 400, "TSR5065": 429, "TSR5053": 400, "TSR5050": 503}
 _GONE = 499
 """Nobody reads this status; it is counted."""
+_LONG_BODY = 1 << 15
 _BODY_S = 30.0
 """A body that comes more slowly is given up: it would keep the server from ending."""
 _WATCH_S = 0.5
@@ -99,7 +107,8 @@ class CompletionServer:
                 Route("/v1/models", self._guarded(self._models)),
                 Route("/health", self._health),
                 Route("/metrics", self._guarded(self._show_metrics)),
-            ]
+            ],
+            exception_handlers={404: not_offered, 405: not_offered, Exception: unforeseen},
         )
 
     @property
@@ -132,7 +141,9 @@ class CompletionServer:
 
         body = await self._body(request)
         number = next(self._numbers)
-        wanted = read_completion(body, self._tokenizer, draws=self._draws, seed=number)
+        read = partial(read_completion, body, self._tokenizer, draws=self._draws, seed=number)
+        # A long body is read by another thread: answers of others go on meanwhile.
+        wanted = read() if len(body) < _LONG_BODY else await asyncio.to_thread(read)
         answers = self._submit(wanted)
         reply = Reply(f"cmpl-{number}", self._options.name, wanted, answers, self._tokenizer)
         if wanted.is_streamed:
@@ -195,15 +206,12 @@ class CompletionServer:
         """A route for those who have the key, with errors as clients expect them."""
 
         async def guarded(request: Request) -> Response:
-            from starlette.responses import JSONResponse
-
             try:
                 self._check_key(request.headers.get("authorization", ""))
                 return await route(request)
             except BadRequest as bad:
                 self._metrics.refuse(bad.status)
-                headers = {"Retry-After": str(bad.retry_s)} if bad.retry_s else None
-                return JSONResponse(_error_value(bad), bad.status, headers)
+                return error_response(bad)
 
         return guarded
 
@@ -268,7 +276,7 @@ class Reply:
                 yield _event(self._value([]) | {"usage": self._usage()})
             yield b"data: [DONE]\n\n"
         except BadRequest as bad:
-            yield _event(_error_value(bad))
+            yield _event(error_value(bad))
         finally:
             for answer in self._answers:
                 answer.cancel()
@@ -320,12 +328,6 @@ def _choice(place: int, text: str, tokens: list[int], end: str | None) -> dict[s
         "logprobs": None,
         "finish_reason": end,
     }
-
-
-def _error_value(bad: BadRequest) -> dict[str, object]:
-    kind = "invalid_request_error" if bad.status < 500 else "server_error"
-    error = {"message": bad.message, "type": kind, "param": bad.field, "code": bad.status}
-    return {"error": error}
 
 
 def _event(value: dict[str, object]) -> bytes:

@@ -19,7 +19,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tessera.diagnostics import Source, TesseraError, error
+from tessera.diagnostics import TesseraError, error
 from tessera.driver.progress import OnProgress, counter
 from tessera.driver.run.arguments import check_plan_given
 from tessera.driver.simulate.blocked import blocked_queues
@@ -32,12 +32,11 @@ from tessera.driver.simulate.report import Draw, SimulationReport
 from tessera.driver.simulate.simulate import Simulation, alone, arrive, shares_of
 from tessera.driver.simulate.steady import saturate
 from tessera.frontend.arrivals.read_arrivals import read_arrivals
-from tessera.frontend.plan.tsp import read_plan
+from tessera.frontend.plan.tsp import check_kind, read_plan
 from tessera.frontend.text.readfile import read_source
 from tessera.ir.arrivals import LATEST_NS, Arrivals
 from tessera.ir.plan.plan import Plan, Replica
 from tessera.ir.plan.policies import ServedReplicas, policies_of, refuse_adaptive, served_by
-from tessera.ir.plan.print_plan import FORMAT
 from tessera.ir.plan.verify_plan import verify_plan
 
 DRAWS = 20
@@ -107,7 +106,7 @@ def read_followed(given: Plan | str | os.PathLike[str]) -> tuple[Plan, str]:
     """A plan that has all that is needed to follow it, and what it is called."""
     if not isinstance(given, Plan):
         source = read_source(given)
-        _check_kind(source)
+        check_kind(source)
         return _complete(read_plan(source).plan), source.name
     flaws = list(itertools.islice(verify_plan(given), _MOST_FLAWS))
     if flaws:
@@ -128,15 +127,6 @@ def _complete(plan: Plan) -> Plan:
             hint = "the plan was changed: plan again with `tessc plan`"
             raise TesseraError(error("TSR4013", message, hint=hint))
     return plan
-
-
-def _check_kind(source: Source) -> None:
-    """Most of what is not a plan is a trace; to the grammar of plans its records are comments."""
-    lines = (line.strip() for line in source.text.split("\n"))
-    first = next((line for line in lines if line and not line.startswith("//")), "")
-    if not first.startswith(FORMAT):
-        hint = "`tessc plan` makes a plan of a trace"
-        raise TesseraError(error("TSR3020", f"`{source.name}` is no plan", hint=hint))
 
 
 def choose_replicas(plan: Plan, options: SimulateOptions, name: str) -> tuple[Replica, ...]:

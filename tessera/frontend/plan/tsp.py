@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 from lark import Lark, Token, Transformer, UnexpectedInput, v_args
 from lark.exceptions import VisitError
 
-from tessera.diagnostics import Source, Span, TesseraError
+from tessera.diagnostics import Source, Span, TesseraError, error
 from tessera.frontend.plan.tsp_faults import bad_text, unexpected
 from tessera.frontend.plan.tsp_values import DIGITS, BadText, RangeReader, operations_of
 from tessera.frontend.text.grammar import grammar_text
@@ -49,7 +49,7 @@ from tessera.ir.plan.plan import (
     PlanPath,
     Replica,
 )
-from tessera.ir.plan.print_plan import HOSTS_VERSION, VERSIONS_READ
+from tessera.ir.plan.print_plan import FORMAT, HOSTS_VERSION, VERSIONS_READ
 from tessera.ir.plan.verify_plan import verify_plan
 
 _MOST_ERRORS = 20
@@ -74,6 +74,15 @@ class PlanText:
 def parse_plan(text: str, name: str = "<plan>") -> Plan:
     """The plan in a text; raises `TesseraError` where it is none."""
     return read_plan(source_of_text(text, name)).plan
+
+
+def check_kind(source: Source) -> None:
+    """Most of what is not a plan is a trace; to the grammar of plans its records are comments."""
+    lines = (line.strip() for line in source.text.split("\n"))
+    first = next((line for line in lines if line and not line.startswith("//")), "")
+    if not first.startswith(FORMAT):
+        hint = "`tessc plan` makes a plan of a trace"
+        raise TesseraError(error("TSR3020", f"`{source.name}` is no plan", hint=hint))
 
 
 def read_plan(source: Source) -> PlanText:

@@ -276,6 +276,19 @@ def test_too_many_that_wait_are_refused(opened: Open) -> None:
     assert first.result(300) == answer([1], 16)
 
 
+def test_a_burst_into_free_rows_does_not_wait(opened: Open) -> None:
+    engine = opened(rows=4, batches=2, max_waiting=2)
+    held = threading.Event()
+    engine._inbox.put(lambda: held.wait(300) and None)
+    try:
+        answers = [engine.submit([n], max_tokens=3) for n in range(10)]  # 8 rows, and 2 that wait
+        with pytest.raises(TesseraError, match="2 prompts are waiting"):
+            engine.submit([2], max_tokens=1)
+    finally:
+        held.set()
+    assert [own.result(300) for own in answers] == [answer([n], 3) for n in range(10)]
+
+
 def test_faults_in_a_row_do_not_end_the_service(opened: Open) -> None:
     engine = opened()
     for _ in range(2 * MOST_RESTARTS):

@@ -180,6 +180,22 @@ def test_keys_sizes_and_paths(site: Site) -> None:
     assert json.loads(site.ask("GET", "/v1/models")[2])["data"][0]["id"] == "toy"
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "status", "words"),
+    [
+        ("GET", "/nothing", 404, "GET /nothing is not offered here: POST /v1/completions"),
+        ("GET", "/v1/completions", 405, "GET /v1/completions is not offered here"),
+        ("POST", "/v1/chat/completions", 404, "chat completions are not offered here"),
+    ],
+)
+def test_what_is_not_offered_is_said_as_clients_expect_it(
+    site: Site, method: str, path: str, status: int, words: str
+) -> None:
+    got, headers, content = site.ask(method, path, {"messages": []})
+    assert (got, headers["content-type"]) == (status, "application/json")
+    assert words in json.loads(content)["error"]["message"]
+
+
 def test_too_many_are_told_to_come_back(site: Site) -> None:
     status, headers, content = site.ask(
         "POST", "/v1/completions", {"prompt": [[1]] * 30, "max_tokens": 16}
