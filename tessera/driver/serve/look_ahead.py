@@ -10,7 +10,7 @@ its own, before whoever gets them next writes there.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tessera.backend.host_loop.request_handle import RequestHandle
 from tessera.backend.service import EarlierOutput
@@ -117,4 +117,6 @@ def next_step(
 
 def _row(answer: Generation, position: int, step: StepRoles) -> RowInput:
     """The row of an answer whose next token the host does not know yet."""
-    return replace(row_input(answer, position, 1, step.has("uniform")), tokens=(0,))
+    own = row_input(answer, position, 1, step.has("uniform"))
+    own.tokens = (0,)
+    return own
