@@ -14,7 +14,7 @@ worst element. `--cpu` runs the traces that FOLDER holds on the CPU backend, too
 
 A row per model and stage; one that failed says why. The same command again goes on with what has
 no row, or ran out of time; `--known` names a report whose rows count, `--again` repeats those that
-failed. Models that were not reached are named.
+failed, or those that `--models` names. Models that were not reached are named.
 """
 
 from __future__ import annotations
@@ -216,7 +216,7 @@ def run_all(options: argparse.Namespace) -> None:
         for name in wanted
         if (name, part) not in have
         or have[name, part]["stage"] == "time"
-        or (options.again and "failed" in have[name, part])
+        or (options.again and ("failed" in have[name, part] or options.models))
     ]
     if options.cpu:
         todo = [name for name in todo if (options.work / f"{name}.ref.npz").exists()]

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from tessera.backend.ptx_executor.emit.kinds import Unsupported
 from tessera.backend.ptx_executor.memory.initialize import initial_bytes
 from tessera.diagnostics import Diagnostic, TesseraError, error, warning
-from tessera.frontend.capture.raw import RawCapture, RawLaunch, RawVariant
+from tessera.frontend.capture.raw import RawCapture, RawCode, RawLaunch, RawVariant
 from tessera.frontend.ptx.read_ptx import parse_module
 from tessera.ir.program import program as ir
 from tessera.ir.ptx import syntax as ptx
@@ -77,10 +77,7 @@ class Codes:
             key = tuple((variant.arch, variant.text) for variant in code.variants)
             if key not in by_text:
                 name = f"m{len(by_text)}"
-                variants = tuple(
-                    ir.ModuleVariant(arch=v.arch, text=v.text, ptx=parse_module(v.text, name))
-                    for v in code.variants
-                )
+                variants = tuple(self._variants(code, name))
                 kept = agreeing(variants)
                 self.findings += [
                     warning(
@@ -94,6 +91,23 @@ class Codes:
                 by_text[key] = ir.ProgramModule(ir.ModuleId(len(by_text)), name, kept)
                 self.modules.append(by_text[key])
             self._of[code.function] = by_text[key]
+
+    def _variants(self, code: RawCode, name: str) -> Iterator[ir.ModuleVariant]:
+        """The code that ran, and that for other GPUs as far as they have its instructions."""
+        first, *others = code.variants
+        made = ir.ModuleVariant(
+            arch=first.arch, text=first.text, ptx=parse_module(first.text, name)
+        )
+        yield made
+        for other in others:
+            try:
+                module = parse_module(other.text, name)
+            except TesseraError as problem:
+                why = problem.diagnostics[0].headline
+                text = f"`{_kernel_name(made)}` does not compile for {other.arch}: {why}"
+                self.findings.append(warning("TSR6006", text))
+            else:
+                yield ir.ModuleVariant(arch=other.arch, text=other.text, ptx=module)
 
 
 def _initial(variable: ptx.Variable) -> bytes | None:

@@ -29,6 +29,7 @@ from pathlib import Path
 from tessera.frontend.cache.private_files import (
     COMPILED,
     MAX_FOLDER_BYTES,
+    checksum,
     is_private,
     read_private,
     write_whole,
@@ -87,26 +88,30 @@ def _folder(apart: str) -> Path | None:
 
 
 def drop_damaged(folder: Path) -> None:
-    """Remove what has changed since it was noted, and tables that are cut."""
+    """Remove what has changed since it was noted, and tables that are cut.
+
+    Where the notes are damaged nothing can be told from what is whole: all of it goes.
+    """
     noted = _noted(folder)
     for item in _items(folder):
         with contextlib.suppress(OSError):  # another capture may be at it
-            known, _, stamp = noted.get(_name(item, folder), "").partition(" ")
-            if known and stamp != _stamp(item) and known != _digest(item):
+            known, _, stamp = (noted or {}).get(_name(item, folder), "").partition(" ")
+            changed = known and stamp != _stamp(item) and known != _digest(item)
+            if noted is None or changed:
                 _remove(item)
     with contextlib.suppress(OSError):
         for table in (*folder.glob("cache/*"), *folder.glob("*sm/cache/*")):
             if not _is_table(table):
                 table.unlink(missing_ok=True)
         for choice in (*folder.glob("*/*.best_config"), *folder.glob("*sm/*/*.best_config")):
-            if not isinstance(_json(choice), dict):
+            if noted is None or not isinstance(_json(choice), dict):
                 choice.unlink(missing_ok=True)
 
 
 def note_kernels(folder: Path) -> None:
     """Note what there is; drop the oldest if it is too much."""
     sizes: dict[Path, tuple[float, int]] = {}
-    noted, before = {}, _noted(folder)
+    noted, before = {}, _noted(folder) or {}
     for item in _items(folder):
         with contextlib.suppress(OSError):
             files = [file.stat() for file in _files(item)]
@@ -124,7 +129,7 @@ def note_kernels(folder: Path) -> None:
         noted.pop(_name(item, folder), None)
         total -= sizes[item][1]
     with contextlib.suppress(OSError):
-        write_whole(folder / _NOTED, json.dumps(noted).encode())
+        write_whole(folder / _NOTED, json.dumps(_signed(noted)).encode())
 
 
 def _items(folder: Path) -> list[Path]:
@@ -190,12 +195,21 @@ def _digest(item: Path) -> str:
     return digest.hexdigest()
 
 
-def _noted(folder: Path) -> dict[str, str]:
-    try:
-        noted = json.loads(read_private(folder / _NOTED) or b"{}")
-    except ValueError:
+def _noted(folder: Path) -> dict[str, str] | None:
+    """What was noted of each item: nothing if nobody has noted anything; None: damaged."""
+    if not (folder / _NOTED).exists():
         return {}
-    return noted if isinstance(noted, dict) else {}
+    try:
+        held = json.loads(read_private(folder / _NOTED) or b"")
+    except ValueError:
+        return None
+    items = held.get("items") if isinstance(held, dict) else None
+    return items if isinstance(items, dict) and held == _signed(items) else None
+
+
+def _signed(items: dict[str, str]) -> dict[str, object]:
+    """Notes with what shows that they are whole."""
+    return {"checksum": checksum(json.dumps(items, sort_keys=True).encode()).hex(), "items": items}
 
 
 def _is_table(file: Path) -> bool:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack
 from dataclasses import dataclass
 from math import prod
@@ -207,21 +207,29 @@ class CheckpointWeights:
 
 
 def weights_of(
-    program: Program, checkpoint: Checkpoint, given: Iterable[str] = ()
+    program: Program, checkpoint: Checkpoint, given: Iterable[str] = (), *, strict: bool = True
 ) -> CheckpointWeights:
     """The tensor of each weight; raises TSR1187 for those that are missing or do not fit.
 
-    `given` are buffers that have contents without the checkpoint: those need not be in it.
+    `given` are buffers that have contents without the checkpoint: those need not be in it. If these
+    are the contents of a whole model, though, and `strict`, its weights do not stand in for
+    parameters that the checkpoint lacks (`_lacks`).
     """
     lasting = [b for b in program.declared_buffers() if b.role in (Role.WEIGHT, Role.STATE)]
     prefix = _prefix([buffer.name for buffer in lasting], checkpoint.types)
     others = set(given)
     tensor_of: dict[str, str] = {}
     missing, wrong = [], []
+    tensors = {b.name: checkpoint.find(prefix.tensor(b.name), b) for b in lasting}
+    is_whole = strict and any(
+        tensor is not None and name in others for name, tensor in tensors.items()
+    )
+    modules = {_module(tensor) for tensor in checkpoint.types} if is_whole else set()
     for buffer in lasting:
-        tensor = checkpoint.find(prefix.tensor(buffer.name), buffer)
+        tensor = tensors[buffer.name]
         if tensor is None:
-            if buffer.role is Role.WEIGHT and buffer.name not in others:
+            lacks = is_whole and _lacks(buffer, prefix.tensor(buffer.name), modules)
+            if buffer.role is Role.WEIGHT and (lacks or buffer.name not in others):
                 missing.append(f"missing: `{buffer.name}`, {_kind(buffer)}")
             continue
         reason = _misfit(buffer, checkpoint.types[tensor])
@@ -234,10 +242,22 @@ def weights_of(
     return CheckpointWeights(checkpoint, tensor_of)
 
 
+def _module(tensor: str) -> str:
+    """The module that a tensor belongs to."""
+    return tensor.rpartition(".")[0]
+
+
+def _lacks(buffer: Buffer, tensor: str, modules: Set[str]) -> bool:
+    """Whether a buffer seems to be a parameter: of floats, in a module that has others which were
+    saved. What a model computes when it is made (tables of frequencies, masks) is saved nowhere."""
+    is_float = buffer.dtype is not None and buffer.dtype.is_float
+    return is_float and _module(tensor) in modules and bool(_module(tensor))
+
+
 def fitting(program: Program, checkpoint: Checkpoint) -> frozenset[str]:
     """The weights that a checkpoint has, as they are in the program."""
     every = [buffer.name for buffer in program.declared_buffers()]
-    return frozenset(weights_of(program, checkpoint, every).tensor_of)
+    return frozenset(weights_of(program, checkpoint, every, strict=False).tensor_of)
 
 
 def check_used(programs: Sequence[Program], checkpoint: Checkpoint) -> None:

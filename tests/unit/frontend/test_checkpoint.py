@@ -36,9 +36,9 @@ def taken(folder: Path, text: str = TRACE, given: tuple[str, ...] = ()) -> dict[
         checkpoint.close()
 
 
-def refused(folder: Path, text: str = TRACE) -> tuple[str, str]:
+def refused(folder: Path, text: str = TRACE, given: tuple[str, ...] = ()) -> tuple[str, str]:
     with pytest.raises(TesseraError) as caught:
-        taken(folder, text)
+        taken(folder, text, given)
     (diagnostic,) = caught.value.diagnostics
     return diagnostic.code, "\n".join((diagnostic.headline, *diagnostic.notes))
 
@@ -205,3 +205,21 @@ def test_links_as_in_caches_of_model_hubs(tmp_path: Path) -> None:
     checkpoint = open_checkpoint(snapshot, str(tmp_path))
     assert sorted(checkpoint.types) == [EMBED[0], NORM[0]]
     checkpoint.close()
+
+
+def test_a_capture_does_not_stand_in_for_a_parameter_that_is_missing(tmp_path: Path) -> None:
+    """What the model computes when it is made is saved nowhere: that comes from the capture."""
+    more = TRACE + "//! buffer model.norm.bias bytes=16 role=weight dtype=f32 shape=4\n"
+    more += "//! buffer model.rope.table bytes=16 role=weight dtype=f32 shape=4\n"
+    more += "//! buffer model.norm.places bytes=16 role=weight dtype=s64 shape=2\n"
+    sharded(tmp_path, EMBED, NORM)
+    computed = ("model.rope.table", "model.norm.places")
+    whole = (EMBED[0], NORM[0], "model.norm.bias", *computed)
+    code, text = refused(tmp_path, more, whole)
+    assert code == "TSR1187"
+    assert "1 of its weights are missing" in text
+    assert "missing: `model.norm.bias`, f32 of shape [4], 16 bytes" in text
+    # A capture that has left out what the checkpoint has says so by that.
+    assert sorted(taken(tmp_path, more, ("model.norm.bias", *computed))) == [EMBED[0], NORM[0]]
+    without = more.replace("model.norm.bias", "model.rope.other")
+    assert sorted(taken(tmp_path, without, (*whole, "model.rope.other"))) == [EMBED[0], NORM[0]]

@@ -44,6 +44,7 @@ from tessera.frontend.ptx.read_ptx import parse_module
 from tessera.ir.architecture import arch_number, limits_of
 from tessera.ir.choices import Route
 from tessera.ir.plan.machine import Gpu
+from tessera.ir.ptx.syntax import Module
 
 if TYPE_CHECKING:
     import torch
@@ -277,11 +278,24 @@ def _completed(nodes: Iterable[Inner], sources: KernelSources) -> Iterator[Inner
         if isinstance(node, RawLaunch):
             if node.function not in counts:
                 text = str(sources.triton[node.function].asm["ptx"])
-                (kernel,) = parse_module(text, node.name).kernels()
+                (kernel,) = _module(text, node.name).kernels()
                 counts[node.function] = len(kernel.parameters)
             missing = counts[node.function] - len(node.arguments)
             node = replace(node, arguments=(*node.arguments, *missing * (bytes(8),)))
         yield node
+
+
+def _module(text: str, name: str) -> Module:
+    """What a kernel was compiled to; nobody has looked yet whether its GPU has the instructions."""
+    try:
+        return parse_module(text, name)
+    except TesseraError as problem:
+        first, *others = problem.diagnostics
+        arch = next((line.split()[1] for line in text.splitlines() if ".target" in line), "")
+        note = f"in the code of the kernel `{name}` for {arch.rstrip(',')}"
+        hint = "name GPUs that have it (`--for h100`), or leave it out of the kernel"
+        first = replace(first, notes=(*first.notes, note), hint=first.hint or hint)
+        raise TesseraError((first, *others)) from None
 
 
 def _launch_recorder(recording: _Launches) -> AbstractContextManager[object]:

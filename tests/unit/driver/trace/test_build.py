@@ -344,6 +344,22 @@ def test_a_variant_with_other_parameters_is_left_out_and_told() -> None:
     assert [finding.code for finding in findings] == ["TSR6006"]
 
 
+def test_a_variant_with_instructions_that_its_gpu_lacks_is_left_out_and_told() -> None:
+    both = code(archs=("sm_90a", "sm_80"))
+    newer = PTX.replace("ret;", "elect.sync _|%p0, -1;\n  ret;").replace(
+        ".reg .b64", ".reg .pred %p<2>;\n  .reg .b64", 1
+    )
+    lacks = code(text=newer, archs=("sm_90a", "sm_80")).variants
+    raw = capture(launch(X, Y), codes=(dataclasses.replace(both, variants=lacks),))
+    program, findings = build_program(raw)
+    assert [v.arch for v in program.modules[0].variants] == ["sm_90a"]
+    (finding,) = findings
+    assert finding.code == "TSR6006"
+    assert finding.headline.startswith("`scale` does not compile for sm_80: `elect.sync` needs")
+    with pytest.raises(TesseraError, match="TSR1029"):
+        build_program(capture(launch(X, Y), codes=(code(text=newer),)))
+
+
 def test_a_library_may_do_as_it_likes() -> None:
     """Copies from the host and allocations are fine where an operator makes them."""
 
