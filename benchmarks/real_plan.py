@@ -6,14 +6,17 @@ model of any size starts at once. Everything else is the runtime as `tessc run` 
 
 from __future__ import annotations
 
+import sys
 import time
 from bisect import bisect_right
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
 
 from benchmarks.real_steps import RealStep
+from tessera.backend.cuda import loading
 from tessera.backend.cuda.api import Bytes, Driver, bindings
 from tessera.backend.cuda.backend import CudaBackend
 from tessera.backend.host_loop.dispatch import Dispatcher
@@ -24,6 +27,7 @@ from tessera.driver.trace.build import draft_program, settle_roles
 from tessera.frontend.capture.inputs import Inputs
 from tessera.frontend.capture.session import on_one_gpu
 from tessera.frontend.capture.watch import tensors_in
+from tessera.ir.plan.launch_program import AreaKind
 from tessera.ir.program.program import Launch, LibraryCall, Role
 from tessera.passes.costs.estimate_costs import best_variant
 from tessera.passes.dependences.dependences import Dependences
@@ -40,6 +44,7 @@ class CopyingDriver(Driver):
         super().__init__(module)
         self._starts: list[int] = []
         self._places: list[tuple[int, int, int]] = []
+        self.copied: dict[int, int] = {}
 
     def placeholder(self, source: int, size: int) -> Bytes:
         """An array that nobody reads: it stands for memory of the GPU."""
@@ -56,6 +61,7 @@ class CopyingDriver(Driver):
             offset = data.ctypes.data - start
             if offset + data.nbytes <= size:
                 self.call("cuMemcpyDtoD", address, source + offset, data.nbytes)
+                self.copied[start] = self.copied.get(start, 0) + data.nbytes
                 return
         super().upload(address, data)
 
@@ -122,7 +128,14 @@ class WholePlan:
             fillings=({},),
         )
         options = BackendOptions(targets={DEVICE: "cuda:0"}, timeline=False)
-        self.backend = CudaBackend(model, options, driver=driver)
+        with patch.object(loading, "LEAST_STAGED_BYTES", sys.maxsize):  # all by `upload`
+            self.backend = CudaBackend(model, options, driver=driver)
+        for place in lowered.places:
+            if place.kind in (AreaKind.WEIGHTS, AreaKind.LANE):
+                name = program.buffers[place.buffer].name
+                copied = driver.copied.get(given[name].ctypes.data, 0)
+                least = given[name].nbytes if place.kind is AreaKind.WEIGHTS else 1
+                assert copied >= least, f"`{name}` was not copied from where PyTorch has it"
         self.driver = driver
         torch.cuda.synchronize()
         row["start_s"] = round(time.monotonic() - begun, 1)

@@ -27,12 +27,18 @@ def cache(messages: Messages, clear: bool, as_json: bool) -> int:
       tessc cache
       tessc cache --clear
     """
-    from tessera.frontend.cache.private_files import MAX_FOLDER_BYTES, clear_cache, kept
+    from tessera.frontend.cache.private_files import (
+        MAX_COMPILED_BYTES,
+        MAX_FOLDER_BYTES,
+        clear_cache,
+        kept,
+    )
     from tessera.frontend.machine.quantities import format_bytes
 
     settings = read_settings()
     folder = settings.cache_dir
     files = {} if folder is None else kept(folder)
+    most = MAX_FOLDER_BYTES + MAX_COMPILED_BYTES
     removed, problem = (0, "") if folder is None or not clear else clear_cache(folder)
     if problem:
         hint = "remove the folder yourself, or give it to this user alone"
@@ -44,7 +50,7 @@ def cache(messages: Messages, clear: bool, as_json: bool) -> int:
             "folder": None if folder is None else str(folder),
             "used": settings.use_cache and folder is not None,
             "files": {kind: {"count": n, "bytes": size} for kind, (n, size) in files.items()},
-            "most_bytes": MAX_FOLDER_BYTES,
+            "most_bytes": most,
             "removed": removed,
         }
         text = json.dumps(value, indent=2) + "\n"
@@ -56,7 +62,7 @@ def cache(messages: Messages, clear: bool, as_json: bool) -> int:
         lines += [
             f"  {n} files of {kind}, {format_bytes(size)}" for kind, (n, size) in files.items()
         ]
-        lines.append(f"removed {removed} files" if clear else _room(files, MAX_FOLDER_BYTES))
+        lines.append(f"removed {removed} files" if clear else _room(files, most))
         text = "\n".join(lines) + "\n"
     write_data(text.encode(errors="replace"), "-")
     return 0

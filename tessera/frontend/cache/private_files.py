@@ -26,6 +26,8 @@ _KINDS = {
 SUFFIXES = tuple(_KINDS)
 COMPILED = "compiled"  # a folder in the cache: what compilers keep there for themselves
 MAX_FOLDER_BYTES = 1 << 30
+# Of kernels for products, an 8B model has some hundred to choose from, each most of a megabyte.
+MAX_COMPILED_BYTES = 4 << 30
 _SHARE = 16  # of the limit: how much may come between two looks, and goes at once
 
 

@@ -28,7 +28,7 @@ from pathlib import Path
 
 from tessera.frontend.cache.private_files import (
     COMPILED,
-    MAX_FOLDER_BYTES,
+    MAX_COMPILED_BYTES,
     checksum,
     is_private,
     read_private,
@@ -97,7 +97,7 @@ def drop_damaged(folder: Path) -> None:
         with contextlib.suppress(OSError):  # another capture may be at it
             known, _, stamp = (noted or {}).get(_name(item, folder), "").partition(" ")
             changed = known and stamp != _stamp(item) and known != _digest(item)
-            if noted is None or changed:
+            if (noted is None or changed) and not _is_written(item):
                 _remove(item)
     with contextlib.suppress(OSError):
         for table in (*folder.glob("cache/*"), *folder.glob("*sm/cache/*")):
@@ -123,8 +123,10 @@ def note_kernels(folder: Path) -> None:
                 noted[name] = known if known.endswith(f" {stamp}") else f"{_digest(item)} {stamp}"
     total = sum(size for _, size in sizes.values())
     for item in sorted(sizes, key=lambda item: sizes[item][0]):
-        if total <= MAX_FOLDER_BYTES:
+        if total <= MAX_COMPILED_BYTES:
             break
+        if _is_written(item):
+            continue
         _remove(item)
         noted.pop(_name(item, folder), None)
         total -= sizes[item][1]
@@ -165,6 +167,11 @@ def _remove(item: Path) -> None:
         shutil.rmtree(item, ignore_errors=True)
     else:
         item.unlink(missing_ok=True)
+
+
+def _is_written(item: Path) -> bool:
+    """Whether another capture is at it: Triton writes into a folder inside, and renames."""
+    return item.is_dir() and bool(_entries(item))
 
 
 def _is_whole(item: Path) -> bool:

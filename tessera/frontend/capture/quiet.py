@@ -1,7 +1,8 @@
 """Keep what compilers say while they compile and measure out of the user's sight.
 
-In: whoever wants to hear what was measured. Out: nothing on the terminal: what Inductor measured
-goes to the logger of this module (level INFO), and PyTorch's own warnings are left out.
+In: whoever wants to hear what was measured. Out: nothing on the terminal: what Inductor measured,
+and which candidates it had to leave out, goes to the logger of this module (level INFO), and
+PyTorch's own warnings are left out.
 """
 
 from __future__ import annotations
@@ -13,6 +14,12 @@ from contextlib import contextmanager
 
 _LOGGER = logging.getLogger(__name__)
 _STATISTICS = "_log_autotune_choices_stats"
+# Candidates that do not fit a GPU are errors to these, each with its traceback.
+_TALKERS = (
+    "torch._inductor.select_algorithm",
+    "torch._inductor.runtime.triton_heuristics",
+    "torch._inductor.autotune_process",
+)
 
 
 @contextmanager
@@ -30,7 +37,7 @@ def quiet_compiler(heard: Callable[[str], None]) -> Iterator[None]:
             _LOGGER.info("%s: %.4f ms, %s", short, timings[choice], described)
         heard(short)
 
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _passed_on():
         warnings.filterwarnings("ignore", module=r"torch\.")
         if before is not None:
             setattr(select_algorithm, _STATISTICS, note)
@@ -39,3 +46,21 @@ def quiet_compiler(heard: Callable[[str], None]) -> Iterator[None]:
         finally:
             if before is not None:
                 setattr(select_algorithm, _STATISTICS, before)
+
+
+@contextmanager
+def _passed_on() -> Iterator[None]:
+    """Have what the compiler logs of candidates go to our logger."""
+
+    def heard(record: logging.LogRecord) -> bool:
+        _LOGGER.info("%s", record.getMessage().strip())
+        return False
+
+    loggers = [logging.getLogger(name) for name in _TALKERS]
+    for logger in loggers:
+        logger.addFilter(heard)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeFilter(heard)

@@ -96,12 +96,27 @@ def test_a_kernel_that_is_being_written_is_not_noted(tmp_path: Path) -> None:
 def test_the_oldest_kernels_go_where_there_are_too_many(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(place, "MAX_FOLDER_BYTES", 30)
+    monkeypatch.setattr(place, "MAX_COMPILED_BYTES", 30)
     old, new = kernel(tmp_path, "A", "x" * 20), kernel(tmp_path, "B", "x" * 20)
     for file in old.iterdir():
         os.utime(file, (1, 1))
     place.note_kernels(tmp_path)
     assert [path.exists() for path in (old, new)] == [False, True]
+
+
+def test_what_another_capture_writes_to_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(place, "MAX_COMPILED_BYTES", 1)
+    made = kernel(tmp_path, "A")
+    (made / "tmp.pid_7_x").mkdir()
+    place.note_kernels(tmp_path)
+    (made / "k.ptx").write_text("other")
+    place.drop_damaged(tmp_path)
+    assert made.exists()
+    (made / "tmp.pid_7_x").rmdir()
+    place.drop_damaged(tmp_path)
+    assert not made.exists()
 
 
 def test_the_cache_counts_and_clears_compiled_kernels(tmp_path: Path) -> None:
