@@ -7,8 +7,8 @@ are refused, apart from Triton's kernels where compiled code runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
 from tessera.diagnostics import TesseraError, error
@@ -70,6 +70,20 @@ def operator_mode(call: OperatorCall, *, compiled: bool) -> AbstractContextManag
 
     mode: AbstractContextManager[object] = OperatorMode()
     return mode
+
+
+@contextmanager
+def without_fast_paths() -> Iterator[None]:
+    """Have PyTorch's own transformer layers call operators that a trace holds: in evaluation they
+    would call a single one for a whole layer."""
+    from torch.backends import mha
+
+    before = mha.get_fastpath_enabled()
+    mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        mha.set_fastpath_enabled(before)
 
 
 def call_own(

@@ -19,6 +19,7 @@ from tessera.frontend.capture.barriers import barriers
 from tessera.frontend.capture.compile_pool import start_pool
 from tessera.frontend.capture.compiled_folder import compiled_folder
 from tessera.frontend.capture.layers.compile import in_parts
+from tessera.frontend.capture.operator_mode import without_fast_paths
 from tessera.ir.choices import Route
 
 if TYPE_CHECKING:
@@ -193,7 +194,8 @@ def fresh_compiler(apart: str = "", *, sms: int = 0, processes: int = 1) -> Iter
 
     torch._dynamo.reset()
     settings = config.patch(_known(_COMMON | {_PROCESSES: processes}))
-    with compiled_folder(apart, sms=sms), settings, barriers(), _whole_graphs():
+    folder = compiled_folder(apart, sms=sms)
+    with folder, settings, barriers(), without_fast_paths(), _whole_graphs():
         if processes > 1:
             start_pool()
         yield

@@ -13,9 +13,16 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 from torch import nn  # noqa: E402
 
 from tessera.frontend.capture.layers import compile as layers  # noqa: E402
+from tessera.frontend.capture.layers import parts  # noqa: E402
 from tessera.frontend.capture.layers.parts import parts_of  # noqa: E402
 
 LAYERS = 5
+
+
+@pytest.fixture(autouse=True)
+def small_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut graphs of a few calls, too."""
+    monkeypatch.setattr(parts, "LEAST_SPARED", 0)
 
 
 class Layer(nn.Module):  # type: ignore[misc]
@@ -90,6 +97,11 @@ def test_equal_layers_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None
     assert 1 < len(few) <= 4
 
 
+def test_a_small_graph_is_compiled_as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "LEAST_SPARED", 200)
+    assert len(check(Stack([1.5] * LAYERS), monkeypatch)) == 1
+
+
 def test_layers_of_two_kinds_are_compiled_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     few = check(Stack([1.5, 1.5, 2.5] * 3), monkeypatch)
     many = check(Stack([1.5, 1.5, 2.5, 1.5] * 4), monkeypatch)
@@ -113,6 +125,23 @@ def test_what_cannot_be_handed_on_is_not_cut(
     carry: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert len(check(Stack([1.5] * LAYERS, carry), monkeypatch)) == 1
+
+
+def test_functions_over_functions_are_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inside of `vmap` tensors have no memory that could be compared, and outside they have."""
+
+    def step(x: Any, weights: Any) -> Any:
+        for weight in weights:
+            x = torch.vmap(lambda a, b: torch.relu(a @ b) @ b)(x, weight)
+        for weight in 4 * weights:
+            x = x + torch.relu(x @ weight[0])
+        return x
+
+    inputs = torch.randn(3, 8, 8), [torch.randn(3, 8, 8) for _ in range(LAYERS)]
+    function, sizes = compiled(step, monkeypatch)
+    assert torch.equal(function(*inputs), step(*inputs))
+    assert 2 <= len(sizes) <= 4
+    assert sizes[0] >= 8 * LAYERS
 
 
 def graph_of(function: Callable[..., Any], *given: Any) -> Any:

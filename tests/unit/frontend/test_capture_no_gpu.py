@@ -122,6 +122,56 @@ def test_a_route_without_a_compiler_notes_operators(
     assert "aten::scaled_dot_product_attention" in calls
 
 
+def test_layers_of_pytorch_numbers_of_the_host_and_autocast(tmp_path: Path) -> None:
+    """`TransformerEncoderLayer` is no single operator, kernels take what a tensor of the host
+    holds, and the reference has the types of the GPU's autocast."""
+    (tmp_path / "model.py").write_text("""
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.out = nn.TransformerEncoderLayer(32, 2, 32), nn.Linear(32, 32)
+        self.factor = torch.tensor(2.5)
+
+    def forward(self, x):
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            half = self.out(x)
+        return self.layer(x) * self.factor, half
+
+def step():
+    return Model().cuda().eval(), {"x": torch.randn(4, 1, 32).cuda()}
+""")
+    path = tmp_path / "step.ptx"
+    named = ("--device", "none", "--for", "a100")
+    done = tessc("trace", f"{tmp_path}/model.py:step", "-o", str(path), *named)
+    assert done.code == 0, done.err
+    widened = approximations(driver.load(path)).widened
+    with np.load(path.with_suffix(".ref.npz"), allow_pickle=False) as recorded:
+        for buffer, data in driver.run(path, driver.RunOptions()).kept():
+            given = [
+                np.asarray(d).reshape(-1).view(np.uint8) for d in (recorded[buffer.name], data)
+            ]
+            apart = distance(buffer.dtype, *given, widened)
+            assert apart.is_within, apart.text()
+        assert set(recorded.files) == {"out", "out1"}
+
+
+def test_a_copy_from_the_host_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(
+        "import torch\ndef step():\n    host = torch.randn(4)\n"
+        "    return (lambda x, h: x * h.to(x.device)), [torch.ones(8, 4).cuda(), host]\n"
+    )
+    path = tmp_path / "step.ptx"
+    done = tessc(
+        "trace", f"{tmp_path}/model.py:step", "-o", str(path), "--device", "none", "--for", "a100"
+    )
+    assert done.code != 0
+    assert "copies from the host to the GPU" in done.err
+    assert not path.exists()
+
+
 def test_random_numbers_have_a_seed_and_no_reference(tmp_path: Path) -> None:
     """The host's generator is another one; two runs of the trace draw the same."""
     (tmp_path / "model.py").write_text(

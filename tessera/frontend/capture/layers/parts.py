@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 # Cuts that leave more than this part of the calls to compile are not worth it.
 _WORTH = 0.75
+# And cuts that spare fewer calls than this: a compiler that sees the whole graph computes small
+# things (masks, say) again where they are used, as on a GPU, and parts are handed them.
+LEAST_SPARED = 200
 # Of ways to cut that leave about as much to compile, the one with the fewest parts is taken.
 _ABOUT = 1.25
 _PRODUCTS = frozenset(("linear", "matmul", "mm", "bmm", "addmm", "baddbmm"))
@@ -50,7 +53,7 @@ def parts_of(graph: Graph) -> list[GraphPart]:
     calls = _GraphCalls(graph)
     ways = [calls.cut(cuts) for cuts in calls.ways_to_cut()]
     least = min(map(_to_compile, ways), default=len(calls.nodes))
-    if least > _WORTH * len(calls.nodes):
+    if least > min(_WORTH * len(calls.nodes), len(calls.nodes) - LEAST_SPARED):
         return []
     return min((way for way in ways if _to_compile(way) <= _ABOUT * least), key=len)
 
@@ -102,8 +105,10 @@ class _GraphCalls:
         ends: dict[int, list[Node]] = {}
         for node, place in self._last.items():
             ends.setdefault(place, []).append(node)
+        depth = 0  # of functions over functions (`vmap`), which hand on tensors of their own kind
         for place, node in enumerate(self.nodes):
-            if call_of(node)[0] in _PRODUCTS and _can_be_handed_on(live):
+            depth += _nesting(node)
+            if not depth and call_of(node)[0] in _PRODUCTS and _can_be_handed_on(live):
                 yield place
             live.difference_update(ends.get(place, ()))
             if self._last.get(node, -1) > place:
@@ -154,8 +159,8 @@ def _form(value: object, operands: list[Node]) -> Hashable:
         case slice():
             ends = (value.start, value.stop, value.step)
             return (slice, *(_form(part, operands) for part in ends))
-        case float():
-            return (float, repr(value))
+        case float() | complex():
+            return (type(value), repr(value))
     try:
         hash(value)
     except TypeError:
@@ -168,7 +173,8 @@ def _sign(node: Node) -> Hashable:
     value = value_of(node)
     if value is None:
         return str(node.meta.get("example_value"))
-    return (value.shape, value.stride(), value.dtype, value.device, value.layout, type(value))
+    bits = (value.is_conj(), value.is_neg())
+    return (value.shape, value.stride(), value.dtype, value.device, value.layout, bits, type(value))
 
 
 def _memory(inputs: Sequence[Node] | dict[Node, int]) -> Hashable:
@@ -203,3 +209,9 @@ def _can_be_handed_on(live: set[Node]) -> bool:
 def _changes_mode(node: Node) -> bool:
     """Whether a call changes how later ones work, so that parts cannot be compiled apart."""
     return getattr(node.target, "__name__", "") == "_set_grad_enabled" and node.args != (False,)
+
+
+def _nesting(node: Node) -> int:
+    """Whether a function over functions begins here (1) or ends (-1), in the words of functorch."""
+    name = str(getattr(node.target, "__name__", ""))
+    return name.endswith("_increment_nesting") - name.endswith("_decrement_nesting")

@@ -24,7 +24,11 @@ from tessera.diagnostics import Diagnostic, TesseraError, error, warning
 from tessera.frontend.capture.inputs import Inputs, held_tensors
 from tessera.frontend.capture.memory import CapturedMemory, named_parameters
 from tessera.frontend.capture.meta.stand_in import fake_gpu, numbered_devices, real_host
-from tessera.frontend.capture.operator_mode import name_of, operator_mode
+from tessera.frontend.capture.operator_mode import (
+    name_of,
+    operator_mode,
+    without_fast_paths,
+)
 from tessera.frontend.capture.problems import launches_nothing, not_fake, on_host, refusal
 from tessera.frontend.capture.raw import RawCapture, RawNode, RawOperator, RawOther, RawTensor
 from tessera.frontend.capture.watch import operator_of, raw_tensor, tensors_in
@@ -172,7 +176,7 @@ def among_fakes() -> Iterator[None]:
     """Where `record_call` works: what is made inside stays usable until the end."""
     import torch
 
-    with fake_gpu(), numbered_devices(), torch.no_grad():
+    with fake_gpu(), numbered_devices(), without_fast_paths(), torch.no_grad():
         yield
 
 

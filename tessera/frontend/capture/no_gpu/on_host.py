@@ -21,7 +21,7 @@ from tessera.frontend.capture.inputs import Inputs, held_tensors
 from tessera.frontend.capture.memory import CapturedMemory, named_parameters
 from tessera.frontend.capture.problems import refusal
 from tessera.frontend.capture.raw import RawBuffer, RawTensor
-from tessera.frontend.capture.watch import tensors_in
+from tessera.frontend.capture.watch import tensors_in, torch_type
 from tessera.ir.program.program import Role
 
 if TYPE_CHECKING:
@@ -91,18 +91,21 @@ def _add_known(memory: CapturedMemory, function: Callable[..., object], inputs: 
 
 
 def _laid_out(tensor: torch.Tensor, place: RawTensor, buffer: RawBuffer) -> Bytes | None:
-    """A result as the captured call leaves it in its buffer; None if it is another one."""
+    """A result as the captured call leaves it in its buffer, in the type that it has there (where
+    the host computes in another one, as without the GPU's autocast); None if it is another one."""
     import torch
 
-    if tuple(tensor.shape) != place.shape:
+    kind = torch_type(place.dtype)
+    if kind is None or tuple(tensor.shape) != place.shape:
+        return None
+    theirs = tensor.dtype
+    if (kind.is_floating_point, kind.is_complex) != (theirs.is_floating_point, theirs.is_complex):
         return None
     flat = torch.zeros(buffer.bytes, dtype=torch.uint8)
     offset = place.address - buffer.address
-    if offset % tensor.element_size() or buffer.bytes % tensor.element_size():
+    if offset % kind.itemsize or buffer.bytes % kind.itemsize:
         return None
-    view = flat.view(tensor.dtype).as_strided(
-        place.shape, place.strides, offset // tensor.element_size()
-    )
+    view = flat.view(kind).as_strided(place.shape, place.strides, offset // kind.itemsize)
     view.copy_(tensor)
     content: Bytes = flat.numpy()
     return content

@@ -22,7 +22,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 from unittest import mock
 
-from tessera.frontend.capture.meta.stand_in import always
+from tessera.frontend.capture.meta.stand_in import always, real_host
 from tessera.frontend.capture.no_gpu.listener import Listener, TritonLaunch
 from tessera.frontend.capture.no_gpu.products import Inner
 from tessera.frontend.capture.no_gpu.versions import check_names, find, missing
@@ -348,3 +348,13 @@ def _run_on_fakes(put: _Patches, listener: Listener) -> None:
     if hasattr(find(_GUARDS), "copy_if_misaligned"):
         put(_GUARDS, "copy_if_misaligned", aligned)
     put("torch._subclasses.fake_tensor:FakeTensor", "data_ptr", address)
+    item = torch.Tensor.item
+
+    def number(self: torch.Tensor) -> object:
+        """What a tensor of the host holds, which kernels take as a number."""
+        if isinstance(self, FakeTensor) or self.is_cuda:
+            return item(self)
+        with real_host():
+            return item(self)
+
+    put("torch:Tensor", "item", number)
