@@ -44,7 +44,7 @@ def with_barriers(source: str, same: Mapping[str, str] | None = None) -> str:
     # A kernel that has no name yet is `Placeholder.KERNEL_NAME`, which Python does not take.
     for part in ast.parse(source.replace("Placeholder.", "Placeholder_")).body:
         if isinstance(part, ast.FunctionDef):
-            kernel = _KernelAccesses(_pointers(part), same or {})
+            kernel = _BarrierPlaces(_pointers(part), same or {})
             kernel.follow(part.body)
             places |= kernel.places
     for line, column in sorted(places, reverse=True):
@@ -96,7 +96,7 @@ class _Moments:
 
 
 @dataclass(slots=True)
-class _KernelAccesses:
+class _BarrierPlaces:
     """The statements of a kernel in the order in which they run; loops are followed twice, so that
     what one turn leaves behind is seen by the next."""
 
