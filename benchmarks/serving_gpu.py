@@ -468,7 +468,8 @@ def simulated(setting: Setting) -> dict[str, Any]:
                 "measured": rows[1],
                 "off": off,
             }
-            print(json.dumps({"so far": row}), flush=True)
+            row[f"load {share}"]["drifts"] = len(engine.drifts)
+            print(json.dumps({"so far": {f"load {share}": row[f"load {share}"]}}), flush=True)
     return {"tokens": sizes, "requests_per_s_at_most": most, **row}
 
 

@@ -270,6 +270,14 @@ class Backend(Protocol):
 
 
 @runtime_checkable
+class ChainingBackend(Backend, Protocol):
+    """A backend whose requests can take an output of the one before (`EarlierOutput`)."""
+
+    def prepare_chain(self, trace: int, inputs: tuple[str, ...]) -> None:
+        """Such requests of a trace will come, with these inputs: they are not to wait then."""
+
+
+@runtime_checkable
 class PatientBackend(Backend, Protocol):
     """A backend whose requests any thread can wait for."""
 

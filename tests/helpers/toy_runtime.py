@@ -97,7 +97,7 @@ class ToyRuntime:
         named: tuple[tuple[str, ...], ...] = (),
         chains: bool = False,
     ) -> None:
-        self.can_chain = chains
+        self._chains = chains
         self.chained = 0
         self._last: dict[int, threading.Thread] = {}
         self._given: dict[int, NDArray[np.int64]] = {}
@@ -190,6 +190,10 @@ class ToyRuntime:
         made = logits if output.name == "logits" else logits.argmax(-1).astype(np.int64)
         outputs = {output.name: made.reshape(-1).view(np.uint8)}
         return Result(program, Completion(request=0, outputs=outputs, started_ns=0, ended_ns=1))
+
+    def prepare_chain(self, trace: int, inputs: tuple[str, ...]) -> bool:
+        assert inputs == ("tokens",)
+        return self._chains
 
     def reset_states(self, sequence: int = 0, *, rows: int | None = None) -> None:
         self.cache[sequence, rows] = -1

@@ -28,7 +28,7 @@ from tessera.backend.cuda.device_arrays import ArrayArrivals
 from tessera.backend.cuda.faults import run_fault
 from tessera.backend.cuda.flight import Flight, LastOutputs
 from tessera.backend.cuda.options import CudaOptions
-from tessera.backend.cuda.pace import AWAKE_NS, FAR_NS, Nap, Pace
+from tessera.backend.cuda.pace import AWAKE_NS, FAR_NS, Nap, Paces
 from tessera.backend.cuda.replica import CudaReplica, ReadyTrace, Root
 from tessera.backend.cuda.tape import Refused
 from tessera.backend.cuda.trail import DevicePosition, TrailKind, step_name
@@ -76,8 +76,7 @@ class CudaBackend:
         self._gates: dict[tuple[int, int, int], tuple[int, Handle]] = {}
         self._closed = False
         self._nap = Nap()
-        # By trace, slot and how many slots are busy: requests side by side take longer.
-        self._paces: dict[tuple[int, int, int], Pace] = {}
+        self._paces = Paces()
         self._busy = 0
         self._broken: tuple[DriverError | Refused, Request | None] | None = None
         self._contexts = [int(root.context) for root in self._roots]
@@ -107,15 +106,14 @@ class CudaBackend:
             self._broken = self._broken or (problem, request)
 
     def _begin(self, request: Request, root: Root) -> None:
-        begun_ns = time.perf_counter_ns()
-        slot, trace = request.slot, request.trace
+        begun_ns, slot, trace = time.perf_counter_ns(), request.slot, request.trace
         inputs, in_place = self._last.resolve(request, self._turns)
         stage = slot + len(self._turns) * (self._turns[slot] % self.replica.depth)
         lane = request.lane if trace in self.replica.of_lanes else 0
         key = (trace, stage, lane, tuple(in_place))
         flights = self._flights[slot]
         busy = self._busy if flights else self._busy + 1
-        pace = self._paces.get((trace, slot, busy)) or self._new_pace(trace, slot, busy)
+        pace = self._paces[trace, slot, busy]
         ready = self.replica.ready.get(key) or self.replica.prepare(*key)
         ready.buffers.put(inputs, in_place)
         for word in self._words[stage]:
@@ -133,10 +131,6 @@ class CudaBackend:
             ready.tape.play(self.driver)
         if self._nap.until_ns:
             self._nap.end_by(begun_ns + pace.aim_ns)
-
-    def _new_pace(self, trace: int, slot: int, busy: int) -> Pace:
-        self._paces[trace, slot, busy] = pace = Pace(is_alone=busy == 1)
-        return pace
 
     def _keep_apart(self, request: Request, ready: ReadyTrace, root: Root) -> None:
         """Begin when the request before is past its gate: those that go together wait together.
@@ -264,6 +258,12 @@ class CudaBackend:
             if ready.timed
             else (),
         )
+
+    def prepare_chain(self, trace: int, inputs: tuple[str, ...]) -> None:
+        """Make what requests need whose inputs are outputs of the one before."""
+        with self._at_rest():
+            for key in [key for key in self.replica.ready if key[0] == trace and not key[3]]:
+                self.replica.prepare(*key[:3], inputs)
 
     def locate(self, given: object, size: int) -> DeviceBytes | None:
         """An array in the memory of a GPU that all devices can read where it is."""

@@ -125,6 +125,14 @@ class Pace:
         return min(due_ns - step_ns, found_ns)
 
 
+class Paces(dict[tuple[int, int, int], Pace]):
+    """Paces by trace, slot and how many slots are busy: requests side by side take longer."""
+
+    def __missing__(self, key: tuple[int, int, int]) -> Pace:
+        self[key] = pace = Pace(is_alone=key[2] == 1)
+        return pace
+
+
 class Nap:
     """Sleep of one thread that others can cut short.
 

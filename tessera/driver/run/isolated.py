@@ -343,6 +343,10 @@ class IsolatedBackend:
         """None: arrays of a GPU go through the host."""
         return None
 
+    def prepare_chain(self, trace: int, inputs: tuple[str, ...]) -> None:
+        """Have the process make what requests need that take outputs of the one before."""
+        self._process.ask(self._replica, ("chain", self._replica, trace, inputs))
+
     def read_states(self, lane: int) -> Mapping[str, Bytes]:
         """The states of a lane in which no request runs."""
         said = self._process.ask(self._replica, ("read", self._replica, lane))

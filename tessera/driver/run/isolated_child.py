@@ -23,7 +23,14 @@ import numpy as np
 
 from tessera.backend.host_loop.dispatch import Dispatcher
 from tessera.backend.host_loop.request_handle import RequestHandle
-from tessera.backend.service import Bytes, Completion, Model, Request, ServiceFault
+from tessera.backend.service import (
+    Bytes,
+    ChainingBackend,
+    Completion,
+    Model,
+    Request,
+    ServiceFault,
+)
 from tessera.diagnostics import ExitCode, TesseraError, error
 from tessera.driver.run.backends import choose_backend, make_backend
 from tessera.driver.run.isolated import (
@@ -102,6 +109,14 @@ class Child:
                 else:
                     over = partial(self._over, replica, request.trace, place)
                     handle.add_done_callback(over)
+            case ("chain", int(replica), int(trace), tuple(inputs)):
+                backend = self._dispatchers[replica].backend
+                assert isinstance(backend, ChainingBackend)
+                try:
+                    backend.prepare_chain(trace, inputs)
+                except BaseException as problem:
+                    self._fail(problem)
+                self._send(ChildAnswer(replica, True))
             case ("read", int(replica), int(lane)):
                 states = self._dispatchers[replica].read_states(lane)
                 self._send(ChildAnswer(replica, {n: np.asarray(s) for n, s in states.items()}))

@@ -268,10 +268,13 @@ class Runtime:
         """Sequences that a fault ends together: each is in one group."""
         return self._serving.groups
 
-    @property
-    def can_chain(self) -> bool:
-        """Whether an input may be an output of the request before (`service.EarlierOutput`)."""
-        return self._serving.can_chain
+    def prepare_chain(self, trace: int, inputs: tuple[str, ...]) -> bool:
+        """Whether inputs of a trace may be outputs of the request before in their sequence.
+
+        Such requests have a `service.EarlierOutput` for them, and are handed over before the one
+        before has ended. What they need is made now; before any request is submitted.
+        """
+        return self._serving.prepare_chain(trace, inputs)
 
     def processes(self) -> list[int]:
         """The processes that replicas have to themselves."""

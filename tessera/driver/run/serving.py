@@ -18,6 +18,7 @@ from tessera.backend.service import (
     Backend,
     BackendOptions,
     Bytes,
+    ChainingBackend,
     CommonMemory,
     Completion,
     DeviceBytes,
@@ -151,11 +152,18 @@ class Serving:
             for index in group:
                 self._dispatchers[index].close(wait=False)
 
-    @property
-    def can_chain(self) -> bool:
-        """Whether inputs may be outputs of the request before (`EarlierOutput`)."""
-        on_gpus = backend_named(self._choice.backend).is_on_gpus and self._run is None
-        return on_gpus and all(own.backend.depth > 1 for own in self._dispatchers.values())
+    def prepare_chain(self, trace: int, inputs: tuple[str, ...]) -> bool:
+        """Whether inputs of a trace may be outputs of the request before (`EarlierOutput`).
+
+        Where they may, what that needs is made now.
+        """
+        backends = [dispatcher.backend for dispatcher in self._dispatchers.values()]
+        able = [own for own in backends if isinstance(own, ChainingBackend) and own.depth > 1]
+        if len(able) < len(backends):
+            return False
+        for backend in able:
+            backend.prepare_chain(trace, inputs)
+        return True
 
     @property
     def capacity(self) -> int:

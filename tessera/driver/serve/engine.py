@@ -33,6 +33,7 @@ from tessera.driver.serve.answers import check_prompt
 from tessera.driver.serve.drift import Drift
 from tessera.driver.serve.engine_loop import EngineLoop, OpenedRuntime
 from tessera.driver.serve.generation import Generation, Wish, engine_closed, refused
+from tessera.driver.serve.look_ahead import chained_steps
 from tessera.driver.serve.policies import SwitchRule
 from tessera.driver.serve.ranges import with_token_range
 from tessera.driver.serve.residents import (
@@ -97,14 +98,13 @@ class Engine(EngineLoop):
             self._checks_ranges = check_ranges
             self._rule = switch
             self._watch = watch
+            self._looks_ahead = look_ahead
             serving = self._opened(runtime)
         except BaseException:
             runtime.close(wait=False)
             raise
         self.max_waiting = max_waiting
-        super().__init__(
-            serving, burst=burst, looks_ahead=look_ahead, on_end=on_end, on_drift=on_drift
-        )
+        super().__init__(serving, burst=burst, on_end=on_end, on_drift=on_drift)
 
     def _opened(self, runtime: Runtime) -> OpenedRuntime:
         """A runtime with what its traces state, and all that follows from that."""
@@ -119,6 +119,7 @@ class Engine(EngineLoop):
             sizes=sizes,
             switch=find_switch(sizes, runtime, self._rule),
             monitor=find_monitor(runtime, self._watch),
+            chains=chained_steps(model, runtime) if self._looks_ahead else frozenset(),
         )
 
     def hand_over(self, plan: Plan | str | os.PathLike[str]) -> None:

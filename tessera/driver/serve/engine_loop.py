@@ -41,6 +41,7 @@ class OpenedRuntime:
     sizes: Sizes
     switch: PolicySwitch | None
     monitor: StepMonitor | None
+    chains: frozenset[int]
 
 
 class EngineLoop:
@@ -51,7 +52,6 @@ class EngineLoop:
         serving: OpenedRuntime,
         *,
         burst: int,
-        looks_ahead: bool,
         on_end: Callable[[Generation], object] | None,
         on_drift: Callable[[Drift], object] | None,
     ) -> None:
@@ -79,7 +79,7 @@ class EngineLoop:
         self._under_way: dict[int, tuple[StepWork, Taking]] = {}
         self._requests: dict[int, int] = {}
         self._ahead = LookAhead(self._scheduler, self._homes)
-        self._looks_ahead = looks_ahead
+        self._ahead.add(serving.runtime, serving.chains)
         self._left = 0
         """Prompts that found no row: those that have just come do not wait yet."""
         self._lock = threading.Lock()
@@ -116,8 +116,7 @@ class EngineLoop:
         self._drop_late()
         self._begin_steps()
         self._tell_news()
-        if self._retiring:
-            self._close_retired()
+        self._close_retired()
         with self._lock:
             if self._closing and not self._answers and not self._under_way:
                 return False
@@ -175,7 +174,7 @@ class EngineLoop:
             work = self._scheduler.take(batch.number)
             if work is not None:
                 self._begin(batch, work)
-        if self._looks_ahead and len(self._under_way) == 1 and not (self._given_up or self._late):
+        if len(self._under_way) == 1 and not self._given_up and not self._late:
             self._begin_ahead(*self._under_way)
 
     def _begin(self, batch: Batch, work: StepWork) -> None:
@@ -374,6 +373,7 @@ class EngineLoop:
                 retired = group.runtime
         self._scheduler.grow(serving.sizes)
         self._homes.add(serving.runtime, serving.monitor)
+        self._ahead.add(serving.runtime, serving.chains)
         self.runtime = serving.runtime
         self.model, self.sizes = serving.model, self._scheduler.sizes
         self.switch = serving.switch

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 from tessera.backend.host_loop.request_handle import RequestHandle
 from tessera.backend.service import EarlierOutput
-from tessera.driver.run.runtime import Result
+from tessera.driver.run.runtime import Result, Runtime
 from tessera.driver.serve.answers import row_input
 from tessera.driver.serve.generation import Generation
 from tessera.driver.serve.homes import Homes
@@ -43,13 +44,18 @@ class LookAhead:
         self._scheduler = scheduler
         self._homes = homes
         self._handed: dict[int, NextStep] = {}
+        self._able: WeakKeyDictionary[Runtime, frozenset[int]] = WeakKeyDictionary()
+
+    def add(self, runtime: Runtime, chains: frozenset[int]) -> None:
+        """A runtime, and the traces of which steps can follow each other so."""
+        self._able[runtime] = chains
 
     def begin(
         self, model: GenerationSteps, number: int, work: StepWork, taking: Taking
     ) -> RequestHandle[Result] | None:
         """Hand over what follows a step of a batch, if that can be."""
         runtime, sequence = self._homes.place(number)
-        if number in self._handed or self._scheduler.sizes.ways or not runtime.can_chain:
+        if number in self._handed or work.trace not in self._able.get(runtime, ()):
             return None
         after = next_step(model, self._scheduler, self._scheduler.batches[number], work, taking)
         if after is None:
@@ -80,6 +86,16 @@ def gives_tokens(step: StepRoles) -> bool:
     return tokens.bytes == chosen.bytes and tokens.dtype == chosen.dtype
 
 
+def chained_steps(model: GenerationSteps, runtime: Runtime) -> frozenset[int]:
+    """The traces whose steps can follow each other so; gets the runtime ready for them."""
+    return frozenset(
+        step.size.trace
+        for step in model.steps
+        if gives_tokens(step)
+        and runtime.prepare_chain(step.size.trace, (step.buffers["tokens"].name,))
+    )
+
+
 def next_step(
     model: GenerationSteps,
     scheduler: Scheduler,
@@ -89,7 +105,7 @@ def next_step(
 ) -> NextStep | None:
     """What follows a decode step; None where that depends on more than its tokens."""
     step = model.of_trace(work.size.trace)
-    if not gives_tokens(step) or batch.filling or batch.joining:
+    if batch.filling or batch.joining:
         return None
     staying = []
     for answer, reached, seat in taking:

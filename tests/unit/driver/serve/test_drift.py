@@ -13,8 +13,16 @@ import pytest
 
 from tessera.cli import serve as serve_command
 from tessera.diagnostics import TesseraError
+from tessera.driver.serve import drift as drift_module
 from tessera.driver.serve import engine as engine_module
-from tessera.driver.serve.drift import STEPS, StepMonitor, drift_words, error_bars, retimed
+from tessera.driver.serve.drift import (
+    QUIET_NS,
+    STEPS,
+    StepMonitor,
+    drift_words,
+    error_bars,
+    retimed,
+)
 from tessera.driver.serve.engine import Engine
 from tessera.driver.serve.ranges import with_token_range
 from tessera.driver.serve.scheduler import StepSize, StepWork
@@ -61,11 +69,22 @@ def test_a_monitor_speaks_when_steps_leave_the_bars_and_when_they_are_back() -> 
     serve_command._say_drift(messages, drift)
     ((said,),) = messages.show.call_args.args
     assert (said.code, said.headline) == ("TSR5067", drift_words(drift))
-    (back,) = follow(watched, 1000.0, 2 * STEPS)
+    assert follow(watched, 1000.0, 2 * STEPS, 0.5 * QUIET_NS) == []  # too soon after the last
+    (back,) = follow(watched, 1000.0, 2 * STEPS, 2 * QUIET_NS)
     assert back.is_back
     assert "again" in drift_words(back)
-    (fast,) = follow(watched, 500.0, 2 * STEPS)
+    (fast,) = follow(watched, 500.0, 2 * STEPS, 4 * QUIET_NS)
     assert fast.ratio < 1 / 1.3
+
+
+def test_what_a_drift_comes_to_is_simulated_by_another_process() -> None:
+    found = monitor(error=0.0)._drift(0, [2.0])
+    with mock.patch.object(drift_module, "_periods", side_effect=AssertionError):
+        apart = monitor(error=0.0)._drift(0, [2.0])
+    assert apart == found
+    assert apart.planned_per_s == pytest.approx(2 * apart.requests_per_s)
+    with mock.patch.object(drift_module.sys, "executable", "/nothing/there"):
+        assert monitor(error=0.0)._drift(0, [2.0]) == found
 
 
 def test_one_slow_step_is_none_and_a_fault_is_no_step() -> None:
