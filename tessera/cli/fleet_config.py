@@ -9,15 +9,10 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tessera.cli.console import Messages
 from tessera.driver.progress import OnProgress, StageProgress
-
-if TYPE_CHECKING:
-    import transformers
 
 _DECODE = (1, 64, 256)
 _PROMPT = 1024
@@ -30,7 +25,7 @@ def traces_of_config(
 ) -> Iterator[list[str]]:
     """The traces of a config file, while they are needed."""
     from tessera.driver.trace.capture_trace import write_trace
-    from tessera.driver.trace.meta_trace import trace_among_fakes
+    from tessera.driver.trace.config_trace import ConfigTracer
     from tessera.frontend.capture.meta import hf
     from tessera.frontend.capture.meta.record import among_fakes
 
@@ -42,11 +37,11 @@ def traces_of_config(
     with tempfile.TemporaryDirectory() as folder:
         paths = []
         with among_fakes():
-            model: list[transformers.PreTrainedModel] = []
+            tracer = ConfigTracer(config)
             for step in steps:
                 name = f"{step.phase}-{step.batch}"
                 on_progress(StageProgress("running the model on shapes", note=name))
-                made = trace_among_fakes(partial(hf.make_step, config, step, model), warm_ups=0)
+                made = tracer.trace(step)
                 path = str(Path(folder, f"{name}.ptx"))
                 write_trace(made.trace, path, data=False)
                 paths.append(path)

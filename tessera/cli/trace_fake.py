@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tessera.driver.trace.meta_trace import FakeTrace
     from tessera.driver.trace.no_gpu_trace import NoGpuOptions
     from tessera.frontend.capture.inputs import Inputs
+    from tessera.frontend.capture.meta.hf import HfConfig, HfStep
     from tessera.ir.program.program import Program
 
 HF = "hf:"
@@ -39,15 +40,31 @@ def trace_fake(messages: Messages, command: FakeCommand) -> str:
     from tessera.driver.trace import capture_trace as tracing
     from tessera.driver.trace import meta_trace
 
-    make, notes = _maker(command)
-    warm_ups = 0 if command.model.startswith(HF) else 1
     with Progress(messages, f"loading {command.model}") as shown:
-        traced = meta_trace.trace_fake(
-            make, fused=not command.no_fuse, warm_ups=warm_ups, on_progress=shown.hear
-        )
+        if command.model.startswith(HF):
+            traced, notes = _trace_config(command, shown)
+        else:
+            make, notes = _maker(command)
+            fused = not command.no_fuse
+            traced = meta_trace.trace_fake(make, fused=fused, on_progress=shown.hear)
     messages.show((*notes, *traced.trace.diagnostics))
     tracing.write_trace(traced.trace, command.output, data=False)
     return _said(traced, command.output)
+
+
+def _trace_config(
+    command: FakeCommand, shown: Progress
+) -> tuple[FakeTrace, tuple[Diagnostic, ...]]:
+    """The step of a config file; layers that are alike are traced once."""
+    from tessera.driver.trace.config_trace import ConfigTracer
+    from tessera.frontend.capture.meta import hf
+    from tessera.frontend.capture.meta.record import among_fakes
+
+    step, config = _step_of_config(command)
+    hf.require_transformers()
+    with among_fakes():
+        tracer = ConfigTracer(config, fused=not command.no_fuse, on_progress=shown.hear)
+        return tracer.trace(step), config.notes
 
 
 def trace_no_gpu(
@@ -113,10 +130,16 @@ def _from_config(
 ) -> tuple[Callable[[], tuple[Callable[..., object], Inputs]], tuple[Diagnostic, ...]]:
     from tessera.frontend.capture.meta import hf
 
-    step = hf.HfStep(phase=command.phase, batch=command.batch, context=command.context)
-    config = hf.read_config(hf.find_config(command.model))
+    step, config = _step_of_config(command)
     hf.require_transformers()
     return (lambda: hf.make_step(config, step)), config.notes
+
+
+def _step_of_config(command: FakeCommand) -> tuple[HfStep, HfConfig]:
+    from tessera.frontend.capture.meta import hf
+
+    step = hf.HfStep(phase=command.phase, batch=command.batch, context=command.context)
+    return step, hf.read_config(hf.find_config(command.model))
 
 
 def _said(traced: FakeTrace, output: str) -> str:

@@ -111,3 +111,31 @@ def test_small_models_of_all_families(tmp_path: Path, name: str, phase: str) -> 
     counts = [s.operator for s in fused.trace.program.steps]  # type: ignore[union-attr]
     attention = counts.count("aten::scaled_dot_product_attention")
     assert attention == FAMILIES[name].attention
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("phase", hf.PHASES)
+@pytest.mark.parametrize("name", FAMILIES)
+def test_equal_layers_are_traced_once_and_others_are_not(
+    tmp_path: Path, name: str, phase: str
+) -> None:
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    from tessera.driver.trace.config_trace import ConfigTracer
+    from tessera.driver.trace.meta_trace import trace_fake
+    from tessera.frontend.capture.meta.record import among_fakes
+    from tessera.ir.program.print_trace import print_program
+
+    values = small_config(name)
+    if isinstance(values.get("num_hidden_layers"), int):
+        values |= {"num_hidden_layers": 13}
+    values.pop("layer_types", None)
+    config = hf.read_config(written(tmp_path, values))
+    step = hf.HfStep(phase=phase, batch=2, context=32)
+    whole = trace_fake(lambda: hf.make_step(config, step), warm_ups=0)
+    with among_fakes():
+        made = ConfigTracer(config).trace(step)
+    assert print_program(made.trace.program) == print_program(whole.trace.program)
+    assert made.patterns == whole.patterns
+    assert made.trace.nodes == whole.trace.nodes
+    assert made.trace.diagnostics == whole.trace.diagnostics

@@ -122,10 +122,10 @@ def make_step(
     import torch
 
     with ExitStack() as stack:
-        stack.enter_context(_offline())
+        stack.enter_context(offline())
         try:
             with torch.device("cuda"):
-                model = known[0] if known else _model_of(_config_of(config))
+                model = known[0] if known else model_of(config_of(config))
                 inputs = _inputs(model, model.config, step)
                 inputs.call(model)
         except (TesseraError, KeyboardInterrupt):
@@ -142,13 +142,15 @@ def make_step(
         return model, inputs
 
 
-def _offline() -> AbstractContextManager[object]:
+def offline() -> AbstractContextManager[object]:
+    """Nothing is fetched."""
     import huggingface_hub.constants
 
     return mock.patch.object(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
 
 
-def _config_of(config: HfConfig) -> transformers.PretrainedConfig:
+def config_of(config: HfConfig) -> transformers.PretrainedConfig:
+    """The config as the library has it."""
     import transformers
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
@@ -172,7 +174,7 @@ def _config_of(config: HfConfig) -> transformers.PretrainedConfig:
     return taken
 
 
-def _model_of(config: transformers.PretrainedConfig) -> transformers.PreTrainedModel:
+def model_of(config: transformers.PretrainedConfig) -> transformers.PreTrainedModel:
     """The model with parameters that have no memory, in evaluation."""
     import torch
 

@@ -1,0 +1,74 @@
+"""`ConfigTracer`: steps of a model of a config file as traces; equal layers are traced once.
+
+In: a config file and a step. Out: a `FakeTrace`. Where all layers are alike
+(`frontend.capture.meta.equal_layers`), models of two, three and four of them are traced. If the
+last is what `repeat_layers` makes of the first two, that makes the trace of all layers as well;
+else the whole model is traced.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tessera.diagnostics import TesseraError
+from tessera.driver.progress import OnProgress
+from tessera.driver.trace.meta_trace import FakeTrace, trace_among_fakes
+from tessera.driver.trace.repeat_layers import is_same, with_more_layers
+
+if TYPE_CHECKING:
+    import transformers
+
+    from tessera.frontend.capture.meta.hf import HfConfig, HfStep
+
+_FEW = (2, 3, 4)
+_MANY = 12  # fewer are traced as they are
+
+
+class ConfigTracer:
+    """Traces of one model; what is made for a step is kept for the next. Tensors are fake here."""
+
+    def __init__(
+        self, config: HfConfig, *, fused: bool = True, on_progress: OnProgress | None = None
+    ) -> None:
+        self._config = config
+        self._fused = fused
+        self._on_progress = on_progress
+        self._models: dict[int, list[transformers.PreTrainedModel]] = {}
+        self._layers: int | None = None
+
+    def trace(self, step: HfStep) -> FakeTrace:
+        """One step of the model."""
+        from tessera.frontend.capture.meta.equal_layers import equal_layers
+
+        count = self._config.values.get("num_hidden_layers")
+        if not isinstance(count, int) or count < _MANY:
+            return self._traced(self._config, 0, step)
+        if self._layers is None:
+            self._layers = equal_layers(self._config)
+        made = self._repeated(step, self._layers) if self._layers else None
+        return self._traced(self._config, 0, step) if made is None else made
+
+    def _repeated(self, step: HfStep, layers: int) -> FakeTrace | None:
+        """The trace of all layers from those of a few; None where these do not agree."""
+        from tessera.frontend.capture.meta.equal_layers import with_layers
+
+        try:
+            few = [self._traced(with_layers(self._config, n), n, step) for n in _FEW]
+        except TesseraError:
+            return None  # a model of so few layers may not be one
+        third = with_more_layers(few[0], few[1], _FEW[2] - _FEW[0])
+        if third is None or not is_same(third, few[2]):
+            return None
+        return with_more_layers(few[0], few[1], layers - _FEW[0])
+
+    def _traced(self, config: HfConfig, layers: int, step: HfStep) -> FakeTrace:
+        from tessera.frontend.capture.meta import hf
+
+        model = self._models.setdefault(layers, [])
+        return trace_among_fakes(
+            partial(hf.make_step, config, step, model),
+            fused=self._fused,
+            warm_ups=0,
+            on_progress=self._on_progress,
+        )
