@@ -2,11 +2,15 @@
 
 In: bytes of a buffer from two runs, and its type. Out: the worst element, the error by norm, and
 whether both are within the tolerance of the type. The error of an element is measured against the
-element or, where that is smaller, against what elements usually are (the median of those that are
-not zero) or a hundredth of the largest one: what is rounded on the way to an element is as large as
-its neighbours, and sums in another order lose relative precision near zero. The norm of all errors
-has to be within a third of the tolerance, so that many small errors are no rounding. Integers have
-to be equal; NaN equals NaN.
+element or, where that is smaller, against what elements usually are: the median of those that are
+not zero, or a hundredth of their root mean square. What is rounded on the way to an element is as
+large as its neighbours, and sums in another order lose relative precision near zero. A few elements
+that are a thousand times as large as the rest say nothing of the rest. The norm of all errors has
+to be within a third of the tolerance, so that many small errors are no rounding; so has the norm of
+the errors of the elements that are no larger than ten times the usual. Of very many elements some
+are off by several times what they are usually off by: where there are a thousand or more, the limit
+of an element is three times what 99 of 100 are within, if that is more than the tolerance, and at
+most three times the tolerance. Integers have to be equal; NaN equals NaN.
 
 A result is no more exact than what it is computed of: `widened` is a type that steps before it
 round to (see `approximations`).
@@ -34,6 +38,9 @@ TOLERANCE = {
     DataType.C128: 1e-10,
 }
 _FLOOR = 0.01
+_FEW_ARE_LARGER = 10.0
+_MANY = 1000
+_TAIL = 3.0
 _NORM = 1 / 3  # of the tolerance: how large the error by norm may be, where there are many elements
 
 
@@ -76,11 +83,15 @@ def distance(
     with np.errstate(invalid="ignore", over="ignore"):
         same = (left == right) | (np.isnan(left) & np.isnan(right))
         apart = np.where(same, 0.0, np.abs(left - right))
-        scale = np.maximum(np.abs(left), max(_usual(left), np.finfo(np.float64).tiny))
+        usual = max(_usual(left), np.finfo(np.float64).tiny)
+        scale = np.maximum(np.abs(left), usual)
         errors = np.where(same, 0.0, apart / scale)
         whole = np.isfinite(left) & np.isfinite(apart)
-        size = float(np.linalg.norm(left[whole]))
-        off = float(np.linalg.norm(apart[whole]))
+        most = whole & (np.abs(left) <= _FEW_ARE_LARGER * usual)
+        off = max(
+            _norm(apart[whole], np.linalg.norm(left[whole])),
+            _norm(apart[most], np.linalg.norm(scale[most])),
+        )
     errors = np.where(np.isnan(errors), np.inf, errors)
     worst = int(np.argmax(errors))
     return Distance(
@@ -88,16 +99,34 @@ def distance(
         expected=float(left[worst]),
         found=float(right[worst]),
         error=float(errors[worst]),
-        tolerance=tolerance,
-        norm=off / size if size else (np.inf if off else 0.0),
+        tolerance=_limit(errors, tolerance),
+        norm=off,
         norm_tolerance=tolerance * max(_NORM, len(left) ** -0.5),
     )
+
+
+def _limit(errors: npt.NDArray[np.float64], tolerance: float) -> float:
+    """How far off one element may be, by what most of them are: one in a hundred says nothing."""
+    if len(errors) < _MANY or not tolerance:
+        return tolerance
+    most = float(np.quantile(errors, 0.99, method="higher"))
+    return min(max(tolerance, _TAIL * most), _TAIL * tolerance)
+
+
+def _norm(apart: npt.NDArray[np.float64], size: np.floating) -> float:
+    """The norm of errors over that of what they are errors of."""
+    off = float(np.linalg.norm(apart))
+    return off / float(size) if size else (np.inf if off else 0.0)
 
 
 def _usual(numbers: npt.NDArray[np.float64]) -> float:
     """How large elements usually are, at least: errors are not measured against less."""
     sizes = np.abs(numbers[np.isfinite(numbers) & (numbers != 0)])
-    return max(float(np.median(sizes)), _FLOOR * float(sizes.max())) if len(sizes) else 0.0
+    if not len(sizes):
+        return 0.0
+    largest = float(sizes.max())
+    mean_square = float(np.sqrt(np.mean((sizes / largest) ** 2))) * largest
+    return max(float(np.median(sizes)), _FLOOR * mean_square)
 
 
 _GUESSES = (DataType.F32, DataType.BF16, DataType.F16, DataType.F64)
