@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
+
 import click
 
 from tessera.cli.console import Messages, write_data
@@ -52,13 +55,14 @@ def up(messages: Messages, hosts: str, output: str, no_token: bool) -> int:
       tessc cluster up hosts.toml -o cluster.json
     """
     from tessera.driver.hosts.cluster import start_cluster, stop_cluster
-    from tessera.driver.hosts.running_cluster import cluster_text
+    from tessera.driver.hosts.running_cluster import check_free, cluster_text
     from tessera.frontend.machine.hosts_file import read_hosts
 
     try:
         with terminable():
             table = read_hosts(hosts)
             check_output(output, Kind.CLUSTER, [hosts])
+            check_free(output)
             running = start_cluster(table, _say, tokens=not no_token)
             try:
                 write_file(output, cluster_text(running).encode(), Kind.CLUSTER)
@@ -80,6 +84,8 @@ def up(messages: Messages, hosts: str, output: str, no_token: bool) -> int:
 def down(messages: Messages, file: str) -> int:
     """End the nodes that `tessc cluster up` has started and written to FILE, and nothing else.
 
+    FILE is removed once all have ended.
+
     \b
     Examples:
       tessc cluster down cluster.json
@@ -95,6 +101,9 @@ def down(messages: Messages, file: str) -> int:
         return failure.exit_code
     for problem in problems:
         messages.show(problem.diagnostics)
+    if not problems:
+        with suppress(OSError):
+            os.unlink(file)
     return problems[0].exit_code if problems else 0
 
 

@@ -100,6 +100,20 @@ def parse_cluster(text: str, name: str) -> RunningCluster:
         ) from None
 
 
+def check_free(path: str) -> None:
+    """Raise where a file is that of a cluster: without it, nothing could end that."""
+    if not os.path.exists(path):
+        return
+    try:
+        parse_cluster(read_source(path).text, path)
+    except TesseraError:
+        return  # another file; whether it may be replaced is not asked here
+    raise bad_cluster(
+        f"`{path}` is the file of a cluster that may run",
+        f"`tessc cluster down {path}` ends it and removes the file; or write another with `-o`",
+    )
+
+
 def bad_cluster(headline: str, hint: str | None = None) -> TesseraError:
     """A cluster that cannot be used as it was given."""
     return TesseraError(error("TSR5070", headline, hint=hint), exit_code=ExitCode.USAGE)

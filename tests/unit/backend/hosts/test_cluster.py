@@ -187,3 +187,14 @@ def test_bad_commands(tmp_path: Path) -> None:
     assert "name" in Path(hosts).read_text()
     assert tessc("cluster", "down", hosts).code == 2
     assert tessc("run", "plan.tsp", "--address", "a:1").code == 2
+
+
+def test_the_file_of_a_cluster_is_kept_until_it_is_ended(tmp_path: Path) -> None:
+    hosts = hosts_file(tmp_path, 'name = "left"')
+    output = tmp_path / "c.json"
+    output.write_text(cluster_text(RunningCluster(address="10.0.0.1:6379", token="t")))
+    done = tessc("cluster", "up", hosts, "-o", str(output))
+    assert done.code == 2
+    assert f"`tessc cluster down {output}` ends it" in done.err
+    assert tessc("cluster", "down", str(output)).code == 0
+    assert not output.exists()
