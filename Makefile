@@ -132,6 +132,8 @@ bench: $(ready)
 	test "$$(id -u)" != 0 || $(python) -m benchmarks.hosts report out/placements.jsonl out/many.jsonl -o $(results)/hosts.json
 	test "$$(id -u)" != 0 || $(python) -m benchmarks.host_faults run -o out/host_faults.jsonl
 	test "$$(id -u)" != 0 || $(python) -m benchmarks.host_faults report out/host_faults.jsonl -o $(results)/host_faults.json
+	test "$$(id -u)" != 0 || $(python) -m benchmarks.host_faults_fresh run -o out/host_faults_fresh.jsonl
+	test "$$(id -u)" != 0 || $(python) -m benchmarks.host_faults_fresh report out/host_faults_fresh.jsonl -o $(results)/host_faults_fresh.json
 	test "$$(id -u)" != 0 || $(python) -m benchmarks.host_links
 	$(python) -m benchmarks.meta_capture -o $(results)/meta_capture.json
 	$(python) -m benchmarks.no_gpu -o out/no_gpu.jsonl --work out/no_gpu --seconds 7200

@@ -24,9 +24,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 import os
-import platform
 import random
 import signal
 import subprocess
@@ -34,8 +32,10 @@ import sys
 import tempfile
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
+from benchmarks.host_cases import Row, command_line, do_case, rows_of, seeds, write_report
 from tessera.backend.hosts.hosts_backend import HostsBackend
 from tessera.backend.service import ServiceFault
 from tessera.diagnostics import TesseraError
@@ -231,7 +231,7 @@ def make_plans(folder: Path) -> tuple[dict[int, str], list[list[str]]]:
     return paths, known
 
 
-def running_case(kind: str, rng: random.Random, hosts: Hosts, path: str, known: list) -> dict:
+def running_case(kind: str, rng: random.Random, hosts: Hosts, path: str, known: list) -> Row:
     """A fault while requests are under way."""
     if kind == "daemon":
         hosts.start_daemons()
@@ -299,7 +299,7 @@ def said(problem: BaseException) -> str:
     return f"{type(problem).__name__}: {problem}"
 
 
-def start_case(kind: str, hosts: Hosts, path: str) -> dict:
+def start_case(kind: str, hosts: Hosts, path: str) -> Row:
     """A process that must not take part."""
     begun = time.monotonic()
     try:
@@ -316,7 +316,7 @@ def start_case(kind: str, hosts: Hosts, path: str) -> dict:
     }
 
 
-def driver_case(rng: random.Random, hosts: Hosts, path: str) -> dict:
+def driver_case(rng: random.Random, hosts: Hosts, path: str) -> Row:
     """The driver ends."""
     command = [sys.executable, "-m", "benchmarks.host_faults", "drive", path, hosts.plain]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
@@ -357,50 +357,37 @@ def drive(path: str, hosts: str) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Do cases that the file does not have, until the count or the time is reached."""
-    output = Path(options.output)
-    output.parent.mkdir(parents=True, exist_ok=True)
-    lines = output.read_text().splitlines() if output.exists() else []
-    done = {json.loads(line)["seed"] for line in lines}
-    deadline = time.monotonic() + options.seconds
+    """Do the cases."""
     with namespaces(2) as places, tempfile.TemporaryDirectory() as name:
         paths, known = make_plans(Path(name))
         hosts = Hosts(Path(name), places)
+
+        def case(kind: str, rng: random.Random, path: str) -> Row:
+            try:
+                match kind:
+                    case "version" | "token":
+                        row = start_case(kind, hosts, path)
+                    case "driver":
+                        row = driver_case(rng, hosts, path)
+                    case _:
+                        row = running_case(kind, rng, hosts, path, known)
+            finally:
+                time.sleep(0.2)
+            return row | {"left": len(hosts.processes())}
+
         try:
-            for seed in range(options.first, options.first + options.count):
-                if seed in done or time.monotonic() > deadline:
-                    continue
-                rng = random.Random(seed)
+            for seed in seeds(options):
                 kind = TURNS[seed % len(TURNS)]
                 path = paths[2 if kind in ("daemon", "driver") else 3]
-                row: dict[str, object] = {"seed": seed, "kind": kind}
-                try:
-                    match kind:
-                        case "version" | "token":
-                            row |= start_case(kind, hosts, path)
-                        case "driver":
-                            row |= driver_case(rng, hosts, path)
-                        case _:
-                            row |= running_case(kind, rng, hosts, path, known)
-                except Exception as problem:  # a case that fails is a result
-                    row |= {"error": f"{type(problem).__name__}: {problem}"[:400]}
-                time.sleep(0.2)
-                row |= {"left": len(hosts.processes()), "load": round(os.getloadavg()[0], 1)}
-                print(json.dumps(row), flush=True)
-                with output.open("a") as stream:
-                    stream.write(json.dumps(row) + "\n")
+                row: Row = {"seed": seed, "kind": kind}
+                do_case(options, row, partial(case, kind, random.Random(seed), path))
         finally:
             hosts.close()
 
 
 def report(options: argparse.Namespace) -> None:
-    """One file of what was done, with the machine."""
-    rows = [
-        json.loads(line)
-        for name in options.files
-        for line in Path(name).read_text().split("\n")
-        if line
-    ]
+    """What was done."""
+    rows = rows_of(options)
     kinds = {}
     for kind in sorted({row["kind"] for row in rows}):
         own = [row for row in rows if row["kind"] == kind and "error" not in row]
@@ -418,11 +405,7 @@ def report(options: argparse.Namespace) -> None:
             kinds[kind]["in_time"] = sum(seconds <= IN_TIME_S[kind] for seconds in times)
     timed = [row for row in rows if row["kind"] in IN_TIME_S and "error" not in row]
     in_time = sum(row["seconds"] <= IN_TIME_S[row["kind"]] for row in timed)
-    loads = sorted(row["load"] for row in rows)
-    value = {
-        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
-        "python": platform.python_version(),
-        "load": {"median": loads[len(loads) // 2], "most": loads[-1]},
+    value: Row = {
         "faults": len(rows),
         "of_a_daemon_or_the_driver": sum(row["kind"] in ("daemon", "driver") for row in rows),
         "in_time": in_time,
@@ -430,7 +413,7 @@ def report(options: argparse.Namespace) -> None:
         "hung_or_lost": sum(row.get("lost", 0) for row in rows),
         "outputs": sum(row.get("good", 0) for row in rows),
         "wrong_outputs": sum(row.get("wrong", 0) for row in rows),
-        "processes_left": sum(row["left"] for row in rows),
+        "processes_left": sum(row.get("left", 0) for row in rows),
         "kinds": kinds,
         "late": [row for row in timed if row["seconds"] > IN_TIME_S[row["kind"]]],
         "not_as_expected": [
@@ -439,8 +422,7 @@ def report(options: argparse.Namespace) -> None:
             if "error" in row or not (row["as_expected"] and row["named"]) or row["left"]
         ],
     }
-    Path(options.output).write_text(json.dumps(value, indent=1) + "\n")
-    print(json.dumps(value, indent=1))
+    write_report(options, rows, value)
 
 
 def main() -> None:
@@ -448,14 +430,7 @@ def main() -> None:
     if sys.argv[1:2] == ["drive"]:
         drive(sys.argv[2], sys.argv[3])
         return
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["run", "report"])
-    parser.add_argument("files", nargs="*")
-    parser.add_argument("--count", type=int, default=300)
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--seconds", type=float, default=3600.0)
-    parser.add_argument("-o", "--output", required=True)
-    options = parser.parse_args()
+    options = command_line(__doc__, ["run"], 300).parse_args()
     if options.what == "report":
         report(options)
     else:

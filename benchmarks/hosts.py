@@ -15,16 +15,14 @@ over 4 namespaces.
 from __future__ import annotations
 
 import argparse
-import functools
-import json
-import os
-import platform
 import random
 import tempfile
 import time
 from collections import Counter
+from functools import lru_cache, partial
 from pathlib import Path
 
+from benchmarks.host_cases import Row, command_line, do_case, rows_of, seeds, write_report
 from tessera.driver.hosts.kept_hosts import KeptHosts
 from tessera.driver.load import load
 from tessera.driver.run.options import PlanRunOptions
@@ -47,13 +45,13 @@ ROUND = 20
 """Of so many placements each example has one, and random traces have the rest."""
 
 
-@functools.lru_cache(None)
+@lru_cache(None)
 def example(path: str) -> ir.Program:
     """An example trace."""
     return load(path)
 
 
-def many_case(seed: int, folder: Path, kept: KeptHosts) -> dict[str, object]:
+def many_case(seed: int, folder: Path, kept: KeptHosts) -> Row:
     """A placement over 16 devices of 4 hosts."""
     rng = random.Random(seed)
     trace = f"examples/traces/{MANY[seed % len(MANY)]}"
@@ -62,7 +60,7 @@ def many_case(seed: int, folder: Path, kept: KeptHosts) -> dict[str, object]:
     )
 
 
-def placement_case(seed: int, folder: Path, kept: KeptHosts) -> dict[str, object]:
+def placement_case(seed: int, folder: Path, kept: KeptHosts) -> Row:
     """One random placement."""
     rng = random.Random(seed)
     trace = EXAMPLES[seed % ROUND] if seed % ROUND < len(EXAMPLES) else ""
@@ -79,7 +77,7 @@ def run_case(
     devices: dict[str, str],
     folder: Path,
     kept: KeptHosts,
-) -> dict[str, object]:
+) -> Row:
     """Place the steps, run them on the kept hosts, and compare."""
     steps = [rng.choice(list(devices)) for _ in program.work()]
     if len(devices) == 16:  # each has one at least
@@ -121,40 +119,21 @@ def _contents(trace: str) -> str | None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Do cases that the file does not have, until the count or the time is reached."""
-    output = Path(options.output)
-    output.parent.mkdir(parents=True, exist_ok=True)
-    lines = output.read_text().splitlines() if output.exists() else []
-    known = {json.loads(line)["seed"] for line in lines}
-    deadline = time.monotonic() + options.seconds
+    """Do the cases."""
     number, case = (4, many_case) if options.what == "many" else (3, placement_case)
     with namespaces(number) as places, tempfile.TemporaryDirectory() as folder:
         head = f'transport = "{options.transport}"\n'
         with KeptHosts(hosts_in(Path(folder), NAMES[:number], places, head)) as kept:
-            for seed in range(options.first, options.first + options.count):
-                if seed in known or time.monotonic() > deadline:
-                    continue
-                try:
-                    row = case(seed, Path(folder), kept)
-                except Exception as problem:  # a case that fails is a result
-                    row = {"error": f"{type(problem).__name__}: {problem}"[:400], "equal": False}
-                row = {"seed": seed, **row, "load": round(os.getloadavg()[0], 1)}
-                print(json.dumps(row), flush=True)
-                with output.open("a") as stream:
-                    stream.write(json.dumps(row) + "\n")
+            for seed in seeds(options):
+                do_case(options, {"seed": seed}, partial(case, seed, Path(folder), kept))
         print("left:", sum(len(processes_in(name)) for name, _ in places))
 
 
 def report(options: argparse.Namespace) -> None:
-    """One file of what was done, with the machine."""
-    texts = [Path(name).read_text() for name in options.files]
-    rows = [json.loads(line) for text in texts for line in text.splitlines()]
-    loads = sorted(row["load"] for row in rows)
+    """What was done."""
+    rows = rows_of(options)
     took = sorted(row["seconds"] for row in rows if "seconds" in row)
-    value = {
-        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
-        "python": platform.python_version(),
-        "load": {"median": loads[len(loads) // 2], "most": loads[-1]},
+    value: Row = {
         "placements": len(rows),
         "of_16_devices": sum(row.get("devices", 0) == 16 for row in rows),
         "equal": sum(row["equal"] for row in rows),
@@ -166,20 +145,13 @@ def report(options: argparse.Namespace) -> None:
         "median_run_s": took[len(took) // 2] if took else None,
         "errors": [row for row in rows if not row["equal"]],
     }
-    Path(options.output).write_text(json.dumps(value, indent=1) + "\n")
-    print(json.dumps(value, indent=1))
+    write_report(options, rows, value)
 
 
 def main() -> None:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["run", "many", "report"])
-    parser.add_argument("files", nargs="*")
-    parser.add_argument("--count", type=int, default=200)
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--seconds", type=float, default=3600.0)
+    parser = command_line(__doc__, ["run", "many"], 200)
     parser.add_argument("--transport", choices=TRANSPORTS, default=TRANSPORTS[0])
-    parser.add_argument("-o", "--output", required=True)
     options = parser.parse_args()
     if options.what == "report":
         report(options)

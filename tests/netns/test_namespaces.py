@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import shutil
+import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from benchmarks.host_faults_fresh import copies, tool
 from tessera.backend.service import ServiceFault
 from tessera.driver.run.runtime import Runtime
+from tessera.frontend.trace.read_trace import parse_trace
 from tests.helpers.command import tessc
 from tests.helpers.extras import need_nixl
 from tests.helpers.fake_gpu_python import assert_bytes_of_one_device, fake_gpu_python
-from tests.helpers.host_runs import backends_of, fault_of, random_plan
+from tests.helpers.host_runs import backends_of, fault_of, inputs_of, random_plan
 from tests.helpers.namespaces import (
     hosts_in,
     ip,
@@ -21,6 +26,7 @@ from tests.helpers.namespaces import (
     of_six,
     processes_in,
 )
+from tests.helpers.plan_files import plan_of, write_plan
 
 pytestmark = pytest.mark.slow
 
@@ -87,3 +93,26 @@ def test_a_cut_cable(tmp_path: Path, head: str) -> None:
         assert "host `left`" in found.headline
         assert "host `right`" in found.headline
         assert not any(processes_in(name) for name, _ in places)
+
+
+def test_a_slow_link_is_no_fault(tmp_path: Path) -> None:
+    """Acknowledgements wait behind bytes for longer than a cut takes to be noticed."""
+    need_namespaces()
+    if shutil.which("tc") is None:
+        pytest.skip("there is no `tc` to make a link slow with")
+    program = parse_trace(copies(), "copies.ptx")
+    steps = ["ab"[n % 2] for n in range(len(program.steps))]
+    plan = write_plan(tmp_path, plan_of([program], [steps], hosts={"a": "left", "b": "right"}))
+    with (
+        namespaces(2) as places,
+        Runtime(plan, hosts=hosts_in(tmp_path, ["left", "right"], places)) as runtime,
+    ):
+        inputs = inputs_of(runtime)
+        wanted = dict(runtime.submit(inputs).result(60))["y"]
+        slow = ["rate", "800kbit", "burst", "4kb", "limit", "1mb"]
+        tool(places[0][0], "tc", "qdisc", "add", "dev", "eth0", "root", "tbf", *slow)
+        handles = [runtime.submit(inputs, sequence=n % 2) for n in range(2)]
+        time.sleep(2.0)
+        tool(places[0][0], "tc", "qdisc", "del", "dev", "eth0", "root")
+        for handle in handles:
+            assert np.array_equal(dict(handle.result(60))["y"], wanted)

@@ -42,6 +42,8 @@ class ControlChannel:
         self._sending = threading.Lock()
         self.waits_since_s: float | None = None
         """Since when the other end has been waited for."""
+        self.read_s = self.wrote_s = 0.0
+        """When bytes last came, and when some were last taken: a record may take long."""
 
     def start(self) -> None:
         """Say where the frames begin."""
@@ -90,6 +92,7 @@ class ControlChannel:
         try:
             while at < content.nbytes:
                 at += os.write(self._target, content[at : at + (1 << 20)])
+                self.wrote_s = time.monotonic()
         except OSError as problem:
             raise ChannelClosed(str(problem)) from None
 
@@ -102,6 +105,7 @@ class ControlChannel:
                 if not count:
                     raise ChannelClosed("the other end is gone")
                 at += count
+                self.read_s = time.monotonic()
         except OSError as problem:
             raise ChannelClosed(str(problem)) from None
         return content

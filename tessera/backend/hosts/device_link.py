@@ -35,10 +35,10 @@ class DeviceLink:
         self.has_begun = False
         self.is_gone = False
         self.noise = ""
-        self.serve_as(device, inbox)
         self._outbox: queue.SimpleQueue[tuple[Head, Sequence[Part]] | None] = queue.SimpleQueue()
         self.process = launch(host)
         self._channel = ControlChannel(self.process.source, self.process.target)
+        self.serve_as(device, inbox)
         self._threads = [
             threading.Thread(target=self._read, daemon=True),
             threading.Thread(target=self._write, daemon=True),
@@ -50,6 +50,20 @@ class DeviceLink:
         """From now on it is the process of this device, and what it says goes there."""
         self.heard_s = time.monotonic()
         self._to = inbox, device
+
+    @property
+    def heard_s(self) -> float:
+        """When it was last heard: a record that is long in coming counts too."""
+        return max(self._heard_s, self._channel.read_s)
+
+    @heard_s.setter
+    def heard_s(self, at_s: float) -> None:
+        self._heard_s = at_s
+
+    @property
+    def sent_s(self) -> float:
+        """When it last took bytes that it was sent."""
+        return self._channel.wrote_s
 
     @property
     def device(self) -> str:

@@ -33,8 +33,10 @@ class LinkPool:
     def take(self, device: str, host: HostEntry, inbox: Inbox) -> DeviceLink:
         """A process for a device: one that is there, or a new one."""
         with self._changing:
-            gone = [link for link in self._idle if link.is_gone]
-            self._idle = [link for link in self._idle if not link.is_gone]
+            # One that is stopped, or whose host is lost, has not beaten since.
+            late_s = time.monotonic() - _SILENT_S
+            gone = [link for link in self._idle if link.is_gone or link.heard_s < late_s]
+            self._idle = [link for link in self._idle if link not in gone]
             here = [link for link in self._idle if link.host == host]
             # Rather the one that was the same device: it knows its code and has its GPU.
             kept = min(here, key=lambda link: link.device != device, default=None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tessera.backend.transports.shared_memory import SharedMemoryTransport
-from tessera.backend.transports.sockets import BEAT_S
+from tessera.backend.transports.sockets import BEAT_S, CUT_S
 from tessera.backend.transports.transport import Hear, Lose, Transport, WindowBytes
 from tessera.diagnostics import ExitCode, TesseraError, error
 from tessera.ir.plan.hosts import INSTALL_HOSTS
@@ -26,6 +26,7 @@ class TransportPlace:
     token: str
     run: str
     beat_s: float = BEAT_S
+    cut_s: float = CUT_S
 
 
 def open_transport(
@@ -50,6 +51,7 @@ def open_transport(
             bind=place.bind,
             host=place.host,
             beat_s=place.beat_s,
+            cut_s=place.cut_s,
         )
     except OSError as problem:
         reason = (problem.strerror or str(problem)).lower()

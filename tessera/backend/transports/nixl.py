@@ -25,7 +25,7 @@ from types import ModuleType
 from typing import Protocol
 
 from tessera.backend.transports.shared_memory import SharedMemoryTransport
-from tessera.backend.transports.sockets import BEAT_S
+from tessera.backend.transports.sockets import BEAT_S, CUT_S
 from tessera.backend.transports.transport import (
     Hear,
     Lose,
@@ -74,6 +74,7 @@ class NixlTransport(SharedMemoryTransport):
         bind: str = "127.0.0.1",
         host: str = "",
         beat_s: float = BEAT_S,
+        cut_s: float = CUT_S,
     ) -> None:
         self._gone: dict[str, str] = {}
         self._lose_peer = lose
@@ -108,6 +109,7 @@ class NixlTransport(SharedMemoryTransport):
             bind=bind,
             host=host,
             beat_s=beat_s,
+            cut_s=cut_s,
         )
 
     @property

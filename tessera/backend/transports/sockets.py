@@ -4,8 +4,12 @@ In: a window, the address to listen at, a token. Out: a `Transport`.
 
 A frame is a head (kind, length of the note, offset, size), the note, the bytes. The thread of a
 connection reads the bytes into the window, then the note is heard. Every end sends a beat now and
-then, so that there is always something to acknowledge: if the other host's system does not do so
-(`TCP_USER_TIMEOUT`), the cable is cut. A process that is busy or stopped is not taken for that.
+then, so that there is always something to acknowledge: if the other host's system does not do so,
+and nothing else comes from it, the cable is cut (`TCP_INFO`). A process that is busy or stopped is
+not taken for that, nor a link that is slow: something comes over it all the time, and after a loss
+this system itself may wait before it tries again, which is no sign of anything.
+
+Source: Linux, `struct tcp_info`.
 """
 
 from __future__ import annotations
@@ -35,8 +39,12 @@ _PUT, _NOTE, _BEAT = 1, 2, 3
 _CONNECT_S = 10.0
 _GREET_S = 5.0
 _SAYS_WHY_S = 2.0
-_CUT_S = 0.4
+CUT_S = 0.4
 BEAT_S = 0.1
+_INFO = struct.Struct("@8B13I")
+_UNACKED, _DATA_SENT, _DATA_RECEIVED, _ACK_RECEIVED = 12, 17, 19, 20
+_TICK_S = 0.01
+"""More than the system's clock is off by."""
 CUT = "the link is cut"
 
 
@@ -46,6 +54,29 @@ class _PeerSocket:
     def __init__(self, link: socket.socket) -> None:
         self.link = link
         self.sending = threading.Lock()
+        self.why = ""
+        """Why it was given up."""
+        self._heard_s = 0.0
+        self._tried_s: float | None = None
+
+    def is_silent(self, limit_s: float) -> bool:
+        """Whether nothing has come for so long, though something was sent since that."""
+        kind = getattr(socket, "TCP_INFO", None)
+        if kind is None:
+            return False
+        told = self.link.getsockopt(socket.IPPROTO_TCP, kind, _INFO.size)
+        if len(told) < _INFO.size:
+            return False
+        facts, now_s = _INFO.unpack(told), time.monotonic()
+        heard_s = now_s - min(facts[_DATA_RECEIVED], facts[_ACK_RECEIVED]) / 1000
+        sent_s = now_s - facts[_DATA_SENT] / 1000
+        if not facts[_UNACKED] or heard_s > self._heard_s + 2 * _TICK_S:
+            self._heard_s, self._tried_s = heard_s, None
+        if facts[_UNACKED] and self._tried_s is None and sent_s > self._heard_s + _TICK_S:
+            self._tried_s = sent_s
+        if self._tried_s is None:
+            return False
+        return now_s - self._heard_s > limit_s and now_s - self._tried_s > limit_s / 2
 
 
 class SocketTransport:
@@ -62,7 +93,7 @@ class SocketTransport:
         run: str,
         bind: str = "127.0.0.1",
         beat_s: float = BEAT_S,
-        cut_s: float = _CUT_S,
+        cut_s: float = CUT_S,
     ) -> None:
         self._name = name
         self._window = window.data
@@ -101,6 +132,7 @@ class SocketTransport:
                     raise TransportFault(missing[0], f"it has not called within {_CONNECT_S:.0f} s")
                 self._changed.wait(left + _SAYS_WHY_S)
         threading.Thread(target=self._beat, daemon=True).start()
+        threading.Thread(target=self._watch, daemon=True).start()
 
     def _call(self, peer: str, address: str, deadline: float) -> None:
         host, _, port = address.rpartition(" ")
@@ -161,15 +193,14 @@ class SocketTransport:
     def _join(self, peer: str, link: socket.socket) -> None:
         link.settimeout(None)
         link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        cut = getattr(socket, "TCP_USER_TIMEOUT", None)
-        if cut is not None:
-            link.setsockopt(socket.IPPROTO_TCP, cut, int(self._cut_s * 1000))
+        way = _PeerSocket(link)
         with self._changed:
-            self._ways[peer] = _PeerSocket(link)
+            self._ways[peer] = way
             self._changed.notify_all()
-        threading.Thread(target=self._listen_to, args=(peer, link), daemon=True).start()
+        threading.Thread(target=self._listen_to, args=(peer, way), daemon=True).start()
 
-    def _listen_to(self, peer: str, link: socket.socket) -> None:
+    def _listen_to(self, peer: str, way: _PeerSocket) -> None:
+        link = way.link
         head = memoryview(bytearray(_HEAD.size))
         why = "it hung up"
         try:
@@ -183,11 +214,9 @@ class SocketTransport:
                     break
                 if kind != _BEAT:
                     self._hear(peer, bytes(note))
-        except TimeoutError:
-            why = f"nothing was acknowledged for {self._cut_s:.1f} s: {CUT}"
         except OSError as problem:
             why = (problem.strerror or str(problem)).lower()
-        if not self._is_closed:
+        if not self._is_closed and not way.why:
             self._lose(peer, why)
 
     def put(self, peer: str, offset: int, content: WindowBytes, note: bytes) -> None:
@@ -201,9 +230,14 @@ class SocketTransport:
     def _send(self, peer: str, head: bytes, content: WindowBytes | None) -> None:
         way = self._ways[peer]
         with way.sending:
-            way.link.sendall(head)
-            if content is not None:
-                way.link.sendall(np.ascontiguousarray(content).data)
+            try:
+                way.link.sendall(head)
+                if content is not None:
+                    way.link.sendall(np.ascontiguousarray(content).data)
+            except OSError:
+                if way.why:
+                    return  # it was given up, and that has been said
+                raise
 
     def _beat(self) -> None:
         beat = _HEAD.pack(_BEAT, 0, 0, 0)
@@ -217,6 +251,21 @@ class SocketTransport:
                     finally:
                         way.sending.release()
             time.sleep(self._beat_s)
+
+    def _watch(self) -> None:
+        """Give up those over whose cable nothing comes."""
+        while not self._is_closed:
+            time.sleep(min(self._beat_s, self._cut_s / 8))
+            for peer, way in list(self._ways.items()):
+                try:
+                    is_silent = not way.why and way.is_silent(self._cut_s)
+                except OSError:
+                    continue  # who listens to it knows
+                if is_silent and not self._is_closed:
+                    way.why = f"nothing was acknowledged for {self._cut_s:.1f} s: {CUT}"
+                    self._lose(peer, way.why)
+                    with suppress(OSError):
+                        way.link.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Hang up."""

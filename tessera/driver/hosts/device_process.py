@@ -103,6 +103,7 @@ def _serve(channel: ControlChannel, busy: threading.Event, last: GpuPart | None)
         token=str(head["token"]),
         run=str(head["run"]),
         beat_s=float(head["beat_s"]),
+        cut_s=float(head["cut_s"]),
     )
     if head["kind"] == "examine":
         be_examined(channel, place)

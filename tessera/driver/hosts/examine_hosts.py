@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from tessera.backend.hosts import host_faults
 from tessera.backend.hosts.channel import Head
 from tessera.backend.hosts.device_link import DeviceLink, Inbox, stop_links
+from tessera.backend.transports.sockets import CUT_S
 from tessera.diagnostics import TesseraError
 from tessera.driver.hosts.kept_hosts import KeptHosts
 from tessera.ir.plan.hosts import TRANSPORTS, HostEntry
@@ -120,6 +121,7 @@ class _Examination:
             head |= {
                 "transport": self._table.transport or TRANSPORTS[0],
                 "beat_s": self._table.heartbeat_s,
+                "cut_s": CUT_S,
             }
             self._links[name].tell(head)
 

@@ -6,6 +6,7 @@ import os
 import queue
 import socket
 import threading
+import time
 from contextlib import suppress
 
 import numpy as np
@@ -15,7 +16,7 @@ from tessera.backend.transports import greeting
 from tessera.backend.transports.in_process import InProcessTransport
 from tessera.backend.transports.nixl import NixlTransport
 from tessera.backend.transports.shared_memory import SharedMemoryTransport, shared_window
-from tessera.backend.transports.sockets import SocketTransport
+from tessera.backend.transports.sockets import SocketTransport, _PeerSocket
 from tessera.backend.transports.transport import PlannedPut, Transport, TransportFault
 from tests.helpers.extras import need_nixl
 
@@ -165,3 +166,16 @@ def test_bytes_outside_of_the_window_end_the_connection() -> None:
     assert not b.window.any()
     a.transport.close()
     b.transport.close()
+
+
+def test_a_peer_that_does_not_read_is_not_silent() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        link = socket.create_connection(listener.getsockname())
+        other, _ = listener.accept()
+        way = _PeerSocket(link)
+        for _ in range(20):  # its system acknowledges, whatever it does itself
+            link.send(b"beat")
+            assert not way.is_silent(0.05)
+            time.sleep(0.005)
+        link.close()
+        other.close()
