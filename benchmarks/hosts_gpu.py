@@ -411,7 +411,9 @@ def run_speed(rows: Rows, options: argparse.Namespace, deadline: float) -> None:
             )
             if left > 1 and wanted:
                 words = [way, str(options.each), wanted, str(int(options.stand_in))]
-                for row in in_process(words, environment, min(left, 200.0 if options.stand_in else 45.0)):
+                for row in in_process(
+                    words, environment, min(left, 200.0 if options.stand_in else 45.0)
+                ):
                     rows.add(key | row)
 
     with mps() as started:
