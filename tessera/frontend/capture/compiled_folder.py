@@ -22,6 +22,7 @@ import hashlib
 import json
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,6 +38,7 @@ from tessera.frontend.cache.private_files import (
 from tessera.settings import overridden, read_settings
 
 _NOTED = "noted.json"
+_LONGEST_WRITE_S = 600
 
 
 @contextmanager
@@ -170,8 +172,15 @@ def _remove(item: Path) -> None:
 
 
 def _is_written(item: Path) -> bool:
-    """Whether another capture is at it: Triton writes into a folder inside, and renames."""
-    return item.is_dir() and bool(_entries(item))
+    """Whether another capture is at it: Triton writes into a folder inside, and renames.
+
+    A process that was killed leaves such a folder behind.
+    """
+    since = time.time() - _LONGEST_WRITE_S
+    try:
+        return item.is_dir() and any(inner.stat().st_mtime > since for inner in _entries(item))
+    except OSError:
+        return True
 
 
 def _is_whole(item: Path) -> bool:
