@@ -2,7 +2,7 @@
 
     python -m benchmarks.serving_h200 prepare --work FOLDER --arrivals azure_code.csv.gz   # no GPU
     python -m benchmarks.serving_h200 run --work FOLDER --out FOLDER [--seconds 330] [--only PARTS]
-    python -m benchmarks.serving_h200 collect --out FOLDER FILE
+    python -m benchmarks.serving_h200 collect RESULT.json --logs LOG...
 
 `prepare` captures steps of `examples/models/generation.py` (8B, bf16, 8 of its layers and all 32)
 without a GPU and plans them, so that the GPU is not held for that; it needs torch. `run` needs a
@@ -385,11 +385,14 @@ def part(given: argparse.Namespace) -> None:
 
 
 def collect(given: argparse.Namespace) -> None:
-    """The files of parts, as one."""
-    rows = [json.loads(path.read_text(encoding="utf-8")) for path in given.out.glob("*.json")]
-    order = list(PARTS)
-    rows.sort(key=lambda row: order.index(row["part"]))
-    value = {"what": "8B (8 layers unless said) served on one H200", "parts": rows}
+    """What runs have printed, as one file: a log each, by its name."""
+    runs: dict[str, Any] = {}
+    for log in given.logs:
+        for line in log.read_text(encoding="utf-8").splitlines():
+            row = json.loads(line) if line.startswith('{"part"') else {}
+            if "tiny" in row and not row.pop("tiny"):
+                runs.setdefault(log.stem, {})[row.pop("part")] = row
+    value = {"what": "Llama 3 8B (8 layers unless a part says 32), bf16, on one H200", "runs": runs}
     given.file.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
 
 
@@ -400,6 +403,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("/tmp/serving_h200"))
     parser.add_argument("--out", type=Path, default=Path("/tmp/serving_h200.out"))
     parser.add_argument("--arrivals", type=Path)
+    parser.add_argument("--logs", type=Path, nargs="+", help="of `collect`: what `run` has printed")
     parser.add_argument("--seconds", type=float, default=330.0)
     parser.add_argument("--load-s", type=float, default=12.0, help="of each load of `simulated`")
     parser.add_argument("--only", default=",".join(PARTS))
