@@ -219,10 +219,10 @@ class CudaReplica:
 
     def _priorities(self, trace: int) -> dict[int, int]:
         """Those of steps. Alone there is none to go before; on one device it is better to share."""
-        if not self.cuda.priorities or self.model.lowered.slots == 1 or not self._spans[trace]:
-            return {}
-        order = self.orders[trace]
-        return step_priorities(order, self.devices, *self.driver.priorities())
+        is_alone = self.model.lowered.slots == 1 or not self._spans[trace]
+        if not self.cuda.priorities or is_alone or self.options.common is not None:
+            return {}  # with streams of another plan theirs would share hardware queues
+        return step_priorities(self.orders[trace], self.devices, *self.driver.priorities())
 
     def _root(self, slot: int) -> Root:
         first = next(iter(self.devices))
@@ -365,9 +365,9 @@ class CudaReplica:
             self.driver.cu.cuStreamEndCapture(stream)  # which frees the streams
             self.driver.captured = None
             problem = failure.problem if isinstance(failure, Refused) else failure
-            if not (isinstance(problem, OperatorRefused) or problem.name.startswith(_NO_CAPTURE)):
-                raise
-            return None
+            if isinstance(problem, OperatorRefused) or problem.name.startswith(_NO_CAPTURE):
+                return None
+            raise
         self.driver.upload_graph(graph, stream)
         return graph
 

@@ -12,7 +12,14 @@ import pytest
 from tessera.backend.cuda.api import Driver
 from tessera.backend.cuda.backend import CudaBackend, CudaOptions
 from tessera.backend.host_loop.dispatch import Dispatcher
-from tessera.backend.service import BackendOptions, Completion, EarlierOutput, Model, Request
+from tessera.backend.service import (
+    BackendOptions,
+    CommonMemory,
+    Completion,
+    EarlierOutput,
+    Model,
+    Request,
+)
 from tessera.diagnostics import TesseraError
 from tessera.driver.run.runtime import inputs_of, read_inputs
 from tests.helpers.fake_cuda import FakeCuda
@@ -165,6 +172,20 @@ def test_an_input_is_an_output_of_the_request_before_in_its_lane(graphs: bool, s
     for handle, (x, v) in zip(handles, expected, strict=True):
         check(handle.result(30), x, v)
     dispatcher.close()
+
+
+def test_beside_another_plan_kernels_have_one_priority() -> None:
+    """Streams are scarce: more than the hardware has queues wait for each other."""
+    made = []
+    for common in (None, CommonMemory()):
+        fake = FakeCuda()
+        known = {name: (name, 0) for name in SLICES}
+        options = BackendOptions(targets=SLICES, timeline=False, common=common, common_as=known)
+        backend = CudaBackend(two_inputs(), options, driver=Driver(fake))
+        made.append(fake.calls["cuGreenCtxStreamCreate"])
+        assert any(own for own in backend.replica.parts.priorities.values()) == (common is None)
+        backend.close()
+    assert made[1] <= made[0]
 
 
 def request_of(in_place: dict[str, Any]) -> Request:
