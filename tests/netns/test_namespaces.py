@@ -95,9 +95,8 @@ def test_a_cut_cable(tmp_path: Path, head: str) -> None:
         assert not any(processes_in(name) for name, _ in places)
 
 
-def test_a_slow_link_is_no_fault(tmp_path: Path) -> None:
+def test_a_slow_link_is_no_fault(tmp_path: Path, head: str) -> None:
     """Acknowledgements wait behind bytes for longer than a cut takes to be noticed."""
-    need_namespaces()
     if shutil.which("tc") is None:
         pytest.skip("there is no `tc` to make a link slow with")
     program = parse_trace(copies(), "copies.ptx")
@@ -105,7 +104,7 @@ def test_a_slow_link_is_no_fault(tmp_path: Path) -> None:
     plan = write_plan(tmp_path, plan_of([program], [steps], hosts={"a": "left", "b": "right"}))
     with (
         namespaces(2) as places,
-        Runtime(plan, hosts=hosts_in(tmp_path, ["left", "right"], places)) as runtime,
+        Runtime(plan, hosts=hosts_in(tmp_path, ["left", "right"], places, head)) as runtime,
     ):
         inputs = inputs_of(runtime)
         wanted = dict(runtime.submit(inputs).result(60))["y"]

@@ -12,6 +12,7 @@ from tessera.backend.hosts.last_seen import LastSeen
 from tessera.backend.service import ServiceFault
 from tessera.diagnostics import ExitCode, error
 
+_KILLED = ("signal 9", "exit code 137")
 START_HINT = "`tessc doctor --hosts FILE` tries every host"
 
 
@@ -69,13 +70,11 @@ def other_version(link: DeviceLink, theirs: str, ours: str) -> ServiceFault:
 
 def gone(link: DeviceLink, seen: LastSeen) -> ServiceFault:
     """A process that has ended."""
-    said = link.said()
-    return _lost(
-        f"the process of {where(link)} {link.ended()}",
-        link.device,
-        seen,
-        (f"it said: {said}",) if said else (),
-    )
+    said, ended = link.said(), link.ended()
+    notes = (f"it said: {said}",) if said else ()
+    if ended.endswith(_KILLED):
+        notes += ("a host that is short of memory ends processes so: `dmesg` there says it",)
+    return _lost(f"the process of {where(link)} {ended}", link.device, seen, notes)
 
 
 def silent(link: DeviceLink, seconds: float, seen: LastSeen) -> ServiceFault:
