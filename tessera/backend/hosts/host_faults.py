@@ -71,7 +71,7 @@ def other_version(link: DeviceLink, theirs: str, ours: str) -> ServiceFault:
 def gone(link: DeviceLink, seen: LastSeen) -> ServiceFault:
     """A process that has ended."""
     said, ended = link.said(), link.ended()
-    notes = (f"it said: {said}",) if said else ()
+    notes: tuple[str, ...] = (f"it said: {said}",) if said else ()
     if ended.endswith(_KILLED):
         notes += ("a host that is short of memory ends processes so: `dmesg` there says it",)
     return _lost(f"the process of {where(link)} {ended}", link.device, seen, notes)
