@@ -4,7 +4,8 @@
 
 Cases are steps of `examples/configs`. Each is traced, planned and reported by `tessc`, in processes
 of their own: wall time, processor time and peak memory of each. A case that is in the file is not
-done again; `--limit` is the wall time of one command. Needs torch and transformers (extra `hf`).
+done again; `--limit` is the wall time of one command, `--trace` leaves plans and reports out. Needs
+torch and transformers (extra `hf`).
 """
 
 from __future__ import annotations
@@ -92,6 +93,7 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path)
     parser.add_argument("--limit", type=float, default=600.0, help="seconds of one command")
     parser.add_argument("--only", default="", help="a part of the names of cases")
+    parser.add_argument("--trace", action="store_true", help="trace alone: no plan, no report")
     given = parser.parse_args()
     document: dict[str, Any] = {"cases": {}}
     if given.output and given.output.exists():
@@ -107,7 +109,7 @@ def main() -> None:
             for name, arguments in commands(case, Path(folder)).items():
                 rows[name] = measured(arguments, given.limit)
                 print(case.name(), name, rows[name], flush=True)
-                if rows[name]["exit_code"]:
+                if rows[name]["exit_code"] or given.trace:
                     break
             document["cases"][case.name()] = rows
         if given.output:

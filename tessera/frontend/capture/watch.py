@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from tessera.diagnostics import TesseraError, error
 from tessera.frontend.capture.cuda_graph import count_nodes
+from tessera.frontend.capture.meta.stand_in import real_host
 from tessera.frontend.capture.operator_mode import name_of, operator_mode
 from tessera.frontend.capture.raw import RawOperator, RawTensor
 from tessera.ir.program.data_type import DataType
@@ -280,7 +281,8 @@ def _number_of(value: object) -> object:
     import torch
 
     if isinstance(value, torch.Tensor) and not value.is_cuda and value.dim() == 0:
-        number: object = value.item()
+        with real_host():
+            number: object = value.item()
         return number
     return value
 

@@ -81,6 +81,24 @@ def test_weights_that_are_drawn_until_they_fit() -> None:
     assert float(torch.nn.init.trunc_normal_(torch.zeros(9), std=0.1).abs().max()) > 0
 
 
+def test_numbers_that_the_host_holds_are_numbers() -> None:
+    """A tensor of the host without dimensions, and what is put into a part of a tensor."""
+
+    def make() -> tuple[Callable[..., object], Inputs]:
+        factor = torch.tensor(2.5)
+
+        def step(x: Any) -> Any:
+            x[0] = 1
+            return x * factor
+
+        return step, Inputs(plain=(torch.ones(4, 4).cuda(),))
+
+    found = trace_fake(make, fused=False)
+    assert operators(found) == ["aten::fill_.Tensor", "aten::mul.Tensor"]
+    last = found.trace.program.steps[-1]
+    assert dict(last.attributes)["other"] == 2.5
+
+
 def test_attention_is_one_operator() -> None:
     attend = torch.nn.functional.scaled_dot_product_attention
     found = traced(lambda q, k, v: attend(q, k, v, is_causal=True), *3 * [(2, 4, 8, 16)])
