@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import statistics
+from collections import Counter
 
 from tessera.driver.hosts.examine_hosts import HostFacts, HostsReport
 from tessera.frontend.machine.quantities import format_bytes, format_time
@@ -25,6 +26,7 @@ def hosts_text(report: HostsReport, width: int | None = None) -> str:
     rows = []
     for fact in report.facts:
         free = "" if fact.free_bytes is None else f", {format_bytes(fact.free_bytes)} free"
+        free += "".join(f", {count} x {gpu}" for gpu, count in Counter(fact.gpus).items())
         has = f"Tessera {fact.version}, Python {fact.python}, {fact.system}, {fact.cores} cores"
         what = f"cannot be used: {fact.problem}" if fact.problem else has + free + _clock(fact)
         rows.append((safe(fact.name), safe(fact.host), safe(what)))
@@ -66,6 +68,7 @@ def hosts_json(report: HostsReport) -> str:
                 "system": fact.system or None,
                 "cores": fact.cores or None,
                 "free_bytes": fact.free_bytes,
+                "gpus": list(fact.gpus),
                 "clock_ahead_s": round(fact.clock_ahead_s, 3),
             }
             for fact in report.facts

@@ -14,6 +14,8 @@ import time
 
 import numpy as np
 
+from tessera.backend.cuda.api import DriverError
+from tessera.backend.cuda.targets import open_driver
 from tessera.backend.hosts.channel import ControlChannel, Head
 from tessera.backend.ptx_executor.memory.host_memory import available_bytes
 from tessera.backend.transports.choice import TransportPlace, open_transport
@@ -24,12 +26,21 @@ from tessera.backend.transports.transport import (
     TransportFault,
     WindowBytes,
 )
+from tessera.diagnostics import TesseraError
 from tessera.ir.version import __version__
 
 WINDOW_BYTES = 8 << 20
 _ROUNDS = 30
 _LIMIT_S = 10.0
 _PING, _PONG = b"ping", b"pong"
+
+
+def _gpus() -> list[str]:
+    """The GPUs that the driver of this host names."""
+    try:
+        return [f"{gpu.name} ({gpu.arch})" for gpu in open_driver().gpus()]
+    except (TesseraError, DriverError):
+        return []
 
 
 def be_examined(channel: ControlChannel, place: TransportPlace) -> None:
@@ -54,6 +65,7 @@ def be_examined(channel: ControlChannel, place: TransportPlace) -> None:
             "system": f"{platform.system()} {platform.machine()}",
             "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0,
             "free_bytes": available_bytes(),
+            "gpus": _gpus(),
             "clock_ns": time.time_ns(),
         }
     )

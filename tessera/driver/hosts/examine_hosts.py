@@ -40,6 +40,7 @@ class HostFacts:
     system: str = ""
     cores: int = 0
     free_bytes: int | None = None
+    gpus: tuple[str, ...] = ()
     clock_ahead_s: float = 0.0
 
 
@@ -201,6 +202,7 @@ class _Examination:
             system=str(head.get("system", "")),
             cores=int(head.get("cores", 0)),
             free_bytes=head.get("free_bytes"),
+            gpus=tuple(map(str, head.get("gpus", ()))),
             clock_ahead_s=self._ahead_s.get(name, 0.0),
         )
 

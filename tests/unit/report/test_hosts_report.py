@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -16,6 +17,9 @@ from tessera.report.hosts import hosts_json, hosts_text
 def test_a_clock_that_is_off_is_said(ahead_s: float, words: str) -> None:
     fact = HostFacts(name="a", host="left", version="1", cores=2, clock_ahead_s=ahead_s)
     report = HostsReport(facts=(fact,), ways=(), has_devices=False)
+    assert "2 x H200 (sm_90)" in hosts_text(
+        replace(report, facts=(replace(fact, gpus=("H200 (sm_90)",) * 2),))
+    )
     text = hosts_text(report)
     assert words in text
     assert ("clock" in text) == (abs(ahead_s) > 1)
