@@ -58,6 +58,10 @@ LIBRARY = (
 )
 
 
+# What PyTorch does on a GPU to give an attention's kernel its mask.
+AROUND = ("aten::scalar_tensor", "aten::where", "aten::masked_fill", "aten::constant_pad_nd")
+
+
 def maker(name: str) -> Callable[[], tuple[Callable[..., object], Inputs]]:
     """What makes a model and its inputs."""
     if name in MODELS:
@@ -87,11 +91,17 @@ def matched(fake: list[ir.Work], real: list[ir.Work]) -> tuple[list[int], list[s
     """For each step on the GPU the one on shapes, and the first two that differ, as text.
 
     An operator that copies or clears is copies by the driver on the GPU where memory is in one
-    piece: they have to come to as many bytes.
+    piece: they have to come to as many bytes. An attention has its mask made numbers before it
+    there, and its result copied after it, if its kernel wants or gives another form.
     """
     places: list[int] = []
     for place, step in enumerate(fake):
         wanted = text_of(step)
+        before = AROUND if wanted.startswith("attention") else ()
+        last = place > 0 and text_of(fake[place - 1]).startswith("attention")
+        after = ("aten::clone",) if last and not wanted.startswith("aten::clone") else ()
+        while len(places) < len(real) and text_of(real[len(places)]).startswith((*before, *after)):
+            places.append(place if before else place - 1)
         theirs = real[len(places)] if len(places) < len(real) else None
         if theirs is None or isinstance(theirs, ir.Memcpy | ir.Memset):
             left = sum(prod(o.shape) * o.dtype.bytes for o in getattr(step, "writes", ()))
