@@ -14,7 +14,8 @@ PyTorch's own steps share what was compiled and measured for ours. Each case is 
 folder; what is there is not measured again. A case that fails is a file with the reason. One that
 takes too long is a file with as much as was measured, and is measured again by the next run.
 Processes compile side by side, as many as the memory of the GPU has room for, and measure while
-they hold the lock `gpu`. `--warm` captures and compiles everything, and measures no step: a run
+they hold the lock `gpu`; the log of a case says when each stage began, and how long it has waited
+for the lock and held it. `--warm` captures and compiles everything, and measures no step: a run
 after it, on the same machine and with the same folder, finds it all compiled, and measures each
 case once, with all modes.
 
@@ -45,6 +46,8 @@ from typing import Any
 ROUNDS = 5
 LEAST_S = 0.1
 UNFINISHED = "took too long"
+BEGUN = time.monotonic()
+LOCK = {"waited": 0.0, "held": 0.0, "times": 0.0}  # seconds, and how often
 LEAST_LEFT_S = 45  # with less no case is begun
 GPU_GB = 125  # of an H200, for all cases that are under way
 MODES = ("default", "max-autotune", "reduce-overhead")  # the last one is never recompiled
@@ -159,9 +162,22 @@ def short(row: dict[str, Any]) -> str:
 @contextmanager
 def gpu(out: Path) -> Iterator[None]:
     """The GPU to oneself, among the processes of a run."""
+    begun = time.monotonic()
     with (out / "gpu.lock").open("w") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
-        yield
+        got = time.monotonic()
+        try:
+            yield
+        finally:
+            LOCK["waited"] += got - begun
+            LOCK["held"] += time.monotonic() - got
+            LOCK["times"] += 1
+
+
+def tell(stage: str) -> None:
+    """A line in the log of a case: what begins now, and what the lock has taken so far."""
+    spent = ", ".join(f"{name} {number:.1f}" for name, number in LOCK.items())
+    print(f"{time.monotonic() - BEGUN:.1f} s: {stage} (lock: {spent})", flush=True)
 
 
 def measure_alone(out: Path) -> None:
@@ -225,7 +241,9 @@ def measure(
     row["machine"] = f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
     is_again = "failed" not in before
     exact = None
+    tell("making the model")
     step = case.make(**case.sizes)
+    tell("running it as it is, and in fp32")
     if is_again:
         row |= {key: before[key] for key in ("eager_error", "error") if key in before}
     elif not options.warm:
@@ -238,7 +256,9 @@ def measure(
         except Exception as problem:  # it is written for its own type
             row["eager_error"] = f"{type(problem).__name__}: {problem}"[:200]
     torch.cuda.empty_cache()
+    tell("capturing it")
     plan = WholePlan(step, route, row)
+    tell("captured, analysed and loaded")
     if "capture_s" in before:
         row["second_capture_s"], row["capture_s"] = row["capture_s"], before["capture_s"]
     if options.warm:
@@ -251,6 +271,7 @@ def measure(
     if not is_again:
         keep(options.out, options.name, route, {**row, "failed": UNFINISHED})
     graphs = compiled_all(options, step, row)
+    tell("measuring")
     with gpu(options.out):
         times = alternate({**graphs, "ours": plan.replay}, plan)
         row["torch"] = {mode: times[mode] for mode in graphs}
@@ -272,6 +293,7 @@ def compiled_all(
     graphs = {}
     for mode in options.modes.split(","):
         begun = time.monotonic()
+        tell(f"compiling by torch.compile, {mode}")
         try:
             graphs[mode] = compiled(step, mode)
         except Exception as problem:

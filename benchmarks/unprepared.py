@@ -202,7 +202,11 @@ def read_rows(path: Path) -> dict[tuple[str, str], dict[str, Any]]:
 def known_rows(options: argparse.Namespace) -> dict[tuple[str, str], dict[str, Any]]:
     """The rows of the report that is known, and those that came after."""
     known = json.loads(options.known.read_text())["rows"] if options.known else []
-    return {(row["name"], row["part"]): row for row in known} | read_rows(options.output)
+    rows = {(row["name"], row["part"]): row for row in known}
+    for key, row in read_rows(options.output).items():
+        if row["stage"] != "time" or key not in rows:  # that says less than what was there
+            rows[key] = row
+    return rows
 
 
 def run_all(options: argparse.Namespace) -> None:

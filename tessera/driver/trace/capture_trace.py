@@ -265,7 +265,7 @@ def _capture(
         ):
             try:
                 call = capture(
-                    routes.compiled(function, options.route, backends),
+                    routes.compiled(function, options.route, backends, alike=bool(options.tune)),
                     inputs,
                     keeper,
                     archs=options.archs,

@@ -45,6 +45,13 @@ _TUNED: dict[str, object] = {
     # A product with what follows it in one kernel, or one after the other: what is faster.
     "benchmark_epilogue_fusion": True,
 }
+# What decides which steps there are, and would be measured: captures for slices of a GPU must have
+# the steps of the one for the whole GPU. What follows a product is always fused to it then.
+_ALIKE: dict[str, object] = {
+    "benchmark_epilogue_fusion": False,
+    "shape_padding": False,
+    "triton.num_decompose_k_splits": 0,
+}
 # Without a GPU nothing can be measured, and what was measured before is not taken.
 _CHOSEN: dict[str, object] = {
     "max_autotune_gemm": True,
@@ -64,11 +71,17 @@ def attempts(route: str) -> tuple[str, ...]:
 
 
 def compiled(
-    function: Callable[..., object], route: str, backends: str, *, measured: bool = True
+    function: Callable[..., object],
+    route: str,
+    backends: str,
+    *,
+    measured: bool = True,
+    alike: bool = False,
 ) -> Callable[..., object]:
     """The callable by a route; one that is compiled already stays as it is.
 
-    Products are measured to choose who computes them, unless nothing can be.
+    Products are measured to choose who computes them, unless nothing can be. `alike`: it will be
+    compiled for several numbers of SMs, to the same steps.
     """
     if route in (Route.EAGER, Route.AS_IS) or _is_compiled(function):
         return function
@@ -76,6 +89,8 @@ def compiled(
 
     chosen = _TUNED if measured else _CHOSEN
     tuned = chosen | dict.fromkeys(_BACKENDS, backends) if backends else {}
+    if alike and backends:
+        tuned = tuned | _ALIKE
     if not measured:
         # Launches are told of by code that this process has compiled. Whether to pad products
         # would be measured.

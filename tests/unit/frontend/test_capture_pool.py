@@ -74,7 +74,8 @@ def test_a_capture_goes_on_without_a_pool_that_failed(
     dropped: list[bool] = []
     made = session.Call(raw=None, notes=(), memory=None, graph=None, kept=None)  # type: ignore[arg-type]
 
-    def compiled(function: Any, route: str, backends: str) -> Any:
+    def compiled(function: Any, route: str, backends: str, *, alike: bool) -> Any:
+        assert not alike
         tried.append((config.compile_threads, backends))
         return function
 

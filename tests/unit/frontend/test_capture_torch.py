@@ -111,6 +111,20 @@ def test_what_is_compiled_stays_as_it_is() -> None:
     assert routes.compiled(plain, "ptx", "TRITON") is not plain
 
 
+def test_captures_for_slices_decide_nothing_about_steps_by_measuring(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given: list[dict[str, Any]] = []
+    monkeypatch.setattr(torch, "compile", lambda *_, **named: given.append(named["options"]))
+    for alike in (False, True):
+        routes.compiled(torch.nn.Linear(2, 2), "ptx", "TRITON", alike=alike)
+    once, several = given
+    changed = {name for name in several if once.get(name) != several[name]}
+    assert "benchmark_epilogue_fusion" in changed
+    assert not any(several[name] for name in changed)
+    assert once["max_autotune"] is several["max_autotune"] is True
+
+
 def test_the_compiler_is_set_up_and_back_again() -> None:
     from torch._inductor import config
 
