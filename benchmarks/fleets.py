@@ -58,6 +58,9 @@ CASES: dict[str, list[list[str]]] = {
         ["fleet", "hf:examples/configs/llama-3.1-405b.json",
          *("--gpus", _KINDS, "--tokens", "1024:256", "--json")],
     ],
+    "405b config to plan and page, batch 8, 32 GPUs of 4 kinds": _planned(
+        "llama-3.1-405b", _KINDS, 8
+    ),
     "405b config to plan and page, 32 GPUs of 4 kinds": _planned(
         "llama-3.1-405b", _KINDS, 16
     ),
