@@ -38,7 +38,6 @@ REAL = ROOT / "benchmarks" / "results" / "real_models.json"
 SERVING = ROOT / "benchmarks" / "results" / "serving_gpu.json"
 REPLAYS = 20
 WITHIN = 0.15
-LONGEST_ELEMENTWISE_US = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,18 +247,6 @@ def predict(case: Case) -> dict[str, object]:
     }
 
 
-def copies_us(kernels: dict[str, dict[str, float]]) -> float:
-    """What kernels of a decode step take that go over whole caches, and are not attention.
-
-    An elementwise kernel on one token of each sequence is done in a few microseconds.
-    """
-    return sum(
-        own["launches"] * own["median_us"]
-        for name, own in kernels.items()
-        if name.startswith("triton_poi") and own["median_us"] > LONGEST_ELEMENTWISE_US
-    )
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("command", choices=("measure", "predict"))
@@ -306,10 +293,6 @@ def main() -> None:
                 if measured is not None:
                     row[key] = round(row["predicted_us"] / measured, 3)
                     row[f"{key}_within_15_percent"] = abs(row[key] - 1) <= WITHIN
-            if "with_copied_caches_us" in row:
-                left = row["with_copied_caches_us"] - copies_us(row["with_copied_caches_kernels"])
-                row["without_these_copies_us"] = round(left, 1)
-                row["ratio_without_these_copies"] = round(row["predicted_us"] / left, 3)
             row.pop("within_15_percent", None)
         elif given.dry:
             assert weights is not None
