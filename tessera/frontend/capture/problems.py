@@ -78,11 +78,30 @@ def not_fake(problem: BaseException) -> TesseraError | None:
     names = {kind.__name__ for cause in chain(problem) for kind in type(cause).__mro__}
     what = next((text for name, text in _NEEDS.items() if name in names), None)
     if what is None:
-        return None
+        return _no_shapes(problem)
     notes = (_first_line(problem), *_places(problem))
     hint = f"{_ADVICE}; experts can be computed by grouped products (`torch._grouped_mm`)"
     headline = f"the model {what}, and without a GPU there is none"
     return TesseraError(error("TSR6003", headline, notes=notes, hint=hint))
+
+
+def _no_shapes(problem: BaseException) -> TesseraError | None:
+    """Whether PyTorch cannot say what shapes an operator gives, as for the cell of a GRU."""
+    said = (
+        re.search(r"([\w:.]+): attempted to run .* no fake impl", str(c)) for c in chain(problem)
+    )
+    operator = next((match[1] for match in said if match), None)
+    if operator is None:
+        return None
+    return TesseraError(
+        error(
+            "TSR6003",
+            f"PyTorch cannot run `{operator}` on tensors without memory",
+            notes=_places(problem),
+            hint="write it with other operators, use `--device none`, where torch.compile takes"
+            " some of them apart, or capture on a machine with a GPU",
+        )
+    )
 
 
 def reads_data(stack: str, *, is_size: bool) -> TesseraError:

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tessera.frontend.capture.problems import launches_nothing, not_captured, on_host, refusal
+from tessera.frontend.capture.problems import (
+    launches_nothing,
+    not_captured,
+    not_fake,
+    on_host,
+    refusal,
+)
 
 
 def made(name: str, module: str, text: str) -> Exception:
@@ -94,3 +100,15 @@ def test_too_little_memory_while_capturing_is_that() -> None:
 def test_a_call_without_work_and_an_input_on_the_host() -> None:
     assert launches_nothing().diagnostics[0].code == "TSR6003"
     assert on_host("in0").code == "TSR6012"
+
+
+def test_an_operator_that_has_no_shapes_is_named() -> None:
+    text = (
+        "aten::cell: attempted to run this operator with Meta tensors, but there was no fake impl"
+    )
+    last = made("NotImplementedError", "builtins", "Could not run 'aten::empty'")
+    last.__context__ = made("NotImplementedError", "builtins", text)
+    refused = not_fake(last)
+    assert refused is not None
+    assert "`aten::cell`" in refused.diagnostics[0].headline
+    assert not_fake(made("ValueError", "builtins", "other")) is None
