@@ -276,6 +276,15 @@ def _norms() -> Iterator[Operator]:
             attributes=(DIM, half, _TYPE),
             result=ResultType.PROMOTED,
         )
+    yield from forms(
+        "_safe_softmax",
+        "safe_softmax",
+        numbers,
+        shapes.along,
+        work.per_element_hard,
+        attributes=(DIM, _TYPE),
+        result=ResultType.PROMOTED,
+    )
 
 
 def _reductions() -> Iterator[Operator]:

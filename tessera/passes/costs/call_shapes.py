@@ -30,6 +30,7 @@ _ROWS = {
     "std": RowKind.NORM,
     "softmax": RowKind.SOFTMAX,
     "log_softmax": RowKind.SOFTMAX,
+    "safe_softmax": RowKind.SOFTMAX,
     "cumsum": RowKind.SCAN,
     "cumprod": RowKind.SCAN,
     "sort": RowKind.SCAN,

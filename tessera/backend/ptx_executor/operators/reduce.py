@@ -177,6 +177,15 @@ def _softmax(is_log: bool) -> Function:
     return apply
 
 
+def _safe_softmax(call: CallValues) -> list[Array]:
+    """Rows in which nothing takes part are zero, not NaN."""
+    values = np.atleast_1d(call["self"].astype(np.float64))
+    axis = call.bound.integer("dim") % values.ndim
+    is_empty = np.isneginf(values).all(axis=axis, keepdims=True)
+    made = softmax_of(np.where(is_empty, 0.0, values), axis)
+    return [_shaped(call, np.where(is_empty, 0.0, made))]
+
+
 def _layer_norm(call: CallValues) -> list[Array]:
     values = call["input"].astype(np.float64)
     rank = len(call.bound.integers("normalized_shape") or ())
@@ -276,6 +285,7 @@ REDUCTIONS: dict[str, Function] = {
     "vector_norm": _norm,
     "softmax": _softmax(False),
     "log_softmax": _softmax(True),
+    "safe_softmax": _safe_softmax,
     "layer_norm": _layer_norm,
     "rms_norm": _rms_norm,
     "group_norm": _group_norm,
