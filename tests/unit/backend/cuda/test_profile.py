@@ -157,6 +157,7 @@ def test_slices_are_measured_that_are_busy_together(
 
     monkeypatch.setattr(together, "together_ns", watched)
     monkeypatch.setattr(together, "_LEAST_NS", 0)
+    monkeypatch.setattr(profiling, "_MOST_SLOTS", 2)  # more are tried where two do not fill it
     found, fake = run("h200,h200:84sm,h200:48sm", counting)
     read = parse_profile(profile_text(found))
     assert [one.sms for one in read.together] == [132, 84, 48]
