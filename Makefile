@@ -141,6 +141,7 @@ bench: $(ready)
 	$(python) -m benchmarks.serving_traces
 	$(python) -m benchmarks.fleets -o $(results)/fleets.json
 	$(python) -m benchmarks.paper run -o $(results)/paper.json
+	$(python) -m benchmarks.paper plans -o $(results)/paper.json
 	$(python) -m benchmarks.paper show $(results)/paper.json
 	$(python) -m benchmarks.homogeneous theirs -o $(results)/homogeneous.json
 	$(python) -m benchmarks.homogeneous ours -o $(results)/homogeneous.json

@@ -1,6 +1,7 @@
 """The paper's figures: kernel level against coarse splits, by tables and an exact program.
 
     python -m benchmarks.paper run -o benchmarks/results/paper.json --seconds 1200
+    python -m benchmarks.paper plans -o benchmarks/results/paper.json --seconds 600
     python -m benchmarks.paper show benchmarks/results/paper.json
 
 In: sizes of models (`serving_traces`, `paper_models`), measured tables (extra `tables`). Out: a
@@ -16,6 +17,10 @@ requests in the steady state, with as many batches under way as that takes, with
 - `dp`, `phase`, `attention`, `layers`, `tensor`, `first`, `second`, `two_first`: what people do
   without a search; missing where it does not fit.
 - `by_age`, `by_arrival`: the split with requests that wait for one another, two queue orders.
+- `losses`, where less than nine tenths of a bound above 1.05 is reached: what eats the rest.
+
+`plans` adds `planned` to cells of one GPU on each side, in an order that spreads them over models,
+GPUs and batches: the plan of `tessc plan` for the same steps, simulated.
 
 `show` writes the page and its plots. It prints gains below the error of looked-up times (5%) as
 none, and names cells without rows.
@@ -35,7 +40,8 @@ from pathlib import Path
 from unittest import mock
 
 from benchmarks.paper_models import QWEN_TEXT, mamba_trace, vision_trace
-from benchmarks.paper_page import write_page
+from benchmarks.paper_page import falls_short, nine_tenths, write_page
+from benchmarks.paper_plans import Planned, planned
 from benchmarks.paper_split import (
     Held,
     Part,
@@ -43,6 +49,7 @@ from benchmarks.paper_split import (
     best_split,
     bound,
     coarse_splits,
+    losses,
     queued_period,
 )
 from benchmarks.real_traces import DECODERS
@@ -130,10 +137,13 @@ def _layers_of(cell: Cell) -> int:
     return (QWEN_TEXT if cell.model == QWEN else DECODERS[cell.model]).layers
 
 
-def _traces(cell: Cell, context: int, layers: int) -> list[str]:
-    """The texts of its decode and prefill steps."""
+def _traces(cell: Cell, context: int, layers: int, rows: int | None = None) -> list[str]:
+    """The texts of its decode and prefill steps; caches have so many rows, or those of the step."""
     if cell.model == MAMBA:
-        return [mamba_trace(cell.batch, 1, layers), mamba_trace(PROMPTS, cell.mix[0], layers)]
+        return [
+            mamba_trace(cell.batch, 1, layers, rows),
+            mamba_trace(PROMPTS, cell.mix[0], layers, rows),
+        ]
     sizes = (
         ("decode", cell.batch, 1, context),
         ("prefill", PROMPTS, cell.mix[0], max(context, cell.mix[0])),
@@ -146,7 +156,7 @@ def _traces(cell: Cell, context: int, layers: int) -> list[str]:
                     phase=phase,
                     batch=batch,
                     tokens=tokens,
-                    rows=batch,
+                    rows=rows or batch,
                     capacity=capacity,
                 ),
                 layers=layers,
@@ -326,23 +336,14 @@ _TABLES_OF = tables.tables_of
 def run_cell(cell: Cell) -> dict[str, object]:
     """The periods of one cell, in ns per request, for each link."""
     priced = price(cell)
-    link = priced.machine.links[0]
-    cards = [priced.offered.kinds[kind].gpu.memory_bytes - RESERVED_BYTES for kind in (0, 1)]
     row: dict[str, object] = {
         "bound": bound(priced.parts, cell.count),
         "sources": [_shares(priced.parts, kind) for kind in (0, 1)],
         "usd_per_hour": [kind.usd_per_hour for kind in priced.offered.kinds],
         "weights_gb": round(priced.held.weights / 1e9, 2),
     }
-    for name, speed in LINKS.items():
-        sides = Sides(
-            count=cell.count,
-            memory=(float(cards[0]), float(cards[1])),
-            links=max(1, cell.count // 4),
-            bytes_per_second=speed,
-            latency_ns=link.latency_ns,
-            transfer_ns=priced.machine.transfer_ns,
-        )
+    for name in LINKS:
+        sides = _sides(cell, priced, name)
         own: dict[str, object] = dict(coarse_splits(priced.parts, sides, priced.held))
         split = best_split(priced.parts, sides, priced.held)
         if split is not None:
@@ -362,6 +363,18 @@ def run_cell(cell: Cell) -> dict[str, object]:
     if cell.name == Cell(cell.pair, "llama-8b", BATCHES[0], MIXES[0]).name:
         usual |= _once(cell, priced.parts)
     return row
+
+
+def _sides(cell: Cell, priced: Priced, link: str) -> Sides:
+    cards = [priced.offered.kinds[kind].gpu.memory_bytes - RESERVED_BYTES for kind in (0, 1)]
+    return Sides(
+        count=cell.count,
+        memory=(float(cards[0]), float(cards[1])),
+        links=max(1, cell.count // 4),
+        bytes_per_second=LINKS[link],
+        latency_ns=priced.machine.links[0].latency_ns,
+        transfer_ns=priced.machine.transfer_ns,
+    )
 
 
 def _tensor(cell: Cell) -> dict[str, float]:
@@ -418,6 +431,52 @@ def _sum(taken: Sequence[Taken | None], shares: Sequence[float]) -> Taken:
     return Taken(sum(t.ns for t in scaled), tuple(map(sum, loads)))
 
 
+# --- planner and simulator beside it -------------------------------------------------------------
+
+
+def planned_cells() -> list[Cell]:
+    """Cells for the planner: the first of them differ in model, GPUs and batch, more follow."""
+    models = ("llama-8b", "gpt-oss-20b", QWEN, MAMBA)
+    made = []
+    for turn in range(len(BATCHES)):
+        for at, model in enumerate(models):
+            for pair in range(len(PAIRS)):
+                batch = BATCHES[(at + pair + turn) % len(BATCHES)]
+                made.append(Cell(PAIRS[pair], model, batch, MIXES[0]))
+        if turn < 1:
+            made += [Cell(pair, IMAGES, 1, (0, 0)) for pair in PAIRS]
+    return made
+
+
+def plan_cell(cell: Cell) -> Planned:
+    """What planner and simulator say of a cell, at 100 Gb/s."""
+    if cell.model == IMAGES:
+        steps = [("images", (FOLDER / "mmdit.ptx").read_text(), float(cell.batch))]
+        return planned(cell.pair, "100Gb/s", steps)
+    work = Workload(lengths=(cell.mix,))
+    rows = max(cell.batch, PROMPTS)  # caches of both steps are the same
+    decode, prefill = _traces(cell, round(work.context), _layers_of(cell), rows)
+    reads, makes = work.prompt / (PROMPTS * cell.mix[0]), (work.answer - 1) / cell.batch
+    steps = [("prefill", prefill, reads), ("decode", decode, makes)]
+    if cell.model == QWEN:
+        steps.append(("vision", vision_trace(PROMPTS), reads))
+    return planned(cell.pair, "100Gb/s", steps)
+
+
+def _plan_all(output: Path, seconds: float) -> None:
+    begun = time.perf_counter()
+    data = json.loads(output.read_text())
+    for cell in planned_cells():
+        row = data["cells"].get(cell.name)
+        if row is None or "kernel" not in row["100Gb/s"] or "plan" in row["100Gb/s"]:
+            continue
+        if time.perf_counter() - begun > seconds:
+            return
+        row["100Gb/s"] |= plan_cell(cell)
+        output.write_text(json.dumps(data, indent=1) + "\n")
+        print(cell.name, row["100Gb/s"].get("planned"), row["100Gb/s"]["plan"], flush=True)
+
+
 def _run(output: Path, seconds: float, only: str | None) -> None:
     begun = time.perf_counter()
     data = json.loads(output.read_text()) if output.exists() else {"cells": {}}
@@ -454,6 +513,23 @@ def _run(output: Path, seconds: float, only: str | None) -> None:
                 print(f"{cell.name} {time.process_time() - at:.1f} s", said, flush=True)
 
 
+def _explain(output: Path) -> None:
+    """Add what eats the bound where it is not reached, and how often it is."""
+    data = json.loads(output.read_text())
+    for cell in cells():
+        row = data["cells"].get(cell.name)
+        if row is None or cell.backend == SAME or "losses" in row or not falls_short(row):
+            continue
+        priced = price(cell)
+        found = losses(priced.parts, _sides(cell, priced, "100Gb/s"), priced.held)
+        assert found is not None
+        row["losses"] = {name: round(times, 4) for name, times in found.items()}
+        print(cell.name, row["losses"], flush=True)
+    plain = {name: row for name, row in data["cells"].items() if row["backend"] != SAME}
+    data["nine_tenths"] = nine_tenths(plain)
+    output.write_text(json.dumps(data, indent=1) + "\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     commands = parser.add_subparsers(dest="command", required=True)
@@ -461,13 +537,22 @@ def main() -> None:
     run.add_argument("-o", "--output", type=Path, required=True)
     run.add_argument("--seconds", type=float, default=3600.0)
     run.add_argument("--only", help="cells whose names have this in them")
+    plans = commands.add_parser("plans")
+    plans.add_argument("-o", "--output", type=Path, required=True)
+    plans.add_argument("--seconds", type=float, default=3600.0)
     show = commands.add_parser("show")
     show.add_argument("file", type=Path)
     show.add_argument("--page", type=Path, default=ROOT / "docs" / "concepts" / "paper.md")
     show.add_argument("--plots", type=Path, default=ROOT / "docs" / "concepts")
     given = parser.parse_args()
+    if given.command != "show" and tables.extra_is_missing():
+        parser.error(f"most tables are missing: {tables.INSTALL}")
     if given.command == "run":
         _run(given.output, given.seconds, given.only)
+        _explain(given.output)
+        return
+    if given.command == "plans":
+        _plan_all(given.output, given.seconds)
         return
     data = json.loads(given.file.read_text())
     missing = [cell.name for cell in cells() if cell.name not in data["cells"]]

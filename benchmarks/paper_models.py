@@ -66,8 +66,8 @@ def vision_trace(images: int) -> str:
 _MAMBA = {"hidden": 2560, "inner": 5120, "heads": 80, "state": 128, "conv": 4}
 
 
-def mamba_trace(batch: int, new: int, layers: int = 64) -> str:
-    """A step of Mamba2-2.7B: so many tokens of each of so many sequences."""
+def mamba_trace(batch: int, new: int, layers: int = 64, rows: int | None = None) -> str:
+    """A step of Mamba2-2.7B: so many tokens of each of so many of `rows` sequences."""
     draft = Draft("bf16")
     size = _MAMBA
     wide = size["inner"] + 2 * size["state"]
@@ -82,17 +82,18 @@ def mamba_trace(batch: int, new: int, layers: int = 64) -> str:
             (f"l{layer}.dt", size["heads"]),
         ]
         gate, mixed, steps = _merged(draft, normed, names, bias=False)
-        kept = draft.buffer(f"l{layer}.conv", "state", batch, wide, size["conv"])
+        kept = draft.buffer(f"l{layer}.conv", "state", rows or batch, wide, size["conv"])
+        kept = kept.part(0, 0, batch)
         turned = draft.temp(batch, new, wide)
         _other(draft, "causal_conv1d", [mixed, kept], turned, kept)
         state = draft.buffer(
             f"l{layer}.ssm",
             "state",
-            batch,
+            rows or batch,
             size["heads"],
             size["inner"] // size["heads"],
             size["state"],
-        )
+        ).part(0, 0, batch)
         scanned = draft.temp(batch, new, size["inner"])
         _other(draft, "selective_scan", [turned, steps, state], scanned, state)
         product = _fused(

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 NOISE = 0.05
+ENOUGH = 0.9
+_LOST = {
+    "caches": "caches",
+    "link": "the link",
+    "transfers": "transfers",
+    "short": "short requests",
+    "memory": "memory",
+}
 USUAL = "100Gb/s"
 LINKS = ("25Gb/s", USUAL, "400Gb/s")
 COARSE = ("dp", "phase", "attention", "layers", "tensor")
@@ -71,13 +80,42 @@ def shown(value: float | None) -> str:
 
 def eaten(row: Row) -> str:
     """What keeps kernel level from nine tenths of its bound; empty where nothing does."""
-    bound, reached = over_best(row, "bound"), over_best(row)
-    if bound is None or bound <= 1 + NOISE or reached is None or reached >= 0.9 * bound:
+    if not falls_short(row):
         return ""
+    if "losses" in row:
+        most = max(row["losses"], key=lambda name: row["losses"][name])
+        words = f"{_LOST[most]} ({row['losses'][most] - 1:.0%})"
+        room = row[USUAL]["lanes"][1]
+        return f"{words}: room for {room} under way" if most == "memory" else words
     own = row[USUAL]
     if max(own["busy"]) < 0.98:
         return f"memory holds {own['lanes'][1]} batches under way"
     return "the link" if own["busy"][2] > 0.98 else "transfers"
+
+
+def is_judged(row: Row) -> bool:
+    """Whether its bound over the best coarse split is above the error of times."""
+    bound = over_best(row, "bound")
+    return bound is not None and bound > 1 + NOISE and over_best(row) is not None
+
+
+def of_bound(row: Row) -> float:
+    """The part of its bound that kernel level reaches."""
+    part = gain(row, "bound")
+    assert part is not None
+    return part
+
+
+def falls_short(row: Row) -> bool:
+    """Whether it is judged, and reaches less than nine tenths of its bound."""
+    return is_judged(row) and of_bound(row) < ENOUGH
+
+
+def nine_tenths(rows: Mapping[str, Row]) -> dict[str, object]:
+    """How many cells reach nine tenths of their bound; the part that each of the others does."""
+    judged = {name: row for name, row in rows.items() if is_judged(row)}
+    below = {name: round(of_bound(row), 3) for name, row in judged.items() if falls_short(row)}
+    return {"judged": len(judged), "reached": len(judged) - len(below), "below": below}
 
 
 def is_measured(row: Row) -> bool:
@@ -100,6 +138,8 @@ def write_page(data: Row, missing: Sequence[str], page: Path, plots: Path) -> No
         lines += ["", f"## {_title(pair)}", ""]
         lines += [f"![kernel level over coarse splits, {_title(pair)}](images/{image.name})", ""]
         lines += _table(own)
+    lines += ["", "## What eats the bound", "", *_lost(plain)]
+    lines += ["", "## Planner and simulator", "", *_planned(single)]
     lines += ["", "## No replica on one GPU: Llama-3-70B", "", *_large(plain)]
     lines += ["", "## The same library on both GPUs", "", *_same(rows)]
     lines += ["", "## Links", "", *_links(single)]
@@ -128,10 +168,12 @@ _HEAD = "\n".join(
         "error of looked-up times, and are printed as none.",
         "",
         "Kernel level is the best that any split by kernels can do with these times, links and "
-        "memory: weights on both sides, a placement for each request, found exactly by a linear "
-        "program (`benchmarks/paper_split.py`). It is not a plan of `tessc plan`, which has "
-        "weights once and one placement for all requests: that is the last figure of "
-        "[the ablations](#without-overlap-another-order-weights-once). `queued` is the same split "
+        "memory: weights on both sides, a placement for each request, found by a linear program "
+        "(`benchmarks/paper_split.py`; of nearly equal splits it takes one in which a request "
+        "alone is short, which costs what `short` says [below](#what-eats-the-bound)). It is "
+        "not a plan of `tessc plan`, which has one "
+        "placement for all requests: plans, simulated, stand beside it "
+        "[below](#planner-and-simulator). `queued` is the same split "
         "when requests wait for one another, with as many batches under way as memory holds, at "
         "most 8, in the better of two orders. `bound` is what kernel level would reach over the "
         "best coarse split if transfers, gaps and memory cost nothing. `from tables` is the share "
@@ -148,6 +190,9 @@ _NOT_COVERED = (
     "priced by their bytes, which is too little for prefill",
     "Qwen2.5-VL has an image of 784 by 784 in each prompt; the MMDiT is one denoising step",
     "batches of several sizes at a time, and prompts that differ in length",
+    "of all combinations: Llama-3-70B at batches 1 and 256, and with long prompts at batch 8 or on "
+    "8+8 GPUs; long prompts of Qwen2.5-VL and Mamba2; plans of `tessc plan` for more than one GPU "
+    "on each side",
 )
 
 
@@ -168,19 +213,11 @@ def _summary(rows: Sequence[Row]) -> list[str]:
     met = sum(g >= 1.5 for g, _ in phase)
     most, at = max(best, key=lambda item: item[0])
     gained = sum(g - 1 >= NOISE for g, _ in best)
-    judged = [row for _, row in best if (over_best(row, "bound") or 0.0) > 1 + NOISE]
-    causes: dict[str, int] = {}
-    for row in judged:
-        if cause := eaten(row):
-            cause = "memory" if cause.startswith("memory") else cause
-            causes[cause] = causes.get(cause, 0) + 1
+    behind = [(g, row) for g, row in best if g <= 1 - NOISE]
+    judged = [row for row in rows if is_judged(row)]
+    reached = sum(not falls_short(row) for row in judged)
     two = [g for row in rows if (g := gain(row, "two_first")) is not None]
     per = [g for row in rows if (g := _per_dollar(row)) is not None]
-    reached = len(judged) - sum(causes.values())
-    said = "".join(
-        f"; {cause} {'eat' if cause == 'transfers' else 'eats'} it in {count}"
-        for cause, count in causes.items()
-    )
     return [
         "The paper publishes up to 2.3 times the throughput of prefill/decode splits, 1.5 in the "
         f"mean. Here: up to {top:.2f} ({_where(where)}), {mean:.2f} in the mean of {len(phase)} "
@@ -195,7 +232,13 @@ def _summary(rows: Sequence[Row]) -> list[str]:
         f"With requests that wait for one another, more than 5% is left in "
         f"{sum(g - 1 >= NOISE for g in queued)} of {len(queued)} cells of one GPU on each side.",
         "",
-        f"Of {len(judged)} cells whose bound is above 1.05, {reached} reach 90% of it{said}.",
+        f"In {len(behind)} cells kernel level is behind the best coarse split"
+        + (f", at worst {min(behind, key=lambda item: item[0])[0]:.2f}" if behind else "")
+        + ": it has all weights on both sides (the paper's stated limit), and little memory is "
+        "left for batches under way. There the coarse split is the one to take.",
+        "",
+        f"Of {len(judged)} cells whose bound is above 1.05, {reached} reach 90% of it; "
+        "[below](#what-eats-the-bound) is what eats it in the others.",
         "",
         f"Against two of the first GPU of the pair: {min(two):.2f} to {max(two):.2f} times the "
         f"requests; per dollar {min(per):.2f} to {max(per):.2f} times.",
@@ -273,6 +316,137 @@ def _table(rows: Sequence[Row]) -> list[str]:
         "",
         "A dash: the way does not fit the memory of these GPUs, or there is no such way.",
     ]
+
+
+def _lost(rows: Sequence[Row]) -> list[str]:
+    """The cells that miss nine tenths of their bound, and what lies between, one by one."""
+    short = sorted((row for row in rows if falls_short(row)), key=of_bound)
+    if not short:
+        return ["Every cell whose bound is above 1.05 reaches 90% of it."]
+    return [
+        "Cells whose bound over the best coarse split is above 1.05 and that reach less than 90% "
+        "of it. Each thing in turn is taken from the bound to the split, and the column says by "
+        "how much it makes the time between requests longer. Caches: the steps that use a cache "
+        "of a request are on one GPU. Link: bytes over 100 Gb/s. Transfers: what GPUs spend on "
+        "each. Short: of nearly equal splits the one in which a request alone takes less. Memory: "
+        "fewer batches under way than that takes. Nothing is lost by rounding to whole kernels: "
+        "each request has a placement of its own, so a kernel may run on either GPU for any share "
+        "of them.",
+        "",
+        *_lines(
+            ("GPUs, model, lengths", "batch", "bound", "reached", *_LOST, "batches under way"),
+            (
+                [
+                    f"{_title(row['pair'])}, {row['model']}, {_mix(row)}",
+                    str(row["batch"]),
+                    f"{over_best(row, 'bound'):.2f}",
+                    f"{of_bound(row):.0%}",
+                    *(f"{row['losses'][name] - 1:.1%}" if "losses" in row else "-"
+                      for name in _LOST),
+                    str(row[USUAL]["lanes"][1]),
+                ]
+                for row in short
+            ),
+        ),
+    ]  # fmt: skip
+
+
+def _planned(rows: Sequence[Row]) -> list[str]:
+    """Plans of `tessc plan`, simulated, beside the linear program."""
+    tried = [row for row in rows if "plan" in row[USUAL]]
+    made = [row for row in tried if "planned" in row[USUAL]]
+    if not made:
+        return ["No cell was planned."]
+    parts = sorted(_of(row, "kernel") for row in made)
+    ahead = [_of(row, best_coarse(row) or "kernel") for row in made]
+    busy = [row for row in made if _busiest(row) >= _BUSY]
+    waits = [row for row in made if _busiest(row) < _BUSY]
+
+    without = [row for row in made if "dp" not in _ways(row)]
+    others = [row for row in made if "dp" in _ways(row)]
+
+    def said(of: Sequence[Row]) -> str:
+        values = sorted(_of(row, "kernel") for row in of)
+        return f"{median(values):.2f} in the median, {values[0]:.2f} at worst" if of else "none"
+
+    lines = _lines(
+        ("GPUs, model, lengths", "batch", "over kernel level", "over the best coarse split",
+         "over its own other ways", "plan", "slots", "busy"),
+        (
+            [
+                f"{_title(row['pair'])}, {row['model']}, {_mix(row)}",
+                str(row["batch"]),
+                f"{_of(row, 'kernel'):.2f}",
+                f"{_of(row, best_coarse(row) or 'kernel'):.2f}",
+                _over_others(row),
+                row[USUAL]["plan"]["strategy"],
+                " + ".join(map(str, row[USUAL]["plan"]["slots"])),
+                " ".join(f"{share:.0%}" for share in row[USUAL]["plan"]["busy"].values()),
+            ]
+            for row in _order(made)
+        ),
+    )  # fmt: skip
+    return [
+        f"`python -m benchmarks.paper plans` makes the plan of `tessc plan` (gap 1%) for the same "
+        f"steps of {len(made)} cells, all layers, prefill and decode in the proportion of the "
+        "lengths, and simulates it. Its times are those of the cells; what it has besides: memory "
+        "for all that steps hand to one another, one placement for all requests (data parallel "
+        "plans have one for each GPU), steps that wait for one another, slots within memory, and "
+        "a split only where it gains more than its error bar.",
+        "",
+        f"Requests per second of these plans over kernel level: {median(parts):.2f} in the median, "
+        f"{parts[0]:.2f} at worst, {parts[-1]:.2f} at best. Within 10% of kernel level: "
+        f"{sum(part >= ENOUGH for part in parts)} of {len(parts)}. Over the best coarse split of "
+        f"the linear program, for which nothing waits: {min(ahead):.2f} to {max(ahead):.2f}, above "
+        f"1.05 in {sum(g >= 1 + NOISE for g in ahead)}. So the figures of kernel level on this "
+        "page are what could be reached at best, not what `tessc plan` gives.",
+        "",
+        f"Where the busier GPU of the plan is busy for 95% of the time or more ({len(busy)} "
+        f"cells), the plan reaches {said(busy)}; where it waits ({len(waits)} cells, "
+        f"{_slots(waits)} slots), {said(waits)}: steps wait for one another there. "
+        f"In {len(without)} of the {len(made)} cells `tessc plan` has no data parallel plan that "
+        f"fits with the buffers of its slots, where the linear program counts weights and caches "
+        f"alone; the plan reaches {said(without)} there, and {said(others)} in the others.",
+        "",
+        *lines,
+        *(
+            f"\n{_where(row)}: no plan, {row[USUAL]['plan']['none']}."
+            for row in tried
+            if "none" in row[USUAL]["plan"]
+        ),
+    ]
+
+
+_BUSY = 0.95
+
+
+def _slots(rows: Sequence[Row]) -> str:
+    counts = [count for row in rows for count in row[USUAL]["plan"]["slots"]]
+    return f"{min(counts)} to {max(counts)}" if counts else "no"
+
+
+def _of(row: Row, over: str) -> float:
+    """Requests per second of the plan over those of another way."""
+    times = gain(row, over, "planned")
+    assert times is not None
+    return times
+
+
+def _ways(row: Row) -> list[str]:
+    """The ways that the planner has for a cell, its choice first."""
+    return [row[USUAL]["plan"]["strategy"], *row[USUAL]["plan"]["others"]]
+
+
+def _busiest(row: Row) -> float:
+    return float(max(row[USUAL]["plan"]["busy"].values()))
+
+
+def _over_others(row: Row) -> str:
+    others = row[USUAL]["plan"]["others"]
+    if not others:
+        return "-"
+    name = min(others, key=lambda other: others[other])
+    return f"{others[name] / row[USUAL]['planned']:.2f} ({name})"
 
 
 def _large(rows: Sequence[Row]) -> list[str]:

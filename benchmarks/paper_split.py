@@ -125,8 +125,13 @@ class Split:
     shares: tuple[np.ndarray, ...]
 
 
-def best_split(parts: Sequence[Part], sides: Sides, held: Held) -> Split | None:
-    """The split by kernels that serves the most; None where memory does not hold it."""
+def best_split(
+    parts: Sequence[Part], sides: Sides, held: Held, *, alone: float = ALONE
+) -> Split | None:
+    """The split by kernels that serves the most; None where memory does not hold it.
+
+    `alone` is what the time of a request alone weighs beside the period.
+    """
     first = np.cumsum([0, *(len(part.ns) for part in parts)])
     count = int(first[-1])
     crossings: list[tuple[int, tuple[int, ...], float, float]] = []
@@ -152,7 +157,7 @@ def best_split(parts: Sequence[Part], sides: Sides, held: Held) -> Split | None:
     best: Split | None = None
     for limit in (None, 4, 3, 2, 1):
         kept = [] if limit is None else _kept(parts, first, held, limit * sides.count)
-        solution = _solve(parts, count, crossings, equal, sides, held.weights, kept)
+        solution = _solve(parts, count, crossings, equal, sides, held.weights, kept, alone)
         if solution is None:
             continue
         x = np.clip(solution[:count], 0.0, 1.0)
@@ -200,6 +205,7 @@ def _solve(
     sides: Sides,
     weights: float,
     kept: Sequence[tuple[int, float]],
+    weight: float,
 ) -> np.ndarray | None:
     """Columns: x, then both directions of each crossing, then the period in units of its scale."""
     times = np.array([row for part in parts for row in (np.array(part.ns) * part.share)])
@@ -241,11 +247,11 @@ def _solve(
         upper.append(rooms[0])
     # Of nearly equal ones, that in which a request alone takes the least: it waits less for others.
     cost = np.zeros(last + 1)
-    cost[:count] = ALONE * (times[:, 0] - times[:, 1]) / scale
+    cost[:count] = weight * (times[:, 0] - times[:, 1]) / scale
     for number, (_, _, size, transfers) in enumerate(crossings):
         alone = transfers * (2 * sides.transfer_ns + sides.latency_ns)
         alone += size * 1e9 / sides.bytes_per_second
-        cost[count + 2 * number : count + 2 * number + 2] = ALONE * alone / scale
+        cost[count + 2 * number : count + 2 * number + 2] = weight * alone / scale
     cost[last] = 1.0
     model = highspy.HighsLp()
     model.num_col_, model.num_row_ = last + 1, len(rows)
@@ -405,6 +411,36 @@ def bound(parts: Sequence[Part], count: int) -> float:
             return (left + a * (right - left) / (a + b)) / count
         left, right = left + a, right - b
     return left / count
+
+
+def losses(parts: Sequence[Part], sides: Sides, held: Held) -> dict[str, float] | None:
+    """What lies between the bound and the split by kernels: how many times longer each thing makes
+    the period, one added after the other; all together are `best_split` over `bound`.
+
+    `caches`: all steps that use a cache of a request are on one side. `link`: bytes over the link.
+    `transfers`: the time that GPUs spend on each transfer. `short`: the preference for splits in
+    which a request alone takes less. `memory`: fewer batches under way, or caches where there is
+    room. Nothing is rounded: a step may run on either side for any share of the requests.
+    """
+    wide = replace(sides, memory=(1e18, 1e18))
+    linked = replace(wide, transfer_ns=0.0)
+    free = replace(linked, bytes_per_second=1e18, latency_ns=0.0)
+    stages = {
+        "caches": best_split(parts, free, held, alone=0.0),
+        "link": best_split(parts, linked, held, alone=0.0),
+        "transfers": best_split(parts, wide, held, alone=0.0),
+        "short": best_split(parts, wide, held),
+    }
+    last = best_split(parts, sides, held)
+    if last is None:
+        return None
+    made: dict[str, float] = {}
+    before = bound(parts, sides.count)
+    for name, split in stages.items():
+        assert split is not None
+        period = float(max(*split.loads, split.link))
+        made[name], before = period / before, period
+    return made | {"memory": last.period / before}
 
 
 # --- in which order ------------------------------------------------------------------------------
