@@ -193,13 +193,13 @@ class _SteadyLoop:
         done = [busy_ns[device] / ns for device, ns in work]
         self._done.append((self._loop.now_ns, done))
         since_ns, before = self._done[self._number - self._last]
-        return max(
-            part * (self._loop.now_ns - since_ns) / (after - first)
-            for part, first, after, count in zip(
-                self._parts, before, done, self._rounds, strict=True
-            )
-            if count
-        )
+        periods = []
+        for part, first, after, count in zip(self._parts, before, done, self._rounds, strict=True):
+            if count and after > first:
+                periods.append(part * (self._loop.now_ns - since_ns) / (after - first))
+            elif count:  # it was done ahead, with the first round: all that went before counts
+                periods.append(part * self._loop.now_ns / after)
+        return max(periods)
 
     def period_ns(self, most_rounds: int) -> float:
         """Nanoseconds per request of the plan.
