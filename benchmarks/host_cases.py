@@ -32,6 +32,16 @@ def command_line(doc: str | None, kinds: Sequence[str], count: int) -> argparse.
     return parser
 
 
+def act(
+    parser: argparse.ArgumentParser,
+    run: Callable[[argparse.Namespace], object],
+    report: Callable[[argparse.Namespace], object],
+) -> None:
+    """Do what the command line says."""
+    options = parser.parse_args()
+    (report if options.what == "report" else run)(options)
+
+
 def seeds(options: argparse.Namespace) -> Iterator[int]:
     """Those that the file does not have, until the count or the time is reached."""
     output = Path(options.output)

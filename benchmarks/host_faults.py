@@ -35,7 +35,7 @@ import time
 from functools import partial
 from pathlib import Path
 
-from benchmarks.host_cases import Row, command_line, do_case, rows_of, seeds, write_report
+from benchmarks.host_cases import Row, act, command_line, do_case, rows_of, seeds, write_report
 from tessera.backend.hosts.hosts_backend import HostsBackend
 from tessera.backend.service import ServiceFault
 from tessera.diagnostics import TesseraError
@@ -430,11 +430,7 @@ def main() -> None:
     if sys.argv[1:2] == ["drive"]:
         drive(sys.argv[2], sys.argv[3])
         return
-    options = command_line(__doc__, ["run"], 300).parse_args()
-    if options.what == "report":
-        report(options)
-    else:
-        run(options)
+    act(command_line(__doc__, ["run"], 300), run, report)
 
 
 if __name__ == "__main__":

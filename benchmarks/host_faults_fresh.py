@@ -37,7 +37,7 @@ import time
 from functools import partial
 from pathlib import Path
 
-from benchmarks.host_cases import Row, command_line, do_case, rows_of, seeds, write_report
+from benchmarks.host_cases import Row, act, command_line, do_case, rows_of, seeds, write_report
 from benchmarks.host_faults import AT, Feed, digest, said
 from tessera.driver.hosts.kept_hosts import KeptHosts
 from tessera.driver.run.runtime import Runtime
@@ -342,11 +342,7 @@ def main() -> None:
         return
     parser = command_line(__doc__, ["run"], 66)
     parser.add_argument("--kind", choices=KINDS, help="only these")
-    options = parser.parse_args()
-    if options.what == "report":
-        report(options)
-    else:
-        run(options)
+    act(parser, run, report)
 
 
 if __name__ == "__main__":

@@ -74,15 +74,15 @@ class Gpu:
 class Word:
     """The word of a stage: set when the time has come."""
 
-    def __init__(self, gpu: Gpu, stage: int) -> None:
-        self._gpu = gpu
+    def __init__(self, ends_ns: list[int], stage: int) -> None:
+        self._ends_ns = ends_ns
         self._stage = stage
 
     def __getitem__(self, index: int) -> int:
-        return int(0 < self._gpu.ends_ns[self._stage] <= time.perf_counter_ns())
+        return int(0 < self._ends_ns[self._stage] <= time.perf_counter_ns())
 
     def __setitem__(self, index: int, value: int) -> None:
-        self._gpu.ends_ns[self._stage] = value
+        self._ends_ns[self._stage] = value
 
 
 class Bench:
@@ -132,7 +132,7 @@ class Bench:
         backend: Any = self.backend
         gpu = Gpu(backend)
         backend.driver._graph_launch = gpu.launch
-        backend._done = [Word(gpu, stage) for stage in range(len(self.words))]
+        backend._done = [Word(gpu.ends_ns, stage) for stage in range(len(self.words))]
         backend._words = [(word,) for word in backend._done]
         late_ns: list[int] = []
         naps = [0]

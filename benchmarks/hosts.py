@@ -22,7 +22,7 @@ from collections import Counter
 from functools import lru_cache, partial
 from pathlib import Path
 
-from benchmarks.host_cases import Row, command_line, do_case, rows_of, seeds, write_report
+from benchmarks.host_cases import Row, act, command_line, do_case, rows_of, seeds, write_report
 from tessera.driver.hosts.kept_hosts import KeptHosts
 from tessera.driver.load import load
 from tessera.driver.run.options import PlanRunOptions
@@ -152,11 +152,7 @@ def main() -> None:
     """Read the command line."""
     parser = command_line(__doc__, ["run", "many"], 200)
     parser.add_argument("--transport", choices=TRANSPORTS, default=TRANSPORTS[0])
-    options = parser.parse_args()
-    if options.what == "report":
-        report(options)
-    else:
-        run(options)
+    act(parser, run, report)
 
 
 if __name__ == "__main__":

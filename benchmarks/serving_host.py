@@ -28,6 +28,7 @@ from typing import Any
 from unittest import mock
 
 import tessera
+from benchmarks.host_time import Word
 from tests.helpers.fake_cuda import OK, FakeCuda, Function
 from tests.helpers.plan_files import plan_of
 from tests.helpers.traces import COPY, trace
@@ -65,7 +66,7 @@ class TimedSteps:
             for output in ready.buffers.outputs.values():
                 output[:] = 0
         self.backend.driver._graph_launch = self.launch
-        self.backend._done = [Word(self, stage) for stage in range(len(replica.done))]
+        self.backend._done = [Word(self.ends_ns, stage) for stage in range(len(replica.done))]
         self.backend._words = [(word,) for word in self.backend._done]
 
     def launch(self, graph: Any, stream: Any) -> tuple[int]:
@@ -80,20 +81,6 @@ class TimedSteps:
             self._stages = {own.graph: own.stage for own in ready}
         self.ends_ns[self._stages[graph]] = self.free_ns
         return (0,)
-
-
-class Word:
-    """The word of a stage: set when the time has come."""
-
-    def __init__(self, gpu: TimedSteps, stage: int) -> None:
-        self._gpu = gpu
-        self._stage = stage
-
-    def __getitem__(self, index: int) -> int:
-        return int(0 < self._gpu.ends_ns[self._stage] <= time.perf_counter_ns())
-
-    def __setitem__(self, index: int, value: int) -> None:
-        self._gpu.ends_ns[self._stage] = value
 
 
 def decode_plan(rows: int) -> Any:

@@ -71,9 +71,17 @@ def _solve_runs(
     if best is not None and options.thorough and not watch.over():
         moved = improve(problem, best, _RUNS_POWERS, _RUNS_SWEEPS)
         best = best_of(problem, (best, moved))
-    period = INFINITY if best is None else measure(problem, best).period_ns
+    solution = _solution(problem, best, bound, watch)
     if on_progress is not None:
-        on_progress(bound, period)
+        on_progress(bound, solution.period_ns)
+    return solution
+
+
+def _solution(
+    problem: Problem, best: Placement | None, bound: float, watch: SearchWatch
+) -> Solution:
+    """What a search has found, with a bound of every plan."""
+    period = INFINITY if best is None else measure(problem, best).period_ns
     return Solution(
         placement=best,
         period_ns=period,
@@ -111,15 +119,7 @@ def solve_many(
         best = best_of(problem, filter(None, (best, improve(problem, trial))))
         if on_progress is not None:
             on_progress(bound, INFINITY if best is None else measure(problem, best).period_ns)
-    period = INFINITY if best is None else measure(problem, best).period_ns
-    return Solution(
-        placement=best,
-        period_ns=period,
-        bound_ns=min(bound, period),
-        relaxation_ns=min(bound, period),
-        ended=watch.over() or Ending.SEARCH,
-        duals=typed.duals,
-    )
+    return replace(_solution(problem, best, bound, watch), duals=typed.duals)
 
 
 def _key(problem: Problem, placement: Placement) -> tuple[bool, float]:
