@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import signal
+import tempfile
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 # Tests neither see nor fill the user's cache, in this process and in those it starts.
 os.environ["TESSERA_NO_CACHE"] = "1"
+
+# Some environments tell Python to keep no bytecode. Tests start hundreds of processes, and each
+# would compile the package again, for a second: they share a folder, which goes at the end.
+if os.environ.pop("PYTHONDONTWRITEBYTECODE", "") and "PYTHONPYCACHEPREFIX" not in os.environ:
+    os.environ["PYTHONPYCACHEPREFIX"] = tempfile.mkdtemp(prefix="tessera-bytecode-")
+    atexit.register(shutil.rmtree, os.environ["PYTHONPYCACHEPREFIX"], ignore_errors=True)
 
 # A shell starts what runs in the background with SIGINT ignored, and children inherit that; tests
 # that interrupt commands want them to hear it.

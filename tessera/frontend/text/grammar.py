@@ -1,8 +1,8 @@
 """Find the grammar files, and the trace of `tessc demo`.
 
 `grammars/` stands in the repository root; a wheel carries a copy inside the package, and one of
-that trace. Building an
-LALR table takes about a fifth of a second, so each parser is built once per process, on first use.
+that trace. Building an LALR table takes up to a fifth of a second, so each parser is built once per
+process, on first use.
 """
 
 from __future__ import annotations
