@@ -40,26 +40,33 @@ from tessera.passes.dependences.dependences import Dependences
 
 # Models of the transformers library, of families that `examples/models` does not have first.
 LIBRARY = (
-    "bert",
-    "gemma2",
     "gpt2",
+    "bert",
+    "whisper_encoder",
+    "resnet",
+    "wav2vec2",
+    "gemma2",
+    "qwen3",
     "siglip_vision",
     "convnext",
-    "whisper_encoder",
-    "qwen3",
-    "falcon",
     "opt",
-    "olmo2",
     "dinov2",
-    "modernbert",
+    "olmo2",
+    "swin",
+    "falcon",
+    "roberta",
     "lfm2",
     "mixtral",
+    "modernbert",
     "deepseek_v3",
 )
 
 
 # What PyTorch does on a GPU to give an attention's kernel its mask.
 AROUND = ("aten::scalar_tensor", "aten::where", "aten::masked_fill", "aten::constant_pad_nd")
+# What an attention is made of where no kernel of PyTorch's takes its mask.
+PRODUCT = "aten::bmm"
+PARTS = (*AROUND, PRODUCT, "aten::mul.", "aten::add.", "aten::clone", "aten::_safe_softmax")
 
 
 def maker(name: str) -> Callable[[], tuple[Callable[..., object], Inputs]]:
@@ -92,7 +99,8 @@ def matched(fake: list[ir.Work], real: list[ir.Work]) -> tuple[list[int], list[s
 
     An operator that copies or clears is copies by the driver on the GPU where memory is in one
     piece: they have to come to as many bytes. An attention has its mask made numbers before it
-    there, and its result copied after it, if its kernel wants or gives another form.
+    there, and its result copied after it, if its kernel wants or gives another form; or it is two
+    products with a softmax between them, where no kernel takes its mask.
     """
     places: list[int] = []
     for place, step in enumerate(fake):
@@ -102,6 +110,9 @@ def matched(fake: list[ir.Work], real: list[ir.Work]) -> tuple[list[int], list[s
         after = ("aten::clone",) if last and not wanted.startswith("aten::clone") else ()
         while len(places) < len(real) and text_of(real[len(places)]).startswith((*before, *after)):
             places.append(place if before else place - 1)
+        if before and (count := parts_of_attention(real[len(places) :])):
+            places += [place] * count
+            continue
         theirs = real[len(places)] if len(places) < len(real) else None
         if theirs is None or isinstance(theirs, ir.Memcpy | ir.Memset):
             left = sum(prod(o.shape) * o.dtype.bytes for o in getattr(step, "writes", ()))
@@ -117,6 +128,19 @@ def matched(fake: list[ir.Work], real: list[ir.Work]) -> tuple[list[int], list[s
         places.append(place)
     more = real[len(places) :]
     return places, ["nothing", text_of(more[0])] if more else None
+
+
+def parts_of_attention(steps: list[ir.Work]) -> int:
+    """How many steps an attention is that begins here and is taken apart; 0: it is not."""
+    products = 0
+    for count, step in enumerate(steps):
+        name = text_of(step)
+        if not name.startswith(PARTS):
+            return 0
+        products += name.startswith(PRODUCT)
+        if products == 2:
+            return count + 1
+    return 0
 
 
 def edges(program: ir.Program, places: list[int]) -> set[tuple[int, int]]:

@@ -42,7 +42,14 @@ from tessera.passes.base import AnalysisManager
 from tessera.passes.byte_sets.regions import regions_bytes
 from tessera.passes.dependences.dependences import Dependences
 
-FIRST = ("llama.py:decode", "llama.py:prefill", "mmdit.py:step", "moe.py:step")
+# Small ones first.
+FIRST = (
+    "llama.py:decode",
+    "llama.py:prefill",
+    "huggingface.py:vit",
+    "huggingface.py:llama",
+    "huggingface.py:qwen",
+)
 CASES = (*FIRST, *(step for step in STEPS if step not in FIRST))
 _NUMBER = re.compile(r"_[0-9]+$")
 _TUNING = ("combine",)

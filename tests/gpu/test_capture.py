@@ -225,6 +225,19 @@ def test_eager_an_input_on_the_host_is_told() -> None:
     check(found)
 
 
+def test_eager_what_is_copied_from_the_host_is_a_constant() -> None:
+    """A number, an index and a tensor that the host holds."""
+    rows = torch.tensor([3, 1])
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        kept = torch.where(x > 0.5, torch.tensor(2.0, device="cuda"), x)
+        return kept[rows] + torch.arange(8.0).cuda()
+
+    found = trace(step, rand(4, 8), options=EAGER)
+    assert [d.code for d in found.diagnostics] == ["TSR6012"]
+    assert {b.name for b in check(found).buffers} >= {"constant0", "constant1", "constant2"}
+
+
 def test_compiled_dropout_has_its_state() -> None:
     def step(x: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.dropout(x, 0.5) + torch.rand_like(x)
@@ -394,6 +407,12 @@ def test_refused_copies_from_the_host() -> None:
     found = refused(lambda x: x + data.to("cuda", non_blocking=True), ones(64))
     assert found.code == "TSR6002"
     assert "from the host" in found.headline
+
+
+def test_refused_changing_what_was_copied_from_the_host() -> None:
+    found = refused(lambda x: x + torch.zeros(64).cuda().add_(x), ones(64), options=EAGER)
+    assert found.code == "TSR6003"
+    assert "`constant0`" in found.headline
 
 
 def test_refused_host_callbacks() -> None:

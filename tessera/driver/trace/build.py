@@ -24,6 +24,7 @@ from tessera.driver.trace.random_draws import MODULE as RANDOM_MODULE
 from tessera.driver.trace.random_draws import draw_launch, draws_seeds, seeds_module, state_buffer
 from tessera.driver.trace.streams import find_lines
 from tessera.driver.trace.tables import Bytes, Holdings, find_words
+from tessera.frontend.capture.host_copies import changed_constant
 from tessera.frontend.capture.raw import (
     RawBuffer,
     RawCapture,
@@ -112,8 +113,10 @@ def settle_roles(draft: Draft, raw: RawCapture, changed: Collection[str] = ()) -
     """Lasting memory that no step may write gets back the role that it was found in.
 
     A step of which nothing is known (it is pinned) may write anything; there, what was seen
-    decides.
+    decides. A constant that a step may write is refused.
     """
+    if written := sorted((draft.written | {*changed}) & raw.constants):
+        raise changed_constant(written[0])
     role_found = {buffer.name: buffer.role for buffer in raw.buffers}
     roles = tuple(
         buffer

@@ -66,8 +66,7 @@ class CapturedMemory:
                     hint="make it dense (`.to_dense()`)",
                 )
             ) from None
-        address = storage.data_ptr() if self._address_of is None else self._address_of(storage)
-        size = storage.nbytes()
+        address, size = self._start(storage), storage.nbytes()
         if not address or not size or self.holds(address, size):
             return
         # A view says what the elements of all are, and nothing of its shape.
@@ -119,6 +118,11 @@ class CapturedMemory:
         """The buffers as they were noted."""
         return tuple(self.buffers.values())
 
+    def names_of(self, tensors: Iterable[torch.Tensor]) -> frozenset[str]:
+        """The buffers that begin where the memory of one of these tensors does."""
+        starts = {self._start(tensor.untyped_storage()) for tensor in tensors}
+        return frozenset(self.buffers[start].name for start in starts & self.buffers.keys())
+
     def read(self, buffer: RawBuffer) -> Bytes:
         """The bytes of a buffer, on the host."""
         flat = self.on_gpu(buffer)
@@ -168,6 +172,9 @@ class CapturedMemory:
         self.buffers[buffer.address] = buffer
         insort(self._starts, buffer.address)
 
+    def _start(self, storage: torch.UntypedStorage) -> int:
+        return storage.data_ptr() if self._address_of is None else self._address_of(storage)
+
     def _free_name(self, wanted: str) -> str:
         name = _NOT_A_NAME.sub("_", wanted) or "b"
         plain = (name[0].isalpha() or name[0] in "_$") and not _VARIABLE.match(name)
@@ -202,8 +209,7 @@ def digest_of(flat: torch.Tensor) -> bytes:
 def live_tensors() -> dict[int, torch.Tensor]:
     """A tensor for every storage on the GPU that is alive, by address: the largest there.
 
-    Tensors that stand for memory of somebody else may outlive it: those do not count. Nor do those
-    that stand for others or for none.
+    Those that stand for memory that is gone, for others or for none do not count.
     """
     import torch
 

@@ -139,7 +139,8 @@ class RawCapture:
 
     `after` says of each node which earlier ones it has to wait for; None: one after the other.
     `unowned` are addresses of memory that belongs to nobody any more. `skipped` counts the nodes
-    of the graph that do nothing and are not in `nodes`.
+    of the graph that do nothing and are not in `nodes`. `constants` are the buffers that the call
+    has copied from the host.
     """
 
     buffers: tuple[RawBuffer, ...]
@@ -150,3 +151,4 @@ class RawCapture:
     random: RawRandom | None = None
     unowned: frozenset[int] = frozenset()
     skipped: int = 0
+    constants: frozenset[str] = frozenset()

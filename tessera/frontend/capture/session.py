@@ -21,6 +21,7 @@ import numpy as np
 
 from tessera.diagnostics import Diagnostic, TesseraError, error, warning
 from tessera.frontend.capture.cuda_graph import CapturedNodes, read_graph
+from tessera.frontend.capture.host_copies import fixed_constants, made_on_host
 from tessera.frontend.capture.inputs import Inputs, held_tensors
 from tessera.frontend.capture.kernels import find_codes, find_sources
 from tessera.frontend.capture.measured import MeasuredProduct, kernel_times
@@ -183,13 +184,18 @@ def capture(
         _warm_up(function, inputs, warm_ups)
         notes = _add_known(memory, function, inputs)
         old = live_tensors()
-        graph, outputs, operators = _capture_graph(function, inputs, keeper)
+        graph, outputs, watcher = _capture_graph(function, inputs, keeper)
+        operators, constants = watcher.operators, watcher.copies.constants
         sources = find_sources(given)
         graph_nodes = read_graph(int(graph.raw_cuda_graph()), sources.knows)
         if not graph_nodes.nodes:
             raise launches_nothing()
+        for number, tensor in enumerate(constants):
+            memory.add_tensor(tensor, f"constant{number}", Role.WEIGHT, lasting=True)
         _add_made(memory, outputs, keeper, old)
         unowned = add_strangers(memory, old, _words(graph_nodes, operators))
+    if constants:
+        notes.append(fixed_constants(len(constants)))
     functions = {n.function: n.name for n in graph_nodes.nodes if isinstance(n, RawLaunch)}
     codes, others = find_codes(functions, archs, sources)
     raw = RawCapture(
@@ -204,13 +210,14 @@ def capture(
         random=RawRandom(seed=_generator().initial_seed(), offset=_generator().get_offset()),
         unowned=unowned,
         skipped=graph_nodes.skipped,
+        constants=memory.names_of(constants),
     )
     return Call(
         raw=raw,
         notes=(*notes, *(warning("TSR6006", text) for text in others)),
         memory=memory,
         graph=graph,
-        kept=(keeper.tensors, outputs, old),
+        kept=(keeper.tensors, outputs, old, constants),
     )
 
 
@@ -240,7 +247,7 @@ def _warm_up(function: Callable[..., object], inputs: Inputs, count: int) -> Non
 
 def _capture_graph(
     function: Callable[..., object], inputs: Inputs, keeper: Keeper
-) -> tuple[torch.cuda.CUDAGraph, object, list[RawOperator]]:
+) -> tuple[torch.cuda.CUDAGraph, object, Watcher]:
     import torch
     from cuda.bindings import driver
 
@@ -259,14 +266,15 @@ def _capture_graph(
     random = generator.clone_state()
     keeper.is_on = True
     try:
-        with torch.cuda.graph(graph), watcher.mode:
+        with torch.cuda.graph(graph), made_on_host(), watcher.mode:
             outputs = inputs.call(function)
     except (Exception, SystemExit) as problem:  # the model's, PyTorch's, the driver's, ours
         generator.graphsafe_set_state(random)
         raise problem if isinstance(problem, TesseraError) else not_captured(problem) from problem
     finally:
         keeper.is_on = False
-    return graph, outputs, watcher.operators
+    watcher.copies.fill()
+    return graph, outputs, watcher
 
 
 def _add_known(

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from tessera.diagnostics import TesseraError, error
 from tessera.frontend.capture.cuda_graph import count_nodes
+from tessera.frontend.capture.host_copies import HostCopies
 from tessera.frontend.capture.meta.stand_in import real_host
 from tessera.frontend.capture.operator_mode import name_of, operator_mode
 from tessera.frontend.capture.raw import RawOperator, RawTensor
@@ -120,11 +121,12 @@ def keep_compiled(keeper: Keeper) -> Iterator[None]:
 class Watcher:
     """A dispatch mode (`mode`) whose `operators` are the calls that added nodes to the graph.
 
-    Calls inside of others come before them.
+    Calls inside of others come before them. What the call copies from the host is in `copies`.
     """
 
     def __init__(self, keeper: Keeper, graph_of: Callable[[], object]) -> None:
         self.operators: list[RawOperator] = []
+        self.copies = HostCopies()
         self.mode = operator_mode(self._call, compiled=True)
         self._keeper = keeper
         self._graph_of = graph_of
@@ -137,6 +139,11 @@ class Watcher:
         kwargs: dict[str, object],
     ) -> object:
         graph = self._graph_of()
+        if graph is not None:
+            constant = self.copies.made_by(func, args, kwargs)
+            if constant is not None:
+                return constant
+            args = self.copies.given_to(func, args)
         first = count_nodes(graph) if graph is not None else 0
         result = _called_inside(mode, func, args, kwargs)
         for tensor in tensors_in(result):

@@ -37,6 +37,7 @@ def test_views_and_allocations_are_no_steps() -> None:
     def step(x: Any) -> Any:
         made = torch.empty(4, 3, device="cuda")
         made.copy_(x.t())
+        made.unsqueeze_(1).transpose_(0, 2).as_strided_((4, 3), (3, 1))
         return made[1:, None].expand(3, 2, 3) + 1
 
     assert operators(traced(step, (3, 4))) == ["aten::copy_", "aten::add.Tensor"]

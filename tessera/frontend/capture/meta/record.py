@@ -19,11 +19,18 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
+from unittest import mock
 
-from tessera.diagnostics import Diagnostic, TesseraError, error, warning
+from tessera.diagnostics import Diagnostic, TesseraError, error
+from tessera.frontend.capture.host_copies import HostCopies, fixed_constants
 from tessera.frontend.capture.inputs import Inputs, held_tensors
 from tessera.frontend.capture.memory import CapturedMemory, named_parameters
-from tessera.frontend.capture.meta.stand_in import fake_gpu, numbered_devices, real_host
+from tessera.frontend.capture.meta.stand_in import (
+    always,
+    fake_gpu,
+    numbered_devices,
+    real_host,
+)
 from tessera.frontend.capture.operator_mode import (
     name_of,
     operator_mode,
@@ -97,7 +104,7 @@ class Recording:
         self.operators: list[RawOperator] = []
         self.nodes: list[RawNode] = []
         self.made: list[torch.Tensor] = []
-        self.constants: list[torch.Tensor] = []
+        self.copies = HostCopies()
         self.is_on = False
 
     def add(
@@ -113,13 +120,13 @@ class Recording:
         results = [t for t in tensors_in(result) if t.is_cuda]
         new = [t for t in results if t.untyped_storage()._cdata not in shared]
         self.made += new
-        if func._schema.name in _ALLOCATIONS:
+        if func._schema.name in _ALLOCATIONS or _is_view(func):
             return
         if _draws(func):
             self.draw(func, args, kwargs, result)
             return
         if new and not inputs and any(not t.is_cuda for t in tensors_in((args, kwargs))):
-            self.constants += new
+            self.copies.constants += new
             return
         if inputs and not results and next(tensors_in(result), None) is not None:
             raise _leaves_the_gpu(func)
@@ -181,14 +188,22 @@ def among_fakes() -> Iterator[None]:
 
 
 def record_call(make: Callable[[], Made], warm_ups: int = 1) -> RawRecord:
-    """Make a callable, call it, and note the last of its calls; `among_fakes`."""
+    """Make a callable, call it, and note the last of its calls; `among_fakes`.
+
+    After calls to warm up the last one is told that it is captured, as it is on a GPU: libraries
+    then read no data, and make masks that they would have left out.
+    """
+    import torch
+
     recording = Recording()
     with recorder(recording), whole_attention(recording):
         function, inputs = make()
         result = None
         for number in range(warm_ups + 1):
             recording.is_on = number == warm_ups
-            result = _called(function, inputs)
+            captured = always(recording.is_on and warm_ups > 0)
+            with mock.patch.object(torch.cuda, "is_current_stream_capturing", captured):
+                result = _called(function, inputs)
         recording.is_on = False
     return made_record(recording, function, inputs, result)
 
@@ -230,11 +245,10 @@ def made_record(
     for name, tensor in (*named, *held_tensors(function)):
         if tensor.is_cuda:
             memory.add_tensor(tensor, name, Role.WEIGHT, lasting=True)
-    for number, tensor in enumerate(recording.constants):
+    for number, tensor in enumerate(recording.copies.constants):
         memory.add_tensor(tensor, f"constant{number}", Role.WEIGHT, lasting=True)
-    if recording.constants:
-        count = len(recording.constants)
-        notes.append(_constants(count))
+    if recording.copies.constants:
+        notes.append(fixed_constants(len(recording.copies.constants)))
     made = {tensor.untyped_storage()._cdata for tensor in recording.made}
     returned: dict[str, RawTensor] = {}
     for number, tensor in enumerate(t for t in tensors_in(result) if t.is_cuda):
@@ -251,6 +265,7 @@ def made_record(
         nodes=tuple(recording.nodes),
         operators=tuple(recording.operators),
         codes=(),
+        constants=memory.names_of(recording.copies.constants),
     )
     return RawRecord(raw=raw, notes=tuple(notes), returned=returned)
 
@@ -281,6 +296,8 @@ def recorder(recording: Recording) -> AbstractContextManager[object]:
         if _is_for_host(args, kwargs):
             with real_host():
                 return func(*args, **kwargs)
+        if recording.is_on:
+            args = recording.copies.given_to(func, args)
         result = func(*args, **kwargs)
         if recording.is_on:
             recording.add(func, args, kwargs, result)
@@ -357,6 +374,13 @@ def _leaves_the_gpu(func: torch._ops.OpOverload) -> TesseraError:
     )
 
 
+def _is_view(func: torch._ops.OpOverload) -> bool:
+    """Whether it changes how a tensor lies, and nothing that it holds (`unsqueeze_`)."""
+    import torch
+
+    return torch.Tag.inplace_view in func.tags
+
+
 def _draws(func: torch._ops.OpOverload) -> bool:
     import torch
 
@@ -372,13 +396,4 @@ def random_numbers(func: torch._ops.OpOverload) -> TesseraError:
             " cannot hold",
             hint="switch dropout off (`.eval()`), or pass the numbers in as an input",
         )
-    )
-
-
-def _constants(count: int) -> Diagnostic:
-    what = "1 tensor is" if count == 1 else f"{count} tensors are"
-    return warning(
-        "TSR6012",
-        f"{what} copied from the host during the call: what they hold is fixed in the trace",
-        hint="make them once, on the GPU, before the call",
     )

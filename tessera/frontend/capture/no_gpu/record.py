@@ -19,6 +19,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from tessera.diagnostics import TesseraError, error, warning
+from tessera.frontend.capture.host_copies import HostCopies
 from tessera.frontend.capture.inputs import Inputs
 from tessera.frontend.capture.kernels import KernelSources, find_codes, find_sources
 from tessera.frontend.capture.meta.record import (
@@ -182,7 +183,7 @@ class _Launches(Recording):
 
     def clear(self) -> None:
         """Forget what was noted so far."""
-        self.operators, self.nodes, self.made, self.constants = [], [], [], []
+        self.operators, self.nodes, self.made, self.copies = [], [], [], HostCopies()
 
     def launch(self, launch: TritonLaunch) -> None:
         """Note a launch of a kernel of Triton's."""

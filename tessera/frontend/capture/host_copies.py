@@ -1,0 +1,127 @@
+"""Copies from the host to the GPU while a call is captured: constants of the trace.
+
+A CUDA graph takes no copy from memory of the host, and PyTorch makes one of every
+`torch.tensor(0.0, device="cuda")`. Nothing runs during a capture, so a copy can be made after it:
+the model gets memory of the GPU with nothing in it yet, and `fill` puts there what the host held
+when the copy was asked for. What is in it is then fixed in the trace, which `TSR6012` says. Pinned
+memory is left alone: a graph reads it anew each time, so it is data of the call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tessera.diagnostics import Diagnostic, TesseraError, error, warning
+from tessera.frontend.capture.operator_mode import name_of
+
+if TYPE_CHECKING:
+    import torch
+
+_CONVERTS = "aten::_to_copy"
+# Those that take memory of the host beside that of the GPU, and copy it.
+_TAKES = frozenset(
+    f"aten::{name}"
+    for name in ("copy_", "index.Tensor", "_unsafe_index.Tensor", "index_put", "index_put_")
+)
+
+
+@dataclass(slots=True)
+class HostCopies:
+    """Constants in the order in which the model makes them, and what the host holds of each."""
+
+    constants: list[torch.Tensor] = field(default_factory=list)
+    held: list[torch.Tensor] = field(default_factory=list)
+
+    def made_by(
+        self, func: torch._ops.OpOverload, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> torch.Tensor | None:
+        """What a call gives that only copies from the host; None for another call."""
+        import torch
+
+        source, device = args[0] if args else None, kwargs.get("device")
+        if name_of(func) != _CONVERTS or not _is_on_host(source) or device is None:
+            return None
+        to = torch.device(str(device))
+        if to.type == "cpu":
+            return None
+        plain = {"device": torch.device("cpu"), "non_blocking": False, "pin_memory": False}
+        return self._constant(func(*args, **kwargs | plain), to)
+
+    def given_to(self, func: torch._ops.OpOverload, args: tuple[object, ...]) -> tuple[object, ...]:
+        """The arguments of a call, with constants in place of what it would copy itself."""
+        import torch
+
+        first = args[0] if args else None
+        if name_of(func) not in _TAKES or not isinstance(first, torch.Tensor) or _is_on_host(first):
+            return args
+
+        def on_gpu(value: object) -> object:
+            if isinstance(value, list | tuple):
+                return type(value)(map(on_gpu, value))
+            if not isinstance(value, torch.Tensor) or not _is_on_host(value):
+                return value
+            return self._constant(value.clone(), first.device)
+
+        return (first, *map(on_gpu, args[1:]))
+
+    def fill(self) -> None:
+        """Make the copies; the capture is over."""
+        for constant, held in zip(self.constants, self.held, strict=True):
+            constant.copy_(held)
+
+    def _constant(self, held: torch.Tensor, device: torch.device) -> torch.Tensor:
+        import torch
+
+        constant = torch.empty_strided(held.size(), held.stride(), dtype=held.dtype, device=device)
+        self.constants.append(constant)
+        self.held.append(held)
+        return constant
+
+
+def _is_on_host(value: object) -> bool:
+    import torch
+
+    return isinstance(value, torch.Tensor) and value.device.type == "cpu" and not value.is_pinned()
+
+
+@contextmanager
+def made_on_host() -> Iterator[None]:
+    """Have `torch.tensor(..., device="cuda")` make its tensor on the host, and then copy it: a
+    dispatch mode sees the copy."""
+    import torch
+
+    name = "_set_only_lift_cpu_tensors"
+    if not hasattr(torch._C, name):  # an older one; such a copy ends the capture
+        yield
+        return
+    before = torch._C._only_lift_cpu_tensors()
+    torch._C._set_only_lift_cpu_tensors(True)
+    try:
+        yield
+    finally:
+        torch._C._set_only_lift_cpu_tensors(before)
+
+
+def fixed_constants(count: int) -> Diagnostic:
+    """What there is to say of constants."""
+    what = "1 tensor is" if count == 1 else f"{count} tensors are"
+    return warning(
+        "TSR6012",
+        f"{what} copied from the host during the call: what they hold is fixed in the trace",
+        hint="make them once, on the GPU, before the call",
+    )
+
+
+def changed_constant(name: str) -> TesseraError:
+    """A constant that the call writes: the next call would begin with what this one has left."""
+    return TesseraError(
+        error(
+            "TSR6003",
+            f"the model copies a tensor from the host and then changes it (`{name}`)",
+            hint="make it on the GPU (`torch.full`, `torch.zeros`, `torch.arange`), or change a"
+            " copy (`.clone()`)",
+        )
+    )
