@@ -11,6 +11,10 @@ of JSON as it goes and writes a file at its end; what is there is not done again
 fails is a line with the reason. `--tiny` does the same with a small model on the CPU backend.
 
 - `code`: all kernels through the driver's compiler, by many processes, which fills its cache.
+- `tokens`: 64 sequences of mixed lengths that join, leave, stop and are given up, by an engine with
+  one batch and with two, looking ahead and not, against a plain loop over the same steps, token for
+  token (`serving_tokens`): 32 layers with 64 rows and with 8, greedy; 4 layers of a GPT that draws
+  tokens in its steps, every second sequence sampled by a seed.
 - `profile`: `tessc profile` of both steps, and a plan by it.
 - `simulated`: requests at random times, `tessc simulate` against `tessc bench`.
 - `slices`: time per token while prompts come in, on the whole GPU at several sizes of chunks and on
@@ -40,7 +44,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks import serving_gpu, serving_slices
+from benchmarks import serving_gpu, serving_slices, serving_tokens
 from benchmarks.serving_gpu import LARGE, MODELS, TINY, Setting, done, tessc
 
 ROOT = Path(__file__).parents[1]
@@ -52,6 +56,8 @@ RULE = {"window_ns": 1e9, "high": 0.15, "low": 0.05, "dwell_ns": 5e8}
 SLO_MS = {"ttft_ms": 1000.0, "tpot_ms": 50.0}
 SLICES = "h200:84sm,h200:48sm"
 TARGETS = {"h200-0.0": "cuda:0:84sm", "h200-0.1": "cuda:0:48sm"}
+GPT = {"vocabulary": 32000, "hidden": 2048, "layers": 4, "heads": 16, "blocks": 2049}
+GPT |= {"block": 16, "context": 512}
 CHUNKS = {"prefill": 128, "prefill256": 256, "prefill512": 512}
 TINY_CHUNKS = {"prefill": 4, "prefill256": 8, "prefill512": 16}
 
@@ -84,7 +90,7 @@ def prepare(given: argparse.Namespace) -> None:
     setting = setting_of(given)
     chunks = TINY_CHUNKS if given.tiny else CHUNKS
     long = {"rows": 3, "context": 32} if given.tiny else {"rows": 32, "context": 4096}
-    for folder in ("", "long", "l32", "l32r8"):
+    for folder in ("", "long", "l32", "l32r8", "gpt"):
         (given.work / folder).mkdir(parents=True, exist_ok=True)
     wanted: list[tuple[str, str, dict[str, Any]]] = [
         (name, "prefill", {"chunk": chunk}) for name, chunk in chunks.items()
@@ -97,7 +103,10 @@ def prepare(given: argparse.Namespace) -> None:
         wanted += [(f"{folder}/decode", "decode", more)]
         wanted += [(f"{folder}/prefill", "prefill", more | {"chunk": setting.chunk})]
     for name, kind, sizes in wanted:
-        capture(setting, given.work / f"{name}.ptx", kind, sizes)
+        capture(setting, given.work / f"{name}.ptx", f"llama_{kind}", sized(setting) | sizes)
+    for kind, sizes in (("decode", {"rows": 64}), ("prefill", {"chunk": 64})):
+        own = {} if given.tiny else GPT | sizes | {"dtype": "bfloat16"}
+        capture(setting, given.work / "gpt" / f"{kind}.ptx", f"gpt_{kind}", own)
     shares = [f"{name}.ptx:1" for name in chunks] + [f"decode.ptx:{setting.rows}"]
     one = ["--sequences", "1", "--slots", "1", "--strategy"]
     plan(setting, "text.tsp", ["prefill.ptx:1", shares[-1]], ["--gpus", "h200", *one, "single"])
@@ -106,6 +115,8 @@ def prepare(given: argparse.Namespace) -> None:
     for folder in ("l32", "l32r8"):
         text = [f"{folder}/prefill.ptx:1", f"{folder}/decode.ptx:{setting.rows}"]
         plan(setting, f"{folder}/text.tsp", text, ["--gpus", "h200", *one, "single"])
+    text = ["gpt/prefill.ptx:1", "gpt/decode.ptx:16"]
+    plan(setting, "gpt/text.tsp", text, ["--gpus", "h200", *one, "single"])
     pair = ["--gpus", SLICES, "--objective", "latency+throughput", "--sequences", "2"]
     pair += ["--slots", "2", "--time-limit", "120"]
     plan(setting, "pair.tsp", ["long/prefill.ptx:4", "long/decode.ptx:3"], pair)
@@ -114,14 +125,17 @@ def prepare(given: argparse.Namespace) -> None:
         target.write_text(cut(given.arrivals, int(long["context"]), given.tiny), encoding="utf-8")
 
 
-def capture(setting: Setting, path: Path, kind: str, more: dict[str, Any]) -> None:
+def sized(setting: Setting) -> dict[str, Any]:
+    sizes = (TINY if setting.tiny else LARGE) | {"layers": setting.layers, "rows": setting.rows}
+    sizes |= {"context": setting.context, "greedy": "true"}
+    return sizes | {"dtype": "float32" if setting.tiny else "bfloat16"}
+
+
+def capture(setting: Setting, path: Path, step: str, sizes: dict[str, Any]) -> None:
     if path.exists():
         return
-    sizes = (TINY if setting.tiny else LARGE) | {"layers": setting.layers, "rows": setting.rows}
-    sizes |= {"context": setting.context, "greedy": "true"} | more
-    sizes |= {"dtype": "float32" if setting.tiny else "bfloat16"}
     words = [word for name, value in sizes.items() for word in ("--set", f"{name}={value}")]
-    model = f"{MODELS / 'generation.py'}:llama_{kind}"
+    model = f"{MODELS / 'generation.py'}:{step}"
     begun = time.monotonic()
     where = ["--device", "none", "--for", "h200"]
     done(tessc("trace", model, "--no-data", "-o", str(path), *where, *words), setting)
@@ -196,6 +210,47 @@ def compiled(texts: Sequence[str]) -> float:
     for text in texts:
         driver.load(text.encode())
     return round(time.monotonic() - begun, 1)
+
+
+def tokens(setting: Setting) -> dict[str, Any]:
+    """Plan by plan: a plain loop, then engines; what a run before has written is not done again."""
+    import tessera
+
+    kept = setting.out / "tokens.so_far.json"
+    row: dict[str, Any] = json.loads(kept.read_text("utf-8")) if kept.exists() else {}
+    for folder, settings in TOKENS.items():
+        wide = folder == "gpt"
+        vocabulary = (GPT if wide else LARGE)["vocabulary"]
+        prompts, answers = (1, 200), (8, 72)
+        if setting.tiny:
+            vocabulary, prompts, answers = 64, (1, 9), (1, 12)
+        count = 8 if setting.tiny else 64
+        asked = serving_tokens.mixed(count, vocabulary, prompts, answers, wide)
+        path, options = setting.runs(f"{folder}/text.tsp")
+        right: list[list[int]] = []
+        for batches, ahead, isolated in settings:
+            name = f"{folder}, batches {batches}, {'' if ahead else 'not '}looking ahead"
+            name += ", a process of its own" if isolated else ""
+            if name in row or setting.left() < 10:
+                continue
+            if not right:
+                with tessera.Runtime(path, **options) as runtime:
+                    loop = serving_tokens.Loop(runtime=runtime, limit_s=setting.left())
+                    right = loop.answers(asked)
+            more = {"sequences": batches, "slots": batches, "isolated": isolated}
+            with tessera.Engine(path, **options, **more, look_ahead=ahead) as engine:
+                own = serving_tokens.by_engine(engine, asked, right, setting.left())
+            tell(row, name, own)
+            kept.write_text(json.dumps(row), encoding="utf-8")
+    return row
+
+
+TOKENS = {
+    "l32": ((1, True, False), (2, True, False), (1, False, False), (1, True, True)),
+    "gpt": ((1, True, False), (2, True, False), (1, False, False), (1, True, True)),
+    "l32r8": ((1, True, False), (2, True, False), (2, False, False)),
+}
+"""By the folder of the plan: batches, whether it looks ahead, whether in a process of its own."""
 
 
 def profile(setting: Setting) -> dict[str, Any]:
@@ -351,7 +406,7 @@ def burst(setting: Setting) -> dict[str, Any]:
 
 PARTS = {
     call.__name__: call
-    for call in (code, profile, simulated, slices, burst, speed, speed32, speed32r8)
+    for call in (code, tokens, profile, simulated, slices, burst, speed, speed32, speed32r8)
 }
 
 

@@ -73,7 +73,7 @@ def row_input(answer: Generation, position: int, count: int, draws: bool) -> Row
         position=position,
         blocks=answer.job.blocks,
         temperature=0.0 if sampling.is_greedy else sampling.temperature,
-        uniform=float(answer.draws.random(dtype=np.float32)) if is_drawn else 0.0,
+        uniform=answer.uniform(max(position + count - asked, 0)) if is_drawn else 0.0,
     )
 
 

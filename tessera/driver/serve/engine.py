@@ -225,6 +225,11 @@ class Engine(EngineLoop):
         return sum(batch.used for batch in self._scheduler.batches)
 
     @property
+    def steps_ahead(self) -> int:
+        """How many steps were handed over before the one before them had ended."""
+        return self._ahead.count
+
+    @property
     def switches(self) -> list[tuple[float, str]]:
         """When prompts began to get which policy, by `time.monotonic_ns()`."""
         return [] if self.switch is None else list(self.switch.switches)

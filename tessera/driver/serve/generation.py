@@ -55,6 +55,7 @@ class Generation:
         self.job = Job(number, len(self.prompt), wish.most)
         self.draws: np.random.Generator = wish.sampling.draws()
         self.is_fresh = True
+        self._uniforms: list[float] = []
         self._give_up = give_up
         self._problem: BaseException | None = None
         self._changed = threading.Condition()
@@ -156,6 +157,15 @@ class Generation:
                     del self.tokens[-len(row) :]
                     return "stop"
             return "length" if len(self.tokens) >= self.wish.most else ""
+
+    def uniform(self, token: int) -> float:
+        """The number from 0 to 1 by which a step draws a token of the answer, the first being 0.
+
+        Whoever asks, and how often: a step that is handed over again gets the same one.
+        """
+        while len(self._uniforms) <= token:
+            self._uniforms.append(float(self.draws.random(dtype=np.float32)))
+        return self._uniforms[token]
 
     def start_again(self) -> Job:
         """Its states are lost: what is left, with the tokens that have come as part of a prompt."""

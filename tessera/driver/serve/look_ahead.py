@@ -43,6 +43,7 @@ class LookAhead:
     def __init__(self, scheduler: Scheduler, homes: Homes) -> None:
         self._scheduler = scheduler
         self._homes = homes
+        self.count = 0
         self._handed: dict[int, NextStep] = {}
         self._able: WeakKeyDictionary[Runtime, frozenset[int]] = WeakKeyDictionary()
 
@@ -61,6 +62,7 @@ class LookAhead:
         if after is None:
             return None
         handle = runtime.submit(after.inputs, sequence=sequence, trace=work.trace)
+        self.count += 1
         after.request = handle.request.number
         self._handed[number] = after
         return handle
