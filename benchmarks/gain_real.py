@@ -1,82 +1,54 @@
 """What plans on slices bring for prompts and answers of Llama 3 8B, from default captures.
 
-    python -m benchmarks.gain_real FOLDER [--layers 8] [--prefill 512] [--batch 64] [--context 1024]
-                                   [--mixes 1:1,1:8] [--seconds 540] [--no-tune] [-o gain_real.json]
-                                   [--modes default] [--plans 'serial|streams|84+48']
+    python -m benchmarks.gain_real FOLDER [--layers 32] [--prefill 512] [--batch 8] [--context 1024]
+                                   [--mixes 1:2,1:4] [--splits 84+48,100+32] [--seconds 540]
+                                   [--modes default] [--plans 'serial|streams|84+48'] [--tune]
+                                   [--trial] [-o gain_real.json]
 
 Needs an H200, torch and transformers. Everything is done by the commands that a user has, on the
 transformers library's own layers with random weights: both steps are captured by the default route
-(kernels tuned for every slice, too), profiled on the whole GPU and on all slices, planned together,
-run. A mix `1:8` is a prompt and eight decode steps. Its plans: the whole GPU with one request after
-the other (`serial`) and with several side by side (`streams`), and for every pair of slices each
-strategy and the one that `tessc plan` picks (`chosen`). The reference line is PyTorch's own: the
-same steps by torch.compile (default and max-autotune, the faster), replayed as graphs.
+(with `--tune` kernels are tuned for every slice, too), profiled on the whole GPU and on all slices,
+planned together, run. A mix `1:4` is a prompt and four decode steps. Its plans: the whole GPU with
+one request after the other (`serial`) and with several side by side (`streams`), and for every pair
+of slices each strategy and the one that `tessc plan` picks (`chosen`). The reference line is
+PyTorch's own: the same steps by torch.compile (default and max-autotune, the faster), replayed as
+graphs.
 
 Stages, each written to FOLDER/gain_real.json when it is done; what is there is not done again, and
-none begins after `--seconds`: `save`, `torch`, `trace prefill`, `trace decode`, `profile prefill`,
-`profile decode`, and one for each mix and plan. A plan that fails is a row with the reason. Rows
-have microseconds for one mix, measured and predicted, and ratios: above 1 is faster than serial, or
-than PyTorch. `--plans` measures those with one of these texts in their names, `--modes` takes
-fewer modes of torch.compile: the same command without them goes on.
+none begins after `--seconds`: `save`, `trace prefill`, `trace decode`, `profile prefill`, `profile
+decode`, `plans` (side by side), `torch`, and one for each mix and plan. Checkpoint, traces and
+profiles that `benchmarks.full_size` left in the folder are taken as they are. A plan that fails is
+a row with the reason. Rows have microseconds for one mix, measured and predicted, what the planner
+proves that no plan beats (`bound_us`), and ratios: above 1 is faster than serial, or than PyTorch.
+`--plans` measures those with one of these texts in their names, `--modes` takes fewer modes of
+torch.compile: the same command without them goes on. Rows of tuned captures have `tuned` in their
+names. `--trial`: a tiny model on the CPU backend, without a GPU.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-GPU = "h200"
+from benchmarks import full_size
+from benchmarks.full_size import GPU, KINDS, Sizes, tessc
+
 SPLITS = ("84+48", "100+32")
-STRATEGIES = ("phase", "layers", "attention", "kernel", "dp")
-KINDS = ("prefill", "decode")
+STRATEGIES = ("phase", "kernel", "dp", "layers", "attention")
 LEAST_S = 0.8  # a run that is measured takes at least so long
 MODES = ("default", "max-autotune")
 
 
-# --- the steps, for `tessc trace` -----------------------------------------------------------------
-
-
-def step(folder: str, kind: str, batch: int, context: int) -> tuple[Any, tuple[Any, ...]]:
-    """A prompt of `context` tokens, or one token at the end of so long a cache.
-
-    Weights have the names of the checkpoint; each kind has a cache of its own.
-    """
-    import torch
-    import transformers
-
-    from benchmarks.real_steps import cached
-
-    model = transformers.LlamaForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
-    model = model.cuda().eval().requires_grad_(False)
-    made = cached(model.model, model.config, batch, context, context if kind == "prefill" else 1)
-
-    class Step(torch.nn.Module):
-        """The step over a cache that is named after its kind."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.model = model.model
-            setattr(self, kind, made.module.cache)
-
-        def forward(self, tokens: Any, start: Any) -> Any:
-            """What the last token of every sequence is at the end."""
-            cache = getattr(self, kind)
-            for layer in cache.layers:
-                layer.cumulative_length.copy_(start)
-            out = self.model(input_ids=tokens, past_key_values=cache, use_cache=True)
-            return out.last_hidden_state[:, -1].clone()
-
-    return Step().eval(), made.inputs
-
-
-def torch_us(options: argparse.Namespace) -> dict[str, dict[str, float]]:
+def torch_us(size: Sizes, modes: str) -> dict[str, dict[str, float]]:
     """PyTorch's own steps, in microseconds by kind and mode."""
     import torch
 
@@ -86,8 +58,8 @@ def torch_us(options: argparse.Namespace) -> dict[str, dict[str, float]]:
     torch.set_grad_enabled(False)
     times: dict[str, dict[str, float]] = {}
     for kind in KINDS:
-        made = RealStep(*step(**sizes(options, kind)))
-        for mode in options.modes.split(","):
+        made = RealStep(*full_size.step(**size.given(kind)))
+        for mode in modes.split(","):
             replay = compiled(made, mode)
             replay(3)
             rounds = []
@@ -101,35 +73,12 @@ def torch_us(options: argparse.Namespace) -> dict[str, dict[str, float]]:
     return times
 
 
-def sizes(options: argparse.Namespace, kind: str) -> dict[str, Any]:
-    """What `step` is called with."""
-    is_prefill = kind == "prefill"
-    return {
-        "folder": str(options.folder / "checkpoint"),
-        "kind": kind,
-        "batch": 1 if is_prefill else options.batch,
-        "context": options.prefill if is_prefill else options.context,
-    }
-
-
 # --- stages ---------------------------------------------------------------------------------------
 
 
-def tessc(*arguments: str) -> str:
-    """What a command of Tessera prints; what it says of its failure is the exception's text."""
-    command = [sys.executable, "-m", "tessera", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(
-            f"tessc {arguments[0]} ended with {done.returncode}: {done.stderr[:600]}"
-        )
-    return done.stdout
-
-
-def save(options: argparse.Namespace) -> dict[str, Any]:
-    from benchmarks import full_size
-
-    return full_size.save(options.folder, options.layers)
+def unless_there(path: Path, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Do it, unless `full_size` has."""
+    return {"kept": True} if path.exists() else work()
 
 
 def in_a_process(options: argparse.Namespace) -> dict[str, Any]:
@@ -142,96 +91,120 @@ def in_a_process(options: argparse.Namespace) -> dict[str, Any]:
     return {"us": times}
 
 
-def slices() -> str:
-    return ",".join(f"{GPU}:{sms}sm" for sms in dict.fromkeys("+".join(SPLITS).split("+")))
+def slices(splits: str) -> str:
+    """The slices of all splits, as commands take them."""
+    sizes = dict.fromkeys(splits.replace("+", ",").split(","))
+    return ",".join(f"{GPU}:{sms}sm" for sms in sizes)
 
 
-def trace(options: argparse.Namespace, kind: str) -> dict[str, Any]:
-    given = [
-        part
-        for item in sizes(options, kind).items()
-        for part in ("--set", "=".join(map(str, item)))
-    ]
-    tuned = ("--tune", slices()) if options.tune else ()
-    weights = ("--weights", str(options.folder / "checkpoint"), "--contents", "safetensors")
-    place = str(options.folder / f"{kind}.ptx")
-    said = tessc("trace", f"{__file__}:step", "-o", place, *given, *weights, *tuned)
-    return {"said": [line for line in said.splitlines() if "code for" in line or "time:" in line]}
-
-
-def profile(options: argparse.Namespace, kind: str) -> dict[str, Any]:
-    place = options.folder / f"{kind}.ptx"
-    weights = ("--weights", str(options.folder / "checkpoint"))
-    devices = ("--devices", f"{GPU},{slices()}", "-o", str(place.with_suffix(".json")))
-    tessc("profile", str(place), *devices, *weights)
-    return {}
-
-
-def plans() -> Iterator[tuple[str, tuple[str, ...]]]:
+def plans(splits: str) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Names of plans, and what `tessc plan` is told for each."""
     yield "serial", ("--gpus", GPU, "--strategy", "single", "--slots", "1")
     yield "streams", ("--gpus", GPU, "--strategy", "single", "--slots", "4")
-    for split in SPLITS:
+    for split in splits.split(","):
         gpus = ("--gpus", ",".join(f"{GPU}:{sms}sm" for sms in split.split("+")))
         yield f"chosen {split}", gpus
         for strategy in STRATEGIES:
             yield f"{strategy} {split}", (*gpus, "--strategy", strategy)
 
 
+def wanted(options: argparse.Namespace) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """Mixes, and names of plans that are asked for, with what `tessc plan` is told."""
+    for mix in options.mixes.split(","):
+        for name, told in plans(options.splits):
+            if any(text in name for text in options.plans.split("|")):
+                yield mix, name, told
+
+
+def make_plan(
+    options: argparse.Namespace, size: Sizes, mix: str, name: str, told: tuple[str, ...]
+) -> tuple[Path, dict[str, Any]]:
+    """A plan for a mix, and its report; what is there is not made again."""
+    title = f"{name} {mix}{options.tail}".replace(" ", "_").replace(":", "_")
+    place = options.folder / f"{title}.tsp"
+    report = place.with_suffix(".report.json")
+    if not report.exists():
+        parts = zip(KINDS, mix.split(":"), strict=True)
+        traces = [f"{size.trace(kind)}:{part}" for kind, part in parts]
+        profiles = [size.trace(kind).with_suffix(".json") for kind in KINDS]
+        measured = [word for path in profiles if path.exists() for word in ("--profile", str(path))]
+        said = tessc("plan", *traces, *told, *measured, "--json", "-o", str(place))
+        report.write_text(said)
+    return place, json.loads(report.read_text())
+
+
+def make_plans(options: argparse.Namespace, size: Sizes) -> dict[str, Any]:
+    """All plans, side by side; one that fails is tried again when it is to run."""
+
+    def seconds(task: tuple[str, str, tuple[str, ...]]) -> float | str:
+        begun = time.perf_counter()
+        try:
+            make_plan(options, size, *task)
+        except RuntimeError as problem:
+            return str(problem)[:300]
+        return round(time.perf_counter() - begun, 1)
+
+    tasks = list(wanted(options))
+    with ThreadPoolExecutor(max(1, (os.cpu_count() or 1) - 2)) as pool:
+        made = list(pool.map(seconds, tasks))
+    return {"made": {f"{mix} {name}": s for (mix, name, _), s in zip(tasks, made, strict=True)}}
+
+
 def run_plan(
-    options: argparse.Namespace, mix: str, name: str, told: tuple[str, ...]
+    options: argparse.Namespace, size: Sizes, mix: str, name: str, told: tuple[str, ...]
 ) -> dict[str, Any]:
     """A plan for a mix, predicted and measured: microseconds for one mix."""
-    parts = [int(part) for part in mix.split(":")]
-    place = options.folder / f"{name} {mix}.tsp".replace(" ", "_").replace(":", "_")
-    traces = [
-        f"{options.folder / kind}.ptx:{part}" for kind, part in zip(KINDS, parts, strict=True)
-    ]
-    profiles = [options.folder / f"{kind}.json" for kind in KINDS]
-    measured = [word for path in profiles if path.exists() for word in ("--profile", str(path))]
-    report = json.loads(tessc("plan", *traces, *told, *measured, "--json", "-o", str(place)))
-    predicted_us = report["period_ns"] * sum(parts) / 1e3
-    weights = options.folder / "checkpoint"
-    given = [
-        "--backend",
-        options.backend,
-        *(("--weights", str(weights)) if weights.exists() else ()),
-    ]
-    if options.backend == "cuda":
+    requests = sum(int(part) for part in mix.split(":"))
+    place, report = make_plan(options, size, mix, name, told)
+    predicted_us = report["period_ns"] * requests / 1e3
+    given = ["--backend", "cpu" if size.trial else "cuda", "--weights", str(size.checkpoint)]
+    if not size.trial:
         ends = {d["name"]: d["sms"] for d in report["devices"]}
         whole = {name for name, sms in ends.items() if "." not in name}
         targets = (f"{n}=cuda:0" + ("" if n in whole else f":{sms}sm") for n, sms in ends.items())
         given += ["--map", ",".join(targets)]
-    count = sum(parts) * max(8, min(400, round(LEAST_S * 1e6 / max(predicted_us, 1))))
-    count = min(count, options.most)
+    count = requests * max(8, min(400, round(LEAST_S * 1e6 / max(predicted_us, 1))))
+    count = min(count, requests * 2 if size.trial else count)
     said = json.loads(tessc("run", str(place), *given, "--requests", str(count), "--json"))
     return {
-        "us": round(1e6 * said["seconds"] * sum(parts) / count, 1),
+        "us": round(1e6 * said["seconds"] * requests / count, 1),
         "predicted_us": round(predicted_us, 1),
+        "bound_us": round(report["bound"] * requests / 1e3, 1),
         "strategy": report["strategy"],
         "requests": count,
         "busy": said["busy"],
     }
 
 
-def stages(options: argparse.Namespace) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
+def stages(
+    options: argparse.Namespace, size: Sizes
+) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
     """Everything in order, by name."""
-    yield "save", lambda: save(options)
+    yield "save", lambda: unless_there(size.checkpoint, lambda: full_size.save(size))
+    every, tail = slices(options.splits), options.tail
+    tuned = ("--tune", every) if options.tune else ()
+    for kind in KINDS:
+        yield (
+            f"trace {kind}{tail}",
+            lambda kind=kind: unless_there(
+                size.trace(kind), lambda: full_size.trace(size, kind, *tuned)
+            ),
+        )
+    for kind in () if size.trial else KINDS:
+        yield (
+            f"profile {kind}{tail}",
+            lambda kind=kind: unless_there(
+                size.trace(kind).with_suffix(".json"),
+                lambda: full_size.profile(size, kind, f"{GPU},{every}"),
+            ),
+        )
+    yield f"plans{tail}", lambda: make_plans(options, size)
     yield "torch", lambda: in_a_process(options)
-    for work in (trace, profile):
-        for kind in KINDS:
-            yield f"{work.__name__} {kind}", lambda work=work, kind=kind: work(options, kind)
-    for mix in options.mixes.split(","):
-        for name, told in plans():
-            if not any(text in name for text in options.plans.split("|")):
-                continue
-            yield (
-                f"{mix} {name}",
-                lambda mix=mix, name=name, told=told: run_plan(options, mix, name, told),
-            )
+    for task in wanted(options):
+        yield f"{task[0]} {task[1]}{tail}", lambda task=task: run_plan(options, size, *task)
 
 
-def ratios(document: dict[str, Any], mixes: list[str]) -> dict[str, Any]:
+def ratios(document: dict[str, Any], mixes: list[str], splits: str) -> dict[str, Any]:
     """By mix all plans against serial and against PyTorch, and what was not measured."""
     done = document["stages"]
     own = {kind: min(times.values()) for kind, times in done.get("torch", {}).get("us", {}).items()}
@@ -239,7 +212,10 @@ def ratios(document: dict[str, Any], mixes: list[str]) -> dict[str, Any]:
     for mix in mixes:
         parts = dict(zip(KINDS, map(int, mix.split(":")), strict=True))
         theirs = sum(parts[kind] * own[kind] for kind in KINDS) if len(own) == len(KINDS) else None
-        rows = {name: done.get(f"{mix} {name}", {}) for name, _ in plans()}
+        names = [name for name, _ in plans(splits)]
+        rows = {name: done.get(f"{mix} {name}", {}) for name in names}
+        tuned = {f"{name} tuned": done.get(f"{mix} {name} tuned") for name in names}
+        rows |= {name: row for name, row in tuned.items() if row is not None}
         serial = rows["serial"].get("us")
         table[mix] = {
             "torch_us": theirs,
@@ -250,6 +226,7 @@ def ratios(document: dict[str, Any], mixes: list[str]) -> dict[str, Any]:
                 table[mix][name] = {
                     "us": row["us"],
                     "predicted_us": row["predicted_us"],
+                    "bound_us": row.get("bound_us"),
                     "of_serial": serial and round(serial / row["us"], 3),
                     "of_torch": theirs and round(theirs / row["us"], 3),
                 }
@@ -259,33 +236,39 @@ def ratios(document: dict[str, Any], mixes: list[str]) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
-    for name, size in (("layers", 8), ("prefill", 512), ("batch", 64), ("context", 1024)):
+    for name, size in (("layers", 32), ("prefill", 512), ("batch", 8), ("context", 1024)):
         parser.add_argument(f"--{name}", type=int, default=size)
-    parser.add_argument("--mixes", default="1:1,1:8", help="prompts and decode steps")
+    parser.add_argument("--mixes", default="1:2,1:4", help="prompts and decode steps")
+    parser.add_argument("--splits", default=",".join(SPLITS), help="pairs of slices")
     parser.add_argument("--seconds", type=float, default=540.0)
     parser.add_argument("--modes", default=",".join(MODES), help="of torch.compile")
     parser.add_argument("--plans", default="", help="plans with this (or|this) in their name")
-    parser.add_argument("--no-tune", dest="tune", action="store_false")
-    parser.add_argument("--backend", choices=("cuda", "cpu"), default="cuda", help="cpu: a trial")
-    parser.add_argument("--most", type=int, default=4000, help="requests of a run")
+    parser.add_argument("--tune", action="store_true", help="captures that are tuned for slices")
+    parser.add_argument("--trial", action="store_true", help="a tiny model, without a GPU")
     parser.add_argument("--torch", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("-o", "--output", type=Path, help="write the result here, too")
     options = parser.parse_args()
+    options.folder = options.folder.resolve()
+    options.tail = " tuned" if options.tune else ""
+    made = {n: getattr(options, n) for n in ("layers", "prefill", "batch", "context", "trial")}
+    size = Sizes(options.folder, tuned=options.tune, **made)
     if options.torch:
-        print(json.dumps(torch_us(options)))
+        print(json.dumps(torch_us(size, options.modes)))
         return
     options.folder.mkdir(parents=True, exist_ok=True)
+    size.claim()
     until = time.monotonic() + options.seconds
     place = options.folder / "gain_real.json"
-    asked = {n: getattr(options, n) for n in ("layers", "prefill", "batch", "context", "tune")}
-    document: dict[str, Any] = {"schema": "tessera-gain-real/1", "sizes": asked, "stages": {}}
+    document: dict[str, Any] = {"schema": "tessera-gain-real/1", "sizes": made, "stages": {}}
     if place.exists():
         document = json.loads(place.read_text())
-        if document["sizes"] != asked:
-            sys.exit(f"{place} is of other sizes: {document['sizes']}")
-    for name, work in stages(options):
+    if not options.trial:
+        from benchmarks.cuda_bench import facts
+
+        document["machine"] = facts()
+    for name, work in stages(options, size):
         known = document["stages"].get(name, {"failed": ""})
-        if "failed" not in known:
+        if "failed" not in known or (options.trial and name == "torch"):
             continue
         if time.monotonic() > until:
             print(f"no time for `{name}` and what follows", flush=True)
@@ -294,14 +277,10 @@ def main() -> None:
         try:
             row = work()
         except Exception as problem:
-            row = {"failed": f"{type(problem).__name__}: {problem}"[:800]}
+            row = {"failed": f"{type(problem).__name__}: {problem}"[:1200]}
         row["seconds"] = round(time.perf_counter() - begun, 1)
         document["stages"][name] = row
-        document["mixes"] = ratios(document, options.mixes.split(","))
-        if options.backend == "cuda":
-            from benchmarks.cuda_bench import facts
-
-            document["machine"] = facts()
+        document["mixes"] = ratios(document, options.mixes.split(","), options.splits)
         for path in (place, *([options.output] if options.output else [])):
             path.write_text(json.dumps(document, indent=1) + "\n")
         print(name, json.dumps(row), flush=True)

@@ -59,17 +59,19 @@ class CachedStep(nn.Module):
             layer.dtype = torch.float32
 
 
-def cached(model: nn.Module, config: Any, batch: int, context: int, tokens: int) -> RealStep:
+def cached(
+    model: nn.Module, config: Any, batch: int, context: int, tokens: int, where: str = "cuda"
+) -> RealStep:
     """The last tokens of a context that is full otherwise."""
     cache = transformers.StaticCache(config=config, max_cache_len=context)
     heads = config.num_key_value_heads
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    cache.early_initialization(batch, heads, size, torch.bfloat16, torch.device("cuda"))
+    cache.early_initialization(batch, heads, size, torch.bfloat16, torch.device(where))
     for layer in cache.layers:
         layer.keys.normal_()
         layer.values.normal_()
-    given = torch.randint(0, config.vocab_size, (batch, tokens), device="cuda")
-    start = torch.tensor(context - tokens, device="cuda")
+    given = torch.randint(0, config.vocab_size, (batch, tokens), device=where)
+    start = torch.tensor(context - tokens, device=where)
     return RealStep(CachedStep(model, cache).eval(), (given, start))
 
 
