@@ -15,8 +15,10 @@ import pytest
 from tessera.backend.service import ServiceFault
 from tessera.diagnostics import TesseraError
 from tessera.driver.serve import engine as engine_module
+from tessera.driver.serve.answers import row_input
 from tessera.driver.serve.bench_text import bench_text
 from tessera.driver.serve.engine import Engine
+from tessera.driver.serve.generation import Generation, Wish
 from tessera.driver.serve.homes import MOST_RESTARTS
 from tessera.driver.serve.options import ArrivingText
 from tessera.driver.serve.sampling import Sampling, draw_token
@@ -163,6 +165,18 @@ def test_sampled_tokens_depend_on_the_seed_alone(opened: Open) -> None:
     other = engine.submit([1, 2, 3], **(wishes | {"seed": 4})).result(300)
     assert alone == again != other
     assert all(given.result(300) for given in others)
+
+
+def test_a_token_is_drawn_by_its_own_number_however_often_its_step_is_made() -> None:
+    """A step that looks ahead may be made and not be handed over, or be lost with its replica."""
+    wish = Wish(most=4, sampling=Sampling(temperature=1.0, seed=3))
+    given = Generation(1, [5, 6], wish, lambda _: None)
+    given.job.row = 0
+    first, ahead, again = (row_input(given, at, 1, True).uniform for at in (1, 2, 2))
+    source = wish.sampling.draws()
+    assert first == source.random(dtype=np.float32)
+    assert ahead == again == source.random(dtype=np.float32)
+    assert row_input(given, 0, 1, True).uniform == first  # a chunk that gives no token
 
 
 def test_cancelled_and_late_answers_leave_their_rows(opened: Open) -> None:
