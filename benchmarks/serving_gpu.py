@@ -468,7 +468,8 @@ def simulated(setting: Setting) -> dict[str, Any]:
             watched.clear()
             reports = simulate_text(path, arriving, how), bench_text(engine, "bench", arriving)
             (setting.out / f"simulated.steps.{share}.json").write_text(
-                json.dumps(watched.series(*reports)), encoding="utf-8"
+                json.dumps(watched.series(simulated=reports[0], measured=reports[1])),
+                encoding="utf-8",
             )
             rows = [figures(report) for report in reports]
             off = {key: round(rows[0][key] / rows[1][key] - 1, 4) for key in rows[0]}

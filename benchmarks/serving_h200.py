@@ -44,12 +44,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks import serving_gpu, serving_slices, serving_tokens
+from benchmarks import serving_gpu, serving_slices, serving_tokens, serving_watch
 from benchmarks.serving_gpu import LARGE, MODELS, TINY, Setting, done, tessc
 
 ROOT = Path(__file__).parents[1]
 TRACES = "SERVING_TRACES"
 """Names of traces in the environment: only their kernels are compiled ahead (`code`)."""
+PLANS = "SERVING_PLANS"
+"""Likewise the plans of `tokens`, by their folders."""
 CUT_S, SPEED, EVERY = 180.0, 4.0, 2
 # Chosen by simulation of seconds 1330 to 1510 of the trace, which hold another burst.
 RULE = {"window_ns": 1e9, "high": 0.15, "low": 0.05, "dwell_ns": 5e8}
@@ -218,7 +220,9 @@ def tokens(setting: Setting) -> dict[str, Any]:
 
     kept = setting.out / "tokens.so_far.json"
     row: dict[str, Any] = json.loads(kept.read_text("utf-8")) if kept.exists() else {}
-    for folder, settings in TOKENS.items():
+    missing: list[str] = []
+    for folder in os.environ.get(PLANS, ",".join(TOKENS)).split(","):
+        settings = TOKENS[folder]
         wide = folder == "gpt"
         vocabulary = (GPT if wide else LARGE)["vocabulary"]
         prompts, answers = (1, 200), (8, 72)
@@ -231,7 +235,10 @@ def tokens(setting: Setting) -> dict[str, Any]:
         for batches, ahead, isolated in settings:
             name = f"{folder}, batches {batches}, {'' if ahead else 'not '}looking ahead"
             name += ", a process of its own" if isolated else ""
-            if name in row or setting.left() < 10:
+            if name in row:
+                continue
+            if setting.left() < 10:
+                missing.append(name)
                 continue
             if not right:
                 with tessera.Runtime(path, **options) as runtime:
@@ -242,13 +249,13 @@ def tokens(setting: Setting) -> dict[str, Any]:
                 own = serving_tokens.by_engine(engine, asked, right, setting.left())
             tell(row, name, own)
             kept.write_text(json.dumps(row), encoding="utf-8")
-    return row
+    return row | ({"not reached": missing} if missing else {})
 
 
 TOKENS = {
-    "l32": ((1, True, False), (2, True, False), (1, False, False), (1, True, True)),
     "gpt": ((1, True, False), (2, True, False), (1, False, False), (1, True, True)),
     "l32r8": ((1, True, False), (2, True, False), (2, False, False)),
+    "l32": ((1, True, False), (2, True, False), (1, False, False), (1, True, True)),
 }
 """By the folder of the plan: batches, whether it looks ahead, whether in a process of its own."""
 
@@ -392,7 +399,10 @@ def burst(setting: Setting) -> dict[str, Any]:
         with tessera.Engine(path, **options) as engine:
             started = time.monotonic() - begun
             engine.generate([[1, 2, 3]] * 2, max_tokens=4)
+            watched = serving_watch.Watched(engine)
             report = bench_text(engine, "burst", arriving)
+            series = json.dumps(watched.series(measured=report))
+            (setting.out / f"burst.steps.{policy}.json").write_text(series, encoding="utf-8")
             drifts = len(engine.drifts)
         own = {name: round(value, 3) for name, value in serving_gpu.figures(report).items()}
         own |= {name: round(value, 3) for name, value in report.rates().items()}
@@ -400,7 +410,7 @@ def burst(setting: Setting) -> dict[str, Any]:
         own["end_to_end_mean_ms"] = round(sum(times) / max(len(times), 1) / 1e6, 3)
         own |= {"start_s": round(started, 1), "endings": report.endings()}
         own |= {"switches": len(report.switches), "policies": report.policies()}
-        tell(row, policy, own | {"drifts": drifts})
+        tell(row, policy, own | {"drifts": drifts, "watched": watched.summary()})
     return row
 
 
@@ -435,13 +445,16 @@ def run(given: argparse.Namespace) -> None:
 def part(given: argparse.Namespace) -> None:
     row = PARTS[given.only](setting_of(given))
     text = json.dumps({"part": given.only, "tiny": given.tiny, **row})
-    (given.out / f"{given.only}.json").write_text(text + "\n", encoding="utf-8")
+    if "not reached" not in row:
+        (given.out / f"{given.only}.json").write_text(text + "\n", encoding="utf-8")
     print(text, flush=True)
 
 
 def collect(given: argparse.Namespace) -> None:
-    """What runs have printed, as one file: a log each, by its name."""
+    """What runs have printed, as one file: a log each, by its name. Runs that it has stay."""
     runs: dict[str, Any] = {}
+    if given.file.exists():
+        runs = json.loads(given.file.read_text(encoding="utf-8"))["runs"]
     for log in given.logs:
         for line in log.read_text(encoding="utf-8").splitlines():
             row = json.loads(line) if line.startswith('{"part"') else {}

@@ -79,19 +79,19 @@ class Watched:
             kind = "decode" if work.is_decode else "prefill"
             self.steps.append((begun, time.monotonic_ns(), kind, work.rows, number, waiting))
 
-    def series(self, simulated: Any, measured: Any) -> dict[str, Any]:
-        """All of it, in microseconds after the start."""
-        told = {"simulated": simulated, "measured": measured}
+    def series(self, **told: Any) -> dict[str, Any]:
+        """All of it, in microseconds after the start, with the requests of reports by name."""
         return {
             "steps: begun, ended, kind, rows, batch, waiting": [
                 (self._us(begun), self._us(ended), *rest) for begun, ended, *rest in self.steps
             ],
             "long": [(self._us(at), name, took // 1000) for at, name, took in self.long],
-            "requests: came, seated, begun, first, ended": {
+            "requests: came, seated, begun, first, ended, policy": {
                 name: [
                     [
-                        round(ns / 1e3)
-                        for ns in (s.came_ns, s.seated_ns, s.begun_ns, s.first_ns, s.ended_ns)
+                        *(round(ns / 1e3) for ns in (s.came_ns, s.seated_ns, s.begun_ns)),
+                        *(round(ns / 1e3) for ns in (s.first_ns, s.ended_ns)),
+                        s.policy,
                     ]
                     for s in report.whole
                 ]

@@ -6,6 +6,7 @@ the process that serves. A fault is told, and ends the process; so does the end 
 
 from __future__ import annotations
 
+import gc
 import importlib
 import itertools
 import json
@@ -72,6 +73,7 @@ class Child:
         count = self._pipe.recv()
         shared = mmap.mmap(self._memory, count * setup.place_bytes)
         self._outputs = np.frombuffer(shared, np.uint8).reshape(count, setup.place_bytes)
+        gc.freeze()  # what is loaded stays to the end: no collection need look at it
         threading.Thread(target=self._beat, daemon=True).start()
         while True:
             self._hear(self._pipe.recv())

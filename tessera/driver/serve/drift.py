@@ -71,6 +71,8 @@ class StepMonitor:
         self._plan = plan
         self._replicas = tuple(replicas)
         self._hardware = hardware
+        # Now: packing it while steps go on would hold them up.
+        self._packed = pickle.dumps((self._replicas, _shares(plan), hardware))
         traces = len(plan.traces)
         self._clock = RatedClock(replicas, hardware, traces)
         self._bars = [error_bars(replicas, trace) for trace in range(traces)]
@@ -121,8 +123,11 @@ class StepMonitor:
         }
 
     def _drift(self, trace: int, factors: Sequence[float]) -> Drift:
-        shares = [planned.share for planned in self._plan.traces]
-        planned, again = _two_periods(self._replicas, shares, self._hardware, factors)
+        try:
+            planned, again = _periods_apart(self._packed, factors)
+        except (OSError, ValueError, subprocess.SubprocessError):
+            shares = _shares(self._plan)
+            planned, again = _periods(self._replicas, shares, self._hardware, factors)
         return Drift(
             trace=self._plan.traces[trace].name,
             ratio=factors[trace],
@@ -132,22 +137,16 @@ class StepMonitor:
         )
 
 
-def _two_periods(
-    replicas: Sequence[Replica],
-    shares: Sequence[float],
-    hardware: Hardware,
-    factors: Sequence[float],
-) -> tuple[float, float]:
+def _shares(plan: Plan) -> tuple[float, ...]:
+    return tuple(planned.share for planned in plan.traces)
+
+
+def _periods_apart(packed: bytes, factors: Sequence[float]) -> tuple[float, float]:
     """The period with the times of the plan and with others, by a process of its own."""
-    given = pickle.dumps((tuple(replicas), tuple(shares), hardware, tuple(factors)))
     command = [sys.executable, "-P", "-c", _BOOT, *sys.path]
-    try:
-        made = subprocess.run(
-            command, input=given, capture_output=True, timeout=_LONGEST_S, check=True
-        )
-        planned, again = json.loads(made.stdout)
-    except (OSError, ValueError, subprocess.SubprocessError):
-        planned, again = _periods(replicas, shares, hardware, factors)
+    given = packed + pickle.dumps(tuple(factors))
+    made = subprocess.run(command, input=given, capture_output=True, timeout=_LONGEST_S, check=True)
+    planned, again = json.loads(made.stdout)
     return float(planned), float(again)
 
 
@@ -165,7 +164,8 @@ def simulate_apart() -> None:
     """In that process: what is asked for comes in, and two numbers go out."""
     if hasattr(os, "nice"):
         os.nice(10)  # requests are served meanwhile
-    periods = _periods(*pickle.load(sys.stdin.buffer))
+    replicas, shares, hardware = pickle.load(sys.stdin.buffer)
+    periods = _periods(replicas, shares, hardware, pickle.load(sys.stdin.buffer))
     sys.stdout.write(json.dumps(periods))
 
 

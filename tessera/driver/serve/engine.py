@@ -33,6 +33,7 @@ from tessera.driver.serve.answers import check_prompt
 from tessera.driver.serve.drift import Drift
 from tessera.driver.serve.engine_loop import EngineLoop, OpenedRuntime
 from tessera.driver.serve.generation import Generation, Wish, engine_closed, refused
+from tessera.driver.serve.loaded_objects import put_back, set_aside
 from tessera.driver.serve.look_ahead import chained_steps
 from tessera.driver.serve.policies import SwitchRule
 from tessera.driver.serve.ranges import with_token_range
@@ -105,6 +106,7 @@ class Engine(EngineLoop):
             raise
         self.max_waiting = max_waiting
         super().__init__(serving, burst=burst, on_end=on_end, on_drift=on_drift)
+        set_aside(id(self))
 
     def _opened(self, runtime: Runtime) -> OpenedRuntime:
         """A runtime with what its traces state, and all that follows from that."""
@@ -142,6 +144,7 @@ class Engine(EngineLoop):
         if is_ended:
             runtime.close(wait=False)
             raise self._ending or engine_closed()
+        set_aside(id(self))
         self._inbox.put(partial(self._take_over, serving, over))
         while not over.wait(_LOOK_S):
             if not self._thread.is_alive():
@@ -249,6 +252,7 @@ class Engine(EngineLoop):
         self._thread.join()
         for runtime in self._homes.runtimes():
             runtime.close(wait=wait)
+        put_back(id(self))
 
     def __enter__(self) -> Self:
         return self

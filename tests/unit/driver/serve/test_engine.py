@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import threading
 import time
@@ -322,6 +323,21 @@ def test_giving_up_what_has_ended_leaves_nothing_behind(opened: Open) -> None:
     assert not engine._given_up
     engine.generate([[1]])
     assert not engine._deadlines
+
+
+def test_what_is_loaded_is_kept_out_of_collections_until_the_last_engine_is_closed(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tessera.driver.serve.loaded_objects._OPEN", set())
+    gc.unfreeze()
+    held = gc.get_freeze_count()
+    first, second = opened(), opened()
+    assert gc.get_freeze_count() > held
+    first.close()
+    first.close()
+    assert gc.get_freeze_count() > held
+    second.close()
+    assert gc.get_freeze_count() <= held
 
 
 def test_closing_finishes_what_was_taken(opened: Open) -> None:
