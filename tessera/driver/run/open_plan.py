@@ -42,7 +42,7 @@ from tessera.passes.dependences.dependences import Dependences
 from tessera.passes.dependences.stored_addresses import stored_addresses
 from tessera.passes.lowering.plan import lower_replica
 
-MOST_SLOTS = 64
+MOST_SLOTS = 256  # as many as plans are made with (`driver.plan.trial`)
 MOST_SEQUENCES = 4096
 _MOST_FLAWS = 20
 

@@ -122,6 +122,18 @@ def launches_nothing() -> TesseraError:
     )
 
 
+def computes_on_host() -> TesseraError:
+    """A part of the call is computed on the host, from what is not known without a GPU."""
+    return TesseraError(
+        error(
+            "TSR6003",
+            "the model, or a part of it, is on the host: that is computed there, not captured",
+            hint="put the model and its inputs on the GPU (`.cuda()`); with `--device none` too,"
+            " where no GPU is needed for that",
+        )
+    )
+
+
 def on_host(name: str) -> Diagnostic:
     """What it means that an input is on the host."""
     headline = f"the input `{name}` is on the host: what its values decide is fixed in the trace"

@@ -204,15 +204,32 @@ def test_nothing_stays_patched() -> None:
         return [*named, AlgorithmSelectorCache.benchmark, CUDABackend.make_cubin]
 
     before = names()
-    gpu = _properties(find_gpu("a100"), (find_gpu("a100"),))
+    with private_names.standing_in(*_a100()):
+        assert not any(new is old for new, old in zip(names(), before, strict=True))
+    assert all(new is old for new, old in zip(names(), before, strict=True))
+
+
+def _a100() -> tuple[SimpleNamespace, int, Listener]:
     listener = Listener(
         on_launch=lambda launch: None,
         prices=ProductPrices(TileChoice((find_gpu("a100"),)), lambda name: None),
         address_of=lambda tensor: 0,
     )
-    with private_names.standing_in(gpu, 80, listener):
-        assert not any(new is old for new, old in zip(names(), before, strict=True))
-    assert all(new is old for new, old in zip(names(), before, strict=True))
+    return _properties(find_gpu("a100"), (find_gpu("a100"),)), 80, listener
+
+
+def test_code_for_the_host_does_not_run_without_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._inductor.async_compile import AsyncCompile
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    monkeypatch.setattr(AsyncCompile, "cpp_pybinding", lambda *given: lambda *tensors: "ran")
+    with FakeTensorMode():
+        fake = torch.ones(4)
+    with private_names.standing_in(*_a100()):
+        run = AsyncCompile().cpp_pybinding(["float*"], "void kernel(float*) {}")
+        assert run(torch.ones(4)) == "ran"
+        with pytest.raises(TesseraError, match="on the host"):
+            run(torch.ones(4), fake)
 
 
 def test_a_name_that_a_version_does_not_have_is_named() -> None:

@@ -26,6 +26,7 @@ from tessera.frontend.capture.meta.stand_in import always, real_host
 from tessera.frontend.capture.no_gpu.listener import Listener, TritonLaunch
 from tessera.frontend.capture.no_gpu.products import Inner
 from tessera.frontend.capture.no_gpu.versions import check_names, find, missing
+from tessera.frontend.capture.problems import computes_on_host
 
 if TYPE_CHECKING:
     import torch
@@ -358,3 +359,20 @@ def _run_on_fakes(put: _Patches, listener: Listener) -> None:
             return item(self)
 
     put("torch:Tensor", "item", number)
+
+    def checked(before: Callable[..., Callable[..., object]]) -> Callable[..., object]:
+        """Code for the host that would read memory of tensors that have none."""
+
+        def bound(*given: object) -> Callable[..., object]:
+            run = before(*given)
+
+            def call(*tensors: object) -> object:
+                if any(isinstance(tensor, FakeTensor) for tensor in tensors):
+                    raise computes_on_host()
+                return run(*tensors)
+
+            return call
+
+        return bound
+
+    put.wrap(f"{_INDUCTOR}.async_compile:AsyncCompile", "cpp_pybinding", checked)

@@ -133,7 +133,14 @@ def test_a_policy_that_is_not_there(plan: Plan) -> None:
     assert failure.value.diagnostics[0].hint == "it has none to choose from"
 
 
-@pytest.mark.parametrize("more", [{"slots": 65}, {"sequences": 1 << 40}])
+def test_a_run_takes_as_many_slots_as_a_plan_may_have() -> None:
+    from tessera.driver.plan import trial
+    from tessera.driver.run import open_plan as opening
+
+    assert opening.MOST_SLOTS >= trial.MOST_SLOTS
+
+
+@pytest.mark.parametrize("more", [{"slots": 257}, {"sequences": 1 << 40}])
 def test_numbers_that_the_host_cannot_hold(plan: Plan, more: dict[str, int]) -> None:
     with pytest.raises(TesseraError, match="TSR5053"):
         open_plan(plan, **more)
