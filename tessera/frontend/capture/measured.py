@@ -1,8 +1,10 @@
 """What was measured while a call was captured: products by each way to compute them, and kernels.
 
 In: torch.compile at work, and a replay of the captured graph. Out: a `MeasuredProduct` for each
-distinct product or convolution, and the time of every kernel. By the route `auto` a product that
-Triton computes as fast as a library (`AS_FAST`) is Triton's, for its kernels have PTX.
+distinct product or convolution, and the time of every kernel. By the route `auto` a short product
+that Triton computes as fast as a library (`AS_FAST`) is Triton's, for its kernels have PTX. A long
+one is Triton's if it is faster (`FASTER`): the least of many times that were measured once, each in
+a moment, is less than that kernel takes in a model that keeps the GPU busy.
 
 Source: PyTorch 2.11, `torch._inductor.select_algorithm.add_feedback_saver`.
 """
@@ -18,8 +20,9 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from torch._inductor.select_algorithm import ChoiceCaller
 
-# So much of a library's time more counts as no slower.
-AS_FAST = 1.02
+# So much of a library's time more counts as no slower; in long products so much less as faster.
+AS_FAST, FASTER = 1.02, 1.03
+LONG_MS = 0.05
 # What the compiler calls library functions that are, or are made of, operators of a trace.
 _HELD = frozenset(
     {
@@ -80,8 +83,9 @@ def measured_products(products: list[MeasuredProduct]) -> Iterator[None]:
         if timings and product not in products:
             products.append(product)
         if library:
+            is_long = min(timings[choice] for choice in library) >= LONG_MS
             for choice in others:
-                timings[choice] /= AS_FAST
+                timings[choice] *= FASTER if is_long else 1 / AS_FAST
 
     def held(choices: list[ChoiceCaller]) -> list[ChoiceCaller]:
         """Those that a trace can hold, if there are any."""

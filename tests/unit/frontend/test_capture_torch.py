@@ -247,11 +247,17 @@ def test_products_are_measured_once_and_triton_has_those_that_it_does_as_fast() 
     before = list(heard)
     with measured_products(products):
         (hear,) = [function for function in heard if function not in before]
-        times = {library: 1.0, close: 1.01, slow: 1.5, broken: float("inf")}
+        times = {library: 0.01, close: 0.0101, slow: 0.015, broken: float("inf")}
         for _ in range(2):
             given = dict(times)
             hear(given, "mm", nodes, list(times), None, {})
             assert min(given, key=lambda choice: given[choice]) == close
+        for time, fastest in ((0.98, library), (0.95, close)):  # a long one has to be faster
+            given = {library: 1.0, close: time}
+            hear(given, "mm", [Node((1, 2))], [], None)
+            assert min(given, key=lambda choice: given[choice]) is fastest
+        products.clear()
+        hear(dict(times), "mm", nodes, list(times), None, {})
         (held,) = [
             f
             for f in choosing.get_algorithm_selector_cache().preprocessing_fns
@@ -270,8 +276,8 @@ def test_products_are_measured_once_and_triton_has_those_that_it_does_as_fast() 
         MeasuredProduct(
             name="mm",
             operands=("bfloat16 8x64", "bfloat16 64x32"),
-            library_ns=1e6,
-            triton_ns=1.01e6,
+            library_ns=1e4,
+            triton_ns=1.01e4,
         ),
         MeasuredProduct(name="mm", operands=("bfloat16 1x2",), library_ns=1e6, triton_ns=1.5e6),
     ]
