@@ -84,6 +84,7 @@ class Metrics:
                 ),
                 *_plain("counter", "tessera_prompt_tokens_total", self._prompt_tokens),
                 *_plain("counter", "tessera_answer_tokens_total", self._answer_tokens),
+                *_plain("counter", "tessera_steps_ahead_total", engine.steps_ahead),
                 *_plain("counter", "tessera_restarts_total", engine.restarts),
                 *_plain("counter", "tessera_switches_total", len(engine.switches)),
                 *_plain("counter", "tessera_drifts_total", len(engine.drifts)),

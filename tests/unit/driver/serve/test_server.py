@@ -239,6 +239,7 @@ def test_metrics_count_what_was_done(site: Site) -> None:
     assert 'tessera_answers_total{ended="length"}' in text
     assert 'tessera_ttft_seconds_bucket{le="+Inf"}' in text
     assert "\ntessera_waiting 0\n" in text
+    assert f"\ntessera_steps_ahead_total {site.engine.steps_ahead}\n" in text
 
 
 def _wait_until_idle(engine: Engine) -> None:
