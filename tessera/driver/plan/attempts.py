@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from tessera.driver.plan.assemble import Attempt, PlanSetting
 from tessera.driver.plan.many_slots import attempt_for_many
+from tessera.driver.plan.traces import LoadedTrace
 from tessera.ir.choices import Objective
 from tessera.ir.graph.access import AccessKind
 from tessera.ir.plan.launch_program import AreaKind
@@ -17,6 +18,7 @@ from tessera.ir.program.program import Role
 from tessera.passes.dependences.pointer_words import moved_words
 from tessera.passes.placement.plan_problem import (
     PERSISTENT,
+    RESERVED_BYTES,
     Planning,
     TracePart,
     problem_of_mix,
@@ -42,22 +44,39 @@ def attempts(setting: PlanSetting) -> Iterator[Attempt]:
     for slots in counts:
         lanes = options.sequences or slots
         yield Attempt(slots=slots, lanes=lanes, planning=build_problem(setting, slots, lanes))
-    # Where nothing fits, buffers that share bytes may: on one device they take so much.
-    packed, apart = _slot_bytes(setting)
-    if packed < apart:
+    # Where nothing fits, buffers that share bytes may.
+    packed = packed_slot_bytes(setting)
+    if packed < max(map(_private_bytes, setting.traces)):
         planning = build_problem(setting, slots, lanes, slot_bytes=packed)
         yield Attempt(slots=slots, lanes=lanes, planning=planning)
 
 
-def _slot_bytes(setting: PlanSetting) -> tuple[int, int]:
-    """What is private to a request of any trace: where buffers share bytes, and where none do."""
+def packed_slot_bytes(setting: PlanSetting) -> int:
+    """What is private to a request of any trace, on one device, where buffers share bytes."""
     anywhere = [[""] * len(trace.graph.nodes) for trace in setting.traces]
     areas = setting.lowering.areas(anywhere)
-    apart = max(
-        sum(buffer.bytes for buffer in trace.graph.buffers if buffer.role not in PERSISTENT)
-        for trace in setting.traces
+    return sum(area.bytes for area in areas if area.kind is AreaKind.SLOT)
+
+
+def _private_bytes(trace: LoadedTrace) -> int:
+    """The same of one trace, where no buffers share bytes."""
+    return sum(b.bytes for b in trace.graph.buffers if b.role not in PERSISTENT)
+
+
+def is_short(setting: PlanSetting, slots: int, lanes: int) -> bool:
+    """Whether a GPU lacks the memory for everything, with buffers that lie apart."""
+    kept: dict[tuple[Role, str, int], int] = {}
+    for trace in setting.traces:
+        for buffer in trace.graph.buffers:
+            if buffer.role in PERSISTENT:
+                copies = lanes if buffer.role is Role.STATE else 1
+                kept[buffer.role, buffer.name, buffer.bytes] = buffer.bytes * copies
+    needed = sum(kept.values()) + slots * sum(map(_private_bytes, setting.traces))
+    machine = setting.machine
+    return needed > min(
+        card.memory_bytes - RESERVED_BYTES * len(machine.slices_of(card.id))
+        for card in machine.cards
     )
-    return sum(area.bytes for area in areas if area.kind is AreaKind.SLOT), apart
 
 
 def runs_alone(setting: PlanSetting) -> str:
@@ -94,7 +113,15 @@ def _host_bytes(setting: PlanSetting) -> float:
 def build_problem(
     setting: PlanSetting, slots: int, lanes: int, *, slot_bytes: int | None = None
 ) -> Planning:
-    """What the planner has to solve for so many slots and sequences."""
+    """What the planner has to solve for so many slots and sequences.
+
+    Where memory is short, launch programs have buffers share bytes. So the problem counts with that
+    (`slot_bytes`), wherever it is less than what the buffers of a request take apart.
+    """
+    if slot_bytes is None and is_short(setting, slots, lanes):
+        packed = packed_slot_bytes(setting)
+        if packed * len(setting.machine.devices) < sum(map(_private_bytes, setting.traces)):
+            slot_bytes = packed
     several = len(setting.traces) > 1
     parts = [
         TracePart(

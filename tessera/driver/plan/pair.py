@@ -23,7 +23,7 @@ from tessera.driver.plan.assemble import (
 from tessera.driver.plan.attempts import attempts, build_problem, runs_alone
 from tessera.driver.plan.options import Watch
 from tessera.driver.plan.promise import Promise, promise, promises
-from tessera.driver.plan.refusals import Refused, no_plan, none_left, refusals_of
+from tessera.driver.plan.refusals import Refused, no_plan, none_left, refusals_of, was_ended
 from tessera.driver.plan.search import (
     PROVING,
     SIMULATING,
@@ -31,7 +31,6 @@ from tessera.driver.plan.search import (
     choose_best,
     find_plan,
     findings_of,
-    was_ended,
 )
 from tessera.ir.choices import POLICIES, Objective
 from tessera.ir.plan.launch_program import PLACE_ALIGNMENT, AreaKind

@@ -39,7 +39,8 @@ _NEEDS: dict[str, str] = {
 
 
 def given_choice(setting: PlanSetting, attempt: Attempt) -> Choice | None:
-    """The candidate that the user asks for as the only one; None if none is asked for."""
+    """The candidate that the user asks for as the only one; None if none is asked for, or if a
+    strategy needs fewer slots."""
     options = setting.options
     if options.strategy is None and options.placement is None:
         return None
@@ -49,6 +50,8 @@ def given_choice(setting: PlanSetting, attempt: Attempt) -> Choice | None:
     if options.strategy is not None:
         chosen = strategy_candidate(problem, options.strategy)
         if chosen is None or chosen.period_ns == INFINITY:
+            if attempt.slots > 1 and options.slots is None:
+                return None
             raise _unusable(
                 f"the strategy `{options.strategy}` has no plan here", _NEEDS.get(options.strategy)
             )

@@ -7,10 +7,13 @@ from dataclasses import replace
 
 from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error, warning
 from tessera.frontend.machine.quantities import format_bytes
+from tessera.ir.choices import CUT_SHORT, Ending
 from tessera.ir.plan.costs import Costs, Duration, StepCosts
 from tessera.ir.plan.machine import Machine
+from tessera.passes.placement.candidates import Candidate
 from tessera.passes.placement.infeasible import Obstacle, find_obstacle
 from tessera.passes.placement.plan_problem import RESERVED_BYTES, Planning
+from tessera.passes.placement.plans import Choice
 
 STAY_TOGETHER = (
     "steps stay together that share a state from one request to the next, and with a step that may "
@@ -123,3 +126,20 @@ def none_left(refused: Sequence[Refused]) -> TesseraError:
         hint=first.hint or "please report this: a plan that was made cannot be proved",
     )
     return TesseraError(first, exit_code=ExitCode.NO_PLAN)
+
+
+def was_ended(choice: Choice, chosen: Candidate) -> list[Diagnostic]:
+    """A search that was cut short says so."""
+    if choice.ended not in CUT_SHORT:
+        return []
+    value = chosen.value(choice.objective)
+    gap = f"{value / choice.bound - 1:.2%}" if choice.bound > 0 else "not known"
+    why = "the time limit" if choice.ended == Ending.CLOCK else "an interrupt"
+    return [
+        warning(
+            "TSR3019",
+            f"{why} ended the search: the plan is `{chosen.name}`, the best so far",
+            notes=(f"its distance from the best possible is at most: {gap}",),
+            hint="with more time the same command may find a better plan",
+        )
+    ]

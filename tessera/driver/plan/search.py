@@ -10,17 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
-from tessera.diagnostics import Diagnostic, error, warning
+from tessera.diagnostics import Diagnostic, error
 from tessera.driver.plan.assemble import Attempt, PlanSetting, assemble, overflows
 from tessera.driver.plan.attempts import attempts, build_problem, host_ns, runs_alone
 from tessera.driver.plan.contention import Search, has_neighbours, settle_all
 from tessera.driver.plan.doubt import Doubt, doubt, interval, splits
+from tessera.driver.plan.few_slots import bound_of_any, may_be_fewer, with_fewer_slots
 from tessera.driver.plan.host_memory import short_of_memory
 from tessera.driver.plan.options import SEARCHING, Watch
 from tessera.driver.plan.placements import given_choice
 from tessera.driver.plan.promise import Promise, promises
-from tessera.driver.plan.refusals import Refused, no_plan, none_left, refusals_of
+from tessera.driver.plan.refusals import Refused, no_plan, none_left, refusals_of, was_ended
 from tessera.driver.progress import counter
 from tessera.ir.choices import CUT_SHORT, Ending, Objective, Strategy
 from tessera.ir.plan.plan import Plan
@@ -79,7 +81,8 @@ def find_plan(setting: PlanSetting, watch: Watch) -> Decision:
         count = counter(watch.on_progress, SIMULATING, "candidates")
         made = promises(setting, [(attempt, choice)], choice.objective, count=count)
         more = [] if _is_near(made, choice) else _with_more_slots(setting, attempt, choice, watch)
-        tried = [(attempt, choice), *more]
+        fewer = with_fewer_slots(setting, attempt, choice, partial(_again, setting, watch))
+        tried = [(attempt, choice), *more, *fewer]
         made = promises(setting, tried[1:], choice.objective, count=count, before=made)
         ranked = _ranked(setting, made, choice)
         ranked, doubted = _settled(ranked, choice)
@@ -87,6 +90,8 @@ def find_plan(setting: PlanSetting, watch: Watch) -> Decision:
         bound = min(found.bound for _, found in tried)
         if attempt.least_ns is not None:
             bound = attempt.least_ns
+        elif choice.objective == Objective.THROUGHPUT and may_be_fewer(setting, attempt, choice):
+            bound = min(bound, bound_of_any(setting))
         if choice.objective == Objective.THROUGHPUT and choice.ended != Ending.GIVEN:
             bound = max(bound, host_ns(setting))
         decision = _first_proved(ranked, replace(choice, bound=bound), refused, doubted)
@@ -96,6 +101,10 @@ def find_plan(setting: PlanSetting, watch: Watch) -> Decision:
     if refused:
         raise none_left(refused)
     raise no_plan(last.planning, setting.costs, setting.machine, _what_fits(setting))
+
+
+def _again(setting: PlanSetting, watch: Watch, attempt: Attempt) -> Choice | None:
+    return choose_best(setting, attempt, setting.options.objective, watch)
 
 
 def _is_near(made: list[Promise], choice: Choice) -> bool:
@@ -281,8 +290,8 @@ def _gather_candidates(
 ) -> Choice | None:
     """What the user asks for, or what a search finds; beside a strategy also the latter."""
     given = given_choice(setting, attempt)
-    if given is not None and setting.options.strategy is None:
-        return given
+    if (given is None) == (setting.options.strategy is not None):
+        return given  # a placement, or a strategy that needs fewer slots
     searched = search(attempt.planning.problem)
     if alone and searched is not None:
         lone = tuple(candidate for candidate in searched.candidates if len(candidate.replicas) == 1)
@@ -376,20 +385,3 @@ def findings_of(setting: PlanSetting, plan: Plan) -> tuple[Diagnostic, ...]:
         [trace.program for trace in setting.traces],
         [trace.graph for trace in setting.traces],
     )
-
-
-def was_ended(choice: Choice, chosen: Candidate) -> list[Diagnostic]:
-    """A search that was cut short says so."""
-    if choice.ended not in CUT_SHORT:
-        return []
-    value = chosen.value(choice.objective)
-    gap = f"{value / choice.bound - 1:.2%}" if choice.bound > 0 else "not known"
-    why = "the time limit" if choice.ended == Ending.CLOCK else "an interrupt"
-    return [
-        warning(
-            "TSR3019",
-            f"{why} ended the search: the plan is `{chosen.name}`, the best so far",
-            notes=(f"its distance from the best possible is at most: {gap}",),
-            hint="with more time the same command may find a better plan",
-        )
-    ]

@@ -219,7 +219,7 @@ def cheapest(problem: Problem, search: PlanSearch, usual: list[Candidate]) -> Se
             continue
         price = sum(problem.rooms[card].usd_per_hour for card in cards) / HOUR_NS
         floor = price * (
-            spread_bound(part) if watch.over() else lower_bound(_aggregate_if_many(part), watch)
+            spread_bound(part) if watch.over() else lower_bound(aggregate_if_many(part), watch)
         )
         bound = min(bound, floor)
         if floor >= least or watch.over():
@@ -235,7 +235,7 @@ def cheapest(problem: Problem, search: PlanSearch, usual: list[Candidate]) -> Se
     return Searched(candidates=candidates, bound=bound, ended=ended)
 
 
-def _aggregate_if_many(problem: Problem) -> Problem:
+def aggregate_if_many(problem: Problem) -> Problem:
     """The problem itself, or with many devices the one by types."""
     many = len(usable_devices(problem)) > DIRECT_DEVICES
     return aggregate(problem)[0] if many else problem

@@ -1,0 +1,70 @@
+"""Where memory is short: what fits with fewer slots than the search counted with.
+
+In: a `PlanSetting` and an attempt. Out: what a search with two slots finds, the plans without a
+search for one slot, and a bound whatever the slots. A search with four slots does not see a data
+parallel plan that has room for two. How many slots a plan gets is found by simulation (`trial`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from tessera.driver.plan.assemble import Attempt, PlanSetting
+from tessera.driver.plan.attempts import build_problem, is_short
+from tessera.driver.plan.contention import has_neighbours
+from tessera.ir.choices import CUT_SHORT, Ending, Objective
+from tessera.passes.placement.by_objective import aggregate_if_many
+from tessera.passes.placement.class_model import class_bound
+from tessera.passes.placement.many import is_large
+from tessera.passes.placement.plans import Choice, rank
+from tessera.passes.placement.solve import lower_bound
+from tessera.passes.placement.usual import usual_candidates
+
+_FEW = 2
+
+
+def may_be_fewer(setting: PlanSetting, attempt: Attempt, choice: Choice) -> bool:
+    """Whether plans with fewer slots than those of an attempt may hold what it has no room for."""
+    options = setting.options
+    return (
+        options.slots is None
+        and attempt.slots > 1
+        and choice.objective != Objective.LATENCY
+        and choice.ended not in (Ending.GIVEN, *CUT_SHORT)
+        and not has_neighbours(setting)
+        and is_short(setting, attempt.slots, attempt.lanes)
+    )
+
+
+def with_fewer_slots(
+    setting: PlanSetting,
+    attempt: Attempt,
+    choice: Choice,
+    search: Callable[[Attempt], Choice | None],
+) -> Iterator[tuple[Attempt, Choice]]:
+    """The search with few slots; and what people would do where one request at a time must fit."""
+    if not may_be_fewer(setting, attempt, choice):
+        return
+    sequences = setting.options.sequences
+    if attempt.slots > _FEW and attempt.least_ns is None:
+        few = _attempt(setting, _FEW, sequences or _FEW)
+        searched = search(few)
+        if searched is not None:
+            yield few, searched
+    least = _attempt(setting, 1, sequences or 1)
+    usual = rank(usual_candidates(least.planning.problem), choice.objective)
+    if usual:
+        yield least, replace(choice, candidates=usual)
+
+
+def _attempt(setting: PlanSetting, slots: int, lanes: int) -> Attempt:
+    return Attempt(slots=slots, lanes=lanes, planning=build_problem(setting, slots, lanes))
+
+
+def bound_of_any(setting: PlanSetting) -> float:
+    """No plan has a shorter period, whatever its slots and sequences: the memory of the fewest."""
+    planning = build_problem(setting, 1, setting.options.sequences or 1, slot_bytes=0)
+    if is_large(planning.problem):
+        return class_bound(planning.problem, None)
+    return lower_bound(aggregate_if_many(planning.problem))
