@@ -7,18 +7,20 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.helpers.sources import package_trees, statements
+
 ROOT = Path(__file__).parents[2]
 LISTED: dict[str, str] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"][
     "tessera"
 ]["lazy-imports"]
 
 
-def lazy_imports(text: str) -> Iterator[tuple[int, str]]:
+def lazy_imports(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """The modules that are imported inside functions, with their lines."""
-    for function in ast.walk(ast.parse(text)):
+    for function in statements(tree):
         if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
-        for node in ast.walk(function):
+        for node in statements(function):
             if isinstance(node, ast.Import):
                 yield from ((node.lineno, alias.name) for alias in node.names)
             elif isinstance(node, ast.ImportFrom):
@@ -34,12 +36,12 @@ def row_of(module: str) -> str | None:
 
 def test_every_import_in_a_function_is_listed() -> None:
     unlisted, used = [], set()
-    for path in sorted((ROOT / "tessera").rglob("*.py")):
-        for line, module in lazy_imports(path.read_text("utf-8")):
+    for name, tree in package_trees().items():
+        for line, module in lazy_imports(tree):
             row = row_of(module)
             used.add(row)
             if row is None:
-                unlisted.append(f"{path.relative_to(ROOT)}:{line}: {module}")
+                unlisted.append(f"{name}:{line}: {module}")
     assert unlisted == []
     assert LISTED.keys() <= used  # no stale rows
 
@@ -50,6 +52,6 @@ def test_rows_say_why() -> None:
 
 def test_imports_are_found_wherever_they_stand() -> None:
     text = "import os\ndef f():\n  if x:\n    import a.b\n  def g():\n    from c import d\n"
-    assert set(lazy_imports(text)) == {(4, "a.b"), (6, "c.d")}
+    assert set(lazy_imports(ast.parse(text))) == {(4, "a.b"), (6, "c.d")}
     assert row_of("torchvision") is None
     assert row_of("torch.nn") == "torch"

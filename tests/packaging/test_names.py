@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import ast
 from collections import Counter, defaultdict
-from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
-TREES = {
-    ".".join(path.relative_to(ROOT).with_suffix("").parts): ast.parse(path.read_text("utf-8"))
-    for path in sorted((ROOT / "tessera").rglob("*.py"))
-}
+from tests.helpers.sources import package_trees, statements
 
 
 def test_a_class_name_stands_for_one_concept() -> None:
@@ -19,8 +14,8 @@ def test_a_class_name_stands_for_one_concept() -> None:
     A leading underscore makes no other name.
     """
     homes: dict[str, list[tuple[str, str]]] = defaultdict(list)
-    for module, tree in TREES.items():
-        for node in ast.walk(tree):
+    for module, tree in package_trees().items():
+        for node in statements(tree):
             if isinstance(node, ast.ClassDef):
                 homes[node.name.lstrip("_")].append((module, ast.get_docstring(node) or ""))
     unsaid = []
@@ -37,7 +32,7 @@ def test_variables_say_what_they_hold() -> None:
     """`found` and `one` could be anything; a few in short functions are left."""
     stored = Counter(
         node.id
-        for tree in TREES.values()
+        for tree in package_trees().values()
         for node in ast.walk(tree)
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
     )
@@ -46,19 +41,18 @@ def test_variables_say_what_they_hold() -> None:
 
 def test_nothing_imports_the_list_of_public_names() -> None:
     """`tessera` itself stands above all; what it has comes from modules further down."""
+    trees = package_trees()
+    modules = {name.removesuffix(".__init__") for name in trees}
     upward = [
         f"{module}:{node.lineno}"
-        for module, tree in TREES.items()
-        for node in ast.walk(tree)
-        if (isinstance(node, ast.ImportFrom) and node.module == "tessera" and _own(node))
+        for module, tree in trees.items()
+        for node in statements(tree)
+        if (isinstance(node, ast.ImportFrom) and node.module == "tessera" and _own(node, modules))
         or (isinstance(node, ast.Import) and any(n.name == "tessera" for n in node.names))
     ]
     assert upward == []
 
 
-def _own(node: ast.ImportFrom) -> bool:
+def _own(node: ast.ImportFrom, modules: set[str]) -> bool:
     """Whether a name comes from the package itself, not from one of its modules."""
-    return any(f"tessera.{alias.name}" not in MODULES for alias in node.names)
-
-
-MODULES = {name.removesuffix(".__init__") for name in TREES}
+    return any(f"tessera.{alias.name}" not in modules for alias in node.names)

@@ -13,6 +13,7 @@ import pytest
 from tessera.frontend.cache import analysis_cache, module_cache
 from tessera.frontend.cache.code_digest import files
 from tessera.frontend.text.grammar import PACKAGE
+from tests.helpers.sources import statements, tree_of
 
 ROOT = Path(__file__).parents[2]
 ROOMS = {"cli", "report", "driver", "frontend", "passes", "backend", "ir"}
@@ -30,7 +31,7 @@ def modules_below(folder: str) -> dict[str, Path]:
 def imports_of(path: Path, known: dict[str, Path]) -> set[str]:
     """The modules that a file imports, anywhere in it."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for node in statements(tree_of(path)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -66,7 +67,7 @@ def test_every_room_says_what_it_is_for() -> None:
     for room, path in known.items():
         if path.name != "__init__.py" or room == "tessera":
             continue
-        text = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
+        text = ast.get_docstring(tree_of(path)) or ""
         assert "In: " in text, room
         assert "Out: " in text, room
         _, _, named = re.sub(r"\s+", " ", text).partition("mported by ")
