@@ -244,6 +244,17 @@ FOLLOWED: dict[str, tuple[str, Expected]] = {
 
 # What is only known to be in some buffers.
 JOINED: dict[str, tuple[str, Expected]] = {
+    "past the end of a variable, into the next": (
+        f"st.shared.b64 [more], %rd1; {BAR} st.shared.b64 [smem+1024], %rd2; {BAR}"
+        f"ld.shared.b64 %rd10, [more]; {READ}",
+        {"a": WHOLE, "b": WHOLE},
+    ),
+    "an index past the end of a variable": (
+        f"st.shared.b32 [more], %r2; {BAR} mov.u32 %r11, 77; st.shared.b32 [smem+1024], %r11; {BAR}"
+        "ld.shared.b32 %r12, [more]; mul.wide.u32 %rd11, %r12, 4; add.s64 %rd10, %rd1, %rd11;"
+        f"{READ}",
+        {"a": WHOLE},
+    ),
     "no barrier": (f"{PUT_B} {BAR} {PUT_A} {GET} {READ}", {"a": WHOLE, "b": WHOLE}),
     "no barrier before the next store": (
         f"{PUT_A} {BAR} {GET} {READ} {PUT_B} {BAR} ld.shared.b64 %rd11, [%r5];"
@@ -368,6 +379,14 @@ JOINED: dict[str, tuple[str, Expected]] = {
 
 # What may be anything.
 LOST: dict[str, str] = {
+    "data past the end of a variable, over an address in the next": (
+        f"st.shared.b64 [more], %rd1; {BAR} atom.shared.exch.b32 %r11, [smem+1024], %r6; {BAR}"
+        f"ld.shared.b64 %rd10, [more]; {READ}"
+    ),
+    "a copy past the end of a variable": (
+        f"st.shared.b64 [more], %rd1; {BAR} cp.async.ca.shared.global [smem+1024], [%rd7], 4;"
+        f"cp.async.wait_all; {BAR} ld.shared.b64 %rd10, [more]; {READ}"
+    ),
     "nothing was stored": f"{BAR} {GET} {READ}",
     "nothing was stored there": (
         f"{PUT_B} {BAR} {PUT_A} {GET} {READ} ld.shared.b64 %rd11, [more];"

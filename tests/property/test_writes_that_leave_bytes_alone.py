@@ -10,6 +10,7 @@ import pytest
 from tessera.backend.ptx_executor.run import run_program
 from tessera.ir.graph.access import AccessKind, Certainty
 from tessera.ir.graph.graph import EdgeKind
+from tests.helpers import traces
 from tests.helpers.traces import COPY, dependences, trace
 
 FORMS = Path(__file__).resolve().parents[1] / "data" / "opcodes" / "memory_forms.txt"
@@ -116,3 +117,27 @@ def test_what_counts_as_writing_every_byte() -> None:
                 assert names, f"does `{form}` write every byte, whatever happens?"
                 found.add(max(names, key=len))
     assert {"st", "wmma.store", "cp.async.bulk"} <= found
+
+
+@pytest.mark.parametrize(
+    ("extra", "ends"),
+    [
+        ("", True),
+        (
+            "clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes.b128 "
+            "[s], [s+16];",
+            False,
+        ),
+    ],
+)
+def test_a_block_that_may_keep_others_from_starting(
+    extra: str, ends: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is cancelled writes nothing, and nobody has to do its work."""
+    stores = "".join(f"st.global.u32 [%rd3+{4 * word}], 7;" for word in range(32))
+    monkeypatch.setattr(traces, "HEADER", ".version 8.8\n.target sm_100\n.address_size 64\n")
+    graph = dependences(trace(BUFFERS, COPY + KERNEL.format(extra + stores), steps_of("k"))).graph
+    written = [a for a in graph.nodes[1].accesses if a.kind is AccessKind.WRITE]
+    assert {a.certainty for a in written} == ({Certainty.MUST} if ends else {Certainty.MAY})
+    raw = {(int(e.source), int(e.target)) for e in graph.edges if e.kind is EdgeKind.RAW}
+    assert ((0, 2) in raw) is not ends

@@ -222,10 +222,23 @@ class _LaunchWalk:
 
     def _collect(self, pins: dict[int, str]) -> Footprint:
         pins = pins | spoiled_maps(self.code, self.recorder)
-        return _collect(self.recorder, pins, is_coarse=self.is_coarse)
+        # One row stands for all CTAs, or a CTA may take the place of others: nobody is sure.
+        is_sure = not self.is_coarse and not _cancels(self.code)
+        return _collect(self.recorder, pins, is_coarse=self.is_coarse, is_sure=is_sure)
 
 
-def _collect(recorder: Recorder, pins: dict[int, str], *, is_coarse: bool) -> Footprint:
+def _cancels(code: KernelCode) -> bool:
+    """Whether CTAs may keep others of the grid from starting."""
+    return any(
+        instruction.opcode.name == "clusterlaunchcontrol"
+        and "try_cancel" in instruction.opcode.modifiers
+        for instruction in code.flat.instructions
+    )
+
+
+def _collect(
+    recorder: Recorder, pins: dict[int, str], *, is_coarse: bool, is_sure: bool
+) -> Footprint:
     nothing = np.zeros((0, 2), dtype=np.int64)
     for key in [key for key in recorder.touched if key.zone >= LOADED]:
         # Nothing is left there of what a load gave: it is no object.
@@ -234,8 +247,7 @@ def _collect(recorder: Recorder, pins: dict[int, str], *, is_coarse: bool) -> Fo
         FootprintEntry(
             key,
             touched.may[0],
-            # One row stands for all CTAs: nobody is sure.
-            nothing if is_coarse else touched.sure[0],
+            touched.sure[0] if is_sure else nothing,
             touched.whole,
             touched.always and not is_coarse,
         )

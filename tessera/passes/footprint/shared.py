@@ -25,7 +25,6 @@ from tessera.ir.opcodes import (
     OperandRole,
     Rows,
     SizeOperand,
-    UnknownExtent,
     type_bits,
 )
 from tessera.ir.ptx import syntax as ptx
@@ -37,6 +36,7 @@ from tessera.passes.footprint.shared_access import (
     SharedSpace,
     load_address,
     load_type,
+    most_bytes,
     words_of_store,
     write_address,
 )
@@ -118,7 +118,7 @@ class SharedFollower:
         if width == 8 and (cells is None or looping) and not _is_anything(value):
             raise SharedTrouble
         if cells is None:
-            self._overwrite_near(address, mask, forever=False)
+            self._overwrite_near(address, width, mask, forever=False)
         elif looping or width < CELL:
             self.image.overwrite(cells, max(1, width // CELL), mask)
         else:
@@ -139,22 +139,23 @@ class SharedFollower:
         if copies:
             self.waited, self.committed = False, False
         if cells is None or count is None:
-            near = not isinstance(effect.extent, UnknownExtent)
-            self._overwrite_near(address, mask, forever=later, near=near)
+            most = most_bytes(runner, step, effect)
+            self._overwrite_near(address, most, mask, forever=later)
             return
         cells_each = -(-count // CELL)
         self.image.overwrite(cells, cells_each, mask, later=copies, forever=later and not copies)
 
     def _overwrite_near(
-        self, address: Lanes, mask: Mask, *, forever: bool, near: bool = True
+        self, address: Lanes, most: int | None, mask: Mask, *, forever: bool
     ) -> None:
-        """From the least address, if it is known, to the end of the variable; else everything."""
+        """From the least address to the end of the variable, where all that is written, `most`
+        bytes from each address, is known to be inside; else everything."""
         address = lanes.exact_in(address, mask.may)
         shape = np.broadcast_shapes(address.lo.shape, mask.may.shape)
         numbers = np.broadcast_to(address.lo, shape)[np.broadcast_to(mask.may, shape)]
         first, last = 0, self.space.cells
-        if near and address.span is None and numbers.size:
-            cells, ends, inside = self.space.place(numbers, 0)
+        if most is not None and address.span is None and numbers.size:
+            cells, ends, inside = self.space.place(numbers, most)
             if inside.all():
                 first, last = int(cells.min()), int(ends.max())
         self.image.overwrite_range(first, last, forever=forever)

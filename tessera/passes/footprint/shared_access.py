@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from tessera.ir.arrays import Flags, Signed, Words
-from tessera.ir.opcodes import MemoryEffect, type_bits
+from tessera.ir.opcodes import Bytes, MemoryEffect, Rows, SizeOperand, type_bits
 from tessera.ir.opcodes.types import is_type
 from tessera.ir.ptx import syntax as ptx
 from tessera.passes.byte_sets.distinct import distinct
@@ -91,6 +91,16 @@ def load_address(runner: SliceState, step: Step) -> Lanes:
     if effect.space == "generic":
         return lanes.truncate(_number(runner, runner.address(operand, step.index)), 32)
     return shared_address(runner, operand, step.index)
+
+
+def most_bytes(runner: SliceState, step: Step, effect: MemoryEffect) -> int | None:
+    """How many bytes from its address an effect writes at most; None where nobody knows."""
+    match effect.extent:
+        case Bytes(count=count) | Rows(count=count):
+            return count
+        case SizeOperand(index=place):
+            return runner.value(step.instruction.operands[place], 32, step.index).bounds()[1]
+    return None
 
 
 def load_type(step: Step) -> str | None:

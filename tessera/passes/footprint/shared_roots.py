@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tessera.ir.arrays import Flags
-from tessera.ir.opcodes import MemoryEffect, UnknownExtent, type_bits
+from tessera.ir.opcodes import MemoryEffect, type_bits
 from tessera.ir.ptx import syntax as ptx
 from tessera.passes.byte_sets.distinct import distinct
 from tessera.passes.footprint.excerpt_state import SliceState
@@ -29,6 +29,7 @@ from tessera.passes.footprint.shared_access import (
     SharedSpace,
     load_address,
     load_type,
+    most_bytes,
     words_of_store,
     write_address,
 )
@@ -93,14 +94,13 @@ class SharedRoots:
         if address is None:
             return
         words = words_of_store(step)
-        low, high = self._reach(address, mask)
         if words is None:
-            known = not isinstance(effect.extent, UnknownExtent)
-            where = (low, _variable_end(high)) if known else _EVERYWHERE
+            most = most_bytes(runner, step, effect)
+            where = _EVERYWHERE if most is None else self._reach(address, mask, most)
             self._note(step.index, where).is_other = True
             return
         width, elements = words
-        stored = self._note(step.index, (low, high + width * len(elements)))
+        stored = self._note(step.index, self._reach(address, mask, width * len(elements)))
         for element in elements:
             self._value(runner, step, stored, width, element, mask)
 
@@ -134,9 +134,8 @@ class SharedRoots:
         followed = type_bits(type) == 64 and step.index not in self.numbers
         zone = self.zone_of.setdefault(step.index, LOADED + len(self.zone_of)) if followed else END
         if zone < END:
-            low, high = self._reach(load_address(runner, step), mask)
-            old = self.loads.get(step.index, (low, high))
-            self.loads[step.index] = _hull(old, (low, high + 8 * len(step.targets)))
+            where = self._reach(load_address(runner, step), mask, 8 * len(step.targets))
+            self.loads[step.index] = _hull(self.loads.get(step.index, where), where)
         for name in step.targets:
             if name in runner.code.needed:
                 bits = runner.code.widths.get(name, 64)
@@ -154,8 +153,11 @@ class SharedRoots:
         old.where = _hull(old.where, where)
         return old
 
-    def _reach(self, address: Lanes, mask: Mask) -> Span:
-        """The least and the greatest address of threads of a mask, in one variable."""
+    def _reach(self, address: Lanes, mask: Mask, width: int) -> Span:
+        """From the least to the last byte of `width` at addresses of threads of a mask.
+
+        That is in one variable; what may leave it may be anywhere.
+        """
         shape = np.broadcast_shapes(address.lo.shape, mask.may.shape)
         chosen = np.broadcast_to(mask.may, shape)
         low = np.broadcast_to(address.lo, shape)[chosen]
@@ -163,10 +165,10 @@ class SharedRoots:
         if low.size == 0:
             return _EVERYWHERE
         ends = np.array([low.min(), (low + span).max()], dtype=U64)
-        inside = self.space.place(ends, 0)[2]
+        inside = self.space.place(ends, width)[2]
         if not inside.all() or len(set(((ends - U64(BASE)) // U64(SPACING)).tolist())) > 1:
             return _EVERYWHERE
-        return int(ends[0]), int(ends[1])
+        return int(ends[0]), int(ends[1]) + width
 
     # --- afterwards ------------------------------------------------------------------------
 
@@ -225,10 +227,3 @@ def _zones(zones: Zones, value: Lanes, may: Flags) -> list[int]:
 
 def _hull(left: Span, right: Span) -> Span:
     return min(left[0], right[0]), max(left[1], right[1])
-
-
-def _variable_end(address: int) -> int:
-    """The end of the part of the address space that a variable has to itself."""
-    if address >= _EVERYWHERE[1]:
-        return address
-    return BASE + ((address - BASE) // SPACING + 1) * SPACING
