@@ -235,6 +235,7 @@ def test_a_body_that_does_not_come_is_given_up(site: Site, monkeypatch: pytest.M
 
 
 def test_metrics_count_what_was_done(site: Site) -> None:
+    assert site.complete(prompt=[3, 4, 5], max_tokens=6, temperature=0)[0] == 200
     text = site.ask("GET", "/metrics")[2].decode()
     assert 'tessera_answers_total{ended="length"}' in text
     assert 'tessera_ttft_seconds_bucket{le="+Inf"}' in text
