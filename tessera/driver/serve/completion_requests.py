@@ -48,6 +48,8 @@ _FIXED: Mapping[str, tuple[object, ...]] = {
     "frequency_penalty": (0,),
 }
 MOST_PROMPTS = 128
+MOST_STOPS = 64
+"""Texts that end an answer: each is looked for after every token, while others wait."""
 
 
 class BadRequest(Exception):
@@ -141,7 +143,8 @@ def _prompt(given: object, tokenizer: Tokenizing | None) -> tuple[int, ...]:
 
 def _tokens(given: object, field: str) -> tuple[int, ...]:
     if not isinstance(given, list) or not all(_is_whole(token) for token in given):
-        raise BadRequest(f"`{field}` must be texts or token ids", field=field)
+        wanted = "texts or token ids" if field == "prompt" else "a list of token ids"
+        raise BadRequest(f"`{field}` must be {wanted}", field=field)
     return tuple(cast("list[int]", given))
 
 
@@ -149,6 +152,8 @@ def _stops(given: object, tokenizer: Tokenizing | None) -> tuple[str, ...]:
     listed = list(given) if isinstance(given, list | tuple) else [given]
     if not all(_is_text(stop) and stop for stop in listed):
         raise BadRequest("`stop` must be a text or texts", field="stop")
+    if len(listed) > MOST_STOPS:
+        raise BadRequest(f"`stop` must have at most {MOST_STOPS} texts", field="stop")
     if listed and tokenizer is None:
         raise BadRequest("this server has no tokenizer: use `stop_token_ids`", field="stop")
     return tuple(cast("list[str]", listed))

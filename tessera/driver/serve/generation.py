@@ -56,6 +56,10 @@ class Generation:
         self.draws: np.random.Generator = wish.sampling.draws()
         self.is_fresh = True
         self._uniforms: list[float] = []
+        self._stops: dict[int, list[tuple[int, ...]]] = {}
+        for row in wish.stop:
+            self._stops.setdefault(row[-1], []).append(row)
+        self._unsettled = max((len(row) for row in wish.stop), default=1) - 1
         self._give_up = give_up
         self._problem: BaseException | None = None
         self._changed = threading.Condition()
@@ -121,10 +125,9 @@ class Generation:
         )
 
     def _settled(self) -> list[int]:
-        longest = max((len(row) for row in self.wish.stop), default=1) - 1
-        if self.ended or not longest:
+        if self.ended or not self._unsettled:
             return list(self.tokens)
-        return self.tokens[: max(len(self.tokens) - longest, 0)]
+        return self.tokens[: max(len(self.tokens) - self._unsettled, 0)]
 
     @property
     def fault(self) -> TesseraError | None:
@@ -152,7 +155,7 @@ class Generation:
             if token in end and not self.wish.keep_going:
                 return "stop"
             self.tokens.append(token)
-            for row in self.wish.stop:
+            for row in self._stops.get(token, ()):
                 if tuple(self.tokens[-len(row) :]) == row:
                     del self.tokens[-len(row) :]
                     return "stop"

@@ -160,6 +160,8 @@ def test_a_stream_has_every_token_once_and_an_end(site: Site) -> None:
         ({"prompt": [1], "stop": 5}, "`stop` must be a text"),
         ({"prompt": [1], "stop": "\ud800"}, "`stop` must be a text"),
         ({"prompt": "\ud800"}, "half of a letter"),
+        ({"prompt": [1], "stop": ["a"] * 65}, "at most 64 texts"),
+        ({"prompt": [1], "stop_token_ids": 3}, "`stop_token_ids` must be a list of token ids"),
         ({"prompt": [1], "\ud800": 5}, "`?` is not known"),
         ({"prompt": [1], "k" * 500: 5}, f"`{'k' * 80}` is not known"),
         ({"prompt": [1], "stream_options": 5}, "`stream_options` must be an object"),
