@@ -66,7 +66,8 @@ LIBRARY = (
 AROUND = ("aten::scalar_tensor", "aten::where", "aten::masked_fill", "aten::constant_pad_nd")
 # What an attention is made of where no kernel of PyTorch's takes its mask.
 PRODUCT = "aten::bmm"
-PARTS = (*AROUND, PRODUCT, "aten::mul.", "aten::add.", "aten::clone", "aten::_safe_softmax")
+PARTS = (*AROUND, PRODUCT, "aten::_to_copy", "aten::mul.", "aten::add.", "aten::clone")
+PARTS = (*PARTS, "aten::_safe_softmax")
 
 
 def maker(name: str) -> Callable[[], tuple[Callable[..., object], Inputs]]:

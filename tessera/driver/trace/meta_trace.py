@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from tessera.diagnostics import Diagnostic, warning
+from tessera.diagnostics import Diagnostic, TesseraError, error, warning
 from tessera.driver.progress import OnProgress, StageProgress
 from tessera.driver.trace.build import build_program
 from tessera.driver.trace.capture_trace import GraphNodes, Trace
@@ -128,9 +128,19 @@ def _operand(tensor: RawTensor) -> ir.Operand:
 
 def _other(operator: RawOperator) -> RawOperator:
     writes = tuple(tensor for tensor in operator.writes if 0 not in tensor.shape)
+    if len(writes) > MOST_WRITES or not operator.writes:
+        many = f"writes {len(writes)} tensors, and a trace holds {MOST_WRITES}"
+        raise TesseraError(
+            error(
+                "TSR6002",
+                f"the model calls `{operator.operator}`, which a trace cannot hold",
+                notes=(many if writes else "it writes no tensor that it names",),
+                hint="write it with operators of PyTorch, or capture on a machine with a GPU",
+            )
+        )
     return replace(
         operator,
         operator=OTHER,
-        writes=writes[:MOST_WRITES] or operator.writes[:1],
+        writes=writes or operator.writes[:1],
         attributes=(("name", operator.operator),),
     )

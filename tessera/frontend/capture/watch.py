@@ -228,7 +228,11 @@ def operator_of(
     nodes: tuple[int, int],
     address_of: Callable[[torch.Tensor], int] | None = None,
 ) -> RawOperator:
-    """A call of an operator, in place of nodes; `address_of` is for tensors without memory."""
+    """A call of an operator, in place of nodes; `address_of` is for tensors without memory.
+
+    Of an operator of somebody's own what is inside counts, and its name if that is not enough; on
+    tensors without memory nothing of it runs, and its operands are all that is known.
+    """
     schema = func._schema
     reads: list[RawTensor] = []
     writes: list[RawTensor] = []
@@ -237,8 +241,7 @@ def operator_of(
     def raw(tensor: torch.Tensor) -> RawTensor:
         return raw_tensor(tensor, address_of)
 
-    if func.namespace not in _BUILT_IN:
-        # No trace holds it: what is inside of it counts, and its name if that is not enough.
+    if func.namespace not in _BUILT_IN and address_of is None:
         args, kwargs, result = (), {}, None
     given = dict(zip((a.name for a in schema.arguments), args, strict=False)) | kwargs
     for argument in schema.arguments:

@@ -169,3 +169,51 @@ def test_a_pytorch_without_the_names_that_are_needed(monkeypatch: pytest.MonkeyP
     with pytest.raises(TesseraError, match="TSR6014") as refused:
         stand_in._give_guard()
     assert stand_in.TESTED in str(refused.value.diagnostics[0].hint)
+
+
+def test_a_kernel_of_triton_may_touch_all_that_it_is_given() -> None:
+    triton = pytest.importorskip("triton", reason="triton is not installed")
+
+    @triton.jit  # type: ignore[untyped-decorator]
+    def doubled(x: Any, y: Any, count: Any) -> None:
+        pass
+
+    def step(x: Any) -> Any:
+        made = torch.empty_like(x)
+        doubled[(1,)](x[1:], made, 8)
+        return made + 1
+
+    found = traced(step, (4, 8))
+    first, second = found.trace.program.steps
+    assert dict(first.attributes)["name"] == "triton::doubled"
+    assert [operand.shape for operand in first.writes] == [(32,), (32,)]
+    assert second.operator == "aten::add.Tensor"
+    assert [b.role.value for b in found.trace.program.buffers if b.name == "x"] == ["state"]
+    assert [d.code for d in found.trace.diagnostics] == ["TSR6013"]
+
+
+def test_an_operator_of_somebodys_own_is_its_operands() -> None:
+    def made(x: Any, kept: Any) -> Any:
+        raise AssertionError("nothing runs")
+
+    marks = {"x": torch.Tensor, "kept": torch.Tensor, "return": torch.Tensor}
+    made.__annotations__ = marks
+    own = torch.library.custom_op("tessera_test::made", made, mutates_args=("kept",))
+    own.register_fake(lambda x, kept: torch.empty_like(x))
+    found = traced(lambda x, kept: own(x, kept) + 1, (4, 8), (3,))
+    first = found.trace.program.steps[0]
+    assert dict(first.attributes)["name"] == "tessera_test::made"
+    assert [operand.shape for operand in first.writes] == [(3,), (4, 8)]
+
+
+def test_more_results_than_a_trace_holds_are_refused() -> None:
+    triton = pytest.importorskip("triton", reason="triton is not installed")
+
+    @triton.jit  # type: ignore[untyped-decorator]
+    def many(*given: Any) -> None:
+        pass
+
+    with pytest.raises(TesseraError) as refused:
+        traced(lambda x: many[(1,)](*(torch.empty(4, device="cuda") for _ in range(17))), (4,))
+    assert refused.value.diagnostics[0].code == "TSR6002"
+    assert "17 tensors" in refused.value.diagnostics[0].notes[0]

@@ -131,6 +131,8 @@ def make_step(
         except (TesseraError, KeyboardInterrupt):
             raise
         except Exception as problem:  # whatever the library raises for odd sizes
+            if "verflow" in str(problem):  # sizes that no tensor has
+                raise _bad(f"`{config.path}` names sizes that are too large for a tensor") from None
             raise (not_fake(problem) or refusal(problem)) from problem
         cache: transformers.Cache = inputs.named.get(
             "past_key_values", inputs.named.get("cache_params")

@@ -25,12 +25,14 @@ from tessera.diagnostics import Diagnostic, TesseraError, error
 from tessera.frontend.capture.host_copies import HostCopies, fixed_constants
 from tessera.frontend.capture.inputs import Inputs, held_tensors
 from tessera.frontend.capture.memory import CapturedMemory, named_parameters
+from tessera.frontend.capture.meta.own_kernels import launched, told_launches
 from tessera.frontend.capture.meta.stand_in import (
     always,
     fake_gpu,
     numbered_devices,
     real_host,
 )
+from tessera.frontend.capture.meta.whole_attention import whole_attention
 from tessera.frontend.capture.operator_mode import (
     name_of,
     operator_mode,
@@ -153,6 +155,14 @@ class Recording:
             )
         )
 
+    def kernel(self, name: str, tensors: list[torch.Tensor]) -> None:
+        """Note a launch of a kernel that nobody has looked into: it may read and write all of the
+        memory that it is given a part of."""
+        if self.is_on:
+            operator = launched(name, tensors, self._place, self._nodes())
+            self.operators += () if operator is None else (operator,)
+            self.nodes += () if operator is None else (_NOTHING,)
+
     def draw(
         self,
         func: torch._ops.OpOverload,
@@ -202,7 +212,10 @@ def record_call(make: Callable[[], Made], warm_ups: int = 1) -> RawRecord:
         for number in range(warm_ups + 1):
             recording.is_on = number == warm_ups
             captured = always(recording.is_on and warm_ups > 0)
-            with mock.patch.object(torch.cuda, "is_current_stream_capturing", captured):
+            with (
+                mock.patch.object(torch.cuda, "is_current_stream_capturing", captured),
+                told_launches(recording.kernel),
+            ):
                 result = _called(function, inputs)
         recording.is_on = False
     return made_record(recording, function, inputs, result)
@@ -323,45 +336,6 @@ def _is_for_host(args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
 
 def _are_sizes(parts: list[object] | tuple[object, ...]) -> bool:
     return all(isinstance(part, int) for part in parts)
-
-
-@contextmanager
-def whole_attention(recording: Recording) -> Iterator[None]:
-    """Have `scaled_dot_product_attention` noted as one operator; its result is laid out as that of
-    the kernels that compute it."""
-    import torch
-    from torch.overrides import TorchFunctionMode
-
-    attend = torch.nn.functional.scaled_dot_product_attention
-
-    class WholeAttention(TorchFunctionMode):  # type: ignore[misc]
-        def __torch_function__(
-            self,
-            func: Callable[..., object],
-            types: object,
-            args: tuple[torch.Tensor, ...] = (),
-            kwargs: dict[str, torch.Tensor] | None = None,
-        ) -> object:
-            if func is not attend:
-                return func(*args, **(kwargs or {}))
-            given = dict(zip(_ATTENTION, args, strict=False)) | (kwargs or {})
-            query, value = given["query"], given["value"]
-            if not query.is_cuda or given.get("dropout_p") or query.dim() != 4:
-                return func(*args, **(kwargs or {}))
-            batch, heads, length, _ = query.shape
-            was_on, recording.is_on = recording.is_on, False
-            shape = (batch, length, heads, value.shape[-1])
-            result = query.new_empty(shape).transpose(1, 2)
-            recording.is_on = was_on
-            if was_on:
-                recording.attention(result, dict.fromkeys(_ATTENTION) | given)
-            return result
-
-    with WholeAttention():
-        yield
-
-
-_ATTENTION = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
 
 
 def _leaves_the_gpu(func: torch._ops.OpOverload) -> TesseraError:

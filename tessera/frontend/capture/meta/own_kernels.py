@@ -1,0 +1,76 @@
+"""Kernels of Triton's that a model launches itself, on tensors that have no memory.
+
+In: who is told of a launch. Out: while it is in force nothing is compiled or launched; the launch
+is told with the name of its kernel and the tensors that it is given. Nobody looks into the kernel:
+`launched` takes it for one that reads and writes all of the memory that it is given a part of.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
+from unittest import mock
+
+from tessera.frontend.capture.raw import RawOperator
+from tessera.frontend.capture.watch import raw_tensor, tensors_in
+
+if TYPE_CHECKING:
+    import torch
+
+# What has a kernel and is launched; whoever has made one has imported these.
+_KINDS = (
+    ("triton.runtime.jit", "JITFunction"),
+    ("triton.runtime.autotuner", "Autotuner"),
+    ("triton.runtime.autotuner", "Heuristics"),
+)
+
+
+@contextmanager
+def told_launches(on_launch: Callable[[str, list[torch.Tensor]], None]) -> Iterator[None]:
+    """Have launches told in place of being made."""
+
+    def run(self: object, *given: object, grid: object = None, **named: object) -> None:
+        tensors = [tensor for tensor in tensors_in((given, named)) if tensor.is_cuda]
+        on_launch(_name_of(self), tensors)
+
+    with ExitStack() as stack:
+        for module, name in _KINDS:
+            kind = getattr(sys.modules.get(module), name, None)
+            if kind is not None:
+                stack.enter_context(mock.patch.object(kind, "run", run))
+        yield
+
+
+def launched(
+    name: str,
+    tensors: list[torch.Tensor],
+    address_of: Callable[[torch.Tensor], int],
+    nodes: tuple[int, int],
+) -> RawOperator | None:
+    """A launch as an operator; None if it is given no memory."""
+    whole = {}
+    for tensor in tensors:
+        storage = tensor.untyped_storage()
+        count = storage.nbytes() // tensor.itemsize
+        if count:
+            whole[storage._cdata] = tensor.as_strided((count,), (1,), 0)
+    if not whole:
+        return None
+    operands = tuple(raw_tensor(tensor, address_of) for tensor in whole.values())
+    return RawOperator(
+        operator=f"triton::{name}",
+        reads=operands,
+        writes=operands,
+        attributes=(),
+        first=nodes[0],
+        last=nodes[1],
+    )
+
+
+def _name_of(kernel: object) -> str:
+    """The name of the function below what tunes it."""
+    while hasattr(kernel, "fn"):
+        kernel = kernel.fn
+    return str(getattr(kernel, "__name__", "kernel"))

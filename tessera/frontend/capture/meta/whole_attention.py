@@ -1,0 +1,54 @@
+"""Attention as one operator, whatever PyTorch would choose for it.
+
+In: a recording. Out: while the mode is in force `scaled_dot_product_attention` of tensors on the
+GPU is noted there, and nothing of it is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+    from tessera.frontend.capture.meta.record import Recording
+
+_ATTENTION = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
+
+
+@contextmanager
+def whole_attention(recording: Recording) -> Iterator[None]:
+    """Have `scaled_dot_product_attention` noted as one operator; its result is laid out as that of
+    the kernels that compute it."""
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    attend = torch.nn.functional.scaled_dot_product_attention
+
+    class WholeAttention(TorchFunctionMode):  # type: ignore[misc]
+        def __torch_function__(
+            self,
+            func: Callable[..., object],
+            types: object,
+            args: tuple[torch.Tensor, ...] = (),
+            kwargs: dict[str, torch.Tensor] | None = None,
+        ) -> object:
+            if func is not attend:
+                return func(*args, **(kwargs or {}))
+            given = dict(zip(_ATTENTION, args, strict=False)) | (kwargs or {})
+            query, value = given["query"], given["value"]
+            if not query.is_cuda or given.get("dropout_p") or query.dim() != 4:
+                return func(*args, **(kwargs or {}))
+            batch, heads, length, _ = query.shape
+            was_on, recording.is_on = recording.is_on, False
+            shape = (batch, length, heads, value.shape[-1])
+            result = query.new_empty(shape).transpose(1, 2)
+            recording.is_on = was_on
+            if was_on:
+                recording.attention(result, dict.fromkeys(_ATTENTION) | given)
+            return result
+
+    with WholeAttention():
+        yield
