@@ -21,6 +21,7 @@ from tessera.driver.trace.capture_trace import GraphNodes, Trace
 from tessera.driver.trace.patterns.fuse import fuse
 from tessera.frontend.capture.inputs import Inputs
 from tessera.frontend.capture.raw import RawCapture, RawOperator, RawTensor
+from tessera.frontend.trace.records import MAX_BYTES
 from tessera.ir.operators.fused import MOST_WRITES
 from tessera.ir.operators.table import OperatorMismatch, bind
 from tessera.ir.program import program as ir
@@ -66,6 +67,7 @@ def trace_among_fakes(
     record = record_call(make, warm_ups)
     raw, findings = _known(record.raw)
     tell(StageProgress("making a trace", note=f"{len(raw.operators)} operators"))
+    _check_sizes(raw)
     program, more = build_program(raw)
     patterns: dict[str, int] = {}
     if fused:
@@ -80,6 +82,20 @@ def trace_among_fakes(
         nodes=GraphNodes(kernels=0, memsets=0, copies=0, others=count, in_calls=count, skipped=0),
     )
     return FakeTrace(trace=made, patterns=patterns)
+
+
+def _check_sizes(raw: RawCapture) -> None:
+    """Refuse memory that no trace can name: tensors without memory may be of any size."""
+    large = next((buffer for buffer in raw.buffers if buffer.bytes > MAX_BYTES), None)
+    if large is not None:
+        raise TesseraError(
+            error(
+                "TSR6002",
+                f"`{large.name}` has {large.bytes} bytes, and a buffer of a trace at most"
+                f" {MAX_BYTES}",
+                hint="look at the sizes that the model is made with",
+            )
+        )
 
 
 def _known(raw: RawCapture) -> tuple[RawCapture, list[Diagnostic]]:

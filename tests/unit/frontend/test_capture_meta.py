@@ -217,3 +217,8 @@ def test_more_results_than_a_trace_holds_are_refused() -> None:
         traced(lambda x: many[(1,)](*(torch.empty(4, device="cuda") for _ in range(17))), (4,))
     assert refused.value.diagnostics[0].code == "TSR6002"
     assert "17 tensors" in refused.value.diagnostics[0].notes[0]
+
+
+def test_memory_that_no_trace_can_name_is_refused() -> None:
+    with pytest.raises(TesseraError, match=r"TSR6002.*`out` has 2000000000000000 bytes"):
+        traced(lambda x: x.expand(5 * 10**14) + 1, (1,))

@@ -27,9 +27,9 @@ from tessera.frontend.capture.meta.record import (
     Recording,
     made_record,
     recorder,
-    whole_attention,
 )
 from tessera.frontend.capture.meta.stand_in import fake_gpu, numbered_devices
+from tessera.frontend.capture.meta.whole_attention import whole_attention
 from tessera.frontend.capture.no_gpu.listener import Listener, TritonLaunch
 from tessera.frontend.capture.no_gpu.private_names import standing_in
 from tessera.frontend.capture.no_gpu.products import CutPrices, Inner, ProductPrices
