@@ -359,25 +359,24 @@ def _planned(rows: Sequence[Row]) -> list[str]:
         return ["No cell was planned."]
     parts = sorted(_of(row, "kernel") for row in made)
     ahead = [_of(row, best_coarse(row) or "kernel") for row in made]
-    busy = [row for row in made if _busiest(row) >= _BUSY]
-    waits = [row for row in made if _busiest(row) < _BUSY]
-
-    without = [row for row in made if "dp" not in _ways(row)]
-    others = [row for row in made if "dp" in _ways(row)]
-
-    def said(of: Sequence[Row]) -> str:
-        values = sorted(_of(row, "kernel") for row in of)
-        return f"{median(values):.2f} in the median, {values[0]:.2f} at worst" if of else "none"
+    splits = [row for row in made if _split_ns(row) is not None]
+    reached = sorted(_split_of(row) for row in splits)
+    ample = [row for row in splits if _split_of(row) >= ENOUGH]
+    scarce = [row for row in splits if _split_of(row) < ENOUGH]
+    judged = [row for row in made if _bound_over(row) > 1 + NOISE]
+    enough = [row for row in judged if row["bound"] / _better_ns(row) >= ENOUGH]
+    short = [row for row in judged if row not in enough]
 
     lines = _lines(
         ("GPUs, model, lengths", "batch", "over kernel level", "over the best coarse split",
-         "over its own other ways", "plan", "slots", "busy"),
+         "its best split, over kernel level", "over its own other ways", "plan", "slots", "busy"),
         (
             [
                 f"{_title(row['pair'])}, {row['model']}, {_mix(row)}",
                 str(row["batch"]),
                 f"{_of(row, 'kernel'):.2f}",
                 f"{_of(row, best_coarse(row) or 'kernel'):.2f}",
+                "-" if _split_ns(row) is None else f"{_split_of(row):.2f}",
                 _over_others(row),
                 row[USUAL]["plan"]["strategy"],
                 " + ".join(map(str, row[USUAL]["plan"]["slots"])),
@@ -401,12 +400,18 @@ def _planned(rows: Sequence[Row]) -> list[str]:
         f"1.05 in {sum(g >= 1 + NOISE for g in ahead)}. So the figures of kernel level on this "
         "page are what could be reached at best, not what `tessc plan` gives.",
         "",
-        f"Where the busier GPU of the plan is busy for 95% of the time or more ({len(busy)} "
-        f"cells), the plan reaches {said(busy)}; where it waits ({len(waits)} cells, "
-        f"{_slots(waits)} slots), {said(waits)}: steps wait for one another there. "
-        f"In {len(without)} of the {len(made)} cells `tessc plan` has no data parallel plan that "
-        f"fits with the buffers of its slots, where the linear program counts weights and caches "
-        f"alone; the plan reaches {said(without)} there, and {said(others)} in the others.",
+        "A plan is never slower than what `tessc plan` has without a search; a split that is "
+        "faster by less than its error bar is listed and not taken. The best split that it lists, "
+        f"simulated too, reaches {median(reached):.2f} of kernel level in the median, "
+        f"{reached[0]:.2f} at worst, {reached[-1]:.2f} at best; in {len(ample)} of {len(splits)} "
+        f"cells 90% or more. In the others ({len(scarce)}) requests wait for one another: a "
+        "prefill step holds a GPU for long while the other has nothing to do, and memory bounds "
+        "how many batches are under way. Kernel level has no such waiting.",
+        "",
+        f"Of the {len(judged)} planned cells whose bound is above 1.05, the better of plan and "
+        f"best split reaches 90% of the bound in {len(enough)}. Of the others, what kernel level "
+        "loses itself is [below](#what-eats-the-bound); the rest is that splits wait, so that data "
+        "parallelism is the best there: " + ("; ".join(map(_eaten, short)) or "none") + ".",
         "",
         *lines,
         *(
@@ -417,14 +422,6 @@ def _planned(rows: Sequence[Row]) -> list[str]:
     ]
 
 
-_BUSY = 0.95
-
-
-def _slots(rows: Sequence[Row]) -> str:
-    counts = [count for row in rows for count in row[USUAL]["plan"]["slots"]]
-    return f"{min(counts)} to {max(counts)}" if counts else "no"
-
-
 def _of(row: Row, over: str) -> float:
     """Requests per second of the plan over those of another way."""
     times = gain(row, over, "planned")
@@ -432,13 +429,38 @@ def _of(row: Row, over: str) -> float:
     return times
 
 
-def _ways(row: Row) -> list[str]:
-    """The ways that the planner has for a cell, its choice first."""
-    return [row[USUAL]["plan"]["strategy"], *row[USUAL]["plan"]["others"]]
+_SPLITS = ("kernel", "layers", "phase", "attention")
 
 
-def _busiest(row: Row) -> float:
-    return float(max(row[USUAL]["plan"]["busy"].values()))
+def _split_ns(row: Row) -> float | None:
+    """The period of the planner's best split, simulated."""
+    plan = row[USUAL]["plan"]
+    ways = {**plan["others"], plan["strategy"]: row[USUAL]["planned"]}
+    return min((ways[name] for name in _SPLITS if name in ways), default=None)
+
+
+def _split_of(row: Row) -> float:
+    """Requests per second of the planner's best split over kernel level."""
+    ns = _split_ns(row)
+    assert ns is not None
+    return float(row[USUAL]["kernel"] / ns)
+
+
+def _better_ns(row: Row) -> float:
+    """The period of the plan or of its best split, the shorter."""
+    return min(row[USUAL]["planned"], _split_ns(row) or row[USUAL]["planned"])
+
+
+def _bound_over(row: Row) -> float:
+    best = best_coarse(row)
+    return float(row[USUAL][best] / row["bound"]) if best else 1.0
+
+
+def _eaten(row: Row) -> str:
+    """What a cell reaches of its bound, and what the linear program does."""
+    kernel = row["bound"] / row[USUAL]["kernel"]
+    reached = row["bound"] / _better_ns(row)
+    return f"{_where(row)}, {reached:.3f} (kernel level {kernel:.3f})"
 
 
 def _over_others(row: Row) -> str:

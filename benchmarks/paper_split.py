@@ -48,12 +48,17 @@ class Part:
     sources: tuple[tuple[str, str], ...] = ()
 
     def repeated(self, times: int) -> Part:
-        """The part with the steps between its second and fourth cache so many times more.
+        """The part with the steps between the caches of its second and fourth layer so many times
+        more.
 
         A trace of four layers becomes one of four and twice as many: the two in the middle come
         again, with caches of their own.
         """
-        firsts = sorted({min(users) for users in self.caches.values()})
+        layers: dict[str, int] = {}
+        for name, users in self.caches.items():
+            layer = name.partition(".")[0]
+            layers[layer] = min(*users, layers.get(layer, users[0]))
+        firsts = sorted(layers.values())
         low, high = firsts[1], firsts[3]
         size = high - low
 

@@ -40,7 +40,7 @@ def fleet_text(report: FleetReport, width: int | None = None) -> str:
     ]
     if report.chosen.units:
         lines += ["", *table(_UNITS, [*_unit_rows(report)], width)]
-        lines += ["", *_totals(report)]
+        lines += ["", *_totals(report), *_gap(report)]
         lines += ["", "beside it, with the same GPUs and limits:"]
         lines += table(_RIVALS, [_row(report, row) for row in _shown(report)], width)
     lines += ["", *(fitted(f"- {note}", width) for note in report.notes)]
@@ -96,6 +96,19 @@ def _totals(report: FleetReport) -> list[str]:
                 "did not keep the limits when it was simulated"
             )
     return lines
+
+
+def _gap(report: FleetReport) -> list[str]:
+    """What no use of these GPUs beats by these times."""
+    if report.gap is None or report.bound is None:
+        return []
+    what = f"serves more than {report.bound:.4g} requests/s"
+    if report.options.demand is not None:
+        what = f"costs less than ${report.bound:.2f} per hour"
+    return [
+        f"by these times nothing {what}, if transfers, memory, limits and whole GPUs cost nothing: "
+        f"gap {report.gap:.1%}"
+    ]
 
 
 def _shown(report: FleetReport) -> list[FleetChoice]:
@@ -156,6 +169,8 @@ def fleet_json(report: FleetReport) -> str:
             "verdict": list(report.verdict),
             **_choice_json(report, report.chosen),
             "margin": report.margin,
+            "bound": report.bound,
+            "gap": report.gap,
             "simulated": None
             if checked is None
             else {

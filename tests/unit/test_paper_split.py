@@ -125,14 +125,19 @@ def test_cells_are_counted_by_what_they_reach_of_their_bound() -> None:
     assert nine_tenths(rows) == {"judged": 2, "reached": 1, "below": {"far": 0.842}}
 
 
-def test_layers_that_come_again_are_those_of_the_whole_model() -> None:
+@pytest.mark.parametrize("states", [1, 2])
+def test_layers_that_come_again_are_those_of_the_whole_model(states: int) -> None:
     def made(layers: int) -> Part:
-        """Two steps a layer, of which the second has a cache; a step before and one after."""
+        """Two steps a layer, of which the last ones have a cache; a step before and one after."""
         count = 2 * layers + 2
         return Part(
             ns=tuple((float(n % 2 + 1), 3.0) for n in range(count)),
             tensors=tuple(_tensor(n, 4.0, n + 1) for n in range(count - 1)),
-            caches={f"l{layer}": [2 * layer + 2] for layer in range(layers)},
+            caches={
+                f"l{layer}.{state}": [2 * layer + 2 - state]
+                for layer in range(layers)
+                for state in range(states)
+            },
             attends=tuple(n % 2 == 0 for n in range(count)),
             share=0.5,
             sources=(("table", "model"),) * count,

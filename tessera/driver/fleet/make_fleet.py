@@ -29,6 +29,7 @@ from tessera.driver.fleet.fleet_words import (
     nothing_fits,
     verdict_of,
 )
+from tessera.driver.fleet.gap import fleet_bound
 from tessera.driver.fleet.model_steps import ServedModel, served_model
 from tessera.driver.fleet.offered import Offered, offered_by_list, offered_by_machine
 from tessera.driver.fleet.offered import part_of_machine as one_of_each
@@ -59,6 +60,7 @@ class FleetReport:
     capacities: tuple[Capacity, ...]
     checked: ServingReport | None
     margin: float
+    bound: float | None
     verdict: tuple[str, ...]
     notes: tuple[str, ...]
     diagnostics: tuple[Diagnostic, ...]
@@ -67,6 +69,16 @@ class FleetReport:
     def served(self) -> float:
         """Requests per second that the answer is for."""
         return self.chosen.rate if self.options.demand is None else self.options.demand
+
+    @property
+    def gap(self) -> float | None:
+        """How much better than the answer the bound is, as a fraction; None where none is known."""
+        usd = self.chosen.usd_per_hour
+        if not self.bound or not self.chosen.units:
+            return None
+        if self.options.demand is None:
+            return max(0.0, self.bound / self.chosen.rate - 1)
+        return None if usd is None else max(0.0, usd / self.bound - 1)
 
 
 def fleet(
@@ -105,6 +117,7 @@ def fleet(
         capacities=kept,
         checked=checked,
         margin=margin,
+        bound=fleet_bound(model, offered, work, kept, options.demand),
         verdict=tuple(verdict_of(chosen, rivals, offered, options)),
         notes=tuple(notes_of(model, offered, options, work)),
         diagnostics=tuple(findings),

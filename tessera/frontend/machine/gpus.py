@@ -84,7 +84,10 @@ def parse_gpus(text: str) -> tuple[GpuEntry, ...]:
     entries = tuple(_entry(part.strip(), text) for part in text.split(","))
     total = sum(entry.count for entry in entries)
     if total > MAX_DEVICES:
-        raise _bad_list(f"{total} devices are more than the {MAX_DEVICES} that can be planned for")
+        raise _bad_list(
+            f"{total} devices are more than the {MAX_DEVICES} that can be planned for",
+            "plan for a part of them, which is repeated; `tessc fleet` chooses among thousands",
+        )
     return entries
 
 
@@ -264,14 +267,11 @@ def describe_card(card: Card) -> str:
     return f"{card.name}: {card.gpu.name}, {format_bytes(card.memory_bytes)}, {price}"
 
 
-def _bad_list(headline: str) -> TesseraError:
-    return TesseraError(
-        error(
-            "TSR3002",
-            headline,
-            hint="write names with counts and slices: `a100,l40s`, `2xa100`, `h200:84sm,h200:48sm`",
-        )
-    )
+_LIST = "write names with counts and slices: `a100,l40s`, `2xa100`, `h200:84sm,h200:48sm`"
+
+
+def _bad_list(headline: str, hint: str = _LIST) -> TesseraError:
+    return TesseraError(error("TSR3002", headline, hint=hint))
 
 
 def _bad_link(headline: str, hint: str | None) -> TesseraError:

@@ -18,6 +18,7 @@ from tessera.driver.fleet.make_fleet import FleetReport, fleet
 from tessera.driver.fleet.options import FleetOptions
 from tessera.driver.options import WrongOption
 from tessera.driver.serve.measures import Slo
+from tessera.report.fleet import fleet_json, fleet_text
 from tests.helpers.command import tessc
 
 LAYERS = 1
@@ -247,3 +248,22 @@ def test_lengths_and_gaps_of_a_file(traces: list[str], tmp_path: Path) -> None:
     assert report.checked is not None
     assert len(report.checked.requests) == 40
     assert report.work.is_kept(report.checked)
+
+
+def test_the_gap_is_to_a_bound_that_no_unit_beats(served: FleetReport, traces: list[str]) -> None:
+    assert served.bound is not None
+    assert served.gap is not None
+    for choice in (served.chosen, *served.rivals):
+        assert choice.rate <= served.bound
+    assert served.gap == pytest.approx(served.bound / served.chosen.rate - 1)
+    assert f"gap {served.gap:.1%}" in fleet_text(served)
+    # One kind: all the work, on so many GPUs.
+    alone = fleet(traces, replace(QUICK, gpus="2xl40s", strategies=("single",)))
+    unit = next(c.way for c in alone.capacities if c.way.strategy == "single")
+    most = 2 * unit.most_rate(alone.work, int(unit.decode.largest))
+    assert alone.bound == pytest.approx(most, rel=0.02)
+    cheapest = fleet(traces, replace(QUICK, gpus="a100,l40s", demand=5 * served.chosen.rate))
+    assert cheapest.bound is not None
+    assert cheapest.chosen.usd_per_hour is not None
+    assert 0 < cheapest.bound <= cheapest.chosen.usd_per_hour
+    assert json.loads(fleet_json(cheapest))["answer"]["gap"] == cheapest.gap
