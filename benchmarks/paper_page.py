@@ -410,7 +410,7 @@ def _planned(rows: Sequence[Row]) -> list[str]:
         "",
         f"Of the {len(judged)} planned cells whose bound is above 1.05, the better of plan and "
         f"best split reaches 90% of the bound in {len(enough)}. Of the others, what kernel level "
-        "loses itself is [below](#what-eats-the-bound); the rest is that splits wait, so that data "
+        "loses itself is [above](#what-eats-the-bound); the rest is that splits wait, so that data "
         "parallelism is the best there: " + ("; ".join(map(_eaten, short)) or "none") + ".",
         "",
         *lines,
