@@ -14,7 +14,7 @@ import time
 from tessera.diagnostics import TesseraError
 from tessera.driver.progress import OnProgress, counter
 from tessera.driver.serve.engine import Engine
-from tessera.driver.serve.follow import Wanted
+from tessera.driver.serve.follow import Wanted, refusals
 from tessera.driver.serve.generation import Generation
 from tessera.driver.serve.measures import Served, ServingReport
 from tessera.driver.serve.options import ArrivingText
@@ -61,7 +61,10 @@ def bench_text(
         waiting=[(at - origin_ns, count) for at, count in watch.moments],
         steps=steps,
         slo=arriving.slo,
-        notes=(f"measured on the {engine.runtime.backend} backend, from within this process",),
+        notes=(
+            f"measured on the {engine.runtime.backend} backend, from within this process",
+            *refusals(engine.sizes, wanted),
+        ),
         switches=[(at - origin_ns, policy) for at, policy in engine.switches],
     )
 

@@ -8,7 +8,7 @@ A step costs the same work here however many rows it has: what a row reaches is 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -28,6 +28,17 @@ class Wanted:
     at_ns: float
     prompt: int
     answer: int
+
+
+def refusals(sizes: Sizes, wanted: Sequence[Wanted]) -> tuple[str, ...]:
+    """What a report says of requests that no plan of these sizes can answer."""
+    count = sum(not sizes.holds(request.prompt, request.answer) for request in wanted)
+    if not count:
+        return ()
+    room = f"a context of {sizes.context} tokens"
+    if sizes.blocks:
+        room += f" and {sizes.blocks} blocks of {sizes.block} tokens"
+    return (f"{count} of {len(wanted)} requests were refused: they do not fit {room}",)
 
 
 @dataclass(slots=True, kw_only=True)

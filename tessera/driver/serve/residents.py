@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tessera.backend.known_backends import backend_named
+from tessera.diagnostics import TesseraError, error
 from tessera.driver.run.runtime import Runtime
 from tessera.driver.serve.drift import StepMonitor
 from tessera.driver.serve.policies import LATENCY, PolicySwitch, StepPrices, SwitchRule
@@ -64,10 +65,23 @@ def engine_sizes(model: GenerationSteps, runtime: Runtime) -> Sizes:
 
 def find_switch(sizes: Sizes, runtime: Runtime, rule: SwitchRule | None) -> PolicySwitch | None:
     """The rule by which prompts are given policies; None where there is only one."""
+    check_rule(rule, is_needed=bool(sizes.policies))
     if not sizes.policies:
         return None
     hardware = engine_hardware(runtime.plan, runtime.backend)
     return PolicySwitch(find_prices(sizes, runtime.replicas, runtime.policies, hardware), rule)
+
+
+def check_rule(rule: SwitchRule | None, *, is_needed: bool) -> None:
+    """Refuse a rule where there is nothing to switch between: it would be left out unseen."""
+    if rule is not None and not is_needed:
+        raise TesseraError(
+            error(
+                "TSR5053",
+                "a rule says when to switch, and there are no two policies to switch between",
+                hint="plan with `--objective latency+throughput`, and name no `--policy`",
+            )
+        )
 
 
 def find_monitor(runtime: Runtime, asked: bool | None) -> StepMonitor | None:

@@ -13,7 +13,7 @@ from tessera.diagnostics import Source
 from tessera.driver.load import read_program
 from tessera.driver.progress import OnProgress, counter
 from tessera.driver.run.join_policies import can_join, joined_replica
-from tessera.driver.serve.follow import Following, Wanted
+from tessera.driver.serve.follow import Following, Wanted, refusals
 from tessera.driver.serve.measures import ServingReport
 from tessera.driver.serve.options import (
     BY_NAME,
@@ -23,7 +23,7 @@ from tessera.driver.serve.options import (
     TextSimulationOptions,
 )
 from tessera.driver.serve.policies import ForeseenSwitch, PolicySwitch, StepPrices
-from tessera.driver.serve.residents import find_prices, with_policies
+from tessera.driver.serve.residents import check_rule, find_prices, with_policies
 from tessera.driver.serve.scheduler import Sizes
 from tessera.driver.serve.step_clocks import ExactClock, RatedClock, StepClock, batches_of
 from tessera.driver.serve.step_roles import GenerationSteps
@@ -82,6 +82,7 @@ def simulate_text(
     arrivals = arriving.read()
     wanted = arriving.wanted(arrivals)
     policy = None
+    check_rule(options.switch, is_needed=plain.policy == ADAPTIVE)
     if plain.policy == ADAPTIVE:
         prices = find_prices(sizes, replicas, policies, hardware)
         policy = switching(prices, options, wanted)
@@ -106,7 +107,7 @@ def simulate_text(
         steps=_counted(followed.steps, [trace.name for trace in read.traces]),
         busy=busy,
         slo=arriving.slo,
-        notes=tuple(_notes(sizes, options, is_exact)),
+        notes=(*_notes(sizes, options, is_exact), *refusals(sizes, wanted)),
         switches=() if policy is None else tuple(policy.switches),
     )
 

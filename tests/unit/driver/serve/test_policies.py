@@ -12,7 +12,7 @@ import tessera
 from tessera.diagnostics import TesseraError
 from tessera.driver.serve import engine as engine_module
 from tessera.driver.serve.engine import Engine
-from tessera.driver.serve.follow import Following, Wanted
+from tessera.driver.serve.follow import Following, Wanted, refusals
 from tessera.driver.serve.options import ArrivingText, TextSimulationOptions
 from tessera.driver.serve.policies import (
     LATENCY,
@@ -22,11 +22,12 @@ from tessera.driver.serve.policies import (
     StepPrices,
     SwitchRule,
 )
-from tessera.driver.serve.scheduler import Job, Scheduler
+from tessera.driver.serve.scheduler import Job, Scheduler, Sizes, StepSize
 from tessera.driver.serve.simulate_text import simulate_text
 from tessera.ir.arrivals import Arrival, Arrivals
 from tessera.ir.plan.plan import Plan
 from tessera.ir.plan.policies import served_by
+from tests.helpers.tiny_model import tiny_plan
 from tests.helpers.toy_runtime import CONTEXT, ToyRuntime, answer
 from tests.unit.driver.serve.test_scheduler import SIZES, FixedClock
 
@@ -209,3 +210,20 @@ def test_rates_are_near_to_what_every_operation_gives(pair: Plan) -> None:
     for name in ("ttft_ns", "end_to_end_ns"):
         ends = [report.figures()[name]["p50"] for report in (exact, rated)]
         assert ends[1] == pytest.approx(ends[0], rel=0.1)
+
+
+def test_a_rule_without_two_policies_is_refused() -> None:
+    options = TextSimulationOptions(steps="names", backend="cpu", switch=SwitchRule())
+    with pytest.raises(TesseraError, match="no two policies"):
+        simulate_text(tiny_plan(1), text(2, 10**6), options)
+    with pytest.raises(TesseraError, match="no two policies"):
+        Engine(tiny_plan(1), backend="cpu", switch=SwitchRule())
+
+
+def test_a_report_says_why_requests_were_refused() -> None:
+    sizes = Sizes(
+        steps=(StepSize(trace=0, rows=2, tokens=1, context=8),), batches=1, rows=2, context=8
+    )
+    (said,) = refusals(sizes, [Wanted(0.0, 8, 1), Wanted(0.0, 8, 2), Wanted(0.0, 900, 1)])
+    assert said == "2 of 3 requests were refused: they do not fit a context of 8 tokens"
+    assert refusals(sizes, [Wanted(0.0, 8, 1)]) == ()
