@@ -328,7 +328,7 @@ class EngineLoop:
     def _culprits(self, group: BatchGroup, number: int, problem: ServiceFault) -> list[Generation]:
         """Whose answers end: those of the request that faulted, or of all that may have."""
         under_way = [batch for batch in group.batches if batch in self._under_way]
-        known = [batch for batch in under_way if self._requests.get(batch) == problem.request]
+        known = self._ahead.batches_of(problem.request, under_way, self._requests)
         batches = known or under_way or [number]
         return [answer for batch in batches for answer, _, _ in self._under_way[batch][1]]
 

@@ -9,7 +9,7 @@ its own, before whoever gets them next writes there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
@@ -66,6 +66,13 @@ class LookAhead:
         after.request = handle.request.number
         self._handed[number] = after
         return handle
+
+    def batches_of(
+        self, request: int | None, batches: Sequence[int], under_way: Mapping[int, int]
+    ) -> list[int]:
+        """Of which batches a request is the one `under_way`, or the one handed over after it."""
+        after = {batch: self._handed[batch].request for batch in batches if batch in self._handed}
+        return [b for b in batches if request in (under_way.get(b, -1), after.get(b, -1))]
 
     def forget(self, batch: int) -> None:
         """Its step is lost."""

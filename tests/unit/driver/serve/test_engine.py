@@ -20,12 +20,15 @@ from tessera.driver.serve.answers import row_input
 from tessera.driver.serve.bench_text import bench_text
 from tessera.driver.serve.engine import Engine
 from tessera.driver.serve.generation import Generation, Wish
-from tessera.driver.serve.homes import MOST_RESTARTS
+from tessera.driver.serve.homes import MOST_RESTARTS, Homes
+from tessera.driver.serve.look_ahead import LookAhead, NextStep
 from tessera.driver.serve.options import ArrivingText
 from tessera.driver.serve.sampling import Sampling, draw_token
+from tessera.driver.serve.scheduler import Scheduler, StepSize, StepWork
 from tessera.ir.arrivals import Arrival, Arrivals
 from tessera.report.serving import serving_text
 from tests.helpers.toy_runtime import CONTEXT, POISON, ToyRuntime, answer
+from tests.unit.driver.serve.test_scheduler import SIZES
 
 Open = Callable[..., Engine]
 
@@ -128,6 +131,16 @@ def test_an_answer_is_given_up_while_the_engine_looks_ahead(opened: Open) -> Non
     late = engine.submit([4], max_tokens=CONTEXT, deadline_s=1e-9)
     late.result(30)
     assert late.ended == "deadline"
+
+
+def test_a_fault_of_a_step_handed_over_ahead_is_that_of_its_batch() -> None:
+    ahead = LookAhead(Scheduler(SIZES), Homes())
+    size = StepSize(trace=0, rows=1, tokens=1, context=8)
+    ahead._handed[1] = NextStep(StepWork(size, 0, 1, [], 1, 1), [], {}, request=7)
+    assert ahead.batches_of(7, [0, 1], {0: 5, 1: 6}) == [1]
+    assert ahead.batches_of(6, [0, 1], {0: 5, 1: 6}) == [1]
+    assert ahead.batches_of(5, [0, 1], {0: 5, 1: 6}) == [0]
+    assert ahead.batches_of(None, [0, 1], {0: 5}) == []
 
 
 def test_many_rows_share_a_decode_step_and_batches_go_side_by_side(opened: Open) -> None:
