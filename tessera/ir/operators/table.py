@@ -26,6 +26,7 @@ from tessera.ir.operators.records import (
     Work,
 )
 from tessera.ir.operators.shapes import text
+from tessera.ir.operators.windows import window_operators
 from tessera.ir.program.data_type import DataType
 from tessera.ir.program.program import AttributeValue, LibraryCall, Operand
 
@@ -42,7 +43,13 @@ _NAMES = frozenset(dtype.value for dtype in DataType)
 def table() -> dict[str, Operator]:
     """All operators by name."""
     operators: dict[str, Operator] = {}
-    kinds = (elementwise_operators, matrix_operators, movement_operators, fused_operators)
+    kinds = (
+        elementwise_operators,
+        matrix_operators,
+        movement_operators,
+        window_operators,
+        fused_operators,
+    )
     for entries in kinds:
         for entry in entries():
             if entry.name in operators:

@@ -25,6 +25,7 @@ from tessera.backend.ptx_executor.operators.values import (
     round_to,
     storage,
 )
+from tessera.backend.ptx_executor.operators.windows import WINDOWS
 from tessera.backend.ptx_executor.simt.faults import refuse
 from tessera.diagnostics import ExitCode
 from tessera.ir.operators.records import Bound, Kinds, OperandSpec, OperatorMismatch, Reach
@@ -33,7 +34,7 @@ from tessera.ir.program import program as ir
 
 AddressOf = Callable[[ir.BufferId], int]
 
-FUNCTIONS = {**ELEMENTWISE, **MATRIX, **REDUCTIONS, **MOVEMENT}
+FUNCTIONS = {**ELEMENTWISE, **MATRIX, **REDUCTIONS, **MOVEMENT, **WINDOWS}
 # Functions that add to what they change: the chosen elements are read, too.
 _ADDS = frozenset(("scatter_add", "scatter_reduce", "index_add"))
 

@@ -267,6 +267,23 @@ def test_reductions(dtype: str) -> None:
     )
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_windows_and_kept_figures(dtype: str) -> None:
+    x = draw(2, 3, 9, 8, dtype=getattr(torch, dtype))
+    x[0, 1, 2, 3] = float("nan")
+    for more in ([2], [3, 2], [3, [2, 1], [1, 1]], [2, 3, 1, 2], [3, 2, 1, 1, True]):
+        agree("max_pool2d_with_indices", x, *more)
+    agree("max_pool2d_with_indices", x[1], 3)
+    x = draw(2, 3, 9, dtype=x.dtype)
+    weight, bias, mean = (draw(3, dtype=x.dtype, seed=s) for s in (1, 2, 3))
+    spread = draw(3, dtype=x.dtype).abs() + 0.5
+    agree("native_batch_norm", x, weight, bias, mean, spread, False, 0.1, 1e-5)
+    agree("native_batch_norm", x, None, None, mean, spread, False, 0.1, 1e-3)
+    agree("_native_batch_norm_legit_no_training", x, weight, None, mean, spread, 0.1, 1e-5)
+    agree("_weight_norm_interface", x, draw(2, 1, 1, dtype=x.dtype))
+    agree("_weight_norm_interface", x, draw(1, 1, 9, dtype=x.dtype), 2)
+
+
 @pytest.mark.parametrize("dtype", [*FLOATS, "int32", "bool"])
 def test_movement(dtype: str) -> None:
     x = (draw(4, 6) * 4).to(getattr(torch, dtype))

@@ -1,0 +1,132 @@
+"""The operator table: what networks of convolutions need beside the convolutions themselves.
+
+Norms of a batch by figures that were kept, the largest element of every window, and weights that
+are given as a direction and a length. A norm that counts its figures anew would change them, which
+its schema does not say: it is not in the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tessera.ir.operators import work
+from tessera.ir.operators.elementwise import number
+from tessera.ir.operators.matrix import attribute, forms, operands
+from tessera.ir.operators.records import (
+    AttributeKind,
+    Bound,
+    Kinds,
+    OperandSpec,
+    Operator,
+    OperatorMismatch,
+    Shape,
+)
+from tessera.ir.operators.shapes import axis_of, pairs, text
+
+_INTEGERS = AttributeKind.INTEGERS
+
+
+def window_operators() -> Iterator[Operator]:
+    """All of them."""
+    floats = Kinds.FLOAT
+    figures = operands("input weight? bias? running_mean running_var", floats)
+    numbers = (number("momentum", 0.1), number("eps", 1e-5))
+    results = operands("out mean? rstd?", floats)
+    for name, more in (
+        ("native_batch_norm", (attribute("training", AttributeKind.BOOL, required=True),)),
+        ("_native_batch_norm_legit_no_training", ()),
+    ):
+        yield from forms(
+            name,
+            "batch_norm",
+            figures,
+            _batch_norm,
+            work.per_element_hard,
+            writes=results,
+            attributes=(*more, *numbers),
+        )
+    sizes = tuple(attribute(name, _INTEGERS) for name in ("stride", "padding", "dilation"))
+    yield from forms(
+        "max_pool2d_with_indices",
+        "max_pool2d",
+        operands("self", floats),
+        _pooled,
+        work.per_element,
+        writes=(OperandSpec(name="out"), OperandSpec(name="indices", kinds=Kinds.INTEGER)),
+        attributes=(
+            attribute("kernel_size", _INTEGERS, required=True),
+            *sizes,
+            attribute("ceil_mode", AttributeKind.BOOL, False),
+        ),
+    )
+    yield from forms(
+        "_weight_norm_interface",
+        "weight_norm",
+        operands("v g", floats),
+        _weight_norm,
+        work.per_element_hard,
+        writes=operands("out norms?", floats),
+        attributes=(attribute("dim", AttributeKind.INTEGER, 0),),
+    )
+
+
+def _batch_norm(bound: Bound) -> tuple[Shape | None, ...]:
+    """The input's shape; what is kept for a backward pass holds nothing."""
+    shape = bound.shape("input")
+    if bound.flag("training"):
+        raise OperatorMismatch("a norm that counts its figures anew (`training`) changes them")
+    if len(shape) < 2:
+        raise OperatorMismatch(f"there are no channels in {text(shape)}")
+    for name in ("weight", "bias", "running_mean", "running_var"):
+        if bound.has(name) and bound.shape(name) != (shape[1],):
+            raise OperatorMismatch(f"`{name}` must have {shape[1]} elements")
+    return (shape, None, None)[: len(bound.writes)]
+
+
+def _pooled(bound: Bound) -> tuple[Shape | None, ...]:
+    """[..., h, w] as many windows."""
+    shape = bound.shape("self")
+    if len(shape) not in (3, 4):
+        raise OperatorMismatch(f"there are no planes in {text(shape)}")
+    made = (*shape[:-2], *_window_counts(bound))
+    return (made, made)
+
+
+def _window_counts(bound: Bound) -> tuple[int, int]:
+    """How many windows there are along the height and the width."""
+    sizes = bound.shape("self")[-2:]
+    kernel, stride, padding, dilation = window_sizes(bound)
+    counts = []
+    for axis in (0, 1):
+        reach = sizes[axis] + 2 * padding[axis] - dilation[axis] * (kernel[axis] - 1) - 1
+        if reach < 0:
+            raise OperatorMismatch(f"windows of {text(kernel)} are larger than {text(sizes)}")
+        up = stride[axis] - 1 if bound.flag("ceil_mode") else 0
+        count = (reach + up) // stride[axis] + 1
+        # The last window begins inside of the plane, or of what is before it.
+        counts.append(count - ((count - 1) * stride[axis] >= sizes[axis] + padding[axis]))
+    return counts[0], counts[1]
+
+
+def window_sizes(bound: Bound) -> tuple[tuple[int, ...], ...]:
+    """Kernel, stride, padding and dilation, each for height and width."""
+    kernel = pairs(bound.integers("kernel_size"), 2, 1)
+    stride = pairs(bound.integers("stride"), 2, 1) if bound.integers("stride") else kernel
+    padding = pairs(bound.integers("padding"), 2, 0)
+    dilation = pairs(bound.integers("dilation"), 2, 1)
+    given = (kernel, stride, padding, dilation)
+    if any(len(some) != 2 for some in given) or min(*kernel, *stride, *dilation) < 1:
+        raise OperatorMismatch("`kernel_size` and the like need one value per dimension")
+    if any(not 0 <= 2 * padding[axis] <= kernel[axis] for axis in (0, 1)):
+        raise OperatorMismatch("`padding` is at most half of the window")
+    return given
+
+
+def _weight_norm(bound: Bound) -> tuple[Shape | None, ...]:
+    """The shape of the direction, and that of the lengths."""
+    shape, lengths = bound.shape("v"), bound.shape("g")
+    axis = axis_of(bound.integer("dim"), len(shape))
+    wanted = tuple(size if place == axis else 1 for place, size in enumerate(shape))
+    if lengths != wanted:
+        raise OperatorMismatch(f"`g` is {text(lengths)}, not {text(wanted)}")
+    return (shape, None)[: len(bound.writes)]
