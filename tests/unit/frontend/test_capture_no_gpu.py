@@ -124,7 +124,7 @@ def test_a_route_without_a_compiler_notes_operators(
 
 def test_layers_of_pytorch_numbers_of_the_host_and_autocast(tmp_path: Path) -> None:
     """`TransformerEncoderLayer` is no single operator, kernels take what a tensor of the host
-    holds, and the reference has the types of the GPU's autocast."""
+    holds, even if that is nothing, and the reference has the types of the GPU's autocast."""
     (tmp_path / "model.py").write_text("""
 import torch
 from torch import nn
@@ -138,7 +138,8 @@ class Model(nn.Module):
     def forward(self, x):
         with torch.autocast("cuda", dtype=torch.bfloat16):
             half = self.out(x)
-        return self.layer(x) * self.factor, half
+        none = torch.tensor([], device=x.device, dtype=x.dtype)
+        return self.layer(x) * self.factor, half, torch.cat([none, x.flatten()]) + 1
 
 def step():
     return Model().cuda().eval(), {"x": torch.randn(4, 1, 32).cuda()}

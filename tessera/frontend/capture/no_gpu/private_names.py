@@ -253,8 +253,8 @@ def _compile_on_host(put: _Patches, listener: Listener) -> None:
             lambda made: lambda *_: made(host),
         )
 
-    # Numbers that are moved to the GPU would be moved there to be followed.
-    put("torch.fx.experimental.proxy_tensor", "CONSTANT_NUMEL_LIMIT", 0)
+    # Numbers that are moved to the GPU would be moved there to be followed, even none of them.
+    put("torch.fx.experimental.proxy_tensor", "CONSTANT_NUMEL_LIMIT", -1)
 
     def on_host(value: object) -> object:
         return host if isinstance(value, torch.device) and value.type == "cuda" else value
