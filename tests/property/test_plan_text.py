@@ -159,3 +159,11 @@ def test_ranges_that_explode(real: str) -> None:
     for bomb in ("0:1" + "+2*9999" * 3, "0:1+2*99999999", ",".join(["0:1+2*999999"] * 3)):
         with pytest.raises(TesseraError, match="at most 2097152 byte ranges"):
             parse_plan(real.replace(line, line.rpartition("=")[0] + "=" + bomb))
+
+
+def test_line_ends_of_dos_change_no_trace(real: str) -> None:
+    """Version control may have put them there; the digest of the trace decides."""
+    dos = real.replace("\n", "\r\n")
+    assert parse_plan(dos) == parse_plan(real)
+    with pytest.raises(TesseraError, match="digests differ"):
+        parse_plan(dos.replace("buffer x bytes=", "buffer x  bytes="))

@@ -12,7 +12,7 @@ import re
 import types
 import typing
 from collections.abc import Hashable, Iterable
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from functools import cache
 from typing import Any, NamedTuple, TypeVar
 
@@ -51,6 +51,7 @@ from tessera.ir.plan.plan import (
 )
 from tessera.ir.plan.print_plan import FORMAT, HOSTS_VERSION, VERSIONS_READ
 from tessera.ir.plan.verify_plan import verify_plan
+from tessera.ir.text_digest import text_digest
 
 _MOST_ERRORS = 20
 
@@ -219,7 +220,12 @@ class _PlanBuilder(Transformer[Token, Plan]):
         blocks = [token for token in given if isinstance(token, Token) and token.type == "TEXT"]
         lines = [line.removeprefix("|") for block in blocks for line in block.split("\n")]
         text = "".join(f"{line}\n" for line in lines)
-        return self._record(keyword, PlannedTrace, given, text=text)
+        trace = self._record(keyword, PlannedTrace, given, text=text)
+        # Editors and version control put CR LF at line ends; the digest says when it was so.
+        plain = text.replace("\r\n", "\n")
+        if plain != text and trace.digest == text_digest(plain) != text_digest(text):
+            return self._known(keyword, replace(trace, text=plain))
+        return trace
 
     def replica(self, keyword: Token, *given: object) -> Replica:
         fields = _fields(given)

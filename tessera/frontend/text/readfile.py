@@ -39,7 +39,7 @@ def read_source(path: str | os.PathLike[str], limit: int = MAX_BYTES) -> Source:
         raise TesseraError(
             error(
                 "TSR1901",
-                f"`{name}` is a folder, not a PTX file or trace",
+                f"`{name}` is a folder, not a file",
                 hint="name one file; `-` reads standard input",
             )
         )
