@@ -1,6 +1,21 @@
-"""`python -m tessera`: the same as `tessc`."""
+"""The script `tessc`, and `python -m tessera`."""
 
-from tessera.cli.main import main
+from __future__ import annotations
+
+import sys
+
+INTERRUPTED = 130
+"""As `ExitCode.INTERRUPTED`, which is not there yet."""
+
+
+def main() -> None:
+    """Run the command line and exit; Ctrl-C while it is imported ends it as it does later."""
+    try:
+        from tessera.cli.main import main as run_and_exit
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    run_and_exit()
+
 
 if __name__ == "__main__":
     main()
