@@ -16,6 +16,7 @@ from tessera.driver.plan.contention import has_neighbours
 from tessera.ir.choices import CUT_SHORT, Ending, Objective
 from tessera.passes.placement.by_objective import aggregate_if_many
 from tessera.passes.placement.class_model import class_bound
+from tessera.passes.placement.device_types import DIRECT_DEVICES
 from tessera.passes.placement.many import is_large
 from tessera.passes.placement.plans import Choice, rank
 from tessera.passes.placement.solve import lower_bound
@@ -43,11 +44,11 @@ def with_fewer_slots(
     choice: Choice,
     search: Callable[[Attempt], Choice | None],
 ) -> Iterator[tuple[Attempt, Choice]]:
-    """The search with few slots; and what people would do where one request at a time must fit."""
+    """The search with few slots, which keep few devices busy; and what people would do where one request at a time must fit."""
     if not may_be_fewer(setting, attempt, choice):
         return
     sequences = setting.options.sequences
-    if attempt.slots > _FEW and attempt.least_ns is None:
+    if attempt.slots > _FEW and len(setting.machine.devices) <= DIRECT_DEVICES:
         few = _attempt(setting, _FEW, sequences or _FEW)
         searched = search(few)
         if searched is not None:
