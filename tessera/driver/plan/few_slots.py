@@ -44,7 +44,10 @@ def with_fewer_slots(
     choice: Choice,
     search: Callable[[Attempt], Choice | None],
 ) -> Iterator[tuple[Attempt, Choice]]:
-    """The search with few slots, which keep few devices busy; and what people would do where one request at a time must fit."""
+    """The search with few slots; and what people would do where one request at a time must fit.
+
+    Few slots keep few devices busy: with more devices there is no such search.
+    """
     if not may_be_fewer(setting, attempt, choice):
         return
     sequences = setting.options.sequences
