@@ -188,8 +188,7 @@ class WholePlan:
 
     def output(self) -> torch.Tensor:
         """The first output, as the captured call returned it: it may be a part of its buffer."""
-        _, returned, _ = self.call.kept
-        first = next(tensor for tensor in tensors_in(returned) if tensor.is_cuda)
+        first = next(tensor for tensor in tensors_in(self.call.returned) if tensor.is_cuda)
         base = first.untyped_storage().data_ptr()
         name = next(b.name for b in self.program.declared_buffers() if self.holds(b.name, base))
         raw = np.asarray(self.result[name]).reshape(-1).view(np.uint8)

@@ -1,4 +1,4 @@
-"""What `benchmarks/real_models.py` measures again, and in which order."""
+"""What `benchmarks/real_models.py` measures again, in which order, and how it shares a GPU."""
 
 from __future__ import annotations
 
@@ -89,3 +89,20 @@ def test_what_is_compiled_is_measured_once_with_all_modes(tmp_path: Path) -> Non
     assert not real_models.is_due(path, modes, modes, warm=True)
     assert not real_models.is_due(path, "default", modes, warm=False)
     assert real_models.is_due(path, modes, modes, warm=False)
+
+
+def test_who_measures_may_measure_again_and_nobody_waits_for_a_first_call(tmp_path: Path) -> None:
+    before = real_models.LOCK["times"]
+    measured = real_models.alone(tmp_path, lambda work: work())
+    depths: list[int] = []
+
+    def part() -> None:
+        depths.append(real_models.DEPTH[0])
+
+    def candidate() -> None:
+        part()
+        measured(part)
+
+    measured(candidate)
+    assert depths == [0, 0, 1, 1, 1, 2]
+    assert real_models.LOCK["times"] == before + 2

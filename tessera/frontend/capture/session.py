@@ -72,7 +72,7 @@ class CallBytes:
 class Call:
     """A captured call, which has not run; `kept` keeps the memory that its nodes name alive.
 
-    `products` is what the compiler measured.
+    `returned` is what it gives back; `products` is what the compiler measured.
     """
 
     raw: RawCapture
@@ -80,6 +80,7 @@ class Call:
     memory: CapturedMemory
     graph: torch.cuda.CUDAGraph
     kept: object
+    returned: object
     products: tuple[MeasuredProduct, ...] = ()
 
     def read(self, name: str) -> Bytes:
@@ -217,7 +218,8 @@ def capture(
         notes=(*notes, *(warning("TSR6006", text) for text in others)),
         memory=memory,
         graph=graph,
-        kept=(keeper.tensors, outputs, old, constants),
+        kept=(keeper.tensors, old, constants),
+        returned=outputs,
     )
 
 

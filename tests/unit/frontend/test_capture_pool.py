@@ -72,7 +72,7 @@ def test_a_capture_goes_on_without_a_pool_that_failed(
 
     tried: list[tuple[int, str]] = []
     dropped: list[bool] = []
-    made = session.Call(raw=None, notes=(), memory=None, graph=None, kept=None)  # type: ignore[arg-type]
+    made = session.Call(raw=None, notes=(), memory=None, graph=None, kept=None, returned=None)  # type: ignore[arg-type]
 
     def compiled(function: Any, route: str, backends: str, *, alike: bool) -> Any:
         assert not alike
