@@ -113,7 +113,7 @@ def solve_many(
         trials += staged_placements(problem, groups, merged, typed, options.gap, watch)
     ranked = sorted(trials, key=lambda placement: _key(problem, placement))
     best = best_of(problem, ranked)
-    for trial in ranked[:_IMPROVED]:
+    for trial in ranked[: _IMPROVED if options.thorough else 1]:
         if watch.over():
             break
         best = best_of(problem, filter(None, (best, improve(problem, trial))))
