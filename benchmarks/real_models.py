@@ -14,8 +14,9 @@ PyTorch's own steps share what was compiled and measured for ours. Each case is 
 folder; what is there is not measured again. A case that fails is a file with the reason. One that
 takes too long is a file with as much as was measured, and is measured again by the next run.
 Processes compile side by side, as many as the memory of the GPU has room for, and measure while
-they hold the lock `gpu`; the log of a case says when each stage began, and how long it has waited
-for the lock and held it. `--warm` captures and compiles everything, and measures no step: a run
+they hold the lock `gpu`; the log of a case says when each stage began and each product of a capture
+was measured, and how long it has waited for the lock and held it.
+`--warm` captures and compiles everything, and measures no step: a run
 after it, on the same machine and with the same folder, finds it all compiled, and measures each
 case once, with all modes.
 
@@ -274,7 +275,7 @@ def measure(
             row["eager_error"] = f"{type(problem).__name__}: {problem}"[:200]
     torch.cuda.empty_cache()
     tell("capturing it")
-    plan = WholePlan(step, route, row)
+    plan = WholePlan(step, route, row, lambda p: tell(f"{p.stage} {p.done or ''} {p.note}"))
     tell("captured, analysed and loaded")
     if "capture_s" in before:
         row["second_capture_s"], row["capture_s"] = row["capture_s"], before["capture_s"]

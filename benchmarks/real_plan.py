@@ -22,6 +22,7 @@ from tessera.backend.cuda.backend import CudaBackend
 from tessera.backend.host_loop.dispatch import Dispatcher
 from tessera.backend.service import BackendOptions, Model, ServedTrace
 from tessera.driver.analyses import analysis_manager
+from tessera.driver.progress import OnProgress
 from tessera.driver.trace import capture_trace as tracing
 from tessera.driver.trace.build import draft_program, settle_roles
 from tessera.frontend.capture.inputs import Inputs
@@ -83,14 +84,14 @@ def _tensor(address: int, size: int) -> torch.Tensor:
 
 
 class WholePlan:
-    """The plan, ready to run."""
+    """The plan, ready to run. `heard` is told how far the capture is."""
 
-    def __init__(self, step: RealStep, route: str, row: dict[str, Any]) -> None:
+    def __init__(self, step: RealStep, route: str, row: dict[str, Any], heard: OnProgress) -> None:
         begun = time.monotonic()
         inputs = Inputs(plain=step.inputs, named={})
         with on_one_gpu(step.module, inputs):
             self.call = tracing._capture(
-                step.module, inputs, tracing.TraceOptions(route=route, data=False)
+                step.module, inputs, tracing.TraceOptions(route=route, data=False), heard
             )
             row["capture_s"] = round(time.monotonic() - begun, 1)
             draft = draft_program(self.call.raw, self.call.read)
