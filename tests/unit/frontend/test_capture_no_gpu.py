@@ -159,17 +159,24 @@ def step():
         assert set(recorded.files) == {"out", "out1", "out2"}
 
 
-def test_a_copy_from_the_host_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("work", "words"),
+    [
+        ("x * h.to(x.device)", "copies from the host to the GPU"),
+        ("(x + 1).cpu()", "copies from the GPU to the host"),
+    ],
+)
+def test_a_copy_to_or_from_the_host_is_refused(tmp_path: Path, work: str, words: str) -> None:
     (tmp_path / "model.py").write_text(
         "import torch\ndef step():\n    host = torch.randn(4)\n"
-        "    return (lambda x, h: x * h.to(x.device)), [torch.ones(8, 4).cuda(), host]\n"
+        f"    return (lambda x, h: {work}), [torch.ones(8, 4).cuda(), host]\n"
     )
     path = tmp_path / "step.ptx"
     done = tessc(
         "trace", f"{tmp_path}/model.py:step", "-o", str(path), "--device", "none", "--for", "a100"
     )
     assert done.code != 0
-    assert "copies from the host to the GPU" in done.err
+    assert words in done.err
     assert not path.exists()
 
 

@@ -131,7 +131,7 @@ class Recording:
             self.copies.constants += new
             return
         if inputs and not results and next(tensors_in(result), None) is not None:
-            raise _leaves_the_gpu(func)
+            raise leaves_the_gpu(func)
         if not new and not func._schema.is_mutable:
             return
         if not any(tensor.numel() for tensor in (new or results)):
@@ -338,7 +338,8 @@ def _are_sizes(parts: list[object] | tuple[object, ...]) -> bool:
     return all(isinstance(part, int) for part in parts)
 
 
-def _leaves_the_gpu(func: torch._ops.OpOverload) -> TesseraError:
+def leaves_the_gpu(func: torch._ops.OpOverload) -> TesseraError:
+    """Why a copy to the host is refused."""
     return TesseraError(
         error(
             "TSR6003",

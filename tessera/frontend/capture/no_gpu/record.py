@@ -25,6 +25,7 @@ from tessera.frontend.capture.kernels import KernelSources, find_codes, find_sou
 from tessera.frontend.capture.meta.record import (
     RawRecord,
     Recording,
+    leaves_the_gpu,
     made_record,
     recorder,
 )
@@ -221,10 +222,12 @@ class _Launches(Recording):
         result: object,
     ) -> None:
         """Note a call; one that is given memory of the host beside that of the GPU is refused:
-        what it would copy is not known."""
+        what it would copy is not known, and a trace does not end on the host."""
         given = list(tensors_in((args, kwargs)))
         hosted = any(not tensor.is_cuda and tensor.dim() for tensor in given)
         if hosted and any(tensor.is_cuda for tensor in given):
+            if not given[0].is_cuda and func._schema.is_mutable:
+                raise leaves_the_gpu(func)
             raise TesseraError(
                 error(
                     "TSR6003",
