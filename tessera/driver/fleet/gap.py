@@ -36,7 +36,7 @@ def fleet_bound(
     demand: float | None,
 ) -> float | None:
     """The most requests per second, or for a demand the least dollars per hour; None: unknown."""
-    request = _Request(model, work, capacities)
+    request = _RequestLoad(model, work, capacities)
     if demand is not None:
         prices = [kind.usd_per_hour for kind in offered.kinds]
         if any(price is None for price in prices):
@@ -62,7 +62,7 @@ def fleet_bound(
     return 1e9 / best if 0 < best < inf else None
 
 
-class _Request:
+class _RequestLoad:
     """What a request takes: times of the steps of each trace, per request, by kind of GPU."""
 
     def __init__(self, model: ServedModel, work: Workload, capacities: Sequence[Capacity]) -> None:
