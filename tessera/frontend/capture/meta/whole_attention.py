@@ -8,18 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     import torch
 
-    from tessera.frontend.capture.meta.record import Recording
+
+class NotesAttention(Protocol):
+    """Who notes attentions, while it is on."""
+
+    is_on: bool
+
+    def attention(self, result: torch.Tensor, given: dict[str, torch.Tensor]) -> None:
+        """Note one."""
+
 
 _ATTENTION = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
 
 
 @contextmanager
-def whole_attention(recording: Recording) -> Iterator[None]:
+def whole_attention(recording: NotesAttention) -> Iterator[None]:
     """Have `scaled_dot_product_attention` noted as one operator; its result is laid out as that of
     the kernels that compute it."""
     import torch
