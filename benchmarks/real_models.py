@@ -1,7 +1,7 @@
 """Whole-GPU plans of default captures against PyTorch's own compiled steps.
 
     python -m benchmarks.real_models run --out FOLDER [--jobs 6] [--seconds 600] [--only TEXT]
-                                         [--modes default,max-autotune,reduce-overhead]
+                                         [--modes default,max-autotune,reduce-overhead] [--trial]
     python -m benchmarks.real_models run --out FOLDER --warm [--jobs 8] [--seconds 600]
     python -m benchmarks.real_models report --out FOLDER [-o results.json]
 
@@ -19,6 +19,8 @@ was measured, and how long it has waited for the lock and held it.
 `--warm` captures and compiles everything, and measures no step: a run
 after it, on the same machine and with the same folder, finds it all compiled, and measures each
 case once, with all modes.
+`--trial` runs tiny versions of all cases without a GPU (`real_trial`), so that a fault of these
+files shows before a GPU is there; its times mean nothing. It needs torch, triton and transformers.
 
 A row has, in microseconds: `torch` by mode, `ours` (graphs of the plan one after the other,
 with inputs from and outputs to the host) and `served` (requests through the dispatcher); `ratio` is
@@ -41,7 +43,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +141,7 @@ def start(
     command += ["--name", name, "--routes", route, "--modes", modes]
     command += ["--kernels"] if options.kernels else []
     command += ["--warm"] if options.warm else []
+    command += ["--trial"] if options.trial else []
     processes = str(max(2, 2 * (os.cpu_count() or 1) // options.jobs))
     given = os.environ | {"TORCHINDUCTOR_COMPILE_THREADS": processes}
     given.setdefault("TESSERA_COMPILE_PROCESSES", processes)
@@ -233,7 +236,8 @@ def one_case(options: argparse.Namespace) -> None:
         if "failed" in before:
             keep(options.out, options.name, route, before)
         measure_alone(options.out)
-        measure(options, route, row, before)
+        with on_trial(options):
+            measure(options, route, row, before)
     except Exception as problem:
         traceback.print_exc()
         more = getattr(problem, "diagnostics", "")
@@ -246,33 +250,50 @@ def one_case(options: argparse.Namespace) -> None:
     os._exit(0)  # whatever threads and contexts there are
 
 
+def on_trial(options: argparse.Namespace) -> AbstractContextManager[None]:
+    """What stands in for the GPU in a trial."""
+    if not options.trial:
+        return nullcontext()
+    from benchmarks import real_trial
+    from benchmarks.real_steps import CASES
+
+    case = CASES[options.name].tiny()
+    return real_trial.on_trial(lambda: case.make(**case.sizes))
+
+
+def made_step(options: argparse.Namespace) -> Any:
+    """The step of a case; tiny and on the host in a trial."""
+    from benchmarks.real_steps import CASES
+
+    case = CASES[options.name]
+    if not options.trial:
+        return case.make(**case.sizes)
+    from benchmarks.real_trial import made_on_host
+
+    tiny = case.tiny()
+    return made_on_host(lambda: tiny.make(**tiny.sizes))
+
+
 def measure(
     options: argparse.Namespace, route: str, row: dict[str, Any], before: dict[str, Any]
 ) -> None:
     import torch
 
     from benchmarks.real_plan import WholePlan
-    from benchmarks.real_steps import CASES
 
-    case = CASES[options.name]
     torch.set_grad_enabled(False)
     row["machine"] = f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
     is_again = "failed" not in before
     exact = None
     tell("making the model")
-    step = case.make(**case.sizes)
+    step = made_step(options)
     tell("running it as it is, and in fp32")
     if is_again:
         row |= {key: before[key] for key in ("eager_error", "error") if key in before}
     elif not options.warm:
         eager = step.module(*step.inputs).float()
-        try:
-            wide = step.widened()
-            exact = wide.module(*wide.inputs)
-            del wide
-            row["eager_error"] = errors(eager, exact)
-        except Exception as problem:  # it is written for its own type
-            row["eager_error"] = f"{type(problem).__name__}: {problem}"[:200]
+        exact = tried(lambda: exact_result(step))  # the model may be written for its own type
+        row["eager_error"] = exact if isinstance(exact, str) else errors(eager, exact)
     torch.cuda.empty_cache()
     tell("capturing it")
     plan = WholePlan(step, route, row, lambda p: tell(f"{p.stage} {p.done or ''} {p.note}"))
@@ -283,15 +304,16 @@ def measure(
         compiled_all(options, step, row)
         row |= {"failed": UNFINISHED, "compiled": row.pop("compile_s")}
         return
-    plan.check(row)
-    if exact is not None:
-        row["error"] = errors(plan.output().float(), exact)
+    if problem := tried(lambda: plan.check(row)):
+        row["check_failed"] = problem
+    if isinstance(exact, torch.Tensor):
+        row["error"] = tried(lambda: errors(plan.output().float(), exact))
     if not is_again:
         keep(options.out, options.name, route, {**row, "failed": UNFINISHED})
     graphs = compiled_all(options, step, row)
     tell("measuring")
     with gpu(options.out):
-        times = alternate({**graphs, "ours": plan.replay}, plan)
+        times = alternate({**graphs, "ours": plan.replay}, plan, 1 if options.trial else ROUNDS)
         row["torch"] = {mode: times[mode] for mode in graphs}
         row["ours"], row["served"] = times["ours"], times["served"]
         if graphs:
@@ -300,8 +322,25 @@ def measure(
             row["ratio"] = round(row["ours"] / times[best], 3)
             row["served_ratio"] = round(row["served"] / times[best], 3)
         if options.kernels:
-            row["kernels"] = kernels_of(plan.replay)
-            row["torch_kernels"] = {mode: kernels_of(graph) for mode, graph in graphs.items()}
+            row["kernels"] = tried(lambda: kernels_of(plan.replay))
+            row["torch_kernels"] = {
+                mode: tried(lambda graph=graph: kernels_of(graph)) for mode, graph in graphs.items()
+            }
+
+
+def tried(work: Callable[[], Any]) -> Any:
+    """What it gives, or why it failed: the rest of a case is worth its time on a GPU."""
+    try:
+        return work()
+    except Exception as problem:
+        traceback.print_exc()
+        return f"{type(problem).__name__}: {problem}"[:300]
+
+
+def exact_result(step: Any) -> Any:
+    """What the model computes in fp32."""
+    wide = step.widened()
+    return wide.module(*wide.inputs)
 
 
 def compiled_all(
@@ -368,7 +407,7 @@ def compiled(step: Any, mode: str) -> Callable[[int], None]:
     return replay
 
 
-def alternate(ways: dict[str, Callable[[int], None]], plan: Any) -> dict[str, float]:
+def alternate(ways: dict[str, Callable[[int], None]], plan: Any, rounds: int) -> dict[str, float]:
     """Microseconds of each, in turn: medians of the rounds."""
     import torch
 
@@ -385,7 +424,7 @@ def alternate(ways: dict[str, Callable[[int], None]], plan: Any) -> dict[str, fl
         timed(work, 3)
         counts[name] = max(5, min(400, round(LEAST_S * 1e6 / timed(work, 5))))
     times: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         for name, work in ways.items():
             times[name].append(timed(work, counts[name]))
     return {name: round(statistics.median(several), 2) for name, several in times.items()}
@@ -444,6 +483,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--warm", action="store_true", help="compile everything, measure nothing")
     parser.add_argument("--kernels", action="store_true", help="the time of each kernel, too")
+    parser.add_argument("--trial", action="store_true", help="tiny models, without a GPU")
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)

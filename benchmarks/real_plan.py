@@ -26,7 +26,7 @@ from tessera.driver.progress import OnProgress
 from tessera.driver.trace import capture_trace as tracing
 from tessera.driver.trace.build import draft_program, settle_roles
 from tessera.frontend.capture.inputs import Inputs
-from tessera.frontend.capture.session import on_one_gpu
+from tessera.frontend.capture.session import Call, on_one_gpu
 from tessera.frontend.capture.watch import tensors_in
 from tessera.ir.plan.launch_program import AreaKind
 from tessera.ir.program.program import Launch, LibraryCall, Role
@@ -79,8 +79,15 @@ class _Memory:
         }
 
 
-def _tensor(address: int, size: int) -> torch.Tensor:
+def tensor_at(address: int, size: int) -> torch.Tensor:
+    """Memory of the GPU as a tensor of bytes."""
     return torch.as_tensor(_Memory(address, size), device="cuda")
+
+
+def capture(step: RealStep, route: str, heard: OnProgress) -> Call:
+    """A call of the step, as `tessc trace` captures it."""
+    options = tracing.TraceOptions(route=route, data=False)
+    return tracing._capture(step.module, Inputs(plain=step.inputs, named={}), options, heard)
 
 
 class WholePlan:
@@ -88,11 +95,8 @@ class WholePlan:
 
     def __init__(self, step: RealStep, route: str, row: dict[str, Any], heard: OnProgress) -> None:
         begun = time.monotonic()
-        inputs = Inputs(plain=step.inputs, named={})
-        with on_one_gpu(step.module, inputs):
-            self.call = tracing._capture(
-                step.module, inputs, tracing.TraceOptions(route=route, data=False), heard
-            )
+        with on_one_gpu(step.module, Inputs(plain=step.inputs, named={})):
+            self.call = capture(step, route, heard)
             row["capture_s"] = round(time.monotonic() - begun, 1)
             draft = draft_program(self.call.raw, self.call.read)
             names = [b.name for b in draft.program.declared_buffers()]
@@ -178,8 +182,8 @@ class WholePlan:
         for buffer in self.program.declared_buffers():
             if buffer.role not in (Role.STATE, Role.OUTPUT):
                 continue
-            ours = _tensor(places.address(0, DEVICE, buffer.id, 0, 0), buffer.bytes)
-            theirs = _tensor(self.addresses[buffer.name], buffer.bytes)
+            ours = tensor_at(places.address(0, DEVICE, buffer.id, 0, 0), buffer.bytes)
+            theirs = tensor_at(self.addresses[buffer.name], buffer.bytes)
             if not torch.equal(ours, theirs):
                 off = int((ours != theirs).sum())
                 wrong.append(f"{buffer.name}: {off} of {buffer.bytes} bytes")
@@ -189,11 +193,14 @@ class WholePlan:
 
     def output(self) -> torch.Tensor:
         """The first output, as the captured call returned it: it may be a part of its buffer."""
-        first = next(tensor for tensor in tensors_in(self.call.returned) if tensor.is_cuda)
-        base = first.untyped_storage().data_ptr()
-        name = next(b.name for b in self.program.declared_buffers() if self.holds(b.name, base))
+        first, name = next(
+            (tensor, b.name)
+            for tensor in tensors_in(self.call.returned)
+            for b in self.program.declared_buffers()
+            if self.holds(b.name, tensor.untyped_storage().data_ptr())
+        )
         raw = np.asarray(self.result[name]).reshape(-1).view(np.uint8)
-        whole = torch.from_numpy(raw.copy()).cuda().view(first.dtype)
+        whole = torch.from_numpy(raw.copy()).to(first.device).view(first.dtype)
         return whole.as_strided(first.shape, first.stride(), first.storage_offset())
 
     def holds(self, name: str, address: int) -> bool:

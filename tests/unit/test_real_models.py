@@ -106,3 +106,51 @@ def test_who_measures_may_measure_again_and_nobody_waits_for_a_first_call(tmp_pa
     measured(candidate)
     assert depths == [0, 0, 1, 1, 1, 2]
     assert real_models.LOCK["times"] == before + 2
+
+
+@pytest.mark.filterwarnings("ignore")  # PyTorch's own, when it is imported
+def test_a_tiny_case_passes_through_every_stage_without_a_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is written for the GPU is run by a trial: the capture, the plan, its results, times."""
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    pytest.importorskip("triton", reason="triton is not installed")
+    from benchmarks import real_steps
+
+    class Half(torch.nn.Module):  # type: ignore[misc, name-defined]
+        """Gives back a part of its buffer, and writes a state; every repeat does the same."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("state", torch.ones(64, device="cuda"))
+
+        def forward(self, x: Any) -> Any:
+            self.state.copy_(x[0] * 0.5)
+            return (x + self.state).clone()[2:]
+
+    def make() -> real_steps.RealStep:
+        torch.manual_seed(0)
+        return real_steps.RealStep(Half(), (torch.randn(8, 64, device="cuda"),))
+
+    def compiled(step: real_steps.RealStep, mode: str) -> Any:
+        if mode == "default":
+            return lambda count: [step.module(*step.inputs) for _ in range(count)]
+        raise RuntimeError("cannot")
+
+    monkeypatch.setitem(real_steps.CASES, "half", real_steps.RealCase(make, {}, 1))
+    monkeypatch.setattr(real_steps.RealCase, "tiny", lambda self: self)
+    monkeypatch.setattr(real_models, "compiled", compiled)
+    monkeypatch.setenv("TESSERA_CACHE_DIR", str(tmp_path))
+    options = argparse.Namespace(
+        out=tmp_path, name="half", modes="default,other", warm=False, kernels=False, trial=True
+    )
+    row: dict[str, Any] = {}
+    with real_models.on_trial(options):
+        real_models.measure(options, "auto", row, UNFINISHED)
+    assert [text.split(":")[0] for text in row["wrong"]] == ["out"]  # PyTorch told a part of it
+    assert row["error"] == {"norm": 0.0, "element": 0.0}
+    assert set(row["torch"]) == {"default"}
+    assert set(row["torch_failed"]) == {"other"}
+    assert row["launches"] > 0
+    assert row["ratio"] > 0

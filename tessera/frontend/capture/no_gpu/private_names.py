@@ -245,19 +245,21 @@ def _compile_on_host(put: _Patches, listener: Listener) -> None:
     from torch.utils._python_dispatch import TorchDispatchMode
 
     host = torch.device("cpu")
-    # Patterns are traced with gradients, for which the GPU would be started.
-    for name in ("joint_graph", "post_grad"):
-        put.wrap(
-            f"{_INDUCTOR}.fx_passes.{name}",
-            "lazy_init",
-            lambda made: lambda *_: made(host),
-        )
-
     # Numbers that are moved to the GPU would be moved there to be followed, even none of them.
     put("torch.fx.experimental.proxy_tensor", "CONSTANT_NUMEL_LIMIT", -1)
 
     def on_host(value: object) -> object:
         return host if isinstance(value, torch.device) and value.type == "cuda" else value
+
+    # Patterns are traced with gradients, for which the GPU would be started. They are made once
+    # for every way to ask: asked as PyTorch asks, who compiles for the host later has them too.
+    fx_passes = f"{_INDUCTOR}.fx_passes"
+    put.wrap(f"{fx_passes}.joint_graph", "lazy_init", lambda made: lambda *_: made(host))
+    put.wrap(
+        f"{fx_passes}.post_grad",
+        "lazy_init",
+        lambda made: lambda *given: made(*map(on_host, given)),
+    )
 
     class UniformOnHost(TorchDispatchMode):  # type: ignore[misc]
         def __torch_dispatch__(
