@@ -108,6 +108,7 @@ def test_who_measures_may_measure_again_and_nobody_waits_for_a_first_call(tmp_pa
     assert real_models.LOCK["times"] == before + 2
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # PyTorch's own, when it is imported
 def test_a_tiny_case_passes_through_every_stage_without_a_gpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -143,7 +144,13 @@ def test_a_tiny_case_passes_through_every_stage_without_a_gpu(
     monkeypatch.setattr(real_models, "compiled", compiled)
     monkeypatch.setenv("TESSERA_CACHE_DIR", str(tmp_path))
     options = argparse.Namespace(
-        out=tmp_path, name="half", modes="default,other", warm=False, kernels=False, trial=True
+        out=tmp_path,
+        name="half",
+        modes="default,other",
+        warm=False,
+        kernels=True,
+        tune_ms=0,
+        trial=True,
     )
     row: dict[str, Any] = {}
     with real_models.on_trial(options):
