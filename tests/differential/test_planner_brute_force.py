@@ -171,7 +171,7 @@ def test_loads_stay_exact_while_tasks_move(seed: int) -> None:
         options = [d for d in problem.tasks[task].allowed() if d != state.place[task]]
         if options:
             to = rng.choice(options)
-            excess = state.excess_after(task, to)
+            excess = state.excess_after(task, to, state.excess())
             state.move(task, to, state.change(task, to))
             assert state.excess() == pytest.approx(excess)
     place = tuple(state.place)

@@ -44,10 +44,13 @@ class _Pool:
         self.near = _neighbours(state.problem)
         self.runs = [self._from(first) for first in range(len(state.place))]
 
-    def _from(self, first: int) -> list[tuple[Run, list[float]]]:
+    def _now(self) -> list[float]:
+        return self.state.loads + self.state.memory
+
+    def _from(self, first: int) -> tuple[list[Run], Array]:
         state = self.state
-        changes_of: dict[Run, list[float]] = {}
-        loads, memory = list(state.loads), list(state.memory)
+        after: dict[Run, list[float]] = {}
+        loads, before = list(state.loads), self._now()
         last = min(len(state.place), first + self.longest)
         for pattern in self.patterns:
             if pattern[first] == state.place[first]:
@@ -61,12 +64,10 @@ class _Pool:
                 undo.append((task, state.place[task]))
                 moves.append((task, to))
                 state.move(task, to, state.change(task, to))
-                changes_of[tuple(moves)] = [
-                    *(after - before for after, before in zip(state.loads, loads, strict=True)),
-                    *(after - before for after, before in zip(state.memory, memory, strict=True)),
-                ]
+                after[tuple(moves)] = self._now()
             _undo(state, undo, loads)
-        return list(changes_of.items())
+        rows = np.array(list(after.values()), dtype=np.float64).reshape(len(after), len(before))
+        return list(after), rows - np.array(before)
 
     def refresh(self, tasks: set[int]) -> None:
         """Make the runs anew that these tasks have to do with."""
@@ -77,10 +78,9 @@ class _Pool:
 
     def effects(self) -> tuple[list[Run], Array]:
         """All runs with their changes."""
-        runs = [run for runs_from in self.runs for run, _ in runs_from]
-        width = len(self.state.loads) + len(self.state.memory)
-        changes = [change for runs_from in self.runs for _, change in runs_from]
-        return runs, np.array(changes, dtype=np.float64).reshape(len(runs), width)
+        runs = [run for runs_from, _ in self.runs for run in runs_from]
+        none = np.empty((0, len(self._now())))
+        return runs, np.concatenate([none, *(changes for _, changes in self.runs)])
 
 
 def balance(

@@ -30,7 +30,7 @@ from tessera.passes.placement.problem import (
     part_of,
     runs,
 )
-from tessera.passes.placement.schedule import latency_of
+from tessera.passes.placement.schedule import MovedRequest, latency_of
 
 _MOST_PLACEMENTS = 1 << 16
 _MOST_TRIALS = 3000
@@ -363,6 +363,7 @@ def _critical_path(problem: Problem) -> float:
 def _improve(problem: Problem, latency: float, start: Placement) -> tuple[float, Placement]:
     """Move single tasks while that shortens the request, within a fixed number of trials."""
     best, place, trials = latency, start, 0
+    request = MovedRequest(problem, start)
     limit = min(_MOST_TRIALS, _MOST_STEPS // len(start))
     improved = True
     while improved and trials < limit:
@@ -371,9 +372,10 @@ def _improve(problem: Problem, latency: float, start: Placement) -> tuple[float,
             if device == place[task] or trials >= limit:
                 continue
             trials += 1
+            time = request.latency_if(task, device, best * (1 - 1e-9))
             trial = (*place[:task], device, *place[task + 1 :])
-            time = latency_of(problem, trial)
             if time < best * (1 - 1e-9) and _fits(problem, trial):
+                request.move(task, device)
                 best, place, improved = time, trial, True
     return best, place
 

@@ -26,6 +26,7 @@ from tessera.passes.placement.problem import INFINITY, Placement, Problem, measu
 from tessera.passes.placement.search import best_of, improve
 from tessera.passes.placement.solve import NOTHING, Progress, Solution, SolveOptions, solve
 from tessera.passes.placement.stages import orders_of, staged_placements
+from tessera.passes.placement.task_index import TaskIndex
 
 _IMPROVED = 4
 _LARGE = 10_000  # tasks times devices
@@ -108,15 +109,19 @@ def solve_many(
     merged, groups = aggregate(problem)
     typed = solve(merged, replace(options, gap=max(options.gap, 0.003)), should_stop=should_stop)
     bound = typed.relaxation_ns
-    trials = list(starts)
+    trials, improved = list(starts), dict[Placement, Placement]()
     if typed.placement is not None:
-        trials += staged_placements(problem, groups, merged, typed, options.gap, watch)
+        staged, improved = staged_placements(problem, groups, merged, typed, options.gap, watch)
+        trials += staged
+    index = TaskIndex(problem)
     ranked = sorted(trials, key=lambda placement: _key(problem, placement))
-    best = best_of(problem, ranked)
+    best = best_of(problem, ranked, index)
     for trial in ranked[: _IMPROVED if options.thorough else 1]:
         if watch.over():
             break
-        best = best_of(problem, filter(None, (best, improve(problem, trial))))
+        if trial not in improved:
+            improved[trial] = improve(problem, trial, index=index)
+        best = best_of(problem, filter(None, (best, improved[trial])), index)
         if on_progress is not None:
             on_progress(bound, INFINITY if best is None else measure(problem, best).period_ns)
     return replace(_solution(problem, best, bound, watch), duals=typed.duals)

@@ -15,87 +15,15 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
 from tessera.passes.placement.limits import ENDLESS, SearchWatch
 from tessera.passes.placement.problem import INFINITY, Placement, Problem
+from tessera.passes.placement.task_index import UNCONNECTED, Int64s, TaskIndex
 
 POWERS = (60.0, 400.0, 3000.0)
-_UNCONNECTED = 1e18  # a load that no plan accepts, yet finite: moves away from it are seen to help
+_MOST_KEPT = 20_000  # moves whose changes are kept; each takes a kilobyte or two
 
 Change = list[tuple[int, float]]
-Int64s = npt.NDArray[np.int64]
-
-
-class TaskIndex:
-    """What a problem says of its tasks and tensors, whatever their placement."""
-
-    def __init__(self, problem: Problem) -> None:
-        devices = len(problem.devices)
-        self.problem = problem
-        self.ns = [
-            [_UNCONNECTED if v is None else v * task.rate for v in task.ns]
-            for task in problem.tasks
-        ]
-        self.allowed = [task.allowed() for task in problem.tasks]
-        self.source = [tensor.producer for tensor in problem.tensors]
-        self.readers = [set(t.consumers) - {t.producer} for t in problem.tensors]
-        self.users = [set(resident.users) for resident in problem.residents]
-        self.size = [float(resident.bytes) for resident in problem.residents]
-        self.makes: list[list[int]] = [[] for _ in problem.tasks]
-        self.reads: list[list[int]] = [[] for _ in problem.tasks]
-        self.holds: list[list[int]] = [[] for _ in problem.tasks]
-        for index, producer in enumerate(self.source):
-            self.makes[producer].append(index)
-            for task in self.readers[index]:
-                self.reads[task].append(index)
-        for index, users in enumerate(self.users):
-            for task in users:
-                self.holds[task].append(index)
-        self.room_of = [-1] * devices
-        for index, room in enumerate(problem.rooms):
-            for device in room.devices:
-                self.room_of[device] = index
-        self.capacity = [float(room.bytes) for room in problem.rooms]
-        self.times = np.array(self.ns, dtype=np.float64).reshape(len(problem.tasks), devices)
-        self.read_by = _pairs(self.readers)
-        self.used_by = _pairs(self.users)
-        self._index_links()
-        self._index_shared()
-
-    def _index_links(self) -> None:
-        problem, devices = self.problem, len(self.problem.devices)
-        self.pipes: list[list[list[tuple[int, float]]]] = [
-            [[] for _ in range(devices)] for _ in range(devices)
-        ]
-        for index, pipe in enumerate(problem.pipes):
-            for source, target in pipe.pairs:
-                self.pipes[source][target].append((devices + index, pipe.ns_per_byte))
-        # Per pair what a tensor takes from both ends; pairs that are not connected have none. Wires
-        # are many, and of few kinds.
-        kinds = {wire.end_ns_per_byte: wire for wire in problem.wires}
-        taxes = {
-            kind: [problem.tax_ns(tensor, wire) for tensor in problem.tensors]
-            for kind, wire in kinds.items()
-        }
-        self.tax: dict[tuple[int, int], list[float]] = {
-            (wire.source, wire.target): taxes[wire.end_ns_per_byte] for wire in problem.wires
-        }
-        self.bytes = [tensor.bytes * tensor.rate for tensor in problem.tensors]
-
-    def _index_shared(self) -> None:
-        first = len(self.problem.devices) + len(self.problem.pipes)
-        self.shared: list[list[tuple[int, tuple[float, ...]]]] = [[] for _ in self.problem.devices]
-        for index, load in enumerate(self.problem.shared):
-            for device in load.devices:
-                self.shared[device].append((first + index, load.ns))
-
-
-def _pairs(sets: Sequence[set[int]]) -> tuple[Int64s, Int64s]:
-    """The number of each set and a member of it, pair by pair."""
-    sizes = np.array([len(members) for members in sets], dtype=np.int64)
-    members = [task for tasks in sets for task in tasks]
-    return np.repeat(np.arange(len(sets)), sizes), np.array(members, dtype=np.int64)
 
 
 class State:
@@ -145,7 +73,7 @@ class State:
     def _transfer(self, change: Change, tensor: int, g: int, h: int, sign: float) -> None:
         taxes = self.tax.get((g, h))
         if taxes is None:
-            change.append((g, sign * _UNCONNECTED))
+            change.append((g, sign * UNCONNECTED))
             return
         tax = sign * taxes[tensor]
         if tax:
@@ -198,14 +126,20 @@ class State:
         pairs = zip(self.memory, self.capacity, strict=True)
         return sum(used - room for used, room in pairs if used > room)
 
-    def excess_after(self, task: int, to: int) -> float:
-        """Bytes over capacity, in all, if a task moves."""
+    def excess_after(self, task: int, to: int, before: float) -> float:
+        """Bytes over capacity, in all, if a task moves; `before` are those now."""
         freed, added = self.memory_change(task, to)
+        if not freed and not added:
+            return before
+        source, target = self.room_of[self.place[task]], self.room_of[to]
+        if before == 0.0 and source != target:  # only the target can come to be over
+            over = self.memory[target] + added - self.capacity[target] if target >= 0 else 0.0
+            return max(over, 0.0)
         memory = self.memory.copy()
-        if self.room_of[self.place[task]] >= 0:
-            memory[self.room_of[self.place[task]]] -= freed
-        if self.room_of[to] >= 0:
-            memory[self.room_of[to]] += added
+        if source >= 0:
+            memory[source] -= freed
+        if target >= 0:
+            memory[target] += added
         pairs = zip(memory, self.capacity, strict=True)
         return sum(used - room for used, room in pairs if used > room)
 
@@ -249,10 +183,11 @@ def improve(
 ) -> Placement:
     """The best placement met while moving single tasks downhill from a start."""
     state = State(problem, start, index)
+    offers = _Offers(state)
     best, best_rank = tuple(state.place), _rank(state)
     for power in powers:
         for _ in range(max_sweeps):
-            moved = _sweep(state, power)
+            moved = _sweep(state, power, offers)
             rank = _rank(state)
             if rank < best_rank:
                 best, best_rank = tuple(state.place), rank
@@ -265,46 +200,82 @@ def _rank(state: State) -> tuple[float, float]:
     return state.excess(), state.period()
 
 
-def _sweep(state: State, power: float) -> bool:
+class _Offers:
+    """What the moves that were offered before would change, until another move touches that."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.keeps = len(state.place) * len(state.problem.devices) <= _MOST_KEPT
+        self.known: list[dict[int, tuple[Change, Change]]] = [{} for _ in state.place]
+
+    def change(self, task: int, to: int) -> tuple[Change, Change]:
+        """How the loads change if a task moves: as `State.change` has it, and by resource."""
+        known = self.known[task].get(to)
+        if known is None:
+            change = self.state.change(task, to)
+            deltas: dict[int, float] = {}
+            for resource, delta in change:
+                deltas[resource] = deltas.get(resource, 0.0) + delta
+            known = change, list(deltas.items())
+            if self.keeps:
+                self.known[task][to] = known
+        return known
+
+    def move(self, task: int, to: int, change: Change) -> None:
+        """Move a task, and forget what that makes wrong."""
+        state, here, known = self.state, self.state.place[task], self.known
+        state.move(task, to, change)
+        if not self.keeps:
+            return
+        known[task].clear()
+        for tensor in state.makes[task]:
+            for reader in state.index.readers[tensor]:
+                known[reader].clear()
+        for tensor in state.reads[task]:
+            counts = state.readers[tensor]
+            if counts[here] <= 1 or counts[to] <= 2:  # where more read it, one says nothing
+                known[state.source[tensor]].clear()
+                for reader in state.index.readers[tensor]:
+                    known[reader].clear()
+
+
+def _sweep(state: State, power: float, offers: _Offers) -> bool:
     """Offer every task every other device once; true if one moved."""
     moved = False
     tight = any(sum(state.size) * len(room.devices) > room.bytes for room in state.problem.rooms)
+    excess, largest = state.excess(), state.period()
     for task, allowed in enumerate(state.allowed):
         for to in allowed:
             if to == state.place[task]:
                 continue
-            change = state.change(task, to)
-            if _helps(state, task, to, change, power, tight):
-                state.move(task, to, change)
+            after = state.excess_after(task, to, excess) if tight else excess
+            if after > excess:
+                continue
+            change, deltas = offers.change(task, to)
+            if after < excess or norm_falls(state.loads, deltas, power, largest):
+                offers.move(task, to, change)
+                excess, largest = state.excess(), state.period()
                 moved = True
     return moved
 
 
-def _helps(state: State, task: int, to: int, change: Change, power: float, tight: bool) -> bool:
-    if tight:
-        before = state.excess()
-        after = state.excess_after(task, to)
-        if after != before:
-            if after > before:
-                return False
-            if before > 0:
-                return True
-    return norm_falls(state.loads, change, power)
+def norm_falls(loads: list[float], deltas: Change, power: float, largest: float) -> bool:
+    """Whether a change of loads lowers their p-norm, by more than rounding.
 
-
-def norm_falls(loads: list[float], change: Change, power: float) -> bool:
-    """Whether a change of loads lowers their p-norm, by more than rounding."""
-    deltas: dict[int, float] = {}
-    for resource, delta in change:
-        deltas[resource] = deltas.get(resource, 0.0) + delta
-    largest = max(max(loads), max(loads[r] + d for r, d in deltas.items()))
+    Each resource is in `deltas` once; `largest` is the largest load before.
+    """
+    for resource, delta in deltas:
+        if loads[resource] + delta > largest:
+            largest = loads[resource] + delta
     if largest <= 0.0:
         return False
     before = after = 0.0
-    for resource, delta in deltas.items():
+    for resource, delta in deltas:
         load = loads[resource]
         before += (load / largest) ** power
-        after += (max(load + delta, 0.0) / largest) ** power
+        load += delta
+        if load > 0.0:
+            after += (load / largest) ** power
     return after < before * (1 - 1e-9) - 1e-300
 
 
@@ -383,6 +354,6 @@ def best_of(
     for placement in placements:
         state = State(problem, placement, index)
         index = state.index
-        if state.excess() == 0 and state.period() < min(shortest, _UNCONNECTED):
+        if state.excess() == 0 and state.period() < min(shortest, UNCONNECTED):
             chosen, shortest = tuple(placement), state.period()
     return chosen

@@ -31,12 +31,12 @@ from tessera.passes.placement.problem import INFINITY, Placement, Problem, measu
 from tessera.passes.placement.relax import Relaxation, make_solver, relax, run_solver, unsolved
 from tessera.passes.placement.search import (
     POWERS,
-    TaskIndex,
     best_of,
     improve,
     shake,
     splice_all,
 )
+from tessera.passes.placement.task_index import TaskIndex
 
 _NODES_TIMES_COLUMNS = 20_000  # so that branch and bound takes a few seconds at most
 _WORK = 150_000_000  # steps of the simplex method times rows: some ten to twenty seconds

@@ -31,6 +31,7 @@ from tessera.passes.placement.problem import (
 from tessera.passes.placement.relax import Array
 from tessera.passes.placement.search import best_of, improve
 from tessera.passes.placement.solve import Solution, SolveOptions, solve
+from tessera.passes.placement.task_index import TaskIndex
 
 _ROUNDS = 4
 _BALANCES = 3
@@ -47,17 +48,20 @@ def staged_placements(
     typed: Solution,
     gap: float,
     watch: SearchWatch,
-) -> list[Placement]:
-    """Placements by stages, the best of each order of tasks."""
+) -> tuple[list[Placement], dict[Placement, Placement]]:
+    """Placements by stages, the best of each order of tasks; what `improve` made of some."""
     stages = stages_of(groups)
     weights = _weights(problem, groups, merged, typed)
     enough = typed.relaxation_ns * (1 + gap)
-    placements = []
+    placements: list[Placement] = []
+    improved: dict[Placement, Placement] = {}
+    index = TaskIndex(problem)
     for order in orders_of(problem):
         staged = _staged(problem, order, weights, stages, watch)
         if staged is None:
             continue
-        even = best_of(problem, (staged, improve(problem, staged))) or staged
+        improved[staged] = improve(problem, staged, index=index)
+        even = best_of(problem, (staged, improved[staged]), index) or staged
         prices = _prices(problem, groups, merged, typed)
         for _ in range(_BALANCES):
             before, patterns = even, _shifts(problem, even, groups)
@@ -67,7 +71,7 @@ def staged_placements(
         placements += [even, staged]
         if _key(problem, even) <= (False, enough):
             break
-    return placements
+    return placements, improved
 
 
 def stages_of(groups: Groups) -> tuple[tuple[int, ...], ...]:
