@@ -9,8 +9,9 @@ import pytest
 
 from tessera.passes.placement import latency as partition_latency
 from tessera.passes.placement.latency import separators, solve_latency
-from tessera.passes.placement.problem import Problem, Tensor
-from tessera.passes.placement.schedule import latency_of
+from tessera.passes.placement.problem import INFINITY, Problem, Tensor
+from tessera.passes.placement.schedule import MovedRequest, latency_of
+from tessera.passes.placement.search import Offers, State
 from tests.helpers.planning import every_placement, makespan, random_problem
 
 
@@ -119,3 +120,37 @@ def test_the_longest_chain_bounds_what_is_too_large_to_enumerate(
         ends.append(before + min(ns for ns in task.ns if ns is not None))
     assert not found.exact or found.latency_ns == found.bound_ns
     assert found.bound_ns == min(max(ends) * problem.tasks[0].rate, found.latency_ns)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_request_is_followed_while_tasks_move(seed: int) -> None:
+    problem = random_problem(seed, 90, 3)
+    rng = random.Random(seed)
+    place = [rng.choice(task.allowed()) for task in problem.tasks]
+    request = MovedRequest(problem, tuple(place))
+    for _ in range(40):
+        task = rng.randrange(len(place))
+        device = rng.choice(problem.tasks[task].allowed())
+        time = latency_of(problem, (*place[:task], device, *place[task + 1 :]))
+        assert request.latency_if(task, device, INFINITY) == time
+        below = time * rng.choice((0.5, 0.9, 1.0, 1.1))
+        assert (request.latency_if(task, device, below) < below) == (time < below)
+        if rng.random() < 0.5:
+            place[task] = device
+            request.move(task, device)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_kept_changes_are_those_of_now(seed: int) -> None:
+    problem = random_problem(seed, 14, 3)
+    rng = random.Random(seed)
+    state = State(problem, [rng.choice(task.allowed()) for task in problem.tasks])
+    offers = Offers(state)
+    for _ in range(60):
+        for task, options in enumerate(state.allowed):
+            for to in set(options) - {state.place[task]}:
+                assert offers.change(task, to)[0] == state.change(task, to)
+        task = rng.randrange(len(state.place))
+        to = rng.choice(state.allowed[task])
+        if to != state.place[task]:
+            offers.move(task, to, state.change(task, to))

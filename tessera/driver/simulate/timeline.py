@@ -8,7 +8,7 @@ their compute queues.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from tessera.backend.service import TimelineEvent
 from tessera.diagnostics import Source
@@ -21,17 +21,19 @@ from tessera.ir.plan.launch_program import HOST, Queue, Transfer
 from tessera.ir.program.program import LaunchId, Program
 
 
-def timeline_events(report: SimulationReport) -> list[TimelineEvent]:
-    """What every device did when."""
-    return list(_Events(report).make())
+def timeline_events(
+    report: SimulationReport, programs: Sequence[Program] = ()
+) -> list[TimelineEvent]:
+    """What every device did when; `programs` are the plan's, where they are read already."""
+    return list(_Events(report, programs).make())
 
 
 class _Events:
-    def __init__(self, report: SimulationReport) -> None:
+    def __init__(self, report: SimulationReport, programs: Sequence[Program]) -> None:
         self._works = work_of(report.replicas, report.hardware)
         self._replicas = report.replicas
         self._timeline = (report.served or report.full).traffic.timeline
-        self._programs: list[Program] = [
+        self._programs = programs or [
             read_program(Source(f"{report.name}({trace.name})", trace.text))[0]
             for trace in report.plan.traces
         ]

@@ -9,6 +9,7 @@ kernel with very different times makes a table unusable, and so do times that ar
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from importlib.util import find_spec
@@ -46,10 +47,13 @@ _FOLDERS = {
 _TYPES = ("bfloat16", "fp8", "w4a16_mxfp4")
 # Requests choose experts unevenly: the more uneven of the two laws that all tables have.
 _DISTRIBUTION = "power_law_1.2"
+# What numpy and zipfile raise for bytes that are no archive, or no longer a whole one.
+_DAMAGED = (OSError, ValueError, KeyError, EOFError, BadZipFile, zlib.error, RuntimeError)
 _CONTRADICTION = 2.0  # a time over another of the same kernel and sizes
 _LEAST_NS, _MOST_NS = 1.0, 3.6e12
 
 Columns = Mapping[str, Sequence[object]]
+AnyArray = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
 
 
 def has_tables(gpu: str) -> bool:
@@ -101,13 +105,16 @@ def read_packaged(folder: Path, gpu: str, system: str, kind: TableKind) -> tuple
     for path in sorted(folder.glob(f"{system}.{FRAMEWORK}-*.npz")):
         version = path.name.removesuffix(".npz").partition("-")[2]
         try:
-            with np.load(path, allow_pickle=False) as arrays:
+            with path.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
                 sizes, fixed, ns, names = (
                     arrays[f"{kind.value}.{part}"] for part in ("sizes", "fixed", "ns", "names")
                 )
-        except (OSError, ValueError, KeyError, EOFError, BadZipFile) as problem:
+        except _DAMAGED as problem:
             raise _broken(path.name, f"it cannot be read: {problem}") from None
-        if not 0 < len(sizes) == len(fixed) == len(ns) or sizes.min() < 1:
+        except TypeError:  # one array is no archive of several
+            raise _broken(path.name, "it cannot be read: it is no archive of arrays") from None
+        _check_arrays(path.name, kind, sizes, fixed, ns, names)
+        if sizes.min() < 1:
             raise _broken(path.name, "its sizes are not whole")
         if not (np.isfinite(ns) & (ns >= _LEAST_NS) & (ns <= _MOST_NS)).all():
             raise _broken(path.name, "it has times that are no times")
@@ -129,11 +136,34 @@ def read_packaged(folder: Path, gpu: str, system: str, kind: TableKind) -> tuple
     return tuple(read)
 
 
+def _check_arrays(
+    name: str, kind: TableKind, sizes: AnyArray, fixed: AnyArray, ns: AnyArray, names: AnyArray
+) -> None:
+    """Refuses arrays that another version of this package would write."""
+    rows, types = ns.size, sum(column.endswith("dtype") for column in FIXED[kind])
+    asked = {
+        "sizes": (sizes, "iu", (rows, len(SIZES[kind]))),
+        "fixed": (fixed, "iu", (rows, len(FIXED[kind]))),
+        "ns": (ns, "f", (rows,)),
+        "names": (names, "U", (names.size,)),
+    }
+    for part, (array, letters, shape) in asked.items():
+        if array.dtype.kind not in letters or array.shape != shape or not array.size:
+            raise _broken(
+                name,
+                f"`{kind.value}.{part}` has shape {array.shape} and type {array.dtype}, not what "
+                "this version of tessera writes",
+            )
+    codes = fixed[:, :types]
+    if codes.min() < 0 or codes.max() >= len(names):
+        raise _broken(name, f"`{kind.value}.fixed` has types without a name")
+
+
 def packed(
     tables: Iterable[TableRows],
-) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.generic]]]:
+) -> dict[str, AnyArray]:
     """Tables of one GPU and version as arrays, for a file of this package."""
-    arrays: dict[str, np.ndarray[tuple[int, ...], np.dtype[np.generic]]] = {}
+    arrays: dict[str, AnyArray] = {}
     by_kind: dict[TableKind, list[TableRows]] = {}
     for rows in tables:
         by_kind.setdefault(rows.kind, []).append(rows)
@@ -161,7 +191,7 @@ def read_parquet(path: Path, gpu: str, kind: TableKind, dtype: str) -> tuple[Tab
     try:
         wanted = [(_PARTS[kind][1][0][0], "==", dtype)]
         columns: Columns = pyarrow.parquet.read_table(path, filters=wanted).to_pydict()
-    except (OSError, ValueError) as problem:
+    except (OSError, ValueError, pyarrow.ArrowException) as problem:
         raise _broken(str(path), f"it cannot be read: {problem}") from None
     return tables_of(columns, str(path), gpu, path.parent.name, kind)
 

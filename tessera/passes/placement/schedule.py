@@ -76,7 +76,7 @@ class _Requests:
     def __init__(self, problem: Problem) -> None:
         self.tasks = [(task.trace, task.ns) for task in problem.tasks]
         self.rates = {task.trace: task.rate for task in problem.tasks}
-        self.made: list[list[tuple[int, float, tuple[int, ...]]]] = [[] for _ in problem.tasks]
+        self.made: list[list[tuple[float, float, tuple[int, ...]]]] = [[] for _ in problem.tasks]
         for tensor in problem.tensors:
             waits = problem.transfer_ns * tensor.count
             self.made[tensor.producer].append((tensor.bytes, waits, tensor.consumers))

@@ -183,7 +183,7 @@ def improve(
 ) -> Placement:
     """The best placement met while moving single tasks downhill from a start."""
     state = State(problem, start, index)
-    offers = _Offers(state)
+    offers = Offers(state)
     best, best_rank = tuple(state.place), _rank(state)
     for power in powers:
         for _ in range(max_sweeps):
@@ -200,7 +200,7 @@ def _rank(state: State) -> tuple[float, float]:
     return state.excess(), state.period()
 
 
-class _Offers:
+class Offers:
     """What the moves that were offered before would change, until another move touches that."""
 
     def __init__(self, state: State) -> None:
@@ -239,7 +239,7 @@ class _Offers:
                     known[reader].clear()
 
 
-def _sweep(state: State, power: float, offers: _Offers) -> bool:
+def _sweep(state: State, power: float, offers: Offers) -> bool:
     """Offer every task every other device once; true if one moved."""
     moved = False
     tight = any(sum(state.size) * len(room.devices) > room.bytes for room in state.problem.rooms)

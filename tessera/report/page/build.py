@@ -51,7 +51,8 @@ def _title(given: Given) -> str:
 
 
 def _sections(given: Given) -> Iterator[PageSection]:
-    followed = Followed() if given.plan is None else follow(given.plan)
+    programs = [trace.program for trace in given.traces if trace.program is not None]
+    followed = Followed() if given.plan is None else follow(given.plan, programs)
     if given.plan is not None:
         yield answer_section(given, followed.spread)
     else:

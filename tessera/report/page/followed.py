@@ -7,7 +7,7 @@ other machine may gain more. Long plans are followed once and not again for draw
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from tessera.diagnostics import TesseraError
@@ -17,6 +17,7 @@ from tessera.driver.simulate.simulate_plan import simulate
 from tessera.driver.simulate.timeline import timeline_events
 from tessera.ir.choices import Objective
 from tessera.ir.plan.plan import PlacedTrace, Plan, Replica
+from tessera.ir.program.program import Program
 from tessera.report.page.answer import Spread, is_split, rate_of
 from tessera.report.page.given import GivenTimeline, TimelineSpan
 
@@ -48,8 +49,8 @@ class Followed:
     is_long: bool = False
 
 
-def follow(plan: Plan) -> Followed:
-    """Follow the plan, if it can be."""
+def follow(plan: Plan, programs: Sequence[Program]) -> Followed:
+    """Follow the plan, if it can be; `programs` are those of its traces."""
     slots = sum(replica.slots for replica in plan.replicas)
     short = _operations(plan) * slots <= _MOST_OPERATIONS
     try:
@@ -58,7 +59,7 @@ def follow(plan: Plan) -> Followed:
         found = simulate(plan, options)
         return Followed(
             spread=_spread(plan, found),
-            period=_period(found),
+            period=_period(found, programs),
             what_ifs=tuple(_what_ifs(plan)) if short else (),
             is_long=not short,
         )
@@ -108,7 +109,7 @@ def _spread(plan: Plan, found: SimulationReport) -> Spread:
 # --- one period ----------------------------------------------------------------------------------
 
 
-def _period(found: SimulationReport) -> GivenTimeline | None:
+def _period(found: SimulationReport, programs: Sequence[Program]) -> GivenTimeline | None:
     """One period of the steady state, cut out of requests that come back to back."""
     period = found.full.period_ns
     served = found.served
@@ -124,7 +125,7 @@ def _period(found: SimulationReport) -> GivenTimeline | None:
     devices = [device.name for device in found.plan.devices]
     spans = []
     rows: dict[tuple[str, str], list[float]] = {}
-    for event in sorted(timeline_events(found), key=lambda e: (e.start_ns, e.end_ns)):
+    for event in sorted(timeline_events(found, programs), key=lambda e: (e.start_ns, e.end_ns)):
         if event.end_ns <= start or event.start_ns >= end:
             continue
         ends = rows.setdefault((event.device, event.queue.value), [])

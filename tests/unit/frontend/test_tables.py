@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -96,4 +98,49 @@ def test_what_is_packed_is_read_again(tmp_path: Path) -> None:
         read_packaged(tmp_path, "l40s", "l40s", TableKind.MOE)
     (tmp_path / "l40s.vllm-1.0.npz").write_bytes(b"PK broken")
     with pytest.raises(TesseraError, match=r"TSR3022|cannot be read"):
+        read_packaged(tmp_path, "l40s", "l40s", TableKind.GEMM)
+
+
+@pytest.mark.parametrize(
+    ("part", "change", "said"),
+    [
+        ("sizes", lambda old: old[:, :2], r"`gemm.sizes` has shape \(2, 2\)"),
+        ("sizes", lambda old: old[:, 0], r"`gemm.sizes` has shape \(2,\)"),
+        ("sizes", lambda old: old.astype(str), "type <U"),
+        ("sizes", lambda old: old + 0.5, "type float64"),
+        ("sizes", lambda old: 0 * old, "sizes are not whole"),
+        ("fixed", lambda old: np.c_[old, old], r"`gemm.fixed` has shape \(2, 2\)"),
+        ("fixed", lambda old: old + 7, "types without a name"),
+        ("names", lambda old: old[:0], "`gemm.names`"),
+        ("names", lambda old: old[0], "`gemm.names`"),
+        ("ns", lambda old: old[:, None], r"`gemm.ns` has shape \(2, 1\)"),
+        ("ns", lambda old: old.astype(str), "type <U"),
+        ("ns", lambda old: old[:0], "shape"),
+        ("ns", lambda old: -old, "no times"),
+    ],
+)
+def test_tables_of_another_version_are_refused(
+    tmp_path: Path, part: str, change: Callable[[Any], Any], said: str
+) -> None:
+    arrays = packed(gemms())
+    arrays[f"gemm.{part}"] = np.asarray(change(arrays[f"gemm.{part}"]))
+    np.savez_compressed(tmp_path / "l40s.vllm-1.0.npz", **arrays)
+    with pytest.raises(TesseraError, match=said) as raised:
+        read_packaged(tmp_path, "l40s", "l40s", TableKind.GEMM)
+    assert raised.value.diagnostics[0].code == "TSR3022"
+
+
+def test_damaged_tables_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "l40s.vllm-1.0.npz"
+    np.savez_compressed(path, **packed(gemms()))
+    whole = path.read_bytes()
+    intact = read_packaged(tmp_path, "l40s", "l40s", TableKind.GEMM)
+    for at in range(0, len(whole), 7):
+        for bad in (whole[:at], whole[:at] + b"\xff\xfe\xfd" + whole[at + 3 :]):
+            path.write_bytes(bad)
+            with suppress(TesseraError):
+                assert read_packaged(tmp_path, "l40s", "l40s", TableKind.GEMM) == intact
+    with path.open("wb") as stream:
+        np.save(stream, np.ones(3))
+    with pytest.raises(TesseraError, match="no archive"):
         read_packaged(tmp_path, "l40s", "l40s", TableKind.GEMM)
