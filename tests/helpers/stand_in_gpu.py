@@ -35,6 +35,7 @@ _IDLE = frozenset(
         "_unsafe_view",
         "detach",
         "_local_scalar_dense",
+        "is_pinned",
     }
 )
 
