@@ -19,7 +19,6 @@ import numpy as np
 from tessera.ir.architecture import WARP
 from tessera.ir.arrays import Flags, Offsets
 from tessera.ir.opcodes import (
-    Bytes,
     MemoryAction,
     MemoryEffect,
     OperandRole,
@@ -287,12 +286,10 @@ def _piece(cell: Lanes, address: Lanes, width: int, type: str, index: int) -> La
 
 def _extent(runner: SliceState, step: Step, effect: MemoryEffect) -> int | None:
     """How many bytes from its address an effect writes; None where that is not one number."""
-    match effect.extent:
-        case Bytes(count=count) | Rows(count=count):
-            return count
-        case SizeOperand(index=place):
-            return _known_number(runner, step.instruction.operands[place], step.index)
-    return None
+    if isinstance(effect.extent, SizeOperand):
+        place = effect.extent.index
+        return _known_number(runner, step.instruction.operands[place], step.index)
+    return most_bytes(runner, step, effect)
 
 
 def _known_number(runner: SliceState, operand: ptx.Operand, index: int) -> int | None:

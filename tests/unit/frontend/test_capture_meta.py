@@ -192,6 +192,21 @@ def test_a_kernel_of_triton_may_touch_all_that_it_is_given() -> None:
     assert [d.code for d in found.trace.diagnostics] == ["TSR6013"]
 
 
+def test_a_kernel_of_triton_may_touch_bytes_behind_the_last_whole_element() -> None:
+    triton = pytest.importorskip("triton", reason="triton is not installed")
+
+    @triton.jit  # type: ignore[untyped-decorator]
+    def doubled(x: Any) -> None:
+        pass
+
+    def step(x: Any) -> Any:
+        doubled[(1,)](x[:2].view(torch.int64))
+        return x + 1
+
+    first = traced(step, (3,)).trace.program.steps[0]
+    assert [(operand.dtype.value, operand.shape) for operand in first.writes] == [("u8", (12,))]
+
+
 def test_an_operator_of_somebodys_own_is_its_operands() -> None:
     def made(x: Any, kept: Any) -> Any:
         raise AssertionError("nothing runs")

@@ -10,11 +10,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from unittest import mock
 
-from tessera.frontend.capture.raw import RawOperator
+from tessera.frontend.capture.raw import RawOperator, RawTensor
 from tessera.frontend.capture.watch import raw_tensor, tensors_in
+from tessera.ir.program.data_type import DataType
 
 if TYPE_CHECKING:
     import torch
@@ -53,12 +55,11 @@ def launched(
     whole = {}
     for tensor in tensors:
         storage = tensor.untyped_storage()
-        count = storage.nbytes() // tensor.itemsize
-        if count:
-            whole[storage._cdata] = tensor.as_strided((count,), (1,), 0)
+        if storage.nbytes():
+            whole[storage._cdata] = _whole(tensor, address_of)
     if not whole:
         return None
-    operands = tuple(raw_tensor(tensor, address_of) for tensor in whole.values())
+    operands = tuple(whole.values())
     return RawOperator(
         operator=f"triton::{name}",
         reads=operands,
@@ -67,6 +68,14 @@ def launched(
         first=nodes[0],
         last=nodes[1],
     )
+
+
+def _whole(tensor: torch.Tensor, address_of: Callable[[torch.Tensor], int]) -> RawTensor:
+    """All memory of a tensor: elements of its type, or bytes where those leave a rest."""
+    size = tensor.untyped_storage().nbytes()
+    count, rest = divmod(size, tensor.itemsize)
+    elements = raw_tensor(tensor.as_strided((count,), (1,), 0), address_of)
+    return replace(elements, dtype=DataType.U8, shape=(size,)) if rest else elements
 
 
 def _name_of(kernel: object) -> str:
