@@ -3,8 +3,8 @@
     python -m benchmarks.no_gpu -o rows.jsonl --work FOLDER [--seconds 3000]
     python -m benchmarks.no_gpu -o rows.jsonl --report no_gpu.json
 
-Needs torch, Triton and transformers, and no GPU. Each model of `examples/models` and each of
-`unprepared_models` is captured as `tessc trace --device none --for a100` does it, a few in a
+Needs torch, Triton and transformers, and no GPU. Each model of `examples/models`, of
+`unprepared_models`, `unseen_models` and `unseen_modules` is captured as `tessc trace --device none --for a100` does it, a few in a
 process. The trace is analysed (pins), and runs on the CPU backend from the contents that were
 written with it. Its results are compared with those of PyTorch on the host: against fp32, by the
 error of the trace by norm and by its worst element beside that of eager PyTorch in the model's own
@@ -30,6 +30,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
@@ -37,9 +38,11 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.captured import FILES, STEPS
+from benchmarks.captured import FILES, STEPS, tessc
 from benchmarks.unprepared import errors, read_rows, why
-from benchmarks.unprepared_models import MODELS, build
+from benchmarks.unprepared_models import MODELS, build, build_row
+from benchmarks.unseen_models import UNSEEN
+from benchmarks.unseen_modules import MODULES
 from tessera.frontend.capture.inputs import Inputs
 from tessera.settings import overridden
 
@@ -78,7 +81,12 @@ def maker(name: str) -> Any:
         return lambda: hf.make_step(config, step)
 
     def make() -> Any:
-        model, inputs = build(name, "cuda")
+        if name in MODULES:
+            model, inputs = MODULES[name]()
+        elif name in UNSEEN:
+            model, inputs = build_row(UNSEEN[name], name, "cuda")
+        else:
+            model, inputs = build(name, "cuda")
         return model, Inputs(named=inputs)
 
     return make
@@ -159,10 +167,23 @@ def captured_row(name: str, make: Any, folder: Path, row: dict[str, Any]) -> dic
         wrong = [part["output"] for part in rounded if not part["right"]]
         if wrong or ("beyond" in row and not rounded):
             row["failed"] = f"not within rounding: {wrong or row['beyond']}"
+        if name in UNSEEN or name in MODULES:
+            row["stage"] = "plan"
+            row["planned"] = on_two(path)
         row["stage"] = "done"
     except BaseException as problem:
         row["failed"] = why(problem)
     return row
+
+
+def on_two(path: Path) -> str:
+    """Plan a trace on two GPUs by a random placement, run that on the CPU backend, and compare with
+    one device."""
+    plan = path.with_suffix(".tsp")
+    split = ("--gpus", f"{GPU},{GPU}", "--placement", "random:1", "--slots", "1")
+    tessc("plan", str(path), *split, "-o", str(plan))
+    told = ("--backend", "cpu", "--requests", "1", "--verify", "--json")
+    return str(json.loads(tessc("run", str(plan), *told))["verified"]["how"])
 
 
 def against_fp32(make: Any, captured: Any, results: Any) -> list[dict[str, Any]]:
@@ -197,7 +218,7 @@ def run_all(options: argparse.Namespace) -> None:
     """A process per model until there is no time."""
     until = time.monotonic() + options.seconds
     have = read_rows(options.output)
-    wanted = [name for name in options.models.split(",") if name] or [*ZOO, *LARGE, *MODELS]
+    wanted = [name for name in options.models.split(",") if name] or [*ZOO, *LARGE, *MODELS, *UNSEEN, *MODULES]
     todo = [
         name
         for name in wanted
@@ -251,6 +272,10 @@ def report(options: argparse.Namespace) -> None:
     """All rows as one document with sums."""
     rows = {name: row for (name, _), row in read_rows(options.output).items()}
     right = [name for name, row in rows.items() if is_right(row)]
+
+    def tried(names: Iterable[str]) -> int:
+        return sum(name in rows for name in names)
+
     document = {
         "schema": "tessera-no-gpu/1",
         "machine": next((row["machine"] for row in rows.values() if "machine" in row), "unknown"),
@@ -262,6 +287,8 @@ def report(options: argparse.Namespace) -> None:
         "mixtures_of_experts_right": sum(
             name in MODELS and "moe" in MODELS[name].kinds for name in right
         ),
+        "unseen_right": f"{sum(name in UNSEEN for name in right)} of {tried(UNSEEN)}",
+        "written_by_hand_right": f"{sum(name in MODULES for name in right)} of {tried(MODULES)}",
         "with_equal_layers_right": [name for name in right if "@" in name],
         "compiled": {
             name: {key: rows[name][key] for key in ("launches", "capture_cpu_s", "peak_bytes")}
@@ -273,7 +300,7 @@ def report(options: argparse.Namespace) -> None:
             for name, row in rows.items()
             if name not in right and name not in LARGE
         },
-        "not_tried": [name for name in (*ZOO, *MODELS) if name not in rows],
+        "not_tried": [name for name in (*ZOO, *MODELS, *UNSEEN, *MODULES) if name not in rows],
         "rows": [rows[name] for name in sorted(rows)],
     }
     options.report.write_text(json.dumps(document, indent=1) + "\n")
