@@ -161,6 +161,10 @@ def captured_row(name: str, make: Any, folder: Path, row: dict[str, Any]) -> dic
                 if not apart.is_within:
                     row["beyond"] = f"`{buffer.name}`, {apart.text()}"[:200]
         row["compared"] = sorted(set(results) & set(captured.reference))
+        if alone := sorted(set(results) - set(captured.reference)):
+            raise RuntimeError(f"nothing to compare with: {alone}")
+        if row["pins"]:
+            raise RuntimeError(f"pinned: {row['pins'][0]}")
         row["against_fp32"] = against_fp32(make, captured, results)
         # PyTorch itself is no nearer to fp32 than rounding, unless that is what it computes in.
         rounded = [p for p in row["against_fp32"] if p["compared"] and p["eager_norm"]]

@@ -53,7 +53,7 @@ def short(row: Unprepared, length: int) -> Unprepared:
     return replace(row, length=length)
 
 
-UNSEEN: dict[str, Unprepared] = {
+_ROWS: dict[str, Unprepared] = {
     # mixtures of experts
     "afmoe": moe("AfmoeConfig", **ROUTED, **HEADS, num_shared_experts=1, num_dense_layers=1),
     "minimax_m2": moe("MiniMaxM2Config", num_local_experts=8, num_experts_per_tok=2, **HEADS),
@@ -330,3 +330,5 @@ UNSEEN: dict[str, Unprepared] = {
         kinds=("series",),
     ),
 }
+# Most of the time of a run on the CPU backend grows with the tokens.
+UNSEEN = {name: short(row, min(row.length, 24)) for name, row in _ROWS.items()}

@@ -152,7 +152,7 @@ def complex_rotary() -> Made:
 
     def call(m: Any, x: Tensor, start: Tensor) -> Any:
         times = start + torch.arange(x.shape[1], device=x.device)
-        turn = torch.polar(torch.ones(x.shape[1], 16, device=x.device), times[:, None] * m.rates)
+        turn = torch.polar(torch.ones(x.shape[1], 16, device=x.device), times[:, None] * m.rates.float())
         q, k, v = m.qkv(x).view(*x.shape[:2], 3, 4, 32).unbind(2)
         q, k = rotate(q, turn), rotate(k, turn)
         y = F.scaled_dot_product_attention(*(t.transpose(1, 2) for t in (q, k, v)), is_causal=True)

@@ -7,9 +7,11 @@ traces of one model, such as prompts and single tokens with one cache, share mem
 
 from __future__ import annotations
 
+import gc
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -42,9 +44,23 @@ class Inputs:
             named += named_tensors(key, value)
         return named
 
-    def call(self, function: Callable[..., R]) -> R:
-        """Call a function with them."""
-        return function(*self.plain, **self.named)
+    def call(self, function: Callable[..., R], *, is_last: bool = False) -> R:
+        """Call a function with them; states that it replaces stay where they were.
+
+        The last call is the one that counts: states have to have their sizes by then.
+        """
+        from tessera.frontend.capture.kept_state import check_kept, part_from, places_of, put_back
+
+        held = (("in", self.plain), ("in", dict(self.named)), *_closure(_origin(function)))
+        modules = modules_of(function)
+        places = places_of(modules, held)
+        result = function(*self.plain, **self.named)
+        put_back(places, result)
+        if is_last:
+            check_kept(places)
+        else:
+            part_from(places, modules, (tensor for _, tensor in self.tensors(function)))
+        return result
 
 
 def held_tensors(function: Callable[..., object]) -> list[tuple[str, torch.Tensor]]:
@@ -59,15 +75,43 @@ def held_tensors(function: Callable[..., object]) -> list[tuple[str, torch.Tenso
         for name, value in vars(module).items():
             if not name.startswith("_"):
                 named += named_tensors(f"{owner}.{name}" if owner else name, value)
+    for name, value in _closure(origin):
+        named += named_tensors(name, value)
+    return named
+
+
+def modules_of(
+    function: object, counts: Callable[[torch.Tensor], bool] = lambda tensor: True
+) -> list[torch.nn.Module]:
+    """The module that a callable is, or all modules that live and have parameters.
+
+    Those whose first tensor does not count are somebody else's.
+    """
+    from torch.nn import Module
+
+    origin = getattr(function, "_orig_mod", function)
+    origin = getattr(origin, "__self__", origin)
+    if isinstance(origin, Module):
+        return [origin]
+    every = [m for m in gc.get_objects() if issubclass(type(m), Module)]
+    inner = {id(child) for module in every for child in module.children()}
+    tops = [module for module in every if id(module) not in inner]
+    owned = [(top, next(chain(top.parameters(), top.buffers()), None)) for top in tops]
+    return [top for top, tensor in owned if tensor is not None and counts(tensor)]
+
+
+def _closure(origin: Callable[..., object]) -> Iterator[tuple[str, object]]:
+    """What a callable holds in its closure."""
+    from torch.nn import Module
+
     inner = origin.forward if isinstance(origin, Module) else origin
     inner = inspect.unwrap(getattr(inner, "__func__", inner))
     names = getattr(getattr(inner, "__code__", None), "co_freevars", ())
     for name, cell in zip(names, getattr(inner, "__closure__", None) or (), strict=False):
         try:
-            named += named_tensors(name, cell.cell_contents)
+            yield name, cell.cell_contents
         except ValueError:  # a cell that is empty yet
             continue
-    return named
 
 
 def _origin(function: Callable[..., object]) -> Callable[..., object]:

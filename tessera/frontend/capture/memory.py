@@ -19,7 +19,6 @@ import warnings
 from bisect import bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +26,7 @@ import numpy.typing as npt
 
 from tessera.diagnostics import TesseraError, error
 from tessera.frontend.capture.cuda_graph import call
+from tessera.frontend.capture.inputs import modules_of
 from tessera.frontend.capture.raw import RawBuffer
 from tessera.frontend.capture.watch import data_type, tensors_in
 from tessera.ir.program.program import Role
@@ -375,22 +375,8 @@ def _read_block(address: int, size: int) -> Bytes:
 def named_parameters(
     function: object, counts: Callable[[torch.Tensor], bool] = lambda tensor: True
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """Named parameters and buffers of the module, or of all modules that live and have some.
-
-    Those whose first tensor does not count are somebody else's.
-    """
-    import torch
-
-    origin = getattr(function, "_orig_mod", function)
-    origin = getattr(origin, "__self__", origin)
-    if isinstance(origin, torch.nn.Module):
-        roots = [origin]
-    else:
-        every = [m for m in gc.get_objects() if issubclass(type(m), torch.nn.Module)]
-        inner = {id(child) for module in every for child in module.children()}
-        tops = [module for module in every if id(module) not in inner]
-        owned = [(top, next(chain(top.parameters(), top.buffers()), None)) for top in tops]
-        roots = [top for top, tensor in owned if tensor is not None and counts(tensor)]
+    """Named parameters and buffers of the modules behind a callable (`modules_of`)."""
+    roots = modules_of(function, counts)
     for number, module in enumerate(roots):
         prefix = f"model{number}." if len(roots) > 1 else ""
         for name, tensor in (*module.named_parameters(), *module.named_buffers()):

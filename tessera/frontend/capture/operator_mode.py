@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
+from unittest import mock
 
 from tessera.diagnostics import TesseraError, error
 from tessera.ir.operators.table import table
@@ -74,16 +75,36 @@ def operator_mode(call: OperatorCall, *, compiled: bool) -> AbstractContextManag
 
 @contextmanager
 def without_fast_paths() -> Iterator[None]:
-    """Have PyTorch's own transformer layers call operators that a trace holds: in evaluation they
-    would call a single one for a whole layer."""
+    """Have PyTorch's own layers call operators that a trace holds: in evaluation transformer layers
+    would call a single one for a whole layer, and cells of GRUs one that has no shapes."""
+    import torch
     from torch.backends import mha
 
     before = mha.get_fastpath_enabled()
     mha.set_fastpath_enabled(False)
     try:
-        yield
+        with mock.patch.object(torch._VF, "gru_cell", _gru_cell):
+            yield
     finally:
         mha.set_fastpath_enabled(before)
+
+
+def _gru_cell(
+    given: torch.Tensor,
+    hidden: torch.Tensor,
+    weight_ih: torch.Tensor,
+    weight_hh: torch.Tensor,
+    bias_ih: torch.Tensor | None = None,
+    bias_hh: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """The cell of a GRU, as PyTorch documents it."""
+    import torch
+
+    linear = torch.nn.functional.linear
+    reset, update, new = linear(given, weight_ih, bias_ih).chunk(3, -1)
+    old_reset, old_update, old_new = linear(hidden, weight_hh, bias_hh).chunk(3, -1)
+    new = torch.tanh(new + torch.sigmoid(reset + old_reset) * old_new)
+    return new + torch.sigmoid(update + old_update) * (hidden - new)
 
 
 def call_own(

@@ -20,6 +20,7 @@ from tessera.frontend.capture.compile_pool import start_pool
 from tessera.frontend.capture.compiled_folder import compiled_folder
 from tessera.frontend.capture.layers.compile import in_parts
 from tessera.frontend.capture.operator_mode import without_fast_paths
+from tessera.frontend.capture.taken_apart import taken_apart
 from tessera.ir.choices import Route
 
 if TYPE_CHECKING:
@@ -192,7 +193,7 @@ def own_kernels(
         "pre_grad_custom_pass": CallsReplaced(route, made, seen),
         "post_grad_custom_pre_pass": Pairs(),
     }
-    with config.patch({**passes, **close, **early}):
+    with config.patch({**passes, **close, **early}), taken_apart():
         yield
 
 

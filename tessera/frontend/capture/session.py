@@ -269,7 +269,7 @@ def _capture_graph(
     keeper.is_on = True
     try:
         with torch.cuda.graph(graph), made_on_host(), watcher.mode:
-            outputs = inputs.call(function)
+            outputs = inputs.call(function, is_last=True)
     except (Exception, SystemExit) as problem:  # the model's, PyTorch's, the driver's, ours
         generator.graphsafe_set_state(random)
         raise problem if isinstance(problem, TesseraError) else not_captured(problem) from problem

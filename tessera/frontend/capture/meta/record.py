@@ -208,67 +208,82 @@ def record_call(make: Callable[[], Made], warm_ups: int = 1) -> RawRecord:
     recording = Recording()
     with recorder(recording), whole_attention(recording):
         function, inputs = make()
-        result = None
+        result, known = None, KnownTensors()
         for number in range(warm_ups + 1):
             recording.is_on = number == warm_ups
+            known = known_tensors(function, inputs) if recording.is_on and warm_ups else known
             captured = always(recording.is_on and warm_ups > 0)
             with (
                 mock.patch.object(torch.cuda, "is_current_stream_capturing", captured),
                 told_launches(recording.kernel),
             ):
-                result = _called(function, inputs)
+                result = _called(function, inputs, is_last=recording.is_on)
         recording.is_on = False
-    return made_record(recording, function, inputs, result)
+        known = known if warm_ups else known_tensors(function, inputs)
+    return made_record(recording, known, result)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTensors:
+    """What a call is given and what its model has, by name, inputs first; inputs on the host."""
+
+    tensors: tuple[tuple[str, torch.Tensor, Role], ...] = ()
+    notes: tuple[Diagnostic, ...] = ()
+
+
+def known_tensors(function: Callable[..., object], inputs: Inputs) -> KnownTensors:
+    """Before the call: what it replaces is then still there."""
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    given = inputs.tensors(function)
+    notes = tuple(on_host(name) for name, tensor in given if not tensor.is_cuda)
+    named = named_parameters(function, lambda tensor: isinstance(tensor, FakeTensor))
+    had = (*named, *held_tensors(function))
+    every = [(*pair, Role.INPUT) for pair in given] + [(*pair, Role.WEIGHT) for pair in had]
+    return KnownTensors(tuple(entry for entry in every if entry[1].is_cuda), notes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawRecord:
-    """A recorded call, what there is to say about it, and where its results lie, by name."""
+    """A recorded call, what there is to say about it, and where its results lie: the buffer, and
+    the tensor in it, by the place of a result among all that the call returns."""
 
     raw: RawCapture
     notes: tuple[Diagnostic, ...]
-    returned: dict[str, RawTensor]
+    returned: dict[int, tuple[str, RawTensor]]
 
 
-def _called(function: Callable[..., object], inputs: Inputs) -> object:
+def _called(function: Callable[..., object], inputs: Inputs, *, is_last: bool) -> object:
     try:
-        return inputs.call(function)
+        return inputs.call(function, is_last=is_last)
     except TesseraError:
         raise
     except (Exception, SystemExit) as problem:  # whatever the model raises
         raise (not_fake(problem) or refusal(problem)) from problem
 
 
-def made_record(
-    recording: Recording, function: Callable[..., object], inputs: Inputs, result: object
-) -> RawRecord:
+def made_record(recording: Recording, known: KnownTensors, result: object) -> RawRecord:
     """What was recorded, with the memory that it names, by who owns it."""
     if not recording.nodes:
         raise launches_nothing()
     memory = CapturedMemory(recording.addresses.of_storage)
-    notes = []
-    for name, tensor in inputs.tensors(function):
-        if tensor.is_cuda:
-            memory.add_tensor(tensor, name, Role.INPUT, lasting=True)
-        else:
-            notes.append(on_host(name))
-    from torch._subclasses.fake_tensor import FakeTensor
-
-    named = named_parameters(function, lambda tensor: isinstance(tensor, FakeTensor))
-    for name, tensor in (*named, *held_tensors(function)):
-        if tensor.is_cuda:
-            memory.add_tensor(tensor, name, Role.WEIGHT, lasting=True)
+    notes = list(known.notes)
+    for name, tensor, role in known.tensors:
+        memory.add_tensor(tensor, name, role, lasting=True)
     for number, tensor in enumerate(recording.copies.constants):
         memory.add_tensor(tensor, f"constant{number}", Role.WEIGHT, lasting=True)
     if recording.copies.constants:
         notes.append(fixed_constants(len(recording.copies.constants)))
     made = {tensor.untyped_storage()._cdata for tensor in recording.made}
-    returned: dict[str, RawTensor] = {}
-    for number, tensor in enumerate(t for t in tensors_in(result) if t.is_cuda):
-        name = "out" if number == 0 else f"out{number}"
+    returned: dict[int, tuple[str, RawTensor]] = {}
+    results = [(place, t) for place, t in enumerate(tensors_in(result)) if t.is_cuda]
+    for number, (place, tensor) in enumerate(results):
         if tensor.untyped_storage()._cdata in made:
+            name = "out" if number == 0 else f"out{number}"
             memory.add_tensor(tensor, name, Role.OUTPUT, lasting=False)
-            returned[name] = raw_tensor(tensor, recording.addresses.of_tensor)
+            # The model may have a parameter of that name; results may be views of one tensor.
+            for name in memory.names_of([tensor]):
+                returned[place] = name, raw_tensor(tensor, recording.addresses.of_tensor)
     for number, tensor in enumerate(recording.made):
         memory.add_tensor(tensor, f"t{number}", Role.TEMP, lasting=False)
     for number, tensor in enumerate(_live(recording)):

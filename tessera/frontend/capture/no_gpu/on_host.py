@@ -8,7 +8,7 @@ after PyTorch's generator was seeded, and called once, by PyTorch as it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -43,7 +43,7 @@ class HostBytes:
 def call_on_host(
     make: Callable[[], Made],
     buffers: Mapping[str, RawBuffer],
-    returned: Mapping[str, RawTensor],
+    returned: Mapping[int, tuple[str, RawTensor]],
     seed: int = 0,
 ) -> HostBytes:
     """Make a model on the host and call it; `returned` is how results lie in their buffers."""
@@ -53,34 +53,48 @@ def call_on_host(
         with without_gpu(on_gpu=False), torch.no_grad():
             torch.manual_seed(seed)
             function, inputs = make()
-            memory = CapturedMemory(lambda storage: int(storage.data_ptr()))
-            _add_known(memory, function, inputs)
-            known = [
-                buffer
-                for buffer in memory.in_order()
-                if buffer.name in buffers and buffers[buffer.name].bytes == buffer.bytes
-            ]
+            memory, known = _known(function, inputs, buffers)
             before = {buffer.name: memory.read(buffer) for buffer in known}
     except TesseraError as failure:
         return HostBytes(problem=failure.diagnostics[0].headline)
     try:
         with without_gpu(on_gpu=False), torch.no_grad():
+            if any(buffer.lasting and name not in before for name, buffer in buffers.items()):
+                inputs.call(function)  # a first call makes states that are not there yet
+                memory, known = _known(function, inputs, buffers)
+                before = {buffer.name: memory.read(buffer) for buffer in known}
             result = inputs.call(function)
     except (Exception, SystemExit) as problem:  # whatever the model raises
         headline = refusal(problem).diagnostics[0].headline
         return HostBytes(before=before, problem=headline)
     after = {buffer.name: memory.read(buffer) for buffer in known}
-    for number, tensor in enumerate(tensors_in(result)):
-        name = "out" if number == 0 else f"out{number}"
-        if name in returned and name in buffers:
-            content = _laid_out(tensor, returned[name], buffers[name])
-            if content is not None:
-                after[name] = content
+    after |= _results(list(tensors_in(result)), buffers, returned)
     return HostBytes(before=before, after=after)
 
 
-def _add_known(memory: CapturedMemory, function: Callable[..., object], inputs: Inputs) -> None:
-    """By the names that the capture gives."""
+def _results(
+    tensors: Sequence[torch.Tensor],
+    buffers: Mapping[str, RawBuffer],
+    returned: Mapping[int, tuple[str, RawTensor]],
+) -> dict[str, Bytes]:
+    """What results lie in, by the names of buffers; several may be views of one."""
+    contents: dict[str, Bytes] = {}
+    odd = set()
+    for place, (name, view) in returned.items():
+        if name in buffers:
+            size = buffers[name].bytes
+            flat = contents.setdefault(name, np.zeros(size, np.uint8))
+            start = view.address - buffers[name].address
+            if place >= len(tensors) or not _lay_out(tensors[place], view, flat, start):
+                odd.add(name)
+    return {name: content for name, content in contents.items() if name not in odd}
+
+
+def _known(
+    function: Callable[..., object], inputs: Inputs, buffers: Mapping[str, RawBuffer]
+) -> tuple[CapturedMemory, list[RawBuffer]]:
+    """What the model and its inputs hold, by the names that the capture gives."""
+    memory = CapturedMemory(lambda storage: int(storage.data_ptr()))
     for name, tensor in inputs.tensors(function):
         memory.add_tensor(tensor, name, Role.INPUT, lasting=True)
     from torch._subclasses.fake_tensor import FakeTensor
@@ -88,24 +102,27 @@ def _add_known(memory: CapturedMemory, function: Callable[..., object], inputs: 
     named = named_parameters(function, lambda tensor: not isinstance(tensor, FakeTensor))
     for name, tensor in (*named, *held_tensors(function)):
         memory.add_tensor(tensor, name, Role.WEIGHT, lasting=True)
+    known = [
+        buffer
+        for buffer in memory.in_order()
+        if buffer.name in buffers and buffers[buffer.name].bytes == buffer.bytes
+    ]
+    return memory, known
 
 
-def _laid_out(tensor: torch.Tensor, place: RawTensor, buffer: RawBuffer) -> Bytes | None:
-    """A result as the captured call leaves it in its buffer, in the type that it has there (where
-    the host computes in another one, as without the GPU's autocast); None if it is another one."""
+def _lay_out(tensor: torch.Tensor, place: RawTensor, flat: Bytes, start: int) -> bool:
+    """Put a result where the captured call leaves it, in the type that it has there (where the
+    host computes in another one, as without the GPU's autocast); False if it is another one."""
     import torch
 
     kind = torch_type(place.dtype)
     if kind is None or tuple(tensor.shape) != place.shape:
-        return None
+        return False
     theirs = tensor.dtype
     if (kind.is_floating_point, kind.is_complex) != (theirs.is_floating_point, theirs.is_complex):
-        return None
-    flat = torch.zeros(buffer.bytes, dtype=torch.uint8)
-    offset = place.address - buffer.address
-    if offset % kind.itemsize or buffer.bytes % kind.itemsize:
-        return None
-    view = flat.view(kind).as_strided(place.shape, place.strides, offset // kind.itemsize)
-    view.copy_(tensor)
-    content: Bytes = flat.numpy()
-    return content
+        return False
+    if start % kind.itemsize or len(flat) % kind.itemsize:
+        return False
+    whole = torch.from_numpy(flat).view(kind)
+    whole.as_strided(place.shape, place.strides, start // kind.itemsize).copy_(tensor)
+    return True

@@ -280,7 +280,9 @@ def _compile_on_host(put: _Patches, listener: Listener) -> None:
         return deduce_there
 
     folder = f"{_INDUCTOR}.fx_passes.joint_graph:UniformValueConstantFolder"
-    put.wrap(folder, "_deduce_value", deduced)
+    for name in ("_deduce_value", "_add_peephole_patterns"):  # the second one is younger
+        if name == "_deduce_value" or hasattr(find(folder), name):
+            put.wrap(folder, name, deduced)
 
     def benchmark(
         self: object,

@@ -25,6 +25,7 @@ from tessera.frontend.capture.kernels import KernelSources, find_codes, find_sou
 from tessera.frontend.capture.meta.record import (
     RawRecord,
     Recording,
+    known_tensors,
     leaves_the_gpu,
     made_record,
     recorder,
@@ -112,10 +113,11 @@ def record_launches(
         recording.is_on = True  # addresses and launches of the first call are not kept
         _called(call, inputs)
         recording.clear()
+        known = known_tensors(function, inputs)
         with _launch_recorder(recording):
-            result = _called(call, inputs)
+            result = _called(call, inputs, is_last=True)
         recording.is_on = False
-        record = made_record(recording, function, inputs, result)
+        record = made_record(recording, known, result)
         launches = [node for node in record.raw.nodes if isinstance(node, RawLaunch)]
         sources = find_sources(wanted.texts)
         functions = {node.function: node.name for node in launches}
@@ -170,9 +172,11 @@ def _properties(first: Gpu, gpus: Sequence[Gpu]) -> SimpleNamespace:
     )
 
 
-def _called(function: Callable[..., object], inputs: Inputs) -> object:
+def _called(
+    function: Callable[..., object], inputs: Inputs, *, is_last: bool = False
+) -> object:
     try:
-        return inputs.call(function)
+        return inputs.call(function, is_last=is_last)
     except TesseraError:
         raise
     except (Exception, SystemExit) as problem:  # whatever the model or its compiler raises

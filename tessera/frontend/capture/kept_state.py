@@ -1,0 +1,192 @@
+"""What a model keeps from one call to the next by putting a new tensor in place of an old one.
+
+`self.state = f(self.state, x)` gives a state other memory in every call, and a trace has the memory
+of one call: the next request would read the old state again. So after a call what was put in place
+of a tensor is copied into that, and the old tensor is put back: the state stays where it is.
+
+In: a callable, what it is called with, and the modules behind it. Out: `Places`, taken before a
+call, which `put_back` mends after it. Places are attributes of modules, their buffers, and what is
+in objects, lists and dictionaries that modules, arguments or closures hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, MutableMapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tessera.diagnostics import TesseraError, error
+
+if TYPE_CHECKING:
+    import torch
+
+_PLAIN = (bool, int, float, complex, str, bytes)
+_DEEPEST = 6
+Container = MutableMapping[str, object] | list[object]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Place:
+    """Where a tensor is held: a key of a container; `is_model`: the model holds it."""
+
+    name: str
+    container: Container
+    key: str | int
+    tensor: torch.Tensor
+    is_model: bool
+
+    def content(self) -> object:
+        """What is there now."""
+        try:
+            return self.container[self.key]  # type: ignore[call-overload,index]
+        except (KeyError, IndexError):
+            return None
+
+    def fill(self) -> None:
+        """Put the tensor there again."""
+        self.container[self.key] = self.tensor  # type: ignore[call-overload,index]
+
+
+def places_of(modules: Iterable[torch.nn.Module], held: Iterable[tuple[str, object]]) -> list[Place]:
+    """Places of tensors in modules and in other things that are held, each with its name."""
+    every: list[Place] = []
+    seen: set[int] = set()
+    for module in modules:
+        for owner, part in module.named_modules():
+            dot = f"{owner}." if owner else ""
+            attributes: dict[str, object] = vars(part)
+            for key, value in attributes.items():
+                if not key.startswith("_"):
+                    every += _inside(f"{dot}{key}", attributes, key, value, seen, is_model=True)
+            buffers: dict[str, object] = part._buffers  # type: ignore[assignment]
+            for key, value in buffers.items():
+                every += _inside(f"{dot}{key}", buffers, key, value, seen, is_model=True)
+    for name, value in held:
+        for way, container, key, inner in _parts(value):
+            every += _inside(f"{name}.{way}", container, key, inner, seen, is_model=False)
+    return every
+
+
+def _inside(
+    name: str,
+    container: Container,
+    key: str | int,
+    value: object,
+    seen: set[int],
+    *,
+    is_model: bool,
+    depth: int = 0,
+) -> Iterator[Place]:
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        if not hasattr(value, "__tensor_flatten__"):
+            yield Place(name, container, key, value, is_model)
+        return
+    is_module = isinstance(value, torch.nn.Module)
+    if is_module or depth == _DEEPEST or id(value) in seen:
+        return
+    seen.add(id(value))
+    for way, inside, inner, part in _parts(value):
+        named = f"{name}.{way}"
+        yield from _inside(named, inside, inner, part, seen, is_model=is_model, depth=depth + 1)
+
+
+def _parts(value: object) -> Iterator[tuple[str, Container, str | int, object]]:
+    """What a list, a dictionary or an object holds."""
+    if value is None or isinstance(value, (*_PLAIN, type)) or callable(value):
+        return
+    if isinstance(value, list):
+        for number, part in enumerate(value):
+            yield str(number), value, number, part
+        return
+    if isinstance(value, tuple):  # its own places never change
+        for number, part in enumerate(value):
+            for way, container, key, inner in _parts(part):
+                yield f"{number}.{way}", container, key, inner
+        return
+    inside = value if isinstance(value, dict) else getattr(value, "__dict__", None)
+    for key, part in list(inside.items()) if isinstance(inside, dict) else ():
+        if isinstance(key, str | int):
+            yield str(key), inside, key, part
+
+
+def put_back(places: list[Place], result: object) -> None:
+    """Copy what was put in place of tensors into them, where it is of the same kind.
+
+    Raises TSR6003 where the call returns what it has replaced.
+    """
+    from tessera.frontend.capture.watch import tensors_in
+
+    changed = [(place, new) for place in places if (new := _successor(place)) is not None]
+    if not changed:
+        return
+    old = {_storage(place.tensor) for place, _ in changed}
+    if any(_storage(tensor) in old for tensor in tensors_in(result)):
+        names = ", ".join(f"`{place.name}`" for place, _ in changed[:3])
+        raise TesseraError(
+            error(
+                "TSR6003",
+                f"the call returns the tensor that it replaces by another ({names})",
+                hint="return a copy (`.clone()`), or change the tensor in place (`.copy_()`)",
+            )
+        )
+    # What moves from one place to another is read before it is written over.
+    sources = [new.clone() if _storage(new) in old else new for _, new in changed]
+    done = set()
+    for (place, _), source in zip(changed, sources, strict=True):
+        if id(place.tensor) not in done:
+            place.tensor.copy_(source)
+            done.add(id(place.tensor))
+        place.fill()
+
+
+def part_from(
+    places: list[Place], modules: Iterable[torch.nn.Module], given: Iterable[torch.Tensor]
+) -> None:
+    """Give the model its own copy of arguments that it has come to hold in a call: the next one
+    may have others."""
+    arguments = {_storage(tensor) for tensor in given}
+    before = {(id(place.container), place.key): _storage(place.tensor) for place in places}
+    for place in places_of(modules, ()):
+        storage = _storage(place.tensor)
+        was = before.get((id(place.container), place.key))
+        if storage in arguments and was != storage:
+            replace(place, tensor=place.tensor.clone()).fill()
+
+
+def check_kept(places: list[Place]) -> None:
+    """Raise TSR6003 if the model holds a tensor of another size than before the call."""
+    import torch
+
+    for place in places:
+        new = place.content()
+        if place.is_model and isinstance(new, torch.Tensor) and new.shape != place.tensor.shape:
+            before, after = list(place.tensor.shape), list(new.shape)
+            raise TesseraError(
+                error(
+                    "TSR6003",
+                    f"the call replaces `{place.name}` of {before} by a tensor of {after}: a"
+                    " trace holds one set of shapes",
+                    hint="give it its final size, and write into it in place (a static cache)",
+                )
+            )
+
+
+def _successor(place: Place) -> torch.Tensor | None:
+    """What stands for a tensor after the call, if that is another of its kind."""
+    import torch
+
+    old, new = place.tensor, place.content()
+    if new is old or not isinstance(new, torch.Tensor) or hasattr(new, "__tensor_flatten__"):
+        return None
+    is_alike = (new.shape, new.dtype, new.device) == (old.shape, old.dtype, old.device)
+    is_same = _storage(new) == _storage(old) and new.stride() == old.stride()
+    if not is_alike or (is_same and new.storage_offset() == old.storage_offset()):
+        return None
+    # What is spread over the same memory several times cannot be written to.
+    return new if torch._debug_has_internal_overlap(old) == 0 else None
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)

@@ -1,0 +1,327 @@
+"""Operators that torch.compile has no kernels for and a trace cannot hold, as others that do.
+
+In: calls of ATen's operators while torch.compile decomposes a graph. Out: the same with products,
+sums and selections. `NotImplemented`: this call stays as it is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Literal
+from unittest import mock
+
+if TYPE_CHECKING:
+    import torch
+
+    Stays = type[NotImplemented]
+
+# Elements of a transform up to which it is a product with a matrix.
+_LONGEST = 4096
+
+
+@contextmanager
+def taken_apart() -> Iterator[None]:
+    """Have torch.compile take these operators apart."""
+    import torch
+    from torch._inductor import decomposition
+
+    aten = torch.ops.aten
+    parts: dict[object, Callable[..., object]] = {
+        aten.convolution.default: _transposed,
+        aten._embedding_bag.default: _embedding_bag,
+        aten._embedding_bag_forward_only.default: _embedding_bag,
+        aten._adaptive_avg_pool3d.default: _adaptive_avg_pool3d,
+        aten.cummax.default: _cummax,
+        aten.cummin.default: _cummin,
+        aten._thnn_fused_lstm_cell.default: _lstm_cell,
+        aten._cdist_forward.default: _distances,
+        aten._trilinear.default: _trilinear,
+        aten.addbmm.default: _addbmm,
+        aten._fft_r2c.default: _fft_r2c,
+        aten._fft_c2c.default: _fft_c2c,
+        aten._fft_c2r.default: _fft_c2r,
+    }
+    # PyTorch keeps a copy of the table with its own ways to draw random numbers.
+    forget = getattr(decomposition.fast_random_decomps, "cache_clear", lambda: None)
+    with mock.patch.dict(decomposition.decompositions, parts):
+        forget()
+        try:
+            yield
+        finally:
+            forget()
+
+
+def _transposed(
+    data: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+) -> torch.Tensor | Stays:
+    """A transposed convolution: a plain one of what has zeros between its elements."""
+    import torch
+
+    if not transposed:
+        return NotImplemented
+    dims = weight.dim() - 2
+
+    def each(values: Sequence[int]) -> list[int]:
+        return list(values) * dims if len(values) == 1 else list(values)
+
+    strides, cut, spread = each(stride), each(padding), each(dilation)
+    more = each(output_padding)
+    kernel = list(weight.shape[2:])
+    margins: list[int] = []
+    for n in reversed(range(dims)):
+        before = spread[n] * (kernel[n] - 1) - cut[n]
+        margins += [before, before + more[n]]
+        if strides[n] > 1:
+            size = data.shape[2 + n]
+            apart = torch.nn.functional.pad(
+                data.movedim(2 + n, -1).unsqueeze(-1), (0, strides[n] - 1)
+            )
+            apart = apart.flatten(-2).narrow(-1, 0, (size - 1) * strides[n] + 1)
+            data = apart.movedim(-1, 2 + n)
+    ins, outs = weight.shape[:2]
+    turned = weight.reshape(groups, ins // groups, outs, *kernel).transpose(1, 2)
+    turned = turned.reshape(groups * outs, ins // groups, *kernel).flip(*range(2, dims + 2))
+    padded = torch.nn.functional.pad(data, margins)
+    ones, zeros = [1] * dims, [0] * dims
+    result: torch.Tensor = torch.ops.aten.convolution(
+        padded.contiguous(), turned.contiguous(), bias, ones, zeros, spread, False, zeros, groups
+    )
+    return result
+
+
+def _embedding_bag(
+    weight: torch.Tensor,
+    indices: torch.Tensor,
+    offsets: torch.Tensor,
+    scale_grad_by_freq: bool = False,
+    mode: int = 0,
+    sparse: bool = False,
+    per_sample_weights: torch.Tensor | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int = -1,
+) -> tuple[torch.Tensor, ...]:
+    """Sums, means or maxima of rows by bags, bag by bag over all rows."""
+    import torch
+
+    count, bags = indices.numel(), offsets.numel() - include_last_offset
+    place = torch.arange(count, device=indices.device)
+    starts = offsets[:bags]
+    last = offsets[bags:] if include_last_offset else offsets.new_full((1,), count)
+    ends = torch.cat([offsets[1:bags], last])
+    inside = (place >= starts[:, None]) & (place < ends[:, None])
+    bag = inside.to(torch.int32).argmax(0).to(indices.dtype)
+    if padding_idx >= 0:
+        inside = inside & (indices != padding_idx)
+    rows = weight[indices].float() if weight.dtype.itemsize < 4 else weight[indices]
+    if per_sample_weights is not None:
+        rows = rows * per_sample_weights[:, None]
+    sizes = inside.sum(1)
+    filled = torch.where(inside[..., None], rows, float("-inf") if mode == 2 else 0.0)
+    if mode == 2:
+        result = torch.where(sizes[:, None] > 0, filled.amax(1), 0.0)
+    else:
+        result = filled.sum(1)
+    if mode == 1:
+        result = result / sizes.clamp_min(1)[:, None]
+    return result.to(weight.dtype), bag, sizes.to(indices.dtype), sizes.to(indices.dtype)
+
+
+def _adaptive_avg_pool3d(data: torch.Tensor, output_size: Sequence[int]) -> torch.Tensor:
+    """Means over windows, one dimension after the other."""
+    import torch
+
+    result = data.float() if data.dtype.itemsize < 4 else data
+    for dim, wanted in zip((-3, -2, -1), output_size, strict=True):
+        size = data.shape[dim]
+        number = torch.arange(wanted, device=data.device)
+        place = torch.arange(size, device=data.device)
+        starts, ends = number * size // wanted, ((number + 1) * size + wanted - 1) // wanted
+        inside = (place >= starts[:, None]) & (place < ends[:, None])
+        picked = torch.where(inside, result.movedim(dim, -1).unsqueeze(-2), 0.0)
+        result = (picked.sum(-1) / (ends - starts)).movedim(-1, dim)
+    return result.to(data.dtype)
+
+
+def _cummax(data: torch.Tensor, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
+    return _running(data, dim, lambda old, new: new >= old)
+
+
+def _cummin(data: torch.Tensor, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
+    return _running(data, dim, lambda old, new: new <= old)
+
+
+def _running(
+    data: torch.Tensor,
+    dim: int,
+    is_better: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The best so far and where it is, over distances that double; the last of equal ones."""
+    import torch
+
+    if data.dim() == 0:
+        return data.clone(), torch.zeros_like(data, dtype=torch.int64)
+    values, size, distance = data.movedim(dim, -1), data.shape[dim], 1
+    places = torch.arange(size, device=data.device).expand(values.shape)
+    while distance < size:
+        old, new = values[..., :-distance], values[..., distance:]
+        taken = is_better(old, new) | new.isnan() if new.is_floating_point() else is_better(old, new)
+        best = torch.where(taken, new, old)
+        where = torch.where(taken, places[..., distance:], places[..., :-distance])
+        values = torch.cat([values[..., :distance], best], -1)
+        places = torch.cat([places[..., :distance], where], -1)
+        distance *= 2
+    return values.movedim(-1, dim).clone(), places.movedim(-1, dim).clone()
+
+
+def _lstm_cell(
+    input_gates: torch.Tensor,
+    hidden_gates: torch.Tensor,
+    cell: torch.Tensor,
+    input_bias: torch.Tensor | None = None,
+    hidden_bias: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    import torch
+
+    gates = input_gates + hidden_gates
+    for bias in (input_bias, hidden_bias):
+        gates = gates if bias is None else gates + bias
+    taken, kept, new, shown = gates.chunk(4, -1)
+    cell = torch.sigmoid(kept) * cell + torch.sigmoid(taken) * torch.tanh(new)
+    return torch.sigmoid(shown) * torch.tanh(cell), cell, gates
+
+
+def _distances(
+    one: torch.Tensor, other: torch.Tensor, p: float, compute_mode: int | None
+) -> torch.Tensor:
+    apart = (one.unsqueeze(-2) - other.unsqueeze(-3)).abs()
+    if p == 0:
+        return (apart != 0).to(one.dtype).sum(-1)
+    if math.isinf(p):
+        return apart.amax(-1)
+    if p == 1:
+        return apart.sum(-1)
+    return (apart * apart).sum(-1).sqrt() if p == 2 else apart.pow(p).sum(-1).pow(1 / p)
+
+
+def _trilinear(
+    first: torch.Tensor,
+    second: torch.Tensor,
+    third: torch.Tensor,
+    expand1: Sequence[int],
+    expand2: Sequence[int],
+    expand3: Sequence[int],
+    sumdim: Sequence[int],
+    unroll_dim: int = 1,
+) -> torch.Tensor:
+    def wide(tensor: torch.Tensor, places: Sequence[int]) -> torch.Tensor:
+        for place in sorted(places):
+            tensor = tensor.unsqueeze(place)
+        return tensor.float() if tensor.dtype.itemsize < 4 else tensor
+
+    product = wide(first, expand1) * wide(second, expand2) * wide(third, expand3)
+    return product.sum(list(sumdim)).to(first.dtype)
+
+
+def _addbmm(
+    data: torch.Tensor,
+    batch1: torch.Tensor,
+    batch2: torch.Tensor,
+    *,
+    beta: float = 1,
+    alpha: float = 1,
+) -> torch.Tensor:
+    summed = batch1.transpose(0, 1).flatten(1) @ batch2.flatten(0, 1)
+    return (alpha * summed if beta == 0 else beta * data + alpha * summed).to(data.dtype)
+
+
+# --- Fourier transforms: products with matrices of cosines and sines ------------------------------
+
+
+def _waves(size: int, like: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Cosines and sines by time and frequency."""
+    import torch
+
+    number = torch.arange(size, device=like.device)
+    angles = (number[:, None] * number % size).to(like.dtype) * (2 * math.pi / size)
+    return angles.cos(), angles.sin()
+
+
+def _scale(sizes: Sequence[int], normalization: int) -> float:
+    return float(math.prod(sizes)) ** {0: 0.0, 1: -0.5, 2: -1.0}[normalization]
+
+
+def _turned(
+    real: torch.Tensor, imaginary: torch.Tensor | None, dim: int, sign: Literal[-1, 1]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """One dimension transformed: times `exp(sign * i * angle)`, added up."""
+    cosines, sines = _waves(real.shape[dim], real)
+    real = real.movedim(dim, -1)
+    first, second = real @ cosines, sign * (real @ sines)
+    if imaginary is not None:
+        imaginary = imaginary.movedim(dim, -1)
+        first, second = first - sign * (imaginary @ sines), second + imaginary @ cosines
+    return first.movedim(-1, dim), second.movedim(-1, dim)
+
+
+def _fft_r2c(
+    data: torch.Tensor, dim: Sequence[int], normalization: int, onesided: bool
+) -> torch.Tensor | Stays:
+    import torch
+
+    sizes = [data.shape[place] for place in dim]
+    if max(sizes) > _LONGEST:
+        return NotImplemented
+    real, imaginary = _turned(data, None, dim[-1], -1)
+    if onesided:
+        half = sizes[-1] // 2 + 1
+        real, imaginary = (part.narrow(dim[-1], 0, half) for part in (real, imaginary))
+    for place in dim[:-1]:
+        real, imaginary = _turned(real, imaginary, place, -1)
+    scale = _scale(sizes, normalization)
+    return torch.complex(real * scale, imaginary * scale)
+
+
+def _fft_c2c(
+    data: torch.Tensor, dim: Sequence[int], normalization: int, forward: bool
+) -> torch.Tensor | Stays:
+    import torch
+
+    sizes = [data.shape[place] for place in dim]
+    if max(sizes) > _LONGEST:
+        return NotImplemented
+    real, imaginary = torch.view_as_real(data).unbind(-1)
+    for place in dim:
+        real, imaginary = _turned(real, imaginary, place, -1 if forward else 1)
+    scale = _scale(sizes, normalization)
+    return torch.complex(real * scale, imaginary * scale)
+
+
+def _fft_c2r(
+    data: torch.Tensor, dim: Sequence[int], normalization: int, last_dim_size: int
+) -> torch.Tensor | Stays:
+    import torch
+
+    sizes = [*(data.shape[place] for place in dim[:-1]), last_dim_size]
+    if max(sizes) > _LONGEST:
+        return NotImplemented
+    real, imaginary = torch.view_as_real(data).unbind(-1)
+    for place in dim[:-1]:
+        real, imaginary = _turned(real, imaginary, place, 1)
+    half = last_dim_size // 2 + 1
+    real, imaginary = (part.movedim(dim[-1], -1)[..., :half] for part in (real, imaginary))
+    cosines, sines = (wave[:half] for wave in _waves(last_dim_size, real))
+    # Frequencies between the first and the middle one stand for two.
+    number = torch.arange(half, device=data.device)
+    twice = torch.where((number > 0) & (2 * number < last_dim_size), 2.0, 1.0).to(real.dtype)
+    result = ((real * twice) @ cosines - (imaginary * twice) @ sines).movedim(-1, dim[-1])
+    return result * _scale(sizes, normalization)
