@@ -4,14 +4,15 @@
     python -m benchmarks.no_gpu -o rows.jsonl --report no_gpu.json
 
 Needs torch, Triton and transformers, and no GPU. Each model of `examples/models`, of
-`unprepared_models`, `unseen_models` and `unseen_modules` is captured as `tessc trace --device none --for a100` does it, a few in a
-process. The trace is analysed (pins), and runs on the CPU backend from the contents that were
-written with it. Its results are compared with those of PyTorch on the host: against fp32, by the
-error of the trace by norm and by its worst element beside that of eager PyTorch in the model's own
-type. Right: at most twice the norm, four times the worst. Where results are no floats, where the
-model computes in fp32 itself, and for states, the tolerance of `tessc run` counts; `beyond` says
-what is outside. `llama@8` is `llama` with eight layers, most of them equal; steps of real size
-(`LARGE`) are compiled, and not run.
+`unprepared_models`, `unseen_models` and `unseen_modules` is captured as `tessc trace --device none
+--for a100` does it, a few in a process. The trace is analysed (pins), and runs on the CPU backend
+from the contents that were written with it. Its results are compared with those of PyTorch on the
+host: against fp32, by the error of the trace by norm and by its worst element beside that of eager
+PyTorch in the model's own type. Right: at most twice the norm, four times the worst. Where results
+are no floats, where the model computes in fp32 itself, and for states, the tolerance of `tessc run`
+counts; `beyond` says what is outside. Then, for unseen ones, a plan on two GPUs by a random
+placement runs on the CPU backend and is compared with one device. `llama@8` is `llama` with eight
+layers, most of them equal; steps of real size (`LARGE`) are compiled, and not run.
 
 A row per model; one that failed says why. The same command again goes on with what has no row;
 `--again` repeats those that failed.
@@ -222,7 +223,13 @@ def run_all(options: argparse.Namespace) -> None:
     """A process per model until there is no time."""
     until = time.monotonic() + options.seconds
     have = read_rows(options.output)
-    wanted = [name for name in options.models.split(",") if name] or [*ZOO, *LARGE, *MODELS, *UNSEEN, *MODULES]
+    wanted = [name for name in options.models.split(",") if name] or [
+        *ZOO,
+        *LARGE,
+        *MODELS,
+        *UNSEEN,
+        *MODULES,
+    ]
     todo = [
         name
         for name in wanted

@@ -82,7 +82,7 @@ SHARED |= {"n_shared_experts": 1, "n_group": 2, "topk_group": 1, "first_k_dense_
 LATENT = {"q_lora_rank": 96, "kv_lora_rank": 64, "qk_rope_head_dim": 32, "qk_nope_head_dim": 64}
 LATENT |= {"v_head_dim": 64, "num_key_value_heads": 4}
 NO_KV = {"num_key_value_heads": None}
-ROUTERS = (".gate.weight", ".router.weight")
+ROUTERS = (".gate.weight", ".router.weight", ".router.layer.weight")
 MAMBA = {"vocab_size": 512, "hidden_size": 128, "num_hidden_layers": 2, "pad_token_id": 0}
 
 MODELS: dict[str, Unprepared] = {

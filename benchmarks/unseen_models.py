@@ -17,7 +17,6 @@ from benchmarks.unprepared_models import (
     NO_KV,
     ROUTED,
     SHARED,
-    SMALL,
     VISION,
     Unprepared,
     dense,
@@ -195,13 +194,17 @@ _ROWS: dict[str, Unprepared] = {
     "umt5": pair("UMT5Config", PAIR),
     "bart": pair("BartConfig", SIDES | WORDS | {"decoder_start_token_id": 2}),
     "m2m_100": pair("M2M100Config", SIDES | WORDS | {"decoder_start_token_id": 2}),
-    "switch": pair("SwitchTransformersConfig", PAIR | {"num_experts": 4, "num_sparse_encoder_layers": 1}),
+    "switch": pair(
+        "SwitchTransformersConfig", PAIR | {"num_experts": 4, "num_sparse_encoder_layers": 1}
+    ),
     # encoders
     "deberta_v2": encoder(
         "DebertaV2Config", relative_attention=True, pos_att_type=["p2c", "c2p"], **NO_KV
     ),
     "longformer": encoder("LongformerConfig", attention_window=16, **NO_KV),
-    "nystromformer": encoder("NystromformerConfig", num_landmarks=8, segment_means_seq_len=8, **NO_KV),
+    "nystromformer": encoder(
+        "NystromformerConfig", num_landmarks=8, segment_means_seq_len=8, **NO_KV
+    ),
     "roformer": encoder("RoFormerConfig", **NO_KV),
     "xlnet": Unprepared(
         config="XLNetConfig",
@@ -309,8 +312,7 @@ _ROWS: dict[str, Unprepared] = {
     ),
     "encodec": sound(
         "EncodecConfig",
-        {"hidden_size": 32, "num_filters": 8, "codebook_size": 64}
-        | {"upsampling_ratios": [4, 2]},
+        {"hidden_size": 32, "num_filters": 8, "codebook_size": 64} | {"upsampling_ratios": [4, 2]},
         "wave",
     ),
     "moonshine": sound(

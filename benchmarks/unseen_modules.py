@@ -152,7 +152,9 @@ def complex_rotary() -> Made:
 
     def call(m: Any, x: Tensor, start: Tensor) -> Any:
         times = start + torch.arange(x.shape[1], device=x.device)
-        turn = torch.polar(torch.ones(x.shape[1], 16, device=x.device), times[:, None] * m.rates.float())
+        turn = torch.polar(
+            torch.ones(x.shape[1], 16, device=x.device), times[:, None] * m.rates.float()
+        )
         q, k, v = m.qkv(x).view(*x.shape[:2], 3, 4, 32).unbind(2)
         q, k = rotate(q, turn), rotate(k, turn)
         y = F.scaled_dot_product_attention(*(t.transpose(1, 2) for t in (q, k, v)), is_causal=True)
@@ -527,7 +529,9 @@ class Result:
 
 @module
 def nested_results() -> Made:
-    def call(m: Any, *, x: Tensor, mask: Tensor | None = None, scale: float = 1.0, **more: Any) -> Any:
+    def call(
+        m: Any, *, x: Tensor, mask: Tensor | None = None, scale: float = 1.0, **more: Any
+    ) -> Any:
         hidden = [x]
         for layer in m.layers:
             hidden.append(F.gelu(layer(hidden[-1])) * scale + more["offsets"]["first"])

@@ -11,7 +11,7 @@ in objects, lists and dictionaries that modules, arguments or closures hold.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, MutableMapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _PLAIN = (bool, int, float, complex, str, bytes)
 _DEEPEST = 6
-Container = MutableMapping[str, object] | list[object]
+Container = dict[str | int, object] | list[object]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,27 +38,29 @@ class Place:
     def content(self) -> object:
         """What is there now."""
         try:
-            return self.container[self.key]  # type: ignore[call-overload,index]
+            return self.container[self.key]  # type: ignore[index]
         except (KeyError, IndexError):
             return None
 
     def fill(self) -> None:
         """Put the tensor there again."""
-        self.container[self.key] = self.tensor  # type: ignore[call-overload,index]
+        self.container[self.key] = self.tensor  # type: ignore[index]
 
 
-def places_of(modules: Iterable[torch.nn.Module], held: Iterable[tuple[str, object]]) -> list[Place]:
+def places_of(
+    modules: Iterable[torch.nn.Module], held: Iterable[tuple[str, object]]
+) -> list[Place]:
     """Places of tensors in modules and in other things that are held, each with its name."""
     every: list[Place] = []
     seen: set[int] = set()
     for module in modules:
         for owner, part in module.named_modules():
             dot = f"{owner}." if owner else ""
-            attributes: dict[str, object] = vars(part)
+            attributes: dict[str | int, object] = vars(part)
             for key, value in attributes.items():
-                if not key.startswith("_"):
+                if not str(key).startswith("_"):
                     every += _inside(f"{dot}{key}", attributes, key, value, seen, is_model=True)
-            buffers: dict[str, object] = part._buffers  # type: ignore[assignment]
+            buffers: dict[str | int, object] = part._buffers
             for key, value in buffers.items():
                 every += _inside(f"{dot}{key}", buffers, key, value, seen, is_model=True)
     for name, value in held:
@@ -105,8 +107,8 @@ def _parts(value: object) -> Iterator[tuple[str, Container, str | int, object]]:
             for way, container, key, inner in _parts(part):
                 yield f"{number}.{way}", container, key, inner
         return
-    inside = value if isinstance(value, dict) else getattr(value, "__dict__", None)
-    for key, part in list(inside.items()) if isinstance(inside, dict) else ():
+    inside = value if isinstance(value, dict) else getattr(value, "__dict__", {})
+    for key, part in list(inside.items()):
         if isinstance(key, str | int):
             yield str(key), inside, key, part
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Literal
 from unittest import mock
 
 if TYPE_CHECKING:
-    import torch
+    from types import NotImplementedType as Stays
 
-    Stays = type[NotImplemented]
+    import torch
 
 # Elements of a transform up to which it is a product with a matrix.
 _LONGEST = 4096
@@ -39,6 +39,7 @@ def taken_apart() -> Iterator[None]:
         aten._cdist_forward.default: _distances,
         aten._trilinear.default: _trilinear,
         aten.addbmm.default: _addbmm,
+        aten.linalg_solve_triangular.default: _solve_triangular,
         aten._fft_r2c.default: _fft_r2c,
         aten._fft_c2c.default: _fft_c2c,
         aten._fft_c2r.default: _fft_c2r,
@@ -127,12 +128,11 @@ def _embedding_bag(
         rows = rows * per_sample_weights[:, None]
     sizes = inside.sum(1)
     filled = torch.where(inside[..., None], rows, float("-inf") if mode == 2 else 0.0)
-    if mode == 2:
-        result = torch.where(sizes[:, None] > 0, filled.amax(1), 0.0)
-    else:
-        result = filled.sum(1)
+    result = filled.amax(1) if mode == 2 else filled.sum(1)
     if mode == 1:
         result = result / sizes.clamp_min(1)[:, None]
+    if mode == 2:
+        result = torch.where(sizes[:, None] > 0, result, 0.0)
     return result.to(weight.dtype), bag, sizes.to(indices.dtype), sizes.to(indices.dtype)
 
 
@@ -174,7 +174,9 @@ def _running(
     places = torch.arange(size, device=data.device).expand(values.shape)
     while distance < size:
         old, new = values[..., :-distance], values[..., distance:]
-        taken = is_better(old, new) | new.isnan() if new.is_floating_point() else is_better(old, new)
+        taken = (
+            is_better(old, new) | new.isnan() if new.is_floating_point() else is_better(old, new)
+        )
         best = torch.where(taken, new, old)
         where = torch.where(taken, places[..., distance:], places[..., :-distance])
         values = torch.cat([values[..., :distance], best], -1)
@@ -244,6 +246,39 @@ def _addbmm(
     return (alpha * summed if beta == 0 else beta * data + alpha * summed).to(data.dtype)
 
 
+def _solve_triangular(
+    matrix: torch.Tensor,
+    right: torch.Tensor,
+    *,
+    upper: bool,
+    left: bool = True,
+    unitriangular: bool = False,
+) -> torch.Tensor:
+    """A product with the inverse, which is made of inverses of blocks that double in size."""
+    import torch
+
+    size = matrix.shape[-1]
+    lower = matrix.flip(-2, -1) if upper else matrix
+    whole = 1 << max(size - 1, 0).bit_length()
+    places = torch.arange(whole, device=matrix.device)
+    lower = torch.nn.functional.pad(lower.tril(), (0, whole - size, 0, whole - size))
+    ones = places >= (0 if unitriangular else size)
+    lower = torch.where((places[:, None] == places) & ones, 1.0, lower)
+    inverse = (1 / lower.diagonal(0, -2, -1))[..., None, None]
+    half = 1
+    while half < whole:
+        blocks = lower.unflatten(-1, (-1, 2 * half)).unflatten(-3, (-1, 2 * half))
+        corner = blocks.diagonal(0, -4, -2).movedim(-1, -3)[..., half:, :half]
+        first, second = inverse[..., ::2, :, :], inverse[..., 1::2, :, :]
+        mixed = -(second @ corner @ first)
+        above = torch.cat([first, torch.zeros_like(first)], -1)
+        inverse = torch.cat([above, torch.cat([mixed, second], -1)], -2)
+        half *= 2
+    inverse = inverse[..., 0, :size, :size]
+    inverse = inverse.flip(-2, -1) if upper else inverse
+    return inverse @ right if left else right @ inverse
+
+
 # --- Fourier transforms: products with matrices of cosines and sines ------------------------------
 
 
@@ -257,7 +292,8 @@ def _waves(size: int, like: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _scale(sizes: Sequence[int], normalization: int) -> float:
-    return float(math.prod(sizes)) ** {0: 0.0, 1: -0.5, 2: -1.0}[normalization]
+    power = {0: 0.0, 1: -0.5, 2: -1.0}[normalization]
+    return math.pow(math.prod(sizes), power)
 
 
 def _turned(

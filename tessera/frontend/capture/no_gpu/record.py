@@ -172,9 +172,7 @@ def _properties(first: Gpu, gpus: Sequence[Gpu]) -> SimpleNamespace:
     )
 
 
-def _called(
-    function: Callable[..., object], inputs: Inputs, *, is_last: bool = False
-) -> object:
+def _called(function: Callable[..., object], inputs: Inputs, *, is_last: bool = False) -> object:
     try:
         return inputs.call(function, is_last=is_last)
     except TesseraError:
