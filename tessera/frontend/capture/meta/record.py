@@ -40,6 +40,7 @@ from tessera.frontend.capture.operator_mode import (
 )
 from tessera.frontend.capture.problems import launches_nothing, not_fake, on_host, refusal
 from tessera.frontend.capture.raw import RawCapture, RawNode, RawOperator, RawOther, RawTensor
+from tessera.frontend.capture.small_parts import copied_parts, storages
 from tessera.frontend.capture.watch import operator_of, raw_tensor, tensors_in
 from tessera.ir.program.program import Role
 
@@ -173,6 +174,10 @@ class Recording:
         """Note a draw of random numbers, if that can be held."""
         raise random_numbers(func)
 
+    def is_older(self, storage: int) -> bool:
+        """Whether memory, by `storages`, was there before the call."""
+        return storage not in storages(self.made)
+
     def _place(self, tensor: torch.Tensor) -> int:
         return self.addresses.of_tensor(tensor)
 
@@ -217,6 +222,8 @@ def record_call(make: Callable[[], Made], warm_ups: int = 1) -> RawRecord:
                 told_launches(recording.kernel),
             ):
                 result = _called(function, inputs)
+                if recording.is_on:
+                    result = copied_parts(result, recording.is_older)
         recording.is_on = False
     return made_record(recording, function, inputs, result)
 
@@ -262,7 +269,7 @@ def made_record(
         memory.add_tensor(tensor, f"constant{number}", Role.WEIGHT, lasting=True)
     if recording.copies.constants:
         notes.append(fixed_constants(len(recording.copies.constants)))
-    made = {tensor.untyped_storage()._cdata for tensor in recording.made}
+    made = storages(recording.made)
     returned: dict[str, RawTensor] = {}
     for number, tensor in enumerate(t for t in tensors_in(result) if t.is_cuda):
         name = "out" if number == 0 else f"out{number}"
