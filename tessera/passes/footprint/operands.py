@@ -69,6 +69,9 @@ class Operands:
             addresses[name] = zones.address(PARAMETER, offset)
         start = _APART
         for variable in self.code.flat.variables:
+            if variable.space in {"global", "const"}:
+                # A variable of a function is no buffer, whatever the module has of that name.
+                addresses.pop(variable.name, None)
             if variable.space not in {"local", "param"}:
                 continue
             addresses[variable.name] = zones.address(LOCAL, start)
