@@ -10,7 +10,7 @@ there with the reason, and is tried again by the next call:
 - `save`: Llama 3 8B (or OLMoE 7B) with random weights, `save_pretrained` into FOLDER/checkpoint.
 - `trace decode`, `again`: a decode step (batch 8, context 1024), captured twice: the second time
   from what was kept. The seconds are of the whole command; `model_s` is what it takes to load the
-  checkpoint, which is no part of a capture.
+  checkpoint, which is no part of a capture. `parts_s` says where the time went (`sampled`).
 - `analyze`, `plan`, `start`: the commands on that step alone, and `tessera.Runtime` to its first
   result, with weights from the checkpoint (`start seeded`: from a seed). `plan` is by the model of
   durations.
@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import resource
 import statistics
 import subprocess
 import sys
@@ -42,6 +43,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.cuda_bench import facts
+from benchmarks.sampled import parts_of
 from tessera.backend.cuda.helpers import Helpers
 from tessera.backend.cuda.loading import _KINDS, Loader
 from tessera.backend.cuda.targets import close_devices, open_devices, open_driver
@@ -364,9 +366,13 @@ def seeds(size: Sizes) -> dict[str, Any]:
     return {"bytes_each": count, "equal": equal, "fine": all(equal.values())}
 
 
-def tessc(*arguments: str) -> str:
-    """What a command of Tessera prints; what it says of its failure is the exception's text."""
-    command = [sys.executable, "-m", "tessera", *arguments]
+def tessc(*arguments: str, sampled: Path | None = None) -> str:
+    """What a command of Tessera prints; what it says of its failure is the exception's text.
+
+    Where its time goes is noted in the file `sampled`.
+    """
+    module = ["tessera"] if sampled is None else ["benchmarks.sampled", str(sampled)]
+    command = [sys.executable, "-m", *module, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(
@@ -383,10 +389,18 @@ def trace(size: Sizes, kind: str, *told: str) -> dict[str, Any]:
     weights = ("--weights", str(size.checkpoint))
     where = ("--device", "none", "--for", GPU) if size.trial else weights
     place = ("-o", str(size.trace(kind)), "--contents", "safetensors")
-    said = tessc("trace", f"{__file__}:step", *place, *words, *where, *told)
+    note, spent = size.work / "sampled.json", children_s()
+    said = tessc("trace", f"{__file__}:step", *place, *words, *where, *told, sampled=note)
     loaded = float(size.checkpoint.with_name("model_s").read_text())
     kept = [line for line in said.splitlines() if "code for" in line or "time:" in line]
-    return {"model_s": loaded, "said": kept}
+    processor = round(children_s() - spent, 2)
+    return {"model_s": loaded, "processor_s": processor, "said": kept, "parts_s": parts_of(note)}
+
+
+def children_s() -> float:
+    """Seconds of the processor that processes took which have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def profile(size: Sizes, kind: str, devices: str = f"{GPU},{SLICES}") -> dict[str, Any]:

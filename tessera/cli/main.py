@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import errno
 import gc
+import io
 import os
 import shlex
 import sys
@@ -179,7 +180,25 @@ def main() -> NoReturn:
             with suppress(OSError, ValueError, AttributeError):
                 stream.flush()
         os._exit(code)
+    _let_go()
     sys.exit(code)
+
+
+_BUFFERED = frozenset((io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom))
+
+
+def _let_go() -> None:
+    """Have the process end without looking for cycles among all that is left.
+
+    The memory goes back as a whole. What a model file has written and not closed is written out:
+    in a cycle it would be lost.
+    """
+    for thing in gc.get_objects():
+        if type(thing) in _BUFFERED:
+            with suppress(OSError, ValueError):
+                thing.flush()
+    gc.disable()
+    gc.freeze()
 
 
 def run(arguments: list[str]) -> int:

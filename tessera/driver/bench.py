@@ -7,7 +7,6 @@ device. `profile` is the pipeline around it.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING
 from tessera.backend.service import DEFAULT_LIMIT_S
 from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error
 from tessera.driver.analyses import analysis_manager
+from tessera.driver.card_names import is_card
 from tessera.driver.options import WrongOption
 from tessera.driver.plan.assemble import variant_on, variants_on
 from tessera.driver.run.data_files import opened_checkpoint
@@ -40,11 +40,6 @@ if TYPE_CHECKING:
 
 _DEVICE, _BESIDE = "measured", "beside"
 _LEAST_SLICE = 8
-# Words of a GPU's name: its memory, its form, and those that tell no model apart.
-_WORD = re.compile(r"[a-z0-9]+")
-_MEMORY = re.compile(r"[0-9]+gb")
-_FORM = re.compile(r"sxm[0-9]*|pcie")
-_MAKERS = frozenset({"nvidia", "tesla", "geforce", "aws", "edition", "generation"})
 _FILLED = (Role.WEIGHT, Role.INPUT, Role.STATE)
 
 
@@ -285,26 +280,6 @@ def find_card(gpu: Gpu, there: Sequence[GpuFacts]) -> int:
         ),
         exit_code=ExitCode.NO_DEVICE,
     )
-
-
-def is_card(gpu: Gpu, facts: GpuFacts) -> bool:
-    """Whether a GPU that is here is of a model of the table, with as many SMs."""
-    return _is_model(gpu.name, facts.name) and facts.sms == gpu.sms
-
-
-def _is_model(wanted: str, there: str) -> bool:
-    """Whether a GPU's own name (`NVIDIA A100-SXM4-80GB`) is that of a model of the table.
-
-    All that tells models apart has to be in it. Memory and form (SXM, PCIe) count where it has
-    them: some names do without.
-    """
-    model, own = (set(_WORD.findall(text.lower())) for text in (wanted, there))
-    for kind in (_MEMORY, _FORM):
-        ours, theirs = ({w for w in words if kind.fullmatch(w)} for words in (model, own))
-        if ours and theirs and not ours & theirs:
-            return False
-        model -= ours
-    return model - _MAKERS <= own
 
 
 @contextmanager

@@ -13,7 +13,12 @@ import pytest
 ROOT = Path(__file__).parents[2]
 MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
 # Run by another script of its list.
-STARTED_BY = {"gain_tune": "gain", "h200_library": "h200_rows", "real_traces": "promises"}
+STARTED_BY = {
+    "gain_tune": "gain",
+    "h200_library": "h200_rows",
+    "real_traces": "promises",
+    "sampled": "full_size",
+}
 # What others call: the help leaves them out.
 PARTS = {"help", "setup", "types", "imports", "pytest", "format-check", "dead"}
 

@@ -13,12 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from tessera.backend.service import Bytes
 from tessera.diagnostics import TesseraError, error
 from tessera.frontend.contents.checkpoint import Checkpoint, check_used, open_checkpoint
 from tessera.frontend.contents.files import ArrayType
 from tessera.frontend.contents.open_contents import (
     ArrayFile,
+    Bytes,
     Contents,
     open_arrays,
     open_contents,

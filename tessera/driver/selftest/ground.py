@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tessera.diagnostics import ExitCode, TesseraError, error
-from tessera.driver.bench import is_card
+from tessera.driver.card_names import is_card
 from tessera.driver.selftest.options import SelftestOptions
 from tessera.frontend.machine.gpu_table import aliases_of, gpu_table
 from tessera.frontend.machine.gpus import machine_of

@@ -271,6 +271,7 @@ def _capture(
                     archs=options.archs,
                     given=options.ptx,
                     warm_ups=options.warm_ups,
+                    copy_parts=options.route == Route.EAGER,
                 )
                 return replace(call, products=with_kept(graphs, products))
             except TesseraError as problem:
@@ -368,8 +369,7 @@ def write_trace(
     `suffix` is `.npz` or `.safetensors`, which is mapped into memory when it is read. Where one of
     them cannot be written, those that were not there before are not left behind.
     """
-    target = Path(path)
-    program = captured.program
+    target, program = Path(path), captured.program
     files = files_beside(target, suffix)[: 2 if captured.reference else 1] if data else ()
     if files:
         program = replace(program, resident=files[0].name)

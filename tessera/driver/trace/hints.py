@@ -13,7 +13,7 @@ from tessera.ir.program import program as ir
 from tessera.passes.costs.count_work import LaunchCounts
 from tessera.passes.costs.estimate_costs import distinct_bytes
 from tessera.passes.costs.merge_tables import used_buffers
-from tessera.passes.costs.work_shapes import found_hint
+from tessera.passes.costs.work_shapes import found_hint, may_have_hint
 from tessera.passes.dependences.dependences import Dependences
 
 
@@ -27,7 +27,7 @@ def with_hints(program: ir.Program) -> ir.Program:
         if not isinstance(step, ir.Launch) or step.work is not None:
             return step
         read, written = used_buffers(program, nodes[step.id])
-        if not any(buffer.shape for buffer in read):
+        if not may_have_hint(read, written):
             return step
         counted = work.of(program.modules[step.module].variants[0], step)
         touched = float(distinct_bytes(graph, nodes[step.id]))

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tessera.diagnostics import Diagnostic, TesseraError, error, warning
-from tessera.driver.bench import is_card
+from tessera.driver.card_names import is_card
 from tessera.driver.progress import OnProgress, StageProgress
 from tessera.driver.trace.build import draft_program, reread
 from tessera.driver.trace.variants import with_code_for

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tessera.frontend.capture.barriers import barriers
-from tessera.frontend.capture.compile_pool import start_pool
+from tessera.frontend.capture.compile_pool import start_naming, start_pool
 from tessera.frontend.capture.compiled_folder import compiled_folder
 from tessera.frontend.capture.layers.compile import in_parts
 from tessera.frontend.capture.operator_mode import without_fast_paths
@@ -214,6 +214,7 @@ def fresh_compiler(apart: str = "", *, sms: int = 0, processes: int = 1) -> Iter
     with folder, settings, barriers(), without_fast_paths(), _whole_graphs():
         if processes > 1:
             start_pool()
+        start_naming()
         yield
 
 

@@ -45,6 +45,7 @@ from tessera.frontend.capture.raw import (
     RawOther,
     RawRandom,
 )
+from tessera.frontend.capture.small_parts import copied_parts, storages
 from tessera.frontend.capture.tuning import tuned_slice
 from tessera.frontend.capture.watch import Keeper, Watcher, tensors_in
 from tessera.ir.program.program import Role
@@ -176,8 +177,12 @@ def capture(
     archs: Iterable[str] = (),
     given: Iterable[tuple[str, str]] = (),
     warm_ups: int = 3,
+    copy_parts: bool = False,
 ) -> Call:
-    """Capture one call. `keep_compiled(keeper)` must be in force since before compilation."""
+    """Capture one call. `keep_compiled(keeper)` must be in force since before compilation.
+
+    `copy_parts`: nothing is compiled, so results that are small parts are copied here.
+    """
     import torch
 
     memory = CapturedMemory()
@@ -185,7 +190,9 @@ def capture(
         _warm_up(function, inputs, warm_ups)
         notes = _add_known(memory, function, inputs)
         old = live_tensors()
-        graph, outputs, watcher = _capture_graph(function, inputs, keeper)
+        graph, outputs, watcher = _capture_graph(
+            function, inputs, keeper, storages(old.values()) if copy_parts else None
+        )
         operators, constants = watcher.operators, watcher.copies.constants
         sources = find_sources(given)
         graph_nodes = read_graph(int(graph.raw_cuda_graph()), sources.knows)
@@ -248,7 +255,7 @@ def _warm_up(function: Callable[..., object], inputs: Inputs, count: int) -> Non
 
 
 def _capture_graph(
-    function: Callable[..., object], inputs: Inputs, keeper: Keeper
+    function: Callable[..., object], inputs: Inputs, keeper: Keeper, lasting: set[int] | None
 ) -> tuple[torch.cuda.CUDAGraph, object, Watcher]:
     import torch
     from cuda.bindings import driver
@@ -270,6 +277,8 @@ def _capture_graph(
     try:
         with torch.cuda.graph(graph), made_on_host(), watcher.mode:
             outputs = inputs.call(function, is_last=True)
+            if lasting is not None:
+                outputs = copied_parts(outputs, lasting.__contains__)
     except (Exception, SystemExit) as problem:  # the model's, PyTorch's, the driver's, ours
         generator.graphsafe_set_state(random)
         raise problem if isinstance(problem, TesseraError) else not_captured(problem) from problem

@@ -1,4 +1,4 @@
-"""The operator table: products, convolutions, attention, norms and reductions."""
+"""The operator table: convolutions, attention, norms and reductions."""
 
 from __future__ import annotations
 
@@ -73,81 +73,9 @@ _SELF = operands("self")
 
 def matrix_operators() -> Iterator[Operator]:
     """All of them."""
-    yield from _products()
     yield from _networks()
     yield from _norms()
     yield from _reductions()
-
-
-def _products() -> Iterator[Operator]:
-    scales = (number("beta", 1), number("alpha", 1))
-    numbers = Kinds.NUMBER
-    yield from forms("mm mm.out", "mm", operands("self mat2", numbers), shapes.mm, work.per_product)
-    yield from forms(
-        "bmm bmm.out", "bmm", operands("self mat2", numbers), shapes.bmm, work.per_product
-    )
-    yield from forms(
-        "addmm addmm.out addmm_",
-        "addmm",
-        operands("self mat1 mat2", numbers),
-        shapes.addmm,
-        work.per_product,
-        attributes=scales,
-    )
-    gelu = attribute("use_gelu", AttributeKind.BOOL, False)
-    yield from forms(
-        "_addmm_activation _addmm_activation.out",
-        "addmm_activation",
-        operands("self mat1 mat2", Kinds.FLOAT),
-        shapes.addmm,
-        work.per_product,
-        attributes=(*scales, gelu),
-    )
-    yield from forms(
-        "baddbmm baddbmm.out baddbmm_",
-        "baddbmm",
-        operands("self batch1 batch2", numbers),
-        shapes.baddbmm,
-        work.per_product,
-        attributes=scales,
-    )
-    scaled = (
-        *operands("self mat2 scale_a scale_b", Kinds.FLOAT),
-        *operands("bias? scale_result?", Kinds.FLOAT),
-    )
-    yield from forms(
-        "_scaled_mm _scaled_mm.out",
-        "scaled_mm",
-        scaled,
-        shapes.scaled_mm,
-        work.per_product,
-        result=ResultType.FREE,
-        attributes=(
-            attribute("out_dtype", AttributeKind.TYPE),
-            attribute("use_fast_accum", AttributeKind.BOOL, False),
-        ),
-    )
-    groups = OperandSpec(name="offs", kinds=Kinds.INTEGER, is_optional=True)
-    yield from forms(
-        "_grouped_mm",
-        "grouped_mm",
-        (*operands("self mat2", Kinds.FLOAT), groups, *operands("bias?", Kinds.FLOAT)),
-        shapes.grouped_mm,
-        work.per_product,
-        attributes=(attribute("out_dtype", AttributeKind.TYPE),),
-        result=ResultType.FREE,
-    )
-    yield from forms("mv mv.out", "mv", operands("self vec", numbers), shapes.mv, work.per_product)
-    yield from forms(
-        "dot dot.out", "dot", operands("self tensor", numbers), shapes.dot, work.per_product
-    )
-    yield from forms(
-        "linear linear.out",
-        "linear",
-        operands("input weight bias?", Kinds.FLOAT),
-        shapes.linear,
-        work.per_product,
-    )
 
 
 def _networks() -> Iterator[Operator]:

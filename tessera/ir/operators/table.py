@@ -14,6 +14,7 @@ from tessera.ir.operators.elementwise import elementwise_operators
 from tessera.ir.operators.fused import fused_operators
 from tessera.ir.operators.matrix import matrix_operators
 from tessera.ir.operators.movement import movement_operators
+from tessera.ir.operators.products import product_operators
 from tessera.ir.operators.records import (
     AttributeKind,
     AttributeSpec,
@@ -45,6 +46,7 @@ def table() -> dict[str, Operator]:
     operators: dict[str, Operator] = {}
     kinds = (
         elementwise_operators,
+        product_operators,
         matrix_operators,
         movement_operators,
         window_operators,
@@ -255,9 +257,16 @@ def _check_kinds(bound: Bound) -> None:
     made = bound.writes[0][1].dtype
     if bound.operator.result is ResultType.SAME and made is not used[0]:
         raise OperatorMismatch(f"the result is `{made.value}`, the operand `{used[0].value}`")
+    asked = bound.attribute("out_dtype") if _has(bound.operator, "out_dtype") else None
+    if asked not in (None, made.value):
+        raise OperatorMismatch(f"the result is `{made.value}`, `out_dtype` is `{asked}`")
     highest = max(used, key=_rank)
     if bound.operator.result is ResultType.PROMOTED and _rank(made) < _rank(highest):
         raise OperatorMismatch(f"the result is `{made.value}`, an operand `{highest.value}`")
+
+
+def _has(operator: Operator, name: str) -> bool:
+    return any(spec.name == name for spec in operator.attributes)
 
 
 def _rank(dtype: DataType) -> int:

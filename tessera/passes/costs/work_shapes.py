@@ -191,6 +191,11 @@ def hint_shape(hint: WorkHint) -> WorkShape | None:
     return WorkShape(kind, (dtype, _CACHE_TYPE, head_size, 0), (batch, length, heads, kv_heads))
 
 
+def may_have_hint(read: Sequence[Buffer], written: Sequence[Buffer]) -> bool:
+    """False if `found_hint` gives none for a launch with these buffers, whatever is counted."""
+    return bool([*_gemms(read, written), *_attention_shapes(read, written)])
+
+
 def found_hint(
     counted: LaunchWork | None, touched: float, read: Sequence[Buffer], written: Sequence[Buffer]
 ) -> WorkHint | None:
@@ -222,6 +227,15 @@ def _gemms(read: Sequence[Buffer], written: Sequence[Buffer]) -> Iterator[WorkHi
 def _attentions(
     counted: LaunchWork, read: Sequence[Buffer], written: Sequence[Buffer]
 ) -> Iterator[WorkHint]:
+    """Attention by the shapes of buffers; a prompt is read with a causal mask, by the counts."""
+    for query, hint in _attention_shapes(read, written):
+        if hint.kind == "generation" or _is_causal(counted, query):
+            yield hint
+
+
+def _attention_shapes(
+    read: Sequence[Buffer], written: Sequence[Buffer]
+) -> Iterator[tuple[Buffer, WorkHint]]:
     """Queries [batch, heads, length, size], keys and values [batch, fewer, context, size]."""
     wide = [b for b in read if len(b.shape or ()) == 4 and b.dtype is not None]
     for query, key in product(wide, wide):
@@ -234,10 +248,9 @@ def _attentions(
             continue
         if not any(prod(b.shape or ()) == prod(query.shape or ()) for b in written):
             continue
-        kind = "generation" if length == 1 else "context"
-        if kind == "context" and (length != context or not _is_causal(counted, query)):
-            continue
-        yield WorkHint(kind, (batch, context, heads, kv_heads, size), query.dtype)
+        if length in (1, context):
+            kind = "generation" if length == 1 else "context"
+            yield query, WorkHint(kind, (batch, context, heads, kv_heads, size), query.dtype)
 
 
 def _is_causal(counted: LaunchWork, query: Buffer) -> bool:

@@ -98,6 +98,7 @@ def build_setting(
     image, offsets = _parameter_image(launch, function, zones, layout)
     zone_tables, targets = _tables(reached, tables, written, zones, layout)
     symbols = {name: layout.zone_of[buffer] for name, buffer in variables.items()}
+    holders = _holders(launch, layout, tables)
     scene = Scene(
         zones=zones,
         grid=launch.grid,
@@ -110,6 +111,7 @@ def build_setting(
         tables=zone_tables,
         cooperative=launch.cooperative,
         pointer_words=tuple(_pointer_words(launch, function, offsets)),
+        holders=holders,
         contents={
             layout.zone_of[buffer]: np.frombuffer(contents.content, dtype=np.uint8)
             for buffer, contents in known.items()
@@ -129,6 +131,7 @@ def build_setting(
             for zone, t in zone_tables.items()
         ),
         tuple(symbols.items()),
+        tuple(sorted(holders)),
         tuple((zone, known[b].sha256) for b, zone in layout.zone_of.items() if b in known),
     )
     buffers = {zone: buffer for buffer, zone in layout.zone_of.items()}
@@ -209,6 +212,18 @@ def _follow_tables(layout: _Layout, tables: Mapping[ir.BufferId, Words]) -> list
             layout.add(pointer.buffer)
             pending.append(pointer.buffer)
     return reached
+
+
+def _holders(
+    launch: ir.Launch, layout: _Layout, tables: Mapping[ir.BufferId, Words]
+) -> frozenset[int]:
+    """The zones of buffers with a table, also of one of which no word is left."""
+    zones = {zone for buffer, zone in layout.zone_of.items() if buffer in tables}
+    for place, zone in layout.own.items():
+        argument = launch.arguments[place]
+        if isinstance(argument, ir.Pointer) and argument.buffer in tables:
+            zones.add(zone)
+    return frozenset(zones)
 
 
 def _tables(

@@ -23,7 +23,7 @@ from tessera.passes.kernel_facts.kernel_code import KernelCode, Step
 from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.digits import NotAlike
 from tessera.passes.lane_values.elections import agreeing, merged_choice
-from tessera.passes.lane_values.lanes import Lanes
+from tessera.passes.lane_values.lanes import HARD, NUMBER, Lanes
 from tessera.passes.lane_values.masks import ALL, NONE, Mask
 
 
@@ -85,6 +85,8 @@ class SliceState(Operands):
         """Write a register, the result of a step."""
         self.work += 8 + value.size
         self.origins[name] = step.index
+        if step.index in self.hiding and value.span is not None and value.kind == NUMBER:
+            value = lanes.of_kind(value, HARD)
         self.assign(name, value, mask)
 
     def unknown_results(self, step: Step, mask: Mask, anchor: int = 0, kind: int = 0) -> None:

@@ -223,7 +223,8 @@ class _LaunchWalk:
     def _collect(self, pins: dict[int, str]) -> Footprint:
         pins = pins | spoiled_maps(self.code, self.recorder)
         # One row stands for all CTAs, or a CTA may take the place of others: nobody is sure.
-        is_sure = not self.is_coarse and not _cancels(self.code)
+        ends_early = _cancels(self.code) or self.code.calls.may_exit
+        is_sure = not self.is_coarse and not ends_early
         return _collect(self.recorder, pins, is_coarse=self.is_coarse, is_sure=is_sure)
 
 

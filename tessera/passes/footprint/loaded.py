@@ -13,10 +13,10 @@ from tessera.passes.byte_sets.distinct import distinct
 from tessera.passes.footprint.contents import contents_value
 from tessera.passes.footprint.excerpt_state import SliceState
 from tessera.passes.footprint.local import any_of_type
-from tessera.passes.footprint.table_words import table_word
+from tessera.passes.footprint.table_words import may_be_address, table_word
 from tessera.passes.kernel_facts.kernel_code import Step
 from tessera.passes.lane_values import lanes
-from tessera.passes.lane_values.lanes import Lanes
+from tessera.passes.lane_values.lanes import HARD, NUMBER, Lanes
 from tessera.passes.lane_values.masks import Mask
 
 
@@ -52,7 +52,11 @@ def _word(
     value = table_word(runner.scene, address, offset, index) if type_bits(type) == 64 else None
     if value is None:
         value = _known_word(runner, address, offset, type, bits, index)
-    return any_of_type(type, bits, index) if value is None else value
+    if value is not None:
+        return value
+    width = (type_bits(type) + 7) // 8
+    kind = HARD if may_be_address(runner.scene, address, offset, width) else NUMBER
+    return lanes.of_kind(any_of_type(type, bits, index), kind)
 
 
 def _known_word(

@@ -9,6 +9,7 @@ Parameters of the kernel are bytes that every thread sees.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from itertools import pairwise
 
 import numpy as np
@@ -133,11 +134,19 @@ def _any_word(
 
 
 def _bounds(runner: SliceState, address: Lanes, zone: int, width: int) -> tuple[int, int]:
-    """The least and the greatest offset of a word that an address may mean: loads are aligned."""
+    """The least and the greatest offset of a word that an address may mean: loads are aligned.
+
+    The greatest is below the least where that is not known.
+    """
     base = runner.scene.zones.address(zone)
     lowest, highest = address.bounds()
     start, end = _variable(runner, lowest - base, zone)
     reach = int(lanes.spans(address).max())
+    if zone == PARAMETER and reach < lanes.WIDE:
+        # Where parameters lie is known: a number of bytes may lead into the next one.
+        start, end = 0, len(runner.scene.parameters)
+    elif reach < lanes.WIDE and highest - base + reach >= end:
+        return 0, -1  # into another variable, nobody knows which
     high = end - width if reach >= lanes.WIDE else min(highest - base + reach, end - width)
     low = start if reach >= lanes.WIDE else max(lowest - base, start)
     return -(-low // width) * width, high
@@ -182,7 +191,7 @@ def _store_words(runner: SliceState, step: Step, address: Lanes, width: int, mas
     # Words side by side, or one: two that overlap would have to be forgotten for each other.
     apart = len(places) == 1 or bool((np.diff(places) % width == 0).all())
     few = len(places) == 1 or (width == 8 and len(places) <= _MOST_STORES)
-    if not known or not apart or not few:
+    if not known or not apart or not few or not _are_inside(runner, places, width * len(values)):
         runner.forget_words()
         return
     runner.work += _PLACE_COST * (len(places) - 1)
@@ -191,6 +200,16 @@ def _store_words(runner: SliceState, step: Step, address: Lanes, width: int, mas
         for place, value in enumerate(values if here is not None else ()):
             assert here is not None
             _store_word(runner, step, (start + place * width, width), value, here)
+
+
+def _are_inside(runner: SliceState, places: Offsets, width: int) -> bool:
+    """Whether bytes are in one variable each; what is in none may be anywhere in local memory."""
+    starts = [start for start, _ in runner.local_variables]
+    for place in places.tolist():
+        number = bisect_right(starts, place) - 1
+        if number < 0 or place + width > runner.local_variables[number][1]:
+            return False
+    return True
 
 
 def _equal(offsets: Offsets, start: int) -> Lanes:

@@ -10,7 +10,7 @@ import numpy as np
 from tessera.ir.arrays import Flags, Offsets, Words
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.constants import integer_value
-from tessera.ir.ptx.layout import alignment, size_bytes
+from tessera.ir.ptx.layout import size_bytes
 from tessera.passes.footprint.both_ways import Guarded, Side
 from tessera.passes.footprint.map_table import MadeMaps
 from tessera.passes.footprint.pieces import GridPiece, whole_grid
@@ -25,6 +25,7 @@ from tessera.passes.lane_values.lanes import NUMBER, POINTER, Lanes
 from tessera.passes.lane_values.masks import Mask
 from tessera.passes.lane_values.predicates import invert
 
+_APART = 1 << 20
 Key = str | tuple[int, int]
 """A register by its name, or a local word by offset and width."""
 
@@ -55,6 +56,10 @@ class Operands:
         self.piece = piece
         self.guarded_writes: dict[str, Guarded] = {}
         self.shared_symbols = self._place_shared()
+        # Instructions whose unknown results may be distances between objects.
+        self.hiding = code.hidden.where(
+            scene.parameter_offsets, scene.pointer_words, has_tables=bool(scene.holders)
+        )
 
     def _place_symbols(self) -> dict[str, int]:
         """Addresses of parameters, of local variables, and of module variables."""
@@ -62,15 +67,18 @@ class Operands:
         addresses = {n: zones.address(zone) for n, zone in self.scene.symbols.items()}
         for name, offset in self.scene.parameter_offsets.items():
             addresses[name] = zones.address(PARAMETER, offset)
-        end = 64
+        start = _APART
         for variable in self.code.flat.variables:
+            if variable.space in {"global", "const"}:
+                # A variable of a function is no buffer, whatever the module has of that name.
+                addresses.pop(variable.name, None)
             if variable.space not in {"local", "param"}:
                 continue
-            align = alignment(variable)
-            end = (end + align - 1) // align * align
-            addresses[variable.name] = zones.address(LOCAL, end)
-            start, end = end, end + (size_bytes(variable) or 64)
+            addresses[variable.name] = zones.address(LOCAL, start)
+            end = start + (size_bytes(variable) or 64)
             self.local_variables.append((start, end))
+            # Nobody knows which variable follows, so none does: what leaves one is in none.
+            start = (end + _APART) // _APART * _APART
         return addresses
 
     def _place_shared(self) -> dict[str, int]:

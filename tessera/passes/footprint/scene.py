@@ -40,7 +40,11 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """One launch as its kernel sees it."""
+    """One launch as its kernel sees it.
+
+    `holders` are the objects in which addresses were put before the request; `tables` are those
+    that are still there.
+    """
 
     zones: Zones
     grid: Triple
@@ -54,6 +58,7 @@ class Scene:
     cooperative: bool = False
     contents: dict[int, Bytes] = field(default_factory=dict)
     pointer_words: tuple[int, ...] = ()
+    holders: frozenset[int] = frozenset()
 
     @property
     def threads(self) -> int:

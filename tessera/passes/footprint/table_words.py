@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from tessera.ir.arrays import Flags, Offsets, Ranges
+from tessera.passes.byte_sets.distinct import distinct
 from tessera.passes.footprint.scene import Scene
 from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.lanes import POINTER, U64, Lanes
@@ -36,6 +37,39 @@ def table_word(scene: Scene, address: Lanes, offset: int, index: int) -> Lanes |
     return lanes.unknown(64, index, scene.zones.address(table.zone))
 
 
+def may_be_address(scene: Scene, address: Lanes, offset: int, width: int) -> bool:
+    """Whether an unknown word may be an address of a table, or a part of one: then it is no index.
+
+    Also where nothing is left of the table: what is there now may be such an address, too.
+    """
+    if not scene.holders:
+        return False
+    zones, offsets = scene.zones.decode(address.lo)
+    span = lanes.spans(address)
+    for zone in distinct(zones).tolist():
+        table = scene.tables.get(zone)
+        if zone == 0 or (zone in scene.holders and table is None):
+            return True
+        if table is None:
+            continue
+        here = np.broadcast_to(zones == zone, np.broadcast_shapes(zones.shape, span.shape))
+        if (span >= U64(lanes.WIDE)).any():
+            return True
+        low = np.broadcast_to(offsets, here.shape)[here] + offset
+        high = low + np.broadcast_to(span, here.shape)[here].astype(np.int64) + width
+        words = np.stack([table.offsets, table.offsets + _BYTES], axis=1)
+        if any(_meet(ranges, low, high) for ranges in (words, table.written)):
+            return True
+    return False
+
+
+def _meet(ranges: Ranges, low: Offsets, high: Offsets) -> bool:
+    """Whether some of the bytes from `low` to `high` are in ranges that are sorted."""
+    place = np.searchsorted(ranges[:, 1], low, side="right")
+    inside = place < len(ranges)
+    return bool((ranges[place[inside], 0] < high[inside]).any())
+
+
 def _may_be_written(written: Ranges, wanted: Offsets, address: Lanes, others: Flags) -> bool:
     """Whether a thread may load bytes that were written, other than an intact word."""
     span = lanes.spans(address)
@@ -45,7 +79,4 @@ def _may_be_written(written: Ranges, wanted: Offsets, address: Lanes, others: Fl
         return True
     chosen = np.broadcast_to(others, shape) | (span > U64(0))
     low = start[chosen]
-    high = low + span[chosen].astype(np.int64) + _BYTES
-    place = np.searchsorted(written[:, 1], low, side="right")
-    inside = place < len(written)
-    return bool((written[place[inside], 0] < high[inside]).any())
+    return _meet(written, low, low + span[chosen].astype(np.int64) + _BYTES)

@@ -6,12 +6,15 @@ In: a module and a kernel of it. Out: the callees that are
 - bounded: neither they nor the kernel load a pointer. They touch only what the kernel was given:
   its arguments' buffers and the module's variables.
 
+`may_exit`: a thread may end in one of these calls, so what follows them is not certain.
+
 A call through a register can reach the functions named by anything but a direct call; it is quiet
 or bounded where all of them are.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -22,6 +25,8 @@ from tessera.passes.kernel_facts.call_graph import closed_names
 from tessera.passes.kernel_facts.inline_calls import call_parts
 from tessera.passes.kernel_facts.operand_names import registers_in
 
+# What CUDA has on the device; its functions come back, or end the launch.
+_RUNTIME = re.compile(r"vprintf|malloc|free|__assert_?fail|cuda\w*")
 _THROUGH_A_REGISTER = " "  # no function has this name
 _PLAIN = frozenset({"global", "const", "generic"})
 _OWN = frozenset({"local", "param", "param::entry", "param::func"})
@@ -33,6 +38,7 @@ class CallReach:
 
     quiet: frozenset[str] = frozenset()
     bounded: frozenset[str] = frozenset()
+    may_exit: bool = False
 
 
 def call_reach(module: ptx.Module, flat: FlatFunction) -> CallReach:
@@ -49,7 +55,19 @@ def call_reach(module: ptx.Module, flat: FlatFunction) -> CallReach:
         through = called & registers if taken and taken <= good else set()
         return frozenset(called & good | through)
 
-    return CallReach(among(quiet), among(bounded))
+    return CallReach(among(quiet), among(bounded), _may_exit(module, called - registers, called))
+
+
+def _may_exit(module: ptx.Module, names: set[str], called: set[str]) -> bool:
+    """Whether a thread may end in a call: in a function of the module, or in one that is not
+    known."""
+    bodies = [f for f in module.functions() if f.body is not None and not f.is_entry]
+    own = {f.name for f in bodies}
+    if any(name not in own and not _RUNTIME.fullmatch(name) for name in names):
+        return True
+    return any(not _RUNTIME.fullmatch(name) for name in called) and any(
+        instruction.opcode.name == "exit" for f in bodies for instruction in flatten(f).instructions
+    )
 
 
 def _bounded_functions(module: ptx.Module) -> frozenset[str]:

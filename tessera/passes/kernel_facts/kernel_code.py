@@ -27,6 +27,7 @@ from tessera.ir.ptx.control_flow import ControlFlow, build_control_flow
 from tessera.ir.ptx.flatten import FlatFunction
 from tessera.passes.kernel_facts.call_reach import CallReach, call_reach
 from tessera.passes.kernel_facts.doomed_blocks import doomed_blocks, meeting_blocks
+from tessera.passes.kernel_facts.hidden_addresses import HiddenAddresses, hidden_addresses
 from tessera.passes.kernel_facts.inline_calls import inline_calls
 from tessera.passes.kernel_facts.kernel_needs import KernelNeed, kernel_needs
 from tessera.passes.kernel_facts.known_meaning import known_meaning
@@ -81,6 +82,7 @@ class KernelCode:
     needs: tuple[KernelNeed, ...]
     calls: CallReach
     shared_writes: frozenset[int]
+    hidden: HiddenAddresses
     shared: SharedUse | None = None
     unfollowed: KernelCode | None = None
 
@@ -114,6 +116,7 @@ def prepare_kernel(module: ptx.Module, function: ptx.Function) -> KernelCode:
         shared_writes=frozenset(
             i for i, meaning in enumerate(meanings) if may_write_shared(meaning)
         ),
+        hidden=hidden_addresses(module, flat, meanings),
     )
     return _with_shared(code, meanings) if shared_loads(flat, meanings, needed) else code
 

@@ -243,6 +243,22 @@ def test_interrupt() -> None:
     assert "Traceback" not in outcome.err
 
 
+def test_what_a_model_wrote_and_did_not_close_is_in_its_file(tmp_path: Path) -> None:
+    lines = (
+        "import sys, tessera.cli.main as cli",
+        f"kept = [open({str(tmp_path / 'log')!r}, 'w')]",
+        "kept.append(kept)",
+        "kept[0].write('to the end')",
+        "kept = sys.argv[1:] = ['--version']",
+        "cli.main()",
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)], capture_output=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert (tmp_path / "log").read_text() == "to the end"
+
+
 def test_out_of_memory() -> None:
     with mock.patch("tessera.driver.analyze.analyze", side_effect=MemoryError):
         outcome = tessc("analyze", "x")

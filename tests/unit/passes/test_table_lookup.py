@@ -32,6 +32,7 @@ from tessera.passes.costs.work_shapes import (
     contradiction,
     found_hint,
     hint_shape,
+    may_have_hint,
     step_shape,
 )
 
@@ -233,6 +234,7 @@ def test_a_launch_is_a_gemm_by_its_buffers_and_its_work(shape: tuple[int, int]) 
     operations, moved = 2.0 * 8 * 1024 * 4096, 2.0 * 1024 * 4096
 
     def found(done: float, *more: Buffer) -> StepShape:
+        assert may_have_hint((ROWS, weight, *more), (RESULT,))
         counts = counted(done, moved)
         return step_shape(LAUNCH, counts, moved, (ROWS, weight, *more), (RESULT,))
 
@@ -247,6 +249,8 @@ def test_a_launch_is_a_gemm_by_its_buffers_and_its_work(shape: tuple[int, int]) 
         LAUNCH, counted(operations, moved), moved, (ROWS, weight, wide), (RESULT, result)
     )
     assert both.shape is None  # two products fit
+    assert not may_have_hint((ROWS, weight), (result,))
+    assert not may_have_hint((ROWS,), (RESULT,))
     plain = replace(counted(operations, moved), units=(("fp32", operations),))
     assert step_shape(LAUNCH, plain, moved, (ROWS, weight), (RESULT,)).shape is None
 
@@ -258,7 +262,9 @@ def test_a_launch_is_an_attention_by_its_buffers_and_its_work() -> None:
         result = buffer(3, Role.TEMP, 4, length, 32, 128)
         moved = 2.0 * 2 * 4 * 8 * context * 128
         counts = counted(part * 4.0 * 4 * 32 * length * context * 128, 4 * moved)
-        return found_hint(counts, 4 * moved, (query, *caches, *more), (result,))
+        hint = found_hint(counts, 4 * moved, (query, *caches, *more), (result,))
+        assert may_have_hint((query, *caches, *more), (result,)) or hint is None
+        return hint
 
     assert found(1, 999, 1.0) == WorkHint("generation", (4, 999, 32, 8, 128), DataType.BF16)
     assert found(512, 512, 0.55) == WorkHint("context", (4, 512, 32, 8, 128), DataType.BF16)

@@ -36,8 +36,9 @@ class Control:
     """How a block ends.
 
     kind: goto (`targets[0]`), branch (variable `value` picks `targets[0]` or `targets[1]`),
-    table (variable holds places in `targets`), return (variable holds block numbers), call
-    (one function), barrier (`value` holds its operands, then goto), exit, trap. Targets are
+    table (variable holds places in `targets`), return (variable holds block numbers; where some
+    lanes stay in the function, the target is where), call (one function), barrier (`value` holds
+    its operands, then goto), exit, trap. Targets are
     names of blocks, `function:number`, or EXIT.
     """
 

@@ -63,7 +63,7 @@ def _emit_ret(e: Emitter, i: ptx.Instruction) -> None:
     else:
         following = e.program.block_constant(e.after)
         mixed = f"np.where({e.guard}, {back}, {following}.astype(i8))"
-        e.control = Control("return", (), mixed)
+        e.control = Control("return", (e.after,), mixed)
 
 
 def _emit_exit(e: Emitter, i: ptx.Instruction) -> None:

@@ -40,6 +40,7 @@ from tessera.frontend.capture.operator_mode import (
 )
 from tessera.frontend.capture.problems import launches_nothing, not_fake, on_host, refusal
 from tessera.frontend.capture.raw import RawCapture, RawNode, RawOperator, RawOther, RawTensor
+from tessera.frontend.capture.small_parts import copied_parts, storages
 from tessera.frontend.capture.watch import operator_of, raw_tensor, tensors_in
 from tessera.ir.program.program import Role
 
@@ -173,6 +174,10 @@ class Recording:
         """Note a draw of random numbers, if that can be held."""
         raise random_numbers(func)
 
+    def is_older(self, storage: int) -> bool:
+        """Whether memory, by `storages`, was there before the call."""
+        return storage not in storages(self.made)
+
     def _place(self, tensor: torch.Tensor) -> int:
         return self.addresses.of_tensor(tensor)
 
@@ -218,6 +223,8 @@ def record_call(make: Callable[[], Made], warm_ups: int = 1) -> RawRecord:
                 told_launches(recording.kernel),
             ):
                 result = _called(function, inputs, is_last=recording.is_on)
+                if recording.is_on:
+                    result = copied_parts(result, recording.is_older)
         recording.is_on = False
         known = known if warm_ups else known_tensors(function, inputs)
     return made_record(recording, known, result)
@@ -274,7 +281,7 @@ def made_record(recording: Recording, known: KnownTensors, result: object) -> Ra
         memory.add_tensor(tensor, f"constant{number}", Role.WEIGHT, lasting=True)
     if recording.copies.constants:
         notes.append(fixed_constants(len(recording.copies.constants)))
-    made = {tensor.untyped_storage()._cdata for tensor in recording.made}
+    made = storages(recording.made)
     returned: dict[int, tuple[str, RawTensor]] = {}
     results = [(place, t) for place, t in enumerate(tensors_in(result)) if t.is_cuda]
     for number, (place, tensor) in enumerate(results):

@@ -169,6 +169,27 @@ def test_register_parameters_and_indirect_calls():
     assert (out == (2 * n + np.where(n < 16, 5, -5)).astype(np.uint32)).all()
 
 
+def test_some_lanes_return_early_from_a_function():
+    """The others go on with the registers that they have."""
+    before = """
+.func (.param .b32 d) late(.param .b32 a)
+{
+    .reg .pred %p; .reg .b32 %r<3>;
+    ld.param.b32 %r1, [a]; add.u32 %r2, %r1, 100; st.param.b32 [d], %r2;
+    setp.lt.u32 %p, %r1, 8; @%p ret;
+    add.u32 %r2, %r2, %r1; st.param.b32 [d], %r2; ret;
+}
+"""
+    call = "call (b), late, (a);"
+    out, _ = run(
+        "{ .param .b32 a; .param .b32 b; st.param.b32 [a], %r1;"
+        f"{call} ld.param.b32 %r10, [b]; }} {STORE}",
+        before=before,
+    )
+    n = lanes(32)
+    assert (out == np.where(n < 8, n + 100, 2 * n + 100)).all()
+
+
 def test_a_function_indexes_its_own_parameter():
     """What clang makes of an array in a struct that is passed by value."""
     before = """

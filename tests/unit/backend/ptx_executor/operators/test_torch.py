@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tessera.diagnostics import TesseraError
 from tessera.ir.operators.table import table
 from tests.helpers.operator_calls import call
 
@@ -381,3 +382,23 @@ def test_small_floats() -> None:
     raw = [stored(one) for one in (a, b, *scales)]
     got = call("aten::_scaled_mm", raw, [((32, 32), "f32")], out_dtype="f32")[0]
     assert np.allclose(got, wanted.numpy(), rtol=1e-6)
+
+
+def test_products_leave_sums_in_the_type_that_is_asked_for() -> None:
+    # PyTorch has these on the GPU only
+    a, b = draw(3, 8, 64, dtype=torch.bfloat16), draw(3, 64, 8, dtype=torch.bfloat16)
+    base = draw(8, 8, dtype=torch.bfloat16)
+    exact = a.double() @ b.double()
+    shape = {"mm": (8, 8), "addmm": (8, 8), "bmm": (3, 8, 8), "baddbmm": (3, 8, 8)}
+    for name, size in shape.items():
+        factors = [a, b] if len(size) == 3 else [a[0], b[0]]
+        wanted = exact if len(size) == 3 else exact[0]
+        if "add" in name:
+            factors, wanted = [base, *factors], wanted + base.double()
+        raw = [stored(each) for each in factors]
+        for form in ("dtype", "dtype_out"):
+            (got,) = call(f"aten::{name}.{form}", raw, [(size, "f32")], out_dtype="f32")
+            assert np.allclose(got, wanted.numpy(), rtol=1e-6)
+            with pytest.raises(TesseraError) as refused:
+                call(f"aten::{name}.{form}", raw, [(size, "bf16")], out_dtype="f32")
+            assert "`out_dtype` is `f32`" in str(refused.value.diagnostics[0].notes)
