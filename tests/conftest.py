@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import shutil
 import signal
@@ -10,6 +11,9 @@ import tempfile
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
+
+# As `tessera.cli.main.main` does: a worker holds a million objects, and hardly a cycle.
+gc.set_threshold(200_000, 20)
 
 # Tests neither see nor fill the user's cache, in this process and in those it starts.
 os.environ["TESSERA_NO_CACHE"] = "1"
