@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import shutil
 import signal
 import tempfile
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
+
+# As `tessera.cli.main.main` does: a worker holds a million objects, and hardly a cycle.
+gc.set_threshold(200_000, 20)
 
 # Tests neither see nor fill the user's cache, in this process and in those it starts.
 os.environ["TESSERA_NO_CACHE"] = "1"
@@ -55,3 +60,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def update_golden(request: pytest.FixtureRequest) -> bool:
     """Whether expected output is to be rewritten."""
     return bool(request.config.getoption("--update-golden"))
+
+
+@pytest.fixture(scope="module")
+def kept_analyses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A cache of this run alone, for tests that analyse one trace over and over and ask for
+    something else. No result depends on it: `tests/unit/frontend/test_analysis_cache.py`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("TESSERA_NO_CACHE")
+        patch.setenv("TESSERA_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "kept-analyses"))
+        yield

@@ -149,3 +149,12 @@ def test_a_large_problem_is_planned_by_runs(monkeypatch: pytest.MonkeyPatch) -> 
     assert usual is not None
     assert choice.bound <= usual.best.period_ns * (1 + 1e-9)
     assert choice.best.period_ns <= usual.best.period_ns * 1.25
+
+
+def test_what_no_device_holds_is_planned_by_runs_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = in_types(5, 12, (3, 3))
+    monkeypatch.setattr(many, "_LARGE_IF_SPREAD", 10)
+    needed = sum(resident.bytes for resident in problem.residents)
+    for part, spread in ((0.5, True), (1.0, False)):
+        rooms = tuple(replace(room, bytes=int(needed * part)) for room in problem.rooms)
+        assert many.is_large(replace(problem, rooms=rooms)) is spread

@@ -20,6 +20,8 @@ from click.testing import CliRunner
 from tests.docs import pages
 from tests.helpers.reference import cli
 
+pytestmark = pytest.mark.usefixtures("kept_analyses")
+
 EXAMPLES = pages.ROOT / "examples" / "traces"
 FILES = ("kernel.ptx", "step.ptx", "trace.ptx", "prefill.ptx", "decode.ptx", "FILE")
 PLANS = ("plan.tsp", "PLAN")

@@ -13,7 +13,7 @@ from tessera.driver.run.runtime import Runtime
 from tessera.ir.program.program import Role
 from tests.helpers.served import contents
 
-LIMIT_S = 60.0
+LIMIT_S = 300.0
 PYTHON = f"""#!{sys.executable}
 import sys
 sys.path[:0] = {[p for p in sys.path if p]!r}

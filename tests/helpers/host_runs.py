@@ -12,7 +12,7 @@ from tests.helpers.plan_files import plan_of, write_plan
 from tests.helpers.random_traces import random_program
 from tests.helpers.served import contents
 
-LIMIT_S = 60.0
+LIMIT_S = 300.0
 
 
 def hosts_file(folder: Path, *rows: str, head: str = "") -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.helpers.sources import package_trees, statements
+from tests.helpers.sources import Source, package_sources, parse
 
 ROOT = Path(__file__).parents[2]
 LISTED: dict[str, str] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"][
@@ -15,17 +14,11 @@ LISTED: dict[str, str] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-
 ]["lazy-imports"]
 
 
-def lazy_imports(tree: ast.Module) -> Iterator[tuple[int, str]]:
+def lazy_imports(source: Source) -> Iterator[tuple[int, str]]:
     """The modules that are imported inside functions, with their lines."""
-    for function in statements(tree):
-        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
-            continue
-        for node in statements(function):
-            if isinstance(node, ast.Import):
-                yield from ((node.lineno, alias.name) for alias in node.names)
-            elif isinstance(node, ast.ImportFrom):
-                for alias in node.names:
-                    yield node.lineno, f"{node.module}.{alias.name}"
+    for node in source.imports:
+        if node.in_function:
+            yield from ((node.line, module) for module in node.paths())
 
 
 def row_of(module: str) -> str | None:
@@ -36,8 +29,8 @@ def row_of(module: str) -> str | None:
 
 def test_every_import_in_a_function_is_listed() -> None:
     unlisted, used = [], set()
-    for name, tree in package_trees().items():
-        for line, module in lazy_imports(tree):
+    for name, source in package_sources().items():
+        for line, module in lazy_imports(source):
             row = row_of(module)
             used.add(row)
             if row is None:
@@ -52,6 +45,6 @@ def test_rows_say_why() -> None:
 
 def test_imports_are_found_wherever_they_stand() -> None:
     text = "import os\ndef f():\n  if x:\n    import a.b\n  def g():\n    from c import d\n"
-    assert set(lazy_imports(ast.parse(text))) == {(4, "a.b"), (6, "c.d")}
+    assert set(lazy_imports(parse(text))) == {(4, "a.b"), (6, "c.d")}
     assert row_of("torchvision") is None
     assert row_of("torch.nn") == "torch"

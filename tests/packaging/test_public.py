@@ -22,7 +22,7 @@ def all_modules_after(code: str) -> set[str]:
     """The modules that a fresh interpreter holds after running some code."""
     script = f"{code}\nimport json, sys\nsys.stderr.write(json.dumps(sorted(sys.modules)))"
     result = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=True
     )
     return set(json.loads(result.stderr))
 

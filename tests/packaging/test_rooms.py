@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections import defaultdict
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 from tessera.frontend.cache import analysis_cache, module_cache
 from tessera.frontend.cache.code_digest import files
 from tessera.frontend.text.grammar import PACKAGE
-from tests.helpers.sources import statements, tree_of
+from tests.helpers.sources import source_of
 
 ROOT = Path(__file__).parents[2]
 ROOMS = {"cli", "report", "driver", "frontend", "passes", "backend", "ir"}
@@ -31,12 +30,11 @@ def modules_below(folder: str) -> dict[str, Path]:
 def imports_of(path: Path, known: dict[str, Path]) -> set[str]:
     """The modules that a file imports, anywhere in it."""
     found: set[str] = set()
-    for node in statements(tree_of(path)):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            inner = {f"{node.module}.{alias.name}" for alias in node.names}
-            found |= (inner & known.keys()) or {node.module}
+    for node in source_of(path).imports:
+        if not node.is_from:
+            found |= set(node.names)
+        elif node.module and not node.is_relative:
+            found |= (set(node.paths()) & known.keys()) or {node.module}
     return found & known.keys()
 
 
@@ -67,7 +65,7 @@ def test_every_room_says_what_it_is_for() -> None:
     for room, path in known.items():
         if path.name != "__init__.py" or room == "tessera":
             continue
-        text = ast.get_docstring(tree_of(path)) or ""
+        text = source_of(path).text
         assert "In: " in text, room
         assert "Out: " in text, room
         _, _, named = re.sub(r"\s+", " ", text).partition("mported by ")

@@ -17,6 +17,8 @@ import pytest
 from tests.helpers.command import Outcome, tessc
 from tests.helpers.corpus import ROOT
 
+pytestmark = pytest.mark.usefixtures("kept_analyses")
+
 MLP = ROOT / "examples" / "traces" / "mlp.ptx"
 GPUS = ("--gpus", "a100", "-o", "/dev/null")
 SECRET = "hunter2-token"
@@ -42,7 +44,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         raise AssertionError("it hangs")
 
     before = signal.signal(signal.SIGALRM, hangs)
-    signal.alarm(120)
+    signal.alarm(600)
     yield tmp_path / "here"
     signal.alarm(0)
     signal.signal(signal.SIGALRM, before)

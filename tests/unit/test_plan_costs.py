@@ -14,6 +14,8 @@ from tessera.driver.plan.make_plan import PlanOptions, plan
 from tessera.frontend.machine.profile import parse_profile
 from tessera.ir.plan.costs import CostSource
 
+pytestmark = pytest.mark.usefixtures("kept_analyses")
+
 MLP = Path(__file__).parents[2] / "examples" / "traces" / "mlp.ptx"
 PAIR = PlanOptions(gpus="a100,l40s", objective="latency")
 

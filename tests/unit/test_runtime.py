@@ -301,9 +301,9 @@ def test_a_forked_child_is_told(runtime: Runtime) -> None:
     """It would wait for threads that a fork does not take along."""
     child = os.fork()
     if child == 0:
-        signal.alarm(20)
+        signal.alarm(600)
         told = 0
-        for call in (lambda: runtime.submit({"x": values(1)}).result(5), runtime.states):
+        for call in (lambda: runtime.submit({"x": values(1)}).result(300), runtime.states):
             try:
                 call()
             except TesseraError as failure:

@@ -17,7 +17,7 @@ from tessera.driver.plan.assemble import Attempt, PlanSetting
 from tessera.driver.plan.trial import MOST_SLOTS
 from tessera.passes.placement.candidates import one_placement
 from tessera.passes.placement.class_model import class_bound
-from tessera.passes.placement.many import is_large, runs_of
+from tessera.passes.placement.many import fits_one_device, is_large, runs_of
 from tessera.passes.placement.plan_problem import Planning
 from tessera.passes.placement.problem import INFINITY, Problem
 
@@ -25,6 +25,12 @@ Build = Callable[[int], Planning]
 _NEAR = 1.02
 _MOST_PROBLEMS = 12
 _STEPS = (3, 1)  # to and fro from the best, at the end
+_AS_GOOD = 1.003
+_SPARE = 8
+"""A part of the slots to spare: requests wait for each other a little, which estimates leave out.
+
+How many slots a plan has is found by simulation; these have to find room in memory.
+"""
 
 
 class _Ranges:
@@ -35,6 +41,7 @@ class _Ranges:
         self.heap: list[tuple[float, int, int]] = []
         self.problems: dict[int, Planning] = {}
         self.best: tuple[float, int] = (INFINITY, 1)
+        self.estimates: dict[int, float] = {}
 
     def add(self, first: int, last: int) -> None:
         """A range with its bound."""
@@ -51,7 +58,8 @@ class _Ranges:
         problem = self.problems[slots].problem
         loads = class_bound(problem, None)
         if loads < INFINITY:
-            self.best = min(self.best, (_estimate(problem, loads), slots))
+            self.estimates[slots] = _estimate(problem, loads)
+            self.best = min(self.best, (self.estimates[slots], slots))
 
     def is_near(self) -> bool:
         """Whether the best is near the bound."""
@@ -70,8 +78,7 @@ def attempt_for_many(setting: PlanSetting, build: Build) -> Attempt | None:
     lanes = setting.options.sequences
     ranges = _Ranges(build)
     problem = build(1).problem
-    needed = sum(resident.bytes for resident in problem.residents)
-    if not is_large(problem) or needed <= max((room.bytes for room in problem.rooms), default=0):
+    if not is_large(problem) or fits_one_device(problem):
         return None
     ranges.add(1, MOST_SLOTS)
     while ranges.heap and len(ranges.problems) < _MOST_PROBLEMS:
@@ -88,6 +95,10 @@ def attempt_for_many(setting: PlanSetting, build: Build) -> Attempt | None:
     period, slots = ranges.best
     if not ranges.heap or period == INFINITY:
         return None
+    more = min(MOST_SLOTS, slots + max(1, slots // _SPARE))
+    ranges.try_slots(more)
+    if ranges.estimates.get(more, INFINITY) <= _AS_GOOD * period:
+        slots = more
     return Attempt(
         slots=slots,
         lanes=lanes or slots,

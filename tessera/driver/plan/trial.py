@@ -118,11 +118,11 @@ class Trial:
         near = _NEAR_ENOUGH_IF_LONG if _is_long(self.at(most)) else _NEAR_ENOUGH
         floor = near * busiest_ns(self.candidate)
         least = 1
-        while best > floor and 2 * most <= MOST_SLOTS and self._fits(2 * most):
-            more = self.period(self.at(2 * most))
-            if PAYS * more > best:
+        while best > floor and most < MOST_SLOTS:
+            slots = self._most(min(2 * most, MOST_SLOTS), self._fits)
+            if slots <= most or PAYS * (period := self.period(self.at(slots))) > best:
                 break
-            least, most, best = most + 1, 2 * most, more  # half as many are not as good
+            least, most, best = most + 1, slots, period  # fewer are not as good
         # Fewer slots whose buffers share less may be faster.
         apart = self._most(most, self._is_roomy)
         if apart < most and self.period(self.at(apart)) < best:

@@ -8,7 +8,10 @@ last may have written it, and the devices that hold it. A step needs what it may
 may write but need not; what is not at its device is sent from where the version came about. A
 transfer takes its place in the order as early as it can: after the step that made the bytes, and
 after all that touched the old bytes at the target. So whatever an action has to wait for comes
-before it in the order, and queues that follow the order cannot wait in a circle.
+before it in the order, and queues that follow the order cannot wait in a circle. That holds for any
+place up to the step that needs the bytes. Those of a later stage go when the stage before it
+begins: a queue sends one thing at a time, and what the next stage waits for would stand behind
+bytes that are needed much later.
 
 Source: decision record 0005.
 """
@@ -17,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import NamedTuple
 
 from tessera.ir.graph.graph import Node
@@ -32,6 +36,8 @@ HomeParts = Mapping[int, Sequence[tuple[str, Parts]]]
 
 _START = (-1, 0, 0)
 _FILL, _STEP, _TRANSFER = 0, 1, 2
+_STAGE_STEPS = 16
+"""Steps that follow each other on a device: as many are a stage, in which others can send."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +68,7 @@ def find_actions(
 
     `homes` has the persistent parts that some step of the replica writes.
     """
-    walk = _MoveWalk(trace, frozenset(every), homes)
+    walk = _MoveWalk(trace, frozenset(every), homes, _stages_before(devices))
     for node in trace.graph.nodes:
         walk.step(node, devices[node.id])
     walk.finish()
@@ -81,13 +87,35 @@ def _numbered(actions: list[Action]) -> Iterator[Action]:
             yield action
 
 
-class _MoveWalk:
-    """Versions of all parts, and what was touched last on each device."""
+def _stages_before(devices: Sequence[str]) -> list[int]:
+    """Per step the one before the stage before its own begins; -1 if there is none."""
+    before: list[int] = []
+    last = -1
+    for _, run in groupby(devices):
+        first, count = len(before), len(list(run))
+        before += [last] * count
+        if count >= _STAGE_STEPS:
+            last = first - 1
+    return before
 
-    def __init__(self, trace: TraceBytes, every: frozenset[str], homes: HomeParts) -> None:
+
+class _MoveWalk:
+    """Versions of all parts, and what was touched last on each device.
+
+    `earliest` is per step after which one the transfers for it go, where they could go earlier.
+    """
+
+    def __init__(
+        self,
+        trace: TraceBytes,
+        every: frozenset[str],
+        homes: HomeParts,
+        earliest: Sequence[int],
+    ) -> None:
         self.trace = trace
         self.every = every
         self.homes = homes
+        self.earliest = earliest
         self.actions: list[Action] = []
         self.versions: dict[int, list[_Version]] = {}
         self.touches: dict[tuple[str, int], list[Place]] = {}
@@ -135,7 +163,7 @@ class _MoveWalk:
             self._touch(device, buffer, parts, place)
             self._hold(buffer, parts, device)
         for (origin, _), pieces in missing.items():
-            self._send(buffer, tuple(pieces), origin, device)
+            self._send(buffer, tuple(pieces), origin, device, self.earliest[at[0]])
 
     def _collect(self, buffer: int, wanted: Sequence[int], target: str) -> None:
         """Take the last version of bytes to a target; what nobody wrote is there already."""
@@ -149,9 +177,11 @@ class _MoveWalk:
         for origin, pieces in missing.items():
             self._send(buffer, tuple(pieces), origin, target)
 
-    def _send(self, buffer: int, moved: Parts, origin: str, target: str) -> None:
+    def _send(
+        self, buffer: int, moved: Parts, origin: str, target: str, earliest: int = -1
+    ) -> None:
         versions = self._versions(buffer)
-        after = max(versions[part].step for part in moved)
+        after = max(earliest, *(versions[part].step for part in moved))
         if target != HOST:
             touches = self._touches(target, buffer)
             after = max(after, *(touches[part][0] for part in moved))

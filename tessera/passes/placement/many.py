@@ -30,6 +30,7 @@ from tessera.passes.placement.task_index import TaskIndex
 
 _IMPROVED = 4
 _LARGE = 10_000  # tasks times devices
+_LARGE_IF_SPREAD = 5_000  # where no device holds everything
 _RUNS_POWERS = (400.0,)
 _RUNS_SWEEPS = 3
 
@@ -37,7 +38,14 @@ _RUNS_SWEEPS = 3
 def is_large(problem: Problem) -> bool:
     """Whether runs of tasks are looked for, and no integer program is solved."""
     devices = len(usable_devices(problem))
-    return devices > DIRECT_DEVICES and devices * len(problem.tasks) > _LARGE
+    most = _LARGE if fits_one_device(problem) else _LARGE_IF_SPREAD
+    return devices > DIRECT_DEVICES and devices * len(problem.tasks) > most
+
+
+def fits_one_device(problem: Problem) -> bool:
+    """Whether the largest memory holds everything."""
+    needed = sum(resident.bytes for resident in problem.residents)
+    return needed <= max((room.bytes for room in problem.rooms), default=needed)
 
 
 def runs_of(problem: Problem, least: float) -> list[Placement]:

@@ -19,7 +19,7 @@ from tessera.diagnostics import TesseraError, error
 from tests.unit.backend.test_dispatch import Patient, Scripted
 
 ENDS = ("drained", "at once", "fault", "by a callback")
-PATIENCE_S = 20
+PATIENCE_S = 300
 
 
 class Crowd:

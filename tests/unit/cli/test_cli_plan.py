@@ -18,6 +18,8 @@ from tessera.ir.choices import Objective, Strategy
 from tessera.ir.plan.print_plan import print_plan
 from tests.helpers.command import tessc
 
+pytestmark = pytest.mark.usefixtures("kept_analyses")
+
 MLP = Path(__file__).parents[3] / "examples" / "traces" / "mlp.ptx"
 
 BIG = """//! tessera.trace 1

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import types
+from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any
 
@@ -15,6 +17,14 @@ from tessera.ir.program.data_type import DataType
 from tessera.ir.program.program import Role
 
 A = 0x7F0000000000
+
+
+@pytest.fixture(autouse=True)
+def _own_objects_alone() -> Iterator[None]:
+    """All objects are looked at in search of tensors: those of the tests before take seconds."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 class Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -304,6 +305,39 @@ def test_a_written_variable_leaves_one_slot() -> None:
     assert lower(one, "A", slots=4).slots == 1
     read = case([("v.x", 4), ("o", 64)], [("r", "v.x", Interval(0, 4)), ("m", "o", ALL)])
     assert lower(read, "A", slots=4).slots == 4
+
+
+def test_what_a_later_stage_needs_does_not_stand_before_what_the_next_one_waits_for() -> None:
+    """Three stages of 16 steps; `t0` is made first, and read by each stage."""
+    buffers = [("t0", 64), *((f"t{step}", 64) for step in range(1, 48))]
+    steps: list[list[Touch]] = [[("m", "t0", ALL)]]
+    for step in range(1, 48):
+        reads: list[Touch] = [("r", f"t{step - 1}", ALL)]
+        reads += [("r", "t0", ALL)] if step % 16 == 0 else []
+        steps.append([*reads, ("m", f"t{step}", ALL)])
+    stages = case(buffers, *steps)
+    lowered = lower(stages, "A" * 16 + "B" * 16 + "C" * 16)
+    sent = [(buffer, source, target) for buffer, source, target, _ in moves(lowered)]
+    assert sent == [(0, "A", "B"), (15, "A", "B"), (0, "A", "C"), (31, "B", "C")]
+    # Runs that are too short to send in change nothing: as early as can be.
+    short = lower(stages, "A" * 16 + "B" * 15 + "A" + "C" * 16)
+    assert [(b, s, t) for b, s, t, _ in moves(short)][:2] == [(0, "A", "B"), (0, "A", "C")]
+
+
+def test_stages_that_read_and_write_what_they_share_are_proved() -> None:
+    """Versions that are sent late: whoever overwrites them waits."""
+    for seed in range(5):
+        draw = random.Random(seed)
+        names = [(f"t{number}", 64) for number in range(5)]
+        steps = [[("m", name, ALL) for name, _ in names]]
+        for _ in range(100):
+            kinds = draw.choices("rrrrmw", k=3)
+            touched = draw.sample([name for name, _ in names], k=3)
+            steps.append([(kind, name, ALL) for kind, name in zip(kinds, touched, strict=True)])
+        where = "".join(draw.choice("ABCD") * draw.choice((1, 5, 17, 30)) for _ in range(40))
+        stages = case(names, *steps)
+        lowered = lower(stages, where[: len(steps)])
+        assert check_replica(lowered, [stages[0]], [stages[1]], [where[: len(steps)]]) == ()
 
 
 def test_the_same_input_gives_the_same_records() -> None:

@@ -29,6 +29,8 @@ from tests.helpers.command import tessc
 from tests.helpers.fake_cuda import CUresult, FakeCuda
 from tests.helpers.traces import HEADER
 
+pytestmark = pytest.mark.usefixtures("kept_analyses")
+
 TRACE = Path(__file__).parents[4] / "examples" / "traces" / "mlp.ptx"
 
 

@@ -44,7 +44,7 @@ def two_steps(first: str, second: str, *, slots: int = 2, lanes: int = 2) -> Mod
 
 
 @contextmanager
-def running(model: Model, limit_s: float = 60.0) -> Iterator[tuple[Dispatcher, CpuBackend]]:
+def running(model: Model, limit_s: float = 300.0) -> Iterator[tuple[Dispatcher, CpuBackend]]:
     """A dispatcher over processes, none of which may outlive it."""
     backend = CpuBackend(model)
     pids = [device.process.pid for device in backend._devices.values()]
@@ -231,7 +231,7 @@ def test_a_worker_that_stops_in_the_middle_of_a_message() -> None:
         real, backend._devices["b"].connection = backend._devices["b"].connection, here
         os.write(there.fileno(), struct.pack("!i", 1000) + b"the beginning")
         with pytest.raises(ServiceFault, match=r"TSR5052.*worker of device `b`") as failure:
-            backend.collect(30.0)
+            backend.collect(300.0)
         assert failure.value.device == "b"
         assert here.closed
         here, full = host_pipe(0.2)
@@ -291,7 +291,7 @@ def test_a_slot_that_hangs_while_the_other_goes_on() -> None:
         with pytest.raises(ServiceFault, match=r"waits for transfer .*`h` from `a`") as failure:
             go_on()
         assert (failure.value.device, failure.value.request) == ("b", 0)
-        assert hung.exception(30) is failure.value
+        assert hung.exception(300) is failure.value
 
 
 def test_who_computes_or_waits_in_line_gets_on() -> None:

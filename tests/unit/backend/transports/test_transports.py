@@ -21,7 +21,7 @@ from tessera.backend.transports.transport import PlannedPut, Transport, Transpor
 from tests.helpers.extras import need_nixl
 
 TOKEN, RUN = "secret", "run"
-LIMIT_S = 30.0
+LIMIT_S = 300.0
 
 
 class End:

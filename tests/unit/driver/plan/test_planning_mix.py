@@ -21,6 +21,8 @@ from tessera.passes.base import AnalysisManager
 from tessera.passes.checker.check_plan import check_plan
 from tessera.passes.dependences.dependences import Dependences
 
+pytestmark = pytest.mark.usefixtures("kept_analyses")
+
 MEGA = 1 << 20
 MODULE = """//! module m
 .version 8.0

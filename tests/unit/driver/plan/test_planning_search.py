@@ -32,6 +32,8 @@ from tessera.passes.checker.check_plan import check_plan
 from tessera.passes.placement import limits as partition_limits
 from tests.helpers.command import tessc
 
+pytestmark = pytest.mark.usefixtures("kept_analyses")
+
 TRACES = Path(__file__).parents[4] / "examples" / "traces"
 MLP = TRACES / "mlp.ptx"
 PAIR = "a100,l40s"

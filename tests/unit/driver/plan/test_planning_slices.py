@@ -25,6 +25,8 @@ from tessera.passes.placement.plan_problem import problem_of_mix
 from tessera.passes.placement.problem import Problem, Task, contract
 from tests.helpers.command import tessc
 
+pytestmark = pytest.mark.usefixtures("kept_analyses")
+
 MLP = Path(__file__).parents[4] / "examples" / "traces" / "mlp.ptx"
 SLICES = PlanOptions(gpus="h200:84sm,h200:48sm", slots=4, lanes=4)
 STEPS = 8

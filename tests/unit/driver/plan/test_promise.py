@@ -13,6 +13,8 @@ from tessera.driver.plan.make_plan import PlanOptions, plan
 from tessera.driver.plan.promise import best_promise, promises
 from tessera.driver.simulate.counts import with_counts
 
+pytestmark = pytest.mark.usefixtures("kept_analyses")
+
 TRACES = Path(__file__).parents[4] / "examples" / "traces"
 GIB = 1 << 30
 

@@ -20,6 +20,8 @@ from tessera.ir.program.print_trace import print_program
 from tests.helpers.plan_files import plan_of, write_plan
 from tests.helpers.random_traces import random_program
 
+pytestmark = pytest.mark.usefixtures("kept_analyses")
+
 MLP = Path(__file__).parents[4] / "examples" / "traces" / "mlp.ptx"
 
 

@@ -114,7 +114,7 @@ def test_looking_ahead_past_a_stop_gives_nothing_and_harms_nobody(opened: Open) 
             wanted.append(whole[: whole.index(end)])
             answers.append(engine.submit(prompt, max_tokens=11, stop=[end]))
         for given, expected in zip(answers, wanted, strict=True):
-            assert given.result(30) == expected
+            assert given.result(300) == expected
             assert given.ended == "stop"
         assert engine.runtime.chained > 0  # type: ignore[attr-defined]
 
@@ -124,12 +124,12 @@ def test_an_answer_is_given_up_while_the_engine_looks_ahead(opened: Open) -> Non
     for _ in range(10):
         answers = [engine.submit([n], max_tokens=CONTEXT) for n in range(3)]
         answers[1].cancel()
-        answers[1].result(30)
+        answers[1].result(300)
         assert answers[1].ended in ("cancelled", "length")
-        assert answers[0].result(30) == answer([0], CONTEXT)
-        assert answers[2].result(30) == answer([2], CONTEXT)
+        assert answers[0].result(300) == answer([0], CONTEXT)
+        assert answers[2].result(300) == answer([2], CONTEXT)
     late = engine.submit([4], max_tokens=CONTEXT, deadline_s=1e-9)
-    late.result(30)
+    late.result(300)
     assert late.ended == "deadline"
 
 

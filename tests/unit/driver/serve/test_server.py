@@ -55,7 +55,7 @@ class Site:
     def ask(
         self, method: str, path: str, body: object = None, key: str | None = KEY
     ) -> tuple[int, dict[str, str], bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=300)
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}
         raw = body if isinstance(body, bytes | None) else json.dumps(body).encode()
         connection.request(method, path, raw, headers)
@@ -211,7 +211,7 @@ def test_too_many_are_told_to_come_back(site: Site) -> None:
 def test_a_client_that_goes_away_gives_its_row_back(site: Site) -> None:
     body = json.dumps({"prompt": [5], "max_tokens": 16, "stream": True, "temperature": 0})
     for _ in range(6):
-        connection = http.client.HTTPConnection("127.0.0.1", site.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", site.port, timeout=300)
         connection.request("POST", "/v1/completions", body, {"Authorization": f"Bearer {KEY}"})
         reply = connection.getresponse()
         reply.read(10)
@@ -224,10 +224,10 @@ def test_a_client_that_goes_away_gives_its_row_back(site: Site) -> None:
 def test_a_body_that_does_not_come_is_given_up(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_module, "_BODY_S", 0.2)
     head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\n"
-    with socket.create_connection(("127.0.0.1", site.port), timeout=30) as slow:
+    with socket.create_connection(("127.0.0.1", site.port), timeout=300) as slow:
         slow.sendall(f"{head}Content-Length: 400\r\n\r\n{{".encode())
         assert slow.recv(100).startswith(b"HTTP/1.1 408")
-    with socket.create_connection(("127.0.0.1", site.port), timeout=30) as gone:
+    with socket.create_connection(("127.0.0.1", site.port), timeout=300) as gone:
         gone.sendall(f"{head}Content-Length: 400\r\n\r\n{{".encode())
     for _ in range(300):
         if b'tessera_refused_total{status="499"} 1' in site.ask("GET", "/metrics")[2]:
@@ -306,7 +306,7 @@ def test_only_the_last_tokens_are_decoded_again() -> None:
 def test_one_who_does_not_read_holds_up_nobody(site: Site) -> None:
     body = json.dumps({"prompt": [1, 2], "max_tokens": 12, "temperature": 0, "stream": True})
     head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\n"
-    with socket.create_connection(("127.0.0.1", site.port), timeout=30) as slow:
+    with socket.create_connection(("127.0.0.1", site.port), timeout=300) as slow:
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
         slow.sendall(
             f"{head}Connection: close\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
@@ -384,7 +384,7 @@ def test_sigterm_finishes_what_runs() -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
         assert process.stdout is not None
         port = int(process.stdout.readline())
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
         body = json.dumps({"prompt": [5], "max_tokens": 12, "stream": True, "temperature": 0})
         for _ in range(100):
             try:
