@@ -270,7 +270,7 @@ _ROWS: dict[str, Unprepared] = {
     ),
     "efficientnet": vision(
         "EfficientNetConfig",
-        {"image_size": 64, "width_coefficient": 1.0, "depth_coefficient": 1.0, "hidden_dim": 64}
+        {"image_size": 64, "width_coefficient": 1.0, "depth_coefficient": 1.0, "hidden_dim": 1280}
         | {"in_channels": [32, 16, 24], "out_channels": [16, 24, 32], "kernel_sizes": [3, 3, 5]}
         | {"strides": [1, 2, 2], "num_block_repeats": [1, 1, 2], "expand_ratios": [1, 6, 6]},
     ),

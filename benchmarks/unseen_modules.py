@@ -492,7 +492,7 @@ def running_sums() -> Made:
     def call(m: Any, x: Tensor) -> Any:
         m.steps += 1
         m.mean.lerp_(x.mean(0), 0.1)
-        m.history[m.steps % 4] = x.sum(0)
+        m.history[(m.steps % 4)[None]] = x.sum(0)
         y = (x - m.mean) / (m.norm(x).std(0) + 1)
         return y, m.steps
 

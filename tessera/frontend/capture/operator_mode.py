@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from unittest import mock
 
 from tessera.diagnostics import TesseraError, error
+from tessera.frontend.capture.taken_apart import CELLS, gru_cell
 from tessera.ir.operators.table import table
 
 if TYPE_CHECKING:
@@ -67,6 +68,9 @@ def operator_mode(call: OperatorCall, *, compiled: bool) -> AbstractContextManag
                 # In inference mode, and inside of others, even `matmul` comes here as it is.
                 with self:
                     return func._op_dk(made_of, *args, **named)
+            if (cell := CELLS.get(name_of(func))) is not None:
+                with self:
+                    return cell(*args, **named)
             return call(self, func, args, named)
 
     mode: AbstractContextManager[object] = OperatorMode()
@@ -97,14 +101,12 @@ def _gru_cell(
     bias_ih: torch.Tensor | None = None,
     bias_hh: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """The cell of a GRU, as PyTorch documents it."""
+    """The cell of a GRU by operators that have shapes."""
     import torch
 
     linear = torch.nn.functional.linear
-    reset, update, new = linear(given, weight_ih, bias_ih).chunk(3, -1)
-    old_reset, old_update, old_new = linear(hidden, weight_hh, bias_hh).chunk(3, -1)
-    new = torch.tanh(new + torch.sigmoid(reset + old_reset) * old_new)
-    return new + torch.sigmoid(update + old_update) * (hidden - new)
+    gates = (linear(given, weight_ih, bias_ih), linear(hidden, weight_hh, bias_hh))
+    return gru_cell(*gates, hidden)[0]
 
 
 def call_own(

@@ -167,7 +167,14 @@ def _places(problem: BaseException) -> tuple[str, ...]:
         return (f"in {Path(problem.filename).name}:{problem.lineno}",)
     frames = traceback.extract_tb(problem.__traceback__)
     own = [frame for frame in frames if not _is_library(frame.filename)]
+    # Of a library's model the line in that library says more than where PyTorch gave up.
+    own = own or [f for f in frames if "torch" not in Path(f.filename).parts and not _is_ours(f)]
     return tuple(f"in `{f.name}`, {Path(f.filename).name}:{f.lineno}" for f in (own or frames)[-1:])
+
+
+def _is_ours(frame: traceback.FrameSummary) -> bool:
+    is_standard = frame.filename.startswith((*_STANDARD, str(_OURS), "<"))
+    return is_standard and "site-packages" not in Path(frame.filename).parts
 
 
 def _is_library(filename: str) -> bool:

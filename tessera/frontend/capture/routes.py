@@ -62,13 +62,15 @@ _CHOSEN: dict[str, object] = {
     "autotune_remote_cache": False,
 }
 _TRITON = (Route.AUTO, Route.PTX)
+# Tried after a failure: nothing is fused in front of products. PyTorch 2.13 has kernels that
+# do not compile there, for a product with constants (the first state of a recurrent network).
+_ALONE, _EITHER = "TRITON,TRITON", "TRITON,ATEN"
 
 
 def attempts(route: str) -> tuple[str, ...]:
     """The compilers to try in turn for products and convolutions."""
-    return {Route.AUTO: ("ATEN,TRITON",), Route.PTX: ("TRITON", "TRITON,ATEN")}.get(
-        Route(route), ("",)
-    )
+    ways = {Route.AUTO: ("ATEN,TRITON", _EITHER), Route.PTX: ("TRITON", _ALONE, _EITHER)}
+    return ways.get(Route(route), ("",))
 
 
 def compiled(
@@ -90,6 +92,8 @@ def compiled(
 
     chosen = _TUNED if measured else _CHOSEN
     tuned = chosen | dict.fromkeys(_BACKENDS, backends) if backends else {}
+    if backends in (_ALONE, _EITHER):
+        tuned = tuned | {"prologue_fusion": False}
     if alike and backends:
         tuned = tuned | _ALIKE
     if not measured:

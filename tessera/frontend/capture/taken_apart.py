@@ -35,6 +35,7 @@ def taken_apart() -> Iterator[None]:
         aten._adaptive_avg_pool3d.default: _adaptive_avg_pool3d,
         aten.cummax.default: _cummax,
         aten.cummin.default: _cummin,
+        aten.logcumsumexp.default: _logcumsumexp,
         aten._thnn_fused_lstm_cell.default: _lstm_cell,
         aten._cdist_forward.default: _distances,
         aten._trilinear.default: _trilinear,
@@ -185,6 +186,20 @@ def _running(
     return values.movedim(-1, dim).clone(), places.movedim(-1, dim).clone()
 
 
+def _logcumsumexp(data: torch.Tensor, dim: int) -> torch.Tensor:
+    """Sums over distances that double."""
+    import torch
+
+    if data.dim() == 0:
+        return data.clone()
+    sums, distance = data.movedim(dim, -1), 1
+    while distance < data.shape[dim]:
+        more = torch.logaddexp(sums[..., :-distance], sums[..., distance:])
+        sums = torch.cat([sums[..., :distance], more], -1)
+        distance *= 2
+    return sums.movedim(-1, dim).clone()
+
+
 def _lstm_cell(
     input_gates: torch.Tensor,
     hidden_gates: torch.Tensor,
@@ -200,6 +215,31 @@ def _lstm_cell(
     taken, kept, new, shown = gates.chunk(4, -1)
     cell = torch.sigmoid(kept) * cell + torch.sigmoid(taken) * torch.tanh(new)
     return torch.sigmoid(shown) * torch.tanh(cell), cell, gates
+
+
+def gru_cell(
+    input_gates: torch.Tensor,
+    hidden_gates: torch.Tensor,
+    hidden: torch.Tensor,
+    input_bias: torch.Tensor | None = None,
+    hidden_bias: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The cell of a GRU, as PyTorch documents it; what it keeps for gradients is left out."""
+    import torch
+
+    ours = input_gates if input_bias is None else input_gates + input_bias
+    theirs = hidden_gates if hidden_bias is None else hidden_gates + hidden_bias
+    reset, update, new = ours.chunk(3, -1)
+    old_reset, old_update, old_new = theirs.chunk(3, -1)
+    new = torch.tanh(new + torch.sigmoid(reset + old_reset) * old_new)
+    return new + torch.sigmoid(update + old_update) * (hidden - new), ours
+
+
+# Where operators are recorded as they are: PyTorch cannot say what shapes the first one gives.
+CELLS: dict[str, Callable[..., object]] = {
+    "aten::_thnn_fused_gru_cell": gru_cell,
+    "aten::_thnn_fused_lstm_cell": _lstm_cell,
+}
 
 
 def _distances(

@@ -37,7 +37,7 @@ _INTEGER = AttributeKind.INTEGER
 def fused_operators() -> Iterator[Operator]:
     """All of them."""
     several = (*_OUT, *operands(" ".join(f"out{n}?" for n in range(1, MOST_WRITES))))
-    listed = OperandSpec(name="operands", is_list=True)
+    listed = OperandSpec(name="operands", is_list=True, is_optional=True)
     yield _entry("other", (listed,), work.moved, several, attribute("name", AttributeKind.TEXT, ""))
     eps = number("eps", 1e-5)
     floats = Kinds.FLOAT

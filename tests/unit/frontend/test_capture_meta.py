@@ -237,3 +237,19 @@ def test_more_results_than_a_trace_holds_are_refused() -> None:
 def test_memory_that_no_trace_can_name_is_refused() -> None:
     with pytest.raises(TesseraError, match=r"TSR6002.*`out` has 2000000000000000 bytes"):
         traced(lambda x: x.expand(5 * 10**14) + 1, (1,))
+
+
+def test_an_operator_of_no_operands_and_the_cells_of_a_network() -> None:
+    def step(x: Any, h: Any) -> Any:
+        return recurrent(x, h)[0] @ torch.eye(8, device="cuda")
+
+    def make() -> Any:
+        nonlocal recurrent
+        recurrent = torch.nn.GRU(8, 8).cuda()
+        return step, Inputs(plain=(torch.zeros(3, 2, 8).cuda(), torch.zeros(1, 2, 8).cuda()))
+
+    recurrent: Any = None
+    made = trace_fake(make)
+    names = [call.operator for call in made.trace.program.work()]
+    assert names.count("tessera::other") == 1
+    assert "aten::tanh" in names

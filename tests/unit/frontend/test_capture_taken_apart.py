@@ -86,6 +86,8 @@ def test_fourier_transforms(dim: list[int]) -> None:
 
 
 def test_the_rest() -> None:
+    for dim in (0, 1):
+        check(taken_apart._logcumsumexp(some(4, 11), dim), some(4, 11).logcumsumexp(dim))
     aten, volume = torch.ops.aten, some(2, 3, 5, 6, 7)
     for sizes in ((1, 2, 2), (3, 6, 10)):
         wanted = aten._adaptive_avg_pool3d(volume, sizes)
