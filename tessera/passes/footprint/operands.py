@@ -16,6 +16,7 @@ from tessera.passes.footprint.map_table import MadeMaps
 from tessera.passes.footprint.pieces import GridPiece, whole_grid
 from tessera.passes.footprint.recorder import Recorder
 from tessera.passes.footprint.scene import Scene, special_values
+from tessera.passes.footprint.unplaced import loose_zones
 from tessera.passes.footprint.zones import LOCAL, PARAMETER
 from tessera.passes.kernel_facts.kernel_code import KernelCode
 from tessera.passes.lane_values import lanes
@@ -56,6 +57,7 @@ class Operands:
         self.piece = piece
         self.guarded_writes: dict[str, Guarded] = {}
         self.shared_symbols = self._place_shared()
+        self.loose = loose_zones(self)
         # Instructions whose unknown results may be distances between objects.
         self.hiding = code.hidden.where(
             scene.parameter_offsets, scene.pointer_words, has_tables=bool(scene.holders)
