@@ -142,7 +142,9 @@ class Operands:
             case ptx.Not():
                 return invert(self._register(operand.operand.name, 1, index))
             case ptx.Float():
-                return lanes.scalar(operand.bits, bits)
+                # A constant of another width is rounded to the type of the instruction.
+                same = operand.width == bits
+                return lanes.scalar(operand.bits, bits) if same else lanes.unknown(bits, index)
             case ptx.Offset():
                 base = self._named(operand.base, bits, index)
                 moved = self.value(operand.displacement, bits, index)
