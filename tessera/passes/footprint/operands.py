@@ -10,13 +10,12 @@ import numpy as np
 from tessera.ir.arrays import Flags, Offsets, Words
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.constants import integer_value
-from tessera.ir.ptx.layout import size_bytes
+from tessera.ir.ptx.layout import alignment, size_bytes
 from tessera.passes.footprint.both_ways import Guarded, Side
 from tessera.passes.footprint.map_table import MadeMaps
 from tessera.passes.footprint.pieces import GridPiece, whole_grid
 from tessera.passes.footprint.recorder import Recorder
 from tessera.passes.footprint.scene import Scene, special_values
-from tessera.passes.footprint.unplaced import loose_zones
 from tessera.passes.footprint.zones import LOCAL, PARAMETER
 from tessera.passes.kernel_facts.kernel_code import KernelCode
 from tessera.passes.lane_values import lanes
@@ -57,7 +56,7 @@ class Operands:
         self.piece = piece
         self.guarded_writes: dict[str, Guarded] = {}
         self.shared_symbols = self._place_shared()
-        self.loose = loose_zones(self)
+        self.alignments = self._alignments()
         # Instructions whose unknown results may be distances between objects.
         self.hiding = code.hidden.where(
             scene.parameter_offsets, scene.pointer_words, has_tables=bool(scene.holders)
@@ -82,6 +81,12 @@ class Operands:
             # Nobody knows which variable follows, so none does: what leaves one is in none.
             start = (end + _APART) // _APART * _APART
         return addresses
+
+    def _alignments(self) -> dict[int, int]:
+        """What variables begin at multiples of, by zone; allocations at those of 256."""
+        zones = self.scene.symbols
+        own = {zones[v.name]: v for v in self.code.module.variables() if v.name in zones}
+        return {LOCAL: 1, PARAMETER: 4} | {zone: alignment(v) for zone, v in own.items()}
 
     def _place_shared(self) -> dict[str, int]:
         """Addresses of shared variables, where nothing hangs on their numbers."""

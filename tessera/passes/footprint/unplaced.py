@@ -15,7 +15,7 @@ import numpy as np
 
 from tessera.ir.arrays import Flags, Offsets, Signed
 from tessera.ir.ptx.layout import alignment
-from tessera.passes.footprint.zones import LOCAL, PARAMETER
+from tessera.passes.footprint.zones import LOCAL
 from tessera.passes.kernel_facts.kernel_code import Step
 from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.lanes import HARD, MASK, POINTER, Lanes
@@ -25,16 +25,6 @@ if TYPE_CHECKING:
 
 _ALIGNED = 256
 _SUMS = frozenset({"add", "cvta", "mov", "selp"})
-
-
-def loose_zones(runner: Operands) -> dict[int, int]:
-    """The zones of variables that begin at less than a multiple of 256, with the multiple."""
-    loose = {LOCAL: 1, PARAMETER: 4}
-    for variable in runner.code.module.variables():
-        zone = runner.scene.symbols.get(variable.name)
-        if zone is not None and alignment(variable) < _ALIGNED:
-            loose[zone] = alignment(variable)
-    return loose
 
 
 def unplaced_result(runner: Operands, step: Step, values: Sequence[Lanes]) -> Lanes | None:
@@ -84,7 +74,7 @@ def _alignment(runner: Operands, value: Lanes) -> int:
         numbers = np.unique(_variables(runner, places)) - 1
         own = [v for v in runner.code.flat.variables if v.space in {"local", "param"}]
         return min(alignment(own[number]) if number >= 0 else 1 for number in numbers.tolist())
-    return min(runner.loose.get(int(zone), _ALIGNED) for zone in np.unique(zones))
+    return min(runner.alignments.get(int(zone), _ALIGNED) for zone in np.unique(zones))
 
 
 def _leaves(runner: Operands, first: Lanes, second: Lanes) -> bool:
