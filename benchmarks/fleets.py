@@ -67,6 +67,18 @@ CASES: dict[str, list[list[str]]] = {
     "405b config to plan and page, 32 GPUs of 4 kinds, memory full of caches": _planned(
         "llama-3.1-405b", _KINDS, 64
     ),
+    "405b config to plan and page, batch 4, 32 GPUs of 4 kinds": _planned(
+        "llama-3.1-405b", _KINDS, 4
+    ),
+    "405b config to plan and page, batch 32, 32 GPUs of 4 kinds": _planned(
+        "llama-3.1-405b", _KINDS, 32
+    ),
+    "405b config to plan and page, batch 16, 32 GPUs of 4 faster kinds": _planned(
+        "llama-3.1-405b", "8xb200,8xh200,8xa100,8xrtx-pro-6000", 16
+    ),
+    "405b config to plan and page, batch 8, 32 GPUs of 4 kinds, more of some": _planned(
+        "llama-3.1-405b", "4xh200,12xh100,10xa100,6xl40s", 8
+    ),
     "70b traces, 4xa100+4xl40s": [
         ["fleet", *_files("llama-70b"),
          *("--gpus", "4xa100,4xl40s", "--tokens", "1024:256", "--json")],

@@ -31,6 +31,7 @@ from tessera.report.table import Column, Fit, fitted, table
 _MOST_CLASSES = 12
 _MOST_KINDS = 4
 _MOST_REASONS = 6
+_MOST_OF_IT = 0.9
 _MOST_PLACES = 4
 _ASKED_FOR = ("pinned by ", "forbidden by ")
 _ENDED = {
@@ -233,6 +234,18 @@ def _limits(report: PlanReport) -> Iterator[str]:
         yield "  then " + ", ".join(f"{name} {format_time(ns)}" for name, ns in others)
     for helper in report.insight.helpers:
         yield f"  {helper}"
+    yield from _losses(report)
+
+
+def _losses(report: PlanReport) -> Iterator[str]:
+    """What eats the rest, where a split reaches less than nine tenths of what times allow."""
+    losses = report.insight.losses
+    if losses is None or losses.reached >= _MOST_OF_IT or len(report.machine.devices) == 1:
+        return
+    yield ""
+    yield f"`{losses.name}` reaches {losses.reached:.0%} of what times alone allow; per request:"
+    for number, (name, ns) in enumerate(losses.parts):
+        yield f"  {'+' if number else ' '} {format_time(ns)}  {name}"
 
 
 # --- beside what else there is -----------------------------------------------------------------

@@ -31,6 +31,13 @@ def plan_json(report: PlanReport, steps: Sequence[str] = ()) -> str:
         ],
         "limits": [{"name": name, "ns": ns} for name, ns in report.insight.limits],
         "helpers": list(report.insight.helpers),
+        "losses": None
+        if (losses := report.insight.losses) is None
+        else {
+            "of": losses.name,
+            "reached": losses.reached,
+            "parts": [{"name": name, "ns": ns} for name, ns in losses.parts],
+        },
         "alternatives": [asdict(alternative) for alternative in report.alternatives],
         "frontier": [asdict(point) for point in report.frontier],
         "explained": [

@@ -14,6 +14,8 @@ import pytest
 from tests.docs.pages import DOCS, FENCE, PAGES, ROOT
 from tests.helpers import reference
 
+pytestmark = pytest.mark.usefixtures("kept_analyses")
+
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 # These run the tests, or take a machine or minutes; that they exist is checked.
 NOT_RUN = {"make test", "make check", "make bench", "make slow", "make clean", "make setup"}

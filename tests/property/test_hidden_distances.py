@@ -198,3 +198,56 @@ def test_what_is_followed_stays_exact(name: str) -> None:
     (step,) = AnalysisManager(given).get(AccessRegions).steps
     assert not step.pins
     assert check(given)
+
+
+WRITER = """
+.visible .entry put(.param .u64 y, .param .u64 x, .param .u64 t)
+{
+    .reg .b32 %r<4>; .reg .b64 %rd<6>;
+    ld.param.u64 %rd1, [y]; ld.param.u64 %rd2, [x]; ld.param.u64 %rd3, [t];
+    sub.s64 %rd4, %rd1, %rd2;
+    PUT
+    ret;
+}
+.visible .entry take(.param .u64 x, .param .u64 t)
+{
+    .reg .b32 %r<4>; .reg .b64 %rd<10>;
+    ld.param.u64 %rd5, [x]; ld.param.u64 %rd3, [t]; mov.u32 %r1, %tid.x;
+    TAKE
+    add.s64 %rd9, %rd5, %rd8; st.global.u32 [%rd9], %r1; ret;
+}
+"""
+WORD, LOAD = "st.global.u64 [%rd3], %rd4;", "ld.global.u64 %rd8, [%rd3];"
+HALVES = "mov.b64 {%r1, %r2}, %rd4; st.global.v2.u32 [%rd3], {%r1, %r2};"
+PUT = "launch m.put grid=1,1,1 block=1,1,1 args=[y, x, t]"
+TAKE = "launch m.take grid=1,1,1 block=1,1,1 args=[x, t]"
+LATER = {
+    "a word": (WORD, LOAD, (PUT, TAKE), True),
+    "halves": (HALVES, LOAD, (PUT, TAKE), True),
+    "two addresses": (
+        "st.global.v2.u64 [%rd3], {%rd1, %rd2};",
+        "ld.global.v2.u64 {%rd6, %rd7}, [%rd3]; sub.s64 %rd8, %rd6, %rd7;",
+        (PUT, TAKE),
+        True,
+    ),
+    "a copy": (WORD, LOAD, (PUT, "memcpy s t bytes=64", TAKE.replace("t]", "s]")), True),
+    "the next request": (
+        WORD,
+        LOAD,
+        (TAKE.replace("t]", "s]"), PUT.replace("t]", "s]")),
+        True,
+    ),
+    "an index": ("st.global.u64 [%rd3], 64;", LOAD, (PUT, TAKE), False),
+}
+
+
+@pytest.mark.parametrize("name", LATER)
+def test_a_distance_that_an_earlier_launch_stored(name: str) -> None:
+    put, take, steps, is_hidden = LATER[name]
+    text = WRITER.replace("PUT", put).replace("TAKE", take)
+    buffers = BUFFERS + "buffer t bytes=64 role=temp\n"
+    given = trace(buffers, text, "\n".join(steps))
+    taken = next(s for s in AnalysisManager(given).get(AccessRegions).steps if "take" in s.name)
+    assert bool(taken.pins) is is_hidden
+    touched = {given.buffers[a.buffer].name for a in taken.accesses if a.kind.writes}
+    assert ("y" in touched) is is_hidden

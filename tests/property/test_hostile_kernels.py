@@ -135,6 +135,16 @@ CASES = {
         "add.s64 %rd6, %rd3, %rd1; st.global.u32 [%rd6], %r1; ret;",
         [HALF],
     ),
+    "a double where a single is asked for": (
+        ".reg .f32 %f<3>; mov.f32 %f1, 2.0; mov.b32 %r2, %f1; shr.u32 %r2, %r2, 22;"
+        "mul.wide.u32 %rd6, %r2, 4; add.s64 %rd7, %rd1, %rd6; st.global.u32 [%rd7], %r1; ret;",
+        [],
+    ),
+    "a single as it is": (
+        ".reg .f32 %f<3>; mov.f32 %f1, 0f40000000; mov.b32 %r2, %f1; shr.u32 %r2, %r2, 22;"
+        "mul.wide.u32 %rd6, %r2, 4; add.s64 %rd7, %rd1, %rd6; st.global.u32 [%rd7], %r1; ret;",
+        [(3072, 3076)],
+    ),
     "a register that only some threads write": (
         "mov.u64 %rd6, %rd4; setp.lt.u32 %p1, %r1, 8; @%p1 add.s64 %rd6, %rd6, 256;"
         "st.global.u32 [%rd6], %r1; ret;",

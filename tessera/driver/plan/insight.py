@@ -9,6 +9,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from tessera.driver.plan.assemble import PlanSetting
+from tessera.driver.plan.losses import Losses, find_losses
 from tessera.driver.plan.search import Decision
 from tessera.ir.choices import CUT_SHORT, Ending, Objective
 from tessera.ir.plan.costs import Duration, StepCosts
@@ -40,10 +41,14 @@ class KernelClass:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Insight:
-    """What limits a plan, largest first, in time per request; and what would help, in words."""
+    """What limits a plan, largest first, in time per request; and what would help, in words.
+
+    `losses` are those of the best split, or of the plan if there is none.
+    """
 
     limits: tuple[tuple[str, float], ...] = ()
     helpers: tuple[str, ...] = ()
+    losses: Losses | None = None
 
 
 def kernel_classes(setting: PlanSetting, plan: Plan) -> list[KernelClass]:
@@ -103,7 +108,11 @@ def find_insight(decision: Decision) -> Insight:
     if not searched or decision.choice.objective != Objective.THROUGHPUT:
         return Insight(limits=decision.chosen.limits)
     limits = sensitivities(decision.attempt.planning.problem, decision.choice, FACTOR)
-    return Insight(limits=decision.chosen.limits, helpers=tuple(map(_said, limits[:_MOST_HELPERS])))
+    return Insight(
+        limits=decision.chosen.limits,
+        helpers=tuple(map(_said, limits[:_MOST_HELPERS])),
+        losses=None if decision.split is None else find_losses(decision.split, decision.plan.bound),
+    )
 
 
 def _said(limit: Sensitivity) -> str:

@@ -53,7 +53,8 @@ SIMULATING = "simulating what was found"
 class Decision:
     """A proved plan, the candidate behind it, and what it was chosen from.
 
-    `setting` has the times of the plan.
+    `setting` has the times of the plan. `split` is the best split as it would run, or, if there is
+    none, the plan.
     """
 
     plan: Plan
@@ -63,6 +64,7 @@ class Decision:
     chosen: Candidate
     diagnostics: tuple[Diagnostic, ...]
     doubt: Doubt | None = None
+    split: Promise | None = None
 
 
 def find_plan(setting: PlanSetting, watch: Watch) -> Decision:
@@ -193,6 +195,7 @@ def _first_proved(
                 chosen=made.chosen,
                 diagnostics=(*refusals_of(refused), *was_ended(choice, made.chosen)),
                 doubt=doubted,
+                split=next((p for p in ranked if splits_requests(p.chosen)), made),
             )
         refused.append((made.chosen.name, findings))
         if findings[0].code == "TSR3010" and made.attempt.slots > 1:

@@ -4,7 +4,8 @@ In: a candidate of the search. Out: its launch programs, with other numbers of s
 what simulation says of them.
 
 Slots are as many as keep the busiest device busy, doubled while that pays, within memory; then the
-fewest are taken that reach the same rate: a request then waits for fewer others. Buffers share
+fewest are taken that reach the same rate: a request then waits for fewer others. Where simulations
+are long, few rounds are followed, and in the end some slots more are tried with many. Buffers share
 bytes so that compute waits for a transfer only on cards that would be too small otherwise. A gate
 is kept only if it makes requests faster with the times of the plan, and with times that are a
 little off.
@@ -45,6 +46,7 @@ _LONG = 5_000
 """Steps under way at a time, above which a simulation takes long: less is tried then."""
 
 _NEAR_ENOUGH_IF_LONG = 1.02
+_SOME = 16
 
 _LOSES = 1.02
 _MOST_LOSSES = 2
@@ -137,7 +139,18 @@ class Trial:
                 enough = middle
             else:
                 too_few = middle
-        return self.at(enough)
+        return self.at(self._with_some_more(enough) if _is_long(self.at(enough)) else enough)
+
+    def _with_some_more(self, slots: int) -> int:
+        """Slots, and some more while that pays: many rounds show waiting that few do not."""
+        floor = _NEAR_ENOUGH_IF_LONG * busiest_ns(self.candidate)
+        best = self.simulate(self.at(slots)).period_ns
+        while best > floor and slots < MOST_SLOTS:
+            more = self._most(slots + max(1, slots // _SOME), self._fits)
+            if more <= slots or PAYS * (period := self.simulate(self.at(more)).period_ns) > best:
+                break
+            slots, best = more, period
+        return slots
 
     def _wanted(self) -> int:
         """As many slots as keep the busiest device busy while requests are under way."""

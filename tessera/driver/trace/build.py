@@ -41,6 +41,7 @@ from tessera.ir.graph.region import Unknown
 from tessera.ir.operators.table import table
 from tessera.ir.program import program as ir
 from tessera.ir.program.print_trace import print_program
+from tessera.passes.base import AnalysisManager
 from tessera.passes.dependences.access_regions import AccessRegions
 from tessera.passes.dependences.launch_report import StepAccesses
 
@@ -49,12 +50,13 @@ from tessera.passes.dependences.launch_report import StepAccesses
 class Draft:
     """A program before it is known what the call changes: all that lasts is state.
 
-    `written` are the buffers that a step may write. `random` is the buffer of the generator's
-    state, `draws` counts its draws. `in_calls` counts the nodes that library calls and draws stand
-    for; every other node is a step of its own.
+    `analyses` are those of the program, `written` the buffers that a step may write. `random` is
+    the buffer of the generator's state, `draws` counts its draws. `in_calls` counts the nodes that
+    library calls and draws stand for; every other node is a step of its own.
     """
 
     program: ir.Program
+    analyses: AnalysisManager
     findings: tuple[Diagnostic, ...]
     written: frozenset[str]
     random: str | None
@@ -80,7 +82,8 @@ def draft_program(raw: RawCapture, read: Callable[[str], Bytes] | None = None) -
         program = builder.build()
         if program.modules:  # without one, what a reader of the text sees is what was built
             program = reread(program)
-        steps = remembering(program).get(AccessRegions).steps
+        analyses = remembering(program)
+        steps = analyses.get(AccessRegions).steps
         is_new = builder.add_pointers(steps)
         if read is not None:
             is_new |= builder.add_words(program, steps, read)
@@ -94,6 +97,7 @@ def draft_program(raw: RawCapture, read: Callable[[str], Bytes] | None = None) -
     )
     return Draft(
         program=program,
+        analyses=analyses,
         written=written,
         findings=tuple(
             dict.fromkeys(

@@ -107,7 +107,7 @@ def _trace(
         unread=_saved(draft, options),
     )
     check_drawn(ran.drawn, draft.draws)
-    program = with_hints(settle_roles(draft, call.raw, ran.changed))
+    program = with_hints(settle_roles(draft, call.raw, ran.changed), draft.analyses)
     before, after = dict(ran.before), dict(ran.after)
     if options.data and draft.random is not None and call.raw.random is not None:
         before[draft.random] = state_bytes(call.raw.random)

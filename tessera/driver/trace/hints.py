@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from tessera.driver.analyses import remembering
 from tessera.ir.program import program as ir
+from tessera.passes.base import AnalysisManager
 from tessera.passes.costs.count_work import LaunchCounts
 from tessera.passes.costs.estimate_costs import distinct_bytes
 from tessera.passes.costs.merge_tables import used_buffers
@@ -17,9 +18,13 @@ from tessera.passes.costs.work_shapes import found_hint, may_have_hint
 from tessera.passes.dependences.dependences import Dependences
 
 
-def with_hints(program: ir.Program) -> ir.Program:
-    """The program with hints where what a launch computes is known; others stay."""
-    graph = remembering(program).get(Dependences).graph
+def with_hints(program: ir.Program, analyses: AnalysisManager | None = None) -> ir.Program:
+    """The program with hints where what a launch computes is known; others stay.
+
+    `analyses` are those of a program with the same steps, whatever the roles of its buffers:
+    launches are not followed again.
+    """
+    graph = (analyses or remembering(program)).get(Dependences).graph
     nodes = {node.id: node for node in graph.nodes}
     work = LaunchCounts()
 

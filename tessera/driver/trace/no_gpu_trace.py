@@ -109,7 +109,7 @@ def trace_no_gpu(
     if unknown:
         problem = problem or "what some buffers hold is not known"
     made = Trace(
-        program=with_hints(program),
+        program=with_hints(program, draft.analyses),
         contents=before,
         reference=after if not problem else {},
         diagnostics=(*record.notes, *draft.findings, *unknown),

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from tessera.frontend.capture.attention.masks import value_of
+from tessera.frontend.capture.attention.masks import call_of, value_of
 from tessera.frontend.capture.watch import tensors_in
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ def copy_small_results(graph: Graph) -> None:
         value is None and not _is_number(node) for node, value in zip(results, values, strict=True)
     ):
         return  # it may share memory with any other
+    for node in results:
+        _keep_copy(node, lasting)
     small = _small([value for value in values if value is not None], lasting.__contains__)
     copies: dict[Node, Node] = {}
     with graph.inserting_before(last):
@@ -48,6 +50,33 @@ def copy_small_results(graph: Graph) -> None:
                 copies[node].meta = {"example_value": _copy_of(value)}
     if copies:
         last.args = map_arg(last.args, lambda node: copies.get(node, node))
+
+
+def _keep_copy(node: Node, lasting: set[int]) -> None:
+    """Have the copy of a small part that a result is made of be laid out anew.
+
+    The compiler drops a copy that lies as its source does, and a single row lies so: the result
+    would be a part again.
+    """
+    import torch
+
+    value = value_of(node)
+    while value is not None and call_of(node)[0] != "clone":
+        sources = [n for n in node.all_input_nodes if _share(value_of(n), value)]
+        if len(sources) != 1:
+            return
+        node = sources[0]
+    source = value_of(node.args[0]) if value is not None else None
+    if value is None or source is None or not _small([source], lasting.__contains__):
+        return
+    made = value_of(node)
+    if made is not None and made.is_contiguous():
+        node.kwargs = {**node.kwargs, "memory_format": torch.contiguous_format}
+        node.meta["example_value"] = _copy_of(made)
+
+
+def _share(first: torch.Tensor | None, second: torch.Tensor) -> bool:
+    return first is not None and storages([first]) == storages([second])
 
 
 def storages(tensors: Iterable[torch.Tensor]) -> set[int]:

@@ -10,7 +10,7 @@ pointers, `pointer_words` says.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Self, assert_never
 
@@ -20,6 +20,7 @@ from tessera.ir.program import program as ir
 from tessera.ir.ptx import syntax as ptx
 from tessera.passes import findings
 from tessera.passes.base import Analysis, Facts
+from tessera.passes.dependences.address_holders import AddressHolders
 from tessera.passes.dependences.launch_needs import launch_needs
 from tessera.passes.dependences.launch_pattern import (
     Buffers,
@@ -36,7 +37,6 @@ from tessera.passes.dependences.launch_report import (
 from tessera.passes.dependences.launch_scene import (
     LaunchSetting,
     TooManyObjects,
-    Words,
     build_setting,
 )
 from tessera.passes.dependences.plain_steps import (
@@ -95,7 +95,7 @@ class AccessRegions:
         work = tuple(program.work())
         while True:
             steps = tuple(_counted(map(walker.step, work), len(work), count))
-            if not walker.words.restart():
+            if not (walker.words.restart() | walker.holders.restart()):
                 walker.close()
                 told = tuple(_tell_needs(program, steps))
                 return cls(told, walker.contents(), walker.wanted())
@@ -141,6 +141,7 @@ class _Walker:
         self.asked: set[ir.BufferId] = set()
         self.variables = _module_variables(program)
         self.words = PointerWords(program, initial_pointers(program, self.variables))
+        self.holders = AddressHolders(program)
 
     def contents(self) -> tuple[ContentsDigest, ...]:
         """The weights whose contents decided something, with their digests."""
@@ -186,6 +187,7 @@ class _Walker:
                 accesses = self._record(step, step.operator, tuple(library_accesses(step)))
             case _:
                 assert_never(step)
+        self.holders.note(step, accesses.accesses)
         return self._overwrite_tables(accesses)
 
     def _record(self, step: ir.Work, name: str, accesses: tuple[Access, ...]) -> StepAccesses:
@@ -252,8 +254,7 @@ class _Walker:
         if report.pins or report.diagnostics or not inside:
             return report
         pattern = self._add_pattern(step, key, Pattern(report, buffers, contents))
-        memory = self._memory(step)
-        if memory is not None:
+        if (memory := self._memory(step)) is not None:
             memory.keep(key, pattern)
         return pattern.first
 
@@ -282,11 +283,10 @@ class _Walker:
         facts = self._facts(step, variant)
         function = _kernel(variant, step.kernel)
         variables = self.variables.get(step.module, {})
-        tables: Mapping[ir.BufferId, Words] = self.words.intact(own)
         launch = without_values(ir.for_arch(step, variant.arch), function, facts.idle)
-        written = self.words.spoiled(own)
         odd = facts.odd if apart else frozenset(p.name for p in function.parameters)
-        return build_setting(launch, function, variables, tables, odd, self.known, written, draw)
+        rest = (self.known, self.words.spoiled(own), draw, self.holders.buffers)
+        return build_setting(launch, function, variables, self.words.intact(own), odd, *rest)
 
     def _footprint(
         self,

@@ -69,10 +69,12 @@ def build_setting(
     known: Mapping[ir.BufferId, ir.KnownContents] = MappingProxyType({}),
     written: Mapping[ir.BufferId, Ranges] = MappingProxyType({}),
     draw: int = 0,
+    holding: frozenset[ir.BufferId] = frozenset(),
 ) -> LaunchSetting:
     """The scene of a launch; `tables` holds the words of each buffer that are still pointers.
 
-    `written` are the bytes of such buffers that may have been overwritten.
+    `written` are the bytes of such buffers that may have been overwritten; `holding` are others
+    into which a launch puts addresses, or what it computes from them.
 
     `odd` are the parameters whose value matters (`pointer_uses`). The others get a zone each.
     `known` are weights whose contents may decide what the launch touches. `draw` says which of the
@@ -98,7 +100,7 @@ def build_setting(
     image, offsets = _parameter_image(launch, function, zones, layout)
     zone_tables, targets = _tables(reached, tables, written, zones, layout)
     symbols = {name: layout.zone_of[buffer] for name, buffer in variables.items()}
-    holders = _holders(launch, layout, tables)
+    holders = _holders(launch, layout, holding.union(tables))
     scene = Scene(
         zones=zones,
         grid=launch.grid,
@@ -214,14 +216,12 @@ def _follow_tables(layout: _Layout, tables: Mapping[ir.BufferId, Words]) -> list
     return reached
 
 
-def _holders(
-    launch: ir.Launch, layout: _Layout, tables: Mapping[ir.BufferId, Words]
-) -> frozenset[int]:
-    """The zones of buffers with a table, also of one of which no word is left."""
-    zones = {zone for buffer, zone in layout.zone_of.items() if buffer in tables}
+def _holders(launch: ir.Launch, layout: _Layout, holding: frozenset[ir.BufferId]) -> frozenset[int]:
+    """The zones of buffers that hold addresses, or have held some."""
+    zones = {zone for buffer, zone in layout.zone_of.items() if buffer in holding}
     for place, zone in layout.own.items():
         argument = launch.arguments[place]
-        if isinstance(argument, ir.Pointer) and argument.buffer in tables:
+        if isinstance(argument, ir.Pointer) and argument.buffer in holding:
             zones.add(zone)
     return frozenset(zones)
 

@@ -57,7 +57,7 @@ def _by_launches(program: ir.Program, graph: KernelGraph) -> tuple[Diagnostic, .
             known[key] = stored_words(module, function)
         node = graph.nodes[step.id]
         for instruction, words in known[key]:
-            if (*key, instruction.at) in told or not _holds_address(module, step, words):
+            if (*key, instruction.at) in told or not holds_address(module, step, words):
                 continue
             result = _result(program, graph, node, module.span(instruction.at))
             if result is not None:
@@ -66,7 +66,7 @@ def _by_launches(program: ir.Program, graph: KernelGraph) -> tuple[Diagnostic, .
     return tuple(told.values())
 
 
-def _holds_address(module: ptx.Module, step: ir.Launch, words: frozenset[Word]) -> bool:
+def holds_address(module: ptx.Module, step: ir.Launch, words: frozenset[Word]) -> bool:
     """Whether one of the words is an address in this launch."""
     function = next(f for f in module.functions() if f.name == step.kernel)
     places = {parameter.name: n for n, parameter in enumerate(function.parameters)}
@@ -89,9 +89,7 @@ def _result(
     stores = [
         number
         for number, access in enumerate(node.accesses)
-        if access.kind.writes
-        and access.address is not AddressClass.POINTER
-        and _is_at(access, span)
+        if access.kind.writes and access.address is not AddressClass.POINTER and is_at(access, span)
     ]
     readers: dict[int, list[Edge]] = {}
     for edge in graph.edges:
@@ -115,7 +113,8 @@ def _result(
     return None
 
 
-def _is_at(access: Access, span: Span | None) -> bool:
+def is_at(access: Access, span: Span | None) -> bool:
+    """Whether an access may be that of an instruction."""
     return access.span is None or span is None or access.span.start == span.start
 
 

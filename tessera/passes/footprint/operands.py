@@ -10,7 +10,7 @@ import numpy as np
 from tessera.ir.arrays import Flags, Offsets, Words
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.constants import integer_value
-from tessera.ir.ptx.layout import size_bytes
+from tessera.ir.ptx.layout import alignment, size_bytes
 from tessera.passes.footprint.both_ways import Guarded, Side
 from tessera.passes.footprint.map_table import MadeMaps
 from tessera.passes.footprint.pieces import GridPiece, whole_grid
@@ -56,6 +56,7 @@ class Operands:
         self.piece = piece
         self.guarded_writes: dict[str, Guarded] = {}
         self.shared_symbols = self._place_shared()
+        self.alignments = self._alignments()
         # Instructions whose unknown results may be distances between objects.
         self.hiding = code.hidden.where(
             scene.parameter_offsets, scene.pointer_words, has_tables=bool(scene.holders)
@@ -80,6 +81,12 @@ class Operands:
             # Nobody knows which variable follows, so none does: what leaves one is in none.
             start = (end + _APART) // _APART * _APART
         return addresses
+
+    def _alignments(self) -> dict[int, int]:
+        """What variables begin at multiples of, by zone; allocations at those of 256."""
+        zones = self.scene.symbols
+        own = {zones[v.name]: v for v in self.code.module.variables() if v.name in zones}
+        return {LOCAL: 1, PARAMETER: 4} | {zone: alignment(v) for zone, v in own.items()}
 
     def _place_shared(self) -> dict[str, int]:
         """Addresses of shared variables, where nothing hangs on their numbers."""
@@ -140,7 +147,9 @@ class Operands:
             case ptx.Not():
                 return invert(self._register(operand.operand.name, 1, index))
             case ptx.Float():
-                return lanes.scalar(operand.bits, bits)
+                # A constant of another width is rounded to the type of the instruction.
+                same = operand.width == bits
+                return lanes.scalar(operand.bits, bits) if same else lanes.unknown(bits, index)
             case ptx.Offset():
                 base = self._named(operand.base, bits, index)
                 moved = self.value(operand.displacement, bits, index)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tessera.ir.arrays import Flags, Words
+from tessera.passes.footprint.unplaced import are_neighbours, unplaced_result
 from tessera.passes.kernel_facts.kernel_code import Step
 from tessera.passes.kernel_facts.operand_names import registers_in
 from tessera.passes.lane_values import lanes
@@ -102,6 +103,9 @@ def _results(runner: Operands, step: Step, values: Sequence[Lanes], evaluate: Ev
         return evaluate(step, values)
     if step.instruction.opcode.name in TESTS:
         return _tested(runner, step, values, evaluate)
+    unplaced = unplaced_result(runner, step, values)
+    if unplaced is not None:
+        return (unplaced,)
     (result,) = evaluate(step, values)
     bits = runner.bits(step.targets[0])
     kind = result_kind(step.instruction.opcode, values, bits)
@@ -131,7 +135,7 @@ def _tested(runner: Operands, step: Step, values: Sequence[Lanes], evaluate: Eva
     """Of a comparison, a minimum or a maximum."""
     first, second = values[0], values[1]
     results = evaluate(step, values)
-    open_ = ~_comparable(runner, first, second)
+    open_ = ~_comparable(runner, first, second) | are_neighbours(runner, first, second)
     if open_.any():
         runner.recorder.doubt = max(runner.recorder.doubt, SUMS)
     if step.instruction.opcode.name in {"min", "max"}:

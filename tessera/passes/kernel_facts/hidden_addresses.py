@@ -31,7 +31,7 @@ from tessera.passes.kernel_facts.doomed_blocks import NEVER_RETURNS
 from tessera.passes.kernel_facts.inline_calls import call_parts
 from tessera.passes.kernel_facts.operand_names import registers_in, written_registers
 
-Place = tuple[str, int, int]
+WordPlace = tuple[str, int, int]
 """A parameter, an offset into it, and how many bytes; of -1 bytes: anywhere in it."""
 
 _SYMBOL, _TABLE, _FIRST = 1, 2, 4
@@ -53,7 +53,7 @@ class HiddenAddresses:
     """Per instruction the words that its result may hide, as bits: the address of a variable, the
     addresses in tables, then one bit for each of `words`."""
 
-    words: tuple[Place, ...] = ()
+    words: tuple[WordPlace, ...] = ()
     results: Mapping[int, int] = field(default_factory=dict)
 
     def where(
@@ -78,10 +78,10 @@ def hidden_addresses(
     module: ptx.Module, flat: FlatFunction, meanings: Sequence[Meaning]
 ) -> HiddenAddresses:
     """The whole account of one kernel."""
-    return _Flow(module, flat, meanings).run()
+    return _AddressFlow(module, flat, meanings).run()
 
 
-class _Flow:
+class _AddressFlow:
     """What registers and state spaces carry and hide, until nothing changes."""
 
     def __init__(self, module: ptx.Module, flat: FlatFunction, meanings: Sequence[Meaning]) -> None:
@@ -91,7 +91,7 @@ class _Flow:
         self.widths = {register.name: type_bits(register.type) for register in flat.registers}
         variables = (*module.variables(), *flat.variables)
         self.symbols = frozenset(v.name for v in variables if v.space in _PLACED)
-        self.words: dict[Place, int] = {}
+        self.words: dict[WordPlace, int] = {}
         self.known: dict[str, Carried] = {}
         self.users: dict[str, list[int]] = {}
 
@@ -183,7 +183,7 @@ class _Flow:
             return self._word((name, 0, -1))
         return (_SYMBOL, 0) if name in self.symbols else (0, 0)
 
-    def _word(self, place: Place) -> Carried:
+    def _word(self, place: WordPlace) -> Carried:
         return _FIRST << self.words.setdefault(place, len(self.words)), 0
 
     def _result(self, instruction: ptx.Instruction, meaning: Meaning) -> Carried:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tessera.frontend.machine.quantities import format_time
 from tessera.ir.choices import Ending, Objective
 from tessera.ir.graph.graph import KernelGraph
 from tessera.ir.graph.layers import kernel_family
@@ -21,6 +22,7 @@ from tessera.report.page.given import Document, Given, GivenTrace
 from tessera.report.page.model import PageSection
 
 _MOST_FAMILIES = 12
+_WIDE_GAP = 0.1
 _ENDED = {
     Ending.GAP: "the search ended when the plan was that near",
     Ending.NODES: "the search ended by the number of nodes",
@@ -226,6 +228,28 @@ def _table(value: Mapping[str, object], key: str) -> Mapping[str, object]:
     return found if isinstance(found, Mapping) else {}
 
 
+def above_bound(plan: Plan) -> list[str]:
+    """What lies between the bound and a plan that is not near it, limit by limit."""
+    if plan.objective != Objective.THROUGHPUT or plan.gap < _WIDE_GAP:
+        return []
+    slots = max(plan.latency_ns * replica.share / replica.slots for replica in plan.replicas)
+    levels = (
+        ("the busiest GPU, with whole steps and what sending takes", _busiest_ns(plan)),
+        ("slots, which cover less time than a request takes", slots),
+        ("requests that wait for each other", plan.period_ns),
+    )
+    parts, reached = [], plan.bound
+    for name, ns in levels:
+        if ns > reached:
+            parts.append(f"{format_time(ns - reached)} by {name}")
+            reached = ns
+    return [f"What lies between, per request: {'; '.join(parts)}."]
+
+
+def _busiest_ns(plan: Plan) -> float:
+    return max((device.busy_ns for device in plan.devices), default=0.0)
+
+
 def _notes(plan: Plan, spread: Spread) -> list[str]:
     notes = []
     if plan.ended == Ending.GIVEN:
@@ -235,6 +259,7 @@ def _notes(plan: Plan, spread: Spread) -> list[str]:
     elif plan.bound > 0:
         ended = _ENDED.get(Ending(plan.ended), "")
         notes.append(f"Proven to be within {plan.gap:.2%} of the best plan; {ended}.")
+        notes += above_bound(plan)
     else:
         notes.append("It is not proven how near the plan is to the best one.")
     if spread.rate is not None or spread.alone_ns is not None:

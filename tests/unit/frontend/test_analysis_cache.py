@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import shutil
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,28 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return found
 
 
-def analyzed() -> tuple[str, list[str]]:
+Found = tuple[str, list[str]]
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Found]:
+    """A folder after one analysis, and what that found."""
+    with pytest.MonkeyPatch.context() as patch:
+        path = tmp_path_factory.mktemp("filled") / "cache"
+        patch.setenv("TESSERA_CACHE_DIR", str(path))
+        patch.delenv("TESSERA_NO_CACHE", raising=False)
+        return path, analyzed()
+
+
+@pytest.fixture
+def first(folder: Path, filled: tuple[Path, Found]) -> Found:
+    """What the analysis found that filled the folder."""
+    shutil.copytree(filled[0], folder)
+    assert files(folder)
+    return filled[1]
+
+
+def analyzed() -> Found:
     report = driver.analyze(MLP)
     assert report.graph is not None
     spans = [str(a.span) for node in report.graph.nodes for a in node.accesses]
@@ -81,8 +103,7 @@ def _sealed(body: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(("name", "data"), damages(), ids=lambda v: v if isinstance(v, str) else "")
-def test_a_damaged_file_is_absent(folder: Path, name: str, data: bytes) -> None:
-    first = analyzed()
+def test_a_damaged_file_is_absent(folder: Path, first: Found, name: str, data: bytes) -> None:
     for path in files(folder):
         path.write_bytes(data)
     assert analyzed() == first
@@ -111,9 +132,8 @@ def _wrong_patterns() -> list[object]:
 
 
 @pytest.mark.parametrize("pattern", _wrong_patterns(), ids=lambda p: str(p)[:30])
-def test_a_pattern_that_is_none_is_found_again(folder: Path, pattern: object) -> None:
+def test_a_pattern_that_is_none_is_found_again(folder: Path, first: Found, pattern: object) -> None:
     """Sealed with a right checksum, as only the user could: still no wrong record, no crash."""
-    first = analyzed()
     store = AnalysisCache(folder)
     for path in files(folder):
         facts, patterns = store.find(path.stem)  # type: ignore[misc]
@@ -121,8 +141,7 @@ def test_a_pattern_that_is_none_is_found_again(folder: Path, pattern: object) ->
     assert analyzed() == first
 
 
-def test_facts_that_are_none_are_found_again(folder: Path) -> None:
-    first = analyzed()
+def test_facts_that_are_none_are_found_again(folder: Path, first: Found) -> None:
     store = AnalysisCache(folder)
     for path in files(folder):
         facts, _ = store.find(path.stem)  # type: ignore[misc]
@@ -130,16 +149,16 @@ def test_facts_that_are_none_are_found_again(folder: Path) -> None:
     assert analyzed() == first
 
 
-def test_another_release_is_not_believed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = analyzed()
+def test_another_release_is_not_believed(
+    folder: Path, first: Found, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(analysis_cache, "magic", lambda: b"tessera-regions 1 9.9.9 0\n")
     store = AnalysisCache(folder)
     assert all(store.find(path.stem) is None for path in files(folder))
     assert analyzed() == first
 
 
-def test_a_folder_of_others_is_not_used(folder: Path) -> None:
-    first = analyzed()
+def test_a_folder_of_others_is_not_used(folder: Path, first: Found) -> None:
     folder.chmod(0o777)
     store = AnalysisCache(folder)
     assert all(store.find(path.stem) is None for path in files(folder))
@@ -149,8 +168,8 @@ def test_a_folder_of_others_is_not_used(folder: Path) -> None:
     assert analyzed() == first
 
 
+@pytest.mark.usefixtures("first")
 def test_a_link_is_not_followed(folder: Path, tmp_path: Path) -> None:
-    analyzed()
     path = files(folder)[0]
     real = tmp_path / "elsewhere"
     os.replace(path, real)

@@ -190,6 +190,52 @@ def test_attention_that_is_written_out_is_ours(cap: float, has_sinks: bool) -> N
     assert node.kwargs == {"causal": True, "offset": 0, "window": 0, "soft_cap": cap}
 
 
+NEVER = float("-inf")
+BELOW = torch.ones(16, 16, dtype=torch.bool).tril()
+
+
+def soft(scores: Any) -> Any:
+    return torch.softmax(scores, -1)
+
+
+# How people write it: the scores, and what is made of their softmax. Masks: seen, or hidden.
+WAYS: dict[str, tuple[Callable[..., Any], str]] = {
+    "in fp32": (lambda q, k, v: soft((q @ k.mT).float() * 0.5).to(v.dtype) @ v, ""),
+    "a number first": (lambda q, k, v: soft(0.5 * (q @ k.permute(0, 1, 3, 2))) @ v, ""),
+    "einsum": (
+        lambda q, k, v: torch.einsum(
+            "bhij, bhjd -> bhid", soft(torch.einsum("bhid,bhjd->bhij", q, k) / 2), v
+        ),
+        "",
+    ),
+    "swapped": (lambda q, k, v: soft((q @ k.swapaxes(-1, -2)).to(torch.float32) / 2).to(v) @ v, ""),
+    "filled": (
+        lambda q, k, v: soft((q @ k.mT * 0.5).masked_fill(~BELOW.to(q.device), NEVER)) @ v,
+        "seen",
+    ),
+    "filled by number": (
+        lambda q, k, v: soft((q @ k.mT / 2).float().masked_fill(BELOW.mT == 0, -1e9)).to(v) @ v,
+        "seen",
+    ),
+    "hidden": (
+        lambda q, k, v: soft((q @ k.mT / 2).masked_fill(~BELOW | (q[..., :1] > 9), NEVER)) @ v,
+        "hidden",
+    ),
+}
+
+
+@pytest.mark.usefixtures("anywhere")
+@pytest.mark.parametrize("name", WAYS)
+def test_however_it_is_written_it_is_ours(name: str) -> None:
+    step, mask = WAYS[name]
+    q, k, v = tensors(*[(1, 4, 16, 64)] * 3)
+    (node,) = ours(recorded(step, q, k, v))
+    assert [argument.op for argument in node.args[:3]] == ["placeholder"] * 3
+    assert node.args[8] == 0.5
+    assert (node.args[3] is not None) == bool(mask)
+    assert node.kwargs["causal"] is False
+
+
 @pytest.mark.usefixtures("anywhere")
 @pytest.mark.parametrize(
     "step",
@@ -198,6 +244,12 @@ def test_attention_that_is_written_out_is_ours(cap: float, has_sinks: bool) -> N
         lambda q, k, v: torch.relu(q @ k.transpose(2, 3)) @ v,
         lambda q, k, v: torch.softmax(q @ k.transpose(1, 2), 3) @ v,
         lambda q, k, v: torch.softmax(-(q @ k.transpose(2, 3)), 3) @ v,
+        lambda q, k, v: torch.softmax(-0.5 * (q @ k.transpose(2, 3)), 3) @ v,
+        lambda q, k, v: torch.softmax((q @ k.mT).int().float(), 3) @ v.float(),
+        lambda q, k, v: torch.softmax((q @ k.mT).masked_fill(q > 0, -1.0), 3) @ v,
+        lambda q, k, v: torch.softmax(q @ k.permute(0, 2, 3, 1), 3) @ v,
+        lambda q, k, v: torch.softmax(torch.einsum("abcd,abde->abce", q, k), 3) @ v,
+        lambda q, k, v: torch.einsum("abcd,abed->abce", torch.softmax(q @ k.mT, 3), v),
         lambda q, k, v: torch.softmax(q @ k.transpose(2, 3), 3)[..., :-1] @ v[:, :, 1:],
     ],
 )

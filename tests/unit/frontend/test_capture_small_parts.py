@@ -93,3 +93,23 @@ def test_without_a_gpu_the_last_token_is_an_output_alone() -> None:
     assert sizes == {"out": 128, "out2": 4096}
     calls = [step.operator for step in program.steps]
     assert calls == ["aten::copy_", "aten::mm", "aten::exp", "aten::clone"]
+
+
+def test_a_copy_that_the_compiler_would_drop_is_laid_out_anew() -> None:
+    """A single row lies as its copy does: without a layout of its own the copy is no copy."""
+    x = torch.ones(1, 8, 16)
+
+    def plain(x: Any) -> Any:
+        return (x * 2)[:, -1].clone()
+
+    def viewed(x: Any) -> Any:
+        return (x * 2)[:, -1].clone().squeeze(0)
+
+    def lasting(x: Any) -> Any:
+        return x[:, -1].clone()
+
+    for step, strides in ((plain, (16, 1)), (viewed, (1,)), (lasting, (128, 1))):
+        sizes, (made,) = rewritten(lambda x, step=step: (step(x),), x)
+        assert sizes == [64]
+        assert made.stride() == strides
+        assert torch.equal(made.reshape(-1), step(x).reshape(-1))

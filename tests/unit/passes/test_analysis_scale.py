@@ -126,8 +126,8 @@ def test_edges_grow_with_launches() -> None:
 def test_time_grows_with_launches() -> None:
     """CPU time, and with room: four times the launches in less than seven times the time."""
     graph_of(trace(20))
-    few, many = (cpu_seconds(partial(_print, trace(n))) for n in (250, 1000))
-    assert many < 7 * few
+    limit = 7 * cpu_seconds(partial(_print, trace(250)))
+    assert cpu_seconds(partial(_print, trace(1000)), enough=limit) < limit
 
 
 def _print(program: ir.Program) -> None:

@@ -73,16 +73,33 @@ def replace_attention(graph: Graph) -> None:
         else:
             written = read_written_out(node)
             if written is not None and _unwritten(written.first, node):
-                _replace(graph, node, _call_of(written), copies)
+                _replace(graph, node, _call_of(written, _shown(graph, written, node)), copies)
 
 
-def _call_of(written: WrittenOut) -> _AttentionCall:
+def _shown(graph: Graph, written: WrittenOut, node: Node) -> Node | None:
+    """The mask of what is written out; one of keys that are not seen is turned around."""
+    hidden = written.hidden
+    if hidden is None:
+        return written.mask
+    name, arguments = call_of(hidden)
+    if name in ("invert", "logical_not", "bitwise_not") and _unwritten(hidden, node):
+        source = arguments[0]
+        if _is_bool(source):
+            return source
+    value = value_of(hidden)
+    with graph.inserting_before(node):
+        shown = graph.call_method("logical_not", (hidden,))
+    shown.meta["example_value"] = None if value is None else value.logical_not()
+    return shown
+
+
+def _call_of(written: WrittenOut, mask: Node | None) -> _AttentionCall:
     """Attention that is written out, as a call."""
     return _AttentionCall(
         query=written.query,
         key=written.key,
         value=written.value,
-        attn_mask=written.mask,
+        attn_mask=mask,
         scale=written.scale,
         soft_cap=written.soft_cap,
         sinks=written.sinks,

@@ -6,8 +6,10 @@ every step on the way is one of these. Weights that a model also uses elsewhere 
     softmax(cap(q @ k.transpose(-2, -1) * scale) + mask) @ v
 
 with `cap(x) = c * tanh(x / c)`, and with sinks one more column before the softmax, which is dropped
-after it. A mask of 0 and the least number of its type, made by `where`, is a boolean mask: a token
-that sees no key at all is a token outside of its cache.
+after it. Scores may change their type on the way: ours are in fp32 throughout. A mask of 0 and the
+least number of its type, made by `where`, is a boolean mask, and so is what `masked_fill` fills
+with such a number (`hidden`): a token that sees no key at all is a token outside of its cache.
+Products may be written as `einsum`.
 """
 
 from __future__ import annotations
@@ -15,19 +17,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tessera.frontend.capture.attention.masks import call_of, shape_of
+from tessera.frontend.capture.attention.masks import call_of, shape_of, value_of
 
 if TYPE_CHECKING:
     from torch.fx import Node
 
 _PRODUCTS = ("matmul", "__matmul__", "bmm")
+_SWAPS = ("transpose", "swapaxes", "swapdims")
+_FILLED = -1e9  # scores are far above
 _LEAST = -1e30  # every type of 16 bits but f16, whose least number is -65504
 _LEAST_F16 = -65504.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenOut:
-    """What attention is computed of; `first` is the first product."""
+    """What attention is computed of; `first` is the first product.
+
+    `hidden` is a boolean mask of the keys that are not seen, if there is one in place of `mask`.
+    """
 
     first: Node
     query: Node
@@ -35,16 +42,17 @@ class WrittenOut:
     value: Node
     scale: float
     mask: Node | None
+    hidden: Node | None
     soft_cap: float
     sinks: Node | None
 
 
 def read_written_out(node: Node) -> WrittenOut | None:
     """Attention whose last product is this node."""
-    name, arguments = call_of(node)
-    if name not in _PRODUCTS or len(arguments) != 2:
+    pair = _product(node, turned=False)
+    if pair is None:
         return None
-    weights, value = arguments
+    weights, value = pair
     inner = _before_dropout(weights)
     name, arguments = call_of(inner)
     has_sinks = name == "getitem" and arguments[1] == (..., slice(None, -1, None))
@@ -54,17 +62,15 @@ def read_written_out(node: Node) -> WrittenOut | None:
         scores, sinks = _with_sinks(scores)
     if scores is None:
         return None
-    scores, mask = _without_mask(scores)
-    scores, cap = _without_cap(scores)
-    scores, scale = _scaled(scores)
-    name, arguments = call_of(scores)
-    if name not in _PRODUCTS or len(arguments) != 2:
+    scores, hidden = _without_filled(_uncast(scores))
+    scores, mask = _without_mask(_uncast(scores))
+    scores, cap = _without_cap(_uncast(scores))
+    scores, scale = _scaled(_uncast(scores))
+    scores = _uncast(scores)
+    pair = _product(scores, turned=True)
+    if pair is None or (mask is not None and hidden is not None):
         return None
-    query, turned = arguments
-    name, arguments = call_of(turned)
-    if name != "transpose" or sorted(_dimension(n) for n in arguments[1:]) != [2, 3]:
-        return None
-    key = arguments[0]
+    query, key = pair
     if shape_of(query) is None or shape_of(key) is None or shape_of(value) is None:
         return None
     return WrittenOut(
@@ -74,9 +80,53 @@ def read_written_out(node: Node) -> WrittenOut | None:
         value=value,
         scale=scale,
         mask=mask,
+        hidden=hidden,
         soft_cap=cap,
         sinks=sinks,
     )
+
+
+def _product(node: object, *, turned: bool) -> tuple[Node, Node] | None:
+    """Factors of a product of matrices; the second one as it was before its turn, if `turned`."""
+    name, arguments = call_of(node)
+    if name == "einsum" and len(arguments) == 3:
+        wanted = "abcd,abed->abce" if turned else "abce,abed->abcd"
+        return arguments[1:] if _letters(arguments[0]) == _letters(wanted) else None
+    if name not in _PRODUCTS or len(arguments) != 2:
+        return None
+    return (arguments[0], _turned(arguments[1])) if turned else arguments
+
+
+def _letters(equation: object) -> str:
+    """An equation of `einsum` with its letters by their first use."""
+    if not isinstance(equation, str):
+        return ""
+    plain = equation.replace(" ", "")
+    seen = dict.fromkeys(letter for letter in plain if letter.isalpha())
+    return plain.translate({ord(letter): chr(97 + at) for at, letter in enumerate(seen)})
+
+
+def _turned(node: object) -> object:
+    """What was turned to make a matrix of keys; nothing if that was not done."""
+    name, arguments = call_of(node)
+    if name in _SWAPS and sorted(_dimension(n) for n in arguments[1:]) == [2, 3]:
+        return arguments[0]
+    if name == "permute":
+        order = arguments[1] if isinstance(arguments[1], list | tuple) else arguments[1:]
+        return arguments[0] if [_dimension(n) for n in order] == [0, 1, 3, 2] else None
+    return arguments[0] if name == "getattr" and arguments[1:] == ("mT",) else None
+
+
+def _uncast(node: object) -> object:
+    """Numbers with a fraction before changes of their type."""
+    while True:
+        name, arguments = call_of(node)
+        if name not in ("to", "float", "type_as", "type"):
+            return node
+        values = value_of(node), value_of(arguments[0])
+        if any(value is None or not value.dtype.is_floating_point for value in values):
+            return node
+        node = arguments[0]
 
 
 def _dimension(number: object) -> int:
@@ -144,6 +194,16 @@ def _without_mask(node: object) -> tuple[object, Node | None]:
     return arguments[0], arguments[1]
 
 
+def _without_filled(node: object) -> tuple[object, Node | None]:
+    """Scores before keys that are not seen are given the least of all numbers."""
+    name, arguments = call_of(node)
+    if name != "masked_fill" or len(arguments) != 3 or shape_of(arguments[1]) is None:
+        return node, None
+    least = arguments[2]
+    is_least = isinstance(least, int | float) and (least <= _FILLED or least == _LEAST_F16)
+    return (arguments[0], arguments[1]) if is_least else (node, None)
+
+
 def _without_cap(node: object) -> tuple[object, float]:
     """What `c * tanh(x / c)` caps, and c; 0 where there is no cap."""
     cap = _factor(node, "mul")
@@ -155,10 +215,14 @@ def _without_cap(node: object) -> tuple[object, float]:
 
 def _scaled(node: object) -> tuple[object, float]:
     """A product and the number it is scaled by."""
+    name, arguments = call_of(node)
+    if name == "mul" and len(arguments) == 2 and isinstance(arguments[0], int | float):
+        node, first = arguments[1], float(arguments[0])
+        return (node, first) if first > 0 else (None, 0.0)
     if factor := _factor(node, "mul"):
-        return call_of(node)[1][0], factor
+        return arguments[0], factor
     if divisor := _factor(node, "truediv", "div"):
-        return call_of(node)[1][0], 1 / divisor
+        return arguments[0], 1 / divisor
     return node, 1.0
 
 

@@ -13,8 +13,10 @@ from tessera.diagnostics import TesseraError
 from tessera.driver.load import load
 from tessera.driver.plan.make_plan import PlanOptions, plan
 from tessera.driver.profile import program_digest
+from tessera.frontend.machine.quantities import format_time
 from tessera.ir.plan.print_plan import print_plan
 from tessera.report.page import timeline_section as timelines
+from tessera.report.page.answer import above_bound
 from tessera.report.page.build import build_page
 from tessera.report.page.given import Document, Given, GivenTimeline, TimelineSpan
 from tessera.report.page.inputs import read_given, read_report
@@ -91,6 +93,21 @@ def test_the_answer_is_that_of_the_plan(page: Page, given: Given) -> None:
     own = rows[f"this plan ({made.strategy})"]
     assert own["range"][0] < own["value"] < own["range"][1]
     assert rows["simulated (sim.json)"]["value"] == pytest.approx(own["value"], rel=1e-3)
+
+
+def test_a_wide_gap_is_taken_apart(given: Given) -> None:
+    made = given.plan
+    assert made is not None
+    busiest = max(device.busy_ns for device in made.devices)
+    least, slots = busiest / 2, made.replicas[0].slots
+    wide = replace(
+        made, bound=least, gap=3.0, latency_ns=busiest * 3 * slots, period_ns=busiest * 4
+    )
+    (said,) = above_bound(replace(wide, replicas=made.replicas[:1]))
+    shares = made.replicas[0].share
+    parts = (busiest / 2, busiest * (3 * shares - 1), busiest * (4 - 3 * shares))
+    assert all(format_time(ns) in said for ns in parts)
+    assert above_bound(replace(wide, gap=0.05)) == []
 
 
 def test_the_graph_says_where_steps_are_and_what_they_touch(page: Page, given: Given) -> None:
