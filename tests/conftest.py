@@ -70,3 +70,11 @@ def kept_analyses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.delenv("TESSERA_NO_CACHE")
         patch.setenv("TESSERA_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "kept-analyses"))
         yield
+
+
+@pytest.fixture
+def own_objects_alone() -> Iterator[None]:
+    """For what looks at all objects there are: those of the tests before would take seconds."""
+    gc.freeze()
+    yield
+    gc.unfreeze()

@@ -12,6 +12,8 @@ from tessera.diagnostics import TesseraError
 from tessera.frontend.capture import ptx_sources
 from tessera.frontend.capture.kernels import KernelSources, find_codes, find_sources
 
+pytestmark = pytest.mark.usefixtures("own_objects_alone")
+
 TEXT = """.version 8.0
 .target {arch}
 .address_size 64

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 import types
-from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any
 
@@ -19,12 +17,7 @@ from tessera.ir.program.program import Role
 A = 0x7F0000000000
 
 
-@pytest.fixture(autouse=True)
-def _own_objects_alone() -> Iterator[None]:
-    """All objects are looked at in search of tensors: those of the tests before take seconds."""
-    gc.freeze()
-    yield
-    gc.unfreeze()
+pytestmark = pytest.mark.usefixtures("own_objects_alone")
 
 
 class Tensor:
