@@ -26,7 +26,7 @@ Container = dict[str | int, object] | list[object]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Place:
+class KeptPlace:
     """Where a tensor is held: a key of a container; `is_model`: the model holds it."""
 
     name: str
@@ -49,9 +49,9 @@ class Place:
 
 def places_of(
     modules: Iterable[torch.nn.Module], held: Iterable[tuple[str, object]]
-) -> list[Place]:
+) -> list[KeptPlace]:
     """Places of tensors in modules and in other things that are held, each with its name."""
-    every: list[Place] = []
+    every: list[KeptPlace] = []
     seen: set[int] = set()
     for module in modules:
         for owner, part in module.named_modules():
@@ -78,12 +78,12 @@ def _inside(
     *,
     is_model: bool,
     depth: int = 0,
-) -> Iterator[Place]:
+) -> Iterator[KeptPlace]:
     import torch
 
     if isinstance(value, torch.Tensor):
         if not hasattr(value, "__tensor_flatten__"):
-            yield Place(name, container, key, value, is_model)
+            yield KeptPlace(name, container, key, value, is_model)
         return
     is_module = isinstance(value, torch.nn.Module)
     if is_module or depth == _DEEPEST or id(value) in seen:
@@ -113,7 +113,7 @@ def _parts(value: object) -> Iterator[tuple[str, Container, str | int, object]]:
             yield str(key), inside, key, part
 
 
-def put_back(places: list[Place], result: object) -> None:
+def put_back(places: list[KeptPlace], result: object) -> None:
     """Copy what was put in place of tensors into them, where it is of the same kind.
 
     Raises TSR6003 where the call returns what it has replaced.
@@ -144,7 +144,7 @@ def put_back(places: list[Place], result: object) -> None:
 
 
 def part_from(
-    places: list[Place], modules: Iterable[torch.nn.Module], given: Iterable[torch.Tensor]
+    places: list[KeptPlace], modules: Iterable[torch.nn.Module], given: Iterable[torch.Tensor]
 ) -> None:
     """Give the model its own copy of arguments that it has come to hold in a call: the next one
     may have others."""
@@ -157,7 +157,7 @@ def part_from(
             replace(place, tensor=place.tensor.clone()).fill()
 
 
-def check_kept(places: list[Place]) -> None:
+def check_kept(places: list[KeptPlace]) -> None:
     """Raise TSR6003 if the model holds a tensor of another size than before the call."""
     import torch
 
@@ -175,7 +175,7 @@ def check_kept(places: list[Place]) -> None:
             )
 
 
-def _successor(place: Place) -> torch.Tensor | None:
+def _successor(place: KeptPlace) -> torch.Tensor | None:
     """What stands for a tensor after the call, if that is another of its kind."""
     import torch
 
