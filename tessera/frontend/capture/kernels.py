@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tessera.frontend.capture.ptx_sources import core_texts, cupy_texts, numba_texts
@@ -34,6 +34,9 @@ _OPTIONS = (
     "launch_cooperative_grid",
     "launch_pdl",
 )
+# The file that a failed assertion names. Triton takes code of an equal kernel from its cache, which
+# may have been in another file when it was compiled.
+_ASSERTED_IN = re.compile(r"^\.global \.align 1 \.b8 (assertFile_\d+)\[\d+\] = \{[^}]*\};", re.M)
 # How many warps were asked for: where warps have jobs of their own, more are launched.
 _WARPS = re.compile(r'"ttg\.num-warps"\s*=\s*([0-9]+)')
 
@@ -99,8 +102,15 @@ def _variants(kernel: object, archs: Iterable[str], problems: list[str]) -> tupl
     for arch in archs:
         if arch not in variants:
             for other in _recompile(kernel, arch, problems):
-                variants.setdefault(other.arch, other)
+                same = replace(other, text=_with_files_of(first.text, other.text))
+                variants.setdefault(other.arch, same)
     return tuple(variants.values())
+
+
+def _with_files_of(first: str, other: str) -> str:
+    """The text of a variant whose assertions name the files that those of the first name."""
+    named = {declared[1]: declared[0] for declared in _ASSERTED_IN.finditer(first)}
+    return _ASSERTED_IN.sub(lambda declared: named.get(declared[1], declared[0]), other)
 
 
 def _variant(kernel: triton.compiler.CompiledKernel) -> RawVariant:

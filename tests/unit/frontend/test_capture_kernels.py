@@ -99,6 +99,25 @@ def test_a_kernel_is_compiled_again_as_it_was(monkeypatch: pytest.MonkeyPatch) -
     assert [variant.threads for variant in code.variants] == [384, 128]
 
 
+def test_assertions_name_one_file_in_all_variants(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Triton's cache has code of an equal kernel that was in another file; a trace has one."""
+
+    def named(arch: str, codes: str, text: str) -> CompiledKernel:
+        kernel = CompiledKernel(arch)
+        size = codes.count(",") + 1
+        more = f".global .align 1 .b8 assertFile_0[{size}] = {{{codes}}};\n"
+        more += f".global .align 1 .b8 assertMessage_0[2] = {{{text}}};\n"
+        kernel.asm["ptx"] = kernel.asm["ptx"].replace(".visible", more + ".visible")
+        return kernel
+
+    triton(monkeypatch, lambda *given, **named_too: named("sm_80", "98, 46, 112, 121, 0", "2, 0"))
+    first = named("sm_90a", "97, 46, 112, 0", "1, 0")
+    (code,), _ = find_codes({7: "matmul"}, ["sm_80"], KernelSources({7: first}, {}, {}))
+    files = [variant.text.count("assertFile_0[4] = {97, 46, 112, 0};") for variant in code.variants]
+    assert files == [1, 1]
+    assert "{2, 0}" in code.variants[1].text  # everything else stays
+
+
 def test_an_architecture_comes_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """For sm_90 Triton writes code for sm_90a, and that is there already."""
 
