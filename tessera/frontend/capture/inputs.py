@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import inspect
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
@@ -49,6 +50,8 @@ class Inputs:
 
         The last call is the one that counts: states have to have their sizes by then.
         """
+        if "torch" not in sys.modules:  # then nobody holds a state
+            return function(*self.plain, **self.named)
         from tessera.frontend.capture.kept_state import check_kept, part_from, places_of, put_back
 
         held = (("in", self.plain), ("in", dict(self.named)), *_closure(_origin(function)))

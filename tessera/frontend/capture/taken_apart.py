@@ -9,16 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 from unittest import mock
+
+from tessera.frontend.capture.transforms import fft_c2c, fft_c2r, fft_r2c
 
 if TYPE_CHECKING:
     from types import NotImplementedType as Stays
 
     import torch
-
-# Elements of a transform up to which it is a product with a matrix.
-_LONGEST = 4096
 
 
 @contextmanager
@@ -41,9 +40,9 @@ def taken_apart() -> Iterator[None]:
         aten._trilinear.default: _trilinear,
         aten.addbmm.default: _addbmm,
         aten.linalg_solve_triangular.default: _solve_triangular,
-        aten._fft_r2c.default: _fft_r2c,
-        aten._fft_c2c.default: _fft_c2c,
-        aten._fft_c2r.default: _fft_c2r,
+        aten._fft_r2c.default: fft_r2c,
+        aten._fft_c2c.default: fft_c2c,
+        aten._fft_c2r.default: fft_c2r,
     }
     # PyTorch keeps a copy of the table with its own ways to draw random numbers.
     forget = getattr(decomposition.fast_random_decomps, "cache_clear", lambda: None)
@@ -320,84 +319,3 @@ def _solve_triangular(
 
 
 # --- Fourier transforms: products with matrices of cosines and sines ------------------------------
-
-
-def _waves(size: int, like: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Cosines and sines by time and frequency."""
-    import torch
-
-    number = torch.arange(size, device=like.device)
-    angles = (number[:, None] * number % size).to(like.dtype) * (2 * math.pi / size)
-    return angles.cos(), angles.sin()
-
-
-def _scale(sizes: Sequence[int], normalization: int) -> float:
-    power = {0: 0.0, 1: -0.5, 2: -1.0}[normalization]
-    return math.pow(math.prod(sizes), power)
-
-
-def _turned(
-    real: torch.Tensor, imaginary: torch.Tensor | None, dim: int, sign: Literal[-1, 1]
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """One dimension transformed: times `exp(sign * i * angle)`, added up."""
-    cosines, sines = _waves(real.shape[dim], real)
-    real = real.movedim(dim, -1)
-    first, second = real @ cosines, sign * (real @ sines)
-    if imaginary is not None:
-        imaginary = imaginary.movedim(dim, -1)
-        first, second = first - sign * (imaginary @ sines), second + imaginary @ cosines
-    return first.movedim(-1, dim), second.movedim(-1, dim)
-
-
-def _fft_r2c(
-    data: torch.Tensor, dim: Sequence[int], normalization: int, onesided: bool
-) -> torch.Tensor | Stays:
-    import torch
-
-    sizes = [data.shape[place] for place in dim]
-    if max(sizes) > _LONGEST:
-        return NotImplemented
-    real, imaginary = _turned(data, None, dim[-1], -1)
-    if onesided:
-        half = sizes[-1] // 2 + 1
-        real, imaginary = (part.narrow(dim[-1], 0, half) for part in (real, imaginary))
-    for place in dim[:-1]:
-        real, imaginary = _turned(real, imaginary, place, -1)
-    scale = _scale(sizes, normalization)
-    return torch.complex(real * scale, imaginary * scale)
-
-
-def _fft_c2c(
-    data: torch.Tensor, dim: Sequence[int], normalization: int, forward: bool
-) -> torch.Tensor | Stays:
-    import torch
-
-    sizes = [data.shape[place] for place in dim]
-    if max(sizes) > _LONGEST:
-        return NotImplemented
-    real, imaginary = torch.view_as_real(data).unbind(-1)
-    for place in dim:
-        real, imaginary = _turned(real, imaginary, place, -1 if forward else 1)
-    scale = _scale(sizes, normalization)
-    return torch.complex(real * scale, imaginary * scale)
-
-
-def _fft_c2r(
-    data: torch.Tensor, dim: Sequence[int], normalization: int, last_dim_size: int
-) -> torch.Tensor | Stays:
-    import torch
-
-    sizes = [*(data.shape[place] for place in dim[:-1]), last_dim_size]
-    if max(sizes) > _LONGEST:
-        return NotImplemented
-    real, imaginary = torch.view_as_real(data).unbind(-1)
-    for place in dim[:-1]:
-        real, imaginary = _turned(real, imaginary, place, 1)
-    half = last_dim_size // 2 + 1
-    real, imaginary = (part.movedim(dim[-1], -1)[..., :half] for part in (real, imaginary))
-    cosines, sines = (wave[:half] for wave in _waves(last_dim_size, real))
-    # Frequencies between the first and the middle one stand for two.
-    number = torch.arange(half, device=data.device)
-    twice = torch.where((number > 0) & (2 * number < last_dim_size), 2.0, 1.0).to(real.dtype)
-    result = ((real * twice) @ cosines - (imaginary * twice) @ sines).movedim(-1, dim[-1])
-    return result * _scale(sizes, normalization)
