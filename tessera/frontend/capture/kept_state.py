@@ -82,7 +82,8 @@ def _inside(
     import torch
 
     if isinstance(value, torch.Tensor):
-        if not hasattr(value, "__tensor_flatten__"):
+        # one without a shape is of a lazy module: it takes shape where it is
+        if not hasattr(value, "__tensor_flatten__") and not torch.nn.parameter.is_lazy(value):
             yield KeptPlace(name, container, key, value, is_model)
         return
     is_module = isinstance(value, torch.nn.Module)

@@ -375,11 +375,18 @@ def _read_block(address: int, size: int) -> Bytes:
 def named_parameters(
     function: object, counts: Callable[[torch.Tensor], bool] = lambda tensor: True
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """Named parameters and buffers of the modules behind a callable (`modules_of`)."""
+    """Named parameters and buffers of the modules behind a callable (`modules_of`).
+
+    Those that have no shape yet are of a lazy module that was never called: nothing uses them.
+    """
+    from torch.nn.parameter import is_lazy
+
     roots = modules_of(function, counts)
     for number, module in enumerate(roots):
         prefix = f"model{number}." if len(roots) > 1 else ""
         for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+            if is_lazy(tensor):
+                continue
             name = prefix + name.removeprefix("_orig_mod.")
             parts = list(tensors_in(tensor))
             for number, part in enumerate(parts):

@@ -332,6 +332,14 @@ def test_a_module_that_takes_shape_when_it_is_called(gpu: Driver, tmp_path: Path
     }
 
 
+def test_a_lazy_module_that_nobody_calls_is_no_part(gpu: Driver, tmp_path: Path) -> None:
+    waiting = [torch.nn.LazyLinear(3), torch.nn.LazyBatchNorm1d()]
+    found = captured(gpu, tmp_path, lambda a: a + 1, some(4, 8))
+    assert {"in0", "a"} & set(roles(found))
+    assert "weight" not in roles(found).values()
+    assert len(waiting) == 2
+
+
 def test_an_operator_of_the_users_own_is_looked_into(gpu: Driver, tmp_path: Path) -> None:
     """Also what it makes and drops on the way: no address serves two tensors."""
     addresses: list[int] = []
