@@ -246,6 +246,8 @@ def test_however_it_is_written_it_is_ours(name: str) -> None:
         lambda q, k, v: torch.softmax(-(q @ k.transpose(2, 3)), 3) @ v,
         lambda q, k, v: torch.softmax(-0.5 * (q @ k.transpose(2, 3)), 3) @ v,
         lambda q, k, v: torch.softmax((q @ k.mT).int().float(), 3) @ v.float(),
+        lambda q, k, v: soft((q @ k.mT).to(torch.float8_e4m3fn).to(q.dtype)) @ v,
+        lambda q, k, v: soft(q @ k.mT).to(torch.float8_e4m3fn).to(q.dtype) @ v,
         lambda q, k, v: torch.softmax((q @ k.mT).masked_fill(q > 0, -1.0), 3) @ v,
         lambda q, k, v: torch.softmax(q @ k.permute(0, 2, 3, 1), 3) @ v,
         lambda q, k, v: torch.softmax(torch.einsum("abcd,abde->abce", q, k), 3) @ v,

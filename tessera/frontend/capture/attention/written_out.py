@@ -118,15 +118,19 @@ def _turned(node: object) -> object:
 
 
 def _uncast(node: object) -> object:
-    """Numbers with a fraction before changes of their type."""
-    while True:
-        name, arguments = call_of(node)
-        if name not in ("to", "float", "type_as", "type"):
-            return node
-        values = value_of(node), value_of(arguments[0])
-        if any(value is None or not value.dtype.is_floating_point for value in values):
-            return node
-        node = arguments[0]
+    """Numbers before changes of their type that lose no more than 16 bits keep."""
+    while _is_cast(node):
+        node = call_of(node)[1][0]
+    return node
+
+
+def _is_cast(node: object) -> bool:
+    """Whether a node changes numbers with a fraction to others, of 16 bits or more."""
+    name, arguments = call_of(node)
+    if name not in ("to", "float", "type_as", "type") or not arguments:
+        return False
+    values = value_of(node), value_of(arguments[0])
+    return all(v is not None and v.dtype.is_floating_point and v.itemsize > 1 for v in values)
 
 
 def _dimension(number: object) -> int:
@@ -143,7 +147,7 @@ def _before_dropout(node: object) -> object:
             training = arguments[2] if len(arguments) > 2 else given.get("training", True)
             if rate != 0 and training is not False:
                 return node
-        elif name not in ("to", "float", "type_as"):
+        elif not _is_cast(node):
             return node
         node = arguments[0]
 
