@@ -82,7 +82,7 @@ def test_nobody_relies_on_what_is_over(kind: type[Scripted]) -> None:
             with pytest.raises(TimeoutError):
                 future.result(1e-3)
             backend.finish(number)
-            assert len(list(concurrent.futures.as_completed([future.future()], 10))) == 1
+            assert len(list(concurrent.futures.as_completed([future.future()], 600))) == 1
         limit = time.monotonic() + 600  # a hang, not a busy machine
         while dispatcher._relying != before:
             assert time.monotonic() < limit

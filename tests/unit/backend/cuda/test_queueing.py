@@ -161,7 +161,7 @@ def test_a_slot_that_hangs_while_the_other_goes_on(
     programs = [trace(BUFFERS, COPY, STEPS), trace(BUFFERS, PICKY, stuck)]
     model = model_of(programs, [["a", "b"], ["b"]], slots=2, lanes=2)
     backend = start(model, FakeCuda(hang=("picky",)), graphs=graphs)
-    dispatcher = Dispatcher(backend, slots=2, lanes=2, limit_s=0.5)
+    dispatcher = Dispatcher(backend, slots=2, lanes=2, limit_s=2.0)
     hung = dispatcher.submit(inputs_of(model, Ask(0, trace=1)), trace=1, lane=0)
     limit, done = time.monotonic() + 600, []
 
