@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from tessera.frontend.capture.attention.masks import value_of
+from tessera.frontend.capture.graph_nodes import value_of
 
 if TYPE_CHECKING:
     import torch

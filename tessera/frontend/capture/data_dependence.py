@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tessera.frontend.capture.attention.masks import value_of
+from tessera.frontend.capture.graph_nodes import value_of
 from tessera.frontend.capture.problems import reads_data
 
 if TYPE_CHECKING:

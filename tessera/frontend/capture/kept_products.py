@@ -23,7 +23,7 @@ from tessera.frontend.cache.private_files import (
     read_private,
     write_whole,
 )
-from tessera.frontend.capture.attention.masks import value_of
+from tessera.frontend.capture.graph_nodes import value_of
 from tessera.frontend.capture.measured import MeasuredProduct
 from tessera.settings import read_settings
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from tessera.frontend.capture.attention.masks import call_of, shape_of
+from tessera.frontend.capture.graph_nodes import call_of, shape_of
 
 if TYPE_CHECKING:
     from torch.fx import Graph

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from tessera.frontend.capture.attention.masks import call_of, value_of
+from tessera.frontend.capture.graph_nodes import call_of, value_of
 from tessera.frontend.capture.watch import tensors_in
 
 if TYPE_CHECKING:

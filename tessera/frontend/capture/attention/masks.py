@@ -12,13 +12,13 @@ expanding. A comparison of two is a half-plane. Values of tensors with one eleme
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from tessera.frontend.capture.graph_nodes import call_of, shape_of, value_of
+
 if TYPE_CHECKING:
-    import torch
     from torch.fx import Node
 
 
@@ -54,23 +54,6 @@ class KeyRange:
     offset: int
     window: int = 0
     position: HeldValue | None = None
-
-
-def shape_of(node: object) -> tuple[int, ...] | None:
-    """The shape of what a node makes, if that is a tensor with plain numbers for sizes."""
-    value = value_of(node)
-    if value is None or not all(isinstance(size, int) for size in value.shape):
-        return None
-    return tuple(value.shape)
-
-
-def value_of(node: object) -> torch.Tensor | None:
-    """The tensor that stands for what a node makes."""
-    import torch
-
-    meta = getattr(node, "meta", {})
-    value = meta.get("example_value", meta.get("val"))
-    return value if isinstance(value, torch.Tensor) else None
 
 
 def read_mask(mask: Node, tokens: int, keys: int) -> KeyRange | None:
@@ -365,16 +348,3 @@ def _with_ones(
         return None
     left = iter(rest)
     return replace(line, slopes=tuple(0 if size == 1 else next(left)[0] for size in after))
-
-
-def call_of(node: object) -> tuple[str, tuple[object, ...]]:
-    """The plain name of what a node calls, and its positional arguments."""
-    target = getattr(node, "target", None)
-    arguments = tuple(getattr(node, "args", ()))
-    if getattr(node, "op", None) == "call_method":
-        return str(target), arguments
-    if getattr(node, "op", None) == "call_function":
-        if target is operator.getitem:
-            return "getitem", arguments
-        return str(getattr(target, "__name__", "")), arguments
-    return "", ()

@@ -24,10 +24,7 @@ from typing import TYPE_CHECKING
 from tessera.frontend.capture.attention.masks import (
     HeldValue,
     KeyRange,
-    call_of,
     read_mask,
-    shape_of,
-    value_of,
 )
 from tessera.frontend.capture.attention.operator import attention
 from tessera.frontend.capture.attention.written_out import (
@@ -35,6 +32,7 @@ from tessera.frontend.capture.attention.written_out import (
     boolean_of,
     read_written_out,
 )
+from tessera.frontend.capture.graph_nodes import call_of, shape_of, value_of
 
 if TYPE_CHECKING:
     from torch.fx import Graph, Node

@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tessera.frontend.capture.attention.masks import call_of, shape_of, value_of
+from tessera.frontend.capture.graph_nodes import call_of, shape_of, value_of
 
 if TYPE_CHECKING:
     from torch.fx import Node

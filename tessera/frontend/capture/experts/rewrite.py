@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tessera.frontend.capture.attention.masks import call_of, shape_of, value_of
 from tessera.frontend.capture.experts.operator import greatest, grouped_product
+from tessera.frontend.capture.graph_nodes import call_of, shape_of, value_of
 
 if TYPE_CHECKING:
     from torch.fx import Graph, Node

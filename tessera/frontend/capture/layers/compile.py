@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING
 
-from tessera.frontend.capture.attention.masks import call_of, value_of
+from tessera.frontend.capture.graph_nodes import call_of, value_of
 from tessera.frontend.capture.layers.parts import GraphPart, parts_of
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from tessera.frontend.capture.attention.masks import call_of, value_of
+from tessera.frontend.capture.graph_nodes import call_of, value_of
 
 if TYPE_CHECKING:
     import torch
