@@ -3,7 +3,7 @@
     python -m benchmarks.gain_real FOLDER [--layers 32] [--prefill 512] [--batch 8] [--context 1024]
                                    [--mixes 1:2,1:4] [--splits 84+48,100+32] [--seconds 540]
                                    [--modes default] [--plans 'serial|streams|84+48'] [--tune]
-                                   [--trial] [-o gain_real.json]
+                                   [--timelines 'kernel|phase'] [--trial] [-o gain_real.json]
 
 Needs an H200, torch and transformers. Everything is done by the commands that a user has, on the
 transformers library's own layers with random weights: both steps are captured by the default route
@@ -16,13 +16,16 @@ graphs.
 
 Stages, each written to FOLDER/gain_real.json when it is done; what is there is not done again, and
 none begins after `--seconds`: `save`, `trace prefill`, `trace decode`, `profile prefill`, `profile
-decode`, `plans` (side by side), `torch`, and one for each mix and plan. Checkpoint, traces and
-profiles that `benchmarks.full_size` left in the folder are taken as they are. A plan that fails is
-a row with the reason. Rows have microseconds for one mix, measured and predicted, what the planner
-proves that no plan beats (`bound_us`), and ratios: above 1 is faster than serial, or than PyTorch.
-`--plans` measures those with one of these texts in their names, `--modes` takes fewer modes of
-torch.compile: the same command without them goes on. Rows of tuned captures have `tuned` in their
-names. `--trial`: a tiny model on the CPU backend, without a GPU.
+decode`, `plans` (side by side), `torch`, and one for each mix and plan, those that say most first
+(`WORTH`). Checkpoint, traces and profiles that `benchmarks.full_size` left in the folder are taken
+as they are. A plan that fails is a row with the reason. Rows have microseconds for one mix,
+measured (`gain_run`) and predicted, what the planner proves that no plan beats (`bound_us`), and
+ratios: above 1 is faster than serial, or than PyTorch. `--plans` measures those with one of these
+texts in their names, `--modes` takes fewer modes of torch.compile: the same command without them
+goes on. Plans with a text of `--timelines` in their names are run once more with stamps: what every
+device did when. Rows of tuned captures have `tuned` in their names. Beside `-o` there is then
+`gain_real_inputs.tar.xz` (some MB) with traces, profiles, reports, plans and timelines, from which
+the bound is worked out without a GPU. `--trial`: a tiny model on the CPU backend, without a GPU.
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ import os
 import statistics
 import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -44,8 +48,12 @@ from benchmarks.full_size import GPU, KINDS, Sizes, tessc
 
 SPLITS = ("84+48", "100+32")
 STRATEGIES = ("phase", "kernel", "dp", "layers", "attention")
-LEAST_S = 0.8  # a run that is measured takes at least so long
+LEAST_S = 2.0  # a run that is measured takes at least so long
 MODES = ("default", "max-autotune")
+# What is measured first: without these rows the others say little.
+WORTH = ("serial", "kernel", "chosen", "streams", "phase", "dp", "layers", "attention")
+FIRST = 4  # of them, before PyTorch's own steps
+ARCHIVE = "gain_real_inputs.tar.xz"
 
 
 def torch_us(size: Sizes, modes: str) -> dict[str, dict[str, float]]:
@@ -109,11 +117,20 @@ def plans(splits: str) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def wanted(options: argparse.Namespace) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """Mixes, and names of plans that are asked for, with what `tessc plan` is told."""
-    for mix in options.mixes.split(","):
-        for name, told in plans(options.splits):
-            if any(text in name for text in options.plans.split("|")):
-                yield mix, name, told
+    """Mixes, and names of plans that are asked for, with what `tessc plan` is told, by worth."""
+    tasks = [
+        (mix, name, told)
+        for name, told in plans(options.splits)
+        for mix in options.mixes.split(",")
+        if any(text in f"{mix} {name}" for text in options.plans.split("|"))
+    ]
+    splits = options.splits.split(",")
+
+    def worth(task: tuple[str, str, tuple[str, ...]]) -> tuple[int, int]:
+        strategy, _, split = task[1].partition(" ")
+        return splits.index(split) if split else 0, WORTH.index(strategy)
+
+    yield from sorted(tasks, key=worth)
 
 
 def make_plan(
@@ -164,16 +181,31 @@ def run_plan(
         targets = (f"{n}=cuda:0" + ("" if n in whole else f":{sms}sm") for n, sms in ends.items())
         given += ["--map", ",".join(targets)]
     count = requests * max(8, min(400, round(LEAST_S * 1e6 / max(predicted_us, 1))))
-    count = min(count, requests * 2 if size.trial else count)
-    said = json.loads(tessc("run", str(place), *given, "--requests", str(count), "--json"))
+    given += ["--requests", str(requests if size.trial else count), "--of-a-mix", str(requests)]
+    if any(text and text in f"{mix} {name}" for text in options.timelines.split("|")):
+        given += ["--timeline", str(place.with_suffix(".timeline.json.xz"))]
+        given += ["--events", str(requests if size.trial else 8 * requests)]
+    command = [sys.executable, "-m", "benchmarks.gain_run", str(place), *given]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"gain_run ended with {done.returncode}: {done.stderr[-900:]}")
     return {
-        "us": round(1e6 * said["seconds"] * requests / count, 1),
+        **json.loads(done.stdout.splitlines()[-1]),
         "predicted_us": round(predicted_us, 1),
         "bound_us": round(report["bound"] * requests / 1e3, 1),
         "strategy": report["strategy"],
-        "requests": count,
-        "busy": said["busy"],
     }
+
+
+def pack(folder: Path, place: Path) -> dict[str, Any]:
+    """What the bound is worked out from, as one file; what it cannot do without first."""
+    kinds = ("*.ptx", "prefill*.json", "decode*.json", "*.report.json", "*.timeline.json.xz")
+    files = [path for kind in (*kinds, "gain_real.json") for path in sorted(folder.glob(kind))]
+    files += [path for path in sorted(folder.glob("*.tsp")) if path.name.startswith("kernel")]
+    with tarfile.open(place, "w:xz") as archive:
+        for path in dict.fromkeys(files):
+            archive.add(path, path.name)
+    return {"files": len(files), "bytes": place.stat().st_size}
 
 
 def stages(
@@ -199,9 +231,14 @@ def stages(
             ),
         )
     yield f"plans{tail}", lambda: make_plans(options, size)
-    yield "torch", lambda: in_a_process(options)
+    due = True
     for task in wanted(options):
+        if due and task[1].partition(" ")[0] in WORTH[FIRST:]:
+            yield "torch", lambda: in_a_process(options)
+            due = False
         yield f"{task[0]} {task[1]}{tail}", lambda task=task: run_plan(options, size, *task)
+    if due:
+        yield "torch", lambda: in_a_process(options)
 
 
 def ratios(document: dict[str, Any], mixes: list[str], splits: str) -> dict[str, Any]:
@@ -243,6 +280,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=540.0)
     parser.add_argument("--modes", default=",".join(MODES), help="of torch.compile")
     parser.add_argument("--plans", default="", help="plans with this (or|this) in their name")
+    parser.add_argument("--timelines", default="", help="plans with this (or|this) in their name")
     parser.add_argument("--tune", action="store_true", help="captures that are tuned for slices")
     parser.add_argument("--trial", action="store_true", help="a tiny model, without a GPU")
     parser.add_argument("--torch", action="store_true", help=argparse.SUPPRESS)
@@ -284,8 +322,12 @@ def main() -> None:
         for path in (place, *([options.output] if options.output else [])):
             path.write_text(json.dumps(document, indent=1) + "\n")
         print(name, json.dumps(row), flush=True)
+        if options.output and name.startswith("plans"):
+            print("packed", pack(options.folder, options.output.with_name(ARCHIVE)), flush=True)
         if "failed" in row and name.split()[0] in ("save", "trace"):
             break
+    if options.output:
+        print("packed", pack(options.folder, options.output.with_name(ARCHIVE)), flush=True)
     print(json.dumps(document.get("mixes", {}), indent=1))
 
 

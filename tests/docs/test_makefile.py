@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[2]
 MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
 # Run by another script of its list.
 STARTED_BY = {
+    "gain_run": "gain_real",
     "gain_tune": "gain",
     "h200_library": "h200_rows",
     "real_traces": "promises",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 from typing import Any
 
 import pytest
 
-from benchmarks import gain_real
+from benchmarks import gain_real, gain_run
 
 SPLITS = "84+48,100+32"
 
@@ -34,6 +35,21 @@ def test_every_strategy_and_split_is_planned_once() -> None:
     names = [name for name, _ in gain_real.plans(SPLITS)]
     assert len(names) == len(set(names)) == 2 + 2 * 6
     assert gain_real.slices(SPLITS) == "h200:84sm,h200:48sm,h200:100sm,h200:32sm"
+
+
+def test_what_says_most_is_measured_first() -> None:
+    asked = argparse.Namespace(mixes="1:2,1:4", splits=SPLITS, plans="serial|1:4 kernel|phase")
+    tasks = [(mix, name) for mix, name, _ in gain_real.wanted(asked)]
+    assert tasks[:3] == [("1:2", "serial"), ("1:4", "serial"), ("1:4", "kernel 84+48")]
+    assert ("1:2", "kernel 84+48") not in tasks
+    assert tasks[-1] == ("1:4", "phase 100+32")
+
+
+@pytest.mark.parametrize(("requests", "lanes", "run"), [(90, 4, 96), (90, 30, 90), (3, 128, 3)])
+def test_every_sequence_has_whole_mixes_unless_that_is_far_more(
+    requests: int, lanes: int, run: int
+) -> None:
+    assert gain_run.whole_mixes(requests, 3 * lanes) == run
 
 
 def test_a_command_that_fails_says_why() -> None:
