@@ -199,6 +199,14 @@ def _let_go() -> None:
                 thing.flush()
     gc.disable()
     gc.freeze()
+    shown, is_ending = sys.unraisablehook, sys.is_finalizing
+
+    def show(problem: sys.UnraisableHookArgs) -> None:
+        # Objects that outlive the modules whose functions their ends call: locks of files, say.
+        if not is_ending():
+            shown(problem)
+
+    sys.unraisablehook = show
 
 
 def run(arguments: list[str]) -> int:

@@ -119,7 +119,8 @@ def kernel_times(work: Callable[[], None]) -> tuple[tuple[str, float], ...]:
     import torch
 
     try:
-        profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA])
+        kinds = [torch.profiler.ProfilerActivity.CUDA]
+        profiler = torch.profiler.profile(activities=kinds, acc_events=True)
         profiler.__enter__()
     except (RuntimeError, AssertionError):  # another profiler has the GPU, or there is none
         work()

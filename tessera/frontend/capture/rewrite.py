@@ -2,7 +2,7 @@
 
 In: the graph that torch.compile has recorded, of torch functions (for Inductor's
 `pre_grad_custom_pass`). Out: the same graph with kernels of our own in it. The parts are in
-`attention`, `experts`, `single_rows`, `small_parts` and `data_dependence`.
+`attention`, `experts`, `product_rows`, `small_parts` and `data_dependence`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from tessera.frontend.capture.attention.rewrite import replace_attention
 from tessera.frontend.capture.data_dependence import refuse_data_dependence
 from tessera.frontend.capture.experts.rewrite import replace_experts
-from tessera.frontend.capture.single_rows import tune_single_rows
+from tessera.frontend.capture.product_rows import fuse_before_few_rows, tune_single_rows
 from tessera.frontend.capture.small_parts import copy_small_results
 
 if TYPE_CHECKING:
@@ -29,5 +29,6 @@ def replace_calls(graph: Graph, *, by_triton: bool) -> None:
     copy_small_results(graph)
     if by_triton:
         tune_single_rows(graph)
+        fuse_before_few_rows(graph)
         replace_attention(graph)
     replace_experts(graph)

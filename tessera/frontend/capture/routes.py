@@ -192,12 +192,14 @@ def own_kernels(
 
     # It has to run however much of a graph is known already.
     early = _known({"pre_grad_pass_timing": "early"})
-    close = {"coordinate_descent_tuning": False}
+    # What the pass over the graph decides (`product_rows`) holds until here.
+    decided = _known({"prologue_fusion": getattr(config, "prologue_fusion", False)})
+    decided["coordinate_descent_tuning"] = False
     passes = {
         "pre_grad_custom_pass": CallsReplaced(route, made, seen),
         "post_grad_custom_pre_pass": Pairs(),
     }
-    with config.patch({**passes, **close, **early}), taken_apart():
+    with config.patch({**passes, **decided, **early}), taken_apart():
         yield
 
 

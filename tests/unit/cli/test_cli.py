@@ -372,3 +372,18 @@ def test_closed_streams(path: str, arguments: str, redirection: str, words: str)
     assert result.returncode == 1
     assert result.stderr.startswith(words)
     assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("is_ending", [False, True])
+def test_what_fails_while_the_process_ends_is_not_said(is_ending: bool) -> None:
+    """Such as a lock of a file, which asks a module that is gone by then."""
+    said: list[object] = []
+    with (
+        mock.patch.object(cli.gc, "disable"),
+        mock.patch.object(cli.gc, "freeze"),
+        mock.patch.object(sys, "unraisablehook", said.append),
+        mock.patch.object(sys, "is_finalizing", lambda: is_ending),
+    ):
+        cli._let_go()
+        sys.unraisablehook("a problem")  # type: ignore[arg-type]
+    assert said == ([] if is_ending else ["a problem"])

@@ -1,4 +1,4 @@
-"""How much of a graph is in products with one row."""
+"""How much of a graph is in products with few rows, and what follows from it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tessera.frontend.capture.single_rows import share_of_single_rows
+from tessera.frontend.capture.product_rows import fuse_before_few_rows, share_of_rows
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -17,7 +17,7 @@ def share(function: Callable[..., Any], *given: Any) -> float:
     shares = []
 
     def backend(module: Any, examples: list[Any]) -> Callable[..., Any]:
-        shares.append(share_of_single_rows(module.graph))
+        shares.append(share_of_rows(module.graph, 1))
         return module.forward
 
     torch._dynamo.reset()
@@ -53,3 +53,19 @@ def test_every_kind_of_product_counts() -> None:
     assert share(lambda x: torch.bmm(x, squares) + torch.bmm(many, squares), one) == (
         pytest.approx(1 / 3)
     )
+
+
+def test_nothing_is_fused_in_front_of_products_with_many_rows() -> None:
+    from torch._inductor import config
+
+    square = torch.ones(64, 64)
+    for rows, fused in ((8, True), (64, True), (65, False), (2000, False)):
+
+        def backend(module: Any, examples: list[Any]) -> Callable[..., Any]:
+            fuse_before_few_rows(module.graph)
+            return module.forward
+
+        torch._dynamo.reset()
+        with config.patch({"prologue_fusion": True}):
+            torch.compile(lambda x: x @ square, backend=backend)(torch.ones(rows, 64))
+            assert config.prologue_fusion is fused, rows
