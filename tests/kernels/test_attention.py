@@ -88,9 +88,17 @@ def test_pages_behind_a_table_with_lengths_a_cap_and_sinks() -> None:
     check(ran("paged", (2, 1, 4, 64)), wanted)
 
 
+def test_a_sequence_that_sees_nothing_gets_the_mean_of_parts_that_differ_in_size() -> None:
+    held = arrays("hidden", {"q": (2, 4, 1, 16), "k": (2, 2, 80, 16), "v": (2, 2, 80, 16)})
+    seen = np.arange(80) < np.array([0, 50]).reshape(2, 1, 1, 1)
+    held["q"][0] = 0  # all keys alike
+    wanted = attended(held["q"], held["k"], held["v"], seen | ~seen.any(-1, keepdims=True))
+    check(ran("hidden", (2, 1, 4, 16)), wanted)
+
+
 @pytest.mark.parametrize(
     ("case", "indexed"),
-    [("decode", {"k", "v"}), ("prefill", set()), ("paged", {"table", "k", "v"})],
+    [("decode", {"k", "v"}), ("prefill", set()), ("paged", {"table", "k", "v"}), ("hidden", set())],
 )
 def test_all_regions_are_known_and_results_are_certain(case: str, indexed: set[str]) -> None:
     """No launch is pinned; what is read by way of a position or a table is said to be."""

@@ -1,12 +1,16 @@
-"""What nodes of a recorded graph call, and what they make."""
+"""What nodes of a recorded graph call, what they make, and what they change in place."""
 
 from __future__ import annotations
 
+import functools
+import inspect
 import operator
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import torch
+    from torch.fx import Graph, Node
 
 
 def shape_of(node: object) -> tuple[int, ...] | None:
@@ -37,3 +41,104 @@ def call_of(node: object) -> tuple[str, tuple[object, ...]]:
             return "getitem", arguments
         return str(getattr(target, "__name__", "")), arguments
     return "", ()
+
+
+def is_plain_index(index: object) -> bool:
+    """Whether an index only adds dimensions."""
+    parts = index if isinstance(index, tuple) else (index,)
+    return all(
+        part is None or part is ... or (isinstance(part, slice) and part == slice(None))
+        for part in parts
+    )
+
+
+# --- changes in place ---------------------------------------------------------------------------
+
+_OPERATORS = ("add", "sub", "mul", "matmul", "truediv", "floordiv", "mod", "pow")
+_ON_BITS = ("and", "or", "xor", "lshift", "rshift")
+_IN_PLACE = {"setitem", *(f"i{name}" for name in (*_OPERATORS, *_ON_BITS))}
+
+
+def written_by(node: Node) -> tuple[object, ...]:
+    """The arguments that a node may change in place."""
+    return tuple(part for part in _written_by(node) if part is not None)
+
+
+def _written_by(node: Node) -> tuple[object, ...]:
+    import torch
+
+    if "out" in node.kwargs:
+        return (node.kwargs["out"], *node.args[:1])
+    if node.op == "call_module":
+        return tuple(node.all_input_nodes)
+    name, arguments = call_of(node)
+    target = node.target
+    if isinstance(target, torch._ops.OpOverload):
+        return _written_by_operator(target._schema, node)
+    if isinstance(target, torch._ops.OpOverloadPacket):
+        schemas = [getattr(target, overload)._schema for overload in target.overloads()]
+        written = [_written_by_operator(schema, node) for schema in schemas]
+        return tuple(part for parts in written for part in parts)
+    if isinstance(target, torch._ops.HigherOrderOperator):
+        return tuple(node.all_input_nodes)
+    is_operator = name.rstrip("_") in ("and", "or", "not")
+    ends = name.endswith("_") and not name.startswith("_") and not is_operator
+    if ends or name in _IN_PLACE or _asked_in_place(node):
+        return arguments[:1]
+    if name in ("batch_norm", "instance_norm"):  # statistics of a norm that learns
+        return (*arguments[1:3], *(node.kwargs.get(f"running_{kind}") for kind in ("mean", "var")))
+    return ()
+
+
+def _written_by_operator(schema: torch.FunctionSchema, node: Node) -> tuple[object, ...]:
+    written = []
+    for place, argument in enumerate(schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            given = node.args[place : place + 1] if not argument.kwarg_only else ()
+            written += [*given, node.kwargs.get(argument.name)]
+    return tuple(written)
+
+
+def _asked_in_place(node: Node) -> bool:
+    """Whether a function is called with `inplace`."""
+    if node.op != "call_function" or not callable(node.target):
+        return False
+    place = _place_of_inplace(node.target)
+    given = node.args[place] if 0 <= place < len(node.args) else node.kwargs.get("inplace")
+    return bool(given)
+
+
+@functools.cache
+def _place_of_inplace(function: Callable[..., object]) -> int:
+    """Which argument of a function is `inplace`; -1 if none is."""
+    try:
+        names = list(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        return -1
+    return names.index("inplace") if "inplace" in names else -1
+
+
+def storages(tensors: Iterable[torch.Tensor]) -> set[int]:
+    """The memory that tensors are in, by PyTorch's own name for it."""
+    return {tensor.untyped_storage()._cdata for tensor in tensors}
+
+
+def is_changed(node: object, changed: frozenset[int] | None) -> bool:
+    """Whether what a node makes may be in memory that is changed (`changed_memory`)."""
+    value = value_of(node)
+    return value is not None and (changed is None or not changed.isdisjoint(storages([value])))
+
+
+def changed_memory(graph: Graph) -> frozenset[int] | None:
+    """The memory that a graph changes in place (`storages`); None: any of it may be."""
+    changed: set[int] = set()
+    for node in graph.nodes:
+        for part in written_by(node):
+            if isinstance(part, int | float | str):
+                continue
+            parts = part if isinstance(part, list | tuple) else [part]
+            values = [value_of(each) for each in parts]
+            if any(value is None for value in values):
+                return None
+            changed |= storages(value for value in values if value is not None)
+    return frozenset(changed)

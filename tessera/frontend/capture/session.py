@@ -21,6 +21,7 @@ import numpy as np
 
 from tessera.diagnostics import Diagnostic, TesseraError, error, warning
 from tessera.frontend.capture.cuda_graph import CapturedNodes, read_graph
+from tessera.frontend.capture.graph_nodes import storages
 from tessera.frontend.capture.host_copies import fixed_constants, made_on_host
 from tessera.frontend.capture.inputs import Inputs, held_tensors
 from tessera.frontend.capture.kernels import find_codes, find_sources
@@ -45,7 +46,7 @@ from tessera.frontend.capture.raw import (
     RawOther,
     RawRandom,
 )
-from tessera.frontend.capture.small_parts import copied_parts, storages
+from tessera.frontend.capture.small_parts import copied_parts
 from tessera.frontend.capture.tuning import tuned_slice
 from tessera.frontend.capture.watch import Keeper, Watcher, tensors_in
 from tessera.ir.program.program import Role

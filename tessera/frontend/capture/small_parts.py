@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from tessera.frontend.capture.graph_nodes import call_of, value_of
+from tessera.frontend.capture.graph_nodes import call_of, storages, value_of
 from tessera.frontend.capture.watch import tensors_in
 
 if TYPE_CHECKING:
@@ -77,11 +77,6 @@ def _keep_copy(node: Node, lasting: set[int]) -> None:
 
 def _share(first: torch.Tensor | None, second: torch.Tensor) -> bool:
     return first is not None and storages([first]) == storages([second])
-
-
-def storages(tensors: Iterable[torch.Tensor]) -> set[int]:
-    """The memory that tensors are in, by PyTorch's own name for it."""
-    return {tensor.untyped_storage()._cdata for tensor in tensors}
 
 
 def copied_parts(result: object, lasts: Callable[[int], bool]) -> Sequence[torch.Tensor]:

@@ -20,7 +20,7 @@ from triton.compiler.compiler import CompiledKernel
 from triton.runtime.driver import driver
 
 from tessera.driver.trace.build import build_program
-from tessera.frontend.capture.attention.launch import Seen, Tiles, launch
+from tessera.frontend.capture.attention.launch import Nothing, Seen, Tiles, launch
 from tessera.frontend.capture.raw import RawBuffer, RawCapture, RawCode, RawLaunch, RawVariant
 from tessera.ir.program.data_type import DataType
 from tessera.ir.program.print_trace import print_program
@@ -36,6 +36,7 @@ KINDS = {
     torch.int64: DataType.S64,
     torch.int32: DataType.S32,
     torch.uint8: DataType.U8,
+    torch.bool: DataType.U8,
 }
 
 
@@ -115,6 +116,16 @@ def cases() -> dict[str, tuple[dict[str, torch.Tensor], Any]]:
                 "sinks": random(4),
             },
             run(replace(DECODE, splits=1), Seen(), 64, soft_cap=2.0),
+        ),
+        # keys that are hidden by the least of all numbers, all of them from the first sequence
+        "hidden": (
+            {
+                "q": random(2, 4, 1, 16),
+                "k": random(2, 2, 80, 16),
+                "v": random(2, 2, 80, 16),
+                "mask": torch.arange(80) < torch.tensor([0, 50]).reshape(2, 1, 1, 1),
+            },
+            run(DECODE, Seen(), 16, nothing=Nothing.MEAN),
         ),
     }
 

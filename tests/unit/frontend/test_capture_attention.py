@@ -12,7 +12,9 @@ import pytest
 
 from tessera.frontend.capture.attention import rewrite
 from tessera.frontend.capture.attention.choose import AttentionSize, candidates
+from tessera.frontend.capture.attention.launch import Nothing
 from tessera.frontend.capture.attention.masks import KeyRange, read_mask
+from tessera.frontend.capture.graph_nodes import changed_memory
 from tests.helpers.recorded_graphs import recorded, take_as_on_gpu, tensors
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -22,7 +24,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 def mask_of(function: Callable[..., Any], tokens: int, keys: int, *inputs: Any) -> KeyRange | None:
     graph = recorded(function, *inputs)
     (result,) = next(node for node in graph.nodes if node.op == "output").args[0]
-    return read_mask(result, tokens, keys)
+    return read_mask(result, tokens, keys, changed_memory(graph))
 
 
 def ranges(tokens: int, keys: int) -> tuple[Any, Any]:
@@ -46,6 +48,41 @@ def test_causal_masks_and_windows_are_read() -> None:
     assert mask_of(causal, 8, 8, x) == KeyRange(offset=0)
     assert mask_of(window, 8, 24, x) == KeyRange(offset=16, window=5)
     assert mask_of(shifted, 8, 24, x) == KeyRange(offset=2)
+
+
+def causal() -> Any:
+    return torch.arange(8)[None, :] <= torch.arange(8)[:, None]
+
+
+def set_first(mask: Any) -> None:
+    mask[:, :2] = True
+
+
+def changing(made: Any, change: Callable[[Any], Any]) -> Any:
+    """A tensor that is changed after it was made."""
+    change(made)
+    return made
+
+
+def test_triangles_of_what_is_true_everywhere_are_read() -> None:
+    def banded(x: Any) -> Any:
+        return causal() & torch.ones(8, 8, dtype=torch.bool).triu(-3)
+
+    def below(x: Any) -> Any:
+        return torch.tril(torch.ones(8, 12, dtype=torch.bool), diagonal=4)
+
+    assert mask_of(banded, 8, 8, torch.ones(1)) == KeyRange(offset=0, window=4)
+    assert mask_of(below, 8, 12, torch.ones(1)) == KeyRange(offset=4)
+
+
+def test_a_row_that_is_repeated_is_the_same_everywhere() -> None:
+    """One number of a range is no range, though it was taken from one."""
+
+    def part(x: Any) -> Any:
+        row = torch.arange(12)[None, :]
+        return row <= row[:, 4:5]
+
+    assert mask_of(part, 1, 12, torch.ones(1)) == KeyRange(offset=4)
 
 
 def test_sequences_that_are_not_packed_are_seen_not_to_be() -> None:
@@ -89,6 +126,16 @@ def test_a_position_is_the_value_where_the_mask_used_it() -> None:
         lambda x: torch.arange(8)[None, :] > torch.arange(8)[:, None] - 3,
         lambda x: torch.arange(8)[None, :] <= torch.arange(8).flip(0)[:, None],
         lambda x: torch.arange(8)[None, :] <= x.long(),
+        lambda x: causal() & torch.ones(8, 8, dtype=torch.bool).logical_not(),
+        lambda x: causal() & torch.ones(8, 8, dtype=torch.bool).roll(1, 0),
+        lambda x: torch.arange(8)[None, :] <= torch.add(torch.arange(8)[:, None], 1, alpha=-2),
+        lambda x: changing(causal(), lambda mask: mask.logical_and_(x > 0)),
+        lambda x: changing(causal(), lambda mask: mask.view(-1)[3:5].fill_(True)),
+        lambda x: changing(causal(), set_first),
+        lambda x: changing(causal(), lambda mask: torch.logical_or(mask, x > 0, out=mask)),
+        lambda x: changing(causal(), lambda mask: torch.ops.aten.fill_.Scalar(mask, True)),
+        lambda x: torch.arange(8) <= changing(torch.arange(8), lambda row: row.add_(1))[:, None],
+        lambda x: torch.arange(8, dtype=torch.uint8) - torch.arange(8)[:, None].byte() < 4,
     ],
 )
 def test_other_masks_are_not(mask: Callable[[Any], Any]) -> None:
@@ -108,6 +155,7 @@ def ours(graph: Any) -> list[Any]:
 
 
 sdpa = torch.nn.functional.scaled_dot_product_attention
+CAUSAL = {"causal": True, "offset": 0, "window": 0, "soft_cap": 0.0, "nothing": 0}
 
 
 @pytest.mark.usefixtures("anywhere")
@@ -118,7 +166,7 @@ def test_repeated_heads_are_taken_as_they_were() -> None:
 
     (node,) = ours(recorded(step, *tensors((1, 8, 16, 64), (1, 2, 16, 64), (1, 2, 16, 64))))
     assert [argument.op for argument in node.args[:3]] == ["placeholder"] * 3
-    assert node.kwargs == {"causal": True, "offset": 0, "window": 0, "soft_cap": 0.0}
+    assert node.kwargs == CAUSAL
 
     def changing(q: Any, k: Any, v: Any) -> Any:
         wide = [x.repeat_interleave(4, 1) for x in (k, v)]
@@ -187,7 +235,7 @@ def test_attention_that_is_written_out_is_ours(cap: float, has_sinks: bool) -> N
     assert [argument.op for argument in node.args[:3]] == ["placeholder"] * 3
     assert (node.args[3], node.args[8]) == (None, 0.125)
     assert (node.args[4] is not None) == has_sinks
-    assert node.kwargs == {"causal": True, "offset": 0, "window": 0, "soft_cap": cap}
+    assert node.kwargs == CAUSAL | {"soft_cap": cap}
 
 
 NEVER = float("-inf")
@@ -253,11 +301,55 @@ def test_however_it_is_written_it_is_ours(name: str) -> None:
         lambda q, k, v: torch.softmax(torch.einsum("abcd,abde->abce", q, k), 3) @ v,
         lambda q, k, v: torch.einsum("abcd,abed->abce", torch.softmax(q @ k.mT, 3), v),
         lambda q, k, v: torch.softmax(q @ k.transpose(2, 3), 3)[..., :-1] @ v[:, :, 1:],
+        lambda q, k, v: soft(torch.add(q @ k.mT, q, alpha=0.5)) @ v,
+        lambda q, k, v: soft(q @ k.mT + (q > 0)) @ v,
+        lambda q, k, v: soft(torch.div(q @ k.mT, 2.0, rounding_mode="floor")) @ v,
+        lambda q, k, v: soft(torch.where(q > 0, -1e9, q @ k.mT)) @ v,
+        lambda q, k, v: soft(changing(q @ k.mT, lambda s: s.masked_fill_(q > 0, -1e9))) @ v,
+        lambda q, k, v: soft(changing(q @ k.mT, lambda s: k.relu_())) @ v,
+        lambda q, k, v: (
+            soft(changing(q @ k.mT, lambda s: torch.nn.functional.relu(k, inplace=True))) @ v
+        ),
+        lambda q, k, v: soft(changing(q @ k.mT, lambda s: torch.ops.aten.mul_.Tensor(v, q))) @ v,
     ],
 )
 def test_other_products_are_not(step: Callable[..., Any]) -> None:
     made = tensors(*[(1, 16, 16, 16)] * 3)
     assert ours(recorded(step, *made)) == []
+
+
+@pytest.mark.usefixtures("anywhere")
+def test_heads_that_are_picked_are_not_taken_as_they_were() -> None:
+    def step(q: Any, k: Any, v: Any, order: Any) -> Any:
+        wide = [x[order, :, None].expand(2, 2, 4, 16, 64).reshape(2, 8, 16, 64) for x in (k, v)]
+        return sdpa(q, *wide)
+
+    made = tensors((2, 8, 16, 64), (2, 2, 16, 64), (2, 2, 16, 64))
+    (node,) = ours(recorded(step, *made, torch.tensor([1, 0])))
+    assert [argument.op for argument in node.args[1:3]] == ["call_method"] * 2
+
+
+@pytest.mark.usefixtures("anywhere")
+@pytest.mark.parametrize(
+    ("hide", "nothing"),
+    [
+        (lambda s, hidden: s.masked_fill(hidden, -1e9), Nothing.MEAN),
+        (lambda s, hidden: torch.where(~hidden, s, torch.finfo(s.dtype).min), Nothing.MEAN),
+        (lambda s, hidden: s.masked_fill(hidden, NEVER), Nothing.NAN),
+        (lambda s, hidden: torch.where(~hidden, s, NEVER), Nothing.NAN),
+        (lambda s, hidden: s + torch.where(hidden, NEVER, 0.0).to(s.dtype), Nothing.NAN),
+    ],
+)
+def test_a_token_that_sees_nothing_gets_what_a_softmax_makes_of_it(
+    hide: Callable[..., Any], nothing: Nothing
+) -> None:
+    def step(q: Any, k: Any, v: Any) -> Any:
+        hidden = torch.arange(16)[None, :] >= torch.arange(16)[:, None]
+        return soft(hide(q @ k.mT, hidden)) @ v
+
+    (node,) = ours(recorded(step, *tensors(*[(1, 4, 16, 64)] * 3)))
+    assert node.args[3] is not None
+    assert node.kwargs["nothing"] == nothing
 
 
 @pytest.mark.usefixtures("anywhere")

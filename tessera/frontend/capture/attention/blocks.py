@@ -2,7 +2,8 @@
 
 In: Triton's tensors. Out: functions for `kernels`. FlashAttention-2, arXiv:2307.08691.
 Weights are powers of two. The running maximum is in units of log2 e, except where a mask is added
-or a cap is put on: the least number of a mask must stay finite, so scores stay as they are.
+or filled in with a number (MASK of 2 or 3) or a cap is put on: the least number of a mask must stay
+finite, so scores stay as they are.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ def walk(
             # tanh by way of exp2; the argument in units of log2 e
             turned = tl.exp2(score * (scale * 2.8853900817779268 / soft_cap))
             score = soft_cap - 2 * soft_cap / (turned + 1)
-        elif MASK == 2:
+        elif MASK >= 2:
             score *= scale
         if MASK > 0:
             # rows and keys that are not there read nothing
@@ -129,6 +130,9 @@ def walk(
             )
             if MASK == 1:
                 score = tl.where(more != 0, score, float("-inf"))
+            elif MASK == 3:
+                # a row of which no key is seen has the mean of all of them
+                score = tl.where(more != 0, score, -1e30)
             else:
                 score += more.to(tl.float32)
         if CHECK:
@@ -139,7 +143,7 @@ def walk(
                 seen = seen & (key[None, :] > last[:, None] - window)
             score = tl.where(seen, score, float("-inf"))
         # What is left to scale: scores that are final are natural, others have all of it ahead.
-        if SOFT_CAP or MASK == 2:
+        if SOFT_CAP or MASK >= 2:
             unit = 1.4426950408889634
             most = tl.maximum(top, tl.max(score, 1))
             # a row that has seen nothing yet has -inf, and -inf minus itself is no number

@@ -12,7 +12,9 @@ blocks of a tile are divided over several programs, which leave their results wi
 their weights; `combine` adds them up.
 
 Which keys token `m` sees: those before `keys` (or `lengths[batch]`), up to `m + offset` if CAUSAL,
-and after `m + offset - window` if WINDOWED. `offset` may come from memory (`position`).
+and after `m + offset - window` if WINDOWED. `offset` may come from memory (`position`). MASK is 1
+for a boolean mask, 2 for one that is added, 3 for a boolean one whose scores are filled in with the
+least of all numbers. A token that sees no key gets zeros, or no number if NAN.
 """
 
 from __future__ import annotations
@@ -68,6 +70,7 @@ def attention(
     MASK: tl.constexpr,
     SOFT_CAP: tl.constexpr,
     SINKS: tl.constexpr,
+    NAN: tl.constexpr,
     POSITION: tl.constexpr,
     LENGTHS: tl.constexpr,
     PAGE: tl.constexpr,
@@ -180,9 +183,12 @@ def attention(
     )  # fmt: skip
 
     v_at, v_there = columns_of(V_SIZE, V_WIDE, 0)
-    if SOFT_CAP or MASK == 2:
-        top *= 1.4426950408889634
     if SPLIT:
+        if MASK >= 2:
+            # what is hidden by a number is seen where nothing else is: below all else, and finite
+            top = tl.where((top < -1e29) & (below > 0.0), -11356.0, top)
+        if SOFT_CAP or MASK >= 2:
+            top *= 1.4426950408889634
         place = ((batch * heads + head) * tokens + token) * splits + part
         total = total / tl.where(below == 0.0, 1.0, below)[:, None]
         tl.store(
@@ -193,11 +199,15 @@ def attention(
         tl.store(logs + place, top + tl.log2(below), mask=is_row)
         return
     if SINKS:
+        if SOFT_CAP or MASK >= 2:
+            top *= 1.4426950408889634
         sink = tl.load(sinks + head).to(tl.float32) * 1.4426950408889634
         most = tl.maximum(top, sink)
         below = below * tl.exp2(top - most) + tl.exp2(sink - most)
         total = total * tl.exp2(top - most)[:, None]
-    total = total / tl.where(below == 0.0, 1.0, below)[:, None]
+    if not NAN:
+        below = tl.where(below == 0.0, 1.0, below)
+    total = total / below[:, None]
     out += batch * stride_ob + head[:, None].to(tl.int64) * stride_oh
     out += token[:, None] * stride_om
     if V_WIDE > V_SIZE:
@@ -219,6 +229,7 @@ def combine(
     stride_oh: tl.tensor,
     stride_om: tl.tensor,
     SINKS: tl.constexpr,
+    NAN: tl.constexpr,
     V_SIZE: tl.constexpr,
     V_WIDE: tl.constexpr,
     SPLITS: tl.constexpr,
@@ -245,6 +256,8 @@ def combine(
     below = tl.sum(weight, 0)
     if SINKS:
         below += tl.exp2(sink - base)
-    total = tl.sum(each * weight[:, None], 0) / tl.where(below == 0.0, 1.0, below)
+    if not NAN:
+        below = tl.where(below == 0.0, 1.0, below)
+    total = tl.sum(each * weight[:, None], 0) / below
     place = batch * stride_ob + head.to(tl.int64) * stride_oh + token * stride_om
     tl.store(out + place + at, total.to(out.dtype.element_ty), mask=at < V_SIZE)

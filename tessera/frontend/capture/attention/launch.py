@@ -6,6 +6,7 @@ Out: a new tensor [batch, head, token, size] that lies token by token, as models
 
 from __future__ import annotations
 
+import enum
 import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
@@ -42,6 +43,14 @@ class Seen:
     window: int = 0
 
 
+class Nothing(enum.IntEnum):
+    """What a token gets that sees no key: zeros, the mean of all values, or no number."""
+
+    ZEROS = 0
+    MEAN = 1
+    NAN = 2
+
+
 def launch(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -55,6 +64,7 @@ def launch(
     position: torch.Tensor | None = None,
     lengths: torch.Tensor | None = None,
     table: torch.Tensor | None = None,
+    nothing: Nothing = Nothing.ZEROS,
     tiles: Tiles,
 ) -> torch.Tensor:
     """Compute attention; with `table`, keys and values are pages [page, head, place, size]."""
@@ -82,8 +92,9 @@ def launch(
     if mask is not None:
         wide = mask.expand(batch, heads, tokens, keys)
         mask_strides = wide.stride()
-        mask_kind = 1 if mask.dtype == torch.bool else 2
-        masks = mask.view(torch.uint8) if mask_kind == 1 else mask
+        mask_kind = 2
+        if mask.dtype == torch.bool:
+            mask_kind, masks = 3 if nothing is Nothing.MEAN else 1, mask.view(torch.uint8)
     grid = (heads // pack, -(-tokens * pack // tiles.rows) * splits, batch)
     attention[grid](
         q,
@@ -117,6 +128,7 @@ def launch(
         MASK=mask_kind,
         SOFT_CAP=soft_cap > 0,
         SINKS=sinks is not None,
+        NAN=nothing is Nothing.NAN,
         POSITION=position is not None,
         LENGTHS=lengths is not None,
         PAGE=page,
@@ -143,6 +155,7 @@ def launch(
             splits,
             *out.stride()[:3],
             SINKS=sinks is not None,
+            NAN=nothing is Nothing.NAN,
             V_SIZE=v_size,
             V_WIDE=max(_power(v_size), 16),
             SPLITS=_power(splits),

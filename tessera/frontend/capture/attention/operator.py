@@ -10,7 +10,7 @@ import functools
 from typing import TYPE_CHECKING
 
 from tessera.frontend.capture.attention.choose import choose
-from tessera.frontend.capture.attention.launch import Seen, Tiles, launch
+from tessera.frontend.capture.attention.launch import Nothing, Seen, Tiles, launch
 
 if TYPE_CHECKING:
     import torch
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _SCHEMA = (
     "attention(Tensor q, Tensor k, Tensor v, Tensor? mask, Tensor? sinks, Tensor? position,"
     " Tensor? lengths, Tensor? table, float scale, *, bool causal=False, int offset=0,"
-    " int window=0, float soft_cap=0.0) -> Tensor"
+    " int window=0, float soft_cap=0.0, int nothing=0) -> Tensor"
 )
 
 
@@ -62,6 +62,7 @@ def _compute(
     offset: int = 0,
     window: int = 0,
     soft_cap: float = 0.0,
+    nothing: int = 0,
 ) -> torch.Tensor:
     q, k, v = (x if x.stride(3) == 1 else x.contiguous() for x in (q, k, v))
 
@@ -78,6 +79,7 @@ def _compute(
             position=position,
             lengths=lengths,
             table=table,
+            nothing=Nothing(nothing),
             tiles=tiles,
         )
 

@@ -18,21 +18,26 @@ operation in place looks as if it had none.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tessera.frontend.capture.attention.masks import (
-    HeldValue,
-    KeyRange,
-    read_mask,
-)
+from tessera.frontend.capture.attention.index_lines import HeldValue
+from tessera.frontend.capture.attention.launch import Nothing
+from tessera.frontend.capture.attention.masks import KeyRange, read_mask
 from tessera.frontend.capture.attention.operator import attention
 from tessera.frontend.capture.attention.written_out import (
     WrittenOut,
     boolean_of,
     read_written_out,
 )
-from tessera.frontend.capture.graph_nodes import call_of, shape_of, value_of
+from tessera.frontend.capture.graph_nodes import (
+    call_of,
+    changed_memory,
+    is_plain_index,
+    shape_of,
+    value_of,
+    written_by,
+)
 
 if TYPE_CHECKING:
     from torch.fx import Graph, Node
@@ -55,6 +60,15 @@ class _AttentionCall:
     enable_gqa: bool = False
     soft_cap: float = 0.0
     sinks: Node | None = None
+    nothing: Nothing = Nothing.ZEROS
+
+
+@dataclass(frozen=True, slots=True)
+class _Changes:
+    """The memory that a graph changes in place, and copies of positions as they were before."""
+
+    memory: frozenset[int] | None
+    copies: dict[HeldValue, Node] = field(default_factory=dict)
 
 
 def replace_attention(graph: Graph) -> None:
@@ -63,15 +77,16 @@ def replace_attention(graph: Graph) -> None:
 
     asked = torch.nn.functional.scaled_dot_product_attention
     names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
-    copies: dict[HeldValue, Node] = {}
+    changes = _Changes(changed_memory(graph))
     for node in list(graph.nodes):
         if node.op == "call_function" and node.target is asked:
             call = _AttentionCall(**dict(zip(names, node.args, strict=False)), **node.kwargs)
-            _replace(graph, node, call, copies)
+            _replace(graph, node, call, changes)
         else:
             written = read_written_out(node)
             if written is not None and _unwritten(written.first, node):
-                _replace(graph, node, _call_of(written, _shown(graph, written, node)), copies)
+                call = _call_of(written, _shown(graph, written, node))
+                _replace(graph, node, call, changes)
 
 
 def _shown(graph: Graph, written: WrittenOut, node: Node) -> Node | None:
@@ -101,10 +116,11 @@ def _call_of(written: WrittenOut, mask: Node | None) -> _AttentionCall:
         scale=written.scale,
         soft_cap=written.soft_cap,
         sinks=written.sinks,
+        nothing=written.nothing,
     )
 
 
-def _replace(graph: Graph, node: Node, call: _AttentionCall, copies: dict[HeldValue, Node]) -> None:
+def _replace(graph: Graph, node: Node, call: _AttentionCall, changes: _Changes) -> None:
     """Put our operator in place of a node, if it computes what the call asks for."""
     if not _is_ours(call):
         return
@@ -115,8 +131,9 @@ def _replace(graph: Graph, node: Node, call: _AttentionCall, copies: dict[HeldVa
     scale = call.scale if call.scale is not None else query[3] ** -0.5
     if not scale > 0:
         return
-    seen, mask = _seen(call, query[2], keys[2])
-    position = _position(graph, seen, copies)
+    seen, mask = _seen(call, query[2], keys[2], changes.memory)
+    position = _position(graph, seen, changes.copies)
+    nothing = call.nothing if mask is not None else Nothing.ZEROS
     with graph.inserting_before(node):
         new = graph.call_function(
             attention(),
@@ -126,6 +143,7 @@ def _replace(graph: Graph, node: Node, call: _AttentionCall, copies: dict[HeldVa
                 "offset": seen.offset if seen is not None else 0,
                 "window": seen.window if seen is not None else 0,
                 "soft_cap": call.soft_cap,
+                "nothing": int(nothing),
             },
         )
         if not all(call_of(user)[0] in _ANY_WAY for user in node.users):
@@ -136,15 +154,22 @@ def _replace(graph: Graph, node: Node, call: _AttentionCall, copies: dict[HeldVa
     graph.erase_node(node)
 
 
-def _seen(call: _AttentionCall, tokens: int, keys: int) -> tuple[KeyRange | None, Node | None]:
+def _seen(
+    call: _AttentionCall, tokens: int, keys: int, changed: frozenset[int] | None
+) -> tuple[KeyRange | None, Node | None]:
     """The keys that each token sees, as numbers, or else as a mask."""
     mask = call.attn_mask
     if call.is_causal:
         return KeyRange(offset=0), None
     if mask is None:
         return None, None
-    boolean = mask if _is_bool(mask) else boolean_of(mask)
-    seen = read_mask(boolean, tokens, keys) if boolean is not None else None
+    is_bool = _is_bool(mask)
+    boolean = mask if is_bool else boolean_of(mask, changed)
+    seen = read_mask(boolean, tokens, keys, changed) if boolean is not None else None
+    # Where every key is hidden by a number, all of them count.
+    is_zero = is_bool and call.nothing is Nothing.ZEROS
+    if seen is not None and not (is_zero or seen.is_never_empty(tokens, keys)):
+        seen = None
     return seen, mask if seen is None else None
 
 
@@ -239,6 +264,8 @@ def _unrepeated(node: Node, until: Node) -> Node | None:
         added, outer = call_of(inner[0])
         if added not in ("getitem", "unsqueeze"):
             return None
+        if added == "getitem" and not is_plain_index(outer[1]):
+            return None
         source, read = outer[0], inner[0]
         before, plus, after = shape_of(source), shape_of(inner[0]), shape_of(wide)
         if before is None or plus is None or after is None or len(before) != 4:
@@ -257,35 +284,7 @@ def _unwritten(first: Node, last: Node) -> bool:
     """Whether nothing may write memory from one node to another."""
     node = first
     while node is not last:
-        if _writes(node):
+        if written_by(node):
             return False
         node = node.next
     return True
-
-
-def _writes(node: Node) -> bool:
-    """Whether a node may change a tensor in place."""
-    name, _ = call_of(node)
-    if "out" in node.kwargs:
-        return True
-    if name in _IN_PLACE:
-        return True
-    is_operator = name.rstrip("_") in ("and", "or", "not")
-    return name.endswith("_") and not name.startswith("_") and not is_operator
-
-
-_IN_PLACE = frozenset(
-    {
-        "setitem",
-        "iadd",
-        "isub",
-        "imul",
-        "itruediv",
-        "ifloordiv",
-        "imod",
-        "ipow",
-        "iand",
-        "ior",
-        "ixor",
-    }
-)

@@ -7,17 +7,19 @@ every step on the way is one of these. Weights that a model also uses elsewhere 
 
 with `cap(x) = c * tanh(x / c)`, and with sinks one more column before the softmax, which is dropped
 after it. Scores may change their type on the way: ours are in fp32 throughout. A mask of 0 and the
-least number of its type, made by `where`, is a boolean mask, and so is what `masked_fill` fills
-with such a number (`hidden`): a token that sees no key at all is a token outside of its cache.
-Products may be written as `einsum`.
+least number of its type, made by `where`, is a boolean mask, and so is what `masked_fill` or
+`where` fill with such a number; a token that sees no key at all gets the mean of all values then,
+and no number if scores are minus infinity. Products may be written as `einsum`.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tessera.frontend.capture.graph_nodes import call_of, shape_of, value_of
+from tessera.frontend.capture.attention.launch import Nothing
+from tessera.frontend.capture.graph_nodes import call_of, is_changed, shape_of, value_of
 
 if TYPE_CHECKING:
     from torch.fx import Node
@@ -34,6 +36,7 @@ class WrittenOut:
     """What attention is computed of; `first` is the first product.
 
     `hidden` is a boolean mask of the keys that are not seen, if there is one in place of `mask`.
+    `nothing`: what a token gets that sees no key.
     """
 
     first: Node
@@ -45,6 +48,7 @@ class WrittenOut:
     hidden: Node | None
     soft_cap: float
     sinks: Node | None
+    nothing: Nothing
 
 
 def read_written_out(node: Node) -> WrittenOut | None:
@@ -62,13 +66,15 @@ def read_written_out(node: Node) -> WrittenOut | None:
         scores, sinks = _with_sinks(scores)
     if scores is None:
         return None
-    scores, hidden = _without_filled(_uncast(scores))
+    scores, filled = _without_filled(_uncast(scores))
     scores, mask = _without_mask(_uncast(scores))
+    if mask is not None and filled is not None:
+        return None
     scores, cap = _without_cap(_uncast(scores))
     scores, scale = _scaled(_uncast(scores))
     scores = _uncast(scores)
     pair = _product(scores, turned=True)
-    if pair is None or (mask is not None and hidden is not None):
+    if pair is None:
         return None
     query, key = pair
     if shape_of(query) is None or shape_of(key) is None or shape_of(value) is None:
@@ -79,22 +85,28 @@ def read_written_out(node: Node) -> WrittenOut | None:
         key=key,
         value=value,
         scale=scale,
-        mask=mask,
-        hidden=hidden,
+        mask=filled.seen if filled is not None else mask,
+        hidden=filled.hidden if filled is not None else None,
         soft_cap=cap,
         sinks=sinks,
+        nothing=filled.nothing if filled is not None else Nothing.NAN,
     )
 
 
 def _product(node: object, *, turned: bool) -> tuple[Node, Node] | None:
     """Factors of a product of matrices; the second one as it was before its turn, if `turned`."""
-    name, arguments = call_of(node)
+    name, arguments = _plain_call(node)
     if name == "einsum" and len(arguments) == 3:
         wanted = "abcd,abed->abce" if turned else "abce,abed->abcd"
         return arguments[1:] if _letters(arguments[0]) == _letters(wanted) else None
     if name not in _PRODUCTS or len(arguments) != 2:
         return None
     return (arguments[0], _turned(arguments[1])) if turned else arguments
+
+
+def _plain_call(node: object) -> tuple[str, tuple[object, ...]]:
+    """What a node calls with positional arguments alone: others (`alpha`) change what it does."""
+    return call_of(node) if not getattr(node, "kwargs", {}) else ("", ())
 
 
 def _letters(equation: object) -> str:
@@ -163,7 +175,7 @@ def _under_softmax(node: object) -> object | None:
 
 def _with_sinks(node: object) -> tuple[Node | None, Node | None]:
     """Scores and sinks of `cat([scores, sinks])`, less its maximum where that is taken away."""
-    name, arguments = call_of(node)
+    name, arguments = _plain_call(node)
     if name == "sub" and len(arguments) == 2:
         less = shape_of(arguments[1])
         if less is None or less[-1:] != (1,):
@@ -192,20 +204,42 @@ def _with_sinks(node: object) -> tuple[Node | None, Node | None]:
 
 
 def _without_mask(node: object) -> tuple[object, Node | None]:
-    name, arguments = call_of(node)
+    """Scores before a mask is added, and the mask."""
+    name, arguments = _plain_call(node)
     if name != "add" or len(arguments) != 2 or shape_of(arguments[1]) is None:
         return node, None
+    value = value_of(arguments[1])
+    if value is None or not value.dtype.is_floating_point:
+        return node, None  # numbers 0 and 1
     return arguments[0], arguments[1]
 
 
-def _without_filled(node: object) -> tuple[object, Node | None]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Filled:
+    """A boolean mask of keys that are `seen`, or of those that are not (`hidden`)."""
+
+    seen: Node | None = None
+    hidden: Node | None = None
+    nothing: Nothing
+
+
+def _without_filled(node: object) -> tuple[object, _Filled | None]:
     """Scores before keys that are not seen are given the least of all numbers."""
-    name, arguments = call_of(node)
-    if name != "masked_fill" or len(arguments) != 3 or shape_of(arguments[1]) is None:
+    import torch
+
+    name, arguments = _plain_call(node)
+    if name not in ("masked_fill", "where") or len(arguments) != 3:
         return node, None
-    least = arguments[2]
-    is_least = isinstance(least, int | float) and (least <= _FILLED or least == _LEAST_F16)
-    return (arguments[0], arguments[1]) if is_least else (node, None)
+    mask, least = arguments[1 if name == "masked_fill" else 0], arguments[2]
+    if not isinstance(least, int | float) or not (least <= _FILLED or least == _LEAST_F16):
+        return node, None
+    value = value_of(mask)
+    if value is None or value.dtype != torch.bool:
+        return node, None
+    nothing = Nothing.NAN if math.isinf(least) else Nothing.MEAN
+    if name == "masked_fill":
+        return arguments[0], _Filled(hidden=mask, nothing=nothing)
+    return arguments[1], _Filled(seen=mask, nothing=nothing)
 
 
 def _without_cap(node: object) -> tuple[object, float]:
@@ -219,7 +253,7 @@ def _without_cap(node: object) -> tuple[object, float]:
 
 def _scaled(node: object) -> tuple[object, float]:
     """A product and the number it is scaled by."""
-    name, arguments = call_of(node)
+    name, arguments = _plain_call(node)
     if name == "mul" and len(arguments) == 2 and isinstance(arguments[0], int | float):
         node, first = arguments[1], float(arguments[0])
         return (node, first) if first > 0 else (None, 0.0)
@@ -232,16 +266,21 @@ def _scaled(node: object) -> tuple[object, float]:
 
 def _factor(node: object, *names: str) -> float:
     """The number that a node multiplies with or divides by; 0 if it does not."""
-    name, arguments = call_of(node)
+    name, arguments = _plain_call(node)
     if name not in names or len(arguments) != 2:
         return 0.0
     number = arguments[1]
     return float(number) if isinstance(number, int | float) and number > 0 else 0.0
 
 
-def boolean_of(mask: Node) -> Node | None:
-    """The boolean mask that an added mask of 0 and its least number is made of."""
-    name, arguments = call_of(mask)
+def boolean_of(mask: Node, changed: frozenset[int] | None) -> Node | None:
+    """The boolean mask that an added mask of 0 and its least number is made of.
+
+    `changed` is the memory that the graph changes in place.
+    """
+    if is_changed(mask, changed):
+        return None
+    name, arguments = _plain_call(mask)
     if name != "where" or len(arguments) != 3 or shape_of(arguments[0]) != shape_of(mask):
         return None
     kept, least = arguments[1], arguments[2]

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from unittest import mock
 
 from tessera.diagnostics import Diagnostic, TesseraError, error
+from tessera.frontend.capture.graph_nodes import storages
 from tessera.frontend.capture.host_copies import HostCopies, fixed_constants
 from tessera.frontend.capture.inputs import Inputs, held_tensors
 from tessera.frontend.capture.memory import CapturedMemory, named_parameters
@@ -40,7 +41,7 @@ from tessera.frontend.capture.operator_mode import (
 )
 from tessera.frontend.capture.problems import launches_nothing, not_fake, on_host, refusal
 from tessera.frontend.capture.raw import RawCapture, RawNode, RawOperator, RawOther, RawTensor
-from tessera.frontend.capture.small_parts import copied_parts, storages
+from tessera.frontend.capture.small_parts import copied_parts
 from tessera.frontend.capture.watch import operator_of, raw_tensor, tensors_in
 from tessera.ir.program.program import Role
 
