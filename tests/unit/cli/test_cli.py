@@ -379,10 +379,10 @@ def test_what_fails_while_the_process_ends_is_not_said(is_ending: bool) -> None:
     """Such as a lock of a file, which asks a module that is gone by then."""
     said: list[object] = []
     with (
-        mock.patch.object(cli.gc, "disable"),
-        mock.patch.object(cli.gc, "freeze"),
+        mock.patch("gc.disable"),
+        mock.patch("gc.freeze"),
         mock.patch.object(sys, "unraisablehook", said.append),
-        mock.patch.object(sys, "is_finalizing", lambda: is_ending),
+        mock.patch.object(sys, "is_finalizing", return_value=is_ending),
     ):
         cli._let_go()
         sys.unraisablehook("a problem")  # type: ignore[arg-type]
