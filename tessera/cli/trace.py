@@ -148,7 +148,10 @@ def trace(messages: Messages, given: Typed) -> int:
     if "route" not in given.typed and command.device == "none":
         command = replace(command, route=Route.PTX)
     given.refuse_typed(*command.idle())
-    text = _trace(messages, command)
+    from tessera.frontend.cache.kept_bytecode import kept_bytecode
+
+    with kept_bytecode("torch"):
+        text = _trace(messages, command)
     write_data(fitted(text, page_width()).encode(errors="replace"), "-")
     return 0
 
@@ -251,16 +254,14 @@ def _trace(messages: Messages, command: TraceCommand) -> str:
         return _trace_no_gpu(messages, command)
     if command.is_fake():
         is_config = command.model.startswith(HF)
-        parts = command.model.partition(":") if is_config else command.model.rpartition(":")
-        given = parts[2] if is_config else parts[0]
+        given = command.model[len(HF) :] if is_config else command.model.rpartition(":")[0]
         _check_places(Path(command.output), (given,), ".npz", data=False)
         return trace_fake(messages, command.fake())
     place = find_model(command.model)
     arguments = dict(_size(text) for text in command.sizes)
     options = command.options()
     suffix = f".{command.contents}"
-    inputs = (str(place[0]), *command.texts)
-    _check_places(Path(command.output), inputs, suffix, data=options.data)
+    _check_places(Path(command.output), (str(place[0]), *command.texts), suffix, data=options.data)
     if command.dry_run:
         tracing.require_torch()
         with without_gpu():
@@ -285,8 +286,7 @@ def _trace(messages: Messages, command: TraceCommand) -> str:
 
 def _trace_no_gpu(messages: Messages, command: TraceCommand) -> str:
     is_config = command.model.startswith(HF)
-    parts = command.model.partition(":") if is_config else command.model.rpartition(":")
-    given = parts[2] if is_config else parts[0]
+    given = command.model[len(HF) :] if is_config else command.model.rpartition(":")[0]
     data = not command.no_data and not is_config
     inputs, suffix = (given, *command.texts), f".{command.contents}"
     options = command.no_gpu_options(data)

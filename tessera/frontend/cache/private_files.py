@@ -22,6 +22,8 @@ _KINDS = {
     ".regions": "what kernels touch",
     ".tuning": "measured choices of tiles",
     ".products": "measured products",
+    ".bytecode": "bytecode of packages",
+    ".names": "names of compilers",
 }
 SUFFIXES = tuple(_KINDS)
 COMPILED = "compiled"  # a folder in the cache: what compilers keep there for themselves

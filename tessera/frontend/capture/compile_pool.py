@@ -1,5 +1,4 @@
-"""What works for torch.compile beside this thread while a model is captured: processes in which
-Triton compiles kernels, and a thread that names the compilers.
+"""Processes in which Triton compiles kernels while a model is captured.
 
 In: the settings and the cores of this machine. Out: how many processes to compile with, in turn:
 many first where there are cores for them, then none beside this one, for when the others fail.
@@ -11,7 +10,6 @@ cannot be compiled again for another architecture.
 from __future__ import annotations
 
 import contextlib
-import threading
 
 from tessera.frontend.capture.problems import chain
 from tessera.settings import read_settings
@@ -39,25 +37,6 @@ def start_pool() -> None:
 
     with contextlib.suppress(Exception):  # whoever wants to use it will hear of it
         AsyncCompile.use_process_pool()
-
-
-def start_naming() -> threading.Thread:
-    """Have the digests of both compilers made while the model is being recorded.
-
-    They name what is kept, and hundreds of megabytes are read for them. Both compilers remember
-    theirs; who asks earlier makes one himself.
-    """
-    from torch._inductor.codecache import torch_key
-    from torch._inductor.runtime import triton_compat
-
-    def make() -> None:
-        with contextlib.suppress(Exception):  # whoever needs them will hear of it
-            triton_compat.triton_key()
-            torch_key()
-
-    thread = threading.Thread(target=make, name="naming", daemon=True)
-    thread.start()
-    return thread
 
 
 def pool_failed(problem: BaseException) -> bool:

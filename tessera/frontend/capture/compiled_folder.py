@@ -26,6 +26,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from tessera.frontend.cache.private_files import (
     COMPILED,
@@ -48,15 +49,24 @@ def compiled_folder(apart: str = "", *, sms: int = 0) -> Iterator[None]:
     What has a name of its own (`apart`) is kept apart from the rest. What was measured on so many
     SMs of a GPU is kept by itself; 0 is all of them.
     """
-    from torch._inductor import utils
-
     folder = _folder(apart)
     if folder is None:
-        fresh = getattr(utils, "fresh_cache", None) or utils.fresh_inductor_cache
-        with fresh():
+        with TemporaryDirectory(ignore_cleanup_errors=True) as passing, _kept_in(Path(passing)):
             yield
         return
     drop_damaged(folder)
+    try:
+        with _kept_in(folder, sms):
+            yield
+    finally:
+        note_kernels(folder)
+
+
+@contextmanager
+def _kept_in(folder: Path, sms: int = 0) -> Iterator[None]:
+    """Have compilers keep what they make in a folder."""
+    from torch._inductor import utils
+
     measured = folder / f"{sms}sm" if sms else folder
     places = {"TORCHINDUCTOR_CACHE_DIR": measured, "TRITON_CACHE_DIR": folder / "triton"}
     utils.clear_caches()
@@ -65,7 +75,6 @@ def compiled_folder(apart: str = "", *, sms: int = 0) -> Iterator[None]:
             yield
     finally:
         utils.clear_caches()
-        note_kernels(folder)
 
 
 def _folder(apart: str) -> Path | None:

@@ -38,8 +38,8 @@ Bytes = npt.NDArray[np.uint8]
 _NOT_A_NAME = re.compile(r"[^A-Za-z0-9_$.]")
 # Variables of the trace's modules are named like this.
 _VARIABLE = re.compile(r"m\d+\.")
-# Words of a digest at a time (128 MiB), and what makes the factors of neighbours differ.
-_DIGEST_WORDS = 1 << 24
+# Words of a digest at a time (32 MiB), and what makes the factors of neighbours differ.
+_DIGEST_WORDS = 1 << 22
 _SPREAD = 0x9E3779B97F4A7C15 - (1 << 64)
 
 
@@ -128,8 +128,8 @@ class CapturedMemory:
         flat = self.on_gpu(buffer)
         if flat is None:
             return _read_block(buffer.address, buffer.bytes)
-        content: Bytes = flat.cpu().numpy().copy()
-        return content
+        content: Bytes = flat.cpu().numpy()
+        return content if flat.is_cuda else content.copy()
 
     def digest(self, buffer: RawBuffer) -> bytes:
         """A mark of a buffer's bytes, made where they are: another one when they have changed."""

@@ -16,8 +16,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tessera.frontend.capture.barriers import barriers
-from tessera.frontend.capture.compile_pool import start_naming, start_pool
+from tessera.frontend.capture.compile_pool import start_pool
 from tessera.frontend.capture.compiled_folder import compiled_folder
+from tessera.frontend.capture.compiler_names import start_naming
 from tessera.frontend.capture.layers.compile import in_parts
 from tessera.frontend.capture.operator_mode import without_fast_paths
 from tessera.frontend.capture.taken_apart import taken_apart
@@ -97,9 +98,9 @@ def compiled(
     if alike and backends:
         tuned = tuned | _ALIKE
     if not measured:
-        # Launches are told of by code that this process has compiled. Whether to pad products
+        # Launches are told of by kernels that this process has loaded. Whether to pad products
         # would be measured.
-        tuned = tuned | {"fx_graph_cache": False, "shape_padding": False, _PROCESSES: 1}
+        tuned = tuned | {"shape_padding": False, _PROCESSES: 1}
         made: Callable[..., object] = torch.compile(
             function, dynamic=False, fullgraph=True, backend=in_parts(_known(_COMMON | tuned))
         )
@@ -218,9 +219,9 @@ def fresh_compiler(apart: str = "", *, sms: int = 0, processes: int = 1) -> Iter
     settings = config.patch(_known(_COMMON | {_PROCESSES: processes}))
     folder = compiled_folder(apart, sms=sms)
     with folder, settings, barriers(), without_fast_paths(), _whole_graphs():
+        start_naming()
         if processes > 1:
             start_pool()
-        start_naming()
         yield
 
 

@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import numpy as np
 
 from tessera.diagnostics import Diagnostic, TesseraError, error, warning
 from tessera.frontend.capture.cuda_graph import CapturedNodes, read_graph
@@ -115,18 +114,15 @@ class Call:
             else:
                 self.replay()
 
-        before: dict[str, Bytes] = {}
-        after: dict[str, Bytes] = {}
-        marked = [b for b in lasting if not data or b.name in unread]
-        marks = {b.name: self.memory.digest(b) for b in marked}
-        if data:
-            before = {b.name: self.memory.read(b) for b in lasting if b.name not in unread}
+        marks = {b.name: self.memory.digest(b) for b in lasting}
+        wanted = set() if not data else wanted - set(unread)
+        before = {b.name: self.memory.read(b) for b in lasting if b.name in wanted}
         replay()
-        changed = [b.name for b in marked if self.memory.digest(b) != marks[b.name]]
+        changed = {b.name for b in lasting if self.memory.digest(b) != marks[b.name]}
+        after = dict(before)  # bytes that are the same need not be there twice
         for buffer in (*lasting, *returned) if data else ():
-            if buffer.name not in marks or buffer.name in changed:
-                after[buffer.name] = self._unless_same(buffer, before.get(buffer.name))
-        changed += [name for name, old in before.items() if after[name] is not old]
+            if buffer.name in changed or buffer.name not in marks:
+                after[buffer.name] = self.memory.read(buffer)
         drawn = _generator().get_offset() - begun
         return CallBytes(
             before=before, after=after, changed=frozenset(changed), drawn=drawn, times=times
@@ -142,11 +138,6 @@ class Call:
             torch.cuda.synchronize()
         except RuntimeError as problem:
             raise not_captured(problem) from problem
-
-    def _unless_same(self, buffer: RawBuffer, old: Bytes | None) -> Bytes:
-        """What a buffer holds; the old bytes where they are the same, which need not be twice."""
-        new = self.memory.read(buffer)
-        return old if old is not None and np.array_equal(old, new) else new
 
 
 @contextmanager

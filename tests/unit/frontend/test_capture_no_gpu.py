@@ -15,7 +15,7 @@ from tessera.driver import analyze as driver
 from tessera.driver.run.approximations import approximations
 from tessera.driver.run.tolerance import distance
 from tessera.driver.trace.tile_choice import TileChoice
-from tessera.frontend.capture.no_gpu import private_names, versions
+from tessera.frontend.capture.no_gpu import private_names, record, versions
 from tessera.frontend.capture.no_gpu.listener import Listener, TritonLaunch
 from tessera.frontend.capture.no_gpu.products import ProductPrices
 from tessera.frontend.capture.no_gpu.record import NOT_MEASURED, _properties, _ptx_version
@@ -109,6 +109,29 @@ def test_a_second_capture_sees_all_launches(block: tuple[Path, str], tmp_path: P
     assert b"a run seeds them" in done.out
     kernels = [[s.kernel for s in driver.load(file).launches()] for file in (path, again)]
     assert kernels[0] == kernels[1]
+
+
+def test_compiled_graphs_are_kept_for_the_same_gpus(
+    block: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torch._dynamo.utils import counters
+
+    monkeypatch.setenv("TESSERA_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.delenv("TESSERA_NO_CACHE", raising=False)
+
+    def hits(gpus: str, name: str) -> tuple[bool, str]:
+        counters.clear()
+        place = tmp_path / f"{name}.ptx"
+        told = ("-o", str(place), "--device", "none", "--for", gpus, "--no-data")
+        done = tessc("trace", f"{block[0].parent}/model.py:step", *told)
+        assert done.code == 0, done.err
+        return counters["inductor"]["fxgraph_cache_hit"] > 0, place.read_text()
+
+    first, again, other = hits("l40s,h200", "a"), hits("l40s,h200", "b"), hits("l40s,a100", "c")
+    assert (first[0], again[0], other[0]) == (False, True, False)
+    assert again[1] == first[1]
+    monkeypatch.setattr(record, "made_by", lambda *_: "another setting")
+    assert hits("l40s,h200", "d") == (False, first[1])
 
 
 def test_a_route_without_a_compiler_notes_operators(

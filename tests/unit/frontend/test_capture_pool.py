@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import pickle
-import threading
 from concurrent.futures import CancelledError
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -129,30 +128,3 @@ def test_what_another_process_has_compiled_has_its_ptx(
     assert (variant.arch, variant.threads, problems) == ("sm_90a", 64, [])
     _, problems = find_codes({7: "add"}, ("sm_80",), sources)
     assert problems == ["`add` has no source to compile for sm_80"]
-
-
-def test_compilers_are_named_beside_the_recording(monkeypatch: pytest.MonkeyPatch) -> None:
-    from torch._inductor import codecache
-    from torch._inductor.runtime import triton_compat
-
-    asked: list[tuple[str, bool]] = []
-
-    def asks(name: str) -> Any:
-        return lambda: asked.append((name, threading.current_thread() is threading.main_thread()))
-
-    monkeypatch.setattr(triton_compat, "triton_key", asks("triton"))
-    monkeypatch.setattr(codecache, "torch_key", asks("torch"))
-    compile_pool.start_naming().join()
-    assert asked == [("triton", False), ("torch", False)]
-
-
-def test_a_compiler_that_cannot_be_named_fails_where_it_is_needed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    from torch._inductor.runtime import triton_compat
-
-    def fails() -> str:
-        raise OSError("gone")
-
-    monkeypatch.setattr(triton_compat, "triton_key", fails)
-    compile_pool.start_naming().join()  # an exception of a thread would fail this test

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from torch.fx import Graph, GraphModule, Node
 
 Code = Callable[..., Sequence[object]]
+_ALIGNMENT = 16  # bytes: what kernels assume of their memory
 _VIEWS = "getitem view reshape expand expand_as unsqueeze squeeze transpose permute contiguous"
 _NUMBERS = "to bool float type arange full zeros ones zeros_like ones_like where clone size dim"
 _MASKS = "le lt ge gt eq ne and_ or_ invert logical_and logical_or logical_not bitwise_and"
@@ -32,26 +33,39 @@ def in_parts(
     """A backend for torch.compile."""
 
     def compile_graph(module: GraphModule, examples: list[torch.Tensor]) -> Callable[..., object]:
-        import torch._inductor
-
         whole = _rewritten(module)
         parts = parts_of(whole.graph)
         if not parts:
-            code: Callable[..., object] = torch._inductor.compile(
-                module, examples, options=dict(options)
-            )
-            return code
+            return _compiled(module, examples, options)
         settled = {**options, "pre_grad_custom_pass": None}  # which has been at work already
         codes: dict[Hashable, Code] = {}
         for part in parts:
             if part.key not in codes:
                 given = [node.meta["example_value"] for node in part.inputs]
-                codes[part.key] = torch._inductor.compile(
-                    module_of(part, whole), given, options=settled
-                )
+                codes[part.key] = _compiled(module_of(part, whole), given, settled)
         return _JoinedParts(whole.graph, parts, codes)
 
     return compile_graph
+
+
+def _compiled(
+    module: GraphModule, examples: Sequence[object], options: Mapping[str, object]
+) -> Code:
+    """The code of a graph, from what is kept for examples that are aligned alike.
+
+    The compiler takes code for aligned memory for other memory too, and copies that first.
+    """
+    import torch._inductor
+    from torch.compiler import config
+
+    aligned = [
+        value.storage_offset() * value.itemsize % _ALIGNMENT
+        for value in examples
+        if isinstance(value, torch.Tensor)
+    ]
+    with config.patch(cache_key_tag=f"{config.cache_key_tag} {aligned}"):
+        code: Code = torch._inductor.compile(module, list(examples), options=dict(options))
+    return code
 
 
 def _rewritten(module: GraphModule) -> GraphModule:

@@ -322,6 +322,16 @@ def _compile_on_host(put: _Patches, listener: Listener) -> None:
         self.launchers = self.launchers[:1]
 
     put(_AUTOTUNER, "autotune_to_one_config", keep_first)
+
+    def unless_held(save: Callable[..., object]) -> object:
+        def keep(key: str, graph: Inner, *given: object, **named: object) -> None:
+            """Keep a compiled graph that holds no tensors: those of this capture have no memory."""
+            if not graph.constants and not graph.torchbind_constants:
+                save(key, graph, *given, **named)
+
+        return staticmethod(keep)
+
+    put.wrap(f"{_INDUCTOR}.codecache:FxGraphCache", "_save_graph", unless_held)
     put(_AUTOTUNER, "coordinate_descent_tuning", lambda self, launcher, *_, **__: launcher)
 
 

@@ -19,8 +19,10 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from tessera.diagnostics import TesseraError, error, warning
+from tessera.frontend.cache.code_digest import code_digest
 from tessera.frontend.capture.host_copies import HostCopies
 from tessera.frontend.capture.inputs import Inputs
+from tessera.frontend.capture.kept_products import made_by
 from tessera.frontend.capture.kernels import KernelSources, find_codes, find_sources
 from tessera.frontend.capture.meta.record import (
     RawRecord,
@@ -101,11 +103,12 @@ def record_launches(
         stack.enter_context(torch.no_grad())
         with numbered_devices(), recorder(recording):
             function, inputs = make()
-        stack.enter_context(standing_in(properties, _ptx_version(archs), listener))
+        version = _ptx_version(archs)
+        stack.enter_context(standing_in(properties, version, listener))
         stack.enter_context(fresh_compiler(apart=" without machine code"))
         stack.enter_context(quiet_compiler(lambda name: None))
         stack.enter_context(plain_attention(wanted.route))
-        stack.enter_context(own_kernels(wanted.route))
+        stack.enter_context(own_kernels(wanted.route, _made_by(wanted, properties, version)))
         stack.enter_context(chosen_by(wanted.priced.fastest))
         if wanted.route in (Route.EAGER, Route.AS_IS):
             stack.enter_context(whole_attention(recording))
@@ -131,6 +134,19 @@ def record_launches(
     )
     said = (*notes, *record.notes, *(warning("TSR6006", text) for text in problems))
     return replace(record, raw=raw, notes=said)
+
+
+def _made_by(wanted: CompileOrder, properties: SimpleNamespace, version: int) -> str:
+    """All that decides the code of a graph and that torch.compile does not know of: the GPUs, what
+    it is told of them, and all code of ours, for tiles are priced by the model of durations."""
+    told = (
+        made_by(wanted.route, wanted.backends, 0),
+        wanted.gpus,
+        wanted.archs,
+        properties,
+        version,
+    )
+    return code_digest(("/**",), repr(told).encode())
 
 
 def _marked(code: RawCode) -> RawCode:

@@ -28,6 +28,7 @@ _CALLED = (
     "torch._inductor.custom_graph_pass:CustomGraphPass",
     "torch._subclasses.fake_tensor:FakeTensor",
     "torch._subclasses.fake_tensor:unset_fake_temporarily",
+    "torch.compiler.config:cache_key_tag",
     "torch.utils._python_dispatch:TorchDispatchMode",
     "triton.compiler.compiler:CompiledKernel",
 )

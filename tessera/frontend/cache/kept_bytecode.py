@@ -1,0 +1,175 @@
+"""Bytecode of installed packages, where Python keeps none beside them.
+
+In: nothing. Out: for as long as `kept_bytecode` lasts, modules of installed packages are loaded
+from what an earlier command compiled. Where packages came without bytecode and Python may not write
+any (`PYTHONDONTWRITEBYTECODE`, folders that are read only), every start compiles thousands of files
+of PyTorch again, which takes longer than the rest of a second capture. Elsewhere nothing is done.
+
+All of it is one file, with a checksum over it: one that is damaged counts as absent. Bytecode is
+used for the same file alone (`stamps`), of which more is asked than Python asks of its own. The name of the file stands for Python's version, its settings and
+its folders. Files of the user's own are left to Python, and so are those that others load in a way
+of their own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.util
+import json
+import marshal
+import os
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import CodeType
+
+from tessera.frontend.cache.private_files import (
+    CHECKSUM_BYTES,
+    TRIMMER,
+    checksum,
+    is_private,
+    read_private,
+    write_whole,
+)
+from tessera.frontend.cache.stamps import Stamp, is_settled, stamp_of
+from tessera.frontend.text.grammar import PACKAGE
+from tessera.settings import read_settings
+
+SUFFIX = ".bytecode"
+MAX_FILE_BYTES = 256 << 20
+_FORMAT = "tessera-bytecode 1"
+# So much new bytecode, as a part of what there is, is worth writing the file again.
+_WORTH = 1 / 32
+KeptCode = tuple[Stamp, bytes | memoryview]
+
+
+@contextmanager
+def kept_bytecode(package: str) -> Iterator[None]:
+    """Load modules of installed packages from kept bytecode, if Python has none of a package."""
+    path = _path()
+    if path is None or not _is_without(package):
+        yield
+        return
+    store = BytecodeStore(path)
+    before = SourceFileLoader.get_code
+
+    def get_code(loader: SourceFileLoader, name: str) -> CodeType | None:
+        if type(loader) is not SourceFileLoader:  # one that changes what it loads
+            return before(loader, name)
+        return store.code_of(loader.path, lambda: before(loader, name))
+
+    _set_loader(get_code)
+    try:
+        yield
+    finally:
+        _set_loader(before)
+    store.keep()
+
+
+def _set_loader(get_code: Callable[[SourceFileLoader, str], CodeType | None]) -> None:
+    """Have all files of Python code loaded by a function."""
+    setattr(SourceFileLoader, "get_code", get_code)  # noqa: B010  (a method, for mypy)
+
+
+class BytecodeStore:
+    """What is kept of files, and what came new."""
+
+    def __init__(self, path: Path, roots: tuple[str, ...] | None = None) -> None:
+        self._path = path
+        self._roots = _roots() if roots is None else roots
+        self._kept = _read(path)
+        self._new: dict[str, KeptCode] = {}
+
+    def code_of(self, file: str, compiled: Callable[[], CodeType | None]) -> CodeType | None:
+        """The code of a file: what was kept of it, or what `compiled` gives."""
+        stamp = _stamp(file) if file.startswith(self._roots) else None
+        if stamp is None:
+            return compiled()
+        known = self._kept.get(file)
+        if known is not None and known[0] == stamp:
+            kept: CodeType = marshal.loads(known[1])
+            return kept
+        code = compiled()
+        if code is not None and is_settled(stamp) and _stamp(file) == stamp:
+            self._new[file] = stamp, marshal.dumps(code)
+        return code
+
+    def keep(self) -> None:
+        """Write the file again, if enough of it is new."""
+        kept, new = _bytes_of(self._kept), _bytes_of(self._new)
+        if new <= _WORTH * kept:
+            return
+        there = {file: old for file, old in self._kept.items() if _stamp(file) == old[0]}
+        files = {**there, **self._new}
+        if _bytes_of(files) > MAX_FILE_BYTES:
+            return
+        places, at = [], 0
+        for file, (stamp, data) in files.items():
+            places.append((file, stamp, at, len(data)))
+            at += len(data)
+        head = json.dumps(places).encode()
+        body = b"".join((b"%d\n" % len(head), head, *(data for _, data in files.values())))
+        with contextlib.suppress(OSError):
+            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if is_private(self._path.parent):
+                write_whole(self._path, checksum(body) + body)
+                TRIMMER.wrote(self._path.parent, CHECKSUM_BYTES + len(body))
+
+
+def _bytes_of(files: Mapping[str, KeptCode]) -> int:
+    return sum(len(data) for _, data in files.values())
+
+
+def _read(path: Path) -> dict[str, KeptCode]:
+    """What is kept by file; nothing where that is damaged, or not ours."""
+    data = read_private(path) if is_private(path.parent) else None
+    if data is None or checksum(memoryview(data)[CHECKSUM_BYTES:]) != data[:CHECKSUM_BYTES]:
+        return {}
+    end = data.index(b"\n", CHECKSUM_BYTES) + 1
+    size = int(data[CHECKSUM_BYTES : end - 1])
+    body = memoryview(data)[end + size :]
+    return {
+        file: (tuple(stamp), body[at : at + length])
+        for file, stamp, at, length in json.loads(data[end : end + size])
+    }
+
+
+def _path() -> Path | None:
+    settings = read_settings()
+    if settings.cache_dir is None or not settings.use_cache:
+        return None
+    told = (_FORMAT, sys.version, sys.implementation.cache_tag, sys.flags.optimize, _roots())
+    name = hashlib.blake2b(repr((*told, importlib.util.MAGIC_NUMBER)).encode(), digest_size=16)
+    return settings.cache_dir / (name.hexdigest() + SUFFIX)
+
+
+def _is_without(package: str) -> bool:
+    """Whether Python has no bytecode of a package and may keep none."""
+    if sys.pycache_prefix is not None or sys.implementation.name != "cpython":
+        return False
+    try:
+        spec = importlib.util.find_spec(package)
+    except (ImportError, ValueError):
+        return False
+    if spec is None or not spec.has_location or spec.origin is None:
+        return False
+    folder = os.path.dirname(spec.origin)
+    may_write = not sys.dont_write_bytecode and os.access(folder, os.W_OK)
+    return not may_write and not os.path.exists(importlib.util.cache_from_source(spec.origin))
+
+
+def _roots() -> tuple[str, ...]:
+    """The folders of installed packages, and ours."""
+    paths = (*(sysconfig.get_path(name) for name in ("purelib", "platlib")), PACKAGE)
+    return tuple(dict.fromkeys(os.path.join(path, "") for path in paths if path))
+
+
+def _stamp(file: str) -> Stamp | None:
+    try:
+        return stamp_of(os.stat(file))
+    except OSError:
+        return None

@@ -1,0 +1,133 @@
+"""The names that both compilers have for themselves, by which what they keep is found.
+
+In: the installed PyTorch and Triton. Out: in the compilers, the names that they would make of their
+own files. They read hundreds of megabytes for that, in every process, which takes longer than the
+rest of a second capture of a small model.
+
+So names are kept for as long as nobody has written to a file of either compiler (`stamps`), or put
+one there. Of compilers with folders that are links (as developers have them) they are not. A
+damaged file counts as absent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from tessera.frontend.cache.private_files import (
+    CHECKSUM_BYTES,
+    TRIMMER,
+    checksum,
+    is_private,
+    read_private,
+    write_whole,
+)
+from tessera.frontend.cache.stamps import Stamp, is_settled, stamp_of
+from tessera.settings import read_settings
+
+SUFFIX = ".names"
+_FORMAT = "tessera-names 1"
+# No part of a compiler: what Python writes, and headers.
+_LEFT_OUT = ("__pycache__", "include")
+
+
+def start_naming() -> threading.Thread | None:
+    """Tell the compilers their names; what was not kept is made while the model is being recorded.
+
+    Both compilers remember theirs; who asks earlier makes one himself.
+    """
+    with contextlib.suppress(Exception):  # whoever needs them will hear of it
+        path = _path()
+        kept = None if path is None else _read(path)
+        if kept is not None and _tell(*kept):
+            return None
+    thread = threading.Thread(target=_make, name="naming", daemon=True)
+    thread.start()
+    return thread
+
+
+def _make() -> None:
+    from torch._inductor.codecache import torch_key
+    from torch._inductor.runtime import triton_compat
+
+    with contextlib.suppress(Exception):
+        path = _path()
+        names = triton_compat.triton_key(), torch_key()
+        if path is not None and path == _path():
+            _write(path, *names)
+
+
+def _tell(triton_name: str, torch_name: bytes) -> bool:
+    """Have both compilers take their names as given; false where this version cannot be told."""
+    from torch._inductor.codecache import torch_key
+    from torch._inductor.runtime import triton_compat
+
+    settle = getattr(torch_key, "set", None)
+    asked = triton_compat.triton_key
+    if settle is None or not callable(asked):
+        return False
+    with contextlib.suppress(RuntimeError):  # it has its name already
+        settle(torch_name)
+
+    def triton_key() -> str:
+        return triton_name
+
+    for module in list(sys.modules.values()):
+        if getattr(module, "__dict__", {}).get(triton_key.__name__) is asked:
+            setattr(module, triton_key.__name__, triton_key)
+    return True
+
+
+def _path() -> Path | None:
+    """Where the names for the files of now are kept; None where they cannot be."""
+    settings = read_settings()
+    if settings.cache_dir is None or not settings.use_cache:
+        return None
+    digest = hashlib.blake2b(f"{_FORMAT} {sys.version}".encode(), digest_size=16)
+    for folder in _folders():
+        for file, stamp in _stamps(folder):
+            if stamp is None or not is_settled(stamp):
+                return None
+            digest.update(repr((file, stamp)).encode())
+    return settings.cache_dir / (digest.hexdigest() + SUFFIX)
+
+
+def _folders() -> list[str]:
+    import torch
+    import triton
+
+    return [os.path.dirname(os.path.abspath(package.__file__)) for package in (torch, triton)]
+
+
+def _stamps(folder: str) -> Iterator[tuple[str, Stamp | None]]:
+    """The files below a folder, in order; None stands for what is not looked into."""
+    with os.scandir(folder) as entries:
+        for entry in sorted(entries, key=lambda entry: entry.name):
+            if not entry.is_dir():
+                yield entry.path, stamp_of(entry.stat())
+            elif entry.is_symlink():
+                yield entry.path, None
+            elif entry.name not in _LEFT_OUT:
+                yield from _stamps(entry.path)
+
+
+def _write(path: Path, triton_name: str, torch_name: bytes) -> None:
+    text = json.dumps([triton_name, torch_name.hex()]).encode()
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if is_private(path.parent):
+        write_whole(path, checksum(text) + text)
+        TRIMMER.wrote(path.parent, CHECKSUM_BYTES + len(text))
+
+
+def _read(path: Path) -> tuple[str, bytes] | None:
+    data = read_private(path) if is_private(path.parent) else None
+    if data is None or checksum(data[CHECKSUM_BYTES:]) != data[:CHECKSUM_BYTES]:
+        return None
+    triton_name, torch_name = json.loads(data[CHECKSUM_BYTES:])
+    return str(triton_name), bytes.fromhex(torch_name)
