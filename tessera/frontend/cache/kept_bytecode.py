@@ -6,9 +6,9 @@ any (`PYTHONDONTWRITEBYTECODE`, folders that are read only), every start compile
 of PyTorch again, which takes longer than the rest of a second capture. Elsewhere nothing is done.
 
 All of it is one file, with a checksum over it: one that is damaged counts as absent. Bytecode is
-used for the same file alone (`stamps`), of which more is asked than Python asks of its own. The name of the file stands for Python's version, its settings and
-its folders. Files of the user's own are left to Python, and so are those that others load in a way
-of their own.
+used for the same file alone (`stamps`), of which more is asked than Python asks of its own. The
+name of the file stands for Python's version, its settings and its folders. Files of the user's own
+are left to Python, and so are those that others load in a way of their own.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def _is_without(package: str) -> bool:
 
 def _roots() -> tuple[str, ...]:
     """The folders of installed packages, and ours."""
-    paths = (*(sysconfig.get_path(name) for name in ("purelib", "platlib")), PACKAGE)
+    paths = (*(sysconfig.get_path(name) for name in ("purelib", "platlib")), str(PACKAGE))
     return tuple(dict.fromkeys(os.path.join(path, "") for path in paths if path))
 
 

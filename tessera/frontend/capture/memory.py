@@ -128,8 +128,10 @@ class CapturedMemory:
         flat = self.on_gpu(buffer)
         if flat is None:
             return _read_block(buffer.address, buffer.bytes)
-        content: Bytes = flat.cpu().numpy()
-        return content if flat.is_cuda else content.copy()
+        on_host = flat.cpu()
+        content: Bytes = on_host.numpy()
+        # Memory of the host would change under whoever holds it.
+        return content.copy() if on_host.data_ptr() == flat.data_ptr() else content
 
     def digest(self, buffer: RawBuffer) -> bytes:
         """A mark of a buffer's bytes, made where they are: another one when they have changed."""

@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-
 from tessera.diagnostics import Diagnostic, TesseraError, error, warning
 from tessera.frontend.capture.cuda_graph import CapturedNodes, read_graph
 from tessera.frontend.capture.graph_nodes import storages
@@ -35,7 +34,6 @@ from tessera.frontend.capture.memory import (
 from tessera.frontend.capture.problems import launches_nothing, not_captured, on_host, refusal
 from tessera.frontend.capture.ptx_sources import read_variables
 from tessera.frontend.capture.raw import (
-    RawBuffer,
     RawCapture,
     RawLaunch,
     RawMemcpy,

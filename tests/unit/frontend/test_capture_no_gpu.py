@@ -134,6 +134,27 @@ def test_compiled_graphs_are_kept_for_the_same_gpus(
     assert hits("l40s,h200", "d") == (False, first[1])
 
 
+def test_code_for_aligned_memory_is_not_taken_for_other_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TESSERA_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.delenv("TESSERA_NO_CACHE", raising=False)
+    model = tmp_path / "model.py"
+    model.write_text(
+        "import torch\n"
+        "def step(start):\n"
+        "    memory = torch.ones(1040, device='cuda')\n"
+        "    return torch.exp, (memory[start : start + 1024],)\n"
+    )
+    for start in (0, 1, 4):
+        place = tmp_path / f"{start}.ptx"
+        told = ("--set", f"start={start}", "--device", "none", "--for", "h200", "--no-data")
+        done = tessc("trace", f"{model}:step", "-o", str(place), *told)
+        assert done.code == 0, done.err
+        steps = [line for line in place.read_text().splitlines() if line.startswith("//! ")]
+        assert not [line for line in steps if line.startswith("//! op")]
+
+
 def test_a_route_without_a_compiler_notes_operators(
     block: tuple[Path, str], tmp_path: Path
 ) -> None:

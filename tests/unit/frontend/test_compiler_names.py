@@ -62,8 +62,9 @@ def compilers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Compilers:
     return Compilers(tmp_path / "compilers", monkeypatch.setattr)
 
 
-MADE = (["triton", "torch"], [], "3.0-abc")
-TOLD = ([], [b"\1\2"], "3.0-abc")
+Named = tuple[list[str], list[bytes], str]
+MADE: Named = (["triton", "torch"], [], "3.0-abc")
+TOLD: Named = ([], [b"\1\2"], "3.0-abc")
 
 
 def test_names_are_made_once(compilers: Compilers) -> None:
