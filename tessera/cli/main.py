@@ -191,14 +191,12 @@ def _let_go() -> None:
     """Have the process end without looking for cycles among all that is left.
 
     The memory goes back as a whole. What a model file has written and not closed is written out:
-    in a cycle it would be lost. Objects of packages that are taken apart when half of Python is
-    gone already (locks of files, say) have nothing to tell the user.
+    in a cycle it would be lost.
     """
     for thing in gc.get_objects():
         if type(thing) in _BUFFERED:
             with suppress(OSError, ValueError):
                 thing.flush()
-    sys.unraisablehook = lambda _: None
     gc.disable()
     gc.freeze()
     shown, is_ending = sys.unraisablehook, sys.is_finalizing
