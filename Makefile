@@ -164,6 +164,7 @@ bench-gpu: $(ready)
 	$(python) -m benchmarks.real_models run --out $(gpu)/real --seconds 3000
 	$(python) -m benchmarks.real_models report --out $(gpu)/real -o $(gpu)/real_models.json
 	$(python) -m benchmarks.gain_real $(gpu)/gain_real --seconds 3000 -o $(gpu)/gain_real.json
+	$(python) -m benchmarks.gain_bound $(gpu)/gain_real_inputs.tar.xz -o $(gpu)/gain_bound.json
 	$(python) -m benchmarks.unprepared -o $(gpu)/unprepared.jsonl --work $(gpu)/unprepared --seconds 1800
 	$(python) -m benchmarks.unprepared -o $(gpu)/unprepared.jsonl --work $(gpu)/unprepared --cpu --seconds 1800
 	$(python) -m benchmarks.unprepared -o $(gpu)/unprepared.jsonl --report $(gpu)/unprepared.json

@@ -1,0 +1,385 @@
+"""What a mix of captures could reach on slices of a GPU at most, and which cause takes how much.
+
+    python -m benchmarks.gain_bound INPUTS [--splits 84+48] [--mixes 1:2,1:4]
+                                    [--plans kernel,dp,phase,layers,attention] [--seconds 900]
+                                    [-o gain_bound.json]
+
+INPUTS is what `benchmarks.gain_real` packs (`gain_real_inputs.tar.xz`), or a folder with that in
+it: traces, their profiles, and what was measured. No GPU. Every kernel is there with its time on
+the whole GPU and on each slice: alone, beside a neighbour that computes and beside one that moves
+bytes (`kernels`). From these, microseconds for one mix, each level with one cause more:
+
+- `apart`: the linear program over shares of every step on every slice. Slices do not disturb each
+  other, steps may be cut, nothing is sent. Two requests on one slice fill each other's gaps as well
+  as the profile has seen it.
+- `busy`: the same, but a slice takes what was measured beside a neighbour that only computes, and
+  while slices are busy together for long, for as long as its neighbour is busy. **No plan on
+  these slices is faster by these times**, whatever it places where.
+- `bytes`: the same, where neighbours draw as many bytes as those of the plan do.
+- `whole`: steps stay whole, and so does what must stay together: the best placement, by the integer
+  program (of plans with one replica).
+- `placed`: the plan's own placement, which copies less than that one.
+- `copies`: what sending takes from both slices.
+- `slots`: a request takes longer than its slots cover.
+- `simulated`: requests wait for each other and for the gate; what the plan promises.
+- `measured`, by `gain_real`.
+
+A level is a program over the states of the GPU: which slices are busy at a time, for how long, and
+how much of which step is done where meanwhile. Rows are kept as they come; what is in `-o` is not
+done again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import tarfile
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tessera.driver.plan.contention import find_crowds
+from tessera.driver.plan.durations import find_costs
+from tessera.driver.plan.make_plan import PlanOptions, PlanReport, PlanSetting, plan
+from tessera.ir.plan.costs import Costs, Duration
+from tessera.passes.costs.adjust_costs import beside_neighbours, in_crowds
+from tessera.passes.placement.problem import Problem, transfers_of
+
+GPU = "h200"
+KINDS = ("prefill", "decode")
+PLANS = ("kernel", "dp", "phase", "layers", "attention")
+MIP_GAP = 1e-3
+MIP_SECONDS = 60.0
+
+Times = tuple[tuple[float, float] | None, ...]
+"""Per slice: nanoseconds of the slice while no other computes, and while all do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """So many alike groups of steps that stay together, each with these times."""
+
+    times: Times
+    count: int = 1
+
+
+# --- the program ----------------------------------------------------------------------------------
+
+
+def least_ns(
+    groups: Sequence[Group],
+    *,
+    placed: Sequence[Sequence[float]] | None = None,
+    whole: bool = False,
+    least: float = 0.0,
+) -> float:
+    """No placement of these groups has a shorter period; `least` is a floor of it.
+
+    `placed` fixes how many of each group are on each slice; `whole`: none is cut.
+    """
+    import highspy
+
+    slices = max((len(group.times) for group in groups), default=0)
+    states = [
+        state
+        for size in range(1, slices + 1)
+        for state in itertools.combinations(range(slices), size)
+    ]
+    unit = max((ns for group in groups for pair in group.times if pair for ns in pair), default=1.0)
+    solver = highspy.Highs()
+    solver.silent()
+    solver.setOptionValue("mip_rel_gap", MIP_GAP)
+    solver.setOptionValue("time_limit", MIP_SECONDS)
+    period = solver.addVariable(least / unit)
+    lasts = {state: solver.addVariable(0.0) for state in states}
+    solver.addConstr(sum(lasts.values()) - period <= 0.0)
+    done: dict[tuple[tuple[int, ...], int], list[Any]] = {}
+    for number, group in enumerate(groups):
+        here = []
+        for place, pair in enumerate(group.times):
+            wanted = None if placed is None else placed[number][place]
+            if pair is None or wanted == 0.0:
+                continue
+            parts = []
+            for state in (state for state in states if place in state):
+                part = solver.addVariable(0.0)
+                parts.append(part)
+                beside = (len(state) - 1) / (slices - 1) if slices > 1 else 0.0
+                ns = pair[0] + beside * (pair[1] - pair[0])
+                done.setdefault((state, place), []).append((ns / unit) * part)
+            if wanted is not None:
+                solver.addConstr(sum(parts) == wanted)
+            elif whole:
+                kind = highspy.HighsVarType.kInteger
+                count = solver.addVariable(0.0, float(group.count), 0.0, kind)
+                solver.addConstr(sum(parts) - count == 0.0)
+            here += parts
+        if placed is None:
+            solver.addConstr(sum(here) == float(group.count))
+    for (state, _), terms in done.items():
+        solver.addConstr(sum(terms) - lasts[state] <= 0.0)
+    solver.minimize(period)
+    solution = solver.getInfo().primal_solution_status
+    if solution != highspy.SolutionStatus.kSolutionStatusFeasible:
+        raise RuntimeError(f"the program was not solved: {solver.getModelStatus()}")
+    return float(solver.val(period)) * unit
+
+
+def alike(groups: Iterable[Times]) -> list[Group]:
+    """Groups with the same times are one with a count: layers repeat."""
+    counts: dict[Times, int] = {}
+    for times in groups:
+        counts[times] = counts.get(times, 0) + 1
+    return [Group(times, count) for times, count in counts.items()]
+
+
+# --- times ----------------------------------------------------------------------------------------
+
+
+def group_times(problem: Problem, costs: Sequence[Costs]) -> list[Times]:
+    """What every group takes of each slice per request of the mix, by costs with crowds in them."""
+    detail = problem.detail
+    assert detail is not None
+    steps = [step for own in costs for step in own.steps]
+    sums: list[list[tuple[float, float] | None]] = [
+        [(0.0, 0.0)] * len(problem.devices) for _ in problem.tasks
+    ]
+    for number, (step, group) in enumerate(zip(steps, detail.groups, strict=True)):
+        rate = detail.problem.tasks[number].rate
+        row = sums[group]
+        for device, cost in enumerate(step.on_device):
+            before = row[device]
+            if before is None or not isinstance(cost, Duration):
+                row[device] = None
+                continue
+            alone = cost.ns if cost.alone_ns is None else cost.alone_ns
+            quiet = alone if cost.quiet_ns is None else cost.quiet_ns
+            share = cost.ns / alone if alone else 1.0
+            row[device] = before[0] + rate * share * quiet, before[1] + rate * share * alone
+    return [tuple(row) for row in sums]
+
+
+def least_times(one: Sequence[Times], other: Sequence[Times]) -> list[Times]:
+    """The shorter of two, time by time."""
+    return [
+        tuple(
+            None if a is None or b is None else (min(a[0], b[0]), min(a[1], b[1]))
+            for a, b in zip(own, its, strict=True)
+        )
+        for own, its in zip(one, other, strict=True)
+    ]
+
+
+def busy_times(setting: PlanSetting, problem: Problem) -> list[Times]:
+    """The shortest times of any plan: neighbours compute, and move as few bytes as suits a step."""
+    crowds = find_crowds(setting)
+    made = [
+        group_times(
+            problem,
+            [
+                in_crowds(beside_neighbours(costs, (share,) * len(problem.devices)), own)
+                for costs, own in zip(setting.costs, crowds, strict=True)
+            ],
+        )
+        for share in (0.0, 1.0)
+    ]
+    return least_times(*made)
+
+
+def quiet(times: Sequence[Times]) -> list[Times]:
+    """The same, as if no neighbour ever computed."""
+    return [tuple(pair and (pair[0], pair[0]) for pair in own) for own in times]
+
+
+# --- levels ---------------------------------------------------------------------------------------
+
+
+def levels(report: PlanReport) -> dict[str, float]:
+    """Nanoseconds per request of a plan's mix, level by level, up to what is simulated."""
+    decision = report.decision
+    problem = decision.attempt.planning.problem
+    settled = decision.setting
+    raw = replace(
+        settled,
+        costs=tuple(find_costs(settled.traces, settled.machine, settled.options, settled.profiles)),
+    )
+    busy = busy_times(raw, problem)
+    own = group_times(problem, settled.costs)
+    floor = max((sum(load.ns) for load in problem.shared), default=0.0)
+    replicas = decision.chosen.replicas
+    made = {
+        "apart": least_ns(alike(quiet(busy)), least=floor),
+        "busy": least_ns(alike(busy), least=floor),
+        "bytes": least_ns(alike(own), least=floor),
+    }
+    if len(replicas) == 1:
+        made["whole"] = least_ns(alike(own), whole=True, least=floor)
+    shares = [[0.0] * len(problem.devices) for _ in problem.tasks]
+    for replica in replicas:
+        for task, device in enumerate(replica.placement):
+            shares[task][device] += replica.share
+    groups = [Group(times) for times in own]
+    made["placed"] = least_ns(groups, placed=shares, least=floor)
+    taxes = list(_taxes(problem, [(r.placement, r.share) for r in replicas]))
+    sent = [Group(tuple((ns, ns) for ns in row)) for row in taxes]
+    fixed = [[float(ns > 0) for ns in row] for row in taxes]
+    made["copies"] = least_ns([*groups, *sent], placed=[*shares, *fixed], least=floor)
+    period = decision.chosen.period_ns
+    made["slots"] = min(dict(decision.chosen.limits).get("slots", 0.0), period)
+    made["simulated"] = period
+    return rising(made)
+
+
+def _taxes(
+    problem: Problem, replicas: Iterable[tuple[tuple[int, ...], float]]
+) -> Iterator[tuple[float, ...]]:
+    """What sending takes from each slice per request."""
+    wires = {(wire.source, wire.target): wire for wire in problem.wires}
+    for placement, share in replicas:
+        taken = [0.0] * len(problem.devices)
+        for tensor, source, target in transfers_of(problem, placement):
+            tax = problem.tax_ns(problem.tensors[tensor], wires[source, target]) * share
+            taken[source] += tax
+            taken[target] += tax
+        yield tuple(taken)
+
+
+def rising(made: Mapping[str, float]) -> dict[str, float]:
+    """Levels that are none below the one before; what is simulated stays as it is."""
+    reached, kept = 0.0, {}
+    for name, ns in made.items():
+        reached = ns if name == "simulated" else max(reached, ns)
+        kept[name] = reached
+    return kept
+
+
+def row_of(report: PlanReport, requests: int, measured_us: float | None) -> dict[str, Any]:
+    """A plan's levels in microseconds of a mix, and what each adds as a part of the last."""
+    us = {name: ns * requests / 1e3 for name, ns in levels(report).items()}
+    if measured_us is not None:
+        us["measured"] = measured_us
+    last = list(us.values())[-1]
+    before, lost = 0.0, {}
+    for name, value in us.items():
+        lost[name] = round((value - before) / last, 4)
+        before = value
+    return {
+        "strategy": report.plan.strategy,
+        "slots": [replica.slots for replica in report.plan.replicas],
+        "us": {name: round(value, 1) for name, value in us.items()},
+        "lost": lost,
+    }
+
+
+# --- kernels --------------------------------------------------------------------------------------
+
+
+def kernels(profile: Mapping[str, Any], most: int = 10) -> list[dict[str, Any]]:
+    """By kernel, microseconds of all its launches in a request, by SMs: alone, beside both."""
+    sums: dict[str, dict[str, list[float]]] = {}
+    launches: dict[str, set[int]] = {}
+    for row in profile["rows"]:
+        own = sums.setdefault(row["name"], {}).setdefault(str(row["sms"]), [0.0, 0.0, 0.0])
+        launches.setdefault(row["name"], set()).add(row["step"])
+        for index, key in enumerate(("ns", "beside_compute_ns", "beside_memory_ns")):
+            own[index] += row.get(key, row["ns"]) / 1e3
+    ranked = sorted(sums, key=lambda name: -max(own[0] for own in sums[name].values()))
+    return [
+        {
+            "kernel": name,
+            "launches": len(launches[name]),
+            "us": {sms: [round(us, 1) for us in own] for sms, own in sums[name].items()},
+        }
+        for name in ranked[:most]
+    ]
+
+
+# --- all ------------------------------------------------------------------------------------------
+
+
+def planned(folder: Path, mix: str, split: str, strategy: str) -> PlanReport:
+    """The plan that `gain_real` makes."""
+    traces = [
+        f"{folder / kind}.ptx:{part}" for kind, part in zip(KINDS, mix.split(":"), strict=True)
+    ]
+    profiles = tuple(str(folder / f"{kind}.json") for kind in KINDS)
+    gpus = ",".join(f"{GPU}:{sms}sm" for sms in split.split("+"))
+    options = PlanOptions(gpus=gpus, strategy=strategy, profiles=profiles)
+    return plan(traces, options, compare=False)
+
+
+def work_out(options: argparse.Namespace, folder: Path) -> None:
+    """All rows, the missing ones first."""
+    until = time.monotonic() + options.seconds
+    document: dict[str, Any] = {"schema": "tessera-gain-bound/1", "mixes": {}}
+    if options.output and options.output.exists():
+        document = json.loads(options.output.read_text())
+    run = json.loads((folder / "gain_real.json").read_text())
+    document["machine"], document["sizes"] = run.get("machine"), run["sizes"]
+    document["kernels"] = {
+        kind: kernels(json.loads((folder / f"{kind}.json").read_text())) for kind in KINDS
+    }
+    for strategy, mix, split in itertools.product(
+        options.plans.split(","), options.mixes.split(","), options.splits.split(",")
+    ):
+        rows = document["mixes"].setdefault(mix, {}).setdefault(split, {})
+        if strategy in rows or time.monotonic() > until:
+            continue
+        requests = sum(map(int, mix.split(":")))
+        measured = run["stages"].get(f"{mix} {strategy} {split}", {}).get("us")
+        begun = time.perf_counter()
+        report = planned(folder, mix, split, strategy)
+        rows[strategy] = row_of(report, requests, measured)
+        rows[strategy]["seconds"] = round(time.perf_counter() - begun, 1)
+        document["at_most"] = at_most(document["mixes"], run["stages"])
+        print(mix, split, strategy, json.dumps(rows[strategy]), flush=True)
+        if options.output:
+            options.output.write_text(json.dumps(document, indent=1) + "\n")
+
+
+def at_most(mixes: Mapping[str, Any], stages: Mapping[str, Any]) -> dict[str, Any]:
+    """By mix and split, what no plan on the slices is beyond, against what was measured."""
+    table: dict[str, Any] = {}
+    for mix, splits in mixes.items():
+        for split, rows in splits.items():
+            if not rows:
+                continue
+            serial = stages.get(f"{mix} serial", {}).get("us")
+            coarse = [
+                row["us"]["measured"]
+                for name, row in rows.items()
+                if name != "kernel" and "measured" in row["us"]
+            ]
+            own = table.setdefault(mix, {}).setdefault(split, {})
+            for level in ("apart", "busy"):
+                us = min(row["us"][level] for row in rows.values())
+                own[f"{level}_us"] = us
+                own[f"{level}_of_serial"] = serial and round(serial / us, 3)
+                own[f"{level}_of_best_coarse"] = round(min(coarse) / us, 3) if coarse else None
+    return table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("inputs", type=Path)
+    parser.add_argument("--splits", default="84+48")
+    parser.add_argument("--mixes", default="1:2,1:4", help="prompts and decode steps")
+    parser.add_argument("--plans", default=",".join(PLANS))
+    parser.add_argument("--seconds", type=float, default=900.0, help="no row begins after that")
+    parser.add_argument("-o", "--output", type=Path)
+    options = parser.parse_args()
+    if options.inputs.is_dir():
+        work_out(options, options.inputs)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        with tarfile.open(options.inputs) as archive:
+            archive.extractall(folder, filter="data")
+        work_out(options, Path(folder))
+
+
+if __name__ == "__main__":
+    main()
