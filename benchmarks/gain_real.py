@@ -25,7 +25,8 @@ texts in their names, `--modes` takes fewer modes of torch.compile: the same com
 goes on. Plans with a text of `--timelines` in their names are run once more with stamps: what every
 device did when. Rows of tuned captures have `tuned` in their names. Beside `-o` there is then
 `gain_real_inputs.tar.xz` (some MB) with traces, profiles, reports, plans and timelines, from which
-`benchmarks.gain_bound` works out the bound, without a GPU. `--trial`: a tiny model on the CPU backend, without a GPU.
+`benchmarks.gain_bound` works out the bound, without a GPU. `--trial`: a tiny model on the CPU
+backend, without a GPU.
 """
 
 from __future__ import annotations
