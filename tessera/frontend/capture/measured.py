@@ -1,12 +1,14 @@
 """What was measured while a call was captured: products by each way to compute them, and kernels.
 
 In: torch.compile at work, and a replay of the captured graph. Out: a `MeasuredProduct` for each
-distinct product or convolution, and the time of every kernel. By the route `auto` a short product
+distinct product or convolution, and the time of every kernel. Products are timed inside CUDA graphs
+(`tuning`): torch.compile times calls from the host, which is slow while it compiles what it will
+time next, and libraries seemed to take up to ten times as long. By the route `auto` a short product
 that Triton computes as fast as a library (`AS_FAST`) is Triton's, for its kernels have PTX. A long
 one is Triton's if it is faster (`FASTER`): the least of many times that were measured once, each in
 a moment, is less than that kernel takes in a model that keeps the GPU busy.
 
-Source: PyTorch 2.11, `torch._inductor.select_algorithm.add_feedback_saver`.
+Source: PyTorch 2.11, `torch._inductor.select_algorithm.add_feedback_saver` and `benchmark_choice`.
 """
 
 from __future__ import annotations
@@ -17,8 +19,15 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, Protocol
 
+from tessera.frontend.capture.tuning import cold_ms
+
 if TYPE_CHECKING:
-    from torch._inductor.select_algorithm import ChoiceCaller
+    import torch
+    from torch._inductor.select_algorithm import (
+        AlgorithmSelectorCache,
+        AutotuneArgs,
+        ChoiceCaller,
+    )
 
 # So much of a library's time more counts as no slower; in long products so much less as faster.
 AS_FAST, FASTER = 1.02, 1.03
@@ -97,10 +106,72 @@ def measured_products(products: list[MeasuredProduct]) -> Iterator[None]:
     cache.add_feedback_saver(hear)
     functions.append(held)
     try:
-        yield
+        with _timed_in_graphs(type(cache)):
+            yield
     finally:
         cache.feedback_saver_fns.remove(hear)
         functions.remove(held)
+
+
+@contextmanager
+def _timed_in_graphs(selector: type) -> Iterator[None]:
+    """Have choices timed by `cold_ms`; by the compiler where that fails."""
+    name = "benchmark_choice"
+    compilers = vars(selector).get(name)
+    if compilers is None:  # another version of the compiler
+        yield
+        return
+
+    def timed(
+        cls: type[AlgorithmSelectorCache], choice: ChoiceCaller, arguments: AutotuneArgs
+    ) -> float:
+        taken = _graph_ms(cls, choice, arguments)
+        return float(compilers.__get__(None, cls)(choice, arguments)) if taken is None else taken
+
+    setattr(selector, name, classmethod(timed))
+    try:
+        yield
+    finally:
+        setattr(selector, name, compilers)
+
+
+def _graph_ms(
+    selector: type[AlgorithmSelectorCache], choice: ChoiceCaller, arguments: AutotuneArgs
+) -> float | None:
+    """Milliseconds of a choice; None where it cannot be called, or not inside a graph."""
+    import torch
+
+    try:
+        inputs, output = arguments.get_benchmark_tensors(selector._is_extern(choice)).unpack()
+        if not output.is_cuda or not output.numel():
+            return None
+        return cold_ms(tuple(inputs), _ChoiceCall(choice, output))
+    except (AttributeError, TypeError, RuntimeError):
+        torch.cuda.synchronize()
+        return None
+
+
+class _ChoiceCall:
+    """Calls a choice with given inputs on the stream that is current."""
+
+    def __init__(self, choice: ChoiceCaller, output: torch.Tensor) -> None:
+        self._choice = choice
+        self._output = output
+        self._made: dict[object, Callable[[], object]] = {}
+
+    def __call__(self, *inputs: torch.Tensor) -> None:
+        """Run it; the compiler's calls of its own kernels have a stream in them."""
+        import torch
+
+        request = getattr(self._choice, "bmreq", None)
+        if request is None:
+            named = {"out": self._output} if getattr(self._choice, "has_out_variant", True) else {}
+            self._choice.to_callable()(*inputs, **named)
+            return
+        key = torch.cuda.current_stream().cuda_stream, *(tensor.data_ptr() for tensor in inputs)
+        if key not in self._made:
+            self._made[key] = request.make_run_fn(*inputs, out=self._output)
+        self._made[key]()
 
 
 def _operand(node: _MeasuredOperand) -> str:

@@ -1,0 +1,104 @@
+"""Products are timed inside graphs, over copies that kernels can read like what was given."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tessera.frontend.capture import measured, tuning
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+
+def test_copies_have_the_strides_and_gaps_of_what_they_are_copies_of() -> None:
+    whole = torch.arange(40.0)
+    for tensor in (
+        whole.view(5, 8),
+        whole.view(5, 8).t(),
+        whole.view(5, 8)[1:4, 2:5],
+        whole[:4].expand(3, 4),
+        whole.view(5, 8)[:, :1].expand(5, 6),
+        torch.zeros(0, 3),
+        torch.tensor(2.0),
+    ):
+        copied = tuning._copy(tensor)
+        assert copied.stride() == tensor.stride()
+        assert torch.equal(copied, tensor)
+        assert copied.untyped_storage().nbytes() == 4 * tuning._span(tensor)
+        assert copied.untyped_storage().data_ptr() != whole.untyped_storage().data_ptr()
+
+
+class Selector:
+    """As much of the compiler's as is used."""
+
+    @classmethod
+    def benchmark_choice(cls, choice: Any, arguments: Any) -> float:
+        return 7.0
+
+    @staticmethod
+    def _is_extern(choice: Any) -> bool:
+        return False
+
+
+def arguments(output: Any) -> Any:
+    tensors = SimpleNamespace(unpack=lambda: ((output,), output))
+    return SimpleNamespace(get_benchmark_tensors=lambda is_extern: tensors)
+
+
+def test_choices_are_timed_in_graphs_and_by_the_compiler_where_that_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    on_gpu = SimpleNamespace(is_cuda=True, numel=lambda: 1)
+    fails = SimpleNamespace(why=None)
+
+    def cold_ms(large: tuple[Any, ...], run: Any) -> float:
+        if fails.why is not None:
+            raise fails.why
+        return 3.0
+
+    monkeypatch.setattr(measured, "cold_ms", cold_ms)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    with measured._timed_in_graphs(Selector):
+        assert Selector.benchmark_choice(None, arguments(on_gpu)) == 3.0
+        assert Selector.benchmark_choice(None, arguments(torch.ones(2))) == 7.0
+        for why in (RuntimeError("not in a graph"), TypeError("no `out`")):
+            fails.why = why
+            assert Selector.benchmark_choice(None, arguments(on_gpu)) == 7.0
+        fails.why = ValueError("does not fit")  # the compiler leaves the choice out
+        with pytest.raises(ValueError, match="does not fit"):
+            Selector.benchmark_choice(None, arguments(on_gpu))
+    assert Selector.benchmark_choice(None, arguments(on_gpu)) == 7.0
+
+
+def test_a_choice_is_called_on_the_stream_that_is_current(monkeypatch: pytest.MonkeyPatch) -> None:
+    streams = [1]
+    ran: list[tuple[int, int]] = []
+    monkeypatch.setattr(
+        torch.cuda, "current_stream", lambda: SimpleNamespace(cuda_stream=streams[-1])
+    )
+
+    def make_run_fn(*inputs: Any, out: Any) -> Any:
+        stream, first = streams[-1], int(inputs[0][0])
+        return lambda: ran.append((stream, first))
+
+    choice = SimpleNamespace(bmreq=SimpleNamespace(make_run_fn=make_run_fn))
+    call = measured._ChoiceCall(choice, torch.zeros(1))
+    one, two = torch.tensor([1]), torch.tensor([2])
+    for _ in range(2):
+        call(one)
+        call(two)
+    streams.append(9)
+    call(one)
+    assert ran == [(1, 1), (1, 2), (1, 1), (1, 2), (9, 1)]
+
+    wrote = torch.zeros(1)
+    plain = SimpleNamespace(to_callable=lambda: torch.neg)
+    measured._ChoiceCall(plain, wrote)(torch.ones(1))
+    assert wrote.item() == -1
+    without = SimpleNamespace(
+        has_out_variant=False, to_callable=lambda: lambda x: ran.append((0, int(x)))
+    )
+    measured._ChoiceCall(without, wrote)(torch.ones(1))
+    assert ran[-1] == (0, 1)
