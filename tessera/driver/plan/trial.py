@@ -8,7 +8,8 @@ fewest are taken that reach the same rate: a request then waits for fewer others
 are long, few rounds are followed, and in the end some slots more are tried with many. Buffers share
 bytes so that compute waits for a transfer only on cards that would be too small otherwise. A gate
 is kept only if it makes requests faster with the times of the plan, and with times that are a
-little off.
+little off. Requests that take turns on their devices go on together, however many slots there are:
+where that leaves devices idle, gates are tried with as many slots as would keep them busy.
 """
 
 from __future__ import annotations
@@ -47,6 +48,9 @@ _LONG = 5_000
 
 _NEAR_ENOUGH_IF_LONG = 1.02
 _SOME = 16
+
+_IDLE = 1.05
+"""Where the busiest device is idle for longer, gates are tried with more slots."""
 
 _LOSES = 1.02
 _MOST_LOSSES = 2
@@ -247,7 +251,33 @@ class Trial:
 
     def with_gates(self, replicas: tuple[Replica, ...]) -> tuple[Replica, ...]:
         """With a gate for each trace where that helps, also if times are a little off."""
-        if replicas[0].slots == 1 or all(len(r.lowered.devices) == 1 for r in replicas):
+        if all(len(replica.lowered.devices) == 1 for replica in replicas):
+            return replicas
+        best = self._gated(replicas)
+        asked = self.setting.options.slots is not None or self._runs_alone()
+        if asked or not self._take_turns(replicas):
+            return best
+        wanted, slots = self._wanted(), replicas[0].slots
+        while self.simulate(best).period_ns > _IDLE * busiest_ns(self.candidate):
+            wanted = max(wanted, 2 * slots)
+            most = self._most(min(wanted, MOST_SLOTS), self._fits)
+            if most <= slots:
+                break
+            slots = most
+            more = self._gated(self.at(slots))
+            if PAYS * self.simulate(more).period_ns > self.simulate(best).period_ns:
+                break
+            best = more
+        return best
+
+    def _take_turns(self, replicas: Sequence[Replica]) -> bool:
+        """Whether requests of some trace are on one device each, which nothing keeps apart."""
+        works = self._known_work.of(replicas)
+        return any(not own.is_split for work in works for own in work.values())
+
+    def _gated(self, replicas: tuple[Replica, ...]) -> tuple[Replica, ...]:
+        """With so many slots."""
+        if replicas[0].slots == 1:
             return replicas
         floor = busiest_ns(self.candidate)
         best = replicas
@@ -271,7 +301,9 @@ class Trial:
         """With the gate that makes requests fastest; None if none does."""
         best, losses = None, 0
         least = self.period(plain) / PAYS
-        for gate in self._gates(plain[0], trace, floor):
+        # Requests of a trace follow each other as often as it has a part in the mix.
+        period_ns = floor * sum(self.shares) / self.shares[trace]
+        for gate in self._gates(plain[0], trace, period_ns):
             gated = tuple(with_gate(replica, trace, gate) for replica in plain)
             period = self.period(gated)
             if period <= least:

@@ -247,13 +247,13 @@ class EventLoop:
         columns = request.columns
         place = columns.device[node]
         if place >= 0:
-            age = request.age
-            heappush(self._ready[place], (age, node, request))
-            row = self._rows[place]  # none of a device that requests share
-            if not self._is_busy[place] or self._shared[place] is not None:
+            shared, row = self._shared[place], self._rows[place]  # never both
+            rank = request.age if shared is None else shared.rank(request)
+            heappush(self._ready[place], (rank, node, request))
+            if not self._is_busy[place] or shared is not None:
                 self._touched.add(place)
-            elif row is not None and age <= row.request.age:
-                self._cut_row(place, row, (age, node))
+            elif row is not None and rank <= row.request.age:
+                self._cut_row(place, row, (rank, node))
             return
         kind = columns.kind[node]
         if kind == WIRE:
@@ -327,11 +327,11 @@ class EventLoop:
             self._note(request, node, now, now + ns)
 
     def _take(self, place: int, shared: SharedDevice) -> None:
-        """A device that requests share takes the oldest work that is ready while it has room."""
+        """A device that requests share takes what is first in rank while it has room."""
         ready = self._ready[place]
         while ready and shared.has_room():
-            _, node, request = heappop(ready)
-            shared.take(SharedStep(request, node, self._now))
+            rank, node, request = heappop(ready)
+            shared.take(SharedStep(request, node, rank, self._now))
         self._uneven.add(place)
         if bool(shared.steps) != self._is_busy[place]:
             if self._is_busy[place]:

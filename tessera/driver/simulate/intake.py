@@ -64,6 +64,7 @@ class WorkColumns:
         "first",
         "gate",
         "host_ns",
+        "is_split",
         "kind",
         "ns",
         "operations",
@@ -91,6 +92,7 @@ class WorkColumns:
         self.gate = -1 if work.gate is None else work.gate
         self.operations = work.operations
         self.host_ns = work.host_ns
+        self.is_split = work.is_split
         self.rows: Sequence[RowPlace | None] = ()
 
 

@@ -102,6 +102,7 @@ def shape_of(
                     trace,
                     own.gate,
                     own.host_ns,
+                    own.is_split,
                     tuple(
                         (
                             n.kind,

@@ -3,8 +3,13 @@
 In: work that a device has taken, and how many neighbours compute. Out: how fast each of it goes.
 
 A step takes a share of its device: what it takes of the device over what it takes alone there. The
-oldest gets its share, the next what is left, up to its own. Alone a step takes between `quiet_ns`
+first gets its share, the next what is left, up to its own. Alone a step takes between `quiet_ns`
 and `alone_ns`: as far between them as the part of the neighbours that compute.
+
+Which is the first, a GPU knows by priorities alone. Requests that are split over devices have
+higher ones the further they have come, so the oldest of them is first. Requests on one device have
+one priority, the lowest: of their steps the one that has been ready for longest is first, so that
+they take turns, step by step.
 """
 
 from __future__ import annotations
@@ -17,15 +22,32 @@ from tessera.driver.simulate.work import COMPUTE, RequestWork
 FULL = 1 - 1e-9
 """Shares are sums of floats: a device whose shares are above this is full."""
 
+_BEHIND = 1 << 60
+"""Above the age of any request."""
+
 
 class SharedStep:
-    """Work under way. `left` is the part that was not done at `since_ns`; `count` is its event."""
+    """Work under way. `left` is the part that was not done at `since_ns`; `count` is its event.
 
-    __slots__ = ("began_ns", "count", "left", "node", "request", "share", "since_ns", "speed")
+    Those of lower rank go first.
+    """
 
-    def __init__(self, request: MovingRequest, node: int, now_ns: float) -> None:
+    __slots__ = (
+        "began_ns",
+        "count",
+        "left",
+        "node",
+        "rank",
+        "request",
+        "share",
+        "since_ns",
+        "speed",
+    )
+
+    def __init__(self, request: MovingRequest, node: int, rank: int, now_ns: float) -> None:
         self.request = request
         self.node = node
+        self.rank = rank
         self.share = request.columns.ns[node] / request.columns.alone_ns[node]
         self.left = 1.0
         self.speed = 0.0
@@ -40,13 +62,22 @@ class SharedStep:
 
 
 class SharedDevice:
-    """What a device does, the oldest first. `neighbours` are places; `others` counts them all."""
+    """What a device does, the first in rank first.
+
+    `neighbours` are places; `others` counts them all.
+    """
 
     def __init__(self, neighbours: Sequence[int], others: int) -> None:
         self.neighbours = neighbours
         self.others = others
         self.steps: list[SharedStep] = []
         self.busy_since_ns = 0.0
+        self._came = 0
+
+    def rank(self, request: MovingRequest) -> int:
+        """Of a step that is ready now."""
+        self._came += 1
+        return request.age if request.columns.is_split else _BEHIND + self._came
 
     def has_room(self) -> bool:
         """Whether it takes more work."""
@@ -55,7 +86,7 @@ class SharedDevice:
     def take(self, step: SharedStep) -> None:
         """Work begins."""
         self.steps.append(step)
-        self.steps.sort(key=lambda one: (one.request.age, one.node))
+        self.steps.sort(key=lambda step_taken: (step_taken.rank, step_taken.node))
 
     def drop(self, request: MovingRequest, node: int) -> SharedStep:
         """Work that is done."""

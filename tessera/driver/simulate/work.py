@@ -73,13 +73,15 @@ class RequestWork:
     """The nodes of one request; `gate` is the node after which the next request may begin.
 
     `operations` is how many operations the programs have, those without time too. `host_ns` is
-    what the host takes to hand the request over, which is a node too.
+    what the host takes to hand the request over, which is a node too. `is_split`: it has steps on
+    several devices.
     """
 
     nodes: tuple[WorkNode, ...]
     gate: int | None
     operations: int
     host_ns: float = 0.0
+    is_split: bool = False
 
 
 def request_work(
@@ -160,6 +162,7 @@ class _Builder:
             gate=None if self._gate is None else numbers[self._gate],
             operations=operations,
             host_ns=host_ns,
+            is_split=sum(map(_has_steps, lowered.programs)) > 1,
         )
 
     def _add_program(self, program: DeviceProgram) -> None:
@@ -318,6 +321,10 @@ class _Builder:
                 before.discard(index)
                 before |= sources
         return gone
+
+
+def _has_steps(program: DeviceProgram) -> bool:
+    return any(isinstance(queued.operation, Run) for queued in program.operations)
 
 
 def _finished(node: _NewNode, numbers: Mapping[int, int]) -> WorkNode:
