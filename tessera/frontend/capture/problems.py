@@ -5,17 +5,21 @@ In: exceptions of PyTorch, its compiler, or the model. Out: errors with a code.
 
 from __future__ import annotations
 
+import errno
 import re
 import sysconfig
+import tempfile
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
 from tessera.diagnostics import Diagnostic, TesseraError, error, warning
+from tessera.settings import read_settings
 
 NOT_COMPILED = "TSR6010"
 RAISED = "TSR6008"
 _LONGEST = 200
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 _PLACE = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>[0-9]+)(, in (?P<name>.+))?')
 _STANDARD = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib")})
 _OURS = Path(__file__).parents[2]
@@ -41,6 +45,8 @@ def refusal(problem: BaseException) -> TesseraError:
     if (own := next((c for c in chain(problem) if isinstance(c, TesseraError)), None)) is not None:
         return own
     kinds = {kind.__module__ + "." + kind.__name__ for kind in type(problem).__mro__}
+    if (full := next(filter(_is_full, chain(problem)), None)) is not None:
+        return _no_room(full)
     if _is_memory(problem):
         return TesseraError(
             error(
@@ -159,6 +165,24 @@ def chain(problem: BaseException) -> Iterator[BaseException]:
 
 def _is_memory(problem: BaseException) -> bool:
     return any("OutOfMemoryError" in kind.__name__ for kind in type(problem).__mro__)
+
+
+def _is_full(problem: BaseException) -> bool:
+    """Whether a disk has no room, or takes no files any more."""
+    return isinstance(problem, OSError) and problem.errno in _FULL
+
+
+def _no_room(problem: BaseException) -> TesseraError:
+    cache = read_settings().cache_dir
+    return TesseraError(
+        error(
+            "TSR1911",
+            f"cannot write what is compiled: {_first_line(problem)}",
+            notes=(f"compilers write to `{cache}` and to `{tempfile.gettempdir()}`",),
+            hint="make room there, or name another folder (`TESSERA_CACHE_DIR`, `TMPDIR`);"
+            " `tessc cache --clear` removes what was kept",
+        )
+    )
 
 
 def _places(problem: BaseException) -> tuple[str, ...]:

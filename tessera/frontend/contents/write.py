@@ -11,6 +11,7 @@ import json
 import os
 import zipfile
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -68,6 +69,7 @@ _SAFETENSORS_TYPES = {
     "bool": "BOOL",
     "c64": "C64",
 }
+_PIECE = 16 << 20
 _LONGEST_NAME = 65535 - len(".npy")
 
 
@@ -76,7 +78,7 @@ def check_format(path: str | os.PathLike[str]) -> None:
     _writer(Path(path))
 
 
-def _writer(place: Path) -> Callable[[IO[bytes], Rows, Kind], None]:
+def _writer(place: Path) -> Callable[[IO[bytes], Rows, Kind, str], None]:
     writers = {".npz": _write_npz, ".safetensors": _write_safetensors}
     writer = writers.get(place.suffix)
     if writer is None:
@@ -85,9 +87,42 @@ def _writer(place: Path) -> Callable[[IO[bytes], Rows, Kind], None]:
 
 
 def write_contents(path: str | os.PathLike[str], buffers: Rows, kind: Kind = Kind.RESULTS) -> None:
-    """Write buffers to a file, whose name decides the format."""
-    writer = _writer(Path(path))
-    write_stream(os.fspath(path), lambda stream: writer(stream, buffers, kind), kind)
+    """Write buffers to a file, whose name decides the format.
+
+    A `.safetensors` file that has these bytes already stays, and gets the time of now: to write
+    gigabytes once more takes longer than to compare them.
+    """
+    writer, place = _writer(Path(path)), os.fspath(path)
+
+    def write(stream: IO[bytes]) -> None:
+        writer(stream, buffers, kind, place)
+
+    with suppress(_AlreadyThereError):
+        write_stream(place, write, kind)
+
+
+class _AlreadyThereError(Exception):
+    """The file has the bytes that were to be written."""
+
+
+def _is_there(path: str, parts: Sequence[memoryview]) -> bool:
+    """Whether a plain file has these bytes and no others; then it is as if it were written now."""
+    try:
+        if not os.path.isfile(path) or os.path.getsize(path) != sum(part.nbytes for part in parts):
+            return False
+        piece = np.empty(_PIECE, np.uint8)
+        with open(path, "rb", buffering=0) as file:
+            for part in filter(len, parts):
+                wanted = np.frombuffer(part, np.uint8)
+                for start in range(0, part.nbytes, _PIECE):
+                    new = wanted[start : start + _PIECE]
+                    count = file.readinto(piece[: new.size].data)
+                    if count != new.size or not np.array_equal(piece[:count], new):
+                        return False
+        os.utime(path)
+    except OSError:
+        return False
+    return True
 
 
 def has_type(path: str | os.PathLike[str], buffer: Buffer) -> bool:
@@ -126,7 +161,7 @@ def _npy_header(buffer: Buffer) -> dict[str, object]:
     return {"descr": descr, "fortran_order": False, "shape": shape}
 
 
-def _write_npz(stream: IO[bytes], buffers: Rows, kind: Kind) -> None:
+def _write_npz(stream: IO[bytes], buffers: Rows, kind: Kind, _: str) -> None:
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.comment = mark(kind).encode()
         for buffer, content in buffers:
@@ -141,7 +176,7 @@ def _write_npz(stream: IO[bytes], buffers: Rows, kind: Kind) -> None:
                     data.write(part)
 
 
-def _write_safetensors(stream: IO[bytes], buffers: Rows, kind: Kind) -> None:
+def _write_safetensors(stream: IO[bytes], buffers: Rows, kind: Kind, place: str) -> None:
     entries: dict[str, object] = {"__metadata__": {"producer": mark(kind)}}
     contents, start = [], 0
     for buffer, content in buffers:
@@ -152,10 +187,12 @@ def _write_safetensors(stream: IO[bytes], buffers: Rows, kind: Kind) -> None:
         start = end
     header = json.dumps(entries, separators=(",", ":")).encode()
     header += b" " * (-len(header) % 8)
-    stream.write(len(header).to_bytes(8, "little") + header)
-    for content in contents:
-        for part in _parts(content):
-            stream.write(part)
+    head = memoryview(len(header).to_bytes(8, "little") + header)
+    parts = [head, *(part for content in contents for part in _parts(content))]
+    if _is_there(place, parts):
+        raise _AlreadyThereError
+    for part in parts:
+        stream.write(part)
 
 
 def _safetensors_type(buffer: Buffer) -> tuple[str, list[int]]:

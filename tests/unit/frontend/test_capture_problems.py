@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+from pathlib import Path
+
 import pytest
 
 from tessera.frontend.capture.problems import (
@@ -64,6 +67,23 @@ def test_what_the_model_raised_under_the_compiler_is_told(said: str) -> None:
     (found,) = refusal(made("Unsupported", "torch._dynamo.exc", text)).diagnostics
     assert found.notes[1].startswith("the model's code raised ValueError(")
     assert "'no', 3" in found.notes[1]
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS])
+def test_a_full_disk_is_not_put_down_to_the_model(
+    code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The compiler wraps what it meets when it writes what it has compiled."""
+    monkeypatch.setenv("TESSERA_CACHE_DIR", str(tmp_path))
+    problem = made("LoweringException", "torch._inductor.exc", "OSError: [Errno 28]")
+    problem.__context__ = OSError(code, "no room")
+    (told,) = refusal(problem).diagnostics
+    assert told.code == "TSR1911"
+    assert "no room" in told.headline
+    assert str(tmp_path) in told.notes[0]
+    other = made("LoweringException", "torch._inductor.exc", "no file")
+    other.__context__ = OSError(errno.ENOENT, "no file")
+    assert refusal(other).diagnostics[0].code == "TSR6010"
 
 
 def test_a_capture_that_fails_says_what_not_to_do() -> None:

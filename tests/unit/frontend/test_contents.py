@@ -11,9 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from tessera.diagnostics import TesseraError
+from tessera.frontend.contents import write
 from tessera.frontend.contents.open_contents import Contents, open_contents, open_contents_file
 from tessera.frontend.contents.write import as_array, write_contents
 from tessera.frontend.trace.read_trace import read_trace
@@ -419,6 +421,35 @@ def test_writing_twice_gives_the_same_bytes(tmp_path: Path) -> None:
     for name in ("a.npz", "b.npz"):
         write_contents(tmp_path / name, [(entry, seeded_bytes(entry, 1))])
     assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
+
+
+def test_a_file_that_has_these_bytes_is_not_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(write, "_PIECE", 16)
+    place = tmp_path / "x.safetensors"
+    entry, none = buffer("x", 40, DataType.U8), buffer("y", 0, DataType.U8)
+    content = np.arange(40, dtype=np.uint8)
+
+    def written(content: npt.NDArray[np.uint8]) -> int:
+        parts = [content[:8], content[8:8], content[8:]]
+        write_contents(place, [(entry, parts), (none, content[:0])])
+        assert place.read_bytes().endswith(content.tobytes())
+        return place.stat().st_ino
+
+    first = written(content)
+    with place.open("rb"):  # its number is not given to another file
+        os.utime(place, (1, 1))
+        assert written(content) == first
+        assert place.stat().st_mtime > 1
+        content[39] += 1
+        second = written(content)
+        assert second != first
+    with place.open("ab") as longer:
+        longer.write(b"!")
+        longer.flush()
+        assert written(content) != second
+    assert [path.name for path in tmp_path.iterdir()] == [place.name]
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
