@@ -270,6 +270,8 @@ def row_of(report: PlanReport, requests: int, measured_us: float | None) -> dict
     return {
         "strategy": report.plan.strategy,
         "slots": [replica.slots for replica in report.plan.replicas],
+        "gates": [own.gate for replica in report.plan.replicas for own in replica.lowered.traces],
+        "between_us": [round(ns * requests / 1e3, 1) for ns in (report.plan.low, report.plan.high)],
         "us": {name: round(value, 1) for name, value in us.items()},
         "lost": lost,
     }

@@ -19,7 +19,8 @@ none begins after `--seconds`: `save`, `trace prefill`, `trace decode`, `profile
 decode`, `plans` (side by side), `torch`, and one for each mix and plan, those that say most first
 (`WORTH`). Checkpoint, traces and profiles that `benchmarks.full_size` left in the folder are taken
 as they are. A plan that fails is a row with the reason. Rows have microseconds for one mix,
-measured (`gain_run`) and predicted, what the planner proves that no plan beats (`bound_us`), and
+measured (`gain_run`) and predicted, what nine of ten draws of its error bars lie between
+(`between_us`), what the planner proves that no plan beats (`bound_us`), and
 ratios: above 1 is faster than serial, or than PyTorch. `--plans` measures those with one of these
 texts in their names, `--modes` takes fewer modes of torch.compile: the same command without them
 goes on. Plans with a text of `--timelines` in their names are run once more with stamps: what every
@@ -193,6 +194,7 @@ def run_plan(
     return {
         **json.loads(done.stdout.splitlines()[-1]),
         "predicted_us": round(predicted_us, 1),
+        "between_us": [round(report[end] * requests / 1e3, 1) for end in ("low", "high")],
         "bound_us": round(report["bound"] * requests / 1e3, 1),
         "strategy": report["strategy"],
     }
@@ -264,6 +266,7 @@ def ratios(document: dict[str, Any], mixes: list[str], splits: str) -> dict[str,
                 table[mix][name] = {
                     "us": row["us"],
                     "predicted_us": row["predicted_us"],
+                    "between_us": row.get("between_us"),
                     "bound_us": row.get("bound_us"),
                     "of_serial": serial and round(serial / row["us"], 3),
                     "of_torch": theirs and round(theirs / row["us"], 3),
