@@ -5,8 +5,7 @@ its buffers before the call, and what PyTorch computed; `write_trace` makes file
 in order:
 
 1. `TraceOptions`, `require_gpu`: refuse what cannot work.
-2. `_capture`: compile the callable by its route and capture one call as a CUDA graph
-   (`frontend.capture`).
+2. `_capture`: compile the callable by its route, capture a call as a graph (`frontend.capture`).
 3. `draft_program`: launches, copies and library calls of that graph, as a program (`build`).
 4. `call.run`: run it again, and keep what its memory holds before and after.
 5. `check_drawn`, `settle_roles`: what random numbers and which buffers are read or written decide.
@@ -232,6 +231,7 @@ def _capture(
 
     What is measured on the way is measured on a part of the GPU, or on the whole.
     """
+    from tessera.driver.trace.tile_choice import tiles_here
     from tessera.frontend.capture import routes
     from tessera.frontend.capture.compile_pool import drop_pool, pool_failed, process_counts
     from tessera.frontend.capture.kept_products import made_by, with_kept
@@ -261,7 +261,7 @@ def _capture(
             tuned_on(part),
             routes.plain_attention(options.route),
             routes.own_kernels(options.route, made_by(options.route, backends, sms), graphs.append),
-            measured_products(products) if backends else nullcontext(),
+            measured_products(products, tiles_here(sms)) if backends else nullcontext(),
         ):
             try:
                 call = capture(

@@ -1,4 +1,4 @@
-"""Tiles by the model of durations, for captures that can measure nothing.
+"""Tiles by the model of durations, for captures that can measure nothing, or need not measure all.
 
 In: the GPUs that are compiled for. Out: `TileChoice`, which prices products and attention by how
 they are cut. Where there are several GPUs, one cut serves all: the one that is best in the mean of
@@ -8,6 +8,7 @@ logarithms.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from math import inf, log
 from typing import TypeVar
 
@@ -15,6 +16,7 @@ from tessera.frontend.capture.attention.choose import AttentionSize
 from tessera.frontend.capture.attention.launch import Tiles
 from tessera.frontend.capture.experts.launch import ProductSize, ProductTiles
 from tessera.frontend.capture.no_gpu.products import ProductCut
+from tessera.frontend.machine.gpu_table import gpu_table
 from tessera.ir.plan.machine import Gpu
 from tessera.passes.costs.device_model import Traffic
 from tessera.passes.costs.library_launches import Attention, Product, call_ns
@@ -66,6 +68,22 @@ class TileChoice:
         if inf in times:
             return 1e15
         return float(2.0 ** (sum(log(time, 2) for time in times) / len(times)))
+
+
+def tiles_here(sms: int) -> TileChoice | None:
+    """What cuts would take on so many SMs of the GPU that is there; 0 are all of them.
+
+    By the GPU of the table that is most like it: the order of candidates is all that is asked.
+    """
+    import torch
+
+    here = torch.cuda.get_device_properties(torch.cuda.current_device())
+    arch = f"sm_{here.major}{here.minor}"
+    alike = [gpu for gpu in gpu_table().values() if gpu.arch.rstrip("af") == arch]
+    if not alike:
+        return None
+    nearest = min(alike, key=lambda gpu: abs(gpu.sms - here.multi_processor_count))
+    return TileChoice((replace(nearest, sms=sms or int(here.multi_processor_count)),))
 
 
 def _product(cut: ProductCut) -> Product:

@@ -3,7 +3,7 @@
 In: torch.compile at work, and a replay of the captured graph. Out: a `MeasuredProduct` for each
 distinct product or convolution, and the time of every kernel. Products are timed inside CUDA graphs
 (`tuning`): torch.compile times calls from the host, which is slow while it compiles what it will
-time next, and libraries seemed to take up to ten times as long. By the route `auto` a short product
+time next, and libraries then seem slower than they are. By the route `auto` a short product
 that Triton computes as fast as a library (`AS_FAST`) is Triton's, for its kernels have PTX. A long
 one is Triton's if it is faster (`FASTER`): the least of many times that were measured once, each in
 a moment, is less than that kernel takes in a model that keeps the GPU busy.
@@ -19,10 +19,12 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, Protocol
 
+from tessera.frontend.capture.no_gpu.products import CutPrices, ProductPrices, TemplateChoice
 from tessera.frontend.capture.tuning import cold_ms
 
 if TYPE_CHECKING:
     import torch
+    from torch._inductor.choices import InductorChoices
     from torch._inductor.select_algorithm import (
         AlgorithmSelectorCache,
         AutotuneArgs,
@@ -71,8 +73,13 @@ class _MeasuredOperand(Protocol):
 
 
 @contextmanager
-def measured_products(products: list[MeasuredProduct]) -> Iterator[None]:
-    """Hear what the compiler measures, each distinct product once."""
+def measured_products(
+    products: list[MeasuredProduct], prices: CutPrices | None = None
+) -> Iterator[None]:
+    """Hear what the compiler measures, each distinct product once.
+
+    `prices` leave out kernels that cannot be the fastest, before any code is made of them.
+    """
     from torch._inductor.select_algorithm import ExternKernelCaller, get_algorithm_selector_cache
 
     def hear(
@@ -106,11 +113,37 @@ def measured_products(products: list[MeasuredProduct]) -> Iterator[None]:
     cache.add_feedback_saver(hear)
     functions.append(held)
     try:
-        with _timed_in_graphs(type(cache)):
+        with _timed_in_graphs(type(cache)), _fewer_choices(prices):
             yield
     finally:
         cache.feedback_saver_fns.remove(hear)
         functions.remove(held)
+
+
+@contextmanager
+def _fewer_choices(prices: CutPrices | None) -> Iterator[None]:
+    """Have fewer kernels tried for a product; all of them where that fails."""
+    from torch._inductor.choices import InductorChoices
+
+    name = "_finalize_template_configs"
+    compilers = vars(InductorChoices).get(name)
+    if compilers is None or prices is None:
+        yield
+        return
+    known = ProductPrices(prices, lambda told: None)
+
+    def finalize(self: InductorChoices, *given: object, **named: object) -> list[TemplateChoice]:
+        wanted = list(compilers(self, *given, **named))
+        try:
+            return known.worth_timing(wanted)
+        except (AttributeError, TypeError, ValueError, KeyError, IndexError):
+            return wanted  # choices of another form
+
+    setattr(InductorChoices, name, finalize)
+    try:
+        yield
+    finally:
+        setattr(InductorChoices, name, compilers)
 
 
 @contextmanager

@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
+from tessera.driver.trace.tile_choice import TileChoice, tiles_here
 from tessera.frontend.capture import measured, tuning
+from tessera.frontend.capture.no_gpu.products import ProductPrices
+from tessera.frontend.machine.gpu_table import find_gpu
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
@@ -102,3 +105,68 @@ def test_a_choice_is_called_on_the_stream_that_is_current(monkeypatch: pytest.Mo
     )
     measured._ChoiceCall(without, wrote)(torch.ones(1))
     assert ran[-1] == (0, 1)
+
+
+def template(m: int, n: int, k: int, settings: dict[str, int]) -> Any:
+    """A choice of the compiler's, before code is made of it."""
+    left, right = torch.empty(m, k, dtype=torch.bfloat16), torch.empty(k, n, dtype=torch.bfloat16)
+    nodes = [
+        SimpleNamespace(get_size=lambda x=x: x.shape, get_dtype=lambda x=x: x.dtype)
+        for x in (left, right)
+    ]
+    return SimpleNamespace(
+        params=SimpleNamespace(to_kwargs=lambda: settings),
+        inputs=SimpleNamespace(nodes=lambda: nodes),
+        layout=SimpleNamespace(size=(m, n)),
+    )
+
+
+BLOCKS = [
+    {"BLOCK_M": rows, "BLOCK_N": columns, "BLOCK_K": inner, "num_stages": 3, "num_warps": 4}
+    for rows in (16, 32, 64, 128)
+    for columns in (32, 64, 128)
+    for inner in (32, 64)
+]
+
+
+def test_of_products_with_many_rows_the_blocks_that_can_be_best_are_timed() -> None:
+    prices = ProductPrices(TileChoice((find_gpu("h200"),)), lambda told: None)
+    library: dict[str, int] = {}
+    few = [template(64, 4096, 4096, settings) for settings in (library, *BLOCKS)]
+    assert prices.worth_timing(few) == few
+    many = [template(4096, 4096, 4096, settings) for settings in (library, *BLOCKS)]
+    timed = prices.worth_timing(many)
+    assert timed[0] is many[0]
+    assert len(timed) == 9
+    blocks = [choice.params.to_kwargs() for choice in timed[1:]]
+    assert any(b["BLOCK_M"] == b["BLOCK_N"] == 128 and b["BLOCK_K"] == 64 for b in blocks)
+    assert all(b["BLOCK_M"] >= 64 for b in blocks)
+
+
+def test_all_choices_are_tried_where_they_have_another_form() -> None:
+    from torch._inductor.choices import InductorChoices
+
+    before = InductorChoices._finalize_template_configs
+    prices = TileChoice((find_gpu("h200"),))
+    strange = [object()]
+    InductorChoices._finalize_template_configs = lambda self, given: given
+    try:
+        with measured._fewer_choices(prices):
+            assert InductorChoices()._finalize_template_configs(strange) == strange
+            many = [template(4096, 4096, 4096, settings) for settings in BLOCKS]
+            assert len(InductorChoices()._finalize_template_configs(many)) == 8
+    finally:
+        InductorChoices._finalize_template_configs = before
+
+
+@pytest.mark.parametrize(
+    ("version", "sms", "wanted"), [((9, 0), 0, 132), ((9, 0), 48, 48), ((1, 0), 0, None)]
+)
+def test_the_gpu_that_is_there_stands_for_the_nearest_of_the_table(
+    version: tuple[int, int], sms: int, wanted: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = SimpleNamespace(major=version[0], minor=version[1], multi_processor_count=132)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: here)
+    tiles = tiles_here(sms)
+    assert (None if tiles is None else tiles._gpus[0].sms) == wanted

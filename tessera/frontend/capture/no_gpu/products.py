@@ -29,6 +29,8 @@ _UNITS = {
     "torch.int8": "int8",
 }
 _KEPT = 2  # so many Triton kernels for a product have code made of them
+# Of about 20. On an H200 the fastest of seven products with so many rows was among the first six.
+_MANY_ROWS, _TIMED = 256, 8
 _LARGE = 1e3  # milliseconds: what nobody can price comes after what can be priced
 
 
@@ -86,14 +88,27 @@ class ProductPrices:
 
     def best_first(self, wanted: Sequence[TemplateChoice]) -> list[TemplateChoice]:
         """Choices before any code is made of them: those of libraries, then the best blocks."""
+        return self._best(wanted, _KEPT)
+
+    def worth_timing(self, wanted: Sequence[TemplateChoice]) -> list[TemplateChoice]:
+        """Of choices that will be timed, those that can be the fastest: all where rows are few.
+
+        With many rows the time goes by how many blocks there are, which the model knows well.
+        """
+        sizes = [_size(choice.inputs.nodes(), choice.layout) for choice in wanted]
+        if any(size is None or size["m"] < _MANY_ROWS for size in sizes):
+            return list(wanted)
+        return self._best(wanted, _TIMED)
+
+    def _best(self, wanted: Sequence[TemplateChoice], most: int) -> list[TemplateChoice]:
         libraries = [choice for choice in wanted if "BLOCK_M" not in choice.params.to_kwargs()]
         others = [choice for choice in wanted if choice not in libraries]
 
         def ns(choice: TemplateChoice) -> float:
-            size = _size(choice.inputs.nodes(), choice.layout, is_convolution=False)
+            size = _size(choice.inputs.nodes(), choice.layout)
             return _LARGE if size is None else self._ns(choice.params.to_kwargs(), size)
 
-        return [*libraries, *sorted(others, key=ns)[:_KEPT]]
+        return [*libraries, *sorted(others, key=ns)[:most]]
 
     def _milliseconds(self, choice: ChoiceCaller, nodes: Sequence[Inner], layout: Inner) -> float:
         told = str(getattr(choice, "description", ""))
@@ -116,7 +131,7 @@ class ProductPrices:
 
 
 def _size(
-    nodes: Sequence[Inner], layout: Inner, *, is_convolution: bool
+    nodes: Sequence[Inner], layout: Inner, *, is_convolution: bool = False
 ) -> dict[str, Inner] | None:
     """The sizes of a product, or of a convolution as one; None where they are not numbers."""
     try:
