@@ -186,7 +186,8 @@ def _time(calls: list[Callable[[], object]]) -> float:
     stream = torch.cuda.Stream() if part is None else part.stream
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=stream):
+    # Other threads may load kernels meanwhile.
+    with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
         for call in calls * (_repeated(calls) // len(calls)):
             call()
     times = []

@@ -64,7 +64,7 @@ def read_mask(
 
     `changed` is the memory that the graph changes in place (`changed_memory`).
     """
-    halves = _Reader(changed).mask(mask)
+    halves = _MaskTerms(changed).mask(mask)
     shape = shape_of(mask)
     if halves is None or shape is None or len(shape) > 4:
         return None
@@ -118,7 +118,7 @@ def _holds(line: IndexLine, sizes: Sequence[int]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Reader:
+class _MaskTerms:
     """What nodes of a graph say that changes this memory in place (None: any memory)."""
 
     changed: frozenset[int] | None
