@@ -2,16 +2,18 @@
 
     python -m benchmarks.gain_bound INPUTS [--splits 84+48] [--mixes 1:2,1:4]
                                     [--plans kernel,dp,phase,layers,attention] [--seconds 900]
-                                    [-o gain_bound.json]
+                                    [--other-run gain_real.json] [-o gain_bound.json]
 
 INPUTS is what `benchmarks.gain_real` packs (`gain_real_inputs.tar.xz`), or a folder with that in
 it: traces, their profiles, and what was measured. No GPU. Every kernel is there with its time on
 the whole GPU and on each slice: alone, beside a neighbour that computes and beside one that moves
 bytes (`kernels`). From these, microseconds for one mix, each level with one cause more:
 
-- `apart`: the linear program over shares of every step on every slice. Slices do not disturb each
-  other, steps may be cut, nothing is sent. Two requests on one slice fill each other's gaps as well
-  as the profile has seen it.
+- `fit`: the linear program over shares of every step on every slice. Slices do not disturb each
+  other, steps may be cut, nothing is sent, and no step takes longer on a slice than on the whole
+  GPU times its part of the SMs, as if all tiles fitted the slice. Two requests on one slice fill
+  each other's gaps as well as the profile has seen it.
+- `apart`: the same with the times that kernels have on slices.
 - `busy`: the same, but a slice takes what was measured beside a neighbour that only computes, and
   while slices are busy together for long, for as long as its neighbour is busy. **No plan on
   these slices is faster by these times**, whatever it places where.
@@ -22,7 +24,10 @@ bytes (`kernels`). From these, microseconds for one mix, each level with one cau
 - `copies`: what sending takes from both slices.
 - `slots`: a request takes longer than its slots cover.
 - `simulated`: requests wait for each other and for the gate; what the plan promises.
-- `measured`, by `gain_real`.
+- `measured`, by `gain_real`, where it ran these plans.
+
+`serial` and `streams` are the whole GPU, predicted from the same profiles. What another run has
+measured (`--other-run`: of other captures, on another day) stands beside, and is in no difference.
 
 A level is a program over the states of the GPU: which slices are busy at a time, for how long, and
 how much of which step is done where meanwhile. Rows are kept as they come; what is in `-o` is not
@@ -190,6 +195,37 @@ def busy_times(setting: PlanSetting, problem: Problem) -> list[Times]:
     return least_times(*made)
 
 
+def fitted(setting: PlanSetting) -> PlanSetting:
+    """Where no step takes longer alone on a slice than its part of the SMs would."""
+    machine = setting.machine
+    whole: dict[tuple[str, int, str, str], float] = {}
+    for profile in setting.profiles:
+        for row in profile.rows:
+            key = profile.program_digest, row.step, row.name, row.gpu
+            if row.sms == machine.gpu_of(machine.devices[0]).sms:
+                whole[key] = min(row.ns, whole.get(key, row.ns))
+
+    def shorter(costs: Costs, digest: str) -> Costs:
+        steps = []
+        for step in costs.steps:
+            on_device = list(step.on_device)
+            for device in machine.devices:
+                cost, gpu = on_device[device.id], machine.gpu_of(device)
+                known = whole.get((digest, int(step.step), step.name, gpu.key))
+                if isinstance(cost, Duration) and known is not None:
+                    own = cost.ns if cost.quiet_ns is None else cost.quiet_ns
+                    least = min(own, known * gpu.sms / device.sms)
+                    on_device[device.id] = replace(cost, quiet_ns=least)
+            steps.append(replace(step, on_device=tuple(on_device)))
+        return Costs(tuple(steps))
+
+    made = (
+        shorter(costs, trace.planned.digest)
+        for costs, trace in zip(setting.costs, setting.traces, strict=True)
+    )
+    return replace(setting, costs=tuple(made))
+
+
 def quiet(times: Sequence[Times]) -> list[Times]:
     """The same, as if no neighbour ever computed."""
     return [tuple(pair and (pair[0], pair[0]) for pair in own) for own in times]
@@ -212,6 +248,7 @@ def levels(report: PlanReport) -> dict[str, float]:
     floor = max((sum(load.ns) for load in problem.shared), default=0.0)
     replicas = decision.chosen.replicas
     made = {
+        "fit": least_ns(alike(quiet(busy_times(fitted(raw), problem))), least=floor),
         "apart": least_ns(alike(quiet(busy)), least=floor),
         "busy": least_ns(alike(busy), least=floor),
         "bytes": least_ns(alike(own), least=floor),
@@ -303,14 +340,16 @@ def kernels(profile: Mapping[str, Any], most: int = 10) -> list[dict[str, Any]]:
 # --- all ------------------------------------------------------------------------------------------
 
 
-def planned(folder: Path, mix: str, split: str, strategy: str) -> PlanReport:
-    """The plan that `gain_real` makes."""
+def planned(
+    folder: Path, mix: str, split: str, strategy: str, slots: int | None = None
+) -> PlanReport:
+    """The plan that `gain_real` makes; no split is the whole GPU."""
     traces = [
         f"{folder / kind}.ptx:{part}" for kind, part in zip(KINDS, mix.split(":"), strict=True)
     ]
     profiles = tuple(str(folder / f"{kind}.json") for kind in KINDS)
-    gpus = ",".join(f"{GPU}:{sms}sm" for sms in split.split("+"))
-    options = PlanOptions(gpus=gpus, strategy=strategy, profiles=profiles)
+    gpus = ",".join(f"{GPU}:{sms}sm" for sms in split.split("+")) if split else GPU
+    options = PlanOptions(gpus=gpus, strategy=strategy, profiles=profiles, slots=slots)
     return plan(traces, options, compare=False)
 
 
@@ -325,6 +364,18 @@ def work_out(options: argparse.Namespace, folder: Path) -> None:
     document["kernels"] = {
         kind: kernels(json.loads((folder / f"{kind}.json").read_text())) for kind in KINDS
     }
+    other = json.loads(options.other_run.read_text()) if options.other_run else {"stages": {}}
+    if options.other_run:
+        document["other_run"] = {"machine": other["machine"], "rows": {}}
+    for name, row in other["stages"].items():
+        if "us" in row and "predicted_us" in row:
+            document["other_run"]["rows"][name] = [row["us"], row["predicted_us"]]
+    for mix in options.mixes.split(","):
+        rows = document.setdefault("whole_gpu_us", {}).setdefault(mix, {})
+        for name, slots in (("serial", 1), ("streams", 4)):
+            if name not in rows:
+                ns = planned(folder, mix, "", "single", slots).plan.period_ns
+                rows[name] = round(ns * sum(map(int, mix.split(":"))) / 1e3, 1)
     for strategy, mix, split in itertools.product(
         options.plans.split(","), options.mixes.split(","), options.splits.split(",")
     ):
@@ -337,30 +388,29 @@ def work_out(options: argparse.Namespace, folder: Path) -> None:
         report = planned(folder, mix, split, strategy)
         rows[strategy] = row_of(report, requests, measured)
         rows[strategy]["seconds"] = round(time.perf_counter() - begun, 1)
-        document["at_most"] = at_most(document["mixes"], run["stages"])
+        document["at_most"] = at_most(document["mixes"], document["whole_gpu_us"])
         print(mix, split, strategy, json.dumps(rows[strategy]), flush=True)
         if options.output:
             options.output.write_text(json.dumps(document, indent=1) + "\n")
 
 
-def at_most(mixes: Mapping[str, Any], stages: Mapping[str, Any]) -> dict[str, Any]:
-    """By mix and split, what no plan on the slices is beyond, against what was measured."""
+def at_most(mixes: Mapping[str, Any], whole: Mapping[str, Any]) -> dict[str, Any]:
+    """By mix and split, what no plan on the slices is beyond, against what is predicted of others.
+
+    The best coarse plan is that of the slices.
+    """
     table: dict[str, Any] = {}
     for mix, splits in mixes.items():
         for split, rows in splits.items():
             if not rows:
                 continue
-            serial = stages.get(f"{mix} serial", {}).get("us")
-            coarse = [
-                row["us"]["measured"]
-                for name, row in rows.items()
-                if name != "kernel" and "measured" in row["us"]
-            ]
+            coarse = [row["us"]["simulated"] for name, row in rows.items() if name != "kernel"]
             own = table.setdefault(mix, {}).setdefault(split, {})
-            for level in ("apart", "busy"):
+            for level in ("fit", "apart", "busy"):
                 us = min(row["us"][level] for row in rows.values())
                 own[f"{level}_us"] = us
-                own[f"{level}_of_serial"] = serial and round(serial / us, 3)
+                own[f"{level}_of_serial"] = round(whole[mix]["serial"] / us, 3)
+                own[f"{level}_of_streams"] = round(whole[mix]["streams"] / us, 3)
                 own[f"{level}_of_best_coarse"] = round(min(coarse) / us, 3) if coarse else None
     return table
 
@@ -372,6 +422,7 @@ def main() -> None:
     parser.add_argument("--mixes", default="1:2,1:4", help="prompts and decode steps")
     parser.add_argument("--plans", default=",".join(PLANS))
     parser.add_argument("--seconds", type=float, default=900.0, help="no row begins after that")
+    parser.add_argument("--other-run", type=Path, help="what another run has measured")
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
     if options.inputs.is_dir():

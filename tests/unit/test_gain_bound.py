@@ -127,7 +127,7 @@ def test_no_plan_is_beyond_the_bound(tmp_path: Path, strategy: str) -> None:
     given = PlanOptions(gpus=options.gpus, profiles=(str(place),), strategy=strategy)
     report = plan(MLP, given, compare=False)
     made = levels(report)
-    assert made["apart"] <= made["busy"] <= made["bytes"] * (1 + 1e-9)
+    assert 0 < made["fit"] <= made["apart"] <= made["busy"] <= made["bytes"] * (1 + 1e-9)
     assert made["copies"] <= report.plan.period_ns * (1 + 1e-6)
     row = row_of(report, 1, 1.1 * report.plan.period_ns / 1e3)
     assert sum(row["lost"].values()) == pytest.approx(1.0, abs=1e-3)

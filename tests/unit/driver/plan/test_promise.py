@@ -105,3 +105,35 @@ def test_nine_of_ten_splits_were_as_near_as_that() -> None:
         for bar in (0.9 * doubt.SPLIT_ERROR, doubt.SPLIT_ERROR)
     ]
     assert within[0] < 0.9 <= within[1]
+
+
+def test_nine_of_ten_splits_of_slices_were_as_near_as_that() -> None:
+    results = TRACES.parents[1] / "benchmarks/results"
+    mixes = json.loads((results / "gain.json").read_text())["mixes"].values()
+    away = [
+        abs(off)
+        for mix in mixes
+        for run in ("measured", "measured_again")
+        for name, off in mix.get(run, {}).get("prediction_off", {}).items()
+        if name in ("kernel", "layers", "attention", "phase")
+    ]
+    stages = json.loads((results / "gain_real.json").read_text())["stages"].items()
+    away += [
+        abs(row["predicted_us"] / row["us"] - 1)
+        for name, row in stages
+        if " kernel " in name and "us" in row
+    ]
+    within = [
+        sum(off <= bar for off in away) / len(away)
+        for bar in (0.9 * doubt.SLICES_ERROR, doubt.SLICES_ERROR)
+    ]
+    assert within[0] < 0.9 <= within[1]
+
+
+def test_slices_of_one_gpu_may_be_further_off_than_gpus() -> None:
+    for gpus, error in (("a100,l40s", doubt.SPLIT_ERROR), ("h200:84sm,h200:48sm", None)):
+        report = plan(TRACES / "mlp.ptx", PlanOptions(gpus=gpus, strategy="kernel"), compare=False)
+        split = report.decision.split
+        assert split is not None
+        assert doubt.splits(split)
+        assert doubt._split_error(split) == (error or doubt.SLICES_ERROR)
