@@ -1,18 +1,20 @@
 """What a traced callable is called with, and what else it holds: tensors with names.
 
 An argument has the name of its parameter, also if it is given by place; what a callable holds (in
-its closure, or as an attribute of a module that is no parameter) has the name of that. So two
+its closure, or as an attribute of an object that is no parameter) has the name of that. So two
 traces of one model, such as prompts and single tokens with one cache, share memory by name.
 """
 
 from __future__ import annotations
 
+import functools
 import gc
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
+from types import ModuleType
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -54,7 +56,10 @@ class Inputs:
             return function(*self.plain, **self.named)
         from tessera.frontend.capture.kept_state import check_kept, part_from, places_of, put_back
 
-        held = (("in", self.plain), ("in", dict(self.named)), *_closure(_origin(function)))
+        origin = _origin(function)
+        held = (("in", self.plain), ("in", dict(self.named)), *_closure(origin))
+        if (owner := _owner(origin)) is not None:
+            held = (*held, ("self", vars(owner)))
         modules = modules_of(function)
         places = places_of(modules, held)
         result = function(*self.plain, **self.named)
@@ -73,12 +78,14 @@ def held_tensors(function: Callable[..., object]) -> list[tuple[str, torch.Tenso
     from tessera.frontend.capture.watch import named_tensors
 
     origin = _origin(function)
+    module = getattr(origin, "__self__", origin)
     named = []
-    for owner, module in origin.named_modules() if isinstance(origin, Module) else ():
-        for name, value in vars(module).items():
+    for owner, part in module.named_modules() if isinstance(module, Module) else ():
+        for name, value in vars(part).items():
             if not name.startswith("_"):
                 named += named_tensors(f"{owner}.{name}" if owner else name, value)
-    for name, value in _closure(origin):
+    own = _owner(origin)
+    for name, value in (*_closure(origin), *(vars(own).items() if own is not None else ())):
         named += named_tensors(name, value)
     return named
 
@@ -103,11 +110,30 @@ def modules_of(
     return [top for top, tensor in owned if tensor is not None and counts(tensor)]
 
 
-def _closure(origin: Callable[..., object]) -> Iterator[tuple[str, object]]:
-    """What a callable holds in its closure."""
+def _owner(origin: Callable[..., object]) -> object | None:
+    """The object that is called, or whose method is, if that is no module of PyTorch."""
     from torch.nn import Module
 
+    inner = inspect.unwrap(origin)
+    if isinstance(inner, functools.partial):
+        return _owner(inner.func)
+    owner = getattr(inner, "__self__", inner)
+    is_other = isinstance(owner, Module | ModuleType | type) or hasattr(owner, "__code__")
+    return None if is_other or not hasattr(owner, "__dict__") else owner
+
+
+def _closure(origin: Callable[..., object]) -> Iterator[tuple[str, object]]:
+    """What a callable holds in its closure, and arguments that it was given before."""
+    from torch.nn import Module
+
+    if isinstance(origin, functools.partial):
+        yield from ((f"given{number}", value) for number, value in enumerate(origin.args))
+        yield from origin.keywords.items()
+        yield from _closure(origin.func)
+        return
     inner = origin.forward if isinstance(origin, Module) else origin
+    if not hasattr(inner, "__code__") and not hasattr(inner, "__func__"):
+        inner = vars(type(inner)).get("__call__", inner)  # an object that is called
     inner = inspect.unwrap(getattr(inner, "__func__", inner))
     names = getattr(getattr(inner, "__code__", None), "co_freevars", ())
     for name, cell in zip(names, getattr(inner, "__closure__", None) or (), strict=False):
@@ -120,7 +146,7 @@ def _closure(origin: Callable[..., object]) -> Iterator[tuple[str, object]]:
 def _origin(function: Callable[..., object]) -> Callable[..., object]:
     """What torch.compile was given."""
     origin: Callable[..., object] = getattr(function, "_orig_mod", function)
-    return origin
+    return getattr(origin, "_torchdynamo_orig_callable", None) or origin
 
 
 def _parameters(function: Callable[..., object]) -> list[str]:

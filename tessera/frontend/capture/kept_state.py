@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from tessera.diagnostics import TesseraError, error
@@ -97,7 +98,7 @@ def _inside(
 
 def _parts(value: object) -> Iterator[tuple[str, Container, str | int, object]]:
     """What a list, a dictionary or an object holds."""
-    if value is None or isinstance(value, (*_PLAIN, type)) or callable(value):
+    if value is None or isinstance(value, (*_PLAIN, type, ModuleType)) or callable(value):
         return
     if isinstance(value, list):
         for number, part in enumerate(value):

@@ -21,6 +21,12 @@ RAISED = "TSR6008"
 _LONGEST = 200
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 _PLACE = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>[0-9]+)(, in (?P<name>.+))?')
+_CAUSE = re.compile(r"Caused by: .*# (?P<file>[^ ]+):(?P<line>[0-9]+) in (?P<name>\w+) \(")
+# What an operator says of tensors without contents, as torch.compile passes it on.
+_RAISED_THERE = re.compile(
+    r"with fake tensors: .*: got (?P<kind>\w+)\((?P<quote>['\"])(?P<text>.*)(?P=quote)\)$",
+    re.MULTILINE,
+)
 _STANDARD = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib")})
 _OURS = Path(__file__).parents[2]
 _ADVICE = (
@@ -56,6 +62,9 @@ def refusal(problem: BaseException) -> TesseraError:
                 hint="give the model smaller sizes (`--set`), or free the GPU",
             )
         )
+    if (raised := _RAISED_THERE.search(str(problem))) is not None:
+        headline = f"the model's code raised {raised['kind']}: {raised['text']}"[:_LONGEST]
+        return TesseraError(error(RAISED, headline, notes=_user_lines(str(problem))))
     if any(kind.startswith(("torch._dynamo.exc", "torch._inductor.exc")) for kind in kinds):
         return TesseraError(
             error(
@@ -83,6 +92,8 @@ def not_fake(problem: BaseException) -> TesseraError | None:
     """Why a call does not run on tensors without contents, if that is what is wrong."""
     names = {kind.__name__ for cause in chain(problem) for kind in type(cause).__mro__}
     what = next((text for name, text in _NEEDS.items() if name in names), None)
+    if what is None and "SymInt" in str(problem):  # a number that was read stands for itself
+        what = _NEEDS[_READS]
     if what is None:
         return _no_shapes(problem)
     notes = (_first_line(problem), *_places(problem))
@@ -191,9 +202,11 @@ def _places(problem: BaseException) -> tuple[str, ...]:
         return (f"in {Path(problem.filename).name}:{problem.lineno}",)
     frames = traceback.extract_tb(problem.__traceback__)
     own = [frame for frame in frames if not _is_library(frame.filename)]
+    if not own and (named := _user_lines(str(problem))):
+        return named
     # Of a library's model the line in that library says more than where PyTorch gave up.
     own = own or [f for f in frames if "torch" not in Path(f.filename).parts and not _is_ours(f)]
-    return tuple(f"in `{f.name}`, {Path(f.filename).name}:{f.lineno}" for f in (own or frames)[-1:])
+    return tuple(f"in `{f.name}`, {Path(f.filename).name}:{f.lineno}" for f in own[-1:])
 
 
 def _is_ours(frame: traceback.FrameSummary) -> bool:
@@ -214,6 +227,9 @@ def _first_line(problem: BaseException) -> str:
     lines = str(problem).strip().splitlines() or [repr(problem)]
     # `backend='inductor' raised:` says it below.
     more = " ".join(lines[:2]) if lines[0].endswith("raised:") else lines[0]
+    # `CompilationError: at 68:15:` shows code, and says it in what it came from.
+    if re.search(r"at [0-9]+:[0-9]+:$", more) and (last := list(chain(problem))[-1]) is not problem:
+        more = f"{more} {_first_line(last)}"
     return more[:_LONGEST]
 
 
@@ -232,7 +248,7 @@ def _user_lines(text: str) -> tuple[str, ...]:
     The last one, and the last one that is no library's, where that is another.
     """
     lines = [line.strip() for line in text.splitlines()]
-    places = [place for line in lines if (place := _PLACE.match(line))]
+    places = [place for line in lines if (place := _PLACE.match(line) or _CAUSE.match(line))]
     places = [place for place in places if "torch" not in Path(place["file"]).parts]
     own = [place for place in places if not _is_library(place["file"])]
     named = [*own[-1:], *places[-1:]]

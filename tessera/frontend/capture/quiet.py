@@ -2,7 +2,7 @@
 
 In: whoever wants to hear what was measured. Out: nothing on the terminal: what Inductor measured,
 and which candidates it had to leave out, goes to the logger of this module (level INFO), and
-PyTorch's own warnings are left out.
+PyTorch's own warnings are left out. What an operator refuses is said once, by whoever catches it.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from contextlib import contextmanager
 
 _LOGGER = logging.getLogger(__name__)
 _STATISTICS = "_log_autotune_choices_stats"
-# Candidates that do not fit a GPU are errors to these, each with its traceback.
+# Candidates that do not fit a GPU, and shapes that do not fit each other, are errors to these, each
+# with its traceback.
 _TALKERS = (
     "torch._inductor.select_algorithm",
     "torch._inductor.runtime.triton_heuristics",
     "torch._inductor.autotune_process",
+    "torch._subclasses.fake_tensor",
 )
 
 
@@ -37,7 +39,7 @@ def quiet_compiler(heard: Callable[[str], None]) -> Iterator[None]:
             _LOGGER.info("%s: %.4f ms, %s", short, timings[choice], described)
         heard(short)
 
-    with warnings.catch_warnings(), _passed_on():
+    with warnings.catch_warnings(), quiet_loggers():
         warnings.filterwarnings("ignore", module=r"torch\.")
         if before is not None:
             setattr(select_algorithm, _STATISTICS, note)
@@ -49,8 +51,8 @@ def quiet_compiler(heard: Callable[[str], None]) -> Iterator[None]:
 
 
 @contextmanager
-def _passed_on() -> Iterator[None]:
-    """Have what the compiler logs of candidates go to our logger."""
+def quiet_loggers() -> Iterator[None]:
+    """Have what PyTorch logs of what failed go to our logger."""
 
     def heard(record: logging.LogRecord) -> bool:
         _LOGGER.info("%s", record.getMessage().strip())

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tessera.diagnostics import TesseraError, error
@@ -198,7 +199,12 @@ def _tensors(
         # A tensor that stands for others, such as a quantized one.
         names = thing.__tensor_flatten__()[0]
         thing = {name: getattr(thing, name) for name in names}
-    if thing is None or isinstance(thing, _PLAIN) or callable(thing) or id(thing) in seen:
+    if (
+        thing is None
+        or isinstance(thing, (*_PLAIN, ModuleType))
+        or callable(thing)
+        or id(thing) in seen
+    ):
         return
     seen.add(id(thing))
     if isinstance(thing, list | tuple | set | frozenset):

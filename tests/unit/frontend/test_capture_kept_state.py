@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tessera.diagnostics import TesseraError
-from tessera.frontend.capture.inputs import Inputs
+from tessera.frontend.capture.inputs import Inputs, held_tensors
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
@@ -50,6 +52,46 @@ def test_what_is_replaced_is_copied_into_what_was_there() -> None:
         assert torch.equal(result, theirs(x))
     assert all(old is new for old, new in zip(before, tensors(ours), strict=True))
     assert all(map(torch.equal, tensors(ours), tensors(theirs)))
+
+
+class Engine:
+    """An object of somebody's own with a state; it is called, or a method of it is."""
+
+    def __init__(self) -> None:
+        self.held, self._rows, self.library = torch.zeros(3), [torch.zeros(3)], math
+
+    def step(self, x: Any) -> Any:
+        self.held = self.held + x
+        self._rows[0] = self._rows[0] - x
+        return self.held * 2
+
+    __call__ = step
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda engine: engine,
+        lambda engine: engine.step,
+        lambda engine: functools.partial(engine.step),
+        lambda engine: torch.compile(engine, backend="eager"),
+        lambda engine: torch.compile(engine.step, backend="eager"),
+    ],
+)
+def test_states_of_objects_that_are_no_modules_stay_too(call: Callable[[Any], Any]) -> None:
+    ours, theirs, x = Engine(), Engine(), torch.ones(3)
+    before = ours.held, ours._rows[0]
+    for _ in range(2):
+        assert torch.equal(Inputs(plain=(x,)).call(call(ours)), theirs(x))
+    assert ours.held is before[0]
+    assert ours._rows[0] is before[1]
+    assert torch.equal(ours.held, theirs.held)
+    assert {"held", "_rows"} == {name for name, _ in held_tensors(call(ours))}
+
+
+def test_arguments_that_were_given_before_have_names() -> None:
+    given = functools.partial(lambda a, x, b: a + x + b, torch.ones(2), b=torch.ones(2))
+    assert [name for name, _ in held_tensors(given)] == ["given0", "b"]
 
 
 def test_what_moves_from_place_to_place_is_read_first() -> None:

@@ -168,7 +168,8 @@ def test_a_route_without_a_compiler_notes_operators(
 
 def test_layers_of_pytorch_numbers_of_the_host_and_autocast(tmp_path: Path) -> None:
     """`TransformerEncoderLayer` is no single operator, kernels take what a tensor of the host
-    holds, even if that is nothing, and the reference has the types of the GPU's autocast."""
+    holds, even if that is nothing, and the reference has the types of the GPU's autocast, and
+    results that are expanded."""
     (tmp_path / "model.py").write_text("""
 import torch
 from torch import nn
@@ -183,7 +184,8 @@ class Model(nn.Module):
         with torch.autocast("cuda", dtype=torch.bfloat16):
             half = self.out(x)
         none = torch.tensor([], device=x.device, dtype=x.dtype)
-        return self.layer(x) * self.factor, half, torch.cat([none, x.flatten()]) + 1
+        more = torch.cat([none, x.flatten()]) + 1
+        return self.layer(x) * self.factor, half, more, x.sum(0).expand(3, 1, 32)
 
 def step():
     return Model().cuda().eval(), {"x": torch.randn(4, 1, 32).cuda()}
@@ -200,7 +202,7 @@ def step():
             ]
             apart = distance(buffer.dtype, *given, widened)
             assert apart.is_within, apart.text()
-        assert set(recorded.files) == {"out", "out1", "out2"}
+        assert set(recorded.files) == {"out", "out1", "out2", "out3"}
 
 
 @pytest.mark.parametrize(

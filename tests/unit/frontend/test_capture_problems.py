@@ -69,6 +69,7 @@ def test_what_the_model_raised_under_the_compiler_is_told(said: str) -> None:
     assert "'no', 3" in found.notes[1]
 
 
+<<<<<<< HEAD
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS])
 def test_a_full_disk_is_not_put_down_to_the_model(
     code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -84,6 +85,41 @@ def test_a_full_disk_is_not_put_down_to_the_model(
     other = made("LoweringException", "torch._inductor.exc", "no file")
     other.__context__ = OSError(errno.ENOENT, "no file")
     assert refusal(other).diagnostics[0].code == "TSR6010"
+=======
+SHAPES = """RuntimeError when making fake tensor call
+  Explanation: Dynamo failed to run FX node with fake tensors: call_function <matmul>(*(FakeTensor(\
+..., size=(4, 16))), **{}): got RuntimeError('sizes differ: [4, 16] X [4, 16].')
+  Hint: none
+
+from user code:
+   File "/models/mine.py", line 7, in f
+"""
+
+
+def test_shapes_that_do_not_fit_are_the_models_own_fault() -> None:
+    told = refusal(made("TorchRuntimeError", "torch._dynamo.exc", SHAPES)).diagnostics[0]
+    assert told.code == "TSR6008"
+    assert told.headline.endswith("raised RuntimeError: sizes differ: [4, 16] X [4, 16].")
+    assert told.notes == ("in `f`, mine.py:7",)
+
+
+def test_a_number_that_was_read_is_told_with_the_line_of_the_model() -> None:
+    said = IndexError(
+        'valid indices (got SymInt)\n\nfrom user code:\n File "/m/a.py", line 3, in f'
+    )
+    refused = not_fake(said)
+    assert refused is not None
+    assert "reads a value" in refused.diagnostics[0].headline
+    assert refused.diagnostics[0].notes[-1] == "in `f`, a.py:3"
+
+
+def test_what_a_compiler_says_below_code_is_told() -> None:
+    text = "CompilationError: at 68:15:\n  a = b"
+    problem = made("InductorError", "torch._inductor.exc", text)
+    problem.__cause__ = AssertionError("both must be alike")
+    told = refusal(problem).diagnostics[0]
+    assert told.notes[0] == "CompilationError: at 68:15: both must be alike"
+>>>>>>> f29d7201 (capture: states of objects that are no modules stay in place; expanded results; refusals name the model's line and what PyTorch says)
 
 
 def test_a_capture_that_fails_says_what_not_to_do() -> None:

@@ -40,6 +40,7 @@ from tessera.frontend.capture.operator_mode import (
     without_fast_paths,
 )
 from tessera.frontend.capture.problems import launches_nothing, not_fake, on_host, refusal
+from tessera.frontend.capture.quiet import quiet_loggers
 from tessera.frontend.capture.raw import RawCapture, RawNode, RawOperator, RawOther, RawTensor
 from tessera.frontend.capture.small_parts import copied_parts
 from tessera.frontend.capture.watch import operator_of, raw_tensor, tensors_in
@@ -263,7 +264,8 @@ class RawRecord:
 
 def _called(function: Callable[..., object], inputs: Inputs, *, is_last: bool) -> object:
     try:
-        return inputs.call(function, is_last=is_last)
+        with quiet_loggers():
+            return inputs.call(function, is_last=is_last)
     except TesseraError:
         raise
     except (Exception, SystemExit) as problem:  # whatever the model raises

@@ -123,6 +123,10 @@ def _lay_out(tensor: torch.Tensor, place: RawTensor, flat: Bytes, start: int) ->
         return False
     if start % kind.itemsize or len(flat) % kind.itemsize:
         return False
-    whole = torch.from_numpy(flat).view(kind)
-    whole.as_strided(place.shape, place.strides, start // kind.itemsize).copy_(tensor)
+    laid = torch.from_numpy(flat).view(kind)
+    laid = laid.as_strided(place.shape, place.strides, start // kind.itemsize)
+    for dim, (size, stride) in enumerate(zip(place.shape, place.strides, strict=True)):
+        if size > 1 and stride == 0:  # an expanded result has one place for all of these
+            laid, tensor = laid.narrow(dim, 0, 1), tensor.narrow(dim, 0, 1)
+    laid.copy_(tensor)
     return True
