@@ -69,7 +69,6 @@ def test_what_the_model_raised_under_the_compiler_is_told(said: str) -> None:
     assert "'no', 3" in found.notes[1]
 
 
-<<<<<<< HEAD
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS])
 def test_a_full_disk_is_not_put_down_to_the_model(
     code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -85,7 +84,8 @@ def test_a_full_disk_is_not_put_down_to_the_model(
     other = made("LoweringException", "torch._inductor.exc", "no file")
     other.__context__ = OSError(errno.ENOENT, "no file")
     assert refusal(other).diagnostics[0].code == "TSR6010"
-=======
+
+
 SHAPES = """RuntimeError when making fake tensor call
   Explanation: Dynamo failed to run FX node with fake tensors: call_function <matmul>(*(FakeTensor(\
 ..., size=(4, 16))), **{}): got RuntimeError('sizes differ: [4, 16] X [4, 16].')
@@ -119,7 +119,6 @@ def test_what_a_compiler_says_below_code_is_told() -> None:
     problem.__cause__ = AssertionError("both must be alike")
     told = refusal(problem).diagnostics[0]
     assert told.notes[0] == "CompilationError: at 68:15: both must be alike"
->>>>>>> f29d7201 (capture: states of objects that are no modules stay in place; expanded results; refusals name the model's line and what PyTorch says)
 
 
 def test_a_capture_that_fails_says_what_not_to_do() -> None:
