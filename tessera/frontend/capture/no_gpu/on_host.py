@@ -77,17 +77,54 @@ def _results(
     buffers: Mapping[str, RawBuffer],
     returned: Mapping[int, tuple[str, RawTensor]],
 ) -> dict[str, Bytes]:
-    """What results lie in, by the names of buffers; several may be views of one."""
+    """What results lie in, by the names of buffers; several may be views of one.
+
+    What lies between them is taken from the host's own memory, where that is laid out alike. A
+    buffer with bytes that are not known is left out.
+    """
     contents: dict[str, Bytes] = {}
+    covered: dict[str, Bytes] = {}
     odd = set()
     for place, (name, view) in returned.items():
         if name in buffers:
             size = buffers[name].bytes
             flat = contents.setdefault(name, np.zeros(size, np.uint8))
+            known = covered.setdefault(name, np.zeros(size, np.uint8))
             start = view.address - buffers[name].address
             if place >= len(tensors) or not _lay_out(tensors[place], view, flat, start):
                 odd.add(name)
+                continue
+            _lay_out(_everywhere(tensors[place], view), view, known, start)
+            around = _around(tensors[place], view, start, size) if not known.all() else None
+            if around is not None:
+                flat[known == 0] = around[known == 0]
+                known[:] = 1
+    odd |= {name for name, known in covered.items() if not known.all()}
     return {name: content for name, content in contents.items() if name not in odd}
+
+
+def _everywhere(tensor: torch.Tensor, place: RawTensor) -> torch.Tensor:
+    """A tensor of the same shape whose bytes are all set."""
+    import torch
+
+    kind = torch_type(place.dtype)
+    one = torch.full((tensor.element_size() if kind is None else kind.itemsize,), 255).byte()
+    return one.view(kind or tensor.dtype).expand(tensor.shape)
+
+
+def _around(tensor: torch.Tensor, place: RawTensor, start: int, size: int) -> Bytes | None:
+    """The memory that a result of the host is in, if it lies there as in the captured call."""
+    import torch
+
+    storage = tensor.untyped_storage()
+    strides = zip(tensor.shape, tensor.stride(), place.strides, strict=True)
+    is_alike = all(ours == theirs for count, ours, theirs in strides if count > 1)
+    is_there = tensor.storage_offset() * tensor.element_size() == start
+    if torch_type(place.dtype) is not tensor.dtype or storage.nbytes() != size:
+        return None
+    if not is_alike or not is_there:
+        return None
+    return np.asarray(torch.empty(0, dtype=torch.uint8).set_(storage).numpy())
 
 
 def _known(
