@@ -138,6 +138,7 @@ bench: $(ready)
 	$(python) -m benchmarks.meta_capture -o $(results)/meta_capture.json
 	$(python) -m benchmarks.no_gpu -o out/no_gpu.jsonl --work out/no_gpu --seconds 7200
 	$(python) -m benchmarks.no_gpu -o out/no_gpu.jsonl --report $(results)/no_gpu.json
+	$(python) -m benchmarks.second_capture
 	$(python) -m benchmarks.serving_traces
 	$(python) -m benchmarks.fleets -o $(results)/fleets.json
 	$(python) -m benchmarks.paper run -o $(results)/paper.json

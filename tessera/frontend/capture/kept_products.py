@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import operator
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,6 +32,15 @@ if TYPE_CHECKING:
     from torch.fx import Graph
 
 SUFFIX = ".products"
+# How products and convolutions may round.
+_ROUNDING = (
+    "get_float32_matmul_precision",
+    "backends.cudnn.allow_tf32",
+    "backends.cuda.matmul.fp32_precision",
+    "backends.cudnn.fp32_precision",
+    "backends.cudnn.conv.fp32_precision",
+    "backends.cudnn.rnn.fp32_precision",
+)
 
 
 def made_by(route: str, backends: str, sms: int) -> str:
@@ -39,9 +49,20 @@ def made_by(route: str, backends: str, sms: int) -> str:
 
     sdpa = torch.backends.cuda
     flags = (sdpa.flash_sdp_enabled(), sdpa.mem_efficient_sdp_enabled(), sdpa.math_sdp_enabled())
-    rounding = torch.backends.cudnn.allow_tf32, torch.get_float32_matmul_precision()
-    told = (route, backends, sms, flags, rounding)
+    told = (route, backends, sms, flags, tuple(map(_setting, _ROUNDING)))
     return code_digest(("frontend/capture/**",), repr(told).encode())
+
+
+def _setting(name: str) -> object:
+    """What a setting of PyTorch's is; older versions have fewer of them, and by the older names
+    PyTorch does not say what was set by the younger ones."""
+    import torch
+
+    try:
+        held = operator.attrgetter(name)(torch)
+        return held() if callable(held) else held
+    except (AttributeError, RuntimeError) as problem:
+        return type(problem).__name__
 
 
 def name_of_graph(graph: Graph, made: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +46,26 @@ def test_a_graph_has_another_name_where_anything_differs_that_decides_its_code()
         assert kept.made_by("auto", "ATEN,TRITON", 0) != made
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+_TOLD = """
+import torch
+from tessera.frontend.capture.kept_products import made_by
+names = [made_by("auto", "TRITON", 0)]
+torch.backends.cuda.matmul.fp32_precision = "tf32"
+names.append(made_by("auto", "TRITON", 0))
+torch.backends.cudnn.conv.fp32_precision = "ieee"
+names.append(made_by("auto", "TRITON", 0))
+assert len(set(names)) == 3, names
+"""
+
+
+def test_rounding_may_be_set_by_younger_names_too() -> None:
+    """Then PyTorch raises where it is asked by the older ones, for as long as the process lasts."""
+    if not hasattr(torch.backends.cuda.matmul, "fp32_precision"):
+        pytest.skip("this version of PyTorch has the older names alone")
+    done = subprocess.run([sys.executable, "-c", _TOLD], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_products_are_kept_by_graph_and_damaged_files_are_not_read(
