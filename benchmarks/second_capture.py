@@ -5,10 +5,10 @@
 
 Each model of `examples/models` is captured with `--device none`, in processes of their own: once
 with an empty cache, then twice from what was kept; the quicker of these two counts. Seconds of the
-clock and of the processor are of the whole command, `parts_s` says where those of the clock went in
-the second capture (`sampled`), `imports_s` is what it takes to import PyTorch, its compiler and
-what the model file imports, without Tessera. The traces must be equal. A model that is in the
-output is not done again, and none begins after `--seconds`. Needs torch and triton, and no GPU.
+clock and of the processor are of the whole command; those of the clock mean little where the
+machine had other work (`load`). `imports` is what it takes to import PyTorch, its compiler and what
+the model file imports, without Tessera. The traces must be equal. A model that is in the output is
+not done again, and none begins after `--seconds`. Needs torch and triton, and no GPU.
 """
 
 from __future__ import annotations
@@ -24,8 +24,6 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any
-
-from benchmarks.sampled import parts_of
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "second_capture.json"
@@ -69,8 +67,10 @@ def row(model: str, folder: Path) -> dict[str, Any]:
     code = _IMPORTS.format(folder=str(file.parent), file=str(file))
     imports = timed([sys.executable, "-c", code], folder)
     traces = {(folder / f"{number}.ptx").read_bytes() for number in range(3)}
+    load = round(os.getloadavg()[0], 1)
     return {
-        "first": {key: first[key] for key in ("seconds", "processor_s")},
+        "load": load,
+        "first": first,
         "second": second,
         "share": round(second["processor_s"] / first["processor_s"], 3),
         "imports": imports,
@@ -78,12 +78,10 @@ def row(model: str, folder: Path) -> dict[str, Any]:
     }
 
 
-def capture(model: str, folder: Path, number: int) -> dict[str, Any]:
+def capture(model: str, folder: Path, number: int) -> dict[str, float]:
     """One capture, from what the ones before have kept."""
-    note = folder / "sampled.json"
     told = ("-o", str(folder / f"{number}.ptx"), "--device", "none", "--for", "h200", "--no-data")
-    command = [sys.executable, "-m", "benchmarks.sampled", str(note), "trace", model, *told]
-    return {**timed(command, folder), "parts_s": parts_of(note)}
+    return timed([sys.executable, "-m", "tessera", "trace", model, *told], folder)
 
 
 def timed(command: list[str], folder: Path) -> dict[str, float]:

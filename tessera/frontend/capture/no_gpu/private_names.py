@@ -45,6 +45,8 @@ _REMEMBERING = (
     f"{_INDUCTOR}.runtime.triton_helpers",
 )
 _ALIGNMENT = 16
+# Where a compiled graph has tensors and objects of its own.
+_HELD = ("constants", "torchbind_constants")
 _HANDLES = itertools.count(1 << 52)
 
 
@@ -326,7 +328,7 @@ def _compile_on_host(put: _Patches, listener: Listener) -> None:
     def unless_held(save: Callable[..., object]) -> object:
         def keep(key: str, graph: Inner, *given: object, **named: object) -> None:
             """Keep a compiled graph that holds no tensors: those of this capture have no memory."""
-            if not graph.constants and not graph.torchbind_constants:
+            if not any(getattr(graph, held, True) for held in _HELD):
                 save(key, graph, *given, **named)
 
         return staticmethod(keep)
