@@ -235,6 +235,17 @@ def test_a_digest_sees_every_byte_and_every_swap(
         assert len({*seen, memory.digest_of(swapped), memory.digest_of(shifted)}) == len(seen) + 2
 
 
+@pytest.mark.parametrize("bit", range(0, 64, 7))
+def test_the_same_bit_of_two_words_does_not_cancel_out(bit: int) -> None:
+    """The signs of two numbers, say: a sum of words times odd numbers would not see them."""
+    words = torch.arange(16) * 0x1234567
+    changed = words.clone()
+    changed[[3, 10]] ^= -(1 << 63) if bit == 63 else 1 << bit
+    both = [memory.digest_of(flat.view(torch.uint8)) for flat in (words, changed)]
+    assert both[0] != both[1]
+    assert memory._mixed(words).unique().numel() == 16
+
+
 def test_products_are_measured_once_and_triton_has_those_that_it_does_as_fast() -> None:
     choosing = pytest.importorskip(
         "torch._inductor.select_algorithm", reason="torch is not installed"
