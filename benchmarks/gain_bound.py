@@ -2,7 +2,8 @@
 
     python -m benchmarks.gain_bound INPUTS [--splits 84+48] [--mixes 1:2,1:4]
                                     [--plans kernel,dp,phase,layers,attention] [--seconds 900]
-                                    [--other-run gain_real.json] [-o gain_bound.json]
+                                    [--other-run gain_real.json] [--keep-plans]
+                                    [-o gain_bound.json]
 
 INPUTS is what `benchmarks.gain_real` packs (`gain_real_inputs.tar.xz`), or a folder with that in
 it: traces, their profiles, and what was measured. No GPU. Every kernel is there with its time on
@@ -17,7 +18,8 @@ bytes (`kernels`). From these, microseconds for one mix, each level with one cau
 - `busy`: the same, but a slice takes what was measured beside a neighbour that only computes, and
   while slices are busy together for long, for as long as its neighbour is busy. **No plan on
   these slices is faster by these times**, whatever it places where.
-- `bytes`: the same, where neighbours draw as many bytes as those of the plan do.
+- `bytes`: the same, where neighbours draw as many bytes as those of the plan do, and all slices
+  together no more than the memory moves by its data sheet.
 - `whole`: steps stay whole, and so does what must stay together: the best placement, by the integer
   program (of plans with one replica).
 - `placed`: the plan's own placement, which copies less than that one.
@@ -31,7 +33,8 @@ measured (`--other-run`: of other captures, on another day) stands beside, and i
 
 A level is a program over the states of the GPU: which slices are busy at a time, for how long, and
 how much of which step is done where meanwhile. Rows are kept as they come; what is in `-o` is not
-done again.
+done again. With `--keep-plans` the plans are left in INPUTS, a folder, under the names by which
+`gain_real` finds them.
 """
 
 from __future__ import annotations
@@ -47,12 +50,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks.gain_real import plan_place
 from tessera.driver.plan.contention import find_crowds
 from tessera.driver.plan.durations import find_costs
 from tessera.driver.plan.make_plan import PlanOptions, PlanReport, PlanSetting, plan
+from tessera.driver.plan.trial import with_gate
+from tessera.driver.simulate.hardware import hardware_of
+from tessera.driver.simulate.simulate import shares_of
+from tessera.driver.simulate.steady import saturate
 from tessera.ir.plan.costs import Costs, Duration
+from tessera.ir.plan.print_plan import print_plan
 from tessera.passes.costs.adjust_costs import beside_neighbours, in_crowds
 from tessera.passes.placement.problem import Problem, transfers_of
+from tessera.report.plan_json import plan_json
 
 GPU = "h200"
 KINDS = ("prefill", "decode")
@@ -234,25 +244,28 @@ def quiet(times: Sequence[Times]) -> list[Times]:
 # --- levels ---------------------------------------------------------------------------------------
 
 
+def bounds(report: PlanReport) -> dict[str, float]:
+    """Nanoseconds per request of a mix: the levels that all plans on the slices share."""
+    settled = report.decision.setting
+    problem = report.decision.attempt.planning.problem
+    costs = find_costs(settled.traces, settled.machine, settled.options, settled.profiles)
+    raw = replace(settled, costs=tuple(costs))
+    busy = busy_times(raw, problem)
+    return {
+        "fit": least_ns(alike(quiet(busy_times(fitted(raw), problem)))),
+        "apart": least_ns(alike(quiet(busy))),
+        "busy": least_ns(alike(busy)),
+    }
+
+
 def levels(report: PlanReport) -> dict[str, float]:
-    """Nanoseconds per request of a plan's mix, level by level, up to what is simulated."""
+    """The levels of a plan, up to what is simulated."""
     decision = report.decision
     problem = decision.attempt.planning.problem
-    settled = decision.setting
-    raw = replace(
-        settled,
-        costs=tuple(find_costs(settled.traces, settled.machine, settled.options, settled.profiles)),
-    )
-    busy = busy_times(raw, problem)
-    own = group_times(problem, settled.costs)
+    own = group_times(problem, decision.setting.costs)
     floor = max((sum(load.ns) for load in problem.shared), default=0.0)
     replicas = decision.chosen.replicas
-    made = {
-        "fit": least_ns(alike(quiet(busy_times(fitted(raw), problem))), least=floor),
-        "apart": least_ns(alike(quiet(busy)), least=floor),
-        "busy": least_ns(alike(busy), least=floor),
-        "bytes": least_ns(alike(own), least=floor),
-    }
+    made = {"bytes": least_ns(alike(own), least=floor)}
     if len(replicas) == 1:
         made["whole"] = least_ns(alike(own), whole=True, least=floor)
     shares = [[0.0] * len(problem.devices) for _ in problem.tasks]
@@ -294,23 +307,39 @@ def rising(made: Mapping[str, float]) -> dict[str, float]:
     return kept
 
 
-def row_of(report: PlanReport, requests: int, measured_us: float | None) -> dict[str, Any]:
-    """A plan's levels in microseconds of a mix, and what each adds as a part of the last."""
-    us = {name: ns * requests / 1e3 for name, ns in levels(report).items()}
-    if measured_us is not None:
-        us["measured"] = measured_us
+def in_us(levels_ns: Mapping[str, float], requests: int) -> dict[str, float]:
+    """Microseconds of a mix of so many requests."""
+    return {name: round(ns * requests / 1e3, 1) for name, ns in levels_ns.items()}
+
+
+def lost_to(us: Mapping[str, float]) -> dict[str, float]:
+    """What each level adds, as a part of the last; the first is what is left without causes."""
     last = list(us.values())[-1]
     before, lost = 0.0, {}
     for name, value in us.items():
         lost[name] = round((value - before) / last, 4)
         before = value
+    return lost
+
+
+def row_of(report: PlanReport, requests: int, measured_us: float | None) -> dict[str, Any]:
+    """A plan's own levels in microseconds of a mix."""
+    us = in_us(levels(report), requests)
+    if measured_us is not None:
+        us["measured"] = measured_us
+    made, hardware = report.plan, hardware_of(report.plan)
+    replicas, period = made.replicas, made.period_ns
+    if hardware is not None and any(own.gate is not None for own in replicas[0].lowered.traces):
+        for own in replicas[0].lowered.traces:
+            replicas = tuple(with_gate(replica, own.trace, None) for replica in replicas)
+        period = saturate(replicas, shares_of(made), hardware).period_ns
     return {
+        "without_gates_us": round(period * requests / 1e3, 1),
         "strategy": report.plan.strategy,
         "slots": [replica.slots for replica in report.plan.replicas],
         "gates": [own.gate for replica in report.plan.replicas for own in replica.lowered.traces],
         "between_us": [round(ns * requests / 1e3, 1) for ns in (report.plan.low, report.plan.high)],
-        "us": {name: round(value, 1) for name, value in us.items()},
-        "lost": lost,
+        "us": us,
     }
 
 
@@ -353,6 +382,12 @@ def planned(
     return plan(traces, options, compare=False)
 
 
+def keep(report: PlanReport, place: Path) -> None:
+    """As `tessc plan --json` leaves them."""
+    place.write_text(print_plan(report.plan))
+    place.with_suffix(".report.json").write_text(plan_json(report))
+
+
 def work_out(options: argparse.Namespace, folder: Path) -> None:
     """All rows, the missing ones first."""
     until = time.monotonic() + options.seconds
@@ -372,10 +407,18 @@ def work_out(options: argparse.Namespace, folder: Path) -> None:
             document["other_run"]["rows"][name] = [row["us"], row["predicted_us"]]
     for mix in options.mixes.split(","):
         rows = document.setdefault("whole_gpu_us", {}).setdefault(mix, {})
+        common = document.setdefault("common_us", {}).setdefault(mix, {})
+        for split in options.splits.split(","):
+            if split not in common:
+                report = planned(folder, mix, split, "single")
+                common[split] = in_us(bounds(report), sum(map(int, mix.split(":"))))
         for name, slots in (("serial", 1), ("streams", 4)):
             if name not in rows:
-                ns = planned(folder, mix, "", "single", slots).plan.period_ns
+                report = planned(folder, mix, "", "single", slots)
+                ns = report.plan.period_ns
                 rows[name] = round(ns * sum(map(int, mix.split(":"))) / 1e3, 1)
+                if options.keep_plans:
+                    keep(report, plan_place(folder, name, mix))
     for strategy, mix, split in itertools.product(
         options.plans.split(","), options.mixes.split(","), options.splits.split(",")
     ):
@@ -386,12 +429,31 @@ def work_out(options: argparse.Namespace, folder: Path) -> None:
         measured = run["stages"].get(f"{mix} {strategy} {split}", {}).get("us")
         begun = time.perf_counter()
         report = planned(folder, mix, split, strategy)
+        if options.keep_plans:
+            keep(report, plan_place(folder, f"{strategy} {split}", mix))
         rows[strategy] = row_of(report, requests, measured)
         rows[strategy]["seconds"] = round(time.perf_counter() - begun, 1)
-        document["at_most"] = at_most(document["mixes"], document["whole_gpu_us"])
+        write(document, options.output)
         print(mix, split, strategy, json.dumps(rows[strategy]), flush=True)
-        if options.output:
-            options.output.write_text(json.dumps(document, indent=1) + "\n")
+    write(document, options.output)
+
+
+def write(document: dict[str, Any], output: Path | None) -> None:
+    """What there is so far."""
+    finish(document)
+    if output:
+        output.write_text(json.dumps(document, indent=1) + "\n")
+
+
+def finish(document: dict[str, Any]) -> None:
+    """What all plans share before each plan's own levels, what each adds, and the ratios."""
+    for mix, splits in document["mixes"].items():
+        for split, rows in splits.items():
+            common = document["common_us"][mix][split]
+            for row in rows.values():
+                row["us"] = {**common, **row["us"], **common}
+                row["lost"] = lost_to(row["us"])
+    document["at_most"] = at_most(document["mixes"], document["whole_gpu_us"])
 
 
 def at_most(mixes: Mapping[str, Any], whole: Mapping[str, Any]) -> dict[str, Any]:
@@ -422,6 +484,7 @@ def main() -> None:
     parser.add_argument("--mixes", default="1:2,1:4", help="prompts and decode steps")
     parser.add_argument("--plans", default=",".join(PLANS))
     parser.add_argument("--seconds", type=float, default=900.0, help="no row begins after that")
+    parser.add_argument("--keep-plans", action="store_true", help="leave them in INPUTS")
     parser.add_argument("--other-run", type=Path, help="what another run has measured")
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()

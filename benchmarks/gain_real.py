@@ -3,7 +3,8 @@
     python -m benchmarks.gain_real FOLDER [--layers 32] [--prefill 512] [--batch 8] [--context 1024]
                                    [--mixes 1:2,1:4] [--splits 84+48,100+32] [--seconds 540]
                                    [--modes default] [--plans 'serial|streams|84+48'] [--tune]
-                                   [--timelines 'kernel|phase'] [--trial] [-o gain_real.json]
+                                   [--inputs gain_real_inputs.tar.xz] [--timelines 'kernel|phase']
+                                   [--trial] [-o gain_real.json]
 
 Needs an H200, torch and transformers. Everything is done by the commands that a user has, on the
 transformers library's own layers with random weights: both steps are captured by the default route
@@ -18,7 +19,9 @@ Stages, each written to FOLDER/gain_real.json when it is done; what is there is 
 none begins after `--seconds`: `save`, `trace prefill`, `trace decode`, `profile prefill`, `profile
 decode`, `plans` (side by side), `torch`, and one for each mix and plan, those that say most first
 (`WORTH`). Checkpoint, traces and profiles that `benchmarks.full_size` left in the folder are taken
-as they are. A plan that fails is a row with the reason. Rows have microseconds for one mix,
+as they are. With `--inputs` traces, profiles and plans are those that an earlier run has packed:
+nothing is captured, profiled or planned, weights are seeded where there is no checkpoint, and only
+`torch` makes one. A plan that fails is a row with the reason. Rows have microseconds for one mix,
 measured (`gain_run`) and predicted, what nine of ten draws of its error bars lie between
 (`between_us`), what the planner proves that no plan beats (`bound_us`), and
 ratios: above 1 is faster than serial, or than PyTorch. `--plans` measures those with one of these
@@ -36,6 +39,7 @@ import argparse
 import json
 import os
 import statistics
+import struct
 import subprocess
 import sys
 import tarfile
@@ -44,6 +48,8 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from benchmarks import full_size
 from benchmarks.full_size import GPU, KINDS, Sizes, tessc
@@ -56,6 +62,7 @@ MODES = ("default", "max-autotune")
 WORTH = ("serial", "kernel", "chosen", "streams", "phase", "dp", "layers", "attention")
 FIRST = 4  # of them, before PyTorch's own steps
 ARCHIVE = "gain_real_inputs.tar.xz"
+VOCABULARY = 128256
 
 
 def torch_us(size: Sizes, modes: str) -> dict[str, dict[str, float]]:
@@ -66,6 +73,8 @@ def torch_us(size: Sizes, modes: str) -> dict[str, dict[str, float]]:
     from benchmarks.real_steps import RealStep
 
     torch.set_grad_enabled(False)
+    if not size.checkpoint.exists():
+        full_size.save(size)
     times: dict[str, dict[str, float]] = {}
     for kind in KINDS:
         made = RealStep(*full_size.step(**size.given(kind)))
@@ -135,12 +144,17 @@ def wanted(options: argparse.Namespace) -> Iterator[tuple[str, str, tuple[str, .
     yield from sorted(tasks, key=worth)
 
 
+def plan_place(folder: Path, name: str, mix: str) -> Path:
+    """Where the plan of a name is."""
+    title = f"{name} {mix}".replace(" ", "_").replace(":", "_")
+    return folder / f"{title}.tsp"
+
+
 def make_plan(
     options: argparse.Namespace, size: Sizes, mix: str, name: str, told: tuple[str, ...]
 ) -> tuple[Path, dict[str, Any]]:
     """A plan for a mix, and its report; what is there is not made again."""
-    title = f"{name} {mix}{options.tail}".replace(" ", "_").replace(":", "_")
-    place = options.folder / f"{title}.tsp"
+    place = plan_place(options.folder, name, f"{mix}{options.tail}")
     report = place.with_suffix(".report.json")
     if not report.exists():
         parts = zip(KINDS, mix.split(":"), strict=True)
@@ -176,7 +190,9 @@ def run_plan(
     requests = sum(int(part) for part in mix.split(":"))
     place, report = make_plan(options, size, mix, name, told)
     predicted_us = report["period_ns"] * requests / 1e3
-    given = ["--backend", "cpu" if size.trial else "cuda", "--weights", str(size.checkpoint)]
+    given = ["--backend", "cpu" if size.trial else "cuda"]
+    if size.checkpoint.exists():  # otherwise weights are seeded
+        given += ["--weights", str(size.checkpoint)]
     if not size.trial:
         ends = {d["name"]: d["sms"] for d in report["devices"]}
         whole = {name for name, sms in ends.items() if "." not in name}
@@ -200,11 +216,47 @@ def run_plan(
     }
 
 
+def unpack(archive: Path, size: Sizes) -> dict[str, Any]:
+    """Traces, profiles and plans of an earlier run, and the inputs of both steps.
+
+    What was measured then is left in the archive: this run is another.
+    """
+    with tarfile.open(archive) as packed:
+        members = [one for one in packed.getmembers() if one.name != "gain_real.json"]
+        packed.extractall(size.work, members, filter="data")
+    for kind in KINDS:
+        given = size.given(kind)
+        shape = (given["batch"], given["context"] if kind == "prefill" else 1)
+        rng = np.random.default_rng(0)
+        start = given["context"] - shape[1]
+        arrays = {
+            "tokens": rng.integers(0, VOCABULARY, shape),
+            "start": np.array(start, np.int64),
+            "model.rotary_emb.inv_freq": (1e4 ** -(np.arange(64) / 64)).astype(np.float32),
+        }
+        size.trace(kind).with_suffix(".safetensors").write_bytes(safetensors(arrays))
+    return {"files": len(members)}
+
+
+def safetensors(arrays: dict[str, Any]) -> bytes:
+    """A file with these arrays; `tessc run` seeds what it lacks."""
+    kinds = {"int64": "I64", "float32": "F32"}
+    header, end = {}, 0
+    for name, array in arrays.items():
+        begin, end = end, end + array.nbytes
+        about = {"dtype": kinds[str(array.dtype)], "shape": list(array.shape)}
+        header[name] = about | {"data_offsets": [begin, end]}
+    text = json.dumps(header).encode()
+    return b"".join(
+        (struct.pack("<Q", len(text)), text, *(array.tobytes() for array in arrays.values()))
+    )
+
+
 def pack(folder: Path, place: Path) -> dict[str, Any]:
     """What the bound is worked out from, as one file; what it cannot do without first."""
     kinds = ("*.ptx", "prefill*.json", "decode*.json", "*.report.json", "*.timeline.json.xz")
     files = [path for kind in (*kinds, "gain_real.json") for path in sorted(folder.glob(kind))]
-    files += [path for path in sorted(folder.glob("*.tsp")) if path.name.startswith("kernel")]
+    files += sorted(folder.glob("*.tsp"))
     with tarfile.open(place, "w:xz") as archive:
         for path in dict.fromkeys(files):
             archive.add(path, path.name)
@@ -215,7 +267,10 @@ def stages(
     options: argparse.Namespace, size: Sizes
 ) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
     """Everything in order, by name."""
-    yield "save", lambda: unless_there(size.checkpoint, lambda: full_size.save(size))
+    if options.inputs is None:
+        yield "save", lambda: unless_there(size.checkpoint, lambda: full_size.save(size))
+    else:
+        yield "unpack", lambda: unpack(options.inputs, size)
     every, tail = slices(options.splits), options.tail
     tuned = ("--tune", every) if options.tune else ()
     for kind in KINDS:
@@ -284,6 +339,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=540.0)
     parser.add_argument("--modes", default=",".join(MODES), help="of torch.compile")
     parser.add_argument("--plans", default="", help="plans with this (or|this) in their name")
+    parser.add_argument("--inputs", type=Path, help="what an earlier run has packed")
     parser.add_argument("--timelines", default="", help="plans with this (or|this) in their name")
     parser.add_argument("--tune", action="store_true", help="captures that are tuned for slices")
     parser.add_argument("--trial", action="store_true", help="a tiny model, without a GPU")

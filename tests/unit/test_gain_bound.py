@@ -9,7 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.gain_bound import Group, Times, alike, kernels, least_ns, levels, row_of
+from benchmarks.gain_bound import (
+    Group,
+    Times,
+    alike,
+    bounds,
+    finish,
+    in_us,
+    kernels,
+    least_ns,
+    levels,
+    row_of,
+)
 from tessera.driver.plan.make_plan import PlanOptions, plan
 
 MLP = Path(__file__).parents[2] / "examples" / "traces" / "mlp.ptx"
@@ -126,10 +137,19 @@ def test_no_plan_is_beyond_the_bound(tmp_path: Path, strategy: str) -> None:
     place.write_text(json.dumps(profile))
     given = PlanOptions(gpus=options.gpus, profiles=(str(place),), strategy=strategy)
     report = plan(MLP, given, compare=False)
-    made = levels(report)
+    common = bounds(report)
+    made = common | levels(report)
     assert 0 < made["fit"] <= made["apart"] <= made["busy"] <= made["bytes"] * (1 + 1e-9)
     assert made["copies"] <= report.plan.period_ns * (1 + 1e-6)
     row = row_of(report, 1, 1.1 * report.plan.period_ns / 1e3)
+    document = {
+        "mixes": {"1": {"84+48": {strategy: row}}},
+        "common_us": {"1": {"84+48": in_us(common, 1)}},
+        "whole_gpu_us": {"1": {"serial": 1e5, "streams": 1e5}},
+    }
+    for _ in range(2):
+        finish(document)
+    assert list(row["us"])[:3] == ["fit", "apart", "busy"]
     assert sum(row["lost"].values()) == pytest.approx(1.0, abs=1e-3)
     assert row["lost"]["measured"] == pytest.approx(1 - 1 / 1.1, abs=1e-3)
     table = kernels(profile)

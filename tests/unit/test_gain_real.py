@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks import gain_real, gain_run
+from benchmarks.full_size import Sizes
+from tessera.frontend.contents.open_contents import open_arrays
 
 SPLITS = "84+48,100+32"
 
@@ -50,6 +53,26 @@ def test_every_sequence_has_whole_mixes_unless_that_is_far_more(
     requests: int, lanes: int, run: int
 ) -> None:
     assert gain_run.whole_mixes(requests, 3 * lanes) == run
+
+
+def test_a_run_goes_on_from_what_another_has_packed(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    for name in ("decode.ptx", "prefill.json", "kernel_84+48_1_2.tsp", "gain_real.json"):
+        (tmp_path / "a" / name).write_text(name)
+    packed = gain_real.pack(tmp_path / "a", tmp_path / gain_real.ARCHIVE)
+    assert packed["files"] == 4
+    (tmp_path / "b").mkdir()
+    size = Sizes(tmp_path / "b", batch=3, context=64, prefill=5)
+    assert gain_real.unpack(tmp_path / gain_real.ARCHIVE, size)["files"] == 3
+    assert not (tmp_path / "b" / "gain_real.json").exists()
+    assert gain_real.plan_place(tmp_path / "b", "kernel 84+48", "1:2").read_text()
+    shapes = {}
+    for kind in ("prefill", "decode"):
+        arrays = open_arrays(str(tmp_path / "b" / f"{kind}.safetensors"))
+        tokens, start = (bytes(arrays.read(name)) for name in ("tokens", "start"))
+        arrays.close()
+        shapes[kind] = len(tokens) // 8, int.from_bytes(start, "little")
+    assert shapes == {"prefill": (5, 0), "decode": (3, 63)}
 
 
 def test_a_command_that_fails_says_why() -> None:
