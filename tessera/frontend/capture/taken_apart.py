@@ -25,6 +25,7 @@ def taken_apart() -> Iterator[None]:
     """Have torch.compile take these operators apart."""
     import torch
     from torch._inductor import decomposition
+    from torch._inductor.select_algorithm import extern_kernels
 
     aten = torch.ops.aten
     parts: dict[object, Callable[..., object]] = {
@@ -46,7 +47,10 @@ def taken_apart() -> Iterator[None]:
     }
     # PyTorch keeps a copy of the table with its own ways to draw random numbers.
     forget = getattr(decomposition.fast_random_decomps, "cache_clear", lambda: None)
-    with mock.patch.dict(decomposition.decompositions, parts):
+    with (
+        mock.patch.dict(decomposition.decompositions, parts),
+        mock.patch.object(extern_kernels, "conv1x1_via_mm", _pointwise, create=True),
+    ):
         forget()
         try:
             yield
@@ -98,6 +102,17 @@ def _transposed(
         padded.contiguous(), turned.contiguous(), bias, ones, zeros, spread, False, zeros, groups
     )
     return result
+
+
+def _pointwise(data: torch.Tensor, weight: torch.Tensor, *, out: torch.Tensor) -> torch.Tensor:
+    """A convolution with a kernel of one element, in any number of dimensions: a product.
+
+    torch.compile's own is for pictures, and taken for sound, too.
+    """
+    import torch
+
+    turned = weight.flatten(1).transpose(0, 1)
+    return torch.matmul(data.movedim(1, -1), turned, out=out.movedim(1, -1))
 
 
 def _embedding_bag(

@@ -121,3 +121,20 @@ def test_the_compiler_gets_its_table_back() -> None:
     with taken_apart.taken_apart():
         assert transposed in decomposition.select_decomp_table()
     assert transposed not in decomposition.select_decomp_table()
+
+
+@pytest.mark.parametrize("sizes", [(5,), (4, 3), (2, 3, 2)])
+def test_a_convolution_of_single_elements_is_a_product_in_any_dimension(
+    sizes: tuple[int, ...],
+) -> None:
+    """torch.compile takes its own for sound, too, where it fails."""
+    from torch._inductor.select_algorithm import extern_kernels
+
+    data, weight = torch.randn(2, 6, *sizes), torch.randn(4, 6, *(1 for _ in sizes))
+    wanted = torch.ops.aten.convolution(
+        data, weight, None, [1] * len(sizes), [0] * len(sizes), [1] * len(sizes), False, [0], 1
+    )
+    made = torch.empty_like(wanted)
+    with taken_apart.taken_apart():
+        extern_kernels.conv1x1_via_mm(data, weight, out=made)
+    assert torch.allclose(made, wanted, atol=1e-5)
