@@ -77,6 +77,8 @@ def tiles_here(sms: int) -> TileChoice | None:
     """
     import torch
 
+    if not torch.cuda.is_available():
+        return None
     here = torch.cuda.get_device_properties(torch.cuda.current_device())
     arch = f"sm_{here.major}{here.minor}"
     alike = [gpu for gpu in gpu_table().values() if gpu.arch.rstrip("af") == arch]

@@ -166,6 +166,7 @@ def test_the_gpu_that_is_there_stands_for_the_nearest_of_the_table(
     version: tuple[int, int], sms: int, wanted: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = SimpleNamespace(major=version[0], minor=version[1], multi_processor_count=132)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: here)
     tiles = tiles_here(sms)
