@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tessera.frontend.capture.attention import launch as launching
 from tessera.frontend.capture.attention import rewrite
 from tessera.frontend.capture.attention.choose import AttentionSize, candidates
 from tessera.frontend.capture.attention.launch import Nothing
@@ -388,3 +389,35 @@ def test_there_is_always_a_way_to_cut(tokens: int, size: int, shared: int) -> No
         assert tiles.rows & (tiles.rows - 1) == 0 <= tiles.rows - 16
         assert tiles.splits == 1 or tiles.packed
         assert tiles.splits * tiles.keys <= 777 + tiles.keys
+
+
+@pytest.mark.parametrize(
+    ("keys_lie", "mask", "is_long"),
+    [
+        ("batch first", None, False),
+        ("token first", None, True),
+        ("batch first", (1, 1, 8192, 8192), False),
+        ("batch first", (1, 32, 8192, 8192), True),
+    ],
+)
+def test_places_that_32_bits_do_not_hold_have_64(
+    keys_lie: str, mask: Any, is_long: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[dict[str, Any]] = []
+
+    class Kernel:
+        def __getitem__(self, grid: Any) -> Any:
+            return lambda *given, **named: told.append(named)
+
+    monkeypatch.setattr(launching, "_kernels", lambda: (Kernel(), Kernel()))
+    batch, heads, size, tokens = 64, 32, 128, 8192
+    q = torch.empty(batch, heads, tokens, size, device="meta", dtype=torch.bfloat16)
+    if keys_lie == "batch first":
+        k = torch.empty(batch, 8, tokens, size, device="meta", dtype=torch.bfloat16)
+    else:
+        k = torch.empty(40_000, batch, 8, size, device="meta", dtype=torch.bfloat16)
+        k = k.permute(1, 2, 0, 3)
+    seen = None if mask is None else torch.empty(mask, device="meta", dtype=torch.bool)
+    tiles = launching.Tiles(rows=64, keys=64, warps=4, stages=2)
+    launching.launch(q, k, k, seen=launching.Seen(), scale=1.0, mask=seen, tiles=tiles)
+    assert told[0]["LONG"] is is_long

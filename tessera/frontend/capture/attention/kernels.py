@@ -14,7 +14,8 @@ their weights; `combine` adds them up.
 Which keys token `m` sees: those before `keys` (or `lengths[batch]`), up to `m + offset` if CAUSAL,
 and after `m + offset - window` if WINDOWED. `offset` may come from memory (`position`). MASK is 1
 for a boolean mask, 2 for one that is added, 3 for a boolean one whose scores are filled in with the
-least of all numbers. A token that sees no key gets zeros, or no number if NAN.
+least of all numbers. A token that sees no key gets zeros, or no number if NAN. LONG: places do not
+fit 32 bits.
 """
 
 from __future__ import annotations
@@ -71,6 +72,7 @@ def attention(
     SOFT_CAP: tl.constexpr,
     SINKS: tl.constexpr,
     NAN: tl.constexpr,
+    LONG: tl.constexpr,
     POSITION: tl.constexpr,
     LENGTHS: tl.constexpr,
     PAGE: tl.constexpr,
@@ -89,6 +91,11 @@ def attention(
     Grid: heads / PACK, tiles of rows times splits, batch. The last tiles see most: they go first.
     """
     pack, batch = tl.program_id(0), tl.program_id(2).to(tl.int64)
+    if LONG:
+        one = tl.full((), 1, tl.int64)
+        stride_qm, stride_om = stride_qm * one, stride_om * one
+        stride_kn, stride_vn = stride_kn * one, stride_vn * one
+        stride_mh, stride_mm, stride_mn = stride_mh * one, stride_mm * one, stride_mn * one
     if SPLIT:
         splits = tl.num_programs(1) // tl.cdiv(tokens * PACK, BLOCK_M)
         part = tl.program_id(1) % splits

@@ -95,6 +95,12 @@ def launch(
         mask_kind = 2
         if mask.dtype == torch.bool:
             mask_kind, masks = 3 if nothing is Nothing.MEAN else 1, mask.view(torch.uint8)
+    _, mask_h, mask_m, mask_n = mask_strides
+    furthest = (
+        tokens * max(q.stride(2), out.stride(2)),
+        k.shape[2] * max(k.stride(2), v.stride(2)),
+        heads * mask_h + tokens * mask_m + keys * mask_n,
+    )
     grid = (heads // pack, -(-tokens * pack // tiles.rows) * splits, batch)
     attention[grid](
         q,
@@ -129,6 +135,7 @@ def launch(
         SOFT_CAP=soft_cap > 0,
         SINKS=sinks is not None,
         NAN=nothing is Nothing.NAN,
+        LONG=max(furthest) > _MOST_32,
         POSITION=position is not None,
         LENGTHS=lengths is not None,
         PAGE=page,
