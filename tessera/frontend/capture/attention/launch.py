@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     Kernel: TypeAlias = triton.JITFunction
 
+_MOST_32 = 2**31 - 1
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tiles:
