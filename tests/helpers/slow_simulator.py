@@ -29,12 +29,18 @@ class Request:  # who it is, and how far it is; `times` are those of its steps
         self.came_ns, self.age, self.slot = 0.0, -1, -1
         self.before = self.began_ns = self.ended_ns = cast(Any, None)
         self.stage, self.reached = defaultdict[Any, int](int), set[Any]()
+        self.ready_ns = dict[Any, float]()
         self.transfers = {int(transfer.id): transfer for transfer in lowered.transfers}
         self.queues = [
             [(index, at, one.operation) for at, one in enumerate(operations) if one.queue is queue]
             for index, operations in enumerate(one.operations for one in lowered.programs)
             for queue in lp.Queue
         ]
+
+    @property
+    def is_split(self) -> bool:
+        runs = ({type(one.operation) for one in own.operations} for own in self.lowered.programs)
+        return sum(Run in kinds for kinds in runs) > 1
 
     def heads(self) -> list[tuple[int, int, lp.Operation]]:
         """Program, position and operation that every queue has come to; what stands first first."""
@@ -45,7 +51,7 @@ class Task:  # what a device does or a way carries for a request, or a latency
     def __init__(self, request: Request, key: Any, after: int, place: Any, end_ns: float) -> None:
         self.request, self.key, self.after, self.place = request, key, after, place
         self.end_ns, self.left, self.speed, self.since_ns = end_ns, 1.0, 0.0, 0.0
-        self.share, self.order = 1.0, (0, 0, 0)
+        self.share, self.order = 1.0, cast(Any, None)
         self.times: tuple[float, ...] = ()
 
 
@@ -101,6 +107,10 @@ class SlowSimulator:  # all replicas of a plan on one machine, from time 0 on
         self.now, self.most_at_once, self.ages = 0.0, 0, itertools.count()
         self.lines, self.tasks = list[Line](), list[Task]()
         self.active, self.ended = list[Request](), list[Request]()
+        steps = [s for one in plan.replicas for own in one.traces for s in own.steps]
+        uneven = {s.device for s in steps if s.predicted_ns and len(set(s.times_ns)) > 1}
+        beside = (self.machine.neighbours.get(device, ()) for device in uneven)
+        self.in_turns = uneven.union(*beside)
 
     def requests(self, replica: int) -> Iterator[Request]:
         placed = self.plan.replicas[replica]
@@ -227,24 +237,30 @@ class SlowSimulator:  # all replicas of a plan on one machine, from time 0 on
         return (index, position), (0.0,) * 3, NOTHING, DONE
 
     def take_work(self) -> None:
-        kept: set[str] = set()
-        for request in sorted(self.active, key=lambda request: request.age):
+        """Devices take the first of what is ready while they have room, then ways the oldest."""
+        ready, kept = list[Any](), set[str]()
+        for request in self.active:
             for index, position, operation in request.heads():
                 device = request.lowered.programs[index].device
                 key, ns, before, after = self.work(request, index, position, operation)
-                taken = sum(task.share for task in self.tasks if task.place == device)
-                free = taken < 1 - 1e-9 and may_land(request, operation, ARRIVED)
-                if ns[0] and request.stage[key] == before and free:
-                    request.stage[key] = before + 1
-                    self.tasks.append(task := Task(request, key, after, device, float("inf")))
-                    task.order, task.times = (request.age, index, position), ns
-                    task.share = ns[0] / ns[1]
+                if ns[0] and request.stage[key] == before and may_land(request, operation, ARRIVED):
+                    task = Task(request, key, after, device, float("inf"))
+                    task.times, task.share = ns, ns[0] / ns[1]
+                    since_ns = request.ready_ns.setdefault((key, before), self.now)
+                    late = not request.is_split and device in self.in_turns
+                    task.order = late, late * since_ns, request.age, index, position
+                    ready.append((task, before))
+        for task, before in sorted(ready, key=lambda entry: entry[0].order):
+            if sum(other.share for other in self.tasks if other.place == task.place) < 1 - 1e-9:
+                task.request.stage[task.key] = before + 1
+                self.tasks.append(task)
+        for request in sorted(self.active, key=lambda request: request.age):
             for moved in request.transfers.values():
                 if request.stage[moved.id] == PAID:
                     self.move(request, moved, kept)
 
     def set_speeds(self) -> None:
-        """The oldest first; between quiet and not, by how many of the neighbours compute."""
+        """The first first; between quiet and not, by how many of the neighbours compute."""
         tasks = [task for task in self.tasks if isinstance(task.place, str)]
         room = {task.place: 1.0 for task in tasks}
         for task in sorted(tasks, key=lambda task: task.order):

@@ -165,11 +165,10 @@ def promise(
     trial = Trial(
         setting, attempt, candidate, copies_take_memory=not beside, part=part, known=known
     )
-    replicas = trial.as_asked()
-    if not keep_slots and objective != Objective.LATENCY:
-        replicas = trial.with_slots()
+    keep_slots |= objective == Objective.LATENCY
+    replicas = trial.as_asked() if keep_slots else trial.with_slots()
     if not is_listed:
-        replicas = trial.with_gates(replicas)
+        replicas = trial.with_gates(replicas, keep_slots=keep_slots)
     simulation = trial.simulate(replicas)
     # Slices draw on one memory, which the simulation does not know.
     floor = max((ns for name, ns in candidate.limits if name.endswith(".bandwidth")), default=0.0)

@@ -249,13 +249,15 @@ class Trial:
 
     # --- gates ----------------------------------------------------------------------------------
 
-    def with_gates(self, replicas: tuple[Replica, ...]) -> tuple[Replica, ...]:
+    def with_gates(
+        self, replicas: tuple[Replica, ...], *, keep_slots: bool = False
+    ) -> tuple[Replica, ...]:
         """With a gate for each trace where that helps, also if times are a little off."""
         if all(len(replica.lowered.devices) == 1 for replica in replicas):
             return replicas
         best = self._gated(replicas)
-        asked = self.setting.options.slots is not None or self._runs_alone()
-        if asked or not self._take_turns(replicas):
+        keep_slots |= self.setting.options.slots is not None or self._runs_alone()
+        if keep_slots or not self._take_turns(replicas):
             return best
         wanted, slots = self._wanted(), replicas[0].slots
         while self.simulate(best).period_ns > _IDLE * busiest_ns(self.candidate):

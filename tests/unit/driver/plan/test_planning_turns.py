@@ -112,3 +112,11 @@ def test_with_one_slot_nobody_has_a_turn_to_wait_for(phased: PlanReport) -> None
     alone = followed(made, 1, gates=False).period_ns
     assert followed(made, 1, gates=True).period_ns == pytest.approx(alone)
     assert followed(made, 1, gates=False, split=True).period_ns == pytest.approx(alone)
+
+
+def test_more_slots_are_not_tried_where_those_of_the_attempt_stay() -> None:
+    """For the least latency there is one slot, whatever more of them would do for the rate."""
+    options = PlanOptions(gpus="a100,l40s", strategy="phase", objective="latency")
+    made = plan([f"{MLP}:3", f"{MLP}:1"], options, compare=False).plan
+    assert [(replica.slots, replica.lanes) for replica in made.replicas] == [(1, 1)]
+    assert made.period_ns == pytest.approx(made.latency_ns)
