@@ -92,10 +92,10 @@ def attention(
     """
     pack, batch = tl.program_id(0), tl.program_id(2).to(tl.int64)
     if LONG:
-        one = tl.full((), 1, tl.int64)
-        stride_qm, stride_om = stride_qm * one, stride_om * one
-        stride_kn, stride_vn = stride_kn * one, stride_vn * one
-        stride_mh, stride_mm, stride_mn = stride_mh * one, stride_mm * one, stride_mn * one
+        long = tl.full((), 1, tl.int64)
+        stride_qm, stride_om = stride_qm * long, stride_om * long
+        stride_kn, stride_vn = stride_kn * long, stride_vn * long
+        stride_mh, stride_mm, stride_mn = stride_mh * long, stride_mm * long, stride_mn * long
     if SPLIT:
         splits = tl.num_programs(1) // tl.cdiv(tokens * PACK, BLOCK_M)
         part = tl.program_id(1) % splits

@@ -108,8 +108,8 @@ def _everywhere(tensor: torch.Tensor, place: RawTensor) -> torch.Tensor:
     import torch
 
     kind = torch_type(place.dtype)
-    one = torch.full((tensor.element_size() if kind is None else kind.itemsize,), 255).byte()
-    return one.view(kind or tensor.dtype).expand(tensor.shape)
+    ones = torch.full((tensor.element_size() if kind is None else kind.itemsize,), 255).byte()
+    return ones.view(kind or tensor.dtype).expand(tensor.shape)
 
 
 def _around(tensor: torch.Tensor, place: RawTensor, start: int, size: int) -> Bytes | None:
