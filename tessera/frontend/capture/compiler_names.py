@@ -72,7 +72,7 @@ def _tell(triton_name: str, torch_name: bytes) -> bool:
     asked = triton_compat.triton_key
     if settle is None or not callable(asked):
         return False
-    with contextlib.suppress(RuntimeError):  # it has its name already
+    with contextlib.suppress(RuntimeError, AssertionError):  # it has its name already
         settle(torch_name)
 
     def triton_key() -> str:

@@ -5,6 +5,7 @@ What the kernels compute is tested in `tests/kernels/test_attention.py` and `tes
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +16,7 @@ from tessera.frontend.capture.attention import rewrite
 from tessera.frontend.capture.attention.choose import AttentionSize, candidates
 from tessera.frontend.capture.attention.launch import Nothing
 from tessera.frontend.capture.attention.masks import KeyRange, read_mask
-from tessera.frontend.capture.graph_nodes import changed_memory
+from tessera.frontend.capture.graph_nodes import changed_memory, shape_of
 from tests.helpers.recorded_graphs import recorded, take_as_on_gpu, tensors
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -86,8 +87,12 @@ def test_a_row_that_is_repeated_is_the_same_everywhere() -> None:
     assert mask_of(part, 1, 12, torch.ones(1)) == KeyRange(offset=4)
 
 
-def test_sequences_that_are_not_packed_are_seen_not_to_be() -> None:
-    """The models of transformers look for several sequences in one row, by their positions."""
+@pytest.mark.parametrize("method", [False, True])
+def test_sequences_that_are_not_packed_are_seen_not_to_be(method: bool) -> None:
+    """The models of transformers look for several sequences in one row, by their positions.
+
+    PyTorch 2.11 records a comparison of tensors as a method.
+    """
 
     def step(x: Any, positions: Any = None) -> Any:
         positions = (torch.arange(8) + 0).unsqueeze(0) if positions is None else positions
@@ -98,8 +103,16 @@ def test_sequences_that_are_not_packed_are_seen_not_to_be() -> None:
         q, k = ranges(8, 8)
         return (k <= q) & (numbers[rows, q] == numbers[rows, k])
 
-    assert mask_of(step, 8, 8, torch.ones(1)) == KeyRange(offset=0)
-    assert mask_of(step, 8, 8, torch.ones(1), torch.arange(8)[None]) is None
+    def read(*inputs: Any) -> KeyRange | None:
+        graph = recorded(step, *inputs)
+        for node in graph.nodes:
+            if method and node.target in (operator.eq, operator.ne, operator.le):
+                node.op, node.target = "call_method", f"__{node.target.__name__}__"
+        (result,) = next(node for node in graph.nodes if node.op == "output").args[0]
+        return read_mask(result, 8, 8, changed_memory(graph))
+
+    assert read(torch.ones(1)) == KeyRange(offset=0)
+    assert read(torch.ones(1), torch.arange(8)[None]) is None
 
 
 def test_a_position_is_the_value_where_the_mask_used_it() -> None:
@@ -195,6 +208,22 @@ def test_a_cache_with_a_position_needs_no_mask() -> None:
     changes = next(node for node in graph.nodes if node.target == "add_")
     assert copy < changes
     assert first.kwargs["causal"] is True
+
+
+@pytest.mark.usefixtures("anywhere")
+def test_a_position_on_the_host_stays_in_the_mask(monkeypatch: pytest.MonkeyPatch) -> None:
+    def step(q: Any, k: Any, v: Any, length: Any) -> Any:
+        return sdpa(q, k, v, attn_mask=torch.arange(32)[None, :] <= length)
+
+    graph = recorded(step, *tensors(*[(2, 2, 1, 64)], *[(2, 2, 32, 64)] * 2), torch.tensor(5))
+    on_gpu, length = rewrite.value_of, next(n for n in graph.nodes if shape_of(n) == ())
+    monkeypatch.setattr(
+        rewrite, "value_of", lambda n: n.meta["example_value"] if n is length else on_gpu(n)
+    )
+    (node,) = ours(graph)
+    assert node.args[3] is not None
+    assert node.args[5] is None
+    assert node.kwargs["causal"] is False
 
 
 @pytest.mark.usefixtures("anywhere")

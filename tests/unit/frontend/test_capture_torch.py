@@ -157,6 +157,8 @@ def test_a_dry_run_names_inputs_and_sizes_and_what_needs_a_gpu(tmp_path: Path) -
         "    return torch.nn.LazyLinear(4).cuda(), {'x': [torch.ones(2, 3), torch.tensor(1)]}\n"
         "def generator():\n"
         "    torch.cuda.synchronize()\n"
+        "def driver():\n"
+        "    raise RuntimeError('Found no NVIDIA driver on your system.')\n"
     )
     done = tessc("trace", f"{model}:lazy", "-o", str(tmp_path / "out.ptx"), "--dry-run")
     assert done.text.splitlines()[1:] == [
@@ -164,9 +166,10 @@ def test_a_dry_run_names_inputs_and_sizes_and_what_needs_a_gpu(tmp_path: Path) -
         "  input x.1: torch.int64 a single number",
         "  0 parameters, 0 bytes, and 2 whose sizes the first call decides",
     ]
-    done = tessc("trace", f"{model}:generator", "-o", str(tmp_path / "out.ptx"), "--dry-run")
-    assert done.code == 1
-    assert "hint: there is no GPU here" in done.err
+    for made in ("generator", "driver"):
+        done = tessc("trace", f"{model}:{made}", "-o", str(tmp_path / "out.ptx"), "--dry-run")
+        assert done.code == 1
+        assert "hint: there is no GPU here" in done.err
 
 
 def test_a_model_on_several_gpus_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,7 @@ class Compilers:
         self.folder = folder
         self.asked: list[str] = []
         self.told: list[bytes] = []
+        self.refuse: Callable[[bytes], None] | None = None
         self._put, self._modules = put, (codecache, triton_compat)
         (folder / "backends").mkdir(parents=True)
         (folder / "backends" / "driver.py").write_text("1")
@@ -42,7 +43,7 @@ class Compilers:
             self.asked.append("triton here" if is_main else "triton")
             return "3.0-abc"
 
-        setattr(torch_key, "set", self.told.append)  # noqa: B010  (no attribute of functions)
+        setattr(torch_key, "set", self.refuse or self.told.append)  # noqa: B010  (no attribute of functions)
         codecache, triton_compat = self._modules
         self._put(codecache, "torch_key", torch_key)
         self._put(triton_compat, "triton_key", triton_key)
@@ -145,3 +146,16 @@ def test_a_compiler_that_cannot_be_named_fails_where_it_is_needed(
     thread = start_naming()
     assert thread is not None
     thread.join()  # an exception of a thread would fail this test
+
+
+@pytest.mark.parametrize("kind", [RuntimeError, AssertionError])  # PyTorch 2.13, 2.11
+def test_triton_is_told_though_pytorch_has_its_name_already(
+    compilers: Compilers, monkeypatch: pytest.MonkeyPatch, kind: type[Exception]
+) -> None:
+    def refuse(name: bytes) -> None:
+        raise kind(name)
+
+    assert compilers.named() == MADE
+    monkeypatch.setattr(compilers, "refuse", refuse)
+    assert compilers.named() == ([], [], "3.0-abc")
+    assert compilers.asked == []

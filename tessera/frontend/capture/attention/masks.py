@@ -128,7 +128,8 @@ class _MaskTerms:
         if is_changed(node, self.changed):
             return None
         name, arguments = call_of(node)
-        if name.strip("_") in ("and", "logical_and", "bitwise_and") and len(arguments) == 2:
+        name = name.strip("_")  # PyTorch 2.11 records `==` as `__eq__`
+        if name in ("and", "logical_and", "bitwise_and") and len(arguments) == 2:
             left, right = self.mask(arguments[0]), self.mask(arguments[1])
             return None if left is None or right is None else _joined(left, right)
         if name in _COMPARISONS and len(arguments) == 2:

@@ -170,6 +170,8 @@ def _seen(
     is_zero = is_bool and call.nothing is Nothing.ZEROS
     if seen is not None and not (is_zero or seen.is_never_empty(tokens, keys)):
         seen = None
+    if seen is not None and seen.position is not None and not _is_on_gpu(seen.position.value):
+        seen = None  # kernels read it there
     return seen, mask if seen is None else None
 
 
@@ -225,6 +227,11 @@ def _fits(mask: Node | None, shape: Iterable[int], is_causal: bool) -> bool:
     wide = tuple(shape)
     right = zip(reversed(sizes), reversed(wide), strict=False)
     return value.dtype in kinds and all(have in (1, want) for have, want in right)
+
+
+def _is_on_gpu(node: Node) -> bool:
+    value = value_of(node)
+    return value is not None and value.is_cuda
 
 
 def _is_bool(mask: Node) -> bool:
