@@ -9,7 +9,7 @@ import pytest
 
 from tessera.driver.trace.tile_choice import TileChoice, tiles_here
 from tessera.frontend.capture import measured, tuning
-from tessera.frontend.capture.no_gpu.products import ProductPrices
+from tessera.frontend.capture.no_gpu.products import ProductCut, ProductPrices
 from tessera.frontend.machine.gpu_table import find_gpu
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -141,6 +141,35 @@ def test_of_products_with_many_rows_the_blocks_that_can_be_best_are_timed() -> N
     blocks = [choice.params.to_kwargs() for choice in timed[1:]]
     assert any(b["BLOCK_M"] == b["BLOCK_N"] == 128 and b["BLOCK_K"] == 64 for b in blocks)
     assert all(b["BLOCK_M"] >= 64 for b in blocks)
+
+
+@pytest.mark.parametrize(
+    "others", [[], [()], [(), ()], [(512, 1), (1, 256)], [(), (), (256,)], ["first", (512, 256)]]
+)
+def test_the_factors_of_a_product_are_priced_whatever_else_it_reads(others: list[Any]) -> None:
+    """Scales come after them (`_scaled_mm`), what is added before (`addmm`), a vector last."""
+    heard: list[ProductCut] = []
+
+    class Prices(TileChoice):
+        def product_ns(self, cut: ProductCut) -> float:
+            heard.append(cut)
+            return super().product_ns(cut)
+
+    factors = [torch.empty(512, 1024, dtype=torch.int8), torch.empty(1024, 256, dtype=torch.int8)]
+    more = [torch.empty(shape) for shape in others if shape != "first"]
+    read = [*more, *factors] if "first" in others else [*factors, *more]
+    nodes = [
+        SimpleNamespace(get_size=lambda x=x: x.shape, get_dtype=lambda x=x: x.dtype) for x in read
+    ]
+    choice = SimpleNamespace(
+        params=SimpleNamespace(to_kwargs=lambda: BLOCKS[0]),
+        inputs=SimpleNamespace(nodes=lambda: nodes),
+        layout=SimpleNamespace(size=(512, 256)),
+    )
+    prices = ProductPrices(Prices((find_gpu("h200"),)), lambda told: None)
+    prices.best_first([choice])
+    (cut,) = heard
+    assert (cut.m, cut.n, cut.k, cut.width, cut.unit) == (512, 256, 1024, 1, "int8")
 
 
 def test_all_choices_are_tried_where_they_have_another_form() -> None:

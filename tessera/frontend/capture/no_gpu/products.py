@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -139,11 +140,28 @@ def _size(
         shapes = [[int(size) for size in node.get_size()] for node in nodes]
     except (TypeError, ValueError):
         return None
-    kind = nodes[-1].get_dtype()
-    told = {"width": int(kind.itemsize), "unit": _UNITS.get(str(kind), "fp32")}
     if is_convolution:
         weights = shapes[1]
         rows = prod(made) // max(1, made[1])
-        return {"batch": 1, "m": rows, "n": made[1], "k": max(1, prod(weights[1:])), **told}
+        sizes = {"batch": 1, "m": rows, "n": made[1], "k": max(1, prod(weights[1:]))}
+        return {**sizes, **_unit(nodes[1])}
     *batch, m, n = made if len(made) > 1 else (1, *made)
-    return {"batch": prod(batch), "m": m, "n": n, "k": max(1, shapes[-1][-2]), **told}
+    place = _right_factor(shapes, m, n)
+    if len(shapes[place]) < 2:
+        return None
+    sizes = {"batch": prod(batch), "m": m, "n": n, "k": max(1, shapes[place][-2])}
+    return {**sizes, **_unit(nodes[place])}
+
+
+def _right_factor(shapes: Sequence[Sequence[int]], m: int, n: int) -> int:
+    """Which operand of a product is its second factor: what is added comes before, scales after."""
+    for place, (left, right) in enumerate(pairwise(shapes), 1):
+        is_pair = len(left) > 1 and len(right) > 1 and left[-1] == right[-2]
+        if is_pair and (left[-2], right[-1]) == (m, n):
+            return place
+    return len(shapes) - 1
+
+
+def _unit(node: Inner) -> dict[str, Inner]:
+    kind = node.get_dtype()
+    return {"width": int(kind.itemsize), "unit": _UNITS.get(str(kind), "fp32")}
