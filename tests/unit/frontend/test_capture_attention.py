@@ -216,7 +216,7 @@ def test_a_position_on_the_host_stays_in_the_mask(monkeypatch: pytest.MonkeyPatc
         return sdpa(q, k, v, attn_mask=torch.arange(32)[None, :] <= length)
 
     graph = recorded(step, *tensors(*[(2, 2, 1, 64)], *[(2, 2, 32, 64)] * 2), torch.tensor(5))
-    on_gpu, length = rewrite.value_of, next(n for n in graph.nodes if shape_of(n) == ())
+    on_gpu, length = vars(rewrite)["value_of"], next(n for n in graph.nodes if shape_of(n) == ())
     monkeypatch.setattr(
         rewrite, "value_of", lambda n: n.meta["example_value"] if n is length else on_gpu(n)
     )
