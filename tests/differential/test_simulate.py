@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -136,6 +137,31 @@ def test_both_simulators_agree(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(150, 500))
 def test_both_simulators_agree_on_more(seed: int) -> None:
     assert_both_agree(a_case(seed))
+
+
+def test_requests_of_one_replica_do_not_keep_back_those_of_another_for_ever() -> None:
+    """Those of the first are split over devices that requests of the second are on, too."""
+    case = a_case(155)
+    works = work_of(case.plan.replicas, case.hardware)
+    assert [work[0].is_split for work in works] == [True, True]
+    assert not works[1][1].is_split
+    loop = EventLoop(
+        [
+            SimulatedReplica(
+                work=work,
+                slots=replica.slots,
+                sequences=replica.lanes,
+                depth=case.hardware.depth,
+                coming=islice(always(shares_of(case.plan), replica.lanes), 400),
+            )
+            for replica, work in zip(case.plan.replicas, works, strict=True)
+        ],
+        case.hardware.capacities,
+        case.hardware.neighbours,
+    )
+    loop.run([10, 10])
+    assert len(loop.ends_of(0)) < 100
+    assert_both_agree(case)
 
 
 @pytest.mark.parametrize("seed", range(8))

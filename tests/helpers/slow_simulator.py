@@ -110,7 +110,15 @@ class SlowSimulator:  # all replicas of a plan on one machine, from time 0 on
         steps = [s for one in plan.replicas for own in one.traces for s in own.steps]
         uneven = {s.device for s in steps if s.predicted_ns and len(set(s.times_ns)) > 1}
         beside = (self.machine.neighbours.get(device, ()) for device in uneven)
-        self.in_turns = uneven.union(*beside)
+        users = defaultdict[str, set[int]](set)
+        for number, one in enumerate(plan.replicas):
+            for lowered, own in zip(one.lowered.traces, one.traces, strict=True):
+                times = {s.step: s.times_ns for s in own.steps}
+                request = Request(number, own.trace, 0, lowered, times)
+                for index, position, operation in itertools.chain(*request.queues):
+                    if self.work(request, index, position, operation)[1][0]:
+                        users[lowered.programs[index].device].add(number)
+        self.in_turns = {name for name in uneven.union(*beside) if len(users[name]) == 1}
 
     def requests(self, replica: int) -> Iterator[Request]:
         placed = self.plan.replicas[replica]

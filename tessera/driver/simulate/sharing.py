@@ -9,7 +9,8 @@ and `alone_ns`: as far between them as the part of the neighbours that compute.
 Which is the first, a GPU knows by priorities alone. Requests that are split over devices have
 higher ones the further they have come, so the oldest of them is first. Requests on one device have
 one priority, the lowest: of their steps the one that has been ready for longest is first, so that
-they take turns, step by step.
+they take turns, step by step. Where several replicas compute, the oldest is first: requests are
+there all the time for each of them, so those of one could keep back those of another for ever.
 """
 
 from __future__ import annotations
@@ -64,11 +65,13 @@ class SharedStep:
 class SharedDevice:
     """What a device does, the first in rank first.
 
-    `neighbours` are places; `others` counts them all.
+    `neighbours` are places; `others` counts them all. `in_turns`: requests on this
+    device alone take turns.
     """
 
-    def __init__(self, neighbours: Sequence[int], others: int) -> None:
+    def __init__(self, neighbours: Sequence[int], others: int, *, in_turns: bool) -> None:
         self.neighbours = neighbours
+        self._in_turns = in_turns
         self.others = others
         self.steps: list[SharedStep] = []
         self.busy_since_ns = 0.0
@@ -76,8 +79,10 @@ class SharedDevice:
 
     def rank(self, request: MovingRequest) -> int:
         """Of a step that is ready now."""
+        if request.columns.is_split or not self._in_turns:
+            return request.age
         self._came += 1
-        return request.age if request.columns.is_split else _BEHIND + self._came
+        return _BEHIND + self._came
 
     def has_room(self) -> bool:
         """Whether it takes more work."""
@@ -114,15 +119,21 @@ def shared_devices(
 ) -> list[SharedDevice | None]:
     """By place: the devices with steps whose times depend on what else is there, and their
     neighbours."""
-    nodes = (node for work in works for own in work.values() for node in own.nodes)
     shared: set[str] = set()
-    for node in nodes:
-        if node.kind == COMPUTE and not node.ns == node.alone_ns == node.quiet_ns:
-            shared.update(node.place, *(neighbours.get(name, ()) for name in node.place))
+    users: dict[str, set[int]] = {}
+    for index, work in enumerate(works):
+        for node in (node for own in work.values() for node in own.nodes):
+            if node.kind != COMPUTE:
+                continue
+            users.setdefault(node.place[0], set()).add(index)
+            if not node.ns == node.alone_ns == node.quiet_ns:
+                shared.update(node.place, *(neighbours.get(name, ()) for name in node.place))
     numbers = {name: number for number, name in enumerate(names)}
     devices: list[SharedDevice | None] = []
     for name in names:
         others = neighbours.get(name, ())
         places = [numbers[other] for other in others if other in numbers]
-        devices.append(SharedDevice(places, len(others)) if name in shared else None)
+        in_turns = len(users.get(name, ())) == 1
+        device = SharedDevice(places, len(others), in_turns=in_turns)
+        devices.append(device if name in shared else None)
     return devices
