@@ -82,7 +82,7 @@ def _written_by(node: Node) -> tuple[object, ...]:
     if isinstance(target, torch._ops.HigherOrderOperator):
         return tuple(node.all_input_nodes)
     is_operator = name.rstrip("_") in ("and", "or", "not")
-    ends = name.endswith("_") and not name.startswith("_") and not is_operator
+    ends = name.endswith("_") and not name.endswith("__") and not is_operator
     if ends or name in _IN_PLACE or _asked_in_place(node):
         return arguments[:1]
     if name in ("batch_norm", "instance_norm"):  # statistics of a norm that learns

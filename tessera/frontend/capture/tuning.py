@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tessera.frontend.capture.kept_choices import keep_choice, kept_choice
@@ -176,6 +176,14 @@ def _repeated(calls: Sequence[object]) -> int:
     return len(calls) * max(1, _CALLS // len(calls))
 
 
+@cache
+def _own_stream(device: int) -> torch.cuda.Stream:
+    """The stream that all is timed on: libraries keep memory for each that they see."""
+    import torch
+
+    return torch.cuda.Stream(device)
+
+
 def _time(calls: list[Callable[[], object]]) -> float:
     """Milliseconds of all calls one after the other, as a graph: the least of a few."""
     import torch
@@ -183,13 +191,16 @@ def _time(calls: list[Callable[[], object]]) -> float:
     for call in calls:  # compile
         call()
     part = tuned_slice()
-    stream = torch.cuda.Stream() if part is None else part.stream
+    stream = _own_stream(torch.cuda.current_device()) if part is None else part.stream
     torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    # Other threads may load kernels meanwhile.
-    with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
-        for call in calls * (_repeated(calls) // len(calls)):
-            call()
+    graph, current = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
+    try:
+        # Other threads may load kernels meanwhile.
+        with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+            for call in calls * (_repeated(calls) // len(calls)):
+                call()
+    finally:
+        torch.cuda.set_stream(current)  # PyTorch 2.11 leaves the other one where it fails
     times = []
     with torch.cuda.stream(stream):
         for _ in range(4):

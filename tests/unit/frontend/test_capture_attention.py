@@ -115,6 +115,16 @@ def test_sequences_that_are_not_packed_are_seen_not_to_be(method: bool) -> None:
     assert read(torch.ones(1), torch.arange(8)[None]) is None
 
 
+def test_masks_that_are_changed_together_are_seen_to_be() -> None:
+    def step(x: Any) -> Any:
+        m, n = ranges(8, 8)
+        mask = n <= m
+        torch._foreach_zero_([mask, x])
+        return mask
+
+    assert mask_of(step, 8, 8, torch.ones(3)) is None
+
+
 def test_a_position_is_the_value_where_the_mask_used_it() -> None:
     def step(length: Any) -> Any:
         q = torch.arange(1) + length
