@@ -13,7 +13,6 @@ are left to Python, and so are those that others load in a way of their own.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import importlib.util
 import json
@@ -27,20 +26,14 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType
 
-from tessera.frontend.cache.private_files import (
-    CHECKSUM_BYTES,
-    TRIMMER,
-    checksum,
-    is_private,
-    read_private,
-    write_whole,
-)
+from tessera.frontend.cache.private_files import keep_checked, read_checked
 from tessera.frontend.cache.stamps import Stamp, is_settled, stamp_of
 from tessera.frontend.text.grammar import PACKAGE
 from tessera.settings import read_settings
 
 SUFFIX = ".bytecode"
 MAX_FILE_BYTES = 256 << 20
+_LONGEST = 20  # digits of a size
 _FORMAT = "tessera-bytecode 1"
 # So much new bytecode, as a part of what there is, is worth writing the file again.
 _WORTH = 1 / 32
@@ -113,11 +106,7 @@ class BytecodeStore:
             at += len(data)
         head = json.dumps(places).encode()
         body = b"".join((b"%d\n" % len(head), head, *(data for _, data in files.values())))
-        with contextlib.suppress(OSError):
-            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            if is_private(self._path.parent):
-                write_whole(self._path, checksum(body) + body)
-                TRIMMER.wrote(self._path.parent, CHECKSUM_BYTES + len(body))
+        keep_checked(self._path, body)
 
 
 def _bytes_of(files: Mapping[str, KeptCode]) -> int:
@@ -126,15 +115,15 @@ def _bytes_of(files: Mapping[str, KeptCode]) -> int:
 
 def _read(path: Path) -> dict[str, KeptCode]:
     """What is kept by file; nothing where that is damaged, or not ours."""
-    data = read_private(path) if is_private(path.parent) else None
-    if data is None or checksum(memoryview(data)[CHECKSUM_BYTES:]) != data[:CHECKSUM_BYTES]:
+    data = read_checked(path)
+    if data is None:
         return {}
-    end = data.index(b"\n", CHECKSUM_BYTES) + 1
-    size = int(data[CHECKSUM_BYTES : end - 1])
-    body = memoryview(data)[end + size :]
+    end = bytes(data[:_LONGEST]).index(b"\n") + 1
+    size = int(data[: end - 1])
+    body = data[end + size :]
     return {
         file: (tuple(stamp), body[at : at + length])
-        for file, stamp, at, length in json.loads(data[end : end + size])
+        for file, stamp, at, length in json.loads(bytes(data[end : end + size]))
     }
 
 

@@ -110,6 +110,24 @@ class Trimmer:
 TRIMMER = Trimmer()
 
 
+def keep_checked(path: Path, body: bytes) -> None:
+    """Keep bytes with a checksum; nothing happens where the folder is not ours, or has no room."""
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if is_private(path.parent):
+            write_whole(path, checksum(body) + body)
+            TRIMMER.wrote(path.parent, CHECKSUM_BYTES + len(body))
+
+
+def read_checked(path: Path) -> memoryview | None:
+    """What `keep_checked` kept; None where it is damaged, or not ours."""
+    data = read_private(path) if is_private(path.parent) else None
+    if data is None:
+        return None
+    body = memoryview(data)[CHECKSUM_BYTES:]
+    return body if checksum(body) == data[:CHECKSUM_BYTES] else None
+
+
 def kept(folder: Path) -> dict[str, tuple[int, int]]:
     """How many files of each kind there are, and their bytes; nothing where there is no folder."""
     by_kind: dict[str, tuple[int, int]] = {}

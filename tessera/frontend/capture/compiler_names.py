@@ -20,14 +20,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from tessera.frontend.cache.private_files import (
-    CHECKSUM_BYTES,
-    TRIMMER,
-    checksum,
-    is_private,
-    read_private,
-    write_whole,
-)
+from tessera.frontend.cache.private_files import keep_checked, read_checked
 from tessera.frontend.cache.stamps import Stamp, is_settled, stamp_of
 from tessera.settings import read_settings
 
@@ -60,7 +53,8 @@ def _make() -> None:
         path = _path()
         names = triton_compat.triton_key(), torch_key()
         if path is not None and path == _path():
-            _write(path, *names)
+            told = [names[0], names[1].hex()]
+            keep_checked(path, json.dumps(told).encode())
 
 
 def _tell(triton_name: str, torch_name: bytes) -> bool:
@@ -117,17 +111,9 @@ def _stamps(folder: str) -> Iterator[tuple[str, Stamp | None]]:
                 yield from _stamps(entry.path)
 
 
-def _write(path: Path, triton_name: str, torch_name: bytes) -> None:
-    text = json.dumps([triton_name, torch_name.hex()]).encode()
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    if is_private(path.parent):
-        write_whole(path, checksum(text) + text)
-        TRIMMER.wrote(path.parent, CHECKSUM_BYTES + len(text))
-
-
 def _read(path: Path) -> tuple[str, bytes] | None:
-    data = read_private(path) if is_private(path.parent) else None
-    if data is None or checksum(data[CHECKSUM_BYTES:]) != data[:CHECKSUM_BYTES]:
+    text = read_checked(path)
+    if text is None:
         return None
-    triton_name, torch_name = json.loads(data[CHECKSUM_BYTES:])
+    triton_name, torch_name = json.loads(bytes(text))
     return str(triton_name), bytes.fromhex(torch_name)

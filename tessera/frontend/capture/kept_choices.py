@@ -8,7 +8,6 @@ whole, so any number of captures can share the folder.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 from collections.abc import Sequence
@@ -16,14 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tessera.frontend.cache.code_digest import code_digest
-from tessera.frontend.cache.private_files import (
-    CHECKSUM_BYTES,
-    TRIMMER,
-    checksum,
-    is_private,
-    read_private,
-    write_whole,
-)
+from tessera.frontend.cache.private_files import keep_checked, read_checked
 from tessera.settings import read_settings
 
 if TYPE_CHECKING:
@@ -40,12 +32,10 @@ def kept_choice(
     On so many SMs of the GPU; 0 is all of them.
     """
     path = _path(size, cuts, device, sms)
-    if path is None or not is_private(path.parent):
+    kept = None if path is None else read_checked(path)
+    if kept is None:
         return None
-    data = read_private(path)
-    if data is None or checksum(data[CHECKSUM_BYTES:]) != data[:CHECKSUM_BYTES]:
-        return None
-    text = data[CHECKSUM_BYTES:]
+    text = bytes(kept)
     number = int(text) if text.isdigit() else len(cuts)
     return number if number < len(cuts) else None
 
@@ -55,14 +45,8 @@ def keep_choice(
 ) -> None:
     """Keep what was measured."""
     path = _path(size, cuts, device, sms)
-    if path is None:
-        return
-    text = str(number).encode()
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if is_private(path.parent):
-            write_whole(path, checksum(text) + text)
-            TRIMMER.wrote(path.parent, CHECKSUM_BYTES + len(text))
+    if path is not None:
+        keep_checked(path, str(number).encode())
 
 
 def _path(size: object, cuts: Sequence[object], device: torch.device, sms: int) -> Path | None:

@@ -7,7 +7,6 @@ measured when it is not compiled again. A damaged file counts as absent.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import operator
@@ -16,14 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tessera.frontend.cache.code_digest import code_digest
-from tessera.frontend.cache.private_files import (
-    CHECKSUM_BYTES,
-    TRIMMER,
-    checksum,
-    is_private,
-    read_private,
-    write_whole,
-)
+from tessera.frontend.cache.private_files import keep_checked, read_checked
 from tessera.frontend.capture.graph_nodes import value_of
 from tessera.frontend.capture.measured import MeasuredProduct
 from tessera.settings import read_settings
@@ -104,21 +96,16 @@ def _where() -> str:
 
 def _write(path: Path, products: Sequence[MeasuredProduct]) -> None:
     rows = [[p.name, p.operands, p.library_ns, p.triton_ns] for p in products]
-    text = json.dumps(rows).encode()
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if is_private(path.parent):
-            write_whole(path, checksum(text) + text)
-            TRIMMER.wrote(path.parent, CHECKSUM_BYTES + len(text))
+    keep_checked(path, json.dumps(rows).encode())
 
 
 def _read(path: Path) -> tuple[MeasuredProduct, ...]:
-    data = read_private(path) if is_private(path.parent) else None
-    if data is None or checksum(data[CHECKSUM_BYTES:]) != data[:CHECKSUM_BYTES]:
+    text = read_checked(path)
+    if text is None:
         return ()
     return tuple(
         MeasuredProduct(
             name=name, operands=tuple(operands), library_ns=library_ns, triton_ns=triton_ns
         )
-        for name, operands, library_ns, triton_ns in json.loads(data[CHECKSUM_BYTES:])
+        for name, operands, library_ns, triton_ns in json.loads(bytes(text))
     )
