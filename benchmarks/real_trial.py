@@ -120,7 +120,7 @@ def captured(make: Callable[[], RealStep], heard: OnProgress) -> Call:
     assert not there.problem, there.problem
     HostGraph([(buffers[name].address, bytes_) for name, bytes_ in there.before.items()]).replay()
     returned = []
-    for name, place in record.returned.items():
+    for name, place in record.returned.values():
         whole = _bytes_at(buffers[name].address, buffers[name].bytes)
         view = torch.from_numpy(whole).view(torch_type(place.dtype))
         offset = (place.address - buffers[name].address) // view.element_size()

@@ -23,6 +23,7 @@ pytest.importorskip("triton", reason="Triton is not installed")
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore")]
 sdpa = torch.nn.functional.scaled_dot_product_attention
 BF16 = torch.bfloat16
+PRODUCTS = {"aten::mm.out", "aten::addmm.out", "aten::bmm.out"}
 
 
 def rand(*shape: int, dtype: Any = BF16) -> Any:
@@ -216,7 +217,8 @@ def test_captured_a_model_with_a_static_cache(tokens: int) -> None:
     program = check(found)
     names = launched(program)
     assert names.count("attention") == 2
-    assert not any(isinstance(step, LibraryCall) for step in program.steps)
+    calls = {step.operator for step in program.steps if isinstance(step, LibraryCall)}
+    assert calls <= PRODUCTS, "a library may compute products, where it is faster"
     largest = max(b.bytes for b in program.buffers if b.name.startswith("t"))
     assert largest < 2 * 8 * 512 * 64 * 2, "no buffer has the keys of all heads"
 
