@@ -24,6 +24,9 @@ from tessera.passes.placement.problem import transfers_of
 
 WAITING = "requests that wait for each other"
 
+_AHEAD, _AHEAD_ON_SLICES = 1.02, 1.03
+"""A split that is taken is further ahead of plans without one, by what it may be off (`doubt`)."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promise:
@@ -82,9 +85,7 @@ def promises(
                 keep_slots=keep_slots,
                 part=part,
                 known=known,
-                is_listed=choice.ended != Ending.GIVEN
-                and not beside
-                and _cannot_win(candidate, made.values(), objective),
+                rivals=() if choice.ended == Ending.GIVEN else tuple(made.values()),
             )
     # In the order of the search: of equal ones the first is taken.
     order = [*(_key(promise.searched) for promise in before), *(_key(c) for _, _, c in wanted)]
@@ -118,10 +119,22 @@ def best_promise(setting: PlanSetting, attempt: Attempt, choice: Choice, objecti
     return best
 
 
-def _cannot_win(candidate: Candidate, made: Iterable[Promise], objective: str) -> bool:
-    """Whether there is a better one, whatever simulation says of this one."""
+def _cannot_win(
+    candidate: Candidate, made: Iterable[Promise], objective: str, *, beside: bool
+) -> bool:
+    """Whether there is a better one, whatever simulation says of this one.
+
+    A split has to be ahead of plans without one by more than it may be off, or it is not taken.
+    """
     least = least_value(candidate, objective)
-    return any(0 < other.chosen.value(objective) <= least for other in made)
+    ahead = _AHEAD_ON_SLICES if beside else _AHEAD
+    ahead = ahead if splits_requests(candidate) else 1.0
+    return any(
+        0
+        < other.chosen.value(objective)
+        <= least * (1.0 if splits_requests(other.chosen) else ahead)
+        for other in made
+    )
 
 
 def _is_beaten(
@@ -151,12 +164,13 @@ def promise(
     keep_slots: bool = False,
     part: float = 1.0,
     known: KnownPrograms | None = None,
-    is_listed: bool = False,
+    rivals: Iterable[Promise] = (),
 ) -> Promise:
     """A candidate as it would run; `known` are launch programs of other candidates.
 
     `part`: how much of the memory it may take before buffers share bytes wherever they can.
-    `is_listed`: it is a row of the table and will not be taken, so gates are not looked for.
+    Where one of the `rivals` is better whatever gates do, it is a row of the table and will not be
+    taken: gates are not looked for.
     """
     beside = has_neighbours(setting)
     if beside:
@@ -167,7 +181,7 @@ def promise(
     )
     keep_slots |= objective == Objective.LATENCY
     replicas = trial.as_asked() if keep_slots else trial.with_slots()
-    if not is_listed:
+    if not _cannot_win(candidate, rivals, objective, beside=beside):
         replicas = trial.with_gates(replicas, keep_slots=keep_slots)
     simulation = trial.simulate(replicas)
     # Slices draw on one memory, which the simulation does not know.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tessera.driver.plan import doubt
+from tessera.driver.plan import doubt, promise
 from tessera.driver.plan.assemble import KnownPrograms
 from tessera.driver.plan.make_plan import PlanOptions, plan
 from tessera.driver.plan.promise import best_promise, promises
@@ -133,6 +133,19 @@ def test_nine_of_ten_mixes_without_a_split_were_as_near_as_that() -> None:
             if "predicted_us" in row and row["strategy"].startswith(WHOLE)
         ]
     assert is_what_was_seen(doubt.MIX_ERROR, away)
+
+
+def test_splits_that_gates_are_not_looked_for_would_not_be_taken() -> None:
+    """So little ahead, a split is not sure however exactly its steps are known."""
+    for ahead, error in (
+        (promise._AHEAD, doubt.SPLIT_ERROR),
+        (promise._AHEAD_ON_SLICES, doubt.SLICES_ERROR),
+    ):
+        off = [
+            doubt.noise_of(seed).of("a split", "the simulation", error)
+            for seed in range(doubt.DRAWS)
+        ]
+        assert sum(factor < ahead for factor in off) / len(off) < doubt.SURE
 
 
 def test_a_plan_without_a_split_may_be_off_too(monkeypatch: pytest.MonkeyPatch) -> None:
