@@ -28,6 +28,7 @@ from tessera.passes.dependences.access_regions import AccessRegions
 from tessera.passes.dependences.happens_before import find_order
 from tessera.passes.dependences.last_touch import MOST_KEPT, LastTouch, Touch
 from tessera.passes.dependences.launch_report import StepAccesses
+from tessera.passes.dependences.read_back import without_read_back
 from tessera.passes.dependences.step_totals import BufferTotal, StepTotals
 
 _PERSISTENT = frozenset({ir.Role.STATE, ir.Role.VARIABLE})
@@ -50,7 +51,7 @@ class Dependences:
     def compute(cls, program: ir.Program, facts: Facts) -> Self:
         """Walk the steps once, and persistent buffers twice."""
         regions = facts.get(AccessRegions)
-        steps = regions.steps
+        steps = without_read_back(program, regions.steps)
         tracker = _Tracker(program, steps)
         for step in steps:
             tracker.visit(step)

@@ -1,0 +1,129 @@
+"""Steps without the reads of what their own threads have stored.
+
+In: the accesses of every step. Out: the same, without loads of a temporary or an output whose
+thread has stored these bytes before (`own_reads`), where no earlier step may have written any of
+them. Such a load depends on nothing that was there, so that nobody has to put something there
+first. The launch writes these bytes: that keeps whoever comes later behind it.
+
+Where an earlier step may have written some of the bytes, the read stays: a kernel that is judged
+wrongly here could not have read anything but what nobody wrote.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tessera.ir.arrays import Ranges
+from tessera.ir.graph.access import Access, AccessKind
+from tessera.ir.program import program as ir
+from tessera.passes.byte_sets import intervals
+from tessera.passes.byte_sets.regions import region_bytes
+from tessera.passes.dependences.launch_report import StepAccesses
+
+if TYPE_CHECKING:
+    from tessera.passes.kernel_facts.own_reads import KernelLoad
+
+_PRIVATE = frozenset({ir.Role.TEMP, ir.Role.OUTPUT})
+
+
+def without_read_back(
+    program: ir.Program, steps: tuple[StepAccesses, ...]
+) -> tuple[StepAccesses, ...]:
+    """The steps of a program, in its order."""
+    asked = {buffer for step in steps for buffer in _read_and_written(program, step)}
+    if not asked:
+        return steps
+    known = _OwnReads(program)
+    written: dict[ir.BufferId, list[Ranges]] = {}
+    kept = []
+    for work, step in zip(program.work(), steps, strict=True):
+        kept.append(step)
+        buffers = _read_and_written(program, step)
+        if buffers and isinstance(work, ir.Launch) and not step.pins:
+            before = {buffer: written.get(buffer, []) for buffer in buffers}
+            kept[-1] = known.left_out(work, step, before)
+        for access in step.accesses:
+            if access.buffer in asked and access.kind.writes:
+                written.setdefault(access.buffer, []).append(_bytes(program, access))
+    return tuple(kept)
+
+
+def _read_and_written(program: ir.Program, step: StepAccesses) -> frozenset[ir.BufferId]:
+    """What of a request a step loads and stores."""
+    loaded = {a.buffer for a in step.accesses if a.kind is AccessKind.READ}
+    stored = {a.buffer for a in step.accesses if a.kind is AccessKind.WRITE}
+    return frozenset(b for b in loaded & stored if program.buffers[b].role in _PRIVATE)
+
+
+def _bytes(program: ir.Program, access: Access) -> Ranges:
+    size = program.buffers[access.buffer].bytes
+    return intervals.clip(region_bytes(access.region, size), 0, size)
+
+
+class _OwnReads:
+    """Where kernels load what the same thread has stored; found once for each."""
+
+    def __init__(self, program: ir.Program) -> None:
+        self._program = program
+        self._known: dict[object, tuple[tuple[KernelLoad, ...], tuple[str, ...]]] = {}
+
+    def left_out(
+        self, launch: ir.Launch, step: StepAccesses, before: dict[ir.BufferId, list[Ranges]]
+    ) -> StepAccesses:
+        """A step without these loads; `before` is what earlier steps may have written."""
+        stored: dict[ir.BufferId, list[Ranges]] = {buffer: [] for buffer in before}
+        for access in step.accesses:
+            if access.kind is AccessKind.WRITE and access.buffer in stored:
+                stored[access.buffer].append(_bytes(self._program, access))
+        accesses = tuple(
+            access
+            for access in step.accesses
+            if access.kind is not AccessKind.READ
+            or access.buffer not in before
+            or not self._is_new(access, before[access.buffer], stored[access.buffer])
+            or not self._is_own(launch, access)
+        )
+        if len(accesses) == len(step.accesses):
+            return step
+        return replace(step, accesses=accesses, pattern=None)
+
+    def _is_own(self, launch: ir.Launch, access: Access) -> bool:
+        """Whether all loads that an access may stand for are of what their thread has stored.
+
+        One access stands for all instructions of one text with the same bytes.
+        """
+        loads, parameters = self._loads(launch)
+        given = dict(zip(parameters, launch.arguments, strict=False))
+        alike = [load for load in loads if load.text == access.text]
+        return any(load.is_own for load in alike) and all(
+            load.is_own or _is_elsewhere(given.get(load.parameter), access.buffer) for load in alike
+        )
+
+    def _is_new(self, access: Access, before: list[Ranges], stored: list[Ranges]) -> bool:
+        """Whether the launch may write all these bytes, and nobody has before."""
+        wanted = _bytes(self._program, access)
+        if any(len(intervals.intersect(wanted, ranges)) for ranges in before):
+            return False
+        return bool(intervals.covers(intervals.union(stored), wanted))
+
+    def _loads(self, launch: ir.Launch) -> tuple[tuple[KernelLoad, ...], tuple[str, ...]]:
+        """The loads of a kernel and its parameters; nothing where there is code for several GPUs,
+        whose accesses are added up."""
+        key = launch.module, launch.kernel
+        if key not in self._known:
+            variants = self._program.modules[launch.module].variants
+            functions = [f for f in variants[0].ptx.kernels() if f.name == launch.kernel]
+            self._known[key] = (), ()
+            if len(variants) == 1 and len(functions) == 1:
+                from tessera.passes.kernel_facts.kernel_code import prepare_kernel
+                from tessera.passes.kernel_facts.own_reads import loads_of
+
+                loads = loads_of(prepare_kernel(variants[0].ptx, functions[0]))
+                self._known[key] = loads, tuple(p.name for p in functions[0].parameters)
+        return self._known[key]
+
+
+def _is_elsewhere(argument: ir.Argument | None, buffer: ir.BufferId) -> bool:
+    """Whether an argument is a pointer into another buffer."""
+    return isinstance(argument, ir.Pointer) and argument.buffer != buffer
