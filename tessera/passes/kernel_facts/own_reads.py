@@ -24,6 +24,7 @@ from tessera.passes.kernel_facts.operand_names import registers_in
 from tessera.passes.kernel_facts.register_values import Provenance, split_base
 
 _GLOBAL = frozenset({"global", "generic"})
+_OUT_OF_ORDER = frozenset({"nc", "async", "mmio"})
 _UNKNOWN = "?@"
 
 
@@ -57,11 +58,11 @@ class _OneAddress:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is a load or a store in the order of the thread; `nc` may be of before."""
+        """Whether it is a load or a store in the order of the thread; `nc` may be of before it."""
         opcode = self.step.instruction.opcode
         return (
             opcode.name in ("ld", "st")
-            and "nc" not in opcode.modifiers
+            and _OUT_OF_ORDER.isdisjoint(opcode.modifiers)
             and self.effect.space in _GLOBAL
             and self.width > 0
         )
