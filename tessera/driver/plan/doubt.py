@@ -7,7 +7,7 @@ so in every plan that runs it on that GPU.
 
 A split hangs on more than the times of its steps: transfers, and what requests do to each other on
 their way. So its draws are also off by what simulated splits were off on GPUs. A plan without one
-is off, too, by less where it runs one model. The interval has that; the choice does not count it.
+is off, too. The interval has that; the choice between plans does not count it.
 
 Small plans are simulated for every draw. Of large ones the loads are drawn, and the period is as
 far above the largest load as it is without errors.
@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from math import hypot, log
+from math import exp, hypot, log
 
 from tessera.driver.plan.promise import Promise
 from tessera.driver.simulate.hardware import machine_hardware
@@ -39,8 +39,8 @@ and nine of ten plans of one model without a split (`benchmarks/results/simulate
 
 SLICES_ERROR = 0.09
 """Of a split over slices of one GPU: nine of ten that ran prompts and answers of large models were
-as near (`benchmarks/results/gain.json`, `gain_real.json`; without mixes by phase that had no gate,
-which are simulated in another way since)."""
+as near (`benchmarks/results/gain.json`, `gain_real.json`, `gain_real_again.json`; without mixes by
+phase that had no gate, which are simulated in another way since)."""
 
 MIX_ERROR = 0.1
 """Of a mix of models without a split: nine of ten that ran prompts and answers of large models were
@@ -78,12 +78,12 @@ def interval(promise: Promise, objective: str) -> tuple[float, float]:
     """What nine of ten draws of the objective's value lie between."""
     values = sorted(draws(promise, objective))
     low, high = values[len(values) // 20], values[-1 - len(values) // 20]
-    nominal = promise.chosen.value(objective)
-    more = nominal * _whole_error(promise)
-    return (
-        min(low, nominal - hypot(nominal - low, more)),
-        max(high, nominal + hypot(high - nominal, more)),
-    )
+    nominal, more = promise.chosen.value(objective), _whole_error(promise)
+    if not 0 < low <= high or not nominal > 0:
+        return low, high
+    # Errors that have nothing to do with each other; factors, so that no time is below zero.
+    down, up = (hypot(log(end / nominal), log(1.0 + more)) for end in (low, high))
+    return min(low, nominal * exp(-down)), max(high, nominal * exp(up))
 
 
 def doubt(split: Promise, rival: Promise, objective: str) -> Doubt:

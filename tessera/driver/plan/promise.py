@@ -122,13 +122,16 @@ def best_promise(setting: PlanSetting, attempt: Attempt, choice: Choice, objecti
 def _cannot_win(
     candidate: Candidate, made: Iterable[Promise], objective: str, *, beside: bool
 ) -> bool:
-    """Whether there is a better one, whatever simulation says of this one.
+    """Whether there is a better one, whatever gates do for this one.
 
-    A split has to be ahead of plans without one by more than it may be off, or it is not taken.
+    A split has to be ahead of plans without one by more than it may be off, or it is not taken. On
+    slices, where steps take less time while others fill their gaps, simulation may be below the
+    loads; such a plan is judged as it is, without gates.
     """
     least = least_value(candidate, objective)
-    ahead = _AHEAD_ON_SLICES if beside else _AHEAD
-    ahead = ahead if splits_requests(candidate) else 1.0
+    ahead = 1.0
+    if splits_requests(candidate):
+        ahead = _AHEAD_ON_SLICES if beside else _AHEAD
     return any(
         0
         < other.chosen.value(objective)

@@ -135,6 +135,21 @@ def test_nine_of_ten_mixes_without_a_split_were_as_near_as_that() -> None:
     assert is_what_was_seen(doubt.MIX_ERROR, away)
 
 
+def test_no_end_of_an_interval_is_below_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However far times may be off, and never inside what was drawn."""
+    found = plan(TRACES / "mlp.ptx", PlanOptions(gpus="a100", strategy="single"), compare=False)
+    (made, *_) = promises(
+        found.setting, [(found.decision.attempt, found.decision.choice)], "throughput"
+    )
+    nominal = made.chosen.period_ns
+    for factor in (1.0, 2.0, 1000.0):
+        ends = (nominal / factor, nominal * factor)
+        monkeypatch.setattr(doubt, "draws", lambda *_, ends=ends: [ends[0]] * 10 + [ends[1]] * 10)
+        low, high = doubt.interval(made, "throughput")
+        assert 0 < low < ends[0]
+        assert high > ends[1]
+
+
 def test_splits_that_gates_are_not_looked_for_would_not_be_taken() -> None:
     """So little ahead, a split is not sure however exactly its steps are known."""
     for ahead, error in (
