@@ -183,6 +183,13 @@ def test_captured_what_the_kernels_do_not_compute_is_taken_apart() -> None:
 
 
 @pytest.mark.usefixtures("own")
+def test_captured_attention_under_vmap_is_taken_apart() -> None:
+    q, k, v = (rand(3, 1, 2, 32, 64) for _ in range(3))
+    program = check(trace(lambda q, k, v: torch.vmap(sdpa)(q, k, v), q, k, v))
+    assert "attention" not in launched(program)
+
+
+@pytest.mark.usefixtures("own")
 @pytest.mark.parametrize("tokens", [1, 40])
 def test_captured_a_model_with_a_static_cache(tokens: int) -> None:
     """Grouped heads are not repeated, and the mask is a position that the cache counts."""

@@ -22,7 +22,23 @@ def shape_of(node: object) -> tuple[int, ...] | None:
 
 
 def value_of(node: object) -> torch.Tensor | None:
-    """The tensor that stands for what a node makes."""
+    """The tensor that stands for what a node makes.
+
+    None also for a tensor inside of `vmap`: it has one dimension more than it shows, and what is
+    put in place of calls does not take it.
+    """
+    value = _shown_value(node)
+    return None if value is None or is_in_vmap(value) else value
+
+
+def is_in_vmap(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is the view that a function under `vmap` (or `grad`) has of another."""
+    import torch
+
+    return bool(torch._C._functorch.is_functorch_wrapped_tensor(tensor))
+
+
+def _shown_value(node: object) -> torch.Tensor | None:
     import torch
 
     meta = getattr(node, "meta", {})
@@ -123,10 +139,25 @@ def storages(tensors: Iterable[torch.Tensor]) -> set[int]:
     return {tensor.untyped_storage()._cdata for tensor in tensors}
 
 
+def storage_of(tensor: torch.Tensor) -> int | None:
+    """The memory that a tensor is in, inside of `vmap` too; None: it is in no single one."""
+    import torch
+
+    while is_in_vmap(tensor):
+        tensor = torch._C._functorch.get_unwrapped(tensor)
+    try:
+        return int(tensor.untyped_storage()._cdata)
+    except (NotImplementedError, RuntimeError):  # sparse, say
+        return None
+
+
 def is_changed(node: object, changed: frozenset[int] | None) -> bool:
     """Whether what a node makes may be in memory that is changed (`changed_memory`)."""
-    value = value_of(node)
-    return value is not None and (changed is None or not changed.isdisjoint(storages([value])))
+    value = _shown_value(node)
+    if value is None:
+        return False
+    storage = storage_of(value)
+    return changed is None or storage is None or storage in changed
 
 
 def changed_memory(graph: Graph) -> frozenset[int] | None:
@@ -137,8 +168,9 @@ def changed_memory(graph: Graph) -> frozenset[int] | None:
             if isinstance(part, int | float | str):
                 continue
             parts = part if isinstance(part, list | tuple) else [part]
-            values = [value_of(each) for each in parts]
-            if any(value is None for value in values):
-                return None
-            changed |= storages(value for value in values if value is not None)
+            for value in map(_shown_value, parts):
+                storage = None if value is None else storage_of(value)
+                if storage is None:
+                    return None
+                changed.add(storage)
     return frozenset(changed)

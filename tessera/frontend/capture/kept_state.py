@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from tessera.diagnostics import TesseraError, error
+from tessera.frontend.capture.graph_nodes import storage_of
 
 if TYPE_CHECKING:
     import torch
@@ -84,7 +85,8 @@ def _inside(
 
     if isinstance(value, torch.Tensor):
         # one without a shape is of a lazy module: it takes shape where it is
-        if not hasattr(value, "__tensor_flatten__") and not torch.nn.parameter.is_lazy(value):
+        is_plain = not hasattr(value, "__tensor_flatten__") and value.layout is torch.strided
+        if is_plain and not torch.nn.parameter.is_lazy(value):
             yield KeptPlace(name, container, key, value, is_model)
         return
     is_module = isinstance(value, torch.nn.Module)
@@ -125,8 +127,8 @@ def put_back(places: list[KeptPlace], result: object) -> None:
     changed = [(place, new) for place in places if (new := _successor(place)) is not None]
     if not changed:
         return
-    old = {_storage(place.tensor) for place, _ in changed}
-    if any(_storage(tensor) in old for tensor in tensors_in(result)):
+    old = {storage_of(place.tensor) for place, _ in changed}
+    if any(storage_of(tensor) in old for tensor in tensors_in(result)):
         names = ", ".join(f"`{place.name}`" for place, _ in changed[:3])
         raise TesseraError(
             error(
@@ -136,7 +138,7 @@ def put_back(places: list[KeptPlace], result: object) -> None:
             )
         )
     # What moves from one place to another is read before it is written over.
-    sources = [new.clone() if _storage(new) in old else new for _, new in changed]
+    sources = [new.clone() if storage_of(new) in old else new for _, new in changed]
     done = set()
     for (place, _), source in zip(changed, sources, strict=True):
         if id(place.tensor) not in done:
@@ -150,10 +152,10 @@ def part_from(
 ) -> None:
     """Give the model its own copy of arguments that it has come to hold in a call: the next one
     may have others."""
-    arguments = {_storage(tensor) for tensor in given}
-    before = {(id(place.container), place.key): _storage(place.tensor) for place in places}
+    arguments = {storage_of(tensor) for tensor in given}
+    before = {(id(place.container), place.key): storage_of(place.tensor) for place in places}
     for place in places_of(modules, ()):
-        storage = _storage(place.tensor)
+        storage = storage_of(place.tensor)
         was = before.get((id(place.container), place.key))
         if storage in arguments and was != storage:
             replace(place, tensor=place.tensor.clone()).fill()
@@ -184,13 +186,14 @@ def _successor(place: KeptPlace) -> torch.Tensor | None:
     old, new = place.tensor, place.content()
     if new is old or not isinstance(new, torch.Tensor) or hasattr(new, "__tensor_flatten__"):
         return None
-    is_alike = (new.shape, new.dtype, new.device) == (old.shape, old.dtype, old.device)
-    is_same = _storage(new) == _storage(old) and new.stride() == old.stride()
-    if not is_alike or (is_same and new.storage_offset() == old.storage_offset()):
+    if _kind(new) != _kind(old):
+        return None
+    is_same = storage_of(new) == storage_of(old) and new.stride() == old.stride()
+    if is_same and new.storage_offset() == old.storage_offset():
         return None
     # What is spread over the same memory several times cannot be written to.
     return new if torch._debug_has_internal_overlap(old) == 0 else None
 
 
-def _storage(tensor: torch.Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)
+def _kind(tensor: torch.Tensor) -> tuple[object, ...]:
+    return tensor.shape, tensor.dtype, tensor.device, tensor.layout

@@ -160,17 +160,20 @@ def on_host(name: str) -> Diagnostic:
 
 def _first_cause(problem: BaseException) -> Exception:
     """What went wrong first: the end of a capture fails once more after that."""
-    cause = problem
-    while cause.__context__ is not None and isinstance(cause.__context__, Exception):
+    cause, seen = problem, {id(problem)}
+    while isinstance(cause.__context__, Exception) and id(cause.__context__) not in seen:
         cause = cause.__context__
+        seen.add(id(cause))
     return cause if isinstance(cause, Exception) else Exception(str(cause))
 
 
 def chain(problem: BaseException) -> Iterator[BaseException]:
-    """An exception, and those that it came from."""
+    """An exception, and those that it came from, each once: one may come from itself."""
+    seen: list[BaseException] = []
     cause: BaseException | None = problem
-    while cause is not None:
+    while cause is not None and not any(cause is other for other in seen):
         yield cause
+        seen.append(cause)
         cause = cause.__cause__ or cause.__context__
 
 

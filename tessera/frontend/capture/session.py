@@ -271,7 +271,9 @@ def _capture_graph(
                 outputs = copied_parts(outputs, lasting.__contains__)
     except (Exception, SystemExit) as problem:  # the model's, PyTorch's, the driver's, ours
         generator.graphsafe_set_state(random)
-        raise problem if isinstance(problem, TesseraError) else not_captured(problem) from problem
+        if isinstance(problem, TesseraError):
+            raise
+        raise not_captured(problem) from problem
     finally:
         keeper.is_on = False
     watcher.copies.fill()

@@ -125,6 +125,29 @@ def test_masks_that_are_changed_together_are_seen_to_be() -> None:
     assert mask_of(step, 8, 8, torch.ones(3)) is None
 
 
+def test_masks_that_are_changed_inside_of_a_function_over_functions_are_seen_to_be() -> None:
+    """As FlexAttention makes the blocks of its masks."""
+
+    def cleared(row: Any) -> Any:
+        row[:2] = True
+        return row
+
+    def others(x: Any) -> Any:
+        torch.vmap(torch.vmap(cleared))(x)
+        q, k = ranges(8, 8)
+        return k <= q
+
+    def the_mask(x: Any) -> Any:
+        q, k = ranges(8, 8)
+        mask = k <= q
+        torch.vmap(torch.vmap(cleared))(mask[0])
+        return mask
+
+    x = torch.zeros(1, 3, 5)
+    assert mask_of(others, 8, 8, x) == KeyRange(offset=0)
+    assert mask_of(the_mask, 8, 8, x) is None
+
+
 def test_a_position_is_the_value_where_the_mask_used_it() -> None:
     def step(length: Any) -> Any:
         q = torch.arange(1) + length
@@ -180,6 +203,14 @@ def ours(graph: Any) -> list[Any]:
 
 sdpa = torch.nn.functional.scaled_dot_product_attention
 CAUSAL = {"causal": True, "offset": 0, "window": 0, "soft_cap": 0.0, "nothing": 0}
+
+
+@pytest.mark.usefixtures("anywhere")
+def test_attention_inside_of_a_function_over_functions_is_left_alone() -> None:
+    """There tensors have a dimension more than they show, which an operator of ours cannot take."""
+    (x,) = tensors((3, 1, 2, 8, 64))
+    assert not ours(recorded(lambda x: torch.vmap(sdpa)(x, x, x), x))
+    assert ours(recorded(lambda x: sdpa(x, x, x), x[0]))
 
 
 @pytest.mark.usefixtures("anywhere")

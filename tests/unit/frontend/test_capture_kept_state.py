@@ -54,6 +54,24 @@ def test_what_is_replaced_is_copied_into_what_was_there() -> None:
     assert all(map(torch.equal, tensors(ours), tensors(theirs)))
 
 
+def test_tensors_without_memory_of_one_kind_are_left_alone() -> None:
+    """Such as sparse ones, held or put in place of others."""
+
+    def step(self: Any, x: Any) -> Any:
+        self.plain, self.older = self.plain + x, self.older.to_sparse()
+        return self.plain * 2, x.to_sparse()
+
+    ours, x = model(step), torch.ones(3)
+    ours.sparse = torch.eye(3).to_sparse()
+    ours.register_buffer("rows", torch.eye(3).to_sparse())
+    before = ours.plain
+    result, _ = Inputs(plain=(x,), named={}).call(ours)
+    assert torch.equal(result, torch.full((3,), 2.0))
+    assert ours.plain is before
+    assert torch.equal(before, x)
+    assert ours.older.is_sparse
+
+
 class Engine:
     """An object of somebody's own with a state; it is called, or a method of it is."""
 

@@ -108,6 +108,14 @@ def test_attention_is_one_operator() -> None:
     assert dict(step.attributes) == {"is_causal": True}
 
 
+def test_attention_under_vmap_is_what_pytorch_makes_of_it() -> None:
+    """Its operands have a dimension more than they show."""
+    attend = torch.vmap(torch.nn.functional.scaled_dot_product_attention)
+    found = traced(attend, *3 * [(5, 2, 4, 8, 16)])
+    (softmax,) = [step for step in found.trace.program.steps if "softmax" in step.operator]
+    assert softmax.writes[0].shape == (5, 2, 4, 8, 8)
+
+
 def test_small_tensors_of_the_host_are_real() -> None:
     sizes = torch.tensor([3, 5])
     found = traced(lambda x: [x * 2 for _ in range(int(sizes.sum()))], (4,))

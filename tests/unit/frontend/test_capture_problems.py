@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+from itertools import islice
 from pathlib import Path
 
 import pytest
 
 from tessera.frontend.capture.problems import (
+    chain,
     launches_nothing,
     not_captured,
     not_fake,
@@ -39,6 +41,17 @@ def test_what_a_model_raises(name: str, module: str, expected: str) -> None:
     assert only.code == expected
     assert "first" in (only.headline + "".join(only.notes))
     assert "second" not in (only.headline + "".join(only.notes))
+
+
+def test_exceptions_that_come_from_themselves_have_an_end() -> None:
+    """`raise problem from problem` makes one."""
+    itself, first, second = ValueError("alone"), ValueError("first"), RuntimeError("second")
+    itself.__cause__ = itself
+    first.__context__, second.__context__ = second, first
+    assert list(islice(chain(itself), 9)) == [itself]
+    assert list(islice(chain(first), 9)) == [first, second]
+    assert refusal(itself).diagnostics[0].code == "TSR6008"
+    assert not_captured(first).diagnostics[0].notes[0].endswith("second")
 
 
 def test_what_a_part_of_the_compiler_raised_is_told() -> None:

@@ -18,10 +18,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from tessera.frontend.capture.graph_nodes import call_of, value_of
+from tessera.frontend.capture.graph_nodes import call_of, storage_of, value_of
 
 if TYPE_CHECKING:
-    import torch
     from torch.fx import Graph, Node
 
 # Cuts that leave more than this part of the calls to compile are not worth it.
@@ -180,7 +179,7 @@ def _sign(node: Node) -> Hashable:
 def _memory(inputs: Sequence[Node] | dict[Node, int]) -> Hashable:
     """Which inputs share memory, and how they lie in it."""
     values = [value_of(node) for node in inputs]
-    storages = [None if value is None else _storage(value) for value in values]
+    storages = [None if value is None else storage_of(value) for value in values]
     shared = Counter(storages)
     numbers: dict[object, int] = {}
     signs: list[Hashable] = []
@@ -194,16 +193,12 @@ def _memory(inputs: Sequence[Node] | dict[Node, int]) -> Hashable:
     return tuple(signs)
 
 
-def _storage(value: torch.Tensor) -> int:
-    return int(value.untyped_storage()._cdata)
-
-
 def _can_be_handed_on(live: set[Node]) -> bool:
     """Whether values are tensors that the next part can take: no numbers, lists or complex ones,
     and no two of them in the same memory."""
     values = [value_of(node) for node in live]
     tensors = [value for value in values if value is not None and not value.is_complex()]
-    return len({_storage(value) for value in tensors}) == len(live)
+    return len({storage_of(value) for value in tensors}) == len(live)
 
 
 def _changes_mode(node: Node) -> bool:

@@ -10,6 +10,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
+from tessera.frontend.capture.graph_nodes import is_in_vmap
+from tessera.frontend.capture.watch import tensors_in
+
 if TYPE_CHECKING:
     import torch
 
@@ -47,7 +50,8 @@ def whole_attention(recording: NotesAttention) -> Iterator[None]:
                 return func(*args, **(kwargs or {}))
             given = dict(zip(_ATTENTION, args, strict=False)) | (kwargs or {})
             query, value = given["query"], given["value"]
-            if not query.is_cuda or given.get("dropout_p") or query.dim() != 4:
+            is_plain = query.is_cuda and query.dim() == 4 and not given.get("dropout_p")
+            if not is_plain or any(is_in_vmap(tensor) for tensor in tensors_in(given)):
                 return func(*args, **(kwargs or {}))
             batch, heads, length, _ = query.shape
             was_on, recording.is_on = recording.is_on, False
