@@ -113,7 +113,7 @@ class Driver(types.ModuleType):
         return 1, None
 
     @contextmanager
-    def capturing(self, graph: Any) -> Iterator[None]:
+    def capturing(self, graph: Any, pool: Any) -> Iterator[None]:
         """What `torch.cuda.graph` does: nothing has changed after it."""
         self.nodes = 0
         before = [flat.clone() for flat in map(_bytes, self.kept)]
@@ -194,6 +194,8 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Driver:
         "stream": nothing,
         "synchronize": lambda: None,
         "graph": made.capturing,
+        "graph_pool_handle": lambda: (0, 1),
+        "set_stream": lambda stream: None,
         "device": nothing,
         "CUDAGraph": lambda keep_graph: graph,
         "current_device": lambda: 0,

@@ -16,7 +16,6 @@ from contextlib import chdir
 from pathlib import Path
 
 import pytest
-from hatchling import build
 
 ROOT = Path(__file__).parents[2]
 PTX = ".version 8.0\n.target sm_80\n.visible .entry k()\n{\n    ret;\n}\n"
@@ -25,6 +24,8 @@ PTX = ".version 8.0\n.target sm_80\n.visible .entry k()\n{\n    ret;\n}\n"
 @pytest.fixture(scope="module")
 def archives(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A wheel and a source archive of the checkout."""
+    from hatchling import build
+
     folder = tmp_path_factory.mktemp("dist")
     with chdir(ROOT):
         wheel = folder / build.build_wheel(str(folder))
@@ -54,6 +55,8 @@ def test_wheel_is_complete(archives: tuple[Path, Path]) -> None:
 
 
 def test_source_archive_builds_the_same_wheel(archives: tuple[Path, Path], tmp_path: Path) -> None:
+    from hatchling import build
+
     wheel, source = archives
     with tarfile.open(source) as archive:
         archive.extractall(tmp_path, filter="data")

@@ -22,6 +22,7 @@ from tessera.frontend.capture.cuda_graph import CapturedNodes, read_graph
 from tessera.frontend.capture.graph_nodes import storages
 from tessera.frontend.capture.host_copies import fixed_constants, made_on_host
 from tessera.frontend.capture.inputs import Inputs, held_tensors
+from tessera.frontend.capture.into_graph import captured_into
 from tessera.frontend.capture.kernels import find_codes, find_sources
 from tessera.frontend.capture.measured import MeasuredProduct, kernel_times
 from tessera.frontend.capture.memory import (
@@ -265,7 +266,7 @@ def _capture_graph(
     random = generator.clone_state()
     keeper.is_on = True
     try:
-        with torch.cuda.graph(graph), made_on_host(), watcher.mode:
+        with captured_into(graph), made_on_host(), watcher.mode:
             outputs = inputs.call(function, is_last=True)
             if lasting is not None:
                 outputs = copied_parts(outputs, lasting.__contains__)

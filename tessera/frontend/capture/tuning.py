@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from tessera.frontend.capture.into_graph import captured_into
 from tessera.frontend.capture.kept_choices import keep_choice, kept_choice
 
 if TYPE_CHECKING:
@@ -193,14 +194,11 @@ def _time(calls: list[Callable[[], object]]) -> float:
     part = tuned_slice()
     stream = _own_stream(torch.cuda.current_device()) if part is None else part.stream
     torch.cuda.synchronize()
-    graph, current = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
-    try:
-        # Other threads may load kernels meanwhile.
-        with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
-            for call in calls * (_repeated(calls) // len(calls)):
-                call()
-    finally:
-        torch.cuda.set_stream(current)  # PyTorch 2.11 leaves the other one where it fails
+    graph = torch.cuda.CUDAGraph()
+    # Other threads may load kernels meanwhile.
+    with captured_into(graph, stream=stream, capture_error_mode="thread_local"):
+        for call in calls * (_repeated(calls) // len(calls)):
+            call()
     times = []
     with torch.cuda.stream(stream):
         for _ in range(4):

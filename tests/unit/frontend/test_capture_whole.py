@@ -84,6 +84,14 @@ def test_from_a_module_to_bytes(tmp_path: Path) -> None:
         np.testing.assert_array_equal(kept[name], content)
 
 
+def test_a_refusal_while_a_call_is_captured_does_not_come_from_itself(gpu: Driver) -> None:
+    """Who follows where it came from would never end; so did a capture with several processes."""
+    with pytest.raises(TesseraError) as caught:
+        tracing.trace(lambda x: torch._foreach_add([x], 1.0), torch.ones(8), options=EAGER)
+    assert "_foreach" in caught.value.diagnostics[0].headline
+    assert caught.value.__cause__ is not caught.value
+
+
 @pytest.mark.parametrize("data", [True, False])
 def test_state_is_what_a_replay_changes_with_and_without_data(
     gpu: Driver, monkeypatch: pytest.MonkeyPatch, data: bool
