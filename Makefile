@@ -173,6 +173,7 @@ bench-gpu: $(ready)
 	test -z "$(ARRIVALS)" || $(python) -m benchmarks.serving_h200 prepare --work $(gpu)/h200 --arrivals $(ARRIVALS) --seconds 3000
 	test -z "$(ARRIVALS)" || $(python) -m benchmarks.serving_h200 run --work $(gpu)/h200 --out $(gpu)/serving_h200
 	$(python) -m benchmarks.full_size $(gpu)/full_size.json --work $(gpu)/full_size
+	$(python) -m benchmarks.full_size $(gpu)/full_size_olmoe.json --work $(gpu)/olmoe --model olmoe
 	$(python) -m benchmarks.run_cuda_correct $(gpu)/correct
 	$(python) -m benchmarks.hosts_gpu --seconds 900 -o $(gpu)/hosts_gpu.jsonl
 	$(python) -m benchmarks.hosts_gpu report $(gpu)/hosts_gpu.jsonl -o $(results)/hosts_gpu.json

@@ -273,7 +273,7 @@ def main() -> None:
                 own = data.setdefault(SERVED[name].name, {})
                 own["served_us"] = run["speed"]["batches 1"]["bare_us"]
         for row in json.loads(REAL.read_text())["rows"]:
-            if row["case"] in SMALL and "ours" in row:
+            if row["case"] in SMALL and row["route"] == "auto" and "ours" in row:
                 own = data.setdefault(SMALL[row["case"]].name, {})
                 own |= {"machine": row["machine"], "measured_us": row["ours"],
                         "measured": "a plan of a capture", "torch_us": row["torch"]}  # fmt: skip
