@@ -72,6 +72,25 @@ class GridWriter:
         mask = (1 << bits) - 1
         self.compute("and.b32", value, mask if self.rng.random() < 0.6 else -1 - mask)
 
+    def by_field(self) -> None:
+        """Some bits side by side: a field, and what a mask leaves where they are."""
+        value, first, count = self.pick(), self.rng.randint(0, 6), self.rng.randint(1, 6)
+        self.compute(self.rng.choice(["bfe.u32", "bfe.s32"]), value, first, count)
+        self.compute("and.b32", value, ((1 << count) - 1) << first)
+
+    def signed_quotient(self) -> None:
+        """By a power of two, rounded to zero, and the rest: Triton's `//` and `%`."""
+        value, bits = self.pick(), self.rng.randint(1, 6)
+        wide = self.compute("shl.b32", value, 4)
+        if self.rng.random() < 0.5:
+            sign = self.compute("bfe.s32", value, 27, 1)
+        else:
+            sign = self.compute("shr.s32", wide, 31)
+        moved = self.compute("add.s32", wide, self.compute("shr.u32", sign, 32 - bits))
+        self.compute("shr.s32", moved, bits)
+        top = self.rng.choice([(1 << 31) - 1, (1 << 20) - 1, (1 << 32) - 1])
+        self.compute("sub.s32", wide, self.compute("and.b32", moved, top & -(1 << bits)))
+
     def by_multiplying(self) -> None:
         """x / d for x below 2**31, as compilers write it."""
         value, by = self.pick(), self.rng.choice([3, 5, 6, 7, 12, 24, 48, 100])
@@ -139,6 +158,9 @@ class GridWriter:
         loaded = self.fresh("r")
         self.emit(f"ld.global.u32 {loaded}, [{self.address('%rd2', self.pick())}];")
         limited = self.compute("and.b32", loaded, self.rng.choice([7, 63]))
+        if self.rng.random() < 0.3:  # an index from memory beside one of the CTA, moved
+            sum = self.compute("mad.lo.s32", self.pick(), self.rng.choice([64, 128, 96]), limited)
+            limited = self.compute(self.rng.choice(["shr.u32", "shr.s32"]), sum, 3)
         if self.rng.random() < 0.5:
             self.values.append(limited)
         else:
@@ -194,7 +216,7 @@ class GridWriter:
 
 _INDICES = (
     *("sum", "sum", "difference", "scaled", "quotient", "by_bits", "by_multiplying", "grouped"),
-    *("bounded", "offset", "choice"),
+    *("bounded", "offset", "choice", "by_field", "signed_quotient"),
 )
 _ALL = (*_INDICES, *_INDICES, "store", "store", "gather", "either", "skip", "loop", "loop")
 GRIDS = [(40, 1, 1), (17, 5, 2), (7, 3, 4), (96, 2, 1), (5, 64, 1), (1, 1, 33), (61, 1, 3)]

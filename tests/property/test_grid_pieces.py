@@ -211,6 +211,70 @@ def test_division_by_multiplication_is_followed(runs: list[int], heads: int) -> 
     assert sum(runs) <= 2000
 
 
+# Rows of 16 elements as Triton turns them around, 2 ** 12 of them to a batch: quotients by powers
+# of two of a number with a sign, and a mask that has bits only where the number may.
+TURNED = """
+    shl.b32 %r5, %r3, 5;
+    or.b32 %r5, %r5, %r4;
+    bfe.s32 %r6, %r3, 26, 1;
+    shr.u32 %r7, %r6, 28;
+    add.s32 %r8, %r5, %r7;
+    shr.s32 %r9, %r8, 4;
+    and.b32 %r10, %r8, -16;
+    sub.s32 %r10, %r5, %r10;
+    shr.u32 %r11, %r6, 20;
+    add.s32 %r11, %r9, %r11;
+    and.b32 %r12, %r11, 268431360;
+    sub.s32 %r13, %r9, %r12;
+    shl.b32 %r14, %r13, 4;
+    shl.b32 %r15, %r12, 4;
+    add.s32 %r15, %r15, %r14;
+    add.s32 %r20, %r15, %r10;
+"""
+
+
+@pytest.mark.parametrize("ctas", [1 << 11, 1 << 16, 1 << 20])
+def test_quotients_of_numbers_with_a_sign_are_followed(runs: list[int], ctas: int) -> None:
+    assert written(launch(TURNED, ctas, 0, 0)) == whole(4 * 32 * ctas)
+    assert sum(runs) <= 8
+
+
+# A row of a table that memory names, which may count from its end; and where it is written to.
+NAMED = """
+    mul.wide.s32 %rd3, %r3, 8;
+    add.s64 %rd4, %rd2, %rd3;
+    ld.global.u64 %rd5, [%rd4];
+    shr.u64 %rd6, %rd5, 57;
+    and.b64 %rd6, %rd6, 64;
+    add.s64 %rd5, %rd5, %rd6;
+    and.b64 %rd5, %rd5, 63;
+    cvt.u32.u64 %r5, %rd5;
+    mad.lo.s32 %r6, %r3, 64, %r5;
+    shr.s32 %r7, %r6, 6;
+    mad.lo.s32 %r20, %r7, 32, %r4;
+"""
+
+
+@pytest.mark.parametrize("ctas", [1 << 11, 1 << 16, 1 << 20])
+def test_numbers_from_memory_beside_that_of_the_block_are_followed(
+    runs: list[int], ctas: int
+) -> None:
+    read, stored = written(launch(NAMED, ctas, 0, 0))
+    assert read == (f"Interval(start=0, end={8 * ctas})", Certainty.MUST, AddressClass.DIRECT)
+    assert stored[0] == f"Interval(start=0, end={4 * 32 * ctas})"
+    assert sum(runs) <= 8
+
+
+def test_a_divisor_that_all_blocks_have_is_one_number(runs: list[int]) -> None:
+    """Though some blocks are spelled out by then."""
+    body = "    and.b32 %r5, %r3, 3;\n    mul.lo.s32 %r5, %r5, %r5;\n"  # spelled out
+    body += "    shr.u32 %r6, %r5, 8;\n    add.s32 %r6, %r6, 8;\n"  # 8 in each of them
+    body += "    rem.s32 %r7, %r3, %r6;\n    div.s32 %r8, %r3, %r6;\n"
+    body += "    mad.lo.s32 %r9, %r8, 8, %r7;\n    mad.lo.s32 %r20, %r9, 32, %r4;\n"
+    assert written(launch(body, 1 << 18, 0, 0)) == whole(4 * 32 << 18)
+    assert sum(runs) <= 40
+
+
 # A tile of 32 rows sees the keys of all rows up to its last: as many rounds as its number says.
 CAUSAL = """
     add.s32 %r5, %r3, 1;

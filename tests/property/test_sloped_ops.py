@@ -25,6 +25,7 @@ OPCODES = [
     *(f"{name}.{sign}{bits}" for name in BINARY for sign in "us" for bits in (16, 32, 64)),
     *(f"setp.{name}.{sign}{bits}" for name in COMPARISONS for sign in "us" for bits in (32, 64)),
     *(f"{name}.b{bits}" for name in ("and", "or", "xor", "shl") for bits in (32, 64)),
+    *(f"bfe.{sign}{bits}" for sign in "us" for bits in (32, 64)),
 ]
 
 
@@ -54,7 +55,7 @@ def check(text: str, values: list[Lanes], digits: list[Digit]) -> None:
     name, *modifiers = text.split(".")
     opcode = ptx.Opcode(name, tuple(modifiers))
     bits = type_bits(modifiers[-1])
-    widths = [source_bits(opcode, place, bits) for place in range(2)]
+    widths = [source_bits(opcode, place, bits) for place in range(len(values))]
     function = lane_function(opcode)
     assert function is not None
     try:
@@ -85,7 +86,25 @@ def test_results_hold_for_all_values_of_digits(seed: int) -> None:
             operand(rng, bits, digits),
             operand(rng, second, digits if rng.random() < 0.2 else []),
         ]
+        if text.startswith("and") and rng.random() < 0.5:  # bits side by side
+            low, high = sorted(rng.randrange(bits + 1) for _ in range(2))
+            values[1] = lanes.scalar((1 << high) - (1 << low), bits)
+        if text.startswith("bfe"):
+            ends = (0, 1, 31, 32, 63, 64, 255, rng.randrange(bits))
+            values[1:] = [lanes.scalar(rng.choice(ends)) for _ in range(2)]
         check(text, values, digits)
+
+
+@pytest.mark.parametrize("sign", "us")
+def test_the_sign_of_a_large_grid_is_one_number(sign: str) -> None:
+    """As Triton divides by powers of two; to spell it out would take all blocks one by one."""
+    digit = Digit(0, 1, 1 << 20)
+    blocks = sloped(lanes.scalar(0), {digit: np.array([[1]], dtype=U64)}, 32)
+    function = lane_function(ptx.Opcode("bfe", (f"{sign}32",)))
+    assert function is not None
+    result = function([blocks, lanes.scalar(21), lanes.scalar(1)])
+    assert not result.slopes
+    assert int(result.lo.max()) == 0
 
 
 @pytest.mark.parametrize("operator", COMPARISONS)

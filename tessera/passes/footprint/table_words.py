@@ -22,6 +22,8 @@ _BYTES = 8
 
 def table_word(scene: Scene, address: Lanes, offset: int, index: int) -> Lanes | None:
     """The words at the addresses plus an offset; None where nothing is known of them."""
+    if not scene.tables:
+        return None
     zone, offsets = scene.zones.decode(address.lo)
     first = int(zone.flat[0])
     table = scene.tables.get(first)

@@ -1,5 +1,7 @@
 """Bit fields, permutations and counts over `Lanes`: exact inputs only, anything else is unknown.
 
+Of values that grow with digits, fields (`bfe`) are followed; for the rest digits are spelled out.
+
 Source: PTX ISA 9.0, sections 9.7.1.19 to 9.7.1.26, 9.7.8.6 to 9.7.8.8, 9.7.9.7.
 """
 
@@ -10,7 +12,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from tessera.passes.lane_values import lanes
+from tessera.passes.lane_values.lane_values import single
 from tessera.passes.lane_values.lanes import MASK, U64, Lanes
+from tessera.passes.lane_values.sloped_ops import sloped_field
 
 Values = Sequence[Lanes]
 
@@ -19,17 +23,10 @@ def _usable(values: Values) -> bool:
     return all(v.span is None for v in values)
 
 
-def _constant(value: Lanes) -> int | None:
-    """The one value of every lane, or None."""
-    if value.span is not None or value.lo.size != 1:
-        return None
-    return int(value.lo.flat[0])
-
-
 def extract_field(values: Values, bits: int, signed: bool) -> Lanes:
     """`bfe`: `length` bits from `start`, extended."""
     a, start, length = values
-    first, count = _constant(start), _constant(length)
+    first, count = single(start), single(length)
     if first is None or count is None:
         return lanes.unknown(bits, lanes.reason(*values))
     first, count = first & 0xFF, count & 0xFF
@@ -39,6 +36,11 @@ def extract_field(values: Values, bits: int, signed: bool) -> Lanes:
         if signed or count >= bits:
             return lanes.unknown(bits, a.why)
         return lanes.between(0, (1 << count) - 1, bits, a.why)
+    if a.slopes:
+        if first >= bits:
+            first, count = (bits - 1, 1) if signed else (0, 0)
+        width = min(count, bits - first)
+        return sloped_field(a, first, width, bits, signed=signed) if width else lanes.scalar(0)
     value = lanes.sign_extend(a, bits).lo if signed else a.lo
     shifted = value.view(np.int64) >> np.int64(min(first, 63)) if signed else value
     if not signed:
@@ -54,7 +56,7 @@ def extract_field(values: Values, bits: int, signed: bool) -> Lanes:
 def insert_field(values: Values, bits: int, signed: bool) -> Lanes:
     """`bfi`: `length` bits of a put into b at `start`."""
     a, b, start, length = values
-    first, count = _constant(start), _constant(length)
+    first, count = single(start), single(length)
     if first is None or count is None or not _usable((a, b)):
         return lanes.unknown(bits, lanes.reason(*values))
     first, count = first & 0xFF, count & 0xFF
@@ -79,7 +81,7 @@ def shift_funnel(values: Values, left: bool, wrap: bool) -> Lanes:
 
 def permute_bytes(values: Values) -> Lanes:
     """`prmt.b32` in its default mode."""
-    selector = _constant(values[2])
+    selector = single(values[2])
     if selector is None or not _usable(values):
         return lanes.unknown(32, lanes.reason(*values))
     both = (values[1].lo << U64(32)) | values[0].lo
@@ -95,7 +97,7 @@ def permute_bytes(values: Values) -> Lanes:
 
 def lookup3(values: Values) -> Lanes:
     """`lop3`: any function of three bits."""
-    table = _constant(values[3])
+    table = single(values[3])
     if table is None or not _usable(values):
         return lanes.unknown(32, lanes.reason(*values))
     a, b, c = (v.lo for v in values[:3])

@@ -134,6 +134,14 @@ def scalar(value: int, bits: int = 64) -> Lanes:
     return Lanes(np.array([[value & MASK[bits]]], dtype=U64))
 
 
+def single(value: Lanes) -> int | None:
+    """The one number that all threads have, for all values of digits; None where there is none."""
+    if value.slopes or value.span is not None:
+        return None
+    first = int(value.lo.flat[0])
+    return first if value.lo.size == 1 or bool((value.lo == U64(first)).all()) else None
+
+
 def unknown(bits: int, why: int, anchor: int = 0) -> Lanes:
     """Any value in every thread."""
     lo = np.array([[anchor & MASK[bits]]], dtype=U64)

@@ -18,7 +18,7 @@ import numpy as np
 
 from tessera.ir.arrays import Signed, Words
 from tessera.passes.lane_values.digits import Digit, Split
-from tessera.passes.lane_values.lane_values import MASK, U64, Lanes, reason, settle
+from tessera.passes.lane_values.lane_values import MASK, U64, Lanes, reason, scalar, settle, single
 from tessera.passes.lane_values.slopes import (
     IntegerSlopes,
     WholeForm,
@@ -126,13 +126,26 @@ def _remainder(numbers: WholeForm, quotient: WholeForm, divisor: int) -> WholeFo
 def sloped_right_shift(a: Lanes, b: Lanes, bits: int, *, signed: bool) -> Lanes:
     """A shift by one number: a quotient, rounded down."""
     digits = digits_of(a, b)
-    if b.slopes or b.span is not None or b.lo.size != 1 or a.span is not None:
-        raise Split(digits)
-    amount = int(b.lo.flat[0])
-    if amount >= min(bits, 62):
+    amount = single(b)
+    if amount is None or amount >= min(bits, 62):
         raise Split(digits)
     numbers = form(a, bits, digits, signed=signed)
-    return from_form(floor_quotient(numbers.start, numbers.slopes, 1 << amount, digits), bits)
+    if a.span is None:
+        return from_form(floor_quotient(numbers.start, numbers.slopes, 1 << amount, digits), bits)
+    return from_form(_interval_quotient(numbers, 1 << amount, digits), bits, a.why)
+
+
+def _interval_quotient(numbers: WholeForm, divisor: int, digits: tuple[Digit, ...]) -> WholeForm:
+    """The quotients of all numbers of intervals, rounded down; all slopes are multiples."""
+    for digit, slope in numbers.slopes.items():
+        period = divisor // gcd(divisor, *(abs(int(s)) for s in slope.flat))
+        if 1 < period < digit.count:
+            raise Split((digit,), base=period)
+        if period > 1:
+            raise Split(digits)
+    slopes = {digit: slope // divisor for digit, slope in numbers.slopes.items()}
+    first = numbers.start // divisor
+    return WholeForm(first, slopes, (numbers.start + numbers.span) // divisor - first)
 
 
 def sloped_high_product(a: Lanes, b: Lanes, bits: int, *, signed: bool) -> Lanes:
@@ -151,9 +164,9 @@ def sloped_high_product(a: Lanes, b: Lanes, bits: int, *, signed: bool) -> Lanes
 
 
 def _constant(value: Lanes, bits: int, digits: tuple[Digit, ...], *, signed: bool) -> int:
-    if value.slopes or value.span is not None or value.lo.size != 1:
+    number = single(value)
+    if number is None:
         raise Split(digits)
-    number = int(value.lo.flat[0])
     return number - (1 << bits) if signed and number >> (bits - 1) else number
 
 
@@ -234,13 +247,16 @@ def sloped_bits(name: str, a: Lanes, b: Lanes, bits: int) -> Lanes:
         raise Split(digits)
     mask = U64(MASK[bits])
     top = int(b.lo.max())
-    if name == "and" and b.lo.size == 1 and top & (top + 1) == 0 and top < MASK[bits] >> 2:
-        return _low_bits(a, top + 1, bits, digits)
+    if name == "and" and single(b) is not None and top < min(MASK[bits], _MOST_DIVISOR):
+        lowest = top & -top
+        if top & (top + lowest) == 0:
+            # Bits side by side: the remainder by a power of two, less that by a smaller one.
+            whole = _low_bits(a, top + lowest, bits, digits) if top else scalar(0)
+            return whole if lowest <= 1 else _less(whole, _low_bits(a, lowest, bits, digits), bits)
     high = ~b.lo & mask
     if name == "and" and bool((high < b.lo).all()) and bool((high & (high + U64(1)) == 0).all()):
         # Clears low bits: what it takes away is what the opposite leaves.
-        low = sloped_bits("and", a, Lanes(high), bits)
-        return sloped(Lanes((a.start - low.start) & mask), _less(a, low), bits)
+        return _less(a, sloped_bits("and", a, Lanes(high), bits), bits)
     unit = 1 << top.bit_length()
     _aligned(a, unit, digits)
     below = U64(unit - 1)
@@ -255,6 +271,18 @@ def sloped_bits(name: str, a: Lanes, b: Lanes, bits: int) -> Lanes:
     return sloped(Lanes((a.start - held + mixed) & mask), a.slopes, bits)
 
 
+def sloped_field(a: Lanes, first: int, width: int, bits: int, *, signed: bool) -> Lanes:
+    """So many bits of a value from the first on, all of them there, extended."""
+    if signed:
+        up = sloped_product(a, scalar(1 << (bits - first - width)), bits)
+        if up.slopes:
+            return sloped_right_shift(up, scalar(bits - width), bits, signed=True)
+        high = (up.lo << U64(64 - bits)).view(np.int64) >> np.int64(64 - width)
+        return Lanes(high.view(U64) & U64(MASK[bits]))
+    down = sloped_right_shift(a, scalar(first), bits, signed=False)
+    return sloped_bits("and", down, scalar((1 << width) - 1), bits)
+
+
 def _low_bits(a: Lanes, unit: int, bits: int, digits: tuple[Digit, ...]) -> Lanes:
     """The remainder by a power of two, whatever the sign: it divides 2**bits."""
     numbers = low_form(a, bits, digits)
@@ -262,9 +290,11 @@ def _low_bits(a: Lanes, unit: int, bits: int, digits: tuple[Digit, ...]) -> Lane
     return from_form(_remainder(numbers, quotient, unit), bits)
 
 
-def _less(a: Lanes, b: Lanes) -> dict[Digit, Words]:
+def _less(a: Lanes, b: Lanes, bits: int) -> Lanes:
+    """A value less another, both exact."""
     zero = np.zeros((1, 1), dtype=U64)
-    return {d: slope - b.slopes.get(d, zero) for d, slope in a.slopes.items()}
+    slopes = {d: a.slopes.get(d, zero) - b.slopes.get(d, zero) for d in digits_of(a, b)}
+    return sloped(Lanes((a.start - b.start) & U64(MASK[bits])), slopes, bits)
 
 
 def _aligned(a: Lanes, unit: int, digits: tuple[Digit, ...]) -> None:

@@ -20,6 +20,7 @@ from tessera.passes.lane_values.lane_values import (
     MASK,
     MASKS,
     NO_SLOPES,
+    NUMBER,
     U64,
     WIDE_SPAN,
     Lanes,
@@ -50,13 +51,14 @@ def flat(value: Lanes) -> Lanes:
 
 
 def sloped(value: Lanes, slopes: Slopes, bits: int) -> Lanes:
-    """A value with slopes; of a narrow value that can be anything they say nothing.
+    """A value with slopes; of a number that can be anything they say nothing.
 
+    An address that can be anything in an object is not any number: slopes may lead to another one.
     One of several values has none: whoever looks at `options` does not ask for slopes.
     """
     kept: Slopes = {}
     full = None
-    if value.span is not None and bits < 64:
+    if value.span is not None and (bits < 64 or value.kind == NUMBER):
         full = value.span >= MASKS[bits]
     for digit, slope in slopes.items():
         slope = slope & MASKS[bits]
