@@ -102,10 +102,15 @@ class GridWriter:
             self.emit(f"cvt.u32.u64 {result}, {moved};")
             self.values.append(result)
             return
-        high = self.compute(
-            self.rng.choice(["mul.hi.s32", "mul.hi.u32"]), value, -(-(1 << 32) // by)
-        )
+        moved = self.rng.choice([0, 0, 1, 2, 5])
+        high = self.fresh("r")  # often nobody else reads it
+        opcode = self.rng.choice(["mul.hi.s32", "mul.hi.u32"])
+        self.emit(f"{opcode} {high}, {value}, {-(-(1 << (32 + moved)) // by) & 0xFFFFFFFF};")
+        if self.rng.random() < 0.3:
+            self.values.append(high)
         sign = self.compute("shr.u32", high, 31)
+        if moved:
+            high = self.compute(self.rng.choice(["shr.s32", "shr.u32"]), high, moved)
         self.compute("add.s32", high, sign)
 
     def grouped(self) -> None:

@@ -265,6 +265,24 @@ def test_numbers_from_memory_beside_that_of_the_block_are_followed(
     assert sum(runs) <= 8
 
 
+# x / 513 and the rest, by multiplication: nobody reads the high half but who moves it.
+BY_AN_ODD_NUMBER = """
+    mul.hi.u32 %r5, %r3, -8372255;
+    shr.u32 %r6, %r5, 9;
+    mul.lo.s32 %r7, %r6, 513;
+    sub.s32 %r8, %r3, %r7;
+    mad.lo.s32 %r9, %r6, 513, %r8;
+    mad.lo.s32 %r20, %r9, 32, %r4;
+"""
+
+
+@pytest.mark.parametrize("rows", [10, 1000, 16384])
+def test_division_by_an_odd_number_is_followed(runs: list[int], rows: int) -> None:
+    ctas = 513 * rows
+    assert written(launch(BY_AN_ODD_NUMBER, ctas, 0, 0)) == whole(4 * 32 * ctas)
+    assert sum(runs) <= 4
+
+
 def test_a_divisor_that_all_blocks_have_is_one_number(runs: list[int]) -> None:
     """Though some blocks are spelled out by then."""
     body = "    and.b32 %r5, %r3, 3;\n    mul.lo.s32 %r5, %r5, %r5;\n"  # spelled out

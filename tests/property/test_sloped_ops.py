@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from itertools import product
+from itertools import product as product_of
 
 import numpy as np
 import pytest
@@ -16,6 +16,7 @@ from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.digits import Digit, Split
 from tessera.passes.lane_values.lane_ops import lane_function, source_bits
 from tessera.passes.lane_values.lanes import MASK, U64, Lanes
+from tessera.passes.lane_values.sloped_ops import sloped_moved_product
 from tessera.passes.lane_values.slopes import sloped
 
 SMALL = (0, 1, 2, 3, 4, 5, 7, 8, 12, 16, 31, 32, 33, 64, 100, 256)
@@ -63,7 +64,7 @@ def check(text: str, values: list[Lanes], digits: list[Digit]) -> None:
     except Split:
         return
     wide = 1 if name == "setp" else bits
-    for places in product(*(range(digit.count) for digit in digits)):
+    for places in product_of(*(range(digit.count) for digit in digits)):
         here = dict(zip(digits, places, strict=True))
         for more in (0, 1, 5):
             numbers = [at(v, here, more, w) for v, w in zip(values, widths, strict=True)]
@@ -93,6 +94,53 @@ def test_results_hold_for_all_values_of_digits(seed: int) -> None:
             ends = (0, 1, 31, 32, 63, 64, 255, rng.randrange(bits))
             values[1:] = [lanes.scalar(rng.choice(ends)) for _ in range(2)]
         check(text, values, digits)
+
+
+@settings(deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.integers(0, 2**32))
+def test_high_halves_that_are_moved_hold_for_all_values_of_digits(seed: int) -> None:
+    """Against the two instructions one after the other, number by number."""
+    rng = random.Random(seed)
+    for _ in range(20):
+        digits = [Digit(0, 1, rng.randint(2, 300)), Digit(1, 1, rng.randint(2, 4))]
+        value = sloped(
+            lanes.scalar(rng.choice([0, 1, 5, number(rng, 32)]), 32),
+            {
+                digit: np.array([[rng.choice([1, 32, number(rng, 32)])]], dtype=U64)
+                for digit in digits
+            },
+            32,
+        )
+        by, more = rng.choice([3, 7, 12, 448, 513, 1000]), rng.choice([0, 1, 8, 31])
+        factor = rng.choice([-(-(1 << (32 + more)) // by) & MASK[32], number(rng, 32)])
+        signs = rng.choice("us"), rng.choice("us")
+        both = [lane_function(ptx.Opcode("mul", ("hi", f"{signs[0]}32")))]
+        both.append(lane_function(ptx.Opcode("shr", (f"{signs[1]}32",))))
+        product, move = both
+        assert product is not None
+        assert move is not None
+        try:
+            found = sloped_moved_product(
+                value, lanes.scalar(factor, 32), more, 32, signed=(signs[0] == "s", signs[1] == "s")
+            )
+        except Split:
+            continue
+        assert found.span is None
+        for places in product_of(*(range(digit.count) for digit in digits)):
+            here = dict(zip(digits, places, strict=True))
+            given_number = lanes.scalar(at(value, here, 0, 32), 32)
+            exact = move([product([given_number, lanes.scalar(factor, 32)]), lanes.scalar(more)])
+            assert at(found, here, 0, 32) == int(exact.lo.flat[0]) & MASK[32]
+
+
+def test_a_quotient_by_an_odd_number_is_one_of_a_large_grid() -> None:
+    """x / 513, of 8 million blocks."""
+    digit = Digit(0, 1, 1 << 23)
+    blocks = sloped(lanes.scalar(0), {digit: np.array([[1]], dtype=U64)}, 32)
+    factor = lanes.scalar(-(-(1 << 41) // 513), 32)
+    with pytest.raises(Split) as wanted:
+        sloped_moved_product(blocks, factor, 9, 32, signed=(False, False))
+    assert wanted.value.base == 513
 
 
 @pytest.mark.parametrize("sign", "us")

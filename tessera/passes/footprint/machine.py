@@ -115,6 +115,7 @@ class SliceMachine(StepRunner):
         self.work += _STEP_COST * (1 + len(self.code.blocks[block]))
         leaves = False
         self.halves.clear()
+        self.products.clear()
         for step in self.code.blocks[block]:
             flow = step.meaning.flow
             if flow is Flow.NEXT or flow is Flow.CALL:

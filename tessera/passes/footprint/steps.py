@@ -17,6 +17,7 @@ from tessera.passes.footprint.loaded import load_results
 from tessera.passes.footprint.local import local_access
 from tessera.passes.footprint.made_maps import is_map_step, map_step
 from tessera.passes.footprint.memory import extent_accesses
+from tessera.passes.footprint.moved_products import MovedProducts
 from tessera.passes.footprint.pieces import GridPiece
 from tessera.passes.footprint.pointer_steps import hidden_kind, pointer_results, settled
 from tessera.passes.footprint.recorder import Recorder
@@ -50,6 +51,7 @@ class StepRunner(SliceState):
         super().__init__(code, scene, piece, recorder, shared)
         self._sources: dict[int, tuple[tuple[ptx.Operand | Lanes, int], ...]] = {}
         self.halves = Halves()
+        self.products = MovedProducts(code)
 
     # --- steps -----------------------------------------------------------------------------
 
@@ -94,6 +96,12 @@ class StepRunner(SliceState):
         if len(step.targets) > 1 and step.instruction.opcode.name != "setp":
             self.unknown_results(step, mask, kind=hidden_kind(self, step))
             return
+        if step.index in self.products.steps and self._keeps_halves(step, mask):
+            moved = self.products.result(step, values, self.registers)
+            if moved is not None:
+                self.write(step, step.targets[0], moved, mask)
+                self.products.note(step.targets[0], self.registers.get(step.targets[0]))
+                return
         half = self._half(step, values, mask)
         if isinstance(half, Lanes):
             self.write(step, step.targets[0], half, mask)

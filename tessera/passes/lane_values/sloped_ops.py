@@ -163,6 +163,41 @@ def sloped_high_product(a: Lanes, b: Lanes, bits: int, *, signed: bool) -> Lanes
     return from_form(floor_quotient(numbers.start * factor, slopes, 1 << bits, digits), bits)
 
 
+def sloped_moved_product(
+    a: Lanes, b: Lanes, amount: int, bits: int, *, signed: tuple[bool, bool]
+) -> Lanes:
+    """The high bits of a product by one number, moved right: one quotient, where nothing is below
+    0. `signed` says so of the product and of the move."""
+    digits = digits_of(a, b)
+    by_sign, moves_sign = signed
+    factor = _constant(b, bits, digits, signed=by_sign)
+    numbers = form(a, bits, digits, signed=by_sign)
+    low, high = bounds(numbers.start, numbers.slopes)
+    most = int(high.max())
+    # Up to here the high half is the same with a sign and without.
+    has_sign = (most * factor) >> (2 * bits - 1)
+    if int(low.min()) >= 0 and factor > 0 and not has_sign and amount < bits:
+        near = _below(Fraction(factor, 1 << (bits + amount)), most)
+        if near is not None:
+            by, divisor = near.numerator, near.denominator
+            start, slopes = numbers.start * by, {d: s * by for d, s in numbers.slopes.items()}
+            check(numbers.start, numbers.slopes, digits)
+            if most * by < _MOST_DIVISOR and divisor < _MOST_DIVISOR:
+                return from_form(floor_quotient(start, slopes, divisor, digits), bits)
+    high_half = sloped_high_product(a, b, bits, signed=by_sign)
+    if high_half.slopes:
+        return sloped_right_shift(high_half, scalar(amount), bits, signed=moves_sign)
+    return _moved(high_half, amount, bits, signed=moves_sign)
+
+
+def _moved(value: Lanes, amount: int, bits: int, *, signed: bool) -> Lanes:
+    """Exact numbers without slopes, moved right."""
+    if not signed:
+        return Lanes(value.lo >> U64(amount)) if amount < bits else scalar(0)
+    up = (value.lo << U64(64 - bits)).view(np.int64) >> np.int64(64 - bits + min(amount, bits - 1))
+    return Lanes(up.view(U64) & U64(MASK[bits]))
+
+
 def _constant(value: Lanes, bits: int, digits: tuple[Digit, ...], *, signed: bool) -> int:
     number = single(value)
     if number is None:
@@ -277,8 +312,7 @@ def sloped_field(a: Lanes, first: int, width: int, bits: int, *, signed: bool) -
         up = sloped_product(a, scalar(1 << (bits - first - width)), bits)
         if up.slopes:
             return sloped_right_shift(up, scalar(bits - width), bits, signed=True)
-        high = (up.lo << U64(64 - bits)).view(np.int64) >> np.int64(64 - width)
-        return Lanes(high.view(U64) & U64(MASK[bits]))
+        return _moved(up, bits - width, bits, signed=True)
     down = sloped_right_shift(a, scalar(first), bits, signed=False)
     return sloped_bits("and", down, scalar((1 << width) - 1), bits)
 

@@ -1,0 +1,120 @@
+"""Quotients as compilers write them: the high half of a product (`mul.hi`), moved right (`shr`).
+
+In: the steps of a kernel, and the values of a product's factors. Out: the quotient at once. On its
+own the high half changes with every few numbers of blocks, and these would have to be told apart
+only to be put together again. So where one factor grows with digits and all that reads the high
+half moves it, nothing is known of the high half, and what moves it asks for the whole
+(`sloped_moved_product`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from tessera.ir.ptx import syntax as ptx
+from tessera.passes.footprint.operands import Key
+from tessera.passes.kernel_facts.kernel_code import KernelCode, Step
+from tessera.passes.kernel_facts.operand_names import registers_in
+from tessera.passes.lane_values import lanes
+from tessera.passes.lane_values.lane_values import single
+from tessera.passes.lane_values.lanes import Lanes
+from tessera.passes.lane_values.sloped_ops import sloped_moved_product
+
+_BITS = 32
+_PRODUCTS: dict[tuple[str, ...], bool] = {("hi", "u32"): False, ("hi", "s32"): True}
+_MOVES: dict[tuple[str, ...], bool] = {("u32",): False, ("b32",): False, ("s32",): True}
+
+
+@dataclass(frozen=True, slots=True)
+class _Product:
+    """A product whose high half was left open; `held` is what its register got for it."""
+
+    factors: tuple[Lanes, Lanes]
+    signed: bool
+    held: Lanes | None
+
+
+class MovedProducts:
+    """The products of a block whose high halves were left open, by register."""
+
+    def __init__(self, code: KernelCode) -> None:
+        self.steps = frozenset(_steps(code))
+        self._open: dict[str, _Product] = {}
+
+    def clear(self) -> None:
+        """Another block begins: registers may hold something else."""
+        self._open.clear()
+
+    def result(
+        self, step: Step, values: Sequence[Lanes], registers: Mapping[Key, Lanes]
+    ) -> Lanes | None:
+        """What one of `steps` makes of its sources; None where it is as plain as any other."""
+        opcode, operands = step.instruction.opcode, step.instruction.operands
+        if opcode.name == "mul":
+            first, second = values
+            if not (first.slopes or second.slopes) or any(map(_is_odd, values)):
+                return None
+            factors = (second, first) if second.slopes else (first, second)
+            if single(factors[1]) is None:
+                return None
+            self._open[step.targets[0]] = _Product(factors, _PRODUCTS[opcode.modifiers], None)
+            return lanes.unknown(_BITS, step.index)
+        (name,) = registers_in(operands[1])
+        product = self._open.get(name)
+        if product is None or registers.get(name) is not product.held:
+            return None
+        amount = single(values[1])
+        assert amount is not None
+        is_signed = _MOVES[opcode.modifiers]
+        return sloped_moved_product(
+            *product.factors, amount, _BITS, signed=(product.signed, is_signed)
+        )
+
+    def note(self, name: str, held: Lanes | None) -> None:
+        """What the register of a product that was left open holds now."""
+        product = self._open.get(name)
+        if product is not None and product.held is None:
+            self._open[name] = _Product(product.factors, product.signed, held)
+
+
+def _is_odd(value: Lanes) -> bool:
+    """Whether a value is anything but exact numbers."""
+    return bool(value.kind or value.options or value.choice) or value.span is not None
+
+
+def _steps(code: KernelCode) -> Iterator[int]:
+    """The products whose high half is only moved, by steps of their own block, and these steps."""
+    readers: dict[str, list[tuple[int, Step]]] = {}
+    writers: dict[str, int] = {}
+    for block, steps in enumerate(code.blocks):
+        for step in steps:
+            for name in step.targets:
+                writers[name] = writers.get(name, 0) + 1
+            for operand in step.instruction.operands:
+                for name in registers_in(operand):
+                    readers.setdefault(name, []).append((block, step))
+    for block, steps in enumerate(code.blocks):
+        for step in steps:
+            if not _is_product(step) or writers[step.targets[0]] != 1:
+                continue
+            own = [(at, other) for at, other in readers[step.targets[0]] if other is not step]
+            if own and all(at == block and _moves(other, step) for at, other in own):
+                yield step.index
+                yield from (other.index for _, other in own)
+
+
+def _is_product(step: Step) -> bool:
+    opcode, guard = step.instruction.opcode, step.instruction.guard
+    return opcode.name == "mul" and opcode.modifiers in _PRODUCTS and guard is None
+
+
+def _moves(step: Step, product: Step) -> bool:
+    """Whether a step moves the high half by a number, after it was made."""
+    instruction = step.instruction
+    if instruction.opcode.name != "shr" or instruction.opcode.modifiers not in _MOVES:
+        return False
+    _, source, amount = instruction.operands
+    is_plain = instruction.guard is None and isinstance(amount, ptx.Integer)
+    own = isinstance(source, ptx.Name) and source.name == product.targets[0]
+    return is_plain and own and step.index > product.index
