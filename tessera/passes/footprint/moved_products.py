@@ -27,7 +27,7 @@ _MOVES: dict[tuple[str, ...], bool] = {("u32",): False, ("b32",): False, ("s32",
 
 
 @dataclass(frozen=True, slots=True)
-class _Product:
+class _OpenProduct:
     """A product whose high half was left open; `held` is what its register got for it."""
 
     factors: tuple[Lanes, Lanes]
@@ -39,26 +39,42 @@ class MovedProducts:
     """The products of a block whose high halves were left open, by register."""
 
     def __init__(self, code: KernelCode) -> None:
-        self.steps = frozenset(_steps(code))
-        self._open: dict[str, _Product] = {}
+        self._code = code
+        self._steps: frozenset[int] | None = None
+        self._open: dict[str, _OpenProduct] = {}
 
     def clear(self) -> None:
         """Another block begins: registers may hold something else."""
         self._open.clear()
 
+    def may_touch(self, step: Step, values: Sequence[Lanes]) -> bool:
+        """Whether a step is such a product or move; cheap for all others."""
+        opcode = step.instruction.opcode
+        if opcode.name == "shr":
+            return bool(self._open) and self._is_known(step)
+        return (
+            opcode.name == "mul"
+            and opcode.modifiers in _PRODUCTS
+            and any(value.slopes for value in values)
+            and self._is_known(step)
+        )
+
+    def _is_known(self, step: Step) -> bool:
+        if self._steps is None:
+            self._steps = frozenset(_steps(self._code))
+        return step.index in self._steps
+
     def result(
         self, step: Step, values: Sequence[Lanes], registers: Mapping[Key, Lanes]
     ) -> Lanes | None:
-        """What one of `steps` makes of its sources; None where it is as plain as any other."""
+        """What such a step makes of its sources; None where it is as plain as any other."""
         opcode, operands = step.instruction.opcode, step.instruction.operands
         if opcode.name == "mul":
             first, second = values
-            if not (first.slopes or second.slopes) or any(map(_is_odd, values)):
-                return None
             factors = (second, first) if second.slopes else (first, second)
-            if single(factors[1]) is None:
+            if any(map(_is_odd, values)) or single(factors[1]) is None:
                 return None
-            self._open[step.targets[0]] = _Product(factors, _PRODUCTS[opcode.modifiers], None)
+            self._open[step.targets[0]] = _OpenProduct(factors, _PRODUCTS[opcode.modifiers], None)
             return lanes.unknown(_BITS, step.index)
         (name,) = registers_in(operands[1])
         product = self._open.get(name)
@@ -75,7 +91,7 @@ class MovedProducts:
         """What the register of a product that was left open holds now."""
         product = self._open.get(name)
         if product is not None and product.held is None:
-            self._open[name] = _Product(product.factors, product.signed, held)
+            self._open[name] = _OpenProduct(product.factors, product.signed, held)
 
 
 def _is_odd(value: Lanes) -> bool:

@@ -96,7 +96,7 @@ class StepRunner(SliceState):
         if len(step.targets) > 1 and step.instruction.opcode.name != "setp":
             self.unknown_results(step, mask, kind=hidden_kind(self, step))
             return
-        if step.index in self.products.steps and self._keeps_halves(step, mask):
+        if self.products.may_touch(step, values) and self._keeps_halves(step, mask):
             moved = self.products.result(step, values, self.registers)
             if moved is not None:
                 self.write(step, step.targets[0], moved, mask)
