@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tessera.diagnostics import Source
+from tessera.driver.load import read_program
 from tessera.ir.graph.access import AddressClass, Certainty
 from tessera.ir.program import program as ir
 from tessera.passes.base import AnalysisManager
@@ -22,6 +25,7 @@ from tests.property.grid_strategies import grid_kernels
 from tests.property.kernel_strategies import Kernel, kernels
 from tests.property.test_soundness_generated import check_log, log_of, program_of
 
+TRACES = Path(__file__).parents[2] / "examples" / "traces"
 NEVER = 1 << 62
 _SETTINGS = settings(
     deadline=None,
@@ -30,8 +34,8 @@ _SETTINGS = settings(
 )
 
 
-def both_ways(program: ir.Program) -> tuple[Footprint, Footprint]:
-    """The footprint of a launch with every CTA and every round by itself, and at once."""
+def both_ways(program: ir.Program) -> list[tuple[Footprint, Footprint]]:
+    """The footprints of launches with every CTA and every round by itself, and at once."""
     kept: list[tuple[Footprint, Footprint]] = []
     find = footprint.find_footprint
 
@@ -45,7 +49,7 @@ def both_ways(program: ir.Program) -> tuple[Footprint, Footprint]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(footprint, "find_footprint", twice)
         AnalysisManager(program).get(AccessRegions)
-    return kept[0]
+    return kept
 
 
 def in_pieces(program: ir.Program) -> StepAccesses:
@@ -73,7 +77,18 @@ def check_equal(alone: Footprint, pieces: Footprint) -> None:
 @_SETTINGS
 @given(grid_kernels())
 def test_pieces_touch_what_all_ctas_touch(kernel: Kernel) -> None:
-    check_equal(*both_ways(program_of(kernel)))
+    check_equal(*both_ways(program_of(kernel))[0])
+
+
+@pytest.mark.parametrize("model", ["mamba", "mmdit", "moe"])
+def test_pieces_of_captured_launches_touch_what_all_ctas_touch(model: str) -> None:
+    """As Triton writes them: every distinct launch of a captured step."""
+    path = TRACES / f"{model}.ptx"
+    program, _ = read_program(Source(path.name, path.read_text()))
+    every = both_ways(program)
+    assert len(every) > 20
+    for pair in every:
+        check_equal(*pair)
 
 
 @_SETTINGS

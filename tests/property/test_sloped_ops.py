@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from functools import partial
 from itertools import product as product_of
 
 import numpy as np
@@ -52,6 +54,17 @@ def at(value: Lanes, digits: dict[Digit, int], more: int, bits: int) -> int:
     return total & MASK[bits]
 
 
+def unless_split(compute: Callable[[], Lanes]) -> Lanes | None:
+    """What is computed; None where digits have to be taken apart, and it is said which."""
+    wanted: tuple[Digit, ...] = ()
+    try:
+        return compute()
+    except Split as split:
+        wanted = split.digits
+    assert wanted
+    return None
+
+
 def check(text: str, values: list[Lanes], digits: list[Digit]) -> None:
     name, *modifiers = text.split(".")
     opcode = ptx.Opcode(name, tuple(modifiers))
@@ -59,9 +72,8 @@ def check(text: str, values: list[Lanes], digits: list[Digit]) -> None:
     widths = [source_bits(opcode, place, bits) for place in range(len(values))]
     function = lane_function(opcode)
     assert function is not None
-    try:
-        result = function(values)
-    except Split:
+    result = unless_split(lambda: function(values))
+    if result is None:
         return
     wide = 1 if name == "setp" else bits
     for places in product_of(*(range(digit.count) for digit in digits)):
@@ -119,11 +131,10 @@ def test_high_halves_that_are_moved_hold_for_all_values_of_digits(seed: int) -> 
         product, move = both
         assert product is not None
         assert move is not None
-        try:
-            found = sloped_moved_product(
-                value, lanes.scalar(factor, 32), more, 32, signed=(signs[0] == "s", signs[1] == "s")
-            )
-        except Split:
+        signed = (signs[0] == "s", signs[1] == "s")
+        by_one = lanes.scalar(factor, 32)
+        found = unless_split(partial(sloped_moved_product, value, by_one, more, 32, signed=signed))
+        if found is None:
             continue
         assert found.span is None
         for places in product_of(*(range(digit.count) for digit in digits)):

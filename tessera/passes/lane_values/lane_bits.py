@@ -12,9 +12,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from tessera.passes.lane_values import lanes
+from tessera.passes.lane_values.digits import Split
 from tessera.passes.lane_values.lane_values import single
 from tessera.passes.lane_values.lanes import MASK, U64, Lanes
 from tessera.passes.lane_values.sloped_ops import sloped_field
+from tessera.passes.lane_values.slopes import digits_of
 
 Values = Sequence[Lanes]
 
@@ -23,10 +25,17 @@ def _usable(values: Values) -> bool:
     return all(v.span is None for v in values)
 
 
+def _constant(value: Lanes) -> int | None:
+    """The one value of every lane, or None; digits that it grows with are spelled out."""
+    if value.slopes:
+        raise Split(digits_of(value))
+    return single(value)
+
+
 def extract_field(values: Values, bits: int, signed: bool) -> Lanes:
     """`bfe`: `length` bits from `start`, extended."""
     a, start, length = values
-    first, count = single(start), single(length)
+    first, count = _constant(start), _constant(length)
     if first is None or count is None:
         return lanes.unknown(bits, lanes.reason(*values))
     first, count = first & 0xFF, count & 0xFF
@@ -56,7 +65,7 @@ def extract_field(values: Values, bits: int, signed: bool) -> Lanes:
 def insert_field(values: Values, bits: int, signed: bool) -> Lanes:
     """`bfi`: `length` bits of a put into b at `start`."""
     a, b, start, length = values
-    first, count = single(start), single(length)
+    first, count = _constant(start), _constant(length)
     if first is None or count is None or not _usable((a, b)):
         return lanes.unknown(bits, lanes.reason(*values))
     first, count = first & 0xFF, count & 0xFF
@@ -81,7 +90,7 @@ def shift_funnel(values: Values, left: bool, wrap: bool) -> Lanes:
 
 def permute_bytes(values: Values) -> Lanes:
     """`prmt.b32` in its default mode."""
-    selector = single(values[2])
+    selector = _constant(values[2])
     if selector is None or not _usable(values):
         return lanes.unknown(32, lanes.reason(*values))
     both = (values[1].lo << U64(32)) | values[0].lo
@@ -97,7 +106,7 @@ def permute_bytes(values: Values) -> Lanes:
 
 def lookup3(values: Values) -> Lanes:
     """`lop3`: any function of three bits."""
-    table = single(values[3])
+    table = _constant(values[3])
     if table is None or not _usable(values):
         return lanes.unknown(32, lanes.reason(*values))
     a, b, c = (v.lo for v in values[:3])

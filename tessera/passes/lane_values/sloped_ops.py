@@ -132,17 +132,15 @@ def sloped_right_shift(a: Lanes, b: Lanes, bits: int, *, signed: bool) -> Lanes:
     numbers = form(a, bits, digits, signed=signed)
     if a.span is None:
         return from_form(floor_quotient(numbers.start, numbers.slopes, 1 << amount, digits), bits)
-    return from_form(_interval_quotient(numbers, 1 << amount, digits), bits, a.why)
+    return from_form(_interval_quotient(numbers, 1 << amount), bits, a.why)
 
 
-def _interval_quotient(numbers: WholeForm, divisor: int, digits: tuple[Digit, ...]) -> WholeForm:
+def _interval_quotient(numbers: WholeForm, divisor: int) -> WholeForm:
     """The quotients of all numbers of intervals, rounded down; all slopes are multiples."""
     for digit, slope in numbers.slopes.items():
         period = divisor // gcd(divisor, *(abs(int(s)) for s in slope.flat))
-        if 1 < period < digit.count:
-            raise Split((digit,), base=period)
         if period > 1:
-            raise Split(digits)
+            raise Split((digit,), base=period if period < digit.count else 0)
     slopes = {digit: slope // divisor for digit, slope in numbers.slopes.items()}
     first = numbers.start // divisor
     return WholeForm(first, slopes, (numbers.start + numbers.span) // divisor - first)
@@ -178,12 +176,10 @@ def sloped_moved_product(
     has_sign = (most * factor) >> (2 * bits - 1)
     if int(low.min()) >= 0 and factor > 0 and not has_sign and amount < bits:
         near = _below(Fraction(factor, 1 << (bits + amount)), most)
-        if near is not None:
-            by, divisor = near.numerator, near.denominator
-            start, slopes = numbers.start * by, {d: s * by for d, s in numbers.slopes.items()}
-            check(numbers.start, numbers.slopes, digits)
-            if most * by < _MOST_DIVISOR and divisor < _MOST_DIVISOR:
-                return from_form(floor_quotient(start, slopes, divisor, digits), bits)
+        if near is not None and max(most * near.numerator, near.denominator) < _MOST_DIVISOR:
+            start = numbers.start * near.numerator
+            slopes = {digit: slope * near.numerator for digit, slope in numbers.slopes.items()}
+            return from_form(floor_quotient(start, slopes, near.denominator, digits), bits)
     high_half = sloped_high_product(a, b, bits, signed=by_sign)
     if high_half.slopes:
         return sloped_right_shift(high_half, scalar(amount), bits, signed=moves_sign)
