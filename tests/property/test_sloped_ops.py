@@ -78,7 +78,8 @@ def check(text: str, values: list[Lanes], digits: list[Digit]) -> None:
     wide = 1 if name == "setp" else bits
     for places in product_of(*(range(digit.count) for digit in digits)):
         here = dict(zip(digits, places, strict=True))
-        for more in (0, 1, 5):
+        widest = max(int(lanes.spans(value).max()) for value in values)
+        for more in {0, 1, 5, widest}:
             numbers = [at(v, here, more, w) for v, w in zip(values, widths, strict=True)]
             exact = function([lanes.scalar(n, w) for n, w in zip(numbers, widths, strict=True)])
             if exact.span is None:
@@ -142,6 +143,59 @@ def test_high_halves_that_are_moved_hold_for_all_values_of_digits(seed: int) -> 
             given_number = lanes.scalar(at(value, here, 0, 32), 32)
             exact = move([product([given_number, lanes.scalar(factor, 32)]), lanes.scalar(more)])
             assert at(found, here, 0, 32) == int(exact.lo.flat[0]) & MASK[32]
+
+
+@pytest.mark.parametrize("sign", "us")
+@pytest.mark.parametrize("amount", [0, 1, 3, 5])
+def test_indices_from_memory_beside_digits_are_moved(sign: str, amount: int) -> None:
+    """All numbers of an interval, on both sides of 0 and of multiples."""
+    digit, other = Digit(0, 1, 7), Digit(1, 1, 3)
+    for start, span, slope in product_of((0, 1, 7, 31, -40, -1), (1, 6, 63), (8, 32, 96, -64)):
+        step = {digit: np.array([[slope & MASK[32]]], dtype=U64)}
+        step[other] = np.array([[256]], dtype=U64)
+        open_ = Lanes(np.array([[start & MASK[32]]], dtype=U64), np.array([[span]], dtype=U64), 0)
+        values = [sloped(open_, step, 32), lanes.scalar(amount)]
+        check(f"shr.{sign}32", values, [digit, other])
+
+
+def test_masks_of_any_bits_hold_for_all_values_of_digits() -> None:
+    """Bits side by side are followed, others are taken apart or right."""
+    digit = Digit(0, 1, 9)
+    for mask, slope, start in product_of(range(1, 128), (1, 3, 8, 24, 64), (0, 5, 100)):
+        value = sloped(lanes.scalar(start, 32), {digit: np.array([[slope]], dtype=U64)}, 32)
+        check("and.b32", [value, lanes.scalar(mask, 32)], [digit])
+
+
+@pytest.mark.parametrize("text", ["shr.u32", "and.b32", "rem.u32", "div.u32", "mul.hi.u32"])
+def test_numbers_that_differ_from_thread_to_thread_are_not_one(text: str) -> None:
+    digit = Digit(0, 1, 6)
+    value = sloped(lanes.scalar(64), {digit: np.array([[32]], dtype=U64)}, 32)
+    by = np.array([[8, 8, 4, 8]], dtype=U64)
+    name, *modifiers = text.split(".")
+    function = lane_function(ptx.Opcode(name, tuple(modifiers)))
+    assert function is not None
+    result = unless_split(lambda: function([value, Lanes(by)]))
+    for thread, place in product_of(range(4), range(digit.count)) if result else ():
+        exact = function([lanes.scalar(64 + 32 * place), lanes.scalar(int(by[0, thread]))])
+        start = np.broadcast_to(result.start, by.shape)[0, thread]
+        step = np.broadcast_to(result.slopes.get(digit, U64(0)), by.shape)[0, thread]
+        assert int(start + step * U64(place)) & MASK[32] == int(exact.lo.flat[0])
+
+
+@pytest.mark.parametrize("signed", list(product_of([False, True], [False, True])))
+def test_high_halves_with_a_sign_are_moved_as_such(signed: tuple[bool, bool]) -> None:
+    """Products up to the largest, which are below 0 for who takes them so."""
+    digit = Digit(0, 1, 4)
+    for start, factor in product_of((1 << 31, MASK[32] - 31, 0), (MASK[32], 1 << 31, 3 << 30)):
+        value = sloped(lanes.scalar(start, 32), {digit: np.array([[8]], dtype=U64)}, 32)
+        by = lanes.scalar(factor, 32)
+        found = unless_split(partial(sloped_moved_product, value, by, 1, 32, signed=signed))
+        for place in range(digit.count) if found else ():
+            number, half = (start + 8 * place) & MASK[32], 1 << 31
+            pair = [n - (1 << 32) if signed[0] and n >= half else n for n in (number, factor)]
+            high = (pair[0] * pair[1] >> 32) & MASK[32]
+            high = high - (1 << 32) if signed[1] and high >= half else high
+            assert at(found, {digit: place}, 0, 32) == (high >> 1) & MASK[32]
 
 
 def test_a_quotient_by_an_odd_number_is_one_of_a_large_grid() -> None:

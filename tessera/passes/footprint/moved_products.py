@@ -9,11 +9,9 @@ half moves it, nothing is known of the high half, and what moves it asks for the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
 from tessera.ir.ptx import syntax as ptx
-from tessera.passes.footprint.operands import Key
 from tessera.passes.kernel_facts.kernel_code import KernelCode, Step
 from tessera.passes.kernel_facts.operand_names import registers_in
 from tessera.passes.lane_values import lanes
@@ -26,22 +24,14 @@ _PRODUCTS: dict[tuple[str, ...], bool] = {("hi", "u32"): False, ("hi", "s32"): T
 _MOVES: dict[tuple[str, ...], bool] = {("u32",): False, ("b32",): False, ("s32",): True}
 
 
-@dataclass(frozen=True, slots=True)
-class _OpenProduct:
-    """A product whose high half was left open; `held` is what its register got for it."""
-
-    factors: tuple[Lanes, Lanes]
-    signed: bool
-    held: Lanes | None
-
-
 class MovedProducts:
-    """The products of a block whose high halves were left open, by register."""
+    """The products of a block whose high halves were left open: by register, which has no other
+    writer, their factors and whether these have a sign."""
 
     def __init__(self, code: KernelCode) -> None:
         self._code = code
         self._steps: frozenset[int] | None = None
-        self._open: dict[str, _OpenProduct] = {}
+        self._open: dict[str, tuple[Lanes, Lanes, bool]] = {}
 
     def clear(self) -> None:
         """Another block begins: registers may hold something else."""
@@ -64,9 +54,7 @@ class MovedProducts:
             self._steps = frozenset(_steps(self._code))
         return step.index in self._steps
 
-    def result(
-        self, step: Step, values: Sequence[Lanes], registers: Mapping[Key, Lanes]
-    ) -> Lanes | None:
+    def result(self, step: Step, values: Sequence[Lanes]) -> Lanes | None:
         """What such a step makes of its sources; None where it is as plain as any other."""
         opcode, operands = step.instruction.opcode, step.instruction.operands
         if opcode.name == "mul":
@@ -74,24 +62,16 @@ class MovedProducts:
             factors = (second, first) if second.slopes else (first, second)
             if any(map(_is_odd, values)) or single(factors[1]) is None:
                 return None
-            self._open[step.targets[0]] = _OpenProduct(factors, _PRODUCTS[opcode.modifiers], None)
+            self._open[step.targets[0]] = (*factors, _PRODUCTS[opcode.modifiers])
             return lanes.unknown(_BITS, step.index)
         (name,) = registers_in(operands[1])
-        product = self._open.get(name)
-        if product is None or registers.get(name) is not product.held:
+        if name not in self._open:
             return None
+        first, second, by_sign = self._open[name]
         amount = single(values[1])
         assert amount is not None
-        is_signed = _MOVES[opcode.modifiers]
-        return sloped_moved_product(
-            *product.factors, amount, _BITS, signed=(product.signed, is_signed)
-        )
-
-    def note(self, name: str, held: Lanes | None) -> None:
-        """What the register of a product that was left open holds now."""
-        product = self._open.get(name)
-        if product is not None and product.held is None:
-            self._open[name] = _OpenProduct(product.factors, product.signed, held)
+        signed = (by_sign, _MOVES[opcode.modifiers])
+        return sloped_moved_product(first, second, amount, _BITS, signed=signed)
 
 
 def _is_odd(value: Lanes) -> bool:

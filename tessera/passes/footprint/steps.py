@@ -97,10 +97,9 @@ class StepRunner(SliceState):
             self.unknown_results(step, mask, kind=hidden_kind(self, step))
             return
         if self.products.may_touch(step, values) and self._keeps_halves(step, mask):
-            moved = self.products.result(step, values, self.registers)
+            moved = self.products.result(step, values)
             if moved is not None:
                 self.write(step, step.targets[0], moved, mask)
-                self.products.note(step.targets[0], self.registers.get(step.targets[0]))
                 return
         half = self._half(step, values, mask)
         if isinstance(half, Lanes):
