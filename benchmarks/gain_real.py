@@ -25,12 +25,12 @@ nothing is captured, profiled or planned, weights are seeded where there is no c
 measured (`gain_run`) and predicted, what nine of ten draws of its error bars lie between
 (`between_us`), what the planner proves that no plan beats (`bound_us`), and
 ratios: above 1 is faster than serial, or than PyTorch. `--plans` measures those with one of these
-texts in their names, `--modes` takes fewer modes of torch.compile: the same command without them
-goes on. Plans with a text of `--timelines` in their names are run once more with stamps: what every
-device did when. Rows of tuned captures have `tuned` in their names. Beside `-o` there is then
-`gain_real_inputs.tar.xz` (some MB) with traces, profiles, reports, plans and timelines, from which
-`benchmarks.gain_bound` works out the bound, without a GPU. `--trial`: a tiny model on the CPU
-backend, without a GPU.
+texts in their names (`torch` are PyTorch's own steps), `--modes` takes fewer modes of
+torch.compile: the same command without them goes on. Plans with a text of `--timelines` in their
+names are run once more with stamps: what every device did when. Rows of tuned captures have `tuned`
+in their names. Beside `-o` there is then `gain_real_inputs.tar.xz` (some MB) with traces, profiles,
+reports, plans and timelines, from which `benchmarks.gain_bound` works out the bound, without a GPU.
+`--trial`: a tiny model on the CPU backend, without a GPU.
 """
 
 from __future__ import annotations
@@ -127,13 +127,18 @@ def plans(splits: str) -> Iterator[tuple[str, tuple[str, ...]]]:
             yield f"{strategy} {split}", (*gpus, "--strategy", strategy)
 
 
+def is_asked(options: argparse.Namespace, name: str) -> bool:
+    """Whether what has this name is to be measured."""
+    return any(text in name for text in options.plans.split("|"))
+
+
 def wanted(options: argparse.Namespace) -> Iterator[tuple[str, str, tuple[str, ...]]]:
     """Mixes, and names of plans that are asked for, with what `tessc plan` is told, by worth."""
     tasks = [
         (mix, name, told)
         for name, told in plans(options.splits)
         for mix in options.mixes.split(",")
-        if any(text in f"{mix} {name}" for text in options.plans.split("|"))
+        if is_asked(options, f"{mix} {name}")
     ]
     splits = options.splits.split(",")
 
@@ -289,7 +294,7 @@ def stages(
             ),
         )
     yield f"plans{tail}", lambda: make_plans(options, size)
-    due = True
+    due = is_asked(options, "torch")
     for task in wanted(options):
         if due and task[1].partition(" ")[0] in WORTH[FIRST:]:
             yield "torch", lambda: in_a_process(options)

@@ -7,6 +7,7 @@ import ctypes
 import subprocess
 import sys
 from dataclasses import dataclass
+from difflib import unified_diff
 from pathlib import Path
 from typing import Any
 
@@ -654,4 +655,27 @@ def test_kernels_are_tuned_for_slices_and_run_there(
         backend.close()
     # A second time, nothing is measured anew: the same code comes out.
     again = trace(step, x, options=options)
-    assert print_program(again.program) == print_program(found.program)
+    texts = (print_program(one.program).splitlines() for one in (found, again))
+    assert not (lines := list(unified_diff(*texts, n=0))), "\n".join(lines[:60])
+
+
+NOBODYS: Any = None
+
+
+def test_a_tensor_that_is_nobodys_parameter_is_tuned_for_slices(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its name does not depend on what else lives, such as the tensors of an earlier capture."""
+    monkeypatch.setattr(sys.modules[__name__], "NOBODYS", rand(256, 256, dtype=torch.bfloat16))
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        made: torch.Tensor = x @ NOBODYS
+        return made
+
+    x = rand(64, 256, dtype=torch.bfloat16)
+    options = TraceOptions(route="ptx", tune="h200,h200:48sm")
+    found = [trace(step, x, options=options) for _ in range(2)]
+    check(found[0])
+    assert not [d for one in found for d in one.diagnostics if d.code == "TSR6006"]
+    names = [[b.name for b in one.program.buffers] for one in found]
+    assert names[0] == names[1]

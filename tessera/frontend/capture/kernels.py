@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from tessera.frontend.capture.ptx_sources import core_texts, cupy_texts, numba_texts
 from tessera.frontend.capture.raw import RawCode, RawVariant
+from tessera.frontend.capture.source_files import without_folders
 from tessera.frontend.ptx.read_ptx import parse_module
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def _with_files_of(first: str, other: str) -> str:
 
 def _variant(kernel: triton.compiler.CompiledKernel) -> RawVariant:
     text = kernel.asm["ptx"]
-    text = text if isinstance(text, str) else text.decode()
+    text = without_folders(text if isinstance(text, str) else text.decode())
     return RawVariant(
         arch=_target(text),
         text=text,

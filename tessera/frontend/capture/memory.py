@@ -19,6 +19,7 @@ import warnings
 from bisect import bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -220,42 +221,61 @@ def add_strangers(
 ) -> frozenset[int]:
     """Note memory that nobody has claimed; the words that are addresses of nobody's.
 
-    `live` are the tensors from before the call, `words` what the call's nodes name. A tensor in
-    memory of another library, or that another library has cut out of a tensor, may stand for a part
-    of what the call uses all of, or for memory that is gone: what counts is the allocation. So it
-    is for one that begins where a block of PyTorch's does and ends before what was asked for.
+    `live` are the tensors from before the call, `words` what the call's nodes name, in order. A
+    tensor in memory of another library, or that another library has cut out of a tensor, may stand
+    for a part of what the call uses all of, or for memory that is gone: what counts is the
+    allocation. So it is for one that begins where a block of PyTorch's does and ends before what
+    was asked for.
     """
-    blocks = _Blocks()
-    for number, address in enumerate(sorted(live)):
+    blocks, named = _Blocks(), tuple(dict.fromkeys(word for word in words if word))
+    numbers, more = count(), count()
+    for address in _as_named(live, named):
         start, size = blocks.allocation(address)
+        storage = live[address].untyped_storage()
         # The call may have given the tensor other memory.
-        is_whole = start == live[address].untyped_storage().data_ptr()
-        if size and is_whole and blocks.at(address) is not None:
-            memory.add_tensor(live[address], f"c{number}", Role.WEIGHT, lasting=True)
-        elif size and not memory.holds(address):
-            memory.add_block(address, start, size, f"c{number}", is_temporary=False)
+        is_whole = start == storage.data_ptr() and blocks.at(address) is not None
+        if not size or memory.holds(*((start, storage.nbytes()) if is_whole else (address, 1))):
+            continue
+        name = f"c{next(numbers)}"
+        if is_whole:
+            memory.add_tensor(live[address], name, Role.WEIGHT, lasting=True)
+        else:
+            memory.add_block(address, start, size, name, is_temporary=False)
     for buffer in memory.in_order():
         block = blocks.at(buffer.address)
         if block is not None and block.is_used and block.address == buffer.address:
             memory.grow(buffer, block.asked)
     unknown = set()
-    for word in sorted({word for word in words if word}):
+    for word in named:
         if memory.holds(word):
             continue
         block = blocks.at(word)
         if block is None:
             start, size = _allocation(word)
             if size:
-                name = f"alloc{len(memory.buffers)}"
+                name = f"alloc{next(more)}"
                 memory.add_block(word, start, size, name, is_temporary=False)
             elif start:
                 unknown.add(word)
         elif block.is_used:
-            name = f"block{len(memory.buffers)}"
+            name = f"block{next(more)}"
             memory.add_block(word, block.address, block.bytes, name, is_temporary=block.is_private)
         else:
             unknown.add(word)
     return frozenset(unknown)
+
+
+def _as_named(live: dict[int, torch.Tensor], words: Iterable[int]) -> Iterator[int]:
+    """Addresses of tensors: those that a call names in its order, so that what else lives does
+    not change how they are called; then the others."""
+    starts = sorted(live)
+    first: dict[int, None] = {}
+    for word in words:
+        place = bisect_right(starts, word) - 1
+        if place >= 0 and word < starts[place] + live[starts[place]].untyped_storage().nbytes():
+            first[starts[place]] = None
+    yield from first
+    yield from (address for address in starts if address not in first)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,7 @@ from tessera.frontend.capture.compiler_names import start_naming
 from tessera.frontend.capture.layers.compile import in_parts
 from tessera.frontend.capture.operator_mode import without_fast_paths
 from tessera.frontend.capture.taken_apart import taken_apart
+from tessera.frontend.capture.timed_kernels import kernels_timed_in_graphs
 from tessera.ir.choices import Route
 
 if TYPE_CHECKING:
@@ -218,7 +219,8 @@ def fresh_compiler(apart: str = "", *, sms: int = 0, processes: int = 1) -> Iter
     torch._dynamo.reset()
     settings = config.patch(_known(_COMMON | {_PROCESSES: processes}))
     folder = compiled_folder(apart, sms=sms)
-    with folder, settings, barriers(), without_fast_paths(), _whole_graphs():
+    timed = kernels_timed_in_graphs()
+    with folder, settings, timed, barriers(), without_fast_paths(), _whole_graphs():
         start_naming()
         if processes > 1:
             start_pool()

@@ -11,6 +11,8 @@ import pytest
 from tessera.diagnostics import TesseraError
 from tessera.frontend.capture import ptx_sources
 from tessera.frontend.capture.kernels import KernelSources, find_codes, find_sources
+from tessera.frontend.capture.source_files import without_folders
+from tessera.frontend.ptx.read_ptx import parse_module
 
 pytestmark = pytest.mark.usefixtures("own_objects_alone")
 
@@ -116,6 +118,60 @@ def test_assertions_name_one_file_in_all_variants(monkeypatch: pytest.MonkeyPatc
     files = [variant.text.count("assertFile_0[4] = {97, 46, 112, 0};") for variant in code.variants]
     assert files == [1, 1]
     assert "{2, 0}" in code.variants[1].text  # everything else stays
+
+
+RECORDS = """.version 8.0
+.target {target}
+.address_size 64
+.visible .entry matmul()
+{{
+	.loc	1 18 0                          // kernel.py:18:0
+	.loc	2 40 9, function_name $L__info_string0, inlined_at 1 20 4
+	ret;
+}}
+	.file	1 "{folder}kernel.py"
+	.file	2 "{folder}standard.py"
+	.section	.debug_abbrev
+	{{
+.b8 1                                   // Abbreviation Code
+	}}
+	.section	.debug_info
+	{{
+.b32 .debug_abbrev                      // Offset Into Abbrev. Section
+.b8 {letter}                            // DW_AT_comp_dir
+	}}
+	.section	.debug_str
+	{{
+$L__info_string0:
+.b8 99                                  // string offset=0
+	}}
+	.section	.debug_macinfo	{{	}}
+"""
+
+
+@pytest.mark.parametrize("folder", ["/home/somebody/.cache/7b/", "C:\\Users\\x\\", ""])
+def test_equal_kernels_have_equal_text_wherever_they_were_compiled(
+    monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    """And nobody is told where: files have plain names, by which lines are still found."""
+    triton(monkeypatch, lambda: None)
+    kernel = CompiledKernel()
+    kernel.asm = {"ptx": RECORDS.format(target="sm_90a", folder=folder, letter=ord("h"))}
+    sources = KernelSources({7: kernel}, {}, {})  # type: ignore[dict-item]
+    ((code,), _) = find_codes({7: "matmul"}, [], sources)
+    text = code.variants[0].text
+    whole = RECORDS.format(target="sm_90a", folder="", letter=0)
+    before, _, _ = whole.partition("\t.section\t.debug_abbrev")
+    assert text.startswith(before)
+    assert text.count(".section") == 1
+    assert "$L__info_string0:" in text
+    assert without_folders(text) == text
+    assert [kernel.name for kernel in parse_module(text, "t").kernels()] == ["matmul"]
+
+
+def test_code_for_debuggers_keeps_the_records_that_it_must_have() -> None:
+    text = RECORDS.format(target="sm_90a, debug", folder="/home/somebody/", letter=0)
+    assert without_folders(text) == text.replace("/home/somebody/", "")
 
 
 def test_an_architecture_comes_once(monkeypatch: pytest.MonkeyPatch) -> None:

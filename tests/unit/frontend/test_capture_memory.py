@@ -159,6 +159,29 @@ def test_memory_that_no_tensor_stands_for() -> None:
 
 
 @pytest.mark.usefixtures("machine")
+@pytest.mark.parametrize("others", [[], [A + 4096], [A, A + 4096]])
+def test_names_do_not_depend_on_what_else_lives(others: list[int]) -> None:
+    """Else the same call has other names for the same constants when it is captured again."""
+    memory = CapturedMemory()
+    live = {address: Tensor(address, (8,)) for address in (*others, A + 1024)}
+    words = [A + 1024, A + 8192] if A in others else [A + 1024, A + 8192, A]
+    assert not add_strangers(memory, live, words)
+    found = {one.address: one.name for one in memory.in_order()}
+    assert (found[A + 1024], found[A + 8192]) == ("c0", "alloc0")
+    assert A in others or found[A] == "block1"
+
+
+@pytest.mark.usefixtures("machine")
+def test_constants_are_numbered_as_the_call_names_them() -> None:
+    memory = CapturedMemory()
+    live = {address: Tensor(address, (8,)) for address in (A, A + 1024, A + 4096)}
+    memory.add_tensor(live[A + 1024], "weight", Role.WEIGHT, lasting=True)
+    assert not add_strangers(memory, live, [A + 4100, A + 1030, A + 4])
+    found = {one.address: one.name for one in memory.in_order()}
+    assert found == {A + 1024: "weight", A + 4096: "c0", A: "c1"}
+
+
+@pytest.mark.usefixtures("machine")
 def test_a_tensor_in_memory_of_another_library_may_be_a_part_of_it() -> None:
     """Kernels may use the whole allocation; a tensor over memory that is gone stands for none."""
     memory = CapturedMemory()

@@ -43,6 +43,28 @@ def test_views_and_allocations_are_no_steps() -> None:
     assert operators(traced(step, (3, 4))) == ["aten::copy_", "aten::add.Tensor"]
 
 
+NOBODYS: list[Any] = []
+
+
+def test_tensors_of_nobodys_are_numbered_as_the_call_uses_them() -> None:
+    """Whatever else lives, in whichever order they were made."""
+
+    def step(x: Any) -> Any:
+        return (x @ NOBODYS[-2]).sum(0, keepdim=True) + NOBODYS[-3]
+
+    def make() -> tuple[Callable[..., object], Inputs]:
+        NOBODYS.extend(torch.ones(n, 8).cuda() for n in (5, 3, 8, 6))
+        return step, Inputs(plain=(torch.ones(2, 8).cuda(),))
+
+    try:
+        for _ in range(2):
+            buffers = trace_fake(make, fused=False).trace.program.declared_buffers()
+            weights = [(b.name, b.shape) for b in buffers if b.role == ir.Role.WEIGHT]
+            assert weights == [("c0", (8, 8)), ("c1", (3, 8))]
+    finally:
+        NOBODYS.clear()
+
+
 def test_what_lives_on_and_is_written_is_state() -> None:
     class Counting(torch.nn.Module):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
+from itertools import count
 from math import prod
 from typing import TYPE_CHECKING
 from unittest import mock
@@ -296,8 +297,10 @@ def made_record(recording: Recording, known: KnownTensors, result: object) -> Ra
                 returned[place] = name, raw_tensor(tensor, recording.addresses.of_tensor)
     for number, tensor in enumerate(recording.made):
         memory.add_tensor(tensor, f"t{number}", Role.TEMP, lasting=False)
-    for number, tensor in enumerate(_live(recording)):
-        memory.add_tensor(tensor, f"c{number}", Role.WEIGHT, lasting=True)
+    places, numbers = recording.addresses.of_tensor, count()
+    for tensor in sorted(_live(recording), key=lambda t: (places(t), -t.numel())):
+        if not memory.holds(places(tensor)):
+            memory.add_tensor(tensor, f"c{next(numbers)}", Role.WEIGHT, lasting=True)
     raw = RawCapture(
         buffers=memory.in_order(),
         nodes=tuple(recording.nodes),
@@ -314,12 +317,9 @@ def _live(recording: Recording) -> Iterator[torch.Tensor]:
 
     for thing in gc.get_objects():
         if issubclass(type(thing), torch.Tensor) and not hasattr(thing, "__tensor_flatten__"):
-            try:
-                is_used = thing.is_cuda and recording.addresses.knows(thing)
-            except Exception:  # a tensor that is not there, or not any more
-                continue
-            if is_used:
-                yield thing
+            with suppress(Exception):  # a tensor that is not there, or not any more
+                if thing.is_cuda and recording.addresses.knows(thing):
+                    yield thing
 
 
 def recorder(recording: Recording) -> AbstractContextManager[object]:
