@@ -43,8 +43,12 @@ def test_tokens_of_steps_handed_over_ahead_are_those_of_a_plain_loop(family: str
             look_ahead=look_ahead,
         ) as engine:
             row = by_engine(engine, asked, right, 30)
+            # How often that is possible while others join depends on how busy the machine is.
+            before = engine.steps_ahead
+            engine.generate([[1, 2, 3]], max_tokens=8, ignore_end=True)
+            assert (engine.steps_ahead > before) is look_ahead
         assert row["first_difference"] is None
         assert row["sequences_equal"] == len(asked)
         assert row["ended"]["stop"]
         assert row["ended"]["cancelled"]
-        assert (row["handed_over_ahead"] > 0) is look_ahead
+        assert look_ahead or not row["handed_over_ahead"]
