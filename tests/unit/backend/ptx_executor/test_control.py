@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 
+from tessera.backend.ptx_executor.emit import program
 from tessera.backend.ptx_executor.emit.program import compile_kernel
 from tessera.diagnostics import TesseraError
 from tessera.frontend.ptx.read_ptx import parse_module
 from tests.helpers.cpu_kernels import module_text, run
+from tests.helpers.operations import operations
 
 STORE = "st.global.u32 [%rd2], %r10;"
 
@@ -297,18 +297,25 @@ def test_large_local_arrays_in_many_threads():
     assert (out == lanes(200 * 128)).all()
 
 
-def test_compiling_costs_in_proportion_to_the_labels():
+def test_compiling_costs_in_proportion_to_the_labels(monkeypatch):
     """What `nvcc -G` writes has thousands; a table of all of them per block took a minute."""
+    made = []
 
-    def seconds(count: int) -> float:
+    class Noted(program.Emitter):
+        def __init__(self, *given, **named):
+            super().__init__(*given, **named)
+            made.append(self)
+
+    def cost(count: int) -> int:
         step = "setp.eq.u32 %p1, %r1, {0};\n@%p1 bra L{0};\nadd.u32 %r10, %r10, {0};\nL{0}:\n"
         body = "".join(step.format(i) for i in range(count)) + STORE
         module = parse_module(module_text(body))
-        start = time.process_time()
-        compile_kernel(module, "k")
-        return time.process_time() - start
+        return operations(lambda: compile_kernel(module, "k"))
 
-    seconds(20)
-    # The least of several: a collection of garbage in between counts otherwise.
-    few, many = (min(seconds(count) for _ in range(3)) for count in (200, 800))
-    assert many < 10 * few
+    monkeypatch.setattr(program, "Emitter", Noted)
+    cost(20)
+    few, many = cost(100), cost(400)
+    assert many < 4.5 * few
+    tables = {id(block.labels) for block in made}
+    assert len(made) > 500
+    assert len(tables) == 3
