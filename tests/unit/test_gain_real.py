@@ -48,6 +48,21 @@ def test_what_says_most_is_measured_first() -> None:
     assert tasks[-1] == ("1:4", "phase 100+32")
 
 
+@pytest.mark.parametrize(
+    ("plans", "wanted"),
+    [("", True), ("torch", True), ("dp|torch", True), ("dp", False), ("serial|streams", False)],
+)
+def test_pytorchs_own_steps_are_measured_unless_other_plans_are_named(
+    tmp_path: Path, plans: str, wanted: bool
+) -> None:
+    asked = argparse.Namespace(
+        mixes="1:2", splits="84+48", plans=plans, inputs=None, tune=False, tail=""
+    )
+    names = [name for name, _ in gain_real.stages(asked, Sizes(tmp_path))]
+    assert ("torch" in names) is wanted
+    assert ("1:2 dp 84+48" in names) is ("dp" in plans or not plans)
+
+
 @pytest.mark.parametrize(("requests", "lanes", "run"), [(90, 4, 96), (90, 30, 90), (3, 128, 3)])
 def test_every_sequence_has_whole_mixes_unless_that_is_far_more(
     requests: int, lanes: int, run: int
