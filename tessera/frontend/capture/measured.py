@@ -13,13 +13,14 @@ Source: PyTorch 2.11, `torch._inductor.select_algorithm.add_feedback_saver` and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, Protocol
 
 from tessera.frontend.capture.no_gpu.products import CutPrices, ProductPrices, TemplateChoice
+from tessera.frontend.capture.replaced import replaced
 from tessera.frontend.capture.tuning import cold_ms
 
 if TYPE_CHECKING:
@@ -125,47 +126,40 @@ def _fewer_choices(prices: CutPrices | None) -> Iterator[None]:
     """Have fewer kernels tried for a product; all of them where that fails."""
     from torch._inductor.choices import InductorChoices
 
-    name = "_finalize_template_configs"
-    compilers = vars(InductorChoices).get(name)
-    if compilers is None or prices is None:
+    if prices is None:
         yield
         return
     known = ProductPrices(prices, lambda told: None)
 
-    def finalize(self: InductorChoices, *given: object, **named: object) -> list[TemplateChoice]:
-        wanted = list(compilers(self, *given, **named))
-        try:
-            return known.worth_timing(wanted)
-        except (AttributeError, TypeError, ValueError, KeyError, IndexError):
-            return wanted  # choices of another form
+    def fewer(finalize: Callable[..., Iterable[TemplateChoice]]) -> object:
+        def made(self: InductorChoices, *given: object, **named: object) -> list[TemplateChoice]:
+            wanted = list(finalize(self, *given, **named))
+            try:
+                return known.worth_timing(wanted)
+            except (AttributeError, TypeError, ValueError, KeyError, IndexError):
+                return wanted  # choices of another form
 
-    setattr(InductorChoices, name, finalize)
-    try:
+        return made
+
+    with replaced(InductorChoices, "_finalize_template_configs", fewer):
         yield
-    finally:
-        setattr(InductorChoices, name, compilers)
 
 
-@contextmanager
-def _timed_in_graphs(selector: type) -> Iterator[None]:
+def _timed_in_graphs(selector: type) -> AbstractContextManager[None]:
     """Have choices timed by `cold_ms`; by the compiler where that fails."""
-    name = "benchmark_choice"
-    compilers = vars(selector).get(name)
-    if compilers is None:  # another version of the compiler
-        yield
-        return
 
-    def timed(
-        cls: type[AlgorithmSelectorCache], choice: ChoiceCaller, arguments: AutotuneArgs
-    ) -> float:
-        taken = _graph_ms(cls, choice, arguments)
-        return float(compilers.__get__(None, cls)(choice, arguments)) if taken is None else taken
+    def other(
+        compilers: classmethod[AlgorithmSelectorCache, [ChoiceCaller, AutotuneArgs], float],
+    ) -> object:
+        def timed(
+            cls: type[AlgorithmSelectorCache], choice: ChoiceCaller, arguments: AutotuneArgs
+        ) -> float:
+            taken = _graph_ms(cls, choice, arguments)
+            return compilers.__get__(None, cls)(choice, arguments) if taken is None else taken
 
-    setattr(selector, name, classmethod(timed))
-    try:
-        yield
-    finally:
-        setattr(selector, name, compilers)
+        return classmethod(timed)
+
+    return replaced(selector, "benchmark_choice", other)
 
 
 def _graph_ms(

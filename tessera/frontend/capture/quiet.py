@@ -12,6 +12,8 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
+from tessera.frontend.capture.replaced import replaced
+
 _LOGGER = logging.getLogger(__name__)
 _STATISTICS = "_log_autotune_choices_stats"
 # Candidates that do not fit a GPU, and shapes that do not fit each other, are errors to these, each
@@ -29,8 +31,6 @@ def quiet_compiler(heard: Callable[[str], None]) -> Iterator[None]:
     """Have compilers say nothing; `heard` is told the name of each product that was measured."""
     from torch._inductor import select_algorithm
 
-    before = getattr(select_algorithm, _STATISTICS, None)
-
     def note(name: str, timings: Mapping[object, float]) -> None:
         """In place of Inductor's own, which writes to standard error."""
         short = name.removesuffix("_template_autotuning").removesuffix("_autotuning")
@@ -39,15 +39,10 @@ def quiet_compiler(heard: Callable[[str], None]) -> Iterator[None]:
             _LOGGER.info("%s: %.4f ms, %s", short, timings[choice], described)
         heard(short)
 
-    with warnings.catch_warnings(), quiet_loggers():
+    noted = replaced(select_algorithm, _STATISTICS, lambda before: note)
+    with warnings.catch_warnings(), quiet_loggers(), noted:
         warnings.filterwarnings("ignore", module=r"torch\.")
-        if before is not None:
-            setattr(select_algorithm, _STATISTICS, note)
-        try:
-            yield
-        finally:
-            if before is not None:
-                setattr(select_algorithm, _STATISTICS, before)
+        yield
 
 
 @contextmanager

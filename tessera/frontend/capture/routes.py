@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
 from tessera.frontend.capture.barriers import barriers
@@ -21,6 +21,7 @@ from tessera.frontend.capture.compiled_folder import compiled_folder
 from tessera.frontend.capture.compiler_names import start_naming
 from tessera.frontend.capture.layers.compile import in_parts
 from tessera.frontend.capture.operator_mode import without_fast_paths
+from tessera.frontend.capture.replaced import replaced
 from tessera.frontend.capture.taken_apart import taken_apart
 from tessera.frontend.capture.timed_kernels import kernels_timed_in_graphs
 from tessera.ir.choices import Route
@@ -245,28 +246,20 @@ def _whole_graphs() -> Iterator[None]:
         yield
 
 
-@contextmanager
-def _settings_in_words() -> Iterator[None]:
+def _settings_in_words() -> AbstractContextManager[None]:
     """Have PyTorch log none of its settings as JSON where one of them is a function.
 
     PyTorch 2.11 tries to, and logs the failure with a traceback.
     """
     import torch._dynamo.utils as dynamo
 
-    name = "_get_dynamo_config_for_logging"
-    before = getattr(dynamo, name, None)
-    if before is None:
-        yield
-        return
+    def in_words(before: Callable[[], object]) -> object:
+        def settings() -> str | None:
+            try:
+                return str(before())
+            except TypeError:
+                return None
 
-    def settings() -> str | None:
-        try:
-            return str(before())
-        except TypeError:
-            return None
+        return settings
 
-    setattr(dynamo, name, settings)
-    try:
-        yield
-    finally:
-        setattr(dynamo, name, before)
+    return replaced(dynamo, "_get_dynamo_config_for_logging", in_words)

@@ -3,14 +3,15 @@
 In: the text of a module as Triton writes it. Out: the same code, whose files have names and no
 folders, and without the records of DWARF that say the same again: a line is found by `.file` and
 `.loc`. So equal kernels have equal text wherever they were compiled, and a trace tells nobody where
-its author keeps files.
+its author keeps files; assertions in kernels still do, for what they print is data of the module.
 """
 
 from __future__ import annotations
 
 import re
 
-_FILE = re.compile(r'^([ \t]*\.file[ \t]+\d+[ \t]+")(?:[^"\n]*[/\\])?([^"\n/\\]*")', re.M)
+_FILE = re.compile(r'^([ \t]*\.file[ \t]+\d+[ \t]+")((?:[^"\\\n]|\\.)*)"', re.M)
+_FOLDER_END = re.compile(r'/|\\(?!")')  # a quote may be part of a name
 # `.loc` names functions by places in the strings; nothing but DWARF names places in the others.
 _DWARF = re.compile(r"^[ \t]*\.section[ \t]+\.debug_(?!str\b)\w+\s*\{[^{}]*\}[ \t]*\n?", re.M)
 _FOR_DEBUGGERS = re.compile(r"^[ \t]*\.target\b[^\n]*\bdebug\b", re.M)
@@ -18,5 +19,5 @@ _FOR_DEBUGGERS = re.compile(r"^[ \t]*\.target\b[^\n]*\bdebug\b", re.M)
 
 def without_folders(text: str) -> str:
     """The text with plain names of files. Code for debuggers keeps its DWARF: it must have some."""
-    text = _FILE.sub(r"\1\2", text)
+    text = _FILE.sub(lambda file: f'{file[1]}{_FOLDER_END.split(file[2])[-1]}"', text)
     return text if _FOR_DEBUGGERS.search(text) else _DWARF.sub("", text)

@@ -11,10 +11,11 @@ Source: PyTorch 2.11, `torch._inductor.runtime.triton_heuristics.CachingAutotune
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol
 
+from tessera.frontend.capture.replaced import replaced
 from tessera.frontend.capture.tuning import cold_ms
 
 if TYPE_CHECKING:
@@ -33,28 +34,20 @@ class KernelCandidate(Protocol):
         """Launch it."""
 
 
-@contextmanager
-def kernels_timed_in_graphs() -> Iterator[None]:
+def kernels_timed_in_graphs() -> AbstractContextManager[None]:
     """Have candidates timed by `cold_ms`; by the compiler where that fails."""
-    from torch._inductor.runtime.triton_heuristics import CachingAutotuner as tuner
+    from torch._inductor.runtime.triton_heuristics import CachingAutotuner
 
-    name = "bench"
-    compilers = vars(tuner).get(name)
-    if compilers is None:  # another version of the compiler
-        yield
-        return
+    def other(compilers: Callable[..., float]) -> object:
+        def timed(
+            self: CachingAutotuner, launcher: KernelCandidate, *given: object, **named: object
+        ) -> float:
+            taken = None if "with_profiler" in named else _graph_ms(self, launcher, given, named)
+            return compilers(self, launcher, *given, **named) if taken is None else taken
 
-    def timed(
-        self: CachingAutotuner, launcher: KernelCandidate, *given: object, **named: object
-    ) -> float:
-        taken = None if "with_profiler" in named else _graph_ms(self, launcher, given, named)
-        return float(compilers(self, launcher, *given, **named)) if taken is None else taken
+        return timed
 
-    setattr(tuner, name, timed)
-    try:
-        yield
-    finally:
-        setattr(tuner, name, compilers)
+    return replaced(CachingAutotuner, "bench", other)
 
 
 def _graph_ms(

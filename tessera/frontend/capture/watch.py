@@ -22,6 +22,7 @@ from tessera.frontend.capture.host_copies import HostCopies
 from tessera.frontend.capture.meta.stand_in import real_host
 from tessera.frontend.capture.operator_mode import name_of, operator_mode
 from tessera.frontend.capture.raw import RawOperator, RawTensor
+from tessera.frontend.capture.replaced import replaced
 from tessera.ir.program.data_type import DataType
 from tessera.ir.program.program import AttributeValue
 
@@ -99,8 +100,6 @@ def keep_compiled(keeper: Keeper) -> Iterator[None]:
     import torch
 
     guards = torch._C._dynamo.guards
-    names = [n for n in ("_empty_strided_cuda", "_empty_strided_cuda_pinned") if hasattr(guards, n)]
-    olds = {name: getattr(guards, name) for name in names}
 
     def stand_in(old: Callable[..., object]) -> Callable[..., object]:
         def make(*arguments: object) -> object:
@@ -110,13 +109,10 @@ def keep_compiled(keeper: Keeper) -> Iterator[None]:
 
         return make
 
-    for name, old in olds.items():
-        setattr(guards, name, stand_in(old))
-    try:
+    names = ("_empty_strided_cuda", "_empty_strided_cuda_pinned")
+    plain, pinned = (replaced(guards, name, stand_in) for name in names)
+    with plain, pinned:
         yield
-    finally:
-        for name, old in olds.items():
-            setattr(guards, name, old)
 
 
 class Watcher:

@@ -169,6 +169,21 @@ def test_equal_kernels_have_equal_text_wherever_they_were_compiled(
     assert [kernel.name for kernel in parse_module(text, "t").kernels()] == ["matmul"]
 
 
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        (r"/a \"b\"/kernel.py", "kernel.py"),
+        (r"/a/the \"best\".py", r"the \"best\".py"),
+        (r"C:\\Users\\x\\kernel.py", "kernel.py"),
+        ("kernel.py", "kernel.py"),
+        ("/a/", ""),
+    ],
+)
+def test_names_of_files_that_are_written_with_escapes(given: str, wanted: str) -> None:
+    text = '\t.file\t1 "{}", 12, 34\n// .file 2 "/a/b.py"\n'
+    assert without_folders(text.format(given)) == text.format(wanted)
+
+
 def test_code_for_debuggers_keeps_the_records_that_it_must_have() -> None:
     text = RECORDS.format(target="sm_90a, debug", folder="/home/somebody/", letter=0)
     assert without_folders(text) == text.replace("/home/somebody/", "")
