@@ -16,6 +16,7 @@ from tessera.driver.load import read_program
 from tessera.ir.graph.access import AddressClass, Certainty
 from tessera.ir.program import program as ir
 from tessera.passes.base import AnalysisManager
+from tessera.passes.byte_sets import intervals
 from tessera.passes.dependences.access_regions import AccessRegions
 from tessera.passes.dependences.launch_report import StepAccesses
 from tessera.passes.footprint import footprint, machine
@@ -78,6 +79,61 @@ def check_equal(alone: Footprint, pieces: Footprint) -> None:
 @given(grid_kernels())
 def test_pieces_touch_what_all_ctas_touch(kernel: Kernel) -> None:
     check_equal(*both_ways(program_of(kernel))[0])
+
+
+ROUNDS_BY_BLOCK = """.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u64 out, .param .u64 data, .param .u64 wide, .param .u32 a, .param .u32 b)
+{
+    .reg .pred %p;
+    .reg .b32 %first, %more, %last, %at, %round;
+    .reg .b64 %out, %offset, %to;
+    ld.param.u64 %out, [out];
+    mov.u32 %first, %ctaid.AXIS;
+    mov.u32 %more, %ctaid.OTHER;
+    min.u32 %last, %first, 60;
+    mad.lo.s32 %at, %first, 24, %more;
+    mov.u32 %round, 0;
+LOOP:
+    mul.wide.s32 %offset, %at, 4;
+    add.s64 %to, %out, %offset;
+    st.global.u32 [%to], %round;
+    add.s32 %at, %at, 2;
+    add.s32 %round, %round, 1;
+    setp.lt.u32 %p, %round, %last;
+    @%p bra LOOP;
+    ret;
+}
+"""
+
+
+@pytest.mark.parametrize("axes", ["xy", "xz", "yx", "yz", "zx", "zy"])
+@pytest.mark.parametrize("others", [1, 3])
+def test_every_block_has_its_own_number_of_rounds(axes: str, others: int) -> None:
+    """Those of one block are not those of all, along whichever axis they are counted."""
+    axis, other = axes
+    counts = {"x": 2, "y": 2, "z": 2} | {axis: 64, other: others}
+    grid = (counts["x"], counts["y"], counts["z"])
+    text = ROUNDS_BY_BLOCK.replace("AXIS", axis).replace("OTHER", other)
+    kernel = Kernel(text=text, grid=grid, block=(1, 1, 1), scalars=(0, 0), offset=0)
+    alone, pieces = both_ways(program_of(kernel))[0]
+    check_equal(alone, pieces)
+    words = {
+        24 * at + more + 2 * t
+        for at in range(64)
+        for more in range(others)
+        for t in range(max(1, min(at, 60)))
+    }
+    (entry,) = pieces.entries
+    assert intervals.union([entry.sure]).tolist() == runs_of(words)
+
+
+def runs_of(words: set[int]) -> list[list[int]]:
+    """The bytes of words, from where to where."""
+    starts = sorted(word for word in words if word - 1 not in words)
+    ends = sorted(word for word in words if word + 1 not in words)
+    return [[4 * start, 4 * end + 4] for start, end in zip(starts, ends, strict=True)]
 
 
 @pytest.mark.parametrize("model", ["mamba", "mmdit", "moe"])

@@ -179,9 +179,10 @@ def _longest(
 ) -> tuple[Flags, dict[RoundDigit, Signed]]:
     """One CTA for those along an axis that nothing but the number of rounds depends on."""
     ((digit, last),) = lasts.items()
-    shape = np.broadcast_shapes(mask.shape, last.shape)
-    counts = np.where(mask, np.broadcast_to(last, shape), -1)
     grown = np.broadcast_shapes(start.shape, *(slope.shape for slope in slopes.values()))
+    # All with the same axes, however many of the first ones are left out somewhere.
+    shape = np.broadcast_shapes(mask.shape, last.shape, (1,) * len(grown))
+    counts = np.where(mask, np.broadcast_to(last, shape), -1)
     grown = (1,) * (len(shape) - len(grown)) + grown
     for axis in range(len(shape)):
         if grown[axis] == 1:
