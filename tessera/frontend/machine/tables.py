@@ -154,7 +154,7 @@ def _check_arrays(
                 f"`{kind.value}.{part}` has shape {array.shape} and type {array.dtype}, not what "
                 "this version of tessera writes",
             )
-    codes = fixed[:, :types]
+    codes = fixed[:, :types].astype(np.int64)
     if codes.min() < 0 or codes.max() >= len(names):
         raise _broken(name, f"`{kind.value}.fixed` has types without a name")
 

@@ -194,9 +194,7 @@ class ClusterBarrier:
         return free
 
 
-def split_members(
-    chunk: CtaRows, lanes: Array, alive: Array, members: int | str | Array | None
-) -> Array:
+def split_members(chunk: CtaRows, lanes: Array, alive: Array, members: int | str | Array) -> Array:
     """The lanes among `lanes` whose warp (or group of four warps) is complete, as flags.
 
     `members` is a mask for all, an array of masks per lane of the chunk, or "group".

@@ -273,11 +273,11 @@ class ChunkRunner:
             self.joined.add(number)
         return bool(self.waiting)
 
-    def _members(self, number: int) -> int | str | Array | None:
-        """Who must be there before a block runs; masks in a register are per lane."""
+    def _members(self, number: int) -> int | str | Array:
+        """Who must be there before a block runs: no lane if 0; masks in a register are per lane."""
         members = self.blocks[number].members
         if not isinstance(members, tuple):
-            return members
+            return 0 if members is None else members
         shape = (self.chunk.ctas, self.chunk.threads)
         return np.broadcast_to(self.registers[members[1]], shape).reshape(-1)
 
