@@ -20,10 +20,12 @@ from tessera.ir.program import program as ir
 from tessera.passes.byte_sets import intervals
 from tessera.passes.byte_sets.regions import region_bytes
 from tessera.passes.dependences.launch_report import StepAccesses
+from tessera.passes.dependences.launch_scene import argument_pointers
 
 if TYPE_CHECKING:
     from tessera.passes.kernel_facts.own_reads import KernelLoad
 
+_Arguments = dict[str, ir.Argument]
 _PRIVATE = frozenset({ir.Role.TEMP, ir.Role.OUTPUT})
 
 
@@ -66,7 +68,7 @@ class _OwnReads:
 
     def __init__(self, program: ir.Program) -> None:
         self._program = program
-        self._known: dict[object, tuple[tuple[KernelLoad, ...], tuple[str, ...]]] = {}
+        self._known: dict[object, tuple[KernelLoad, ...]] = {}
 
     def left_out(
         self, launch: ir.Launch, step: StepAccesses, before: dict[ir.BufferId, list[Ranges]]
@@ -93,11 +95,10 @@ class _OwnReads:
 
         One access stands for all instructions of one text with the same bytes.
         """
-        loads, parameters = self._loads(launch)
-        given = dict(zip(parameters, launch.arguments, strict=False))
+        loads, given = self._loads(launch)
         alike = [load for load in loads if load.text == access.text]
         return any(load.is_own for load in alike) and all(
-            load.is_own or _is_elsewhere(given.get(load.parameter), access.buffer) for load in alike
+            load.is_own or _is_elsewhere(load, given, access.buffer) for load in alike
         )
 
     def _is_new(self, access: Access, before: list[Ranges], stored: list[Ranges]) -> bool:
@@ -107,23 +108,28 @@ class _OwnReads:
             return False
         return bool(intervals.covers(intervals.union(stored), wanted))
 
-    def _loads(self, launch: ir.Launch) -> tuple[tuple[KernelLoad, ...], tuple[str, ...]]:
-        """The loads of a kernel and its parameters; nothing where there is code for several GPUs,
+    def _loads(self, launch: ir.Launch) -> tuple[tuple[KernelLoad, ...], _Arguments]:
+        """The loads of a kernel and its arguments; nothing where there is code for several GPUs,
         whose accesses are added up."""
+        variants = self._program.modules[launch.module].variants
+        functions = [f for f in variants[0].ptx.kernels() if f.name == launch.kernel]
+        if len(variants) != 1 or len(functions) != 1:
+            return (), {}
         key = launch.module, launch.kernel
         if key not in self._known:
-            variants = self._program.modules[launch.module].variants
-            functions = [f for f in variants[0].ptx.kernels() if f.name == launch.kernel]
-            self._known[key] = (), ()
-            if len(variants) == 1 and len(functions) == 1:
-                from tessera.passes.kernel_facts.kernel_code import prepare_kernel
-                from tessera.passes.kernel_facts.own_reads import loads_of
+            from tessera.passes.kernel_facts.kernel_code import prepare_kernel
+            from tessera.passes.kernel_facts.own_reads import loads_of
 
-                loads = loads_of(prepare_kernel(variants[0].ptx, functions[0]))
-                self._known[key] = loads, tuple(p.name for p in functions[0].parameters)
-        return self._known[key]
+            self._known[key] = loads_of(prepare_kernel(variants[0].ptx, functions[0]))
+        names = [parameter.name for parameter in functions[0].parameters]
+        given = ir.for_arch(launch, variants[0].arch).arguments
+        return self._known[key], dict(zip(names, given, strict=False))
 
 
-def _is_elsewhere(argument: ir.Argument | None, buffer: ir.BufferId) -> bool:
-    """Whether an argument is a pointer into another buffer."""
-    return isinstance(argument, ir.Pointer) and argument.buffer != buffer
+def _is_elsewhere(load: KernelLoad, given: _Arguments, buffer: ir.BufferId) -> bool:
+    """Whether the address of a load is made of pointers into other buffers and of numbers."""
+    if load.parameters is None or not load.parameters <= given.keys():
+        return False
+    arguments = tuple(given[name] for name in sorted(load.parameters))
+    buffers = {pointer.buffer for pointer in argument_pointers(arguments)}
+    return bool(buffers) and buffer not in buffers

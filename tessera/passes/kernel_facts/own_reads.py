@@ -1,13 +1,18 @@
 """Loads of what the same thread has stored before.
 
-In: a `KernelCode`. Out: all its loads, each with the parameter that its address is made of, and
+In: a `KernelCode`. Out: all its loads, each with the parameters that its address is made of, and
 whether it loads nothing but bytes that the thread has stored, whenever it runs. What a launch finds
 there is nothing to such a load: compilers write results of a first pass over a row to memory, and
 read them back in a second one.
 
-A store comes first if its block dominates that of the load, or it stands before it in the same one.
-Its guard is then that of the load, or it has none. Both have the same address: the same register
-that one instruction writes, or expressions of thread and parameters that are equal.
+All of this has to hold, of a store and a load that are both plain (`_OneAddress.is_plain`):
+- Every way to the load leads through the store (`ThreadConstants.comes_first`).
+- The store has no guard, or that of the load, which is kept from one to the other (`_has_guard`).
+- Both have the same address: the same register, which is kept (`is_kept`), or constants of the
+  thread that are equal (`ThreadConstants.address`).
+- The store is at least as wide.
+
+Whatever is written there between the two, by whomever, is written by the launch.
 """
 
 from __future__ import annotations
@@ -15,26 +20,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tessera.ir.graph.expr import Expression
-from tessera.ir.opcodes import MemoryEffect
+from tessera.ir.opcodes import WRITTEN_ROLES, MemoryEffect, special_register
 from tessera.ir.ptx import syntax as ptx
-from tessera.passes.kernel_facts.describe_kernel import Describer
 from tessera.passes.kernel_facts.kernel_code import KernelCode, Step
-from tessera.passes.kernel_facts.operand_names import registers_in
-from tessera.passes.kernel_facts.register_values import Provenance, split_base
+from tessera.passes.kernel_facts.operand_names import registers_in, written_registers
+from tessera.passes.kernel_facts.thread_constants import Place, ThreadConstants, parameter_place
 
 _GLOBAL = frozenset({"global", "generic"})
 _OUT_OF_ORDER = frozenset({"nc", "async", "mmio"})
-_UNKNOWN = "?@"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelLoad:
-    """An instruction that reads memory. `parameter` is what its address is an offset from; empty
-    where that is not known."""
+    """An instruction that reads memory. `parameters` are all that its address may be made of; None
+    where it may be made of something else, too: of what was loaded, or of what is not followed."""
 
     text: str
-    parameter: str
+    parameters: frozenset[str] | None
     is_own: bool
 
 
@@ -50,6 +52,11 @@ class _OneAddress:
     def operand(self) -> ptx.Operand:
         """Its address."""
         return self.step.instruction.operands[self.effect.operand]
+
+    @property
+    def place(self) -> Place:
+        """Where it stands."""
+        return self.block, self.step.index
 
     @property
     def width(self) -> int:
@@ -77,9 +84,8 @@ class _LoadFinder:
     """The loads of one kernel, and the stores that come before them."""
 
     def __init__(self, code: KernelCode) -> None:
-        self._code = code
-        self._describer = Describer(code)
-        self._addresses: dict[_OneAddress, Expression] = {}
+        self._constants = ThreadConstants(code)
+        self._made_of = _made_of(code)
         self._every = [
             _OneAddress(block=number, step=step, effect=effect)
             for number, block in enumerate(code.blocks)
@@ -90,59 +96,100 @@ class _LoadFinder:
 
     def loads(self) -> Iterator[KernelLoad]:
         """In the order of their instructions."""
-        stores = [use for use in self._every if use.is_plain and use.effect.access.writes]
+        by_name: dict[ptx.Operand, list[_OneAddress]] = {}
+        by_value: dict[int | None, list[_OneAddress]] = {}
+        for store in self._every:
+            if store.is_plain and store.effect.access.writes:
+                by_name.setdefault(store.operand, []).append(store)
+                by_value.setdefault(self._address(store), []).append(store)
+        by_value.pop(None, None)
         for load in self._every:
             if load.effect.access.reads:
+                named, equal = by_name.get(load.operand, []), by_value.get(self._address(load), [])
+                is_own = load.is_plain and (
+                    any(self._stores(s, load) and self._is_kept(s, load) for s in named)
+                    or any(self._stores(store, load) for store in equal)
+                )
                 yield KernelLoad(
                     text=str(load.step.instruction.opcode),
-                    parameter=self._parameter(load),
-                    is_own=load.is_plain and any(self._stores(store, load) for store in stores),
+                    parameters=_joined(self._made_of, registers_in(load.operand)),
+                    is_own=is_own,
                 )
 
-    def _address(self, use: _OneAddress) -> Expression:
-        known = self._addresses.get(use)
-        if known is None:
-            known = self._describer.address(use.block, use.step, use.effect.operand)
-            self._addresses[use] = known
-        return known
-
-    def _parameter(self, load: _OneAddress) -> str:
-        base, _ = split_base(self._code, self._address(load))
-        return base.name if base.provenance is Provenance.PARAMETER else ""
+    def _address(self, use: _OneAddress) -> int | None:
+        return self._constants.address(use.operand, use.place) if use.is_plain else None
 
     def _stores(self, store: _OneAddress, load: _OneAddress) -> bool:
-        """Whether a thread that comes to the load has stored what it loads."""
+        """Whether a thread that comes to the load has stored what it loads, if both have the same
+        address."""
         return (
             store.width >= load.width
-            and self._comes_first(store, load)
-            and self._has_guard(store.step, load.step)
-            and self._has_address(store, load)
+            and self._constants.comes_first(store.place, load.place)
+            and self._has_guard(store, load)
         )
 
-    def _comes_first(self, store: _OneAddress, load: _OneAddress) -> bool:
-        if store.block == load.block:
-            return store.step.index < load.step.index
-        return self._code.flow.dominates(store.block, load.block)
-
-    def _has_guard(self, store: Step, load: Step) -> bool:
+    def _has_guard(self, store: _OneAddress, load: _OneAddress) -> bool:
         """Whether the store runs wherever the load does, if it comes first."""
-        guard = store.instruction.guard
+        guard = store.step.instruction.guard
         return guard is None or (
-            guard == load.instruction.guard and self._is_written_once(guard.register)
+            guard == load.step.instruction.guard
+            and self._constants.is_kept(guard.register, store.place, load.place)
         )
 
-    def _has_address(self, store: _OneAddress, load: _OneAddress) -> bool:
-        if store.operand == load.operand:
-            return all(self._is_written_once(name) for name in registers_in(load.operand))
-        if self._is_repeated(store.block) or self._is_repeated(load.block):
-            return False
-        text = str(self._address(load))
-        return text == str(self._address(store)) and not any(sign in text for sign in _UNKNOWN)
+    def _is_kept(self, store: _OneAddress, load: _OneAddress) -> bool:
+        """Whether the registers of an address hold at the load what they held at the store."""
+        return all(
+            self._constants.is_kept(name, store.place, load.place)
+            for name in registers_in(load.operand)
+        )
 
-    def _is_written_once(self, name: str) -> bool:
-        """Whether a register has one definition: where that dominates two uses of it, and the
-        first use the second, both find the same value."""
-        return len(self._describer.definitions.get(name, ())) == 1
 
-    def _is_repeated(self, block: int) -> bool:
-        return any(block in loop.blocks for loop in self._code.flow.loops)
+# --- what addresses are made of -------------------------------------------------------------------
+
+_Names = frozenset[str] | None
+
+
+def _made_of(code: KernelCode) -> dict[str, _Names]:
+    """The parameters that each register may be made of, whoever wrote it; None: and more."""
+    steps = [step for block in code.blocks for step in block]
+    readers: dict[str, list[Step]] = {}
+    for step in steps:
+        for operand in step.instruction.operands:
+            for name in registers_in(operand):
+                readers.setdefault(name, []).append(step)
+    made: dict[str, _Names] = dict.fromkeys(code.widths, frozenset())
+    parameters = {parameter.name for parameter in code.function.parameters}
+    pending = steps[::-1]
+    while pending:
+        step = pending.pop()
+        given = _sources(step, parameters, made)
+        for name in written_registers(step.instruction, step.meaning):
+            old = made.get(name)
+            new = None if old is None or given is None else old | given
+            if new != old:
+                made[name] = new
+                pending += readers.get(name, ())
+    return made
+
+
+def _sources(step: Step, parameters: set[str], made: dict[str, _Names]) -> _Names:
+    """What the results of a step may be made of."""
+    name, _ = parameter_place(step)
+    if name in parameters:
+        return frozenset({name})
+    if step.effects or (step.function is None and step.instruction.opcode.name != "cvta"):
+        return None
+    places = zip(step.meaning.roles, step.instruction.operands, strict=False)
+    names = (n for role, o in places if role not in WRITTEN_ROLES for n in registers_in(o))
+    return _joined(made, names)
+
+
+def _joined(made: dict[str, _Names], names: Iterator[str]) -> _Names:
+    """What some names are made of; special registers of no parameter."""
+    total: frozenset[str] = frozenset()
+    for name in names:
+        part = frozenset() if special_register(name) is not None else made.get(name)
+        if part is None:
+            return None
+        total |= part
+    return total

@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 
 from tessera.driver.plan.make_plan import PlanOptions, plan
+from tessera.ir.graph.access import AccessKind
 from tessera.ir.plan.launch_program import Fill
 from tessera.ir.program.print_trace import print_program
+from tessera.passes.byte_sets import intervals
+from tessera.passes.byte_sets.regions import region_bytes
 from tests.helpers.command import tessc
 from tests.helpers.traces import dependences, trace
 
@@ -91,6 +94,129 @@ def test_what_a_thread_has_stored(body: str) -> None:
 )
 def test_what_may_have_been_there(body: str) -> None:
     assert is_told(body)
+
+
+LOOP = "mov.u32 %r4, 0; more: {} add.u32 %r4, %r4, 1; setp.lt.u32 %p4, %r4, 9; @%p4 bra more;"
+MOVED = "mul.wide.u32 %rd8, %r4, 4; add.s64 %rd9, %rd4, %rd8;"
+ROUND = "setp.ne.u32 %p3, %r4, 0;"
+THERE, BACK_THERE = STORE.replace("%rd4", "%rd9"), LOAD.replace("%rd4", "%rd9")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        LOOP.format(f"{ROUND} @%p3 {THERE} {MOVED} @%p3 {BACK_THERE}"),
+        LOOP.format(f"@%p3 {STORE} {ROUND} @%p3 {LOAD}"),
+        LOOP.format(f"@%p2 bra over; {MOVED} over: {THERE} {BACK_THERE}"),
+        f"@%p2 bra over; add.s64 %rd9, %rd1, %rd3; over: {THERE} {BACK_THERE}",
+        f"@%p2 add.s64 %rd9, %rd1, %rd3; {THERE} {BACK_THERE}",
+        f"@%p2 setp.lt.u32 %p3, %r2, 9; @%p3 {STORE} @%p3 {LOAD}",
+        # Ways into the middle of a circle: neither block dominates the other.
+        f"mov.u32 %r4, 0; @%p2 bra two; one: {STORE} two: {LOAD} add.u32 %r4, %r4, 1; "
+        "setp.lt.u32 %p4, %r4, 3; @%p4 bra one;",
+    ],
+)
+def test_what_is_written_once_counts_only_after_that(body: str) -> None:
+    """Each of these registers has one writer, which does not come before both uses."""
+    assert is_told(body)
+
+
+def test_what_is_written_once_before_both_uses() -> None:
+    """In each round of a loop, too."""
+    assert not is_told(LOOP.format(f"{ROUND} {MOVED} @%p3 {THERE} @%p3 {BACK_THERE}"))
+    assert not is_told(LOOP.format(f"{MOVED} {THERE} @%p2 bra over; {BACK_THERE} over:"))
+
+
+READ_BACK = """
+.visible .entry rb(.param .u64 y, .param .u32 n)
+{
+    .reg .b32 %r<10>;
+    .reg .b64 %d<8>;
+    .reg .pred %p<4>;
+    ld.param.u64 %d1, [y];
+    ld.param.u32 %r1, [n];
+    mov.u32 %r2, 0;
+    mov.u32 %r5, 1;
+    mov.u32 %r6, 0;
+L:
+    setp.ne.u32 %p1, %r2, 0;
+    @%p1 st.global.u32 [%d3], %r5;
+    mul.wide.u32 %d2, %r2, 4;
+    add.u64 %d3, %d1, %d2;
+    @%p1 ld.global.u32 %r6, [%d3];
+    add.u32 %r5, %r5, %r6;
+    add.u32 %r2, %r2, 1;
+    setp.lt.u32 %p2, %r2, %r1;
+    @%p2 bra L;
+    st.global.u32 [%d3], %r5;
+    ret;
+}
+"""
+
+
+@pytest.mark.parametrize("role", ["temp", "output"])
+def test_a_store_one_round_behind_its_load(role: str) -> None:
+    """The store is to the address of the round before: every word but the first is read."""
+    launch = "launch m.rb grid=1,1,1 block=1,1,1 args=[y, u32:64]\n"
+    program = trace(f"buffer y bytes=256 role={role}", READ_BACK, launch)
+    (node,) = dependences(program).graph.nodes
+    loaded = [region_bytes(a.region, 256) for a in node.accesses if a.kind is AccessKind.READ]
+    assert intervals.union(loaded).tolist() == [[4, 256]]
+
+
+FAR = """
+buffer t bytes=131072 role=temp
+buffer y bytes=512 role=output
+"""
+MORE = "%r<20>; .reg .b16 %h1; .reg .f32 %f1;"
+PLACE = "mad.lo.u32 %r12, %r2, 4, 0x10000;"
+WIDE = "cvt.u64.u32 %rd10, %r12;"
+
+
+@pytest.mark.parametrize(
+    ("stored", "loaded", "parameters", "arguments", "is_new"),
+    [
+        (f"{PLACE} {WIDE}", "cvt.u64.u32 %rd12, %r12;", "", "", False),
+        (f"{PLACE} cvt.u16.u32 %h1, %r12; cvt.u64.u16 %rd10, %h1;", "cvt.u64.u32 %rd12, %r12;",
+         "", "", True),
+        ("mov.u32 %r12, %clock; and.b32 %r13, %r12, 508; or.b32 %r14, %r13, 0x10000; "
+         "cvt.u64.u32 %rd10, %r14;",
+         "mov.u32 %r15, %clock; and.b32 %r16, %r15, 508; or.b32 %r17, %r16, 0x10000; "
+         "cvt.u64.u32 %rd12, %r17;", "", "", True),
+        ("ld.param.u32 %r13, [k]; mad.lo.u32 %r12, %r2, 4, %r13; cvt.u64.u32 %rd10, %r12;",
+         "ld.param.u32 %r14, [twice_k]; mad.lo.u32 %r15, %r2, 4, %r14; cvt.u64.u32 %rd12, %r15;",
+         ".param .u32 k, .param .u32 twice_k", "u32:0, u32:65536", True),
+        ("ld.param.v2.u32 {%r13, %r14}, [k]; mad.lo.u32 %r12, %r2, 4, %r13; "
+         "cvt.u64.u32 %rd10, %r12;",
+         "mad.lo.u32 %r15, %r2, 4, %r14; cvt.u64.u32 %rd12, %r15;",
+         ".param .align 8 .b8 k[8]", "b8[8]:0000000000000100", True),
+        (f"{PLACE} cvt.rn.f32.u32 %f1, %r12; mov.b32 %r13, %f1; and.b32 %r13, %r13, 508; "
+         "cvt.u64.u32 %rd10, %r13;", "cvt.u64.u32 %rd12, %r12;", "", "", True),
+    ],
+)  # fmt: skip
+def test_addresses_that_look_alike(
+    stored: str, loaded: str, parameters: str, arguments: str, is_new: bool
+) -> None:
+    """Texts of two addresses are equal, their numbers are not: another thread stores there."""
+    other = "xor.b32 %r10, %r2, 1; mad.lo.u32 %r11, %r10, 4, 0x10000; cvt.u64.u32 %rd8, %r11;"
+    body = (
+        f"{other} add.s64 %rd9, %rd1, %rd8; {STORE.replace('%rd4', '%rd9')} "
+        f"{stored} add.s64 %rd11, %rd1, %rd10; {STORE.replace('%rd4', '%rd11')} "
+        f"{loaded} add.s64 %rd13, %rd1, %rd12; {LOAD.replace('%rd4', '%rd13')}"
+    )
+    kernel = KERNEL.replace("%r<12>;", MORE).replace("%rd<12>", "%rd<16>").replace("BODY", body)
+    kernel = kernel.replace(".u32 n)", f".u32 n{', ' if parameters else ''}{parameters})")
+    given = f"y, t, u32:100{', ' if arguments else ''}{arguments}"
+    program = trace(FAR, kernel, f"launch m.twice grid=1,1,1 block=128,1,1 args=[{given}]\n")
+    told = [told.code for told in dependences(program).diagnostics]
+    assert ("TSR2007" in told) is is_new
+
+
+def test_addresses_made_of_two_pointers() -> None:
+    """A load through one pointer, moved by the distance to another, is not elsewhere."""
+    far = "sub.s64 %rd6, %rd4, %rd5; shr.s64 %rd7, %rd6, 0; add.s64 %rd8, %rd5, %rd7; "
+    near = "ld.global.u32 %r6, [%rd8];"
+    assert is_told(f"{far} {near} {STORE} {LOAD}")
 
 
 # --- what becomes of it ---------------------------------------------------------------------------
