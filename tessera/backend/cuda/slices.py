@@ -45,11 +45,13 @@ def split_gpu(
     """Green contexts for some of the slices that a GPU is cut into, with the SMs they got.
 
     `sms` are those of every slice, `wanted` says which to make: who asks for other slices of the
-    same list gets other SMs.
+    same list gets other SMs. All SMs of a GPU are no slice, but the GPU: there is no context.
     """
     gpu = _CutGpu(driver, ordinal)
     if sum(sms) > _count(gpu.whole):
         raise TooFewSms(f"{sum(sms)} SMs are asked for, and there are {_count(gpu.whole)}")
+    if [*sms] == [_count(gpu.whole)]:
+        return tuple((None, sms[index]) for index in wanted)
     try:
         return _made(gpu, sms, wanted, _TOGETHER)
     except (TooFewSms, driver.failure):
@@ -109,15 +111,15 @@ def _cut(gpu: _CutGpu, sms: Sequence[int], flags: int, kept: ExitStack) -> list[
 
 
 def _cut_one(gpu: _CutGpu, left: Any, sms: int, flags: int, *, is_last: bool) -> tuple[Any, Any]:
-    """So many SMs, or a few more where they need not lie together; and what is left."""
+    """So many SMs, no more and no fewer, and what is left."""
     if is_last and _count(left) == sms:
         return left, None
     part, rest = gpu.split(left, sms, flags)
-    if _count(part) != sms and flags == _TOGETHER:
-        if is_last:
-            rest, part = gpu.split(left, _count(left) - sms, flags)
-        if _count(part) != sms:
-            raise TooFewSms(f"no {sms} SMs lie together")
+    if _count(part) != sms and is_last:
+        rest, part = gpu.split(left, _count(left) - sms, flags)
+    if _count(part) != sms:
+        where = "lie together" if flags == _TOGETHER else "can be cut off"
+        raise TooFewSms(f"no {sms} SMs {where}: it would be {_count(part)}")
     return part, rest
 
 

@@ -7,11 +7,11 @@ its GPU.
 
 from __future__ import annotations
 
-from collections import Counter
-
 from tessera.backend.cuda.emitted.emit_python import WRITTEN_BY, emit_python
 from tessera.backend.service import ServedTrace
 from tessera.driver.plan.assemble import PlanSetting
+from tessera.driver.run.backends import gpu_target
+from tessera.ir.plan.machine import Machine
 from tessera.ir.plan.one_host import on_one_host
 from tessera.ir.plan.plan import Plan, Replica
 
@@ -21,12 +21,11 @@ __all__ = ["WRITTEN_BY", "cuda_python_files"]
 def cuda_python_files(plan: Plan, setting: PlanSetting) -> dict[str, str]:
     """The files of all replicas."""
     written: dict[str, str] = {}
-    targets = _targets(plan)
+    targets = _targets(plan, setting.machine)
     for number, replica in enumerate(plan.replicas):
         folder = f"replica_{number}/" if len(plan.replicas) > 1 else ""
         served = _served(plan, replica, setting)
-        here = {device: targets[device] for device in replica.lowered.devices}
-        files = emit_python(on_one_host(replica.lowered), served, here)
+        files = emit_python(on_one_host(replica.lowered), served, targets)
         written |= {folder + name: text for name, text in files.items()}
     return written
 
@@ -42,12 +41,13 @@ def _served(plan: Plan, replica: Replica, setting: PlanSetting) -> tuple[ServedT
     return tuple(served)
 
 
-def _targets(plan: Plan) -> dict[str, str]:
+def _targets(plan: Plan, machine: Machine) -> dict[str, str]:
     """`cuda:0` for the device of the first card, `cuda:0:84sm` for a slice of it."""
     ordinals = {card.name: number for number, card in enumerate(plan.cards)}
-    slices = Counter(device.card for device in plan.devices)
+    whole = {card.name: card.gpu.sms for card in machine.cards}
     return {
-        device.name: f"cuda:{ordinals[device.card]}"
-        + (f":{device.sms}sm" if slices[device.card] > 1 else "")
+        device.name: gpu_target(
+            ordinals[device.card], device.sms, is_whole=device.sms == whole.get(device.card)
+        )
         for device in plan.devices
     }

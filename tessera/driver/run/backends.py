@@ -19,6 +19,7 @@ from tessera.backend.service import Backend, BackendOptions, Model
 from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error, warning
 from tessera.driver.hosts.assign import assign_hosts
 from tessera.driver.run.open_plan import OpenPlan
+from tessera.frontend.machine.gpu_table import gpu_table
 from tessera.ir.plan.hosts import HostTable
 from tessera.ir.plan.plan import Plan
 
@@ -32,6 +33,7 @@ class LocalGpu:
     target: str
     name: str
     arch: str
+    sms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,8 +114,8 @@ def choose_backend(
         if BackendName.CPU not in kinds:
             assigned = assign_hosts(hosts, opened.plan)
             names = {device: assigned[device].name for device in devices}
-            whole = _on_hosts(opened.plan, names, targets)
-            return BackendChoice(backend=BackendName.CUDA, targets=whole, hosts=hosts)
+            every = _by_number(opened.plan, names, targets)
+            return BackendChoice(backend=BackendName.CUDA, targets=every, hosts=hosts)
     if len(kinds) > 1:
         raise TesseraError(
             error(
@@ -132,23 +134,26 @@ def choose_backend(
     if not here and not kinds:
         return BackendChoice(backend=BackendName.CPU, targets={})
     if targets or kinds:
-        whole = _match(opened.plan, devices, here, targets) or _in_order(devices, targets)
-        return BackendChoice(backend=BackendName.CUDA, targets=whole)
+        matching = _match(opened.plan, devices, here, targets)
+        on_this = dict.fromkeys(devices, "")
+        every = matching or _by_number(opened.plan, on_this, targets)
+        return BackendChoice(backend=BackendName.CUDA, targets=every)
     matched = _match(opened.plan, devices, here, {})
     if matched is None:
         raise TesseraError(_missing(opened.plan, devices, here), exit_code=ExitCode.NO_DEVICE)
     return BackendChoice(backend=BackendName.CUDA, targets=matched)
 
 
-def _on_hosts(plan: Plan, hosts: Mapping[str, str], targets: Mapping[str, str]) -> dict[str, str]:
-    """The GPUs of every host by number, a card each; what a host has is for its processes to see.
+def _by_number(plan: Plan, hosts: Mapping[str, str], targets: Mapping[str, str]) -> dict[str, str]:
+    """The GPUs of every host by number, a card each, for devices that `--map` does not name.
 
-    Which GPUs there are is known only on their hosts.
+    `hosts` are by device. The backend refuses what is not there: on another host, that is known
+    only there. The whole of a card is the whole of a GPU, of whatever kind; a part has its SMs.
     """
     chosen = dict(targets)
     taken = {(hosts[device], target.split(":")[1]) for device, target in targets.items()}
     card_of: dict[str, str] = {}
-    cards = Counter(device.card for device in plan.devices if device.name in hosts)
+    cards = {card.name: card for card in plan.cards}
     for device in plan.devices:
         if device.name not in hosts or device.name in chosen:
             continue
@@ -157,9 +162,15 @@ def _on_hosts(plan: Plan, hosts: Mapping[str, str], targets: Mapping[str, str]) 
             free = (str(n) for n in itertools.count() if (host, str(n)) not in taken)
             card_of[device.card] = next(free)
             taken.add((host, card_of[device.card]))
-        part = f":{device.sms}sm" if cards[device.card] > 1 else ""
-        chosen[device.name] = f"cuda:{card_of[device.card]}{part}"
+        kind = gpu_table().get(cards[device.card].gpu)
+        is_whole = kind is not None and kind.sms == device.sms
+        chosen[device.name] = gpu_target(card_of[device.card], device.sms, is_whole=is_whole)
     return chosen
+
+
+def gpu_target(ordinal: int | str, sms: int, *, is_whole: bool) -> str:
+    """`cuda:0`, or `cuda:0:84sm` for so many SMs of it."""
+    return f"cuda:{ordinal}" if is_whole else f"cuda:{ordinal}:{sms}sm"
 
 
 def _check_hosts(plan: Plan, devices: Sequence[str]) -> None:
@@ -188,33 +199,37 @@ def _device(name: str, devices: Sequence[str]) -> str:
 def _match(
     plan: Plan, devices: Sequence[str], here: Sequence[LocalGpu], targets: Mapping[str, str]
 ) -> dict[str, str] | None:
-    """A GPU of the right kind for every card of the plan, in order; None where one lacks."""
+    """A GPU of the right kind for every card of the plan, in order; None where one lacks.
+
+    It has as many SMs as the devices of the card together, and each of these has its own of them.
+    """
     chosen = dict(targets)
     taken = {target.split(":")[1] for target in targets.values() if ":" in target}
-    card_of: dict[str, str] = {}
+    card_of: dict[str, LocalGpu] = {}
     cards = {card.name: card for card in plan.cards}
+    needed = Counter[str]()
+    for device in plan.devices:
+        needed[device.card] += device.sms
     for device in plan.devices:
         if device.name not in devices or device.name in chosen:
             continue
         card = cards[device.card]
         if device.card not in card_of:
-            free = (gpu for gpu in here if gpu.target.split(":")[1] not in taken)
-            gpu = next((g for g in free if _is_kind(g, card.gpu, card.arch)), None)
+            free = (gpu for gpu in here if _number(gpu) not in taken)
+            fitting = (gpu for gpu in free if gpu.sms >= needed[device.card])
+            gpu = next((g for g in fitting if _is_kind(g, card.gpu, card.arch)), None)
             if gpu is None:
                 return None
-            card_of[device.card] = gpu.target
-            taken.add(gpu.target.split(":")[1])
-        slices = [part_of_card for part_of_card in plan.devices if part_of_card.card == device.card]
-        part = f":{device.sms}sm" if len(slices) > 1 else ""
-        chosen[device.name] = card_of[device.card] + part
+            card_of[device.card] = gpu
+            taken.add(_number(gpu))
+        gpu = card_of[device.card]
+        is_whole = device.sms == gpu.sms
+        chosen[device.name] = gpu_target(_number(gpu), device.sms, is_whole=is_whole)
     return chosen
 
 
-def _in_order(devices: Sequence[str], targets: Mapping[str, str]) -> dict[str, str]:
-    """The GPUs by number for devices that `--map` does not name; the backend refuses what lacks."""
-    taken = {target.split(":")[1] for target in targets.values() if ":" in target}
-    free = (str(number) for number in itertools.count() if str(number) not in taken)
-    return {name: targets[name] if name in targets else f"cuda:{next(free)}" for name in devices}
+def _number(gpu: LocalGpu) -> str:
+    return gpu.target.split(":")[1]
 
 
 def _is_kind(gpu: LocalGpu, kind: str, arch: str) -> bool:
@@ -224,12 +239,15 @@ def _is_kind(gpu: LocalGpu, kind: str, arch: str) -> bool:
 
 def _missing(plan: Plan, devices: Sequence[str], here: Sequence[LocalGpu]) -> Diagnostic:
     cards = {card.name: card for card in plan.cards}
-    kinds = {device.name: cards[device.card].gpu for device in plan.devices}
-    wanted = ", ".join(f"`{name}` ({kinds.get(name, '?')})" for name in devices)
+    wanted = ", ".join(
+        f"`{device.name}` ({cards[device.card].gpu}, {device.sms} SMs)"
+        for device in plan.devices
+        if device.name in devices
+    )
     return error(
         "TSR5055",
         f"this machine does not have the GPUs of the plan: {wanted}",
-        notes=tuple(f"found: {gpu.target} ({gpu.name})" for gpu in here),
+        notes=tuple(f"found: {gpu.target} ({gpu.name}, {gpu.sms} SMs)" for gpu in here),
         hint="put the devices on what is there with `--map DEVICE=cuda:0:48sm,...`, "
         "or rehearse with `--backend cpu`",
     )
@@ -243,7 +261,10 @@ def find_gpus() -> tuple[LocalGpu, ...]:
         cards = open_driver().gpus()
     except TesseraError:
         return ()
-    return tuple(LocalGpu(target=f"cuda:{g.ordinal}", name=g.name, arch=g.arch) for g in cards)
+    return tuple(
+        LocalGpu(target=f"cuda:{gpu.ordinal}", name=gpu.name, arch=gpu.arch, sms=gpu.sms)
+        for gpu in cards
+    )
 
 
 def make_backend(choice: BackendChoice, model: Model, options: BackendOptions) -> Backend:

@@ -70,7 +70,10 @@ _MOST_STREAMS = 32
 def emit_python(
     lowered: LoweredReplica, traces: Sequence[ServedTrace], targets: Mapping[str, str]
 ) -> dict[str, str]:
-    """The files of a plan's programs; `targets` says which GPU or slice each device is."""
+    """The files of a plan's programs; `targets` says which GPU or slice each device is.
+
+    Those of other replicas are among them: slices of one GPU must be apart, whoever opens them.
+    """
     return _ScriptEmitter(lowered, traces, targets).files()
 
 
@@ -314,7 +317,8 @@ class _ScriptEmitter:
             if buffer.role is Role.STATE:
                 rows_of = homes[home.trace].setdefault(buffer.name, [])
                 rows_of.extend((home.device, start, end) for start, end in home.bytes)
-        targets = {d: self.targets.get(d, f"cuda:{i}") for i, d in enumerate(lowered.devices)}
+        named = {d: f"cuda:{i}" for i, d in enumerate(lowered.devices)}
+        targets = {**named, **self.targets}
         transfers = max((len(trace.transfers) for trace in lowered.traces), default=0)
         modules = "\n".join(f"import {name}" for name in self.names.values())
         programs = ", ".join(f"{d!r}: {name}.PROGRAMS" for d, name in self.names.items())

@@ -12,7 +12,7 @@ import os
 import re
 import sys
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tessera.backend.cuda.emitted.emitted_common import (
@@ -45,33 +45,43 @@ class Calls:
         return check(getattr(cuda, name)(*args))
 
 
-def cut(split_gpu: SplitGpu, ordinal: int, sms: dict[str, int]) -> dict[str, Any]:
-    """Green contexts for slices of a GPU, by the name of their device."""
-    if not sms:
+def cut(
+    split_gpu: SplitGpu, ordinal: int, sms: dict[str, int], others: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Green contexts for slices of a GPU, by the name of their device.
+
+    Those of `others`, which are devices of other programs, are cut as well, and left to them.
+    """
+    own = [name for name in sms if name not in others]
+    if not own:
         return {}
     try:
-        made = split_gpu(Calls(), ordinal, list(sms.values()), range(len(sms)))
+        made = split_gpu(Calls(), ordinal, list(sms.values()), [[*sms].index(n) for n in own])
     except RuntimeError as problem:
         asked = " + ".join(map(str, sms.values()))
         raise SystemExit(f"a GPU cannot be cut into {asked} SMs: {problem}") from None
-    return dict(zip(sms, (green for green, _ in made), strict=True))
+    return dict(zip(own, (green for green, _ in made), strict=True))
 
 
 def open_devices(targets: dict[str, str], transfers: int, split_gpu: SplitGpu) -> None:
     """Every device on its GPU (`cuda:0`) or on a slice of it (`cuda:0:84sm`)."""
     check(cuda.cuInit(0))
     slices: dict[int, dict[str, int]] = {}
-    for name in Device.all:
-        match = re.fullmatch(r"cuda:(\d+)(?::(\d+)sm)?", targets[name])
+    for name, target in targets.items():
+        match = re.fullmatch(r"cuda:(\d+)(?::(\d+)sm)?", target)
         if match is None or (match[2] and not int(match[2])):
-            raise SystemExit(f"{targets[name]} is no CUDA device")
+            raise SystemExit(f"{target} is no CUDA device")
         slices.setdefault(int(match[1]), {})[name] = int(match[2] or 0)
     for ordinal, sms in slices.items():
+        own = [name for name in sms if name in Device.all]
+        if not own:
+            continue
         gpu = check(cuda.cuDeviceGet(ordinal))
         context = check(cuda.cuDevicePrimaryCtxRetain(gpu))
         check(cuda.cuCtxSetCurrent(context))
-        greens = cut(split_gpu, ordinal, {name: count for name, count in sms.items() if count})
-        for name in sms:
+        parts = {name: count for name, count in sms.items() if count}
+        greens = cut(split_gpu, ordinal, parts, [name for name in sms if name not in own])
+        for name in own:
             Device.all[name].open(context, greens.get(name), transfers)
 
 

@@ -149,20 +149,24 @@ def test_the_programs_cut_gpus_as_the_backend_does(common: tuple[dict[str, Any],
     cut, fake = partial(common[0]["cut"], split_gpu), common[1]
     pairs = [(one, other) for one in range(1, 132, 7) for other in range(1, 140, 3)]
     for sizes in (*((one,) for one in range(1, 140)), *pairs, (44,) * 3, (40, 84, 8), (30, 34, 66)):
+        whole = sizes == (fake.sms,)  # which needs no context
         try:
             made = split_gpu(Driver(fake), 0, sizes, range(len(sizes)))
             wanted: list[int] | None = [count for _, count in made]
+            assert wanted == [*sizes], "so many SMs, no more"
         except (DriverError, slices.TooFewSms):
             wanted = None
         fake.greens.clear()
         try:
             greens = cut(0, {f"d{i}": size for i, size in enumerate(sizes)})
-            found: list[int] | None = [greens[f"d{i}"].sms for i in range(len(sizes))]
+            found: list[int] | None = [
+                fake.sms if whole else greens[f"d{i}"].sms for i in range(len(sizes))
+            ]
         except SystemExit:
             found = None
         assert found == wanted, sizes
         taken = fake.sms_in_use()
-        assert len(taken) == len(set(taken)) == sum(wanted or ())
+        assert len(taken) == len(set(taken)) == (0 if whole else sum(wanted or ()))
         fake.greens.clear()
 
 
@@ -183,6 +187,18 @@ def test_the_programs_leave_nothing_open_that_they_cut_in_vain(
     greens = cut(0, {"a": 64, "b": 40, "c": 24})
     assert [greens[name].sms for name in "abc"] == [64, 40, 24]
     assert len(fake.greens) == 3
+
+
+def test_programs_of_two_replicas_have_slices_of_their_own(
+    common: tuple[dict[str, Any], FakeCuda],
+) -> None:
+    """Each is a process, and cuts the GPU by itself."""
+    cut, fake = partial(common[0]["cut"], split_gpu), common[1]
+    both = {"a": 48, "b": 48}
+    assert [*cut(0, both, ["b"])] == ["a"]
+    assert [*cut(0, both, ["a"])] == ["b"]
+    taken = fake.sms_in_use()
+    assert len(taken) == len(set(taken)) == 96
 
 
 @pytest.mark.parametrize("target", ["cuda:0:0sm", "cuda:x", "cuda:0:999sm"])

@@ -14,7 +14,7 @@ from tessera.backend.cuda.process_part import GpuPart
 from tessera.backend.hosts.gpu_worker import GpuWorker
 from tessera.backend.service import BackendOptions
 from tessera.diagnostics import TesseraError
-from tessera.driver.run.backends import _on_hosts
+from tessera.driver.run.backends import _by_number
 from tessera.driver.run.runtime import Runtime
 from tests.helpers.fake_cuda import FakeCuda
 from tests.helpers.fake_gpu_python import assert_bytes_of_one_device, fake_gpu_python
@@ -95,8 +95,8 @@ def test_every_host_counts_its_gpus_by_itself() -> None:
     steps = ["abc"[n % 3] for n in range(len(program.steps))]
     plan = plan_of([program], [steps])
     names = {"a": "left", "b": "left", "c": "right"}
-    assert _on_hosts(plan, names, {}) == {"a": "cuda:0", "b": "cuda:1", "c": "cuda:0"}
-    assert _on_hosts(plan, names, {"b": "cuda:0:84sm"}) == {
+    assert _by_number(plan, names, {}) == {"a": "cuda:0", "b": "cuda:1", "c": "cuda:0"}
+    assert _by_number(plan, names, {"b": "cuda:0:84sm"}) == {
         "a": "cuda:1",
         "b": "cuda:0:84sm",
         "c": "cuda:0",

@@ -9,12 +9,13 @@ import pytest
 from tessera.diagnostics import TesseraError
 from tessera.driver.run.backends import LocalGpu, choose_backend, parse_map
 from tessera.driver.run.open_plan import OpenPlan, open_plan
+from tessera.ir.plan.hosts import HostEntry, HostTable
 from tests.helpers.plan_files import plan_of
 from tests.helpers.random_traces import random_program
 
-A100 = LocalGpu(target="cuda:0", name="NVIDIA A100-SXM4-80GB", arch="sm_80")
+A100 = LocalGpu(target="cuda:0", name="NVIDIA A100-SXM4-80GB", arch="sm_80", sms=108)
 A100_TOO = replace(A100, target="cuda:1")
-L40S = LocalGpu(target="cuda:1", name="NVIDIA L40S", arch="sm_89")
+L40S = LocalGpu(target="cuda:1", name="NVIDIA L40S", arch="sm_89", sms=142)
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +76,50 @@ def test_slices_of_a_card_share_its_gpu(opened: OpenPlan) -> None:
     sliced = replace(opened, plan=replace(opened.plan, devices=devices))
     choice = choose_backend(sliced, "auto", {}, (A100,))
     assert dict(choice.targets) == {"a": "cuda:0:54sm", "b": "cuda:0:54sm"}
+
+
+def one_slice(opened: OpenPlan, sms: int) -> OpenPlan:
+    """The plan for a slice of each of its cards."""
+    devices = tuple(replace(device, sms=sms) for device in opened.plan.devices)
+    return replace(opened, plan=replace(opened.plan, devices=devices))
+
+
+@pytest.mark.parametrize(
+    ("asked", "here"),
+    [("auto", (A100, A100_TOO)), ("cuda", (A100, A100_TOO)), ("cuda", (L40S,))],
+    ids=["auto", "cuda", "another kind"],
+)
+def test_a_lone_slice_of_a_card_is_a_slice_of_its_gpu(
+    opened: OpenPlan, asked: str, here: tuple[LocalGpu, ...]
+) -> None:
+    """What was planned for 48 SMs does not run on all of them, whoever chooses the GPU."""
+    choice = choose_backend(one_slice(opened, 48), asked, {}, here)
+    assert dict(choice.targets) == {"a": "cuda:0:48sm", "b": "cuda:1:48sm"}
+
+
+def test_what_a_map_leaves_out_is_a_slice_too(opened: OpenPlan) -> None:
+    choice = choose_backend(one_slice(opened, 48), "auto", {"b": "cuda:0:84sm"}, (L40S,))
+    assert dict(choice.targets) == {"a": "cuda:1:48sm", "b": "cuda:0:84sm"}
+    shared = one_slice(opened, 54)
+    devices = tuple(replace(device, card="a") for device in shared.plan.devices)
+    shared = replace(shared, plan=replace(shared.plan, devices=devices))
+    choice = choose_backend(shared, "cuda", {}, (L40S,))
+    assert dict(choice.targets) == {"a": "cuda:0:54sm", "b": "cuda:0:54sm"}
+
+
+def test_slices_on_hosts_are_slices(opened: OpenPlan) -> None:
+    entries = tuple(HostEntry(name=name, devices=(name,)) for name in "ab")
+    hosts = HostTable(name="hosts.toml", hosts=entries)
+    for sms, part in ((48, ":48sm"), (108, "")):
+        choice = choose_backend(one_slice(opened, sms), "cuda", {}, hosts=hosts)
+        assert dict(choice.targets) == {"a": f"cuda:0{part}", "b": f"cuda:0{part}"}
+
+
+def test_a_gpu_with_fewer_sms_than_planned_is_not_that_gpu(opened: OpenPlan) -> None:
+    smaller = tuple(replace(gpu, sms=98) for gpu in (A100, A100_TOO))
+    with pytest.raises(TesseraError, match="does not have the GPUs of the plan") as failure:
+        choose_backend(opened, "auto", {}, smaller)
+    assert "found: cuda:0 (NVIDIA A100-SXM4-80GB, 98 SMs)" in failure.value.diagnostics[0].notes
 
 
 def test_a_kind_of_gpu_stands_for_its_only_device() -> None:

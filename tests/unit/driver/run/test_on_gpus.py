@@ -75,7 +75,7 @@ def test_auto_takes_gpus_of_the_planned_kind_only(
     result = run(tmp_path, plan)
     assert result.code == 4
     assert "TSR5055" in result.err
-    assert "found: cuda:0 (Fake GPU)" in result.err
+    assert "found: cuda:0 (Fake GPU, 132 SMs)" in result.err
     used = sum(card.used_bytes for card in plan.cards)
     card = replace(plan.cards[0], gpu="fake", like="h200", arch="sm_90a", used_bytes=used)
     devices = tuple(
@@ -85,6 +85,16 @@ def test_auto_takes_gpus_of_the_planned_kind_only(
     result = run(tmp_path, replace(plan, cards=(card,), devices=devices))
     assert (result.code, result.err) == (0, "")
     assert "on GPUs" in result.text
+
+
+@pytest.mark.parametrize("sms", [48, 84, 132])
+def test_a_plan_for_one_slice_runs_on_so_many_sms(tmp_path: Path, fake: FakeCuda, sms: int) -> None:
+    alone = plan_of([random_program(7)], [["a"] * len(random_program(7).steps)])
+    (device,) = (replace(device, sms=sms) for device in alone.devices if device.name == "a")
+    card = replace(alone.cards[0], gpu="fake", like="h200", arch="sm_90a")
+    result = run(tmp_path, replace(alone, cards=(card,), devices=(device,)))
+    assert (result.code, result.err) == (0, "")
+    assert {launched for _, launched in fake.launched} == {sms}
 
 
 def test_a_fault_keeps_what_had_finished(tmp_path: Path, fake: FakeCuda) -> None:
