@@ -61,7 +61,7 @@ from tessera.driver.simulate.steady import saturate
 from tessera.ir.plan.costs import Costs, Duration
 from tessera.ir.plan.print_plan import print_plan
 from tessera.passes.costs.adjust_costs import beside_neighbours, in_crowds
-from tessera.passes.placement.problem import Problem, transfers_of
+from tessera.passes.placement.problem import LimitKind, Problem, transfers_of
 from tessera.report.plan_json import plan_json
 
 GPU = "h200"
@@ -279,7 +279,9 @@ def levels(report: PlanReport) -> dict[str, float]:
     fixed = [[float(ns > 0) for ns in row] for row in taxes]
     made["copies"] = least_ns([*groups, *sent], placed=[*shares, *fixed], least=floor)
     period = decision.chosen.period_ns
-    made["slots"] = min(dict(decision.chosen.limits).get("slots", 0.0), period)
+    made["slots"] = min(
+        next((own.ns for own in decision.chosen.limits if own.kind is LimitKind.SLOTS), 0.0), period
+    )
     made["simulated"] = period
     return rising(made)
 

@@ -68,7 +68,7 @@ class Found:
             "latency_ns": round(self.candidate.latency_ns, 1),
             "bound_ns": round(self.choice.bound, 1),
             "together": [round(one.crowded, 4) for one in find_crowds(self.setting)[0]],
-            "limits": [[name, round(ns, 1)] for name, ns in self.candidate.limits[:3]],
+            "limits": [[own.text, round(own.ns, 1)] for own in self.candidate.limits[:3]],
             "placement": placement_of(self),
             "moved_bytes": moved_bytes(self),
             "found": self,

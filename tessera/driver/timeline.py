@@ -63,6 +63,8 @@ def _slice(event: TimelineEvent, process: int, thread: int, origin: int) -> _Row
         about["step"] = int(event.step)
     if event.bytes:
         about["bytes"] = event.bytes
+    if event.peer:
+        about["peer"] = event.peer
     return {
         "ph": "X",
         "name": event.name,

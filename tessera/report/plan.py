@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from tessera.driver.plan.attempts import runs_alone
 from tessera.driver.plan.explain import Elsewhere, StepReason, explain_step
@@ -33,7 +33,6 @@ _MOST_KINDS = 4
 _MOST_REASONS = 6
 _MOST_OF_IT = 0.9
 _MOST_PLACES = 4
-_ASKED_FOR = ("pinned by ", "forbidden by ")
 _ENDED = {
     "gap": "the gap",
     "nodes": "the number of nodes",
@@ -179,22 +178,23 @@ def _classes(report: PlanReport, width: int | None) -> Iterator[str]:
         Column("ratio", right=True),
         Column("on", Fit.WRAP),
     )
-    rows = (_class_row(kernel_class, len(kinds)) for kernel_class in classes[:_MOST_CLASSES])
+    machine = report.machine
+    labels = {device.name: machine.cards[device.card].label for device in machine.devices}
+    rows = (_class_row(own, len(kinds), labels) for own in classes[:_MOST_CLASSES])
     yield ""
     yield from table(columns, rows, width)
     if len(classes) > _MOST_CLASSES:
         yield f"  and {len(classes) - _MOST_CLASSES} kinds of steps more"
 
 
-def _class_row(kernel_class: KernelClass, kinds: int) -> tuple[str, ...]:
+def _class_row(kernel_class: KernelClass, kinds: int, labels: Mapping[str, str]) -> tuple[str, ...]:
     times = ["-" if ns is None else format_time(ns) for ns in kernel_class.ns[:kinds]]
     ratio = "" if kernel_class.ratio is None else f"{kernel_class.ratio:.2f}"
     placed = dict(kernel_class.placed)
     if len(placed) > _MOST_PLACES:
-        # Many devices: by kind, which is the name in front of the number.
         placed = Counter()
         for device, count in kernel_class.placed:
-            placed[device.partition(".")[0].rpartition("-")[0]] += count
+            placed[labels[device]] += count
     where = ", ".join(f"{device} {count}" for device, count in placed.items())
     return (kernel_class.name, str(kernel_class.steps), *times, ratio, where)
 
@@ -205,7 +205,7 @@ def _excluded(report: PlanReport) -> Iterator[str]:
     for costs in report.setting.costs:
         for step in costs.steps:
             for device, cost in zip(report.machine.devices, step.on_device, strict=True):
-                if isinstance(cost, Barred) and not cost.reason.startswith(_ASKED_FOR):
+                if isinstance(cost, Barred) and not cost.asked:
                     refused.setdefault((device.name, cost.reason), {})[step.name] = None
     if not refused:
         return
@@ -226,12 +226,11 @@ def _limits(report: PlanReport) -> Iterator[str]:
     limits = report.insight.limits
     if not limits:
         return
-    name, ns = limits[0]
     yield ""
-    yield f"bottleneck: {name}, {format_time(ns)} per request"
-    others = [(name, ns) for name, ns in limits[1:4] if ns > 0]
+    yield f"bottleneck: {limits[0].text}, {format_time(limits[0].ns)} per request"
+    others = [limit for limit in limits[1:4] if limit.ns > 0]
     if others:
-        yield "  then " + ", ".join(f"{name} {format_time(ns)}" for name, ns in others)
+        yield "  then " + ", ".join(f"{limit.text} {format_time(limit.ns)}" for limit in others)
     for helper in report.insight.helpers:
         yield f"  {helper}"
     yield from _losses(report)

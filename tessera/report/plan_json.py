@@ -29,7 +29,10 @@ def plan_json(report: PlanReport, steps: Sequence[str] = ()) -> str:
             {**asdict(kernel_class), "ratio": kernel_class.ratio}
             for kernel_class in kernel_classes(report.setting, report.plan)
         ],
-        "limits": [{"name": name, "ns": ns} for name, ns in report.insight.limits],
+        "limits": [
+            {"kind": limit.kind, "name": limit.text, "ns": limit.ns}
+            for limit in report.insight.limits
+        ],
         "helpers": list(report.insight.helpers),
         "losses": None
         if (losses := report.insight.losses) is None

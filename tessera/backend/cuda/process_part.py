@@ -22,7 +22,7 @@ from tessera.backend.cuda.process_ways import ProcessWays, part_of_device
 from tessera.backend.cuda.targets import find_gpu_of, open_driver
 from tessera.backend.service import BackendOptions, Model, Request, TimelineEvent
 from tessera.backend.transports.choice import TransportPlace, open_transport
-from tessera.backend.transports.transport import Lose, Transport
+from tessera.backend.transports.transport import Lose, Transport, lose_nothing
 from tessera.ir.plan.launch_program import HOST, Transfer, TransferId
 from tessera.ir.plan.one_host import on_one_host
 from tessera.settings import read_settings
@@ -65,7 +65,7 @@ class GpuPart:
         except DriverError as problem:
             raise start_failed(problem, f"the window of `{device}` on cuda:{ordinal}") from None
         self._transport: Transport | None = None
-        self.lose: Lose = lambda peer, why: None
+        self.lose: Lose = lose_nothing
         if place is not None and self._far:
             far = self._far
             self._transport = open_transport(
@@ -89,8 +89,8 @@ class GpuPart:
         assert self._ways.far is not None
         return self._ways.far
 
-    def _lost(self, peer: str, why: str) -> None:
-        self.lose(peer, why)
+    def _lost(self, peer: str, why: str, *, is_cut: bool = False) -> None:
+        self.lose(peer, why, is_cut=is_cut)
 
     def connect(self, addresses: Mapping[str, str]) -> None:
         """Load, allocate and capture everything; raises `TransportFault` for a peer."""

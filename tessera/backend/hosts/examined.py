@@ -25,6 +25,7 @@ from tessera.backend.transports.transport import (
     Transport,
     TransportFault,
     WindowBytes,
+    lose_nothing,
 )
 from tessera.diagnostics import TesseraError
 from tessera.ir.version import __version__
@@ -55,7 +56,7 @@ def be_examined(channel: ControlChannel, place: TransportPlace) -> None:
             answers.put(note)
 
     content = np.ones(WINDOW_BYTES, np.uint8)
-    transport = open_transport(place, window, descriptor, content, hear, lambda peer, why: None)
+    transport = open_transport(place, window, descriptor, content, hear, lose_nothing)
     channel.send(
         {
             "kind": "facts",

@@ -96,8 +96,8 @@ class GpuWorker:
             case _:
                 pass  # a beat
 
-    def _lose(self, peer: str, why: str) -> None:
-        self._send({"kind": "lost", "peer": peer, "why": why})
+    def _lose(self, peer: str, why: str, *, is_cut: bool = False) -> None:
+        self._send({"kind": "lost", "peer": peer, "why": why, "is_cut": is_cut})
 
     def _collect(self) -> None:
         """Tell the driver of requests that are done."""

@@ -12,7 +12,9 @@ from tessera.backend.hosts.last_seen import LastSeen
 from tessera.backend.service import ServiceFault
 from tessera.diagnostics import ExitCode, error
 
-_KILLED = ("signal 9", "exit code 137")
+_KILLED = (-9, 137)
+"""Exit codes of a process that was killed, by signal or as shells say it."""
+
 START_HINT = "`tessc doctor --hosts FILE` tries every host"
 
 
@@ -72,7 +74,7 @@ def gone(link: DeviceLink, seen: LastSeen) -> ServiceFault:
     """A process that has ended."""
     said, ended = link.said(), link.ended()
     notes: tuple[str, ...] = (f"it said: {said}",) if said else ()
-    if ended.endswith(_KILLED):
+    if link.process.poll() in _KILLED:
         notes += ("a host that is short of memory ends processes so: `dmesg` there says it",)
     return _lost(f"the process of {where(link)} {ended}", link.device, seen, notes)
 

@@ -146,8 +146,8 @@ class HostWorker(DeviceWorker):
     def _hear_note(self, peer: str, note: bytes) -> None:
         self._exchange.hear(peer, note, self._arrived, self._credited)
 
-    def _lose(self, peer: str, why: str) -> None:
-        self._send({"kind": "lost", "peer": peer, "why": why})
+    def _lose(self, peer: str, why: str, *, is_cut: bool = False) -> None:
+        self._send({"kind": "lost", "peer": peer, "why": why, "is_cut": is_cut})
 
     def _beat(self) -> None:
         """Say that the process is alive, and how far its requests are."""

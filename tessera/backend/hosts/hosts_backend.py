@@ -44,7 +44,6 @@ from tessera.backend.service import (
     Request,
     ServiceFault,
 )
-from tessera.backend.transports.sockets import CUT
 from tessera.ir.plan.launch_program import HOST, Transfer, TransferId
 from tessera.ir.version import __version__
 
@@ -246,7 +245,8 @@ class HostsBackend:
             case "states" | "waits":
                 self._replies[device].append((head, parts))
             case "lost":
-                self._lost(link, str(head["peer"]), str(head["why"]))
+                is_cut = bool(head.get("is_cut"))
+                self._lost(link, str(head["peer"]), str(head["why"]), is_cut=is_cut)
             case "fault":
                 self._stop_with(self._faulted(link, head))
             case _:
@@ -287,7 +287,7 @@ class HostsBackend:
 
     # --- faults ----------------------------------------------------------------------------
 
-    def _lost(self, link: DeviceLink, peer: str, why: str) -> None:
+    def _lost(self, link: DeviceLink, peer: str, why: str, *, is_cut: bool) -> None:
         """A device has lost another. If its process has ended, that is what is to be said."""
         other = self._links.get(peer)
         if other is None:
@@ -296,7 +296,7 @@ class HostsBackend:
             self._stop_with(host_faults.not_joined(link, other, why))
             return
         deadline = time.monotonic() + _BETTER_S
-        while self._fault is None and CUT not in why and time.monotonic() < deadline:
+        while self._fault is None and not is_cut and time.monotonic() < deadline:
             if other.process.poll() is not None:
                 self._stop_with(host_faults.gone(other, self._last(peer)))
             time.sleep(0.01)

@@ -64,18 +64,20 @@ def event_of(
 
 def wait_row(wait: QueueWait) -> list[object]:
     """What a queue waits for, as a row."""
-    return [wait.request, wait.text, -1 if wait.step is None else int(wait.step), wait.name]
+    step = -1 if wait.step is None else int(wait.step)
+    return [wait.request, wait.text, step, wait.name, wait.is_transfer]
 
 
 def wait_of(row: Sequence[object]) -> QueueWait:
     """What a queue waits for."""
-    request, text, step, name = row
+    request, text, step, name, is_transfer = row
     at = int(str(step))
     return QueueWait(
         request=int(str(request)),
         text=str(text),
         step=None if at < 0 else LaunchId(at),
         name=str(name),
+        is_transfer=bool(is_transfer),
     )
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tessera.backend.service import Bytes
-from tessera.backend.transports.transport import Lose, PlannedPut, Transport
+from tessera.backend.transports.transport import Lose, PlannedPut, Transport, lose_nothing
 from tessera.ir.plan.launch_program import (
     HOST,
     Landing,
@@ -114,7 +114,7 @@ class TransportExchange:
         self._seats: dict[int, tuple[int, int]] = {}
         self._kept: dict[int, list[tuple[TransferId, Bytes]]] = {}
         self._transport: Transport | None = None
-        self._lose: Lose = lambda peer, why: None
+        self._lose: Lose = lose_nothing
 
     def attach(self, transport: Transport, lose: Lose) -> None:
         """From now on bytes go this way. Who is gone is reported, and the driver decides."""

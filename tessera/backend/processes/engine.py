@@ -285,7 +285,15 @@ class DeviceEngine:
                 operation = self._head(visit, queue)
                 if operation is not None:
                     text = f"the {queue.value} queue {self._waits_for(visit, operation)}"
-                    waits.append(QueueWait(request=number, text=text, step=at, name=name))
+                    waits.append(
+                        QueueWait(
+                            request=number,
+                            text=text,
+                            step=at,
+                            name=name,
+                            is_transfer=isinstance(operation, Send | Put | Receive | AwaitPut),
+                        )
+                    )
         return tuple(waits)
 
     def _next_step(self, visit: Visit) -> ir.Work | None:

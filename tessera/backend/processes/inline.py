@@ -166,9 +166,7 @@ def stall_fault(
 ) -> ServiceFault:
     """A request that waits for what does not come; None: the first of all."""
     rows = [(device, wait) for device, own in waits for wait in own]
-    rows.sort(
-        key=lambda row: (row[1].request != request, row[1].request, "transfer" not in row[1].text)
-    )
+    rows.sort(key=lambda row: (row[1].request != request, row[1].request, not row[1].is_transfer))
     notes = tuple(f"device `{d}`, request {wait.request}: {wait.text}" for d, wait in rows[1:8])
     device, first = rows[0] if rows else (None, None)
     what = "nothing is known to wait" if first is None else first.text

@@ -33,12 +33,16 @@ class Visit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueWait:
-    """What a queue does or waits for in a request, and the step that comes next on the device."""
+    """What a queue does or waits for in a request, and the step that comes next on the device.
+
+    `is_transfer`: it moves bytes from or to another device, or waits for them.
+    """
 
     request: int
     text: str
     step: ir.LaunchId | None
     name: str
+    is_transfer: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -206,9 +206,9 @@ class NixlTransport(SharedMemoryTransport):
             idle_s = now_s - self._active_s
             time.sleep(next(pause for limit, pause in _LOOK_S if idle_s < limit))
 
-    def _lost_one(self, peer: str, why: str) -> None:
+    def _lost_one(self, peer: str, why: str, *, is_cut: bool = False) -> None:
         self._gone[peer] = why
-        self._lose_peer(peer, why)
+        self._lose_peer(peer, why, is_cut=is_cut)
 
     def _refuse_gone(self, peer: str) -> None:
         if self._is_closed:

@@ -46,7 +46,6 @@ _INFO = struct.Struct("@8B13I")
 _UNACKED, _DATA_SENT, _DATA_RECEIVED, _ACK_RECEIVED = 12, 17, 19, 20
 _TICK_S = 0.01
 """More than the system's clock is off by."""
-CUT = "the link is cut"
 
 
 class _PeerSocket:
@@ -263,8 +262,8 @@ class SocketTransport:
                 except OSError:
                     continue  # who listens to it knows
                 if is_silent and not self._is_closed:
-                    way.why = f"nothing was acknowledged for {self._cut_s:.1f} s: {CUT}"
-                    self._lose(peer, way.why)
+                    way.why = f"nothing was acknowledged for {self._cut_s:.1f} s: the link is cut"
+                    self._lose(peer, way.why, is_cut=True)
                     with suppress(OSError):
                         way.link.shutdown(socket.SHUT_RDWR)
 

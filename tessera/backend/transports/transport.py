@@ -13,7 +13,7 @@ where, and when, is not decided here: launch programs do that, and the checker p
   so that it can be prepared; afterwards nothing is allocated.
 - `put` returns when the content may be changed again, `tell` at once.
 - `hear(peer, note)` is called by a thread of the transport, for one note of a peer at a time.
-- `lose(peer, why)` is called once per peer, when no more can come from it.
+- `lose(peer, why, is_cut=...)` is called once per peer, when no more can come from it.
 - `close` may be called at any time, more than once; a put under way ends with `OSError`.
 """
 
@@ -28,7 +28,18 @@ import numpy.typing as npt
 
 WindowBytes = npt.NDArray[np.uint8]
 Hear = Callable[[str, bytes], None]
-Lose = Callable[[str, str], None]
+
+
+class Lose(Protocol):
+    """Hears that no more can come from a peer; `is_cut`: nothing arrives there any more."""
+
+    def __call__(self, peer: str, why: str, *, is_cut: bool = False) -> None:
+        """Take note of it."""
+
+
+def lose_nothing(peer: str, why: str, *, is_cut: bool = False) -> None:
+    """A `Lose` for who has no peers yet."""
+
 
 LONGEST_NOTE = 4096
 

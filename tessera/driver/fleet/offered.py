@@ -126,7 +126,7 @@ def offered_by_machine(machine: Machine, most: Mapping[str, int]) -> Offered:
     kind_of = [0] * len(machine.devices)
     for number, cards in enumerate(keys.values()):
         first = cards[0]
-        label = first.name.rpartition("-")[0]
+        label = first.label
         limits = [n for name, n in most.items() if name in (label, first.gpu.key)]
         kinds.append(
             GpuKind(

@@ -209,5 +209,4 @@ class _Examination:
 
 def _said(failure: TesseraError) -> str:
     first = failure.diagnostics[0]
-    said = [note for note in first.notes if note.startswith("it said")]
-    return "; ".join([first.headline, *said])
+    return "; ".join((first.headline, *first.notes))

@@ -93,7 +93,7 @@ def _machines(machine: Machine) -> Iterator[tuple[Machine, str]]:
     for card in kinds.values():
         try:
             made = build_machine(
-                (GpuEntry(count=count, gpu=card.gpu, label=card.name.rpartition("-")[0]),),
+                (GpuEntry(count=count, gpu=card.gpu, label=card.label),),
                 machine.link_name,
             )
         except TesseraError:

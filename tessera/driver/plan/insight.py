@@ -15,6 +15,7 @@ from tessera.ir.choices import CUT_SHORT, Ending, Objective
 from tessera.ir.plan.costs import Duration, StepCosts
 from tessera.ir.plan.machine import Device, Machine
 from tessera.ir.plan.plan import Plan
+from tessera.passes.placement.candidates import Limit
 from tessera.passes.placement.sensitivity import Sensitivity, sensitivities
 
 FACTOR = 2.0
@@ -46,7 +47,7 @@ class Insight:
     `losses` are those of the best split, or of the plan if there is none.
     """
 
-    limits: tuple[tuple[str, float], ...] = ()
+    limits: tuple[Limit, ...] = ()
     helpers: tuple[str, ...] = ()
     losses: Losses | None = None
 

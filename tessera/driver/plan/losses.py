@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from tessera.driver.plan.promise import Promise
 from tessera.passes.placement.bounds import spread_bound
 from tessera.passes.placement.candidates import Candidate, busiest_ns
-from tessera.passes.placement.problem import Problem, measure
+from tessera.passes.placement.problem import LimitKind, Problem, measure
 
 TIMES_ALONE = "the times alone"
 NO_PLAN = "memory, links and slots, with any plan"
@@ -20,6 +20,8 @@ WHOLE = "steps and requests stay whole, and where memory puts them"
 SENDING = "what sending takes of the GPUs and links"
 FEW_SLOTS = "slots: a request takes longer than they cover"
 WAITS = "requests wait for each other"
+
+_HELD = (LimitKind.SLOTS, LimitKind.STATE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,10 +41,7 @@ class Losses:
 def find_losses(promise: Promise, bound_ns: float) -> Losses:
     """The parts of what a candidate takes; no plan takes less than `bound_ns`."""
     problem, candidate = promise.attempt.planning.problem, promise.chosen
-    limits = dict(candidate.limits)
-    held = max(
-        (ns for name, ns in limits.items() if name.startswith(("slots", "cycle"))), default=0
-    )
+    held = max((limit.ns for limit in candidate.limits if limit.kind in _HELD), default=0.0)
     levels = (
         (TIMES_ALONE, min(spread_bound(problem), candidate.period_ns)),
         (NO_PLAN, min(bound_ns, candidate.period_ns)),

@@ -130,7 +130,9 @@ def _of_lines(setting: PlanSetting, source: Source) -> list[int]:
         if not rule:
             continue
         pattern, _, device = rule.rpartition("=")
-        named = [d for d in setting.machine.devices if names_device(d, device.strip())]
+        named = [
+            d for d in setting.machine.devices if names_device(setting.machine, d, device.strip())
+        ]
         if len(named) != 1:
             headline = f"`{device.strip()}` is not one GPU of the machine"
             raise TesseraError(error("TSR3017", headline, span, hint=_LINES))

@@ -18,11 +18,9 @@ from tessera.driver.plan.trial import PAYS, Trial
 from tessera.driver.progress import Count
 from tessera.ir.choices import Ending, Objective, Strategy
 from tessera.ir.plan.plan import Replica
-from tessera.passes.placement.candidates import Candidate, least_value, splits_requests
+from tessera.passes.placement.candidates import Candidate, Limit, least_value, splits_requests
 from tessera.passes.placement.plans import Choice
-from tessera.passes.placement.problem import transfers_of
-
-WAITING = "requests that wait for each other"
+from tessera.passes.placement.problem import LimitKind, transfers_of
 
 _AHEAD, _AHEAD_ON_SLICES = 1.02, 1.03
 """A split that is taken is further ahead of plans without one, by what it may be off (`doubt`)."""
@@ -188,12 +186,12 @@ def promise(
         replicas = trial.with_gates(replicas, keep_slots=keep_slots)
     simulation = trial.simulate(replicas)
     # Slices draw on one memory, which the simulation does not know.
-    floor = max((ns for name, ns in candidate.limits if name.endswith(".bandwidth")), default=0.0)
-    period = max(simulation.period_ns, floor)
+    shared = (limit.ns for limit in candidate.limits if limit.kind is LimitKind.MEMORY)
+    period = max((simulation.period_ns, *shared))
     latency = trial.alone(replicas)
     limits = _limits(candidate, attempt, replicas, latency)
-    if period > PAYS * max((ns for _, ns in limits), default=0.0):
-        limits = ((WAITING, period), *limits)
+    if period > PAYS * limits[0].ns:
+        limits = (Limit(LimitKind.WAITING, "", period), *limits)
     simulated = replace(
         candidate,
         period_ns=period,
@@ -216,12 +214,17 @@ def promise(
 
 def _limits(
     candidate: Candidate, attempt: Attempt, replicas: Sequence[Replica], latency_ns: float
-) -> tuple[tuple[str, float], ...]:
+) -> tuple[Limit, ...]:
     """What limits the period, the largest first, with the slots and sequences there are now."""
     slots, lanes = replicas[0].slots, replicas[0].lanes
     share = max(replica.share for replica in replicas)
-    now = {"slots": latency_ns * share / slots}
-    for name, ns in candidate.limits:
-        if name != "slots":
-            now[name] = ns * attempt.lanes / lanes if name.startswith("cycle") else ns
-    return tuple(sorted(now.items(), key=lambda limit: -limit[1]))
+    now = [Limit(LimitKind.SLOTS, "", latency_ns * share / slots)]
+    for limit in candidate.limits:
+        match limit.kind:
+            case LimitKind.SLOTS:
+                pass
+            case LimitKind.STATE:
+                now.append(replace(limit, ns=limit.ns * attempt.lanes / lanes))
+            case _:
+                now.append(limit)
+    return tuple(sorted(now, key=lambda limit: -limit.ns))

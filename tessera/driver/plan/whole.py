@@ -77,7 +77,7 @@ def _in_one_piece(machine: Machine) -> Machine | None:
     if len(machine.cards) != 1 or len(machine.devices) < 2:
         return None
     (card,) = machine.cards
-    entry = GpuEntry(count=1, gpu=card.gpu, label=card.name.rpartition("-")[0], node=card.node)
+    entry = GpuEntry(count=1, gpu=card.gpu, label=card.label, node=card.node)
     whole = build_machine((entry,), machine.link_name)
     (made,) = whole.cards
     made = replace(made, memory_bytes=card.memory_bytes, usd_per_hour=card.usd_per_hour)

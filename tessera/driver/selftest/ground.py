@@ -115,7 +115,7 @@ def _name_of(facts: GpuFacts) -> str:
 def _cut(machine: Machine) -> str:
     """Two unlike slices of the one GPU."""
     gpu = machine.cards[0].gpu
-    name = machine.cards[0].name.rpartition("-")[0]
+    name = machine.cards[0].label
     larger = round(_LARGER * gpu.sms / _SLICE_STEP) * _SLICE_STEP
     smaller = (gpu.sms - larger) // _SLICE_STEP * _SLICE_STEP
     return f"{name}:{larger}sm,{name}:{smaller}sm"

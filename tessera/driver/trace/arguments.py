@@ -12,14 +12,13 @@ from collections.abc import Iterator
 from tessera.diagnostics import Diagnostic, TesseraError, error, warning
 from tessera.driver.trace.addresses import Addresses
 from tessera.frontend.capture.raw import RawLaunch
+from tessera.ir.graph.access import PinKind
 from tessera.ir.program import program as ir
 from tessera.ir.program.data_type import DataType
 from tessera.ir.ptx import syntax as ptx
 from tessera.passes.dependences.launch_report import StepAccesses
 from tessera.passes.kernel_facts.base_words import base_words
 
-# What a pin says of such an address (`passes.launch_report`).
-_FROM_NUMBER = "is a number that points into no buffer"
 _SCALARS = frozenset(kind.value for kind in DataType)
 
 
@@ -121,7 +120,7 @@ class Arguments:
 
 def is_from_number(step: StepAccesses) -> bool:
     """Whether a launch makes an address of numbers, as far as is known."""
-    return any(_FROM_NUMBER in pin.reason for pin in step.pins)
+    return any(pin.kind is PinKind.NUMBER for pin in step.pins)
 
 
 def _word_at(content: bytes, at: int) -> int:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tessera.ir.graph.access import Access
+from tessera.ir.graph.access import Access, PinKind
 from tessera.ir.graph.region import Unknown
 from tessera.ir.program import program as ir
 from tessera.passes.byte_sets import intervals
@@ -29,7 +29,6 @@ from tessera.passes.dependences.launch_report import StepAccesses
 Bytes = npt.NDArray[np.uint8]
 Words = npt.NDArray[np.uint64]
 Writers = dict[ir.BufferId, list[tuple[int, Access]]]
-_FROM_MEMORY = "comes from memory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +67,7 @@ def find_words(
 
 def _address_loads(step: StepAccesses) -> list[Access]:
     """The reads that an address of this step may come from."""
-    pins = [pin for pin in step.pins if _FROM_MEMORY in pin.reason]
+    pins = [pin for pin in step.pins if pin.kind is PinKind.MEMORY]
     if not pins:
         return []
     reads = [access for access in _known(step) if access.kind.reads]

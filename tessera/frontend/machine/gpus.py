@@ -171,7 +171,7 @@ def _card(
     earlier: list[Card],
 ) -> Card:
     short = entry.label.replace(" ", "-").replace("_", "-")
-    number = sum(card.name.rpartition("-")[0] == short for card in earlier)
+    number = sum(card.label == short for card in earlier)
     names = (f"{short}-{number}", short, entry.gpu.key)
     price = next((prices[name] for name in names if name in prices), entry.gpu.usd_per_hour)
     capacity = next((memory[name] for name in names if name in memory), entry.gpu.memory_bytes)
@@ -186,7 +186,7 @@ def _card(
 
 
 def _check_names(option: str, given: Mapping[str, object], cards: tuple[Card, ...]) -> None:
-    known = {n for c in cards for n in (c.name, c.name.rpartition("-")[0], c.gpu.key)}
+    known = {n for c in cards for n in (c.name, c.label, c.gpu.key)}
     for name, value in given.items():
         if name not in known:
             raise TesseraError(

@@ -68,12 +68,34 @@ class Access:
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
+class PinKind(enum.Enum):
+    """What makes a step touch anything, as far as is known.
+
+    MEMORY: an address that comes from memory. NUMBER: one that is a number and points into no
+    buffer. POINTERS: one that is made of several pointers. INSTRUCTION: what an instruction or a
+    call does is not followed. OVERWRITTEN: it may write where pointers are. KERNEL: its code is not
+    followed as a whole. STATED: a kernel graph says so.
+    """
+
+    MEMORY = "memory"
+    NUMBER = "number"
+    POINTERS = "pointers"
+    INSTRUCTION = "instruction"
+    OVERWRITTEN = "overwritten"
+    KERNEL = "kernel"
+    STATED = "stated"
+
+
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """Why a step must be taken to touch anything: it cannot be split from what it may touch."""
+    """Why a step must be taken to touch anything: it cannot be split from what it may touch.
+
+    `reason` is for people, and what kernel graphs keep. Decisions are made by `kind`.
+    """
 
     reason: str
     span: Span | None = field(default=None, compare=False, repr=False)
+    kind: PinKind = field(default=PinKind.STATED, compare=False, repr=False)
 
 
 class NeedKind(enum.Enum):

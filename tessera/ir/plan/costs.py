@@ -47,9 +47,10 @@ class Duration:
 
 @dataclass(frozen=True, slots=True)
 class Barred:
-    """The step cannot run on the device, and why."""
+    """The step cannot run on the device, and why; `asked`: because the user says so."""
 
     reason: str
+    asked: bool = False
 
 
 Cost = Duration | Barred

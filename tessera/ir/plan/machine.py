@@ -80,6 +80,11 @@ class Card:
     usd_per_hour: float | None
     node: str = ""
 
+    @property
+    def label(self) -> str:
+        """What the machine calls cards of its kind: the name in front of the number."""
+        return self.name.rpartition("-")[0]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:

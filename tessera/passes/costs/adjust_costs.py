@@ -154,7 +154,7 @@ def restrict_steps(
     costs: Costs, machine: Machine, steps: str, devices: str, *, forbid: bool
 ) -> Costs | None:
     """Pin the steps of a pattern to devices, or forbid them there; None if either matches none."""
-    named = {d.id for d in machine.devices if names_device(d, devices)}
+    named = {d.id for d in machine.devices if names_device(machine, d, devices)}
     chosen = [s for s in costs.steps if f"#{s.step}" == steps or fnmatchcase(s.name, steps)]
     if not named or not chosen:
         return None
@@ -165,7 +165,7 @@ def restrict_steps(
             replace(
                 step,
                 on_device=tuple(
-                    Barred(reason) if (device in named) == forbid else cost
+                    Barred(reason, asked=True) if (device in named) == forbid else cost
                     for device, cost in enumerate(step.on_device)
                 ),
             )
@@ -176,7 +176,7 @@ def restrict_steps(
     )
 
 
-def names_device(device: Device, name: str) -> bool:
+def names_device(machine: Machine, device: Device, name: str) -> bool:
     """Whether a device is called so: by its name, its card's, or its kind's."""
-    parts = device.name.partition(".")[0]
-    return name in (device.name, parts, parts.rpartition("-")[0])
+    card = machine.cards[device.card]
+    return name in (device.name, card.name, card.label)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Self, assert_never
 
-from tessera.ir.graph.access import Access, NeedKind, Pin
+from tessera.ir.graph.access import Access, NeedKind, Pin, PinKind
 from tessera.ir.graph.graph import ContentsDigest
 from tessera.ir.program import program as ir
 from tessera.ir.ptx import syntax as ptx
@@ -200,7 +200,11 @@ class _Walker:
         if not lost:
             return accesses
         pins = tuple(
-            Pin(f"it may overwrite pointers in `{self.program.buffers[a.buffer].name}`", a.span)
+            Pin(
+                f"it may overwrite pointers in `{self.program.buffers[a.buffer].name}`",
+                a.span,
+                PinKind.OVERWRITTEN,
+            )
             for a in dict.fromkeys(lost)
         )
         told = findings.overwritten_pointers(pins, accesses.name)
@@ -363,7 +367,7 @@ class _Walker:
 
     def _anything(self, step: ir.Launch, code: KernelCode, why: str) -> StepAccesses:
         name = self._name(step)
-        pin = Pin(why, code.module.span(code.function.at))
+        pin = Pin(why, code.module.span(code.function.at), PinKind.KERNEL)
         return StepAccesses(
             id=step.id,
             name=name,

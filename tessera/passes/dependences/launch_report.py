@@ -15,7 +15,7 @@ import numpy as np
 
 from tessera.diagnostics import Diagnostic, Span
 from tessera.ir.arrays import Ranges
-from tessera.ir.graph.access import Access, AccessKind, AddressClass, Certainty, Need, Pin
+from tessera.ir.graph.access import Access, AccessKind, AddressClass, Certainty, Need, Pin, PinKind
 from tessera.ir.graph.region import Affine, Region, Unknown, WholeBuffer
 from tessera.ir.opcodes import MemoryAction as Effect
 from tessera.ir.opcodes import MemoryEffect, TensorBox
@@ -148,21 +148,26 @@ class LaunchReport:
         return frozenset(self.setting.buffers.values())
 
     def _pins(self) -> tuple[Pin, ...]:
-        pins = [Pin(reason, self._span(at)) for at, reason in self.footprint.pins.items()]
+        pins = [
+            Pin(reason, self._span(at), PinKind.INSTRUCTION)
+            for at, reason in self.footprint.pins.items()
+        ]
         for effect, why in self.footprint.unresolved.items():
             at = why if why >= 0 and effect not in self.footprint.mixed else effect[0]
-            pins.append(Pin(self._unresolved(effect, why), self._span(at)))
+            kind, reason = self._unresolved(effect, why)
+            pins.append(Pin(reason, self._span(at), kind))
         return tuple(dict.fromkeys(pins))
 
-    def _unresolved(self, effect: tuple[int, int], why: int) -> str:
+    def _unresolved(self, effect: tuple[int, int], why: int) -> tuple[PinKind, str]:
         index = effect[0]
         text = f"the address of `{self.code.opcode_text(index)}`"
         if effect in self.footprint.mixed:
-            return f"{text} is made of several pointers, and no one buffer is left of them"
+            reason = f"{text} is made of several pointers, and no one buffer is left of them"
+            return PinKind.POINTERS, reason
         if why == index:
-            return f"{text} is a number that points into no buffer of the trace"
+            return PinKind.NUMBER, f"{text} is a number that points into no buffer of the trace"
         source = f" (loaded by `{self.code.opcode_text(why)}`)" if why >= 0 else ""
-        return f"{text} comes from memory{source}"
+        return PinKind.MEMORY, f"{text} comes from memory{source}"
 
     def _span(self, index: int) -> Span | None:
         return None if index < 0 else instruction_span(self.code, index)

@@ -135,7 +135,7 @@ def fastest(problem: Problem, search: PlanSearch, usual: list[Candidate]) -> Sea
 def _with_fewer_hops(problem: Problem, candidates: list[Candidate]) -> list[Candidate]:
     """Where slots or lanes limit the best plan, the placement with the shortest request."""
     best = min(candidates, key=lambda candidate: candidate.period_ns, default=None)
-    if best is None or not best.limits or not best.limits[0][0].startswith(("slots", "cycle")):
+    if best is None or not best.limits or best.limits[0].kind.is_load:
         return []
     shortest = solve_latency(problem, _starts(candidates))
     if shortest.placement is None:

@@ -15,12 +15,41 @@ from dataclasses import dataclass
 from math import ceil
 
 from tessera.ir.choices import Objective
-from tessera.passes.placement.problem import INFINITY, Measure, Placement, Problem, measure
+from tessera.passes.placement.problem import (
+    INFINITY,
+    LimitKind,
+    Measure,
+    Placement,
+    Problem,
+    measure,
+)
 from tessera.passes.placement.schedule import request_times
 
 HOUR_NS = 3600e9
 
 Parts = tuple[tuple[Placement, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """What a period is not below; `name` is that of the device, link, memory or state."""
+
+    kind: LimitKind
+    name: str
+    ns: float
+
+    @property
+    def text(self) -> str:
+        """What reports call it."""
+        match self.kind:
+            case LimitKind.SLOTS:
+                return "slots"
+            case LimitKind.STATE:
+                return f"cycle {self.name}"
+            case LimitKind.WAITING:
+                return "requests that wait for each other"
+            case _:
+                return self.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +75,7 @@ class Candidate:
     latency_ns: float
     usd: float
     memory: tuple[int, ...]
-    limits: tuple[tuple[str, float], ...] = ()
+    limits: tuple[Limit, ...] = ()
 
     def value(self, objective: str) -> float:
         """What the objective minimises."""
@@ -91,15 +120,15 @@ def candidate_of(problem: Problem, name: str, parts: Parts) -> Candidate:
         map(sum, zip(*(measured_part.memory for measured_part in measured), strict=True))
     )
     limits = _loads(problem, replicas)
-    runs = max((ns for _, ns in limits), default=0.0) < INFINITY and all(
+    runs = max((limit.ns for limit in limits), default=0.0) < INFINITY and all(
         used <= room.bytes for used, room in zip(memory, problem.rooms, strict=True)
     )
     latency = INFINITY
     if runs:
         latency, floors = _floors(problem, replicas)
         limits += floors
-    limits.sort(key=lambda limit: -limit[1])
-    period = limits[0][1] if runs and limits else 0.0 if runs else INFINITY
+    limits.sort(key=lambda limit: -limit.ns)
+    period = limits[0].ns if runs and limits else 0.0 if runs else INFINITY
     used = {device for placement, _ in parts for device in placement}
     price = sum(r.usd_per_hour for r in problem.rooms if used & set(r.devices))
     return Candidate(
@@ -127,8 +156,7 @@ def least_value(candidate: Candidate, objective: str) -> float:
 
 def busiest_ns(candidate: Candidate) -> float:
     """The period with as many slots and lanes as it takes."""
-    loads = (ns for name, ns in candidate.limits if not name.startswith(("slots", "cycle")))
-    return max(loads, default=0.0)
+    return max((limit.ns for limit in candidate.limits if limit.kind.is_load), default=0.0)
 
 
 def slots_needed(candidate: Candidate) -> int:
@@ -140,28 +168,26 @@ def slots_needed(candidate: Candidate) -> int:
     return max(1, ceil(candidate.latency_ns * share / busiest - 1e-9))
 
 
-def _loads(problem: Problem, replicas: tuple[ReplicaPlan, ...]) -> list[tuple[str, float]]:
+def _loads(problem: Problem, replicas: tuple[ReplicaPlan, ...]) -> list[Limit]:
     return [
-        (name, sum(replica.measure.loads[index] * replica.share for replica in replicas))
-        for index, name in enumerate(problem.resources())
+        Limit(kind, name, sum(replica.measure.loads[index] * replica.share for replica in replicas))
+        for index, (kind, name) in enumerate(problem.resources())
     ]
 
 
-def _floors(
-    problem: Problem, replicas: tuple[ReplicaPlan, ...]
-) -> tuple[float, list[tuple[str, float]]]:
+def _floors(problem: Problem, replicas: tuple[ReplicaPlan, ...]) -> tuple[float, list[Limit]]:
     """The time of the slowest replica's request, and what slots and lanes make of the times."""
     latency = 0.0
-    floors: dict[str, float] = {}
+    floors: dict[tuple[LimitKind, str], float] = {}
     for replica in replicas:
         times = request_times(problem, replica.placement)
         latency = max(latency, times.latency_ns)
         if problem.slots is not None:
             floor = times.latency_ns * replica.share / problem.slots
-            floors["slots"] = max(floors.get("slots", 0.0), floor)
+            floors[LimitKind.SLOTS, ""] = max(floors.get((LimitKind.SLOTS, ""), 0.0), floor)
         for name, alone, length in times.cycles:
             lanes = 1 if alone else problem.lanes
             if lanes is not None:
-                key = f"cycle {name}"
+                key = LimitKind.STATE, name
                 floors[key] = max(floors.get(key, 0.0), length * replica.share / lanes)
-    return latency, list(floors.items())
+    return latency, [Limit(kind, name, ns) for (kind, name), ns in floors.items()]

@@ -16,10 +16,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 
 Placement = tuple[int, ...]
 
 INFINITY = float("inf")
+
+
+class LimitKind(StrEnum):
+    """What keeps a period from being shorter: the load of something, or how requests follow."""
+
+    DEVICE = "device"
+    LINK = "link"
+    MEMORY = "memory"  # the bandwidth that slices of a card share
+    SLOTS = "slots"
+    STATE = "state"  # a request waits for what the one before it in its lane leaves
+    WAITING = "waiting"
+
+    @property
+    def is_load(self) -> bool:
+        """Whether slots and lanes do nothing about it."""
+        return self in (LimitKind.DEVICE, LimitKind.LINK, LimitKind.MEMORY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,12 +183,12 @@ class Problem:
         by_bytes = tensor.bytes * wire.end_ns_per_byte
         return (self.transfer_ns * tensor.count + by_bytes) * tensor.rate
 
-    def resources(self) -> tuple[str, ...]:
-        """The names of all loads, in the order of `Measure.loads`."""
+    def resources(self) -> tuple[tuple[LimitKind, str], ...]:
+        """The kinds and names of all loads, in the order of `Measure.loads`."""
         return (
-            *self.devices,
-            *(pipe.name for pipe in self.pipes),
-            *(load.name for load in self.shared),
+            *((LimitKind.DEVICE, name) for name in self.devices),
+            *((LimitKind.LINK, pipe.name) for pipe in self.pipes),
+            *((LimitKind.MEMORY, load.name) for load in self.shared),
         )
 
 

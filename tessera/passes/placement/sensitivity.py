@@ -22,7 +22,7 @@ from tessera.passes.placement.device_types import (
 from tessera.passes.placement.many import is_large
 from tessera.passes.placement.model import PERIOD, build_model
 from tessera.passes.placement.plans import Choice
-from tessera.passes.placement.problem import INFINITY, Problem, Wire
+from tessera.passes.placement.problem import INFINITY, LimitKind, Problem, Wire
 from tessera.passes.placement.relax import Relaxation, relax
 
 _LEAST_GAIN = 1e-4
@@ -133,10 +133,10 @@ def _faster(problem: Problem, device: int, factor: float) -> Problem:
 def _slots(problem: Problem, choice: Choice, factor: float) -> Sensitivity | None:
     """What more requests under way would buy the plan at hand."""
     best = choice.best
-    if problem.slots is None or not best.limits or best.limits[0][0] != "slots":
+    if problem.slots is None or not best.limits or best.limits[0].kind != LimitKind.SLOTS:
         return None
-    other = next((ns for name, ns in best.limits if name != "slots"), 0.0)
-    floor = max(other, best.limits[0][1] / factor)
+    other = next((limit.ns for limit in best.limits if limit.kind != LimitKind.SLOTS), 0.0)
+    floor = max(other, best.limits[0].ns / factor)
     if not 0 < floor < INFINITY:
         return None
     gain = best.period_ns / floor - 1.0

@@ -7,7 +7,6 @@ there, and the name of a thread is that of a queue.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 
 from tessera.diagnostics import TesseraError, error
@@ -15,7 +14,6 @@ from tessera.output import Kind, mark
 from tessera.report.page.given import GivenTimeline, TimelineSpan
 
 QUEUES = ("compute", "in", "out")
-_PEER = re.compile(r"(?:send .* to|receive .* from) (\S+)")
 
 
 def read_timeline(value: Mapping[str, object], name: str) -> GivenTimeline:
@@ -57,20 +55,18 @@ def _span(
         raise _bad(name, "an event has no device or no queue")
     if not _is_time(start) or not _is_time(took):
         raise _bad(name, "an event has no time")
-    title = str(row.get("name"))
-    peer = _PEER.fullmatch(title) if queue != "compute" else None
     begin = 1000.0 * float(str(start))
     return TimelineSpan(
         device=devices[process],
         queue=queue,
         row=_whole(number.rstrip(")"), 1) - 1,
-        name=title,
+        name=str(row.get("name")),
         start_ns=round(begin, 1),
         end_ns=round(begin + 1000.0 * float(str(took)), 1),
         request=_whole(about.get("request"), -1),
         step=_whole(about.get("step"), -1),
         bytes=_whole(about.get("bytes"), 0),
-        peer="" if peer is None else peer[1],
+        peer=str(about.get("peer", "")),
     )
 
 

@@ -9,7 +9,6 @@ seen.
 from __future__ import annotations
 
 import bisect
-import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -24,7 +23,6 @@ MOST_SPANS = 40_000
 _MOST_JOINS = 20_000
 _MOST_GAPS = 4_000
 _LEAST_GAP = 0.004
-_MOVED = re.compile(r"(send|receive) (.*) (?:to|from) \S+")
 
 
 def timeline_section(
@@ -138,8 +136,9 @@ def _joins(spans: Sequence[TimelineSpan]) -> Iterator[list[int]]:
 
 
 def _moved(span: TimelineSpan) -> str:
-    match = _MOVED.fullmatch(span.name)
-    return match[2] if match else span.name
+    """What a transfer moves, as both of its ends call it."""
+    verb, to = ("send", "to") if span.queue == "out" else ("receive", "from")
+    return span.name.removeprefix(f"{verb} ").removesuffix(f" {to} {span.peer}")
 
 
 class _Computing:

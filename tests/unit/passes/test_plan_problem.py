@@ -21,6 +21,7 @@ from tessera.passes.dependences.dependences import Dependences
 from tessera.passes.placement.candidates import candidate_of, slots_needed
 from tessera.passes.placement.plan_problem import TracePart, groups_of, problem_of, problem_of_mix
 from tessera.passes.placement.plans import choose
+from tessera.passes.placement.problem import LimitKind
 from tessera.passes.placement.schedule import request_times
 from tessera.passes.placement.sensitivity import sensitivities
 
@@ -170,11 +171,11 @@ def test_a_loop_carried_cycle_limits_the_period() -> None:
         ((name, alone, length),) = times.cycles
         assert (name, alone) == ("s", False)
         assert length == pytest.approx(times.latency_ns)
-        limits = dict(split.limits)
+        limits = {limit.text: limit.ns for limit in split.limits}
         assert limits["cycle s"] == pytest.approx(length / lanes)
         assert split.period_ns == pytest.approx(max(limits.values()))
         if lanes == 1:
-            assert split.limits[0][0] == "cycle s"
+            assert split.limits[0].text == "cycle s"
         assert slots_needed(split) >= 1
 
 
@@ -234,5 +235,5 @@ def test_what_more_would_buy() -> None:
     assert any(one.kind == "memory" for one in sensitivities(tight, choice))
     few = choose(replace(problem, slots=1))
     assert few is not None
-    if few.best.limits[0][0] == "slots":
+    if few.best.limits[0].kind is LimitKind.SLOTS:
         assert sensitivities(replace(problem, slots=1), few)[0].kind in ("slots", "device")

@@ -172,7 +172,7 @@ def _check_all(space: AddressSpace, site: int, addr: Array, width: int) -> tuple
 
 def _outside(space: AddressSpace, site: int, address: int, width: int) -> AddressFault:
     notes = space.describe(address)
-    if "address space of device" in notes[0]:
+    if space.other_owner(address) is not None:
         headline = f"access of {width} bytes through an address of another device: 0x{address:x}"
         return AddressFault("TSR5004", headline, site, address, *notes)
     headline = f"access of {width} bytes outside every allocation: 0x{address:x}"

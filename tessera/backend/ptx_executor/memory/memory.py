@@ -193,10 +193,15 @@ class AddressSpace:
             self._end_array = np.array(self.ends, dtype=np.uint64)
         return self._start_array, self._end_array
 
+    def other_owner(self, address: int) -> int | None:
+        """The other device in whose address space an address is; None where it is in none."""
+        owner = (address >> DEVICE_SHIFT) - 1
+        return owner if owner != self.index and 0 <= owner < MOST_DEVICES else None
+
     def describe(self, address: int) -> tuple[str, ...]:
         """Where an address lies, for a diagnostic."""
-        owner = (address >> DEVICE_SHIFT) - 1
-        if owner != self.index and 0 <= owner < MOST_DEVICES:
+        owner = self.other_owner(address)
+        if owner is not None:
             return (f"0x{address:x} is in the address space of device {owner}",)
         near = self.nearest(address)
         if near is None:

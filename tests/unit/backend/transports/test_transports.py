@@ -32,8 +32,13 @@ class End:
         self.outgoing = np.zeros(1 << 20, np.uint8)
         self.notes: queue.Queue = queue.Queue()
         self.lost: queue.Queue = queue.Queue()
+        self.cut: set[str] = set()
         hear = lambda peer, note: self.notes.put((peer, note, self.window[:4].copy()))  # noqa: E731
-        lose = lambda peer, why: self.lost.put((peer, why))  # noqa: E731
+
+        def lose(peer: str, why: str, *, is_cut: bool = False) -> None:
+            self.lost.put((peer, why))
+            self.cut |= {peer} if is_cut else set()
+
         given = {"token": TOKEN, "run": RUN, **options}
         self.transport: Transport
         if kind == "in process":

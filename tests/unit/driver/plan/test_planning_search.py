@@ -30,6 +30,8 @@ from tessera.ir.plan.print_launch import lowered_lines
 from tessera.ir.plan.print_plan import print_plan
 from tessera.passes.checker.check_plan import check_plan
 from tessera.passes.placement import limits as partition_limits
+from tessera.passes.placement.candidates import Limit
+from tessera.passes.placement.problem import LimitKind
 from tests.helpers.command import tessc
 
 pytestmark = pytest.mark.usefixtures("kept_analyses")
@@ -113,7 +115,10 @@ def test_slots_are_added_for_a_plan_that_only_slots_hold_back(
             name="held back",
             period_ns=2 * best.period_ns,
             latency_ns=9 * best.period_ns / 2,
-            limits=(("slots", 2 * best.period_ns), ("load", best.period_ns / 2)),
+            limits=(
+                Limit(LimitKind.SLOTS, "", 2 * best.period_ns),
+                Limit(LimitKind.DEVICE, "load", best.period_ns / 2),
+            ),
             replicas=(replace(best.replicas[0], share=1.0),),
         )
         bound = choice.bound / 2  # as low as the load of the other
@@ -236,9 +241,9 @@ def test_slots_and_lanes(tmp_path: Path) -> None:
     # would be slower.
     slots = found.replicas[0].slots
     assert slots > 4
-    name, load = report.insight.limits[0]
-    assert name != "slots"
-    assert found.period_ns == pytest.approx(load, rel=1e-12)
+    limit = report.insight.limits[0]
+    assert limit.kind.is_load
+    assert found.period_ns == pytest.approx(limit.ns, rel=1e-12)
     fewer = plan(str(chain), replace(options, slots=slots - slots // 8 - 1)).plan
     assert fewer.period_ns > found.period_ns
 
