@@ -18,6 +18,7 @@ Source: PTX ISA 9.0, sections 4.4 (identifiers), 5.4 (declarations), 6.4.2 (vect
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from operator import is_
 
 from tessera.ir.ptx import syntax as ptx
 
@@ -97,6 +98,8 @@ class _Flattener:
         self.labels: list[LabelIndex] = []
         self.registers: dict[str, Register] = {}
         self.variables: list[ptx.Variable] = []
+        # What names without a component are in the scopes at hand.
+        self.renamed: dict[str, ptx.Operand] = {}
         self.targets: list[ptx.TargetList] = []
         self.prototypes: list[ptx.CallPrototype] = []
 
@@ -129,8 +132,10 @@ class _Flattener:
         self.scopes.append(scope)
         for statement in statements:
             self.declare(scope, statement)
+        outer, self.renamed = self.renamed, {}
         for statement in statements:
             self.walk(statement)
+        self.renamed = outer
         self.scopes.pop()
 
     def declare(self, scope: _Scope, statement: ptx.Statement) -> None:
@@ -204,6 +209,8 @@ class _Flattener:
         if guard is not None:
             guard = ptx.Guard(self.resolve(guard.register), guard.negated)
         operands = tuple(map(self.rename, instruction.operands))
+        if guard is None and all(map(is_, operands, instruction.operands)):
+            return instruction
         return ptx.Instruction(guard, instruction.opcode, operands, instruction.at)
 
     def rename(self, operand: ptx.Operand) -> ptx.Operand:
@@ -211,6 +218,8 @@ class _Flattener:
         match operand:
             case ptx.Name():
                 return self.rename_name(operand)
+            case ptx.Integer():
+                return operand
             case ptx.Not() | ptx.Negated():
                 return type(operand)(self.plain(operand.operand))
             case ptx.Pair(first, second):
@@ -277,6 +286,15 @@ class _Flattener:
         return renamed if isinstance(renamed, ptx.Name) else name
 
     def rename_name(self, name: ptx.Name) -> ptx.Operand:
+        if name.component is not None:
+            return self.find_name(name)
+        renamed = self.renamed.get(name.name)
+        if renamed is None:
+            renamed = self.renamed[name.name] = self.find_name(name)
+        return name if renamed == name else renamed
+
+    def find_name(self, name: ptx.Name) -> ptx.Operand:
+        """What a name stands for: a register counts as used."""
         declared, unique = self.look_up(name.name)
         if declared is None:
             return name

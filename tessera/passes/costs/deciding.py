@@ -43,7 +43,7 @@ def targets(statement: ptx.Instruction) -> tuple[str, ...]:
     meaning = meaning_of(statement)
     if meaning is not None and meaning.fits:
         return written_registers(statement, meaning)
-    return tuple(registers_in(statement.operands[0])) if statement.operands else ()
+    return registers_in(statement.operands[0]) if statement.operands else ()
 
 
 def packed(statement: ptx.Instruction) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ machine at the head again, many rounds later, with the accesses of all of them r
 The registers are taken to be `value + step * t` in round `t`, with the step that was seen (over one
 round, or over a few: pipelined loops count stages). The body is run once with `t` as a digit
 (`lane_values.digits`) that ends where a decision would change (`RoundLimit`), in each CTA where it
-does. If the threads are then the same, and every register that may still be read (`live`) is
+does. If the threads are then the same, and every register that may still be read (`live_steps`) is
 `value + step * (t + 1)`, the rounds are proved by induction. Otherwise nothing of it counts, and
 rounds are run one by one. A loop in which data decides a branch or a write is not taken.
 """
@@ -21,7 +21,6 @@ import numpy as np
 from tessera.ir.arrays import Flags, Ranges, Signed, Words
 from tessera.passes.byte_sets.repeat import TooManyIntervals
 from tessera.passes.footprint.excerpt_state import SliceState
-from tessera.passes.footprint.live import live_registers_at
 from tessera.passes.footprint.made_maps import is_map_step
 from tessera.passes.footprint.operands import Key
 from tessera.passes.footprint.recorder import Recorder
@@ -91,7 +90,6 @@ class LoopRounds:
             if not names & _UNFIT and not any(is_map_step(s.instruction) for s in steps):
                 self.heads[loop.header] = frozenset(loop.blocks)
         self.visits: dict[int, _Visits] = {}
-        self.live: dict[int, frozenset[str]] | None = None
 
     def visit(self, block: int, mask: Mask) -> None:
         """Before a block is run: at the head of a loop, go through as many rounds as are alike."""
@@ -113,9 +111,7 @@ class LoopRounds:
 
     def _is_live(self, head: int, key: Key) -> bool:
         """Whether a value may be read; words of local memory always may."""
-        if self.live is None:
-            self.live = live_registers_at(self.machine.code)
-        return not isinstance(key, str) or key in self.live[head]
+        return not isinstance(key, str) or self.machine.code.live.is_live(head, key)
 
     def _steps(self, head: int, before: Registers, mask: Mask) -> dict[Key, Lanes] | None:
         """By how much each register grew; None where one did something else."""

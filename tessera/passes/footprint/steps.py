@@ -273,6 +273,11 @@ class StepRunner(SliceState):
                 continue
             address = self.address(step.instruction.operands[effect.operand], step.index)
             zone = self.common_zone(address)
+            if zone == LOCAL and effect.space == "global" and not step.targets:
+                # No address of global memory, and what goes there is not followed (`_reads`).
+                self.forget_words()
+                self.local_kind = HARD
+                return
             if effect.space in _LOCAL_SPACES or zone in (LOCAL, PARAMETER):
                 local_access(self, step, effect.access.writes, address, mask)
                 return

@@ -17,15 +17,12 @@ NEVER_RETURNS = frozenset({"__assertfail", "__assert_fail"})
 def doomed_blocks(flat: FlatFunction, flow: ControlFlow) -> frozenset[int]:
     """The blocks from which every way ends in a trap."""
     doomed = {block.index for block in flow.blocks if _traps(flat, block.start, block.end)}
-    changed = bool(doomed)
-    while changed:
-        more = {
-            block.index
-            for block in flow.blocks
-            if block.index not in doomed and doomed.issuperset(_ways(flat, flow, block.index))
-        }
-        changed = bool(more)
-        doomed |= more
+    pending = sorted(doomed)
+    while pending:
+        for above in flow.blocks[pending.pop()].predecessors:
+            if above not in doomed and doomed.issuperset(_ways(flat, flow, above)):
+                doomed.add(above)
+                pending.append(above)
     return frozenset(doomed)
 
 

@@ -2,20 +2,22 @@
 
 In: a module and one of its kernels. Out: a `KernelCode`: the blocks of the kernel, calls
 followed, each with only the instructions that addresses, guards of accesses, sizes and branches
-are computed from (an excerpt, blind to the order of definitions), and the accesses.
+are computed from (an excerpt), and the accesses.
 
 What floating-point or matrix code computes is not followed: a register that it writes can hold
 anything. So most instructions of a kernel drop out.
 
-Invariant: an instruction that may write a register in `needed` is a step.
+Invariant: an instruction that may write a register in `needed` is a step, unless no step reads
+what it writes (`live_steps`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from tessera.ir.opcodes import (
+    READ_ROLES,
     Flow,
     Meaning,
     MemoryEffect,
@@ -31,6 +33,7 @@ from tessera.passes.kernel_facts.hidden_addresses import HiddenAddresses, hidden
 from tessera.passes.kernel_facts.inline_calls import inline_calls
 from tessera.passes.kernel_facts.kernel_needs import KernelNeed, kernel_needs
 from tessera.passes.kernel_facts.known_meaning import known_meaning
+from tessera.passes.kernel_facts.live_steps import ExcerptStep, LiveSteps, live_steps
 from tessera.passes.kernel_facts.operand_names import registers_in, written_registers
 from tessera.passes.kernel_facts.pointer_uses import odd_parameters
 from tessera.passes.kernel_facts.shared_use import (
@@ -66,7 +69,7 @@ class KernelCode:
 
     `doomed` and `meets` are of `doomed_blocks`: ways that trap, and where the others meet.
     `shared` says what happens in shared memory, where something needed is loaded from it;
-    `unfollowed` is then the kernel without that.
+    `unfollowed` is then the kernel without that. `live` says what registers steps still read.
     """
 
     module: ptx.Module
@@ -74,6 +77,7 @@ class KernelCode:
     flat: FlatFunction
     flow: ControlFlow
     blocks: tuple[tuple[Step, ...], ...]
+    live: LiveSteps
     widths: dict[str, int]
     needed: frozenset[str]
     odd_parameters: frozenset[str]
@@ -99,13 +103,15 @@ def prepare_kernel(module: ptx.Module, function: ptx.Function) -> KernelCode:
     widths = {r.name: min(type_bits(r.type), 64) for r in flat.registers}
     meanings = [known_meaning(instruction) for instruction in flat.instructions]
     needed = _needed_registers(flat, meanings)
+    blocks, live = _blocks(flat, flow, meanings, needed)
     doomed = doomed_blocks(flat, flow)
     code = KernelCode(
         module=module,
         function=function,
         flat=flat,
         flow=flow,
-        blocks=_blocks(flat, flow, meanings, needed),
+        blocks=blocks,
+        live=live,
         widths=widths,
         needed=frozenset(needed),
         odd_parameters=odd_parameters(flat, meanings),
@@ -126,9 +132,11 @@ def _with_shared(code: KernelCode, meanings: list[Meaning]) -> KernelCode:
     flat = code.flat
     steps = shared_steps(flat, meanings)
     needed = _needed_registers(flat, meanings, steps)
+    blocks, live = _blocks(flat, code.flow, meanings, needed, steps)
     return replace(
         code,
-        blocks=_blocks(flat, code.flow, meanings, needed, steps),
+        blocks=blocks,
+        live=live,
         needed=frozenset(needed),
         shared=shared_use(code.module, flat, meanings, needed, steps),
         unfollowed=code,
@@ -141,16 +149,26 @@ def _blocks(
     meanings: list[Meaning],
     needed: set[str],
     kept: frozenset[int] = frozenset(),
-) -> tuple[tuple[Step, ...], ...]:
+) -> tuple[tuple[tuple[Step, ...], ...], LiveSteps]:
     """The instructions that matter, and those to be `kept` in any case, block by block."""
-    return tuple(
-        tuple(
+    found = [
+        [
             step
             for index in range(block.start, block.end)
-            if (step := _step(flat, index, meanings[index], needed, kept)) is not None
-        )
+            if (step := _excerpt_step(flat, index, meanings[index], needed, kept)) is not None
+        ]
         for block in flow.blocks
+    ]
+    live = live_steps(flow, found)
+    blocks = tuple(
+        tuple(
+            _step(flat.instructions[step.at], meanings[step.at], step)
+            for step in block
+            if step.at in live.steps
+        )
+        for block in found
     )
+    return blocks, live
 
 
 def _needed_registers(
@@ -229,28 +247,51 @@ def _sources(instruction: ptx.Instruction, meaning: Meaning) -> Iterator[str]:
             yield from registers_in(operand)
 
 
-def _step(
+def _excerpt_step(
     flat: FlatFunction, index: int, meaning: Meaning, needed: set[str], kept: frozenset[int]
-) -> Step | None:
+) -> ExcerptStep | None:
+    """What an instruction does to needed registers; None where it does not matter at all."""
     instruction = flat.instructions[index]
     targets = written_registers(instruction, meaning)
-    effects = tracked_effects(meaning)
-    matters = (
-        bool(effects)
-        or meaning.flow is not Flow.NEXT
-        or any(name in needed for name in targets)
+    is_root = (
+        meaning.flow is not Flow.NEXT
         or OperandRole.TENSOR_MAP in meaning.roles
         or instruction.opcode.name == "tensormap"
         or index in kept
+        or bool(tracked_effects(meaning))
     )
-    if not matters:
+    if not is_root and needed.isdisjoint(targets):
         return None
+    reads = _reads(instruction, meaning, index in kept)
+    replaces = instruction.guard is None
+    return ExcerptStep(index, is_root, replaces, targets, tuple(needed.intersection(reads)))
+
+
+def _reads(instruction: ptx.Instruction, meaning: Meaning, is_kept: bool) -> Iterator[str]:
+    """What a step may look at: more than `_sources`, since results that are not followed are
+    judged by their operands (`hidden_kind`). What goes to global or shared memory for good, nobody
+    looks at."""
+    if instruction.guard is not None:
+        yield instruction.guard.register
+    places: Iterable[int] = range(len(instruction.operands))
+    if instruction.opcode.name == "st" and meaning.fits and not is_kept:
+        spaces = {effect.space for effect in meaning.effects}
+        if all(space == "global" or space.startswith("shared") for space in spaces):
+            places = [effect.operand for effect in meaning.effects]
+    for place in places:
+        role = meaning.roles[place] if place < len(meaning.roles) else OperandRole.UNKNOWN
+        operand = instruction.operands[place]
+        if role in READ_ROLES or isinstance(operand, ptx.Address):
+            yield from registers_in(operand)
+
+
+def _step(instruction: ptx.Instruction, meaning: Meaning, step: ExcerptStep) -> Step:
     return Step(
-        index=index,
+        index=step.at,
         instruction=instruction,
         meaning=meaning,
-        effects=effects,
-        targets=targets,
+        effects=tracked_effects(meaning),
+        targets=step.writes,
         # Of a form that the table lacks nobody knows what it computes, whatever its name.
         function=lane_function(instruction.opcode) if meaning.fits else None,
     )

@@ -2,41 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from itertools import chain
 
 from tessera.ir.opcodes import WRITTEN_ROLES, Meaning
 from tessera.ir.ptx import syntax as ptx
 
 
-def registers_in(operand: ptx.Operand) -> Iterator[str]:
+def registers_in(operand: ptx.Operand) -> tuple[str, ...]:
     """Every name in an operand; those that are no registers do no harm."""
     match operand:
         case ptx.Name():
-            yield operand.name
+            return (operand.name,)
+        case ptx.Integer():
+            return ()
         case ptx.Not() | ptx.Negated():
-            yield operand.operand.name
+            return (operand.operand.name,)
         case ptx.Pair():
-            yield from registers_in(operand.first)
-            yield from registers_in(operand.second)
+            return (*registers_in(operand.first), *registers_in(operand.second))
         case ptx.Vector() | ptx.Group():
-            for element in operand.elements:
-                yield from registers_in(element)
+            return tuple(chain.from_iterable(map(registers_in, operand.elements)))
         case ptx.Address():
-            for part in operand.parts:
-                yield from registers_in(part)
+            return tuple(chain.from_iterable(map(registers_in, operand.parts)))
         case ptx.Offset():
-            yield operand.base.name
-            yield from registers_in(operand.displacement)
+            return (operand.base.name, *registers_in(operand.displacement))
         case ptx.Subscript():
-            yield operand.name
-            yield from registers_in(operand.index)
+            return (operand.name, *registers_in(operand.index))
         case ptx.Unary() | ptx.Cast() | ptx.Generic() | ptx.MaskedByte():
-            yield from registers_in(operand.operand)
+            return registers_in(operand.operand)
         case ptx.Binary():
-            yield from registers_in(operand.left)
-            yield from registers_in(operand.right)
+            return (*registers_in(operand.left), *registers_in(operand.right))
         case _:
-            return
+            return ()
 
 
 def written_registers(instruction: ptx.Instruction, meaning: Meaning) -> tuple[str, ...]:

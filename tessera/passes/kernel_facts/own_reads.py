@@ -17,7 +17,7 @@ Whatever is written there between the two, by whomever, is written by the launch
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from tessera.ir.opcodes import WRITTEN_ROLES, MemoryEffect, special_register
@@ -184,7 +184,7 @@ def _sources(step: Step, parameters: set[str], made: dict[str, _Names]) -> _Name
     return _joined(made, names)
 
 
-def _joined(made: dict[str, _Names], names: Iterator[str]) -> _Names:
+def _joined(made: dict[str, _Names], names: Iterable[str]) -> _Names:
     """What some names are made of; special registers of no parameter."""
     total: frozenset[str] = frozenset()
     for name in names:

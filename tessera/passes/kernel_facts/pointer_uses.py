@@ -23,19 +23,24 @@ _NONE: Taint = frozenset()
 def odd_parameters(flat: FlatFunction, meanings: list[Meaning]) -> frozenset[str]:
     """The parameters that are more than bases."""
     names = frozenset(p.name for p in flat.function.parameters)
+    readers: dict[str, list[int]] = {}
+    for index, instruction in enumerate(flat.instructions):
+        for operand in instruction.operands:
+            for name in registers_in(operand):
+                readers.setdefault(name, []).append(index)
     taints: dict[str, Taint] = {}
     odd: set[str] = set()
-    changed = True
-    while changed:
-        changed = False
-        for instruction, meaning in zip(flat.instructions, meanings, strict=True):
-            passed, used = _flow(instruction, meaning, names, taints)
-            odd |= used
-            for name in _written(instruction, meaning):
-                old = taints.get(name, _NONE)
-                if not passed <= old:
-                    taints[name] = old | passed
-                    changed = True
+    pending = [index for name in sorted(names) for index in readers.get(name, ())]
+    while pending:
+        index = pending.pop()
+        instruction, meaning = flat.instructions[index], meanings[index]
+        passed, used = _flow(instruction, meaning, names, taints)
+        odd |= used
+        for name in _written(instruction, meaning):
+            old = taints.get(name, _NONE)
+            if not passed <= old:
+                taints[name] = old | passed
+                pending += readers.get(name, ())
     return frozenset(odd)
 
 

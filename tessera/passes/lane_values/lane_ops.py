@@ -13,6 +13,7 @@ Source: PTX ISA 9.0, sections 9.7.1, 9.7.6 to 9.7.9.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 
 import numpy as np
 
@@ -46,6 +47,7 @@ Binary = Callable[[Lanes, Lanes, int, bool], Lanes]
 _INTEGERS = {f"{letter}{bits}" for letter in "bsu" for bits in (8, 16, 32, 64)}
 
 
+@cache
 def lane_function(opcode: ptx.Opcode) -> Function | None:
     """The function of an opcode with one destination and plain operands, or None."""
     types = [m for m in opcode.modifiers if is_type(m)]

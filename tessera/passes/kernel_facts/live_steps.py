@@ -1,0 +1,122 @@
+"""Which instructions of an excerpt compute something that another one reads, and what is live.
+
+In: the instructions of an excerpt, block by block: what each writes and reads. Out: those that
+matter, and for every block the registers that some way from its start reads before it writes them.
+
+An instruction matters if it is a root (an access, a branch), or if it writes a register that one
+that matters may read. Names are reused, so the same name may matter here and not there. A write
+under a guard may leave the old value, so it ends nothing.
+
+The blocks are walked backwards until nothing changes. A loop whose registers go round (`a = b`,
+`b = c`) may need a round for each; a block that changes too often is kept whole.
+
+Sets of registers are bits of a number: at the borders of blocks there may be many of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+from tessera.ir.ptx.control_flow import ControlFlow
+
+MOST_VISITS = 12
+
+
+class ExcerptStep(NamedTuple):
+    """What instruction `at` does to registers, in an excerpt; `replaces`: it has no guard."""
+
+    at: int
+    is_root: bool
+    replaces: bool
+    writes: tuple[str, ...]
+    reads: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LiveSteps:
+    """The instructions that matter, and by block the registers that are live at its start."""
+
+    steps: frozenset[int]
+    numbers: dict[str, int]
+    bits: tuple[int, ...]
+
+    def is_live(self, block: int, name: str) -> bool:
+        """Whether some way from the start of a block reads a register before it writes it."""
+        number = self.numbers.get(name)
+        return number is not None and bool(self.bits[block] >> number & 1)
+
+
+def live_steps(flow: ControlFlow, blocks: Sequence[Sequence[ExcerptStep]]) -> LiveSteps:
+    """Walk an excerpt backwards."""
+    return _LiveWalk(flow, blocks).run()
+
+
+class _LiveWalk:
+    """The live registers at the start of blocks, as far as they are known."""
+
+    def __init__(self, flow: ControlFlow, blocks: Sequence[Sequence[ExcerptStep]]) -> None:
+        self.flow = flow
+        self.blocks = blocks
+        self.numbers: dict[str, int] = {}
+        self.live = [0] * len(blocks)
+        self.steps: list[list[int]] = [[step.at for step in block] for block in blocks]
+        self.visits = [0] * len(blocks)
+
+    def run(self) -> LiveSteps:
+        rank = {block: place for place, block in enumerate(self.flow.order)}
+        pending = [(-place, block) for block, place in rank.items()]
+        pending.sort()
+        waiting = set(rank)
+        while pending:
+            _, block = heappop(pending)
+            waiting.discard(block)
+            before = self._visit(block)
+            if before == self.live[block]:
+                continue
+            self.live[block] = before
+            for above in self.flow.blocks[block].predecessors:
+                if above in rank and above not in waiting:
+                    waiting.add(above)
+                    heappush(pending, (-rank[above], above))
+        steps = frozenset(index for block in self.steps for index in block)
+        return LiveSteps(steps, self.numbers, tuple(self.live))
+
+    def _visit(self, block: int) -> int:
+        """What is live at the start of a block; notes its instructions that matter."""
+        after = 0
+        for way in self.flow.blocks[block].successors:
+            after |= self.live[way]
+        self.visits[block] += 1
+        keeps_all = self.visits[block] > MOST_VISITS
+        # Registers of this block: whether they are live above the instruction at hand.
+        known: dict[str, bool] = {}
+        kept: list[int] = []
+        for step in reversed(self.blocks[block]):
+            if not (keeps_all or step.is_root) and not any(
+                known[name] if name in known else after >> self._number(name) & 1
+                for name in step.writes
+            ):
+                continue
+            kept.append(step.at)
+            if step.replaces:
+                for name in step.writes:
+                    known[name] = False
+            for name in step.reads:
+                known[name] = True
+        self.steps[block] = kept
+        if not self.flow.blocks[block].predecessors:
+            return 0
+        return after & ~self._bits(known, False) | self._bits(known, True)
+
+    def _number(self, name: str) -> int:
+        return self.numbers.setdefault(name, len(self.numbers))
+
+    def _bits(self, known: dict[str, bool], wanted: bool) -> int:
+        numbers = [self._number(name) for name, is_live in known.items() if is_live is wanted]
+        bits = bytearray((max(numbers, default=0) >> 3) + 1)
+        for number in numbers:
+            bits[number >> 3] |= 1 << (number & 7)
+        return int.from_bytes(bits, "little")
