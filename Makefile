@@ -178,6 +178,7 @@ bench-gpu: $(ready)
 	$(python) -m benchmarks.hosts_gpu --seconds 900 -o $(gpu)/hosts_gpu.jsonl
 	$(python) -m benchmarks.hosts_gpu report $(gpu)/hosts_gpu.jsonl -o $(results)/hosts_gpu.json
 	$(python) -m benchmarks.run_cuda_overhead $(gpu)/overhead
+	$(python) -m benchmarks.run_rate $(gpu)/run_rate
 	$(python) -m benchmarks.run_cuda_pipeline $(gpu)/pipeline
 	$(python) -m benchmarks.profile_repeat $(gpu)/profile
 	$(python) -m benchmarks.h200_rows --out $(gpu)/rows

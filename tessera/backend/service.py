@@ -104,7 +104,8 @@ class BackendOptions:
     `targets` says what stands for a device of the plan: `cuda:0`, `cuda:0:84sm` (a slice), `cpu`.
     `common` has weights of other replicas; those of a device are there as `common_as` says.
     `memory_bytes` is what the areas of a device may take. `throttle_bytes_per_s` slows down
-    transfers between devices. `timeline` asks for an event per operation.
+    transfers between devices. `timeline` asks for an event per operation; with `rows`, for one per
+    row of steps that nothing holds up, and none for when the host's bytes moved: that takes less.
     """
 
     targets: Mapping[str, str] = field(default_factory=dict)
@@ -112,6 +113,7 @@ class BackendOptions:
     max_steps: int | None = None
     throttle_bytes_per_s: float | None = None
     timeline: bool = True
+    rows: bool = False
     common: CommonMemory | None = None
     common_as: Mapping[str, object] = field(default_factory=dict)
 

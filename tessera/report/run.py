@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Sequence
 from typing import Any
 
 from tessera.backend.known_backends import backend_named
 from tessera.driver.run.compare_runs import Verdict
+from tessera.driver.run.digests import digests_of, digests_of_all
 from tessera.driver.run.outcome import Figures, Outcome
 from tessera.frontend.machine.quantities import format_bytes, format_time
 from tessera.ir.plan.plan_digest import plan_digest
@@ -18,6 +18,7 @@ from tessera.report.table import Column, Fit, fitted, table
 _FIELDS = (Column(least=12), Column(fit=Fit.WRAP))
 _DIGESTS = (Column(least=12), Column(fit=Fit.CUT), Column())
 _MOST_DIGESTS = 8
+_WORTH_SAYING_S = 1.0
 
 
 def run_text(
@@ -72,6 +73,9 @@ def _figure_rows(outcome: Outcome, figures: Figures) -> list[tuple[str, str]]:
     if figures.hidden is not None:
         spent = format_time(figures.transfer_ns)
         rows.append(("transfers", f"{spent}, {figures.hidden:.0%} behind compute"))
+    if figures.command_s >= _WORTH_SAYING_S:
+        spent = format_time(figures.command_s * 1e9)
+        rows.append(("command", f"{spent} for inputs and digests, in none of these figures"))
     return rows
 
 
@@ -88,6 +92,7 @@ def _digest_lines(outcome: Outcome, width: int | None) -> list[str]:
 
 def _outputs(outcome: Outcome) -> list[dict[str, Any]]:
     names = [trace.name for trace in outcome.opened.plan.traces]
+    digests = outcome.digests or digests_of_all(outcome.done)
     return [
         {
             "request": turn.request,
@@ -96,10 +101,7 @@ def _outputs(outcome: Outcome) -> list[dict[str, Any]]:
             "started_ns": outcome.done[turn.request].started_ns,
             "ended_ns": outcome.done[turn.request].ended_ns,
             "printed": outcome.done[turn.request].printed,
-            "sha256": {
-                name: hashlib.sha256(content.data).hexdigest()
-                for name, content in outcome.done[turn.request].outputs.items()
-            },
+            "sha256": dict(digests[turn.request]),
         }
         for turn in outcome.turns
         if turn.request in outcome.done
@@ -118,6 +120,7 @@ def run_json(outcome: Outcome, verdict: Verdict | None) -> str:
         "finished": sorted(outcome.done),
         "complete": not outcome.fault,
         "seconds": round(figures.seconds, 6),
+        "command_s": round(figures.command_s, 6),
         "requests_per_s": round(figures.requests_per_s, 4),
         "latency_ns": dict(figures.latency_ns),
         "busy": dict(figures.busy),
@@ -127,10 +130,7 @@ def run_json(outcome: Outcome, verdict: Verdict | None) -> str:
         "transfer_ns": figures.transfer_ns,
         "transfer_hidden": figures.hidden,
         "outputs": _outputs(outcome),
-        "states": [
-            {name: hashlib.sha256(content.data).hexdigest() for name, content in states.items()}
-            for states in outcome.states or ()
-        ],
+        "states": [dict(digests_of(states)) for states in outcome.states or ()],
         "verified": None
         if verdict is None
         else {

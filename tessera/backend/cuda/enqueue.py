@@ -130,6 +130,7 @@ class Enqueuer:
         for action in actions:
             self.act(action)
         self.writer.action = None
+        self.writer.end_rows()
         self.writer.rise(root[0], None)
         self._trail.finish(root)
         self._join(root, used)

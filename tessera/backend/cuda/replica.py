@@ -163,6 +163,7 @@ class CudaReplica:
             streams=self.streams,
             helpers=self._helpers,
             timeline=self.options.timeline,
+            rows=self.options.rows,
         )
         scratch = self._scratch()
         self.parts = Parts(

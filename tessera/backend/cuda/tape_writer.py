@@ -20,7 +20,7 @@ from tessera.backend.cuda.streams import Streams
 from tessera.backend.cuda.tape import QueueRow, Tape, TapeCall
 from tessera.backend.cuda.targets import OpenDevice
 from tessera.backend.cuda.timing import Stamps, Timed
-from tessera.ir.plan.launch_program import Queue
+from tessera.ir.plan.launch_program import HOST, Queue
 from tessera.ir.program.program import BufferId, Pointer, Work
 
 Place = tuple[str, Queue]
@@ -36,6 +36,7 @@ class Surroundings:
     streams: Streams
     helpers: Helpers
     timeline: bool
+    rows: bool = False
 
 
 class TapeWriter:
@@ -54,6 +55,8 @@ class TapeWriter:
         self.stages_used: set[tuple[str, str, int]] = set()
         self._stamps = stamps
         self._last: dict[Place, int | None] = {}
+        self._rows: dict[str, int] = {}
+        self._beside: list[Timed] = []
         self._priorities: dict[str, int | None] = {}
         self._stamped = 0
         self._several = len({device.gpu.ordinal for device in around.devices.values()}) > 1
@@ -100,6 +103,8 @@ class TapeWriter:
 
     def wait(self, device: str, queue: Queue, event: Handle) -> None:
         """Let a queue wait for an event."""
+        if queue is Queue.COMPUTE:
+            self.end_row(device)
         self.call(device, "cuStreamWaitEvent", self.stream(device, queue), event, 0)
         self._last[device, queue] = None
 
@@ -138,6 +143,9 @@ class TapeWriter:
         if not self.around.timeline:
             work()
             return
+        if self.around.rows and peer in ("", HOST):
+            self._in_row(device, queue, name, work, moved, peer)
+            return
         start = self._last.get((device, queue))
         if start is None:
             start = self._stamp(device, queue)
@@ -156,6 +164,55 @@ class TapeWriter:
             peer=peer,
         )
         self.timed.append(timed)
+
+    def _in_row(
+        self, device: str, queue: Queue, name: str, work: Callable[[], None], moved: int, peer: str
+    ) -> None:
+        """Do some work without a stamp after it; a row of steps has one before it."""
+        if peer == HOST:
+            self._beside.append(
+                Timed(
+                    device=device,
+                    queue=queue,
+                    name=name,
+                    clock=device,
+                    start=0,
+                    end=0,
+                    bytes=moved,
+                    peer=peer,
+                )
+            )
+        elif device not in self._rows:
+            self._rows[device] = self._stamp(device, queue)
+        work()
+
+    def end_row(self, device: str) -> None:
+        """What follows on the compute queue of a device may have to wait."""
+        start = self._rows.pop(device, None)
+        if start is not None:
+            end = self._stamp(device, Queue.COMPUTE)
+            timed = Timed(
+                device=device,
+                queue=Queue.COMPUTE,
+                name="steps",
+                clock=device,
+                start=start,
+                end=end,
+            )
+            self.timed.append(timed)
+
+    def end_rows(self) -> None:
+        """All is handed over; an event has a time, and that of the host's bytes is any."""
+        for device in [*self._rows]:
+            self.end_row(device)
+        if self._beside and not self.timed:
+            first = self._beside[0]
+            number = self._stamp(first.device, first.queue)
+            self.timed.append(replace(first, start=number, end=number, bytes=0))
+        for moved in self._beside:
+            some = self.timed[0]
+            self.timed.append(replace(moved, clock=some.clock, start=some.end, end=some.end))
+        self._beside.clear()
 
     def timed_too(self, device: str, queue: Queue, name: str, peer: str) -> None:
         """What was timed last took place on this queue too: the other end of a transfer."""

@@ -111,6 +111,7 @@ def options_head(options: BackendOptions) -> Head:
         "max_steps": options.max_steps,
         "throttle": options.throttle_bytes_per_s,
         "timeline": options.timeline,
+        "rows": options.rows,
     }
 
 
@@ -121,6 +122,7 @@ def options_of(head: Head) -> BackendOptions:
         max_steps=head["max_steps"],
         throttle_bytes_per_s=head["throttle"],
         timeline=bool(head["timeline"]),
+        rows=bool(head["rows"]),
     )
 
 

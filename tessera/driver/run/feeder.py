@@ -2,24 +2,38 @@
 
 In: a `Serving`, the turns of the run and its `Materials`. Out: completions by request, or the
 fault that came first.
+
+What the command does for requests (their inputs, digests of their outputs) takes no time of the
+plan's: inputs are made before a batch of requests begins, in as many threads as there are cores,
+and digests by threads beside it. A batch takes so many bytes at most; between two of them the
+devices are idle, and that time is not the plan's either (`Outcome.figures`).
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
 
 from tessera.backend.host_loop.request_handle import RequestHandle
-from tessera.backend.service import Completion
+from tessera.backend.ptx_executor.memory.host_memory import available_bytes
+from tessera.backend.service import Bytes, Completion
 from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error
+from tessera.driver.run.digests import Digests, Sums, threads
 from tessera.driver.run.materials import Materials
 from tessera.driver.run.replay import LOST, MOST_STARTS, Replays
 from tessera.driver.run.schedule import Turn
 from tessera.driver.run.serving import Serving
+from tessera.ir.program.program import Role
 
 _LOOK_S = 0.1
+_END_S = 0.005
+_BATCH_BYTES = 4 << 30
+_BATCH_REQUESTS = 1 << 16
+_LARGE_BYTES = 1 << 20
 
 
 class Feeder:
@@ -27,7 +41,8 @@ class Feeder:
 
     The thread that is interrupted by Ctrl-C only waits, so that nothing is left half done. The
     first request that fails ends the run, unless `each_alone`: then other replicas go on. With
-    `retry`, a replica that is lost is started again, and what can be is replayed.
+    `retry`, a replica that is lost is started again, and what can be is replayed. Where outputs
+    are not kept, completions have none, and `digests` has theirs.
     """
 
     def __init__(
@@ -38,70 +53,149 @@ class Feeder:
         *,
         each_alone: bool = False,
         retry: bool = False,
+        keep_outputs: bool = True,
     ) -> None:
         self._each_alone = each_alone
         self._replays = Replays(serving.opened.programs) if retry else None
         self._serving = serving
-        self._turns = turns
         self._materials = materials
-        self._handles: dict[int, RequestHandle[Completion]] = {}
+        self._digests = None if keep_outputs else Digests()
+        self._left = batches(turns, self._bytes_by_trace(), batch_bytes())
+        self._inputs: dict[int, dict[str, Bytes]] = {}
+        self._done: dict[int, Completion] = {}
+        self._failed: dict[int, BaseException] = {}
         self._problems: list[BaseException] = []
+        self._starts = Counter[int]()
+        self._given_up: set[int] = set()
+        self._threads: list[threading.Thread] = []
         self._changed = threading.Event()
-        self._finished = 0
-        self._failed = False
-        replicas = range(len(serving.opened.replicas))
-        self._threads = [
-            threading.Thread(target=self._feed, args=(replica,), daemon=True)
-            for replica in replicas
-        ]
+        self.begins: list[int] = []
+        self.command_s = 0.0
 
     def start(self) -> None:
-        """Begin to submit."""
+        """Make the inputs of the first batch, and begin to submit it."""
+        batch = next((left for left in self._left if self._has_takers(left)), ())
+        if not batch:
+            return
+        began = time.perf_counter()
+        self._make_inputs(batch)
+        self.command_s += time.perf_counter() - began
+        self.begins.append(batch[0].request)
+        of_replica: dict[int, list[Turn]] = {}
+        for turn in batch:
+            of_replica.setdefault(self._serving.sequences[turn.sequence][0], []).append(turn)
+        self._threads = [
+            threading.Thread(target=self._feed, args=(replica, turns), daemon=True)
+            for replica, turns in sorted(of_replica.items())
+            if replica not in self._given_up
+        ]
         for thread in self._threads:
             thread.start()
 
-    def _feed(self, replica: int) -> None:
-        pending = [t for t in self._turns if self._serving.sequences[t.sequence][0] == replica]
-        for start in range(MOST_STARTS + 1):
+    def _has_takers(self, batch: Sequence[Turn]) -> bool:
+        replicas = {self._serving.sequences[turn.sequence][0] for turn in batch}
+        return not replicas <= self._given_up
+
+    def _bytes_by_trace(self) -> Callable[[int], int]:
+        """What a request takes on the host while its batch runs."""
+        if self._digests is None:
+            return self._materials.made_bytes
+        programs = self._materials.programs
+        outputs = [
+            sum(buffer.bytes for buffer in program.buffers if buffer.role is Role.OUTPUT)
+            for program in programs
+        ]
+        return lambda trace: self._materials.made_bytes(trace) + outputs[trace]
+
+    def _make_inputs(self, batch: Sequence[Turn]) -> None:
+        def make(turn: Turn) -> dict[str, Bytes]:
+            return self._materials.inputs(turn.request, turn.trace, turn.turn)
+
+        def keep(made: Iterable[dict[str, Bytes]]) -> None:
+            # Those for which there is no memory are made when they are submitted, or never.
+            with suppress(MemoryError):
+                for turn, inputs in zip(batch, made, strict=True):
+                    self._inputs[turn.request] = inputs
+
+        if sum(self._materials.made_bytes(turn.trace) for turn in batch) < _LARGE_BYTES:
+            keep(map(make, batch))
+            return
+        with threads("tessera-inputs") as pool:
+            keep(pool.map(make, batch))
+
+    def _feed(self, replica: int, turns: Sequence[Turn]) -> None:
+        pending = list(turns)
+        while pending:
+            problem: BaseException | None = None
             try:
                 self._submit(pending)
-                pending = self._lost(pending, None, is_last=start == MOST_STARTS)
-            except BaseException as problem:
-                pending = self._lost(pending, problem, is_last=start == MOST_STARTS)
-            if not pending:
-                return
+            except BaseException as raised:
+                problem = raised
+            pending = self._lost(replica, pending, problem)
+        self._changed.set()
 
     def _submit(self, turns: Sequence[Turn]) -> None:
-        for turn in turns:
-            if self._problems and not self._each_alone:
-                return
-            inputs = self._materials.inputs(turn.request, turn.trace, turn.turn)
-            handle = self._serving.submit(
-                inputs, sequence=turn.sequence, trace=turn.trace, number=turn.request
-            )
-            if self._replays is not None:
-                self._replays.begin(turn)
-            self._handles[turn.request] = handle
-            handle.add_done_callback(self._heard)
+        """Submit requests, and wait for them: who waits collects what is done."""
+        handles: list[tuple[int, RequestHandle[Completion]]] = []
+        try:
+            for turn in turns:
+                if self._problems and not self._each_alone:
+                    return
+                inputs = self._inputs.pop(turn.request, None)
+                if inputs is None:
+                    inputs = self._materials.inputs(turn.request, turn.trace, turn.turn)
+                handle = self._serving.submit(
+                    inputs,
+                    sequence=turn.sequence,
+                    trace=turn.trace,
+                    number=turn.request,
+                    finish=self._finish,
+                )
+                if self._replays is not None:
+                    self._replays.begin(turn)
+                handles.append((turn.request, handle))
+        finally:
+            for number, handle in handles:
+                self._hear(number, handle)
+
+    def _finish(self, completion: Completion) -> Completion:
+        """For whoever collects the request."""
+        kept = completion if self._digests is None else self._digests.take(completion)
+        self._done[completion.request] = kept
+        return kept
+
+    def _hear(self, number: int, handle: RequestHandle[Completion]) -> None:
+        try:
+            failure = handle.exception()
+        except CancelledError:
+            return
+        if failure is None:
+            self._done.setdefault(number, handle.result())
+        else:
+            self._failed[number] = failure  # of one replica: the others would go on
+            self._changed.set()
 
     def _lost(
-        self, turns: Sequence[Turn], problem: BaseException | None, *, is_last: bool
+        self, replica: int, turns: Sequence[Turn], problem: BaseException | None
     ) -> list[Turn]:
         """What is to be submitted again, on a replica that was started again."""
         replays = self._replays
-        fault: BaseException | None = problem
+        fault = problem
         if replays is not None:
-            fault = next(self._failures(turns), problem)
+            failed = (self._failed[t.request] for t in turns if t.request in self._failed)
+            fault = next(failed, problem)
         if replays is None or not isinstance(fault, TesseraError) or not _is_lost(fault):
             if problem is not None:
                 # The other threads stop too, what runs is waited for.
                 self._problems.append(problem)
+            if problem is not None or any(turn.request in self._failed for turn in turns):
+                self._given_up.add(replica)
             return []
-        unfinished = [turn for turn in turns if not self._has_finished(turn.request)]
-        if is_last:
+        unfinished = [turn for turn in turns if turn.request not in self._done]
+        self._starts[replica] += 1
+        if self._starts[replica] > MOST_STARTS:
             replays.give_up(unfinished, f"its replica was started {MOST_STARTS} times")
-            self._problems.append(fault)
-            return []
+            return self._gives_up(replica, fault)
         again = replays.sort_out(unfinished, fault)
         if len(again) < len(unfinished):
             self._problems.append(fault)
@@ -112,62 +206,59 @@ class Feeder:
         except BaseException as why:
             said = why.diagnostics[0].headline if isinstance(why, TesseraError) else str(why)
             replays.give_up(again, f"the replica cannot be started again: {said}")
-            self._problems += [fault, why]
-            return []
+            return self._gives_up(replica, fault, why)
         for turn in again:
-            self._handles.pop(turn.request, None)
+            self._failed.pop(turn.request, None)
         return again
 
-    def _failures(self, turns: Sequence[Turn]) -> Iterator[BaseException]:
-        """What requests have failed with, once all have ended."""
-        handles = [self._handles[t.request] for t in turns if t.request in self._handles]
-        for handle in handles:
-            with suppress(CancelledError):
-                handle.exception()
-        for handle in handles:
-            failure = None if handle.cancelled() else handle.exception()
-            if failure is not None:
-                yield failure
-
-    def _has_finished(self, request: int) -> bool:
-        handle = self._handles.get(request)
-        if handle is None or handle.cancelled():
-            return False
-        return handle.done() and handle.exception() is None
+    def _gives_up(self, replica: int, *problems: BaseException) -> list[Turn]:
+        self._problems += problems
+        self._given_up.add(replica)
+        return []
 
     def wait(self, report: Callable[[int], None]) -> None:
         """Until every request is done, or one has failed."""
-        while not (self._failed and not self._each_alone) and not self._is_over():
+        while not self._has_to_end() and self._is_under_way():
             self._changed.wait(_LOOK_S)
             self._changed.clear()
-            report(self._finished)
-        report(self._finished)
+            report(len(self._done))
+        report(len(self._done))
 
-    def _is_over(self) -> bool:
+    def _has_to_end(self) -> bool:
+        return bool(self._failed) and not self._each_alone
+
+    def _is_under_way(self) -> bool:
+        """Whether requests are, or those of the next batch now."""
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join(_END_S)  # it may have said just now that it ends
         if any(thread.is_alive() for thread in self._threads):
+            return True
+        if self._has_to_end() or (self._problems and not self._each_alone):
             return False
-        return all(handle.done() for handle in list(self._handles.values()))
+        began = time.perf_counter()
+        self.digests()
+        self.command_s += time.perf_counter() - began
+        self._threads = []
+        self.start()
+        return bool(self._threads)
 
-    def _heard(self, handle: RequestHandle[Completion]) -> None:
-        if handle.exception() is None:
-            self._finished += 1
-        else:
-            self._failed = True  # of one replica: the others would go on
-        self._changed.set()
+    def digests(self) -> Mapping[int, Sums]:
+        """The digests of outputs that were not kept, by request."""
+        return {} if self._digests is None else self._digests.wait()
+
+    def close(self) -> None:
+        """Give threads back."""
+        if self._digests is not None:
+            self._digests.close()
 
     def completions(self) -> dict[int, Completion]:
         """The results that there are, by request."""
-        return {
-            number: handle.result()
-            for number, handle in sorted(self._handles.copy().items())
-            if handle.done() and not handle.cancelled() and handle.exception() is None
-        }
+        return dict(sorted(self._done.copy().items()))
 
     def fault(self) -> TesseraError | None:
         """What went wrong first, if anything did; what is not an error of the run is raised."""
-        ended = [f for f in self._handles.values() if f.done() and not f.cancelled()]
-        failures = [failure for f in ended if (failure := f.exception()) is not None]
-        for problem in [*failures, *self._problems]:
+        for problem in [*self._failed.copy().values(), *self._problems]:
             if isinstance(problem, TesseraError):
                 return problem if self._replays is None else self._replays.on(problem)
             if isinstance(problem, MemoryError):
@@ -180,6 +271,29 @@ class Feeder:
     def warnings(self) -> tuple[Diagnostic, ...]:
         """What was replayed."""
         return () if self._replays is None else self._replays.warnings()
+
+
+def batches(
+    turns: Iterable[Turn], bytes_of: Callable[[int], int], most_bytes: int
+) -> Iterator[list[Turn]]:
+    """Turns in their order, cut where a batch would take too much."""
+    batch: list[Turn] = []
+    taken = 0
+    for turn in turns:
+        size = bytes_of(turn.trace)
+        if batch and (taken + size > most_bytes or len(batch) == _BATCH_REQUESTS):
+            yield batch
+            batch, taken = [], 0
+        batch.append(turn)
+        taken += size
+    if batch:
+        yield batch
+
+
+def batch_bytes() -> int:
+    """What the inputs and outputs of a batch may take."""
+    free = available_bytes()
+    return _BATCH_BYTES if free is None else min(_BATCH_BYTES, free // 4)
 
 
 def _is_lost(fault: TesseraError) -> bool:

@@ -44,7 +44,7 @@ from tessera.driver.run.isolated import (
     output_sizes,
 )
 from tessera.driver.run.served import open_served, served_materials
-from tessera.driver.run.serving import models_of, options_of_each
+from tessera.driver.run.serving import backend_options, models_of, options_of_each
 
 _BEAT_S = 0.5
 
@@ -83,7 +83,7 @@ class Child:
         opened = open_served(setup.plan, options)
         choice = choose_backend(opened, options.backend, options.find_targets())
         models = models_of(opened, served_materials(opened, options, choice.backend))
-        given = options_of_each(choice, options, opened, setup.replicas)
+        given = options_of_each(backend_options(choice, options), opened, setup.replicas)
         self._models: dict[int, Model] = {number: models[number] for number in setup.replicas}
         self._dispatchers = {
             number: Dispatcher(

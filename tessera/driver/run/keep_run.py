@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tessera.backend.service import BackendOptions
 from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error
 from tessera.driver.progress import OnProgress
 from tessera.driver.run.compare_runs import Verdict
@@ -63,7 +64,12 @@ def run_kept(
     """Run the requests, write what is to be kept, and compare."""
     from tessera.driver.run.verify import verify_run
 
-    outcome = run_prepared(prepared, on_progress)
+    outcome = run_prepared(
+        prepared,
+        on_progress,
+        asked=BackendOptions(rows=keep.timeline_file is None),
+        keep_outputs=keep.verify or keep.outputs is not None,
+    )
     written, problems, code = _write_files(outcome, keep)
     verdict = None
     if keep.verify and outcome.done and code != ExitCode.INTERRUPTED:

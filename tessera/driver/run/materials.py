@@ -59,6 +59,14 @@ class Materials:
                     contents[buffer.name] = self._seeded(buffer, trace, request)
         return contents
 
+    def made_bytes(self, trace: int) -> int:
+        """What the inputs of a request take that no file has."""
+        return sum(
+            buffer.bytes
+            for buffer in self.programs[trace].buffers
+            if buffer.role is Role.INPUT and self._given(buffer, trace) is None
+        )
+
     def _seeded(self, buffer: Buffer, trace: int, request: int) -> Bytes:
         first = self.first_inputs[trace].get(buffer.name)
         if first is not None and request == 0:

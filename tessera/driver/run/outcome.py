@@ -8,11 +8,12 @@ target for what is received) computes. Transfers from and to the host count in b
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tessera.backend.service import Bytes, Completion, TimelineEvent
 from tessera.diagnostics import Diagnostic
+from tessera.driver.run.digests import Sums
 from tessera.driver.run.open_plan import OpenPlan
 from tessera.driver.run.schedule import Turn
 from tessera.ir.notebook import frame_of
@@ -28,10 +29,13 @@ Span = tuple[int, int]
 class Figures:
     """A run in numbers, from the start of its first request to the end of its last.
 
-    `hidden` is a share, None where nothing moved between devices.
+    Between batches of requests the devices wait for the command, which makes inputs: that time is
+    in none of them. `command_s` is what the command took for inputs and digests. `hidden` is a
+    share, None where nothing moved between devices.
     """
 
     seconds: float
+    command_s: float
     requests_per_s: float
     latency_ns: Mapping[str, float]
     busy: Mapping[str, float]
@@ -47,7 +51,8 @@ class Outcome:
     """A run of a plan. `done` has a completion for every request that finished, by number.
 
     `states` are those of every sequence at the end; None where the run did not come to its end.
-    `fault` is what ended it early.
+    `fault` is what ended it early. `begins` are the requests that batches begin with. `digests`
+    are of outputs that were not kept.
     """
 
     opened: OpenPlan
@@ -59,6 +64,9 @@ class Outcome:
     fault: tuple[Diagnostic, ...] = ()
     exit_code: int = 0
     diagnostics: tuple[Diagnostic, ...] = ()
+    begins: tuple[int, ...] = ()
+    command_s: float = 0.0
+    digests: Mapping[int, Sums] = field(default_factory=dict)
 
     def to_frame(self) -> pandas.DataFrame:
         """The requests that finished, as a pandas frame."""
@@ -83,11 +91,21 @@ class Outcome:
         events = [event for completion in self.done.values() for event in completion.events]
         return sorted(events, key=lambda event: (event.start_ns, event.device, event.queue.value))
 
+    def _waited_ns(self) -> int:
+        """How long no request was under way between batches."""
+        waited = 0
+        for begin in self.begins[1:]:
+            before = [done.ended_ns for number, done in self.done.items() if number < begin]
+            after = [done.started_ns for number, done in self.done.items() if number >= begin]
+            waited += max(0, min(after, default=0) - max(before, default=0)) if before else 0
+        return waited
+
     def figures(self) -> Figures:
         """The numbers of the run; of what finished, where it did not come to its end."""
         events = self.events()
+        waited_ns = self._waited_ns()
         first = min((event.start_ns for event in events), default=0)
-        last = max((event.end_ns for event in events), default=0)
+        last = max((event.end_ns for event in events), default=0) - waited_ns
         computing = spans_by_device(e for e in events if e.queue is Queue.COMPUTE)
         moving = spans_by_device(e for e in events if e.queue is not Queue.COMPUTE and _between(e))
         moved = sum(map(total, moving.values()))
@@ -97,9 +115,10 @@ class Outcome:
         devices = [name for replica in self.opened.replicas for name in replica.lowered.devices]
         begun = min((completion.started_ns for completion in self.done.values()), default=0)
         ended = max((completion.ended_ns for completion in self.done.values()), default=0)
-        seconds = (ended - begun) / 1e9
+        seconds = (ended - begun - waited_ns) / 1e9
         return Figures(
             seconds=seconds,
+            command_s=self.command_s,
             requests_per_s=len(self.done) / seconds if seconds > 0 else 0.0,
             latency_ns=percentiles(
                 [completion.ended_ns - completion.started_ns for completion in self.done.values()]

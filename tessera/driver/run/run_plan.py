@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 from tessera.backend.known_backends import BackendName
 from tessera.backend.ptx_executor.memory.host_memory import available_bytes
+from tessera.backend.service import BackendOptions
 from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error, warning
 from tessera.driver.progress import OnProgress, counter
 from tessera.driver.run.backends import BackendChoice, choose_backend, rehearsal
@@ -108,12 +109,23 @@ def prepare_run(
     )
 
 
-def run_prepared(prepared: Prepared, on_progress: OnProgress | None = None) -> Outcome:
-    """Start the devices, run the requests, give the devices back."""
+def run_prepared(
+    prepared: Prepared,
+    on_progress: OnProgress | None = None,
+    *,
+    asked: BackendOptions | None = None,
+    keep_outputs: bool = True,
+) -> Outcome:
+    """Start the devices, run the requests, give the devices back.
+
+    `asked` is what a backend does beside what the options of the run say.
+    """
     report = counter(on_progress, "running", "requests")
     report(0, len(prepared.turns))
     try:
-        serving = Serving(prepared.opened, prepared.materials, prepared.choice, prepared.options)
+        serving = Serving(
+            prepared.opened, prepared.materials, prepared.choice, prepared.options, asked=asked
+        )
     except KeyboardInterrupt:
         raise _interrupted(0, len(prepared.turns)) from None
     # On other hosts a replica may be lost while the others are fine.
@@ -124,6 +136,7 @@ def run_prepared(prepared: Prepared, on_progress: OnProgress | None = None) -> O
         prepared.materials,
         each_alone=each_alone,
         retry=prepared.options.retry,
+        keep_outputs=keep_outputs,
     )
     started = time.monotonic()
     fault: TesseraError | None = None
@@ -143,7 +156,8 @@ def run_prepared(prepared: Prepared, on_progress: OnProgress | None = None) -> O
     finally:
         seconds = time.monotonic() - started
         serving.close(wait=False)
-    done = feeder.completions()
+    done, digests = feeder.completions(), feeder.digests()
+    feeder.close()
     if is_interrupted:
         fault = _interrupted(len(done), len(prepared.turns))
     return Outcome(
@@ -153,6 +167,9 @@ def run_prepared(prepared: Prepared, on_progress: OnProgress | None = None) -> O
         done=done,
         states=states,
         seconds=seconds,
+        begins=tuple(feeder.begins),
+        command_s=feeder.command_s,
+        digests=digests,
         diagnostics=(*prepared.notes, *feeder.warnings()),
         fault=() if fault is None else fault.diagnostics,
         exit_code=0 if fault is None else fault.exit_code,

@@ -58,9 +58,14 @@ class Serving:
         *,
         given: Plan | str = "",
         isolated: bool = False,
+        asked: BackendOptions | None = None,
     ) -> None:
-        """With `isolated`, replicas are in processes of their own, which open what is `given`."""
+        """With `isolated`, replicas are in processes of their own, which open what is `given`.
+
+        `asked` is what a backend does beside what `options` say.
+        """
         self.opened = opened
+        self._asked = asked
         self._materials = materials
         self.sequences = [
             (index, sequence)
@@ -103,7 +108,8 @@ class Serving:
     def _open(self, group: Sequence[int]) -> None:
         """Backends for the replicas of a group, in a process of their own where that is asked."""
         models = {index: self._models[index] for index in group}
-        options = options_of_each(self._choice, self._options, self.opened, group)
+        plain = backend_options(self._choice, self._options, self._asked)
+        options = options_of_each(plain, self.opened, group)
         process = None
         if self._isolated:
             process = ReplicaProcess(self._given, self._process_options, models, CHILD_BOOT)
@@ -283,13 +289,12 @@ def models_of(opened: OpenPlan, materials: Materials) -> list[Model]:
 
 
 def options_of_each(
-    choice: BackendChoice, options: ServingOptions, opened: OpenPlan, numbers: Iterable[int]
+    plain: BackendOptions, opened: OpenPlan, numbers: Iterable[int]
 ) -> dict[int, BackendOptions]:
     """The options of the backends of some replicas in one process.
 
     Of a plan with several policies, replicas of different ones have their weights together.
     """
-    plain = backend_options(choice, options)
     if len(policies_of(opened.plan)) < 2:
         return dict.fromkeys(numbers, plain)
     common = CommonMemory()
@@ -304,9 +309,12 @@ def options_of_each(
     return {number: made[number] for number in numbers}
 
 
-def backend_options(choice: BackendChoice, options: ServingOptions) -> BackendOptions:
-    """The options of a backend."""
-    return BackendOptions(
+def backend_options(
+    choice: BackendChoice, options: ServingOptions, asked: BackendOptions | None = None
+) -> BackendOptions:
+    """The options of a backend; the rest of them is as `asked`."""
+    return replace(
+        asked or BackendOptions(),
         targets=choice.targets,
         max_steps=options.max_steps,
         throttle_bytes_per_s=options.throttle_bytes_per_s,

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
+import weakref
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tessera.backend.service import Completion, ServiceFault
 from tessera.diagnostics import error
+from tessera.driver.run.digests import digests_of_all
 from tessera.driver.run.feeder import Feeder
 from tessera.driver.run.schedule import Turn
 from tessera.driver.run.serving import Serving
@@ -30,7 +34,7 @@ class TwoReplicas:
         self.submitted = [0, 0]
 
     def submit(
-        self, inputs: object, *, sequence: int, trace: int, number: int
+        self, inputs: object, *, sequence: int, trace: int, number: int, finish: object
     ) -> Future[Completion]:
         future: Future[Completion] = Future()
         self.submitted[sequence] += 1
@@ -50,7 +54,7 @@ class TwoReplicas:
 def fed(serving: Any, *, each_alone: bool = False) -> tuple[Feeder, threading.Thread]:
     """Eight requests, in turns to both replicas, and somebody who waits for them."""
     turns = [Turn(n, 0, n % 2, n) for n in range(8)]
-    materials: Any = SimpleNamespace(inputs=lambda *_: {})
+    materials: Any = SimpleNamespace(inputs=lambda *_: {}, made_bytes=lambda _: 0)
     feeder = Feeder(serving, turns, materials, each_alone=each_alone)
     feeder.start()
     waiting = threading.Thread(target=feeder.wait, args=(lambda _: None,), daemon=True)
@@ -154,7 +158,7 @@ class LostReplica:
 def retried(serving: Any) -> Feeder:
     """Six requests of a trace with states, if the replica has any, and two of one without."""
     turns = [Turn(n, int(n >= 6), n % 2, n) for n in range(8)]
-    materials: Any = SimpleNamespace(inputs=lambda *_: {})
+    materials: Any = SimpleNamespace(inputs=lambda *_: {}, made_bytes=lambda _: 0)
     feeder = Feeder(serving, turns, materials, each_alone=True, retry=True)
     feeder.start()
     feeder.wait(lambda _: None)
@@ -195,3 +199,61 @@ def test_a_replica_that_stays_lost_is_given_up(starts: int) -> None:
     why = "its replica was started 3 times" if starts else "cannot be started again: no host"
     assert any("requests 2 to 7" in n and why in n for n in fault.diagnostics[0].notes)
     assert feeder.warnings() == ()
+
+
+class Counted:
+    """One replica that ends what is submitted at once, and notes when."""
+
+    sequences = ((0, 0),)
+    opened = SimpleNamespace(replicas=[None])
+
+    def __init__(self) -> None:
+        self.log: list[tuple[str, int]] = []
+        self.held: list[weakref.ref[Any]] = []
+
+    def inputs(self, request: int, trace: int, turn: int) -> dict[str, Any]:
+        self.log.append(("made", request))
+        made = np.full(8, request, np.uint8)
+        self.held.append(weakref.ref(made))
+        return {"x": made}
+
+    def submit(
+        self, inputs: dict[str, Any], *, number: int, finish: Any, **_: object
+    ) -> Future[Completion]:
+        self.log.append(("submitted", number))
+        future: Future[Completion] = Future()
+        outputs = {"y": inputs["x"] + 1}
+        done = Completion(request=number, outputs=outputs, started_ns=number, ended_ns=number + 1)
+        future.set_result(finish(done))
+        return future
+
+
+def test_inputs_are_made_before_the_requests_of_their_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What the command does is no part of the time in which a plan runs, and takes little."""
+    monkeypatch.setattr("tessera.driver.run.feeder._BATCH_BYTES", 32)
+    program = SimpleNamespace(buffers=[SimpleNamespace(role=Role.OUTPUT, bytes=8)])
+    for keep, size in ((True, 4), (False, 2)):
+        serving: Any = Counted()
+        materials: Any = SimpleNamespace(
+            inputs=serving.inputs, made_bytes=lambda _: 8, programs=[program]
+        )
+        turns = [Turn(n, 0, 0, n) for n in range(10)]
+        feeder = Feeder(serving, turns, materials, keep_outputs=keep)
+        feeder.start()
+        feeder.wait(lambda _: None)
+        assert feeder.begins == list(range(0, 10, size))
+        wanted = []
+        for first in feeder.begins:
+            batch = range(first, min(first + size, 10))
+            wanted += [("made", n) for n in batch] + [("submitted", n) for n in batch]
+        assert serving.log == wanted
+        assert not any(reference() is not None for reference in serving.held)
+        done = feeder.completions()
+        assert list(done) == list(range(10))
+        kept = digests_of_all(done) if keep else feeder.digests()
+        assert [*kept] == [*done]
+        assert kept[3]["y"] == hashlib.sha256(bytes([4] * 8)).hexdigest()
+        assert all(bool(each.outputs) == keep for each in done.values())
+        feeder.close()

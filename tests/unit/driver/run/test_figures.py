@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any, cast
@@ -46,6 +47,27 @@ def test_figures() -> None:
     assert figures.transfer_ns == 200
     assert figures.hidden == pytest.approx(0.75)
     assert (figures.seconds, figures.requests_per_s) == (1.0, 1.0)
+
+
+def test_time_between_batches_is_the_command_s() -> None:
+    """Requests 0 and 1, then 2 and 3 a second later: 200 in a second, not four."""
+    one = outcome(EVENTS)
+    spans = {0: (0, 5), 1: (1, 10), 2: (1010, 1015), 3: (1011, 1020)}
+    done = {
+        number: Completion(
+            request=number,
+            outputs={},
+            started_ns=start * 10**6,
+            ended_ns=end * 10**6,
+            events=(event("a", Queue.COMPUTE, start * 10**6, end * 10**6),),
+        )
+        for number, (start, end) in spans.items()
+    }
+    figures = replace(one, done=done, begins=(0, 2), command_s=1.0).figures()
+    assert figures.seconds == pytest.approx(0.02)
+    assert figures.requests_per_s == pytest.approx(200)
+    assert figures.busy["a"] == pytest.approx(1.0)
+    assert replace(one, done=done).figures().seconds == pytest.approx(1.02)
 
 
 def test_without_transfers_nothing_is_hidden() -> None:

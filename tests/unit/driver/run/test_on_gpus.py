@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from tests.helpers.fake_cuda import FakeCuda
 from tests.helpers.naps import BUFFERS, SLEEP
 from tests.helpers.plan_files import plan_of, write_plan
 from tests.helpers.random_traces import random_program
-from tests.helpers.traces import trace
+from tests.helpers.traces import COPY, trace
 
 SLICES = "a=cuda:0:84sm,b=cuda:0:48sm"
 
@@ -95,6 +96,37 @@ def test_a_plan_for_one_slice_runs_on_so_many_sms(tmp_path: Path, fake: FakeCuda
     result = run(tmp_path, replace(alone, cards=(card,), devices=(device,)))
     assert (result.code, result.err) == (0, "")
     assert {launched for _, launched in fake.launched} == {sms}
+
+
+def test_without_a_timeline_a_row_of_steps_has_two_stamps(tmp_path: Path, fake: FakeCuda) -> None:
+    """Stamps take time on the GPU, which the printed rate is not to have."""
+    buffers = "".join(
+        f"buffer {name} bytes=64 role={role} dtype=f32\n"
+        for name, role in (("x", "input"), ("h", "temp"), ("g", "temp"), ("y", "output"))
+    )
+    steps = "".join(
+        f"launch m.copy grid=1,1,1 block=16,1,1 args=[{target}, {source}, u32:16]\n"
+        for target, source in (("h", "x"), ("g", "h"), ("y", "g"))
+    )
+    alone = write_plan(tmp_path, plan_of([trace(buffers, COPY, steps)], [["a"] * 3]))
+    common = ("run", alone, "--requests", "4", "--map", "a=cuda:0", "--json")
+
+    def stamped(*more: str) -> tuple[int, dict[str, Any]]:
+        fake.launched.clear()
+        result = tessc(*common, *more)
+        assert (result.code, result.err) == (0, "")
+        shown = json.loads(result.text)
+        return sum(name == "stamp" for name, _ in fake.launched), shown
+
+    tied = 2  # the clock is tied to the host's once
+    count, plain = stamped()
+    assert count == tied + 2 * 4
+    assert plain["busy"]["a"] > 0
+    count, timed = stamped("--timeline", str(tmp_path / "run.json"))
+    assert count == tied + 8 * 4  # a transfer in, three steps, a transfer out
+    for name in ("bytes_from_host", "bytes_to_host"):
+        assert plain[name] == timed[name] > 0
+    assert [o["sha256"] for o in plain["outputs"]] == [o["sha256"] for o in timed["outputs"]]
 
 
 def test_a_fault_keeps_what_had_finished(tmp_path: Path, fake: FakeCuda) -> None:

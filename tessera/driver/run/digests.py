@@ -1,0 +1,62 @@
+"""Digests of outputs, made by threads of their own while a run goes on.
+
+In: completions. Out: completions without outputs, and the digests of these. A run whose outputs
+nobody wants keeps none of them: their memory is used again, and the thread that collects requests
+does not wait for digests.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+
+from tessera.backend.service import Bytes, Completion
+
+_MOST_THREADS = 8
+_LARGE_BYTES = 1 << 20
+
+Sums = Mapping[str, str]
+"""Digests by the name of an output."""
+
+
+class Digests:
+    """Digests by request."""
+
+    def __init__(self) -> None:
+        self._pool = threads("tessera-digest")
+        self._under_way: dict[int, Future[Sums]] = {}
+
+    def take(self, completion: Completion) -> Completion:
+        """The completion without its outputs, which will have digests."""
+        self._under_way[completion.request] = self._pool.submit(digests_of, completion.outputs)
+        return replace(completion, outputs={})
+
+    def wait(self) -> dict[int, Sums]:
+        """Those of all that was taken, once they are made."""
+        return {number: made.result() for number, made in sorted(self._under_way.items())}
+
+    def close(self) -> None:
+        """No more will be taken."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def digests_of(outputs: Mapping[str, Bytes]) -> Sums:
+    """SHA-256 of the bytes of each output, as hexadecimal digits."""
+    return {name: hashlib.sha256(content.data).hexdigest() for name, content in outputs.items()}
+
+
+def digests_of_all(completions: Mapping[int, Completion]) -> dict[int, Sums]:
+    """The digests of outputs that were kept."""
+    outputs = [completion.outputs for completion in completions.values()]
+    if sum(content.nbytes for each in outputs for content in each.values()) < _LARGE_BYTES:
+        return dict(zip(completions, map(digests_of, outputs), strict=True))
+    with threads("tessera-digest") as pool:
+        return dict(zip(completions, pool.map(digests_of, outputs), strict=True))
+
+
+def threads(name: str) -> ThreadPoolExecutor:
+    """For what NumPy and hashes do beside each other."""
+    return ThreadPoolExecutor(min(_MOST_THREADS, os.cpu_count() or 1), thread_name_prefix=name)
