@@ -80,7 +80,7 @@ class ControlChannel:
             raise ChannelClosed("a frame is too long")
         try:
             head = json.loads(bytes(self._read(length)))
-        except ValueError:
+        except (ValueError, RecursionError):
             raise ChannelClosed("a frame is not JSON") from None
         if not isinstance(head, dict):
             raise ChannelClosed("a frame is no record")

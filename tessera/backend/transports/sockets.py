@@ -19,12 +19,12 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 
 import numpy as np
 
-from tessera.backend.transports.greeting import greet
+from tessera.backend.transports.proved_links import ProvedListener, call_proved
 from tessera.backend.transports.transport import (
     LONGEST_NOTE,
     Hear,
@@ -38,7 +38,7 @@ from tessera.backend.transports.transport import (
 _HEAD = struct.Struct("<BHQQ")
 _PUT, _NOTE, _BEAT = 1, 2, 3
 _CONNECT_S = 10.0
-_GREET_S = 5.0
+_EARLY_S = 5.0
 _SAYS_WHY_S = 2.0
 CUT_S = 0.4
 BEAT_S = 0.1
@@ -59,8 +59,11 @@ class _PeerSocket:
         self._heard_s = 0.0
         self._tried_s: float | None = None
 
-    def is_silent(self, limit_s: float) -> bool:
-        """Whether nothing has come for so long, though something was sent since that."""
+    def is_silent(self, limit_s: float, strangers: Collection[int] = ()) -> bool:
+        """Whether nothing has come for so long, though something was sent since that.
+
+        What comes over the descriptors of `strangers` is nothing.
+        """
         facts, now_s = _facts(self.link), time.monotonic()
         if not facts:
             return False
@@ -74,7 +77,7 @@ class _PeerSocket:
             return False
         if now_s - self._heard_s <= limit_s:
             return False
-        if _is_heard(self.link, limit_s):
+        if _is_heard(self.link, limit_s, strangers):
             self._heard_s, self._tried_s = now_s, None
         return self._tried_s is not None
 
@@ -104,15 +107,14 @@ class SocketTransport:
         self._ways: dict[str, _PeerSocket] = {}
         self._changed = threading.Condition()
         self._expected: set[str] = set()
-        self._refused: dict[str, str] = {}
         self._is_closed = False
-        self._listener = _listen(bind)
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._listener = ProvedListener(bind)
+        self._listener.start(name, token, run, self._welcome)
 
     @property
     def address(self) -> str:
         """`HOST PORT`: an IPv6 address has colons."""
-        return f"{self._bind} {self._listener.getsockname()[1]}"
+        return f"{self._bind} {self._listener.port}"
 
     def connect(self, peers: Mapping[str, str], puts: Sequence[PlannedPut] = ()) -> None:
         """Call the peers whose names come later, and wait for the others to call."""
@@ -126,8 +128,6 @@ class SocketTransport:
         with self._changed:
             while missing := sorted(self._expected - self._ways.keys()):
                 left = deadline - time.monotonic()
-                if self._refused:
-                    raise TransportFault(*next(iter(self._refused.items())))
                 if left + _SAYS_WHY_S <= 0:  # who calls in vain knows better why
                     raise TransportFault(missing[0], f"it has not called within {_CONNECT_S:.0f} s")
                 self._changed.wait(left + _SAYS_WHY_S)
@@ -136,65 +136,35 @@ class SocketTransport:
 
     def _call(self, peer: str, address: str, deadline: float) -> None:
         host, _, port = address.rpartition(" ")
-        while True:
-            left = min(_GREET_S, max(0.1, deadline - time.monotonic()))
-            try:
-                link = socket.create_connection((host, int(port)), timeout=left)
-                break
-            except OSError as problem:
-                if time.monotonic() > deadline:
-                    why = (problem.strerror or str(problem)).lower()
-                    raise TransportFault(peer, f"`{host}` port {port}: {why}") from None
-                time.sleep(0.05)
-        link.settimeout(_GREET_S)
         try:
-            known = greet(link, self._name, self._token, is_caller=True, run=self._run)
+            known, link = call_proved(
+                (host, int(port)), self._name, self._token, run=self._run, deadline_s=deadline
+            )
         except TransportFault as fault:
-            link.close()
             raise TransportFault(peer, fault.why) from None
         except OSError as problem:
-            link.close()
-            raise TransportFault(peer, (problem.strerror or str(problem)).lower()) from None
+            why = (problem.strerror or str(problem)).lower()
+            raise TransportFault(peer, f"`{host}` port {port}: {why}") from None
         if known != peer:
             link.close()
             raise TransportFault(peer, f"`{known}` answers in its place")
         self._join(peer, link)
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                link, _ = self._listener.accept()
-            except OSError:
-                return  # closed
-            threading.Thread(target=self._welcome, args=(link,), daemon=True).start()
-
-    def _welcome(self, link: socket.socket) -> None:
-        """Let a caller in that is expected; strangers are hung up on, and change nothing."""
-        link.settimeout(_GREET_S)
-        try:
-            peer = greet(link, self._name, self._token, is_caller=False, run=self._run)
-        except TransportFault as fault:
+    def _welcome(self, peer: str, link: socket.socket) -> None:
+        """Let a caller in that is expected; it may be early."""
+        with self._changed:
+            is_expected = self._changed.wait_for(lambda: peer in self._expected, _EARLY_S)
+        if is_expected:
+            self._join(peer, link)
+        else:
             link.close()
-            with self._changed:
-                if fault.peer in self._expected - self._ways.keys():
-                    self._refused[fault.peer] = fault.why
-                    self._changed.notify_all()
-            return
-        except OSError:
-            link.close()
-            return
-        with self._changed:  # a caller may be early
-            is_expected = self._changed.wait_for(lambda: peer in self._expected, _GREET_S)
-            if not is_expected or peer in self._ways or self._is_closed:
-                link.close()
-                return
-        self._join(peer, link)
 
     def _join(self, peer: str, link: socket.socket) -> None:
-        link.settimeout(None)
-        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         way = _PeerSocket(link)
         with self._changed:
+            if peer in self._ways or self._is_closed:
+                link.close()
+                return
             self._ways[peer] = way
             self._changed.notify_all()
         threading.Thread(target=self._listen_to, args=(peer, way), daemon=True).start()
@@ -258,7 +228,9 @@ class SocketTransport:
             time.sleep(min(self._beat_s, self._cut_s / 8))
             for peer, way in list(self._ways.items()):
                 try:
-                    is_silent = not way.why and way.is_silent(self._cut_s)
+                    is_silent = not way.why and way.is_silent(
+                        self._cut_s, self._listener.strangers()
+                    )
                 except OSError:
                     continue  # who listens to it knows
                 if is_silent and not self._is_closed:
@@ -270,8 +242,6 @@ class SocketTransport:
     def close(self) -> None:
         """Hang up."""
         self._is_closed = True
-        with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         for way in self._ways.values():
             with suppress(OSError):
@@ -286,14 +256,14 @@ def _facts(link: socket.socket) -> tuple[int, ...]:
     return _INFO.unpack(told) if len(told) == _INFO.size else ()
 
 
-def _is_heard(link: socket.socket, limit_s: float) -> bool:
+def _is_heard(link: socket.socket, limit_s: float, strangers: Collection[int]) -> bool:
     """Whether something comes from the host of a peer over any connection of this process.
 
     Others may carry the bytes (NIXL), and beats then wait behind them.
     """
     host = link.getpeername()[0]
-    for name in os.listdir("/proc/self/fd"):
-        with suppress(OSError), _opened(int(name)) as other:
+    for descriptor in {int(name) for name in os.listdir("/proc/self/fd")}.difference(strangers):
+        with suppress(OSError), _opened(descriptor) as other:
             facts = _facts(other) if other.getpeername()[0] == host else ()
             if facts and min(facts[_DATA_RECEIVED], facts[_ACK_RECEIVED]) < limit_s * 1000:
                 return True
@@ -308,18 +278,6 @@ def _opened(descriptor: int) -> socket.socket:
     except OSError:
         os.close(own)
         raise
-
-
-def _listen(bind: str) -> socket.socket:
-    family = socket.AF_INET6 if ":" in bind else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listener.bind((bind, 0))
-        listener.listen(64)
-    except OSError:
-        listener.close()
-        raise
-    return listener
 
 
 def _read(link: socket.socket, into: memoryview) -> bool:

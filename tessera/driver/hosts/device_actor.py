@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 import platform
+import queue
 import socket
 
 from tessera.backend.hosts.channel import ControlChannel
-from tessera.backend.transports.greeting import greet
+from tessera.backend.transports.proved_links import ProvedListener
 from tessera.driver.hosts.device_process import serve_channel
 from tessera.ir.version import __version__
 from tessera.settings import drop_empty
@@ -27,12 +28,9 @@ class DeviceActor:
 
     def listen(self, bind: str) -> dict[str, object]:
         """Listen at an address of this host; where, and who this is."""
-        family = socket.AF_INET6 if ":" in bind else socket.AF_INET
-        self._listener = socket.socket(family, socket.SOCK_STREAM)
-        self._listener.bind((bind, 0))
-        self._listener.listen(4)
+        self._listener = ProvedListener(bind)
         return {
-            "port": self._listener.getsockname()[1],
+            "port": self._listener.port,
             "pid": os.getpid(),
             "version": __version__,
             "python": platform.python_version(),
@@ -42,12 +40,13 @@ class DeviceActor:
         """Take the call of the driver, which has the token; serve it until it hangs up."""
         # Ray hides GPUs from actors that have asked it for none; the plan says which they are.
         drop_empty(_VISIBLE)
-        self._listener.settimeout(_CALL_S)
-        link, _ = self._listener.accept()
-        self._listener.close()
-        link.settimeout(_CALL_S)
-        greet(link, name, token, is_caller=False, run=run)
-        link.settimeout(None)
-        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        calls: queue.SimpleQueue[socket.socket] = queue.SimpleQueue()
+        self._listener.start(name, token, run, lambda _, link: calls.put(link))
+        try:
+            link = calls.get(timeout=_CALL_S)
+        except queue.Empty:
+            raise TimeoutError(f"the driver has not called within {_CALL_S:.0f} s") from None
+        finally:
+            self._listener.close()
         descriptor = link.detach()
         serve_channel(ControlChannel(descriptor, descriptor))

@@ -17,11 +17,12 @@ import re
 import secrets
 import socket
 import threading
+import time
 from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
-from tessera.backend.transports.greeting import greet
+from tessera.backend.transports.proved_links import call_proved
 from tessera.backend.transports.transport import TransportFault
 from tessera.diagnostics import ExitCode, TesseraError, error
 from tessera.driver.hosts.device_actor import DRIVER, DeviceActor
@@ -200,16 +201,16 @@ class RayLauncher:
         return device
 
     def _call(self, host: HostEntry, port: int, name: str) -> socket.socket:
-        link = socket.create_connection((host.address, port), timeout=_GREET_S)
-        try:
-            answered = greet(link, DRIVER, self._token, is_caller=True, run=self._run)
-            if answered != name:
-                raise TransportFault(name, f"`{answered}` answers in its place")
-        except BaseException:
+        answered, link = call_proved(
+            (host.address, port),
+            DRIVER,
+            self._token,
+            run=self._run,
+            deadline_s=time.monotonic() + _GREET_S,
+        )
+        if answered != name:
             link.close()
-            raise
-        link.settimeout(None)
-        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            raise TransportFault(name, f"`{answered}` answers in its place")
         return link
 
     def _node(self, host: HostEntry) -> str:

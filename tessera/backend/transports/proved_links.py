@@ -1,0 +1,150 @@
+"""Connections whose ends have proved the token: the listener, and the call.
+
+In: an address, a name, the token. Out: sockets of peers that have proved it. A caller that has not
+is a stranger: it takes a place in a short line and a few seconds at most, it is told nothing of
+the others, and nothing is reported of it. When the line is full, whoever has stood in it longest
+gives way, so strangers cannot keep a peer out: a peer needs one round trip, and calls again if it
+had to give way.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from tessera.backend.transports.greeting import GREET_S, greet
+from tessera.backend.transports.transport import TransportFault
+
+_MOST_UNPROVED = 64
+_BACKLOG = 1024
+_PAUSE_S = 0.05
+_LEAST_S = 0.1
+
+Welcome = Callable[[str, socket.socket], object]
+"""Called by a thread of the listener, with the name of a peer and its connection."""
+
+
+class ProvedListener:
+    """Listens at an address, and welcomes callers that have proved the token."""
+
+    def __init__(self, bind: str) -> None:
+        """Listen; raises `OSError` where that cannot be. Nobody is welcomed before `start`."""
+        family = socket.AF_INET6 if ":" in bind else socket.AF_INET
+        self._listener = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            self._listener.bind((bind, 0))
+            self._listener.listen(_BACKLOG)
+        except OSError:
+            self._listener.close()
+            raise
+        self.port: int = self._listener.getsockname()[1]
+        self._lock = threading.Lock()
+        self._unproved: dict[socket.socket, None] = {}
+        self._is_closed = False
+
+    def start(self, name: str, token: str, run: str, welcome: Welcome) -> None:
+        """Begin to take calls."""
+        self._name, self._token, self._run = name, token, run
+        self._welcome = welcome
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def strangers(self) -> set[int]:
+        """The descriptors of connections over which nothing has been proved yet."""
+        with self._lock:
+            return {link.fileno() for link in self._unproved}
+
+    def close(self) -> None:
+        """Take no more calls."""
+        self._is_closed = True
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        while self._drop_oldest():
+            pass
+
+    def _accept(self) -> None:
+        while not self._is_closed:
+            try:
+                link, _ = self._listener.accept()
+            except OSError:  # closed, or the process has no descriptors left
+                self._drop_oldest()
+                time.sleep(0.0 if self._is_closed else _PAUSE_S)
+                continue
+            with self._lock:
+                self._unproved[link] = None
+                is_crowded = len(self._unproved) > _MOST_UNPROVED
+            if is_crowded:
+                self._drop_oldest()
+            try:
+                threading.Thread(target=self._judge, args=(link,), daemon=True).start()
+            except RuntimeError:  # the process has no threads left
+                self._leave(link)
+                link.close()
+
+    def _judge(self, link: socket.socket) -> None:
+        try:
+            peer = greet(link, self._name, self._token, is_caller=False, run=self._run)
+        except OSError:
+            self._leave(link)
+            link.close()
+            return
+        if self._leave(link) and not self._is_closed:
+            self._welcome(peer, _freed(link))
+        else:
+            link.close()
+
+    def _leave(self, link: socket.socket) -> bool:
+        """Take a connection out of the line; False where it had to give way."""
+        with self._lock:
+            was_there = link in self._unproved
+            self._unproved.pop(link, None)
+            return was_there
+
+    def _drop_oldest(self) -> bool:
+        """Hang up on whoever has stood in line longest; its thread closes the connection."""
+        with self._lock:
+            oldest = next(iter(self._unproved), None)
+            if oldest is None:
+                return False
+            del self._unproved[oldest]
+        with suppress(OSError):
+            oldest.shutdown(socket.SHUT_RDWR)
+        return True
+
+
+def call_proved(
+    address: tuple[str, int], name: str, token: str, *, run: str, deadline_s: float
+) -> tuple[str, socket.socket]:
+    """The name of whoever listens there, and the connection; calls again until a deadline.
+
+    Raises `TransportFault` where the listener is no peer, and `OSError` where it has not answered
+    by `deadline_s` of `time.monotonic()`.
+    """
+    while True:
+        # Longer than the listener takes: who hangs up first must be the one that judges.
+        left_s = max(_LEAST_S, min(2 * GREET_S, deadline_s - time.monotonic()))
+        try:
+            link = socket.create_connection(address, timeout=left_s)
+            try:
+                peer = greet(link, name, token, is_caller=True, run=run, limit_s=left_s)
+            except BaseException:
+                link.close()
+                raise
+        except TransportFault:
+            raise
+        except OSError:
+            if time.monotonic() > deadline_s:
+                raise
+            time.sleep(_PAUSE_S)
+        else:
+            return peer, _freed(link)
+
+
+def _freed(link: socket.socket) -> socket.socket:
+    """The connection without the time limit of its greeting, for records that are small."""
+    link.settimeout(None)
+    link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return link
