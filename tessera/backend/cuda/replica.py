@@ -162,8 +162,7 @@ class CudaReplica:
             memory=self.memory,
             streams=self.streams,
             helpers=self._helpers,
-            timeline=self.options.timeline,
-            rows=self.options.rows,
+            options=self.options,
         )
         scratch = self._scratch()
         self.parts = Parts(

@@ -20,6 +20,7 @@ from tessera.backend.cuda.streams import Streams
 from tessera.backend.cuda.tape import QueueRow, Tape, TapeCall
 from tessera.backend.cuda.targets import OpenDevice
 from tessera.backend.cuda.timing import Stamps, Timed
+from tessera.backend.service import BackendOptions
 from tessera.ir.plan.launch_program import HOST, Queue
 from tessera.ir.program.program import BufferId, Pointer, Work
 
@@ -35,8 +36,7 @@ class Surroundings:
     memory: ReplicaMemory
     streams: Streams
     helpers: Helpers
-    timeline: bool
-    rows: bool = False
+    options: BackendOptions
 
 
 class TapeWriter:
@@ -140,10 +140,10 @@ class TapeWriter:
         peer: str = "",
     ) -> None:
         """Do some work between two stamps, if anybody wants to know."""
-        if not self.around.timeline:
+        if not self.around.options.timeline:
             work()
             return
-        if self.around.rows and peer in ("", HOST):
+        if self.around.options.rows and peer in ("", HOST):
             self._in_row(device, queue, name, work, moved, peer)
             return
         start = self._last.get((device, queue))
@@ -216,7 +216,7 @@ class TapeWriter:
 
     def timed_too(self, device: str, queue: Queue, name: str, peer: str) -> None:
         """What was timed last took place on this queue too: the other end of a transfer."""
-        if self.around.timeline:
+        if self.around.options.timeline:
             last = self.timed[-1]
             self.timed.append(replace(last, device=device, queue=queue, name=name, peer=peer))
 
