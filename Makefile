@@ -1,42 +1,58 @@
 # Everything a newcomer needs: `make demo` and `make test` work from a fresh clone with nothing
 # installed but Python 3.11+ with venv, and make. The environment lives in .venv; the stamp inside it
-# is as new as pyproject.toml once everything is installed, so later runs are quick and offline.
+# is as new as pyproject.toml and the lock once everything is installed, so later runs are quick and
+# offline, and names the lock. With `LOCK=` the newest versions that pyproject.toml allows are taken.
 
 PYTHON ?= python3
 VENV ?= .venv
+LOCK ?= requirements-dev.lock
+LOCK_ARGS ?= --upgrade
+EXTRAS ?=
 PYTEST_ARGS ?=
 PYTEST_WORKERS ?= 2
 
 python := $(VENV)/bin/python
 ready := $(VENV)/.ready
+install := $(python) -m pip install --quiet --disable-pip-version-check $(if $(LOCK),--constraint $(LOCK))
+checks := format-check lint types imports dead
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format types imports pytest slow fuzz bench bench-gpu corpus clean
+.PHONY: help setup lock demo test test-newest check format $(checks) pytest slow fuzz bench bench-gpu corpus clean
 
 help:
-	@echo "make demo       analyse a trace, plan it for two GPUs, run and verify the plan without one"
-	@echo "make test       everything that has to pass: check, then the tests"
-	@echo "make check      formatting, lint, types, layering and unused definitions only"
-	@echo "make format     rewrite the sources in the house format"
-	@echo "make slow       the tests that are off by default: clean installs, many random cases"
-	@echo "make fuzz       damaged PTX files, and property tests with new examples; takes hours"
-	@echo "make bench      every benchmark that needs no GPU; takes hours, writes benchmarks/results"
-	@echo "make bench-gpu  the benchmarks that need an NVIDIA GPU, torch and Triton"
-	@echo "make corpus     compile the PTX corpus again; needs nvcc, ptxas, Triton and a package index"
-	@echo "make clean      remove the environment, caches and build outputs"
+	@echo "make demo         analyse a trace, plan it for two GPUs, run and verify the plan without one"
+	@echo "make test         everything that has to pass: check, then the tests, whatever check found"
+	@echo "make test-newest  the same with the newest version of every dependency; before a release"
+	@echo "make check        formatting, lint, types, layering and unused definitions only"
+	@echo "make format       rewrite the sources in the house format"
+	@echo "make lock         choose versions for requirements-dev.lock: the newest, or with LOCK_ARGS= only what it lacks"
+	@echo "make slow         the tests that are off by default: clean installs, many random cases"
+	@echo "make fuzz         damaged PTX files, and property tests with new examples; takes hours"
+	@echo "make bench        every benchmark that needs no GPU; takes hours, writes benchmarks/results"
+	@echo "make bench-gpu    the benchmarks that need an NVIDIA GPU, torch and Triton"
+	@echo "make corpus       compile the PTX corpus again; needs nvcc, ptxas, Triton and a package index"
+	@echo "make clean        remove the environment, caches and build outputs"
 
 setup: $(ready)
 
-$(ready): pyproject.toml
+$(ready): pyproject.toml $(LOCK)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "error: Python 3.11 or newer is needed; set PYTHON=/path/to/python3.11" >&2; exit 1; }
-	@test -x $(python) || $(PYTHON) -m venv $(VENV) \
+	@test -x $(python) \
+	  || { $(PYTHON) -m venv $(VENV) && $(python) -m pip -qqq uninstall --yes setuptools; } \
 	  || { rm -rf $(VENV); echo "error: this Python cannot make environments; on Debian: apt install python3-venv" >&2; exit 1; }
 	@echo "setting up $(VENV)"
-	@$(python) -m pip install --quiet --disable-pip-version-check 'pip>=25.1'
-	@$(python) -m pip install --quiet --disable-pip-version-check --group dev
-	@$(python) -m pip install --quiet --disable-pip-version-check --no-build-isolation --editable .
-	@touch $(ready)
+	@$(install) --upgrade pip
+	@$(install) --group dev
+	@$(install) --no-build-isolation --editable '.$(if $(EXTRAS),[$(EXTRAS)])'
+	@echo "$(LOCK)" > $(ready)
+
+# Versions for every Python from 3.11 on in one file; uv chooses them, in an environment of its own.
+lock:
+	@test -x out/uv/bin/python || $(PYTHON) -m venv out/uv
+	@out/uv/bin/python -m pip install --quiet --disable-pip-version-check --upgrade uv
+	UV_CUSTOM_COMPILE_COMMAND="make lock" out/uv/bin/uv pip compile --quiet $(LOCK_ARGS) --universal \
+	  --python-version 3.11 --no-annotate --group dev pyproject.toml --output-file $(LOCK)
 
 demo_model := $(addprefix examples/large/llama-8b-,decode-b1.ptx decode-b64.ptx decode-b256.ptx prefill-1024.ptx)
 demo: $(ready)
@@ -53,11 +69,21 @@ demo: $(ready)
 	$(python) -m tessera fleet $(demo_model) --gpus a100,l40s --tokens 1024:256 --demand 20/s --strategies single,layers,phase,attention
 	@echo "--- open out/dit.html in a browser; out/dit.timeline.json also opens at https://ui.perfetto.dev"
 
-check: format-check types imports dead
+# Runs every part, whatever the parts before it found; the last line names those that failed.
+define run_each
+	@failed=; for part in $(1); do \
+	  $(MAKE) --no-print-directory $$part || failed="$$failed $$part"; done; \
+	test -z "$$failed" \
+	  || { echo "make $@: failed:$$failed (see above; make NAME runs one alone)" >&2; exit 1; }
+endef
 
-.PHONY: format-check
+check: $(ready)
+	$(call run_each,$(checks))
+
 format-check: $(ready)
 	$(python) -m ruff format --check .
+
+lint: $(ready)
 	$(python) -m ruff check .
 
 format: $(ready)
@@ -70,11 +96,15 @@ types: $(ready)
 imports: $(ready)
 	$(VENV)/bin/lint-imports --no-cache --no-logo
 
-.PHONY: dead
 dead: $(ready)
 	$(python) tools/dead_definitions.py
 
-test: check pytest
+test: $(ready)
+	$(call run_each,$(checks) pytest)
+
+test-newest:
+	rm -rf out/newest
+	$(MAKE) test VENV=out/newest LOCK=
 
 pytest: $(ready)
 	$(python) -m pytest -q -n $(PYTEST_WORKERS) $(PYTEST_ARGS)

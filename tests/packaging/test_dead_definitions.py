@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 
 from tools import dead_definitions as tool
 from tools.dead_definitions import dead_definitions
-
-ROOT = Path(__file__).parents[2]
 
 
 def test_an_unused_definition_is_found(tmp_path: Path) -> None:
@@ -35,14 +32,6 @@ def test_a_decorator_that_only_changes_does_not_use(tmp_path: Path) -> None:
         "utf-8",
     )
     assert dead_definitions(tmp_path) == dict.fromkeys(["Record", "whole"], source)
-
-
-def test_make_test_runs_it() -> None:
-    """Over the package itself it runs there, once."""
-    made = (ROOT / "Makefile").read_text("utf-8")
-    assert re.search(r"^test: check ", made, re.MULTILINE)
-    assert re.search(r"^check:.* dead\b", made, re.MULTILINE)
-    assert re.search(r"^dead:.*\n\t\$\(python\) tools/dead_definitions.py$", made, re.MULTILINE)
 
 
 def test_the_exit_status_is_1_if_anything_is_dead(
