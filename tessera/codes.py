@@ -266,6 +266,7 @@ CODES: tuple[Code, ...] = (
     Code("TSR6015", "the config file makes no model"),
     Code("TSR6016", "a part of the config file is left out", _WARNING),
     Code("TSR6017", "a version of PyTorch or Triton was not tried without a GPU", _WARNING),
+    Code("TSR6018", "a call returns nothing that a trace keeps", _WARNING),
     Code("TSR9000", "an internal error of Tessera"),
 )
 

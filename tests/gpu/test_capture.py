@@ -26,6 +26,7 @@ from tessera.ir.program.program import (
     Role,
     Wait,
 )
+from tests.helpers.returned import every_form
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 if not torch.cuda.is_available():
@@ -103,6 +104,24 @@ def rand(*shape: int, **more: Any) -> Any:
 
 
 # --- what is captured --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("route", ["auto", "ptx", "library", "eager", "as-is"])
+def test_results_of_every_form_are_outputs_once(route: str) -> None:
+    model, inputs = every_form()
+    given = {name: tensor.cuda() for name, tensor in inputs.items()}
+    found = trace(model.cuda(), options=TraceOptions(route=route), **given)
+    buffers = check(found).declared_buffers()
+    outputs = [buffer.name for buffer in buffers if buffer.role is Role.OUTPUT]
+    assert outputs == ["out", *(f"out{number}" for number in range(9, 15))]
+
+
+@pytest.mark.parametrize("route", ["eager", "as-is"])
+def test_a_result_that_is_conjugated_when_it_is_read_is_refused(route: str) -> None:
+    given = torch.ones(4, dtype=torch.complex64, device="cuda")
+    said = refused(lambda x: (x * 2).conj(), given, options=TraceOptions(route=route))
+    assert said.code == "TSR6002"
+    assert "the result `out`" in said.headline
 
 
 def test_compiled_a_function_becomes_launches() -> None:

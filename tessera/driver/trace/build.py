@@ -25,6 +25,7 @@ from tessera.driver.trace.random_draws import draw_launch, draws_seeds, seeds_mo
 from tessera.driver.trace.streams import find_lines
 from tessera.driver.trace.tables import Bytes, Holdings, find_words
 from tessera.frontend.capture.host_copies import changed_constant
+from tessera.frontend.capture.problems import keeps_nothing
 from tessera.frontend.capture.raw import (
     RawBuffer,
     RawCapture,
@@ -89,24 +90,21 @@ def draft_program(raw: RawCapture, read: Callable[[str], Bytes] | None = None) -
             is_new |= builder.add_words(program, steps, read)
         if not is_new:
             break
+    found = (*builder.codes.findings, *builder.arguments.all_findings(steps))
     written = frozenset(
         program.buffers[access.buffer].name
         for step in steps
         for access in step.accesses
         if access.kind.writes and not isinstance(access.region, Unknown)
     )
+    kept = any(b.role is ir.Role.OUTPUT or (b.lasting and b.name in written) for b in raw.buffers)
+    if not kept and not any(isinstance(a.region, Unknown) for step in steps for a in step.accesses):
+        found = (*found, keeps_nothing())
     return Draft(
         program=program,
         analyses=analyses,
         written=written,
-        findings=tuple(
-            dict.fromkeys(
-                (
-                    *builder.codes.findings,
-                    *builder.arguments.all_findings(steps),
-                )
-            )
-        ),
+        findings=tuple(dict.fromkeys(found)),
         random=None if builder.random is None else builder.random.name,
         draws=builder.draws,
         in_calls=builder.in_calls,

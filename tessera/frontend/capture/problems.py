@@ -139,6 +139,16 @@ def launches_nothing() -> TesseraError:
     )
 
 
+def keeps_nothing() -> Diagnostic:
+    """A call whose results nobody could read."""
+    return warning(
+        "TSR6018",
+        "the call returns no tensor that it computes, and changes none: the trace has no results",
+        notes=("numbers, empty tensors and tensors on the host are not results of a trace",),
+        hint="return the tensors themselves: in a tuple, a dictionary or a dataclass",
+    )
+
+
 def computes_on_host() -> TesseraError:
     """A part of the call is computed on the host, from what is not known without a GPU."""
     return TesseraError(

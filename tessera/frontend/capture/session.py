@@ -46,7 +46,7 @@ from tessera.frontend.capture.raw import (
 )
 from tessera.frontend.capture.small_parts import copied_parts
 from tessera.frontend.capture.tuning import tuned_slice
-from tessera.frontend.capture.watch import Keeper, Watcher, tensors_in
+from tessera.frontend.capture.watch import Keeper, Watcher, check_plain, tensors_in
 from tessera.ir.program.program import Role
 
 if TYPE_CHECKING:
@@ -303,6 +303,7 @@ def _add_made(
     """What the call returns, and what it made on the way."""
     for number, tensor in enumerate(t for t in tensors_in(outputs) if t.is_cuda):
         name = "out" if number == 0 else f"out{number}"
+        check_plain(tensor, f"the result `{name}`")
         is_old = tensor.untyped_storage().data_ptr() in old
         role = Role.WEIGHT if is_old else Role.OUTPUT
         memory.add_tensor(tensor, name, role, lasting=is_old)

@@ -299,33 +299,38 @@ def _number_of(value: object) -> object:
     return value
 
 
-def raw_tensor(
-    tensor: torch.Tensor, address_of: Callable[[torch.Tensor], int] | None = None
-) -> RawTensor:
-    """An operand; by its own address, unless another way to find that is given."""
+def check_plain(tensor: torch.Tensor, what: str) -> None:
+    """Raise unless a tensor's memory holds its values, one beside the other."""
     import torch
 
-    kind = data_type(tensor.dtype)
-    odd = (
-        f"of the layout {tensor.layout}"
-        if tensor.layout is not torch.strided
-        else "conjugated on the way"
-        if tensor.is_conj()
-        else "negated on the way"
-        if tensor.is_neg()
-        else f"of the type {tensor.dtype}"
-        if kind is None
-        else None
-    )
-    if odd is not None or kind is None:
-        raise TesseraError(
-            error(
-                "TSR6002",
-                f"an operand of a library call is {odd}, which a trace cannot hold",
-                hint="use `--route ptx`, or make it a plain tensor (`.contiguous()`,"
-                " `.resolve_conj()`, `.to_dense()`) before",
-            )
+    if tensor.layout is not torch.strided:
+        raise _cannot_hold(what, f"of the layout {tensor.layout}", "`.to_dense()`")
+    if tensor.is_conj():
+        raise _cannot_hold(what, "conjugated when it is read", "`.conj_physical()`")
+    if tensor.is_neg():
+        raise _cannot_hold(what, "negated when it is read", "`-x` in its place")
+
+
+def _cannot_hold(what: str, how: str, instead: str) -> TesseraError:
+    return TesseraError(
+        error(
+            "TSR6002",
+            f"{what} is {how}, which a trace cannot hold",
+            hint=f"make it a plain tensor before ({instead}), or use `--route ptx`",
         )
+    )
+
+
+def raw_tensor(
+    tensor: torch.Tensor,
+    address_of: Callable[[torch.Tensor], int] | None = None,
+    what: str = "an operand of a library call",
+) -> RawTensor:
+    """A tensor of the call; by its own address, unless another way to find that is given."""
+    check_plain(tensor, what)
+    kind = data_type(tensor.dtype)
+    if kind is None:
+        raise _cannot_hold(what, f"of the type {tensor.dtype}", "`.to(torch.float16)`, say")
     return RawTensor(
         address=tensor.data_ptr() if address_of is None else address_of(tensor),
         dtype=kind,

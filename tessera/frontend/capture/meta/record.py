@@ -294,7 +294,8 @@ def made_record(recording: Recording, known: KnownTensors, result: object) -> Ra
             memory.add_tensor(tensor, name, Role.OUTPUT, lasting=False)
             # The model may have a parameter of that name; results may be views of one tensor.
             for name in memory.names_of([tensor]):
-                returned[place] = name, raw_tensor(tensor, recording.addresses.of_tensor)
+                view = raw_tensor(tensor, recording.addresses.of_tensor, f"the result `{name}`")
+                returned[place] = name, view
     for number, tensor in enumerate(recording.made):
         memory.add_tensor(tensor, f"t{number}", Role.TEMP, lasting=False)
     places, numbers = recording.addresses.of_tensor, count()

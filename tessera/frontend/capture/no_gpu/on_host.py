@@ -109,7 +109,7 @@ def _everywhere(tensor: torch.Tensor, place: RawTensor) -> torch.Tensor:
 
     kind = torch_type(place.dtype)
     ones = torch.full((tensor.element_size() if kind is None else kind.itemsize,), 255).byte()
-    return ones.view(kind or tensor.dtype).expand(tensor.shape)
+    return ones.view(kind or tensor.dtype)[0].expand(tensor.shape)
 
 
 def _around(tensor: torch.Tensor, place: RawTensor, start: int, size: int) -> Bytes | None:

@@ -43,6 +43,7 @@ from tessera.frontend.capture.problems import not_fake, refusal
 from tessera.frontend.capture.quiet import quiet_compiler
 from tessera.frontend.capture.raw import RawCode, RawLaunch, RawRandom
 from tessera.frontend.capture.routes import compiled, fresh_compiler, own_kernels, plain_attention
+from tessera.frontend.capture.small_parts import copied_parts
 from tessera.frontend.capture.tuning import chosen_by
 from tessera.frontend.capture.watch import operator_of, tensors_in
 from tessera.frontend.ptx.read_ptx import parse_module
@@ -119,6 +120,8 @@ def record_launches(
         known = known_tensors(function, inputs)
         with _launch_recorder(recording):
             result = _called(call, inputs, is_last=True)
+            if wanted.route == Route.EAGER:
+                result = copied_parts(result, recording.is_older)
         recording.is_on = False
         record = made_record(recording, known, result)
         launches = [node for node in record.raw.nodes if isinstance(node, RawLaunch)]
