@@ -23,6 +23,7 @@ from tessera.passes.costs.library_launches import Attention, Product, call_ns
 from tessera.passes.costs.tile_costs import Tile, attention_tile_ns, product_tile_ns
 
 Cut = TypeVar("Cut")
+_CANNOT_RUN_NS = 1e15  # a tile that a GPU has no room for
 
 
 class TileChoice:
@@ -66,7 +67,7 @@ class TileChoice:
         """The geometric mean over the GPUs."""
         times = [ns(gpu) for gpu in self._gpus]
         if inf in times:
-            return 1e15
+            return _CANNOT_RUN_NS
         return float(2.0 ** (sum(log(time, 2) for time in times) / len(times)))
 
 

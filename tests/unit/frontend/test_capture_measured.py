@@ -143,6 +143,17 @@ def test_of_products_with_many_rows_the_blocks_that_can_be_best_are_timed() -> N
     assert all(b["BLOCK_M"] >= 64 for b in blocks)
 
 
+def test_what_nobody_can_price_comes_after_what_can_be_priced() -> None:
+    """A product of symbolic sizes has no price, and one that does not fit comes last."""
+    prices = ProductPrices(TileChoice((find_gpu("a100"),)), lambda told: None)
+    priced = [template(512, 512, 512, settings) for settings in BLOCKS[:3]]
+    unknown = template(512, 512, 512, BLOCKS[0])
+    unknown.layout.size = ("s0", 512)
+    huge = template(512, 512, 512, {"BLOCK_M": 1024, "BLOCK_N": 1024, "BLOCK_K": 1024})
+    assert prices._best([huge, unknown, *priced], 5)[3:] == [unknown, huge]
+    assert unknown not in prices.best_first([huge, unknown, *priced])
+
+
 @pytest.mark.parametrize(
     "others", [[], [()], [(), ()], [(512, 1), (1, 256)], [(), (), (256,)], ["first", (512, 256)]]
 )

@@ -32,7 +32,9 @@ _UNITS = {
 _KEPT = 2  # so many Triton kernels for a product have code made of them
 # Of about 20. On an H200 the fastest of seven products with so many rows was among the first six.
 _MANY_ROWS, _TIMED = 256, 8
-_LARGE = 1e3  # milliseconds: what nobody can price comes after what can be priced
+# What nobody can price comes after what can be priced, and before what cannot run (1e15).
+_UNPRICED_NS = 1e12
+_NS_PER_MS = 1e6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,9 +85,9 @@ class ProductPrices:
     def times(
         self, choices: Sequence[ChoiceCaller], nodes: Sequence[Inner], layout: Inner
     ) -> Mapping[ChoiceCaller, float]:
-        """Milliseconds of each choice."""
+        """Milliseconds of each choice, as Inductor has them."""
         self._heard(str(getattr(choices[0], "name", "a product")))
-        return {choice: self._milliseconds(choice, nodes, layout) for choice in choices}
+        return {choice: self._choice_ns(choice, nodes, layout) / _NS_PER_MS for choice in choices}
 
     def best_first(self, wanted: Sequence[TemplateChoice]) -> list[TemplateChoice]:
         """Choices before any code is made of them: those of libraries, then the best blocks."""
@@ -105,20 +107,21 @@ class ProductPrices:
         libraries = [choice for choice in wanted if "BLOCK_M" not in choice.params.to_kwargs()]
         others = [choice for choice in wanted if choice not in libraries]
 
-        def ns(choice: TemplateChoice) -> float:
+        def template_ns(choice: TemplateChoice) -> float:
             size = _size(choice.inputs.nodes(), choice.layout)
-            return _LARGE if size is None else self._ns(choice.params.to_kwargs(), size)
+            return self._ns(choice.params.to_kwargs(), size)
 
-        return [*libraries, *sorted(others, key=ns)[:most]]
+        return [*libraries, *sorted(others, key=template_ns)[:most]]
 
-    def _milliseconds(self, choice: ChoiceCaller, nodes: Sequence[Inner], layout: Inner) -> float:
+    def _choice_ns(self, choice: ChoiceCaller, nodes: Sequence[Inner], layout: Inner) -> float:
         told = str(getattr(choice, "description", ""))
         settings = {name: int(value) for name, value in _SETTING.findall(told)}
         is_convolution = "conv" in str(getattr(choice, "name", ""))
-        size = _size(nodes, layout, is_convolution=is_convolution)
-        return _LARGE if size is None else self._ns(settings, size) / 1e6
+        return self._ns(settings, _size(nodes, layout, is_convolution=is_convolution))
 
-    def _ns(self, settings: Mapping[str, Inner], size: dict[str, Inner]) -> float:
+    def _ns(self, settings: Mapping[str, Inner], size: dict[str, Inner] | None) -> float:
+        if size is None:
+            return _UNPRICED_NS
         cut = ProductCut(
             **size,
             rows=int(settings.get("BLOCK_M", 64)),
