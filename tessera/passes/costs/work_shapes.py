@@ -111,7 +111,7 @@ _PRODUCTS = {
 
 
 def _attention(bound: Bound) -> WorkShape | None:
-    """One new query per sequence, or a causal attention without a mask of its own."""
+    """A few queries over many keys, or a causal attention without a mask of its own."""
     query, key = bound.shape("query"), bound.shape("key")
     dtype = _TYPES.get(bound.operand("query").dtype)
     if dtype is None or len(query) != 4 or len(key) != 4 or 0 in (*query, *key):
@@ -121,12 +121,23 @@ def _attention(bound: Bound) -> WorkShape | None:
     if heads % kv_heads or bound.operand("key").dtype is not bound.operand("query").dtype:
         return None
     fixed: Fixed = (dtype, _CACHE_TYPE, head_size, 0)
-    if length == 1:
-        return WorkShape(TableKind.GENERATION, fixed, (batch, context, heads, kv_heads))
+    is_causal = bound.flag("is_causal")
+    if (length == 1 or not is_causal) and _is_generation(length, context, heads // kv_heads):
+        return WorkShape(TableKind.GENERATION, fixed, (batch, context, heads * length, kv_heads))
     masked = any(bound.has(name) for name in ("attn_mask", "attn_bias"))
-    if length != context or not bound.flag("is_causal") or masked:
+    if length != context or not is_causal or masked:
         return None
     return WorkShape(TableKind.CONTEXT, fixed, (batch, length, heads, kv_heads))
+
+
+def _is_generation(length: int, context: int, group: int) -> bool:
+    """Whether `length` queries of each of a `group` of heads do the work of a decode step.
+
+    One tile holds the queries that share a key (rows of the tables have up to 64), and each key is
+    read once for all of them. It does not matter whether these queries are heads of one token (some
+    models pack the heads of a group along the axis of tokens) or tokens of one head.
+    """
+    return length == 1 or (length < context and length * group <= _QUERIES)
 
 
 def _merged(bound: Bound) -> WorkShape | None:
@@ -248,9 +259,11 @@ def _attention_shapes(
             continue
         if not any(prod(b.shape or ()) == prod(query.shape or ()) for b in written):
             continue
-        if length in (1, context):
-            kind = "generation" if length == 1 else "context"
-            yield query, WorkHint(kind, (batch, context, heads, kv_heads, size), query.dtype)
+        if _is_generation(length, context, heads // kv_heads):
+            sizes = (batch, context, heads * length, kv_heads, size)
+            yield query, WorkHint("generation", sizes, query.dtype)
+        elif length == context:
+            yield query, WorkHint("context", (batch, context, heads, kv_heads, size), query.dtype)
 
 
 def _is_causal(counted: LaunchWork, query: Buffer) -> bool:

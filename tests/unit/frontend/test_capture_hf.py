@@ -11,6 +11,9 @@ import pytest
 
 from tessera.diagnostics import TesseraError
 from tessera.frontend.capture.meta import hf
+from tessera.ir.plan.tables import TableKind
+from tessera.ir.program.program import LibraryCall
+from tessera.passes.costs.work_shapes import call_shape
 from tests.helpers.hf_configs import FAMILIES, small_config
 
 LLAMA = {
@@ -111,6 +114,30 @@ def test_small_models_of_all_families(tmp_path: Path, name: str, phase: str) -> 
     counts = [s.operator for s in fused.trace.program.steps]  # type: ignore[union-attr]
     attention = counts.count("aten::scaled_dot_product_attention")
     assert attention == FAMILIES[name].attention
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("phase", hf.PHASES)
+def test_steps_are_what_tables_know_whatever_the_library_makes_of_them(
+    tmp_path: Path, phase: str, batch: int
+) -> None:
+    """Releases of transformers differ in masks, in the layout of queries and in products."""
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    from tessera.driver.trace.meta_trace import trace_fake
+
+    config = hf.read_config(written(tmp_path, LLAMA | {"num_hidden_layers": 2}))
+    step = hf.HfStep(phase=phase, batch=batch, context=32)
+    program = trace_fake(lambda: hf.make_step(config, step), warm_ups=0).trace.program
+    calls = [step for step in program.steps if isinstance(step, LibraryCall)]
+    shapes = [shape for shape in map(call_shape, calls) if shape is not None]
+    attention = TableKind.GENERATION if phase == "decode" else TableKind.CONTEXT
+    assert [s.sizes for s in shapes if s.kind is attention] == [(batch, 32, 4, 2)] * 2
+    rows = batch if phase == "decode" else batch * 32
+    products = [s.sizes for s in shapes if s.kind is TableKind.GEMM]
+    layer = [(rows, 128, 64), (rows, 64, 64), (rows, 256, 64), (rows, 64, 128)]
+    assert products == [*layer, *layer, (batch, 256, 64)]
 
 
 @pytest.mark.slow

@@ -179,6 +179,21 @@ def test_attention_by_shape() -> None:
     assert causal == WorkShape(TableKind.CONTEXT, fixed, (4, 512, 32, 8))
     assert attention(512, 512) is None  # sees everything: twice the work of the rows
     assert attention(16, 512, is_causal=True) is None
+    few = attention(16, 512)  # 64 queries read each key together, as many as a tile takes
+    assert few == WorkShape(TableKind.GENERATION, fixed, (4, 512, 512, 8))
+    assert attention(17, 512) is None
+    assert attention(8, 8) is None
+
+
+@pytest.mark.parametrize("mask", [(4, 1, 1, 999), (4, 8, 4, 999), None])
+def test_heads_that_are_packed_as_tokens_are_the_same_attention(
+    mask: tuple[int, ...] | None,
+) -> None:
+    """Some models lay the heads of a group along the axis of tokens: the work is the same."""
+    query, key = operand(4, 8, 4, 128), operand(4, 8, 999, 128)
+    reads = [query, key, key, *([operand(*mask)] if mask else [])]
+    packed = call_shape(call("scaled_dot_product_attention", reads, query))
+    assert packed == attention(1, 999)
 
 
 def counted(operations: float, asked: float) -> LaunchWork:
@@ -269,7 +284,8 @@ def test_a_launch_is_an_attention_by_its_buffers_and_its_work() -> None:
     assert found(1, 999, 1.0) == WorkHint("generation", (4, 999, 32, 8, 128), DataType.BF16)
     assert found(512, 512, 0.55) == WorkHint("context", (4, 512, 32, 8, 128), DataType.BF16)
     assert found(512, 512, 1.0) is None  # sees everything
-    assert found(16, 512, 1.0) is None
+    assert found(16, 512, 1.0) == WorkHint("generation", (4, 512, 512, 8, 128), DataType.BF16)
+    assert found(17, 512, 1.0) is None
     assert found(1, 999, 0.1) is None
     assert found(1, 999, 1.0, buffer(4, Role.STATE, 4, 8, 999, 128)) is None  # which are values?
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from tessera.driver.trace.patterns.causal_masks import find_causal
 from tessera.driver.trace.patterns.experts import find_experts
 from tessera.driver.trace.patterns.flow import ValueFlow
 from tessera.driver.trace.patterns.match import find_match
@@ -32,6 +33,11 @@ def fuse(program: ir.Program) -> tuple[ir.Program, dict[str, int]]:
     for pattern in PATTERNS:
         calls, count = _apply(pattern, calls, program.buffers)
         counts[pattern.name] = counts.get(pattern.name, 0) + count
+    causal = find_causal(ValueFlow(calls, program.buffers))
+    counts["causal mask"] = len(causal)
+    calls = [causal.get(at, call) for at, call in enumerate(calls)]
+    if causal:
+        calls = _without_unread(calls, program.buffers)
     calls, counts["experts"] = _apply_experts(calls, program.buffers)
     for twins in TWINS:
         calls, counts[twins.name] = _join(twins, calls, program.buffers)
@@ -134,6 +140,19 @@ def _replaced(calls: Calls, taken: set[int], new: dict[int, ir.LibraryCall]) -> 
         elif at not in taken:
             made.append(call)
     return made
+
+
+def _without_unread(calls: Calls, buffers: Sequence[ir.Buffer]) -> Calls:
+    """Leave out calls whose results are temporary and read by nobody: masks that are not needed."""
+    kept: Calls = []
+    read: set[int] = set()
+    for call in reversed(calls):
+        written = {int(operand.pointer.buffer) for operand in call.writes}
+        is_kept = any(buffers[at].role is not ir.Role.TEMP or at in read for at in written)
+        if is_kept or not written:
+            kept.append(call)
+            read |= {int(operand.pointer.buffer) for operand in call.reads}
+    return kept[::-1]
 
 
 def _without_unused(program: ir.Program) -> ir.Program:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import prod
 
+from tessera.driver.trace.patterns.flow import OUTSIDE
 from tessera.driver.trace.patterns.match import Match
 from tessera.ir.program import program as ir
 
@@ -170,6 +171,33 @@ def paged(match: Match) -> ir.LibraryCall | None:
     reads += [match.operands["mask"]] if "mask" in match.operands else []
     scale = _attribute(root, "scale")
     return _call("tessera::paged_attention", reads, root.writes, scale=scale)
+
+
+def one_weight(match: Match) -> ir.LibraryCall | None:
+    """A batch of products with one matrix on the right, as one product.
+
+    The matrix is there from the start, as weights are: a batch of 1 is no reason to take a product
+    of two results for one with a weight, since larger batches of it are none.
+    """
+    rows, weight, made = (match.operands[name] for name in ("x", "w", "o"))
+    is_repeated = weight.element_strides()[0] == 0 or weight.shape[0] == 1
+    if not is_repeated or match.values["w"][1] != OUTSIDE:
+        return None
+    folded = [_folded(operand) for operand in (rows, made)]
+    if folded[0] is None or folded[1] is None:
+        return None
+    matrix = replace(weight, shape=weight.shape[1:], strides=weight.element_strides()[1:])
+    return _call("aten::mm", (folded[0], matrix), (folded[1],))
+
+
+def _folded(operand: ir.Operand) -> ir.Operand | None:
+    """The first two axes as one; None where no single step leads through both."""
+    batch, rows, *rest = operand.shape
+    outer, inner, *steps = operand.element_strides()
+    if batch != 1 and rows != 1 and outer != rows * inner:
+        return None
+    step = outer if rows == 1 else inner
+    return replace(operand, shape=(batch * rows, *rest), strides=(step, *steps))
 
 
 def merged(calls: Sequence[ir.LibraryCall]) -> ir.LibraryCall | None:

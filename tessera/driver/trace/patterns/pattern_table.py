@@ -136,6 +136,14 @@ aten::_to_copy reads=[p:f32[2,3,4,5]] writes=[c:bf16[2,3,4,5]] attrs={"dtype":"b
 aten::bmm reads=[c:bf16[6,4,5], v:bf16[6,5,8]] writes=[o:bf16[6,4,8]]""",
     ),
     OperatorPattern(
+        name="product with one weight",
+        says="a batch of products with one weight, which is repeated along the batch",
+        operator="aten::mm",
+        text="o = bmm(x, w)",
+        make=makers.one_weight,
+        example="aten::bmm reads=[x:bf16[4,1,8], w:bf16[4,8,6]{0,6,1}] writes=[o:bf16[4,1,6]]",
+    ),
+    OperatorPattern(
         name="attention over shared heads",
         says="attention over keys and values that were repeated for the heads of a group",
         operator=makers.ATTENTION,
