@@ -75,6 +75,12 @@ def notes_of(
         f"attention of a decode step goes with the context, {work.context:.0f} tokens in the mean;"
         " memory is estimated, `tessc plan` proves it",
     ]
+    traced = min(step.context for step in model.decode)
+    if work.longest > traced:
+        lines.append(
+            f"requests have up to {work.longest} tokens, and decode steps are known for {traced}: "
+            "beyond that, attention and caches are taken to grow in proportion"
+        )
     for number, kind in enumerate(offered.kinds):
         shares = model.shares(number)
         listed = ", ".join(f"{share:.0%} {name}" for name, share in shares.items())

@@ -139,7 +139,7 @@ def _model_step(
     rows, tokens = _tokens_of(trace)
     detail = problem_of(trace.graph, machine, costs, slots=1, lanes=1).problem.detail
     assert detail is not None
-    reach = tokens if tokens > 1 else context or _attended(trace)
+    reach = tokens if tokens > 1 else _reach(trace, context)
     names = [node.name.lower() for node in trace.graph.nodes]
     return ModelStep(
         trace=trace,
@@ -169,19 +169,41 @@ def _tokens_of(trace: LoadedTrace) -> tuple[int, int]:
     return shape[0], shape[1] if len(shape) == 2 else 1
 
 
+def _reach(trace: LoadedTrace, given: int | None) -> int:
+    """The context of a decode step: by the shapes of its attention, or as it is given."""
+    name = trace.planned.name
+    seen = _attended(trace)
+    if not seen and given is None:
+        raise _wrong(
+            f"`{name}` does not say how many tokens its attention goes over",
+            "give it: `--context 2048`",
+        )
+    if seen and given not in (None, seen):
+        raise _wrong(
+            f"attention of `{name}` goes over {seen} tokens, not over {given}",
+            "leave `--context` out: it is for traces that do not say it",
+        )
+    longest = _longest_axis(trace)
+    if given is not None and longest is not None and given > longest:
+        raise _wrong(
+            f"`{name}` keeps {longest} tokens of a sequence at most, and `--context` says {given}",
+            f"give `--context {longest}` or less, or capture steps with larger caches",
+        )
+    return seen or given or 0
+
+
 def _attended(trace: LoadedTrace) -> int:
-    """The context of a decode step, by the shapes of its attention."""
-    seen = 0
-    for work in trace.program.work():
-        shape = call_shape(work) if isinstance(work, LibraryCall) else None
-        if shape is not None and shape.kind is TableKind.GENERATION:
-            seen = max(seen, shape.sizes[1])
-    if seen:
-        return seen
-    raise _wrong(
-        f"`{trace.planned.name}` does not say how many tokens its attention goes over",
-        "give it: `--context 2048`",
+    """Over how many tokens attention goes, by its shapes; 0 where no step says it."""
+    shapes = (call_shape(work) for work in trace.program.work() if isinstance(work, LibraryCall))
+    return max(
+        (s.sizes[1] for s in shapes if s is not None and s.kind is TableKind.GENERATION), default=0
     )
+
+
+def _longest_axis(trace: LoadedTrace) -> int | None:
+    """The longest axis of a state behind its rows: no cache has more tokens; None without any."""
+    states = [b.shape or () for b in trace.program.buffers if b.role is Role.STATE]
+    return max((n for shape in states for n in shape[1:]), default=None)
 
 
 def _check_family(steps: Sequence[ModelStep]) -> None:

@@ -19,6 +19,8 @@ from tessera.driver.serve.step_clocks import StepClock
 
 OnCount = Callable[[int, int], None]
 _TELL_EVERY = 5_000
+MOST_WAITING = 100_000
+"""Requests in line at most; those that come to a full line are refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,16 @@ def refusals(sizes: Sizes, wanted: Sequence[Wanted]) -> tuple[str, ...]:
     return (f"{count} of {len(wanted)} requests were refused: they do not fit {room}",)
 
 
+def crowding(followed: FollowedText) -> tuple[str, ...]:
+    """What a report says of requests that came to a full line."""
+    if not followed.crowded:
+        return ()
+    return (
+        f"{followed.crowded} of {len(followed.requests)} requests were refused: {MOST_WAITING} were"
+        " waiting when they came, the most that are simulated; the figures are of the others",
+    )
+
+
 @dataclass(slots=True, kw_only=True)
 class FollowedText:
     """What has happened."""
@@ -49,6 +61,7 @@ class FollowedText:
     waiting: list[tuple[float, int]]
     steps: dict[int, int]
     ended_ns: float = 0.0
+    crowded: int = 0
 
 
 class Following:
@@ -66,7 +79,7 @@ class Following:
         self.sizes = sizes
         self.clock = clock
         self.policy = policy
-        self.scheduler = Scheduler(sizes, burst=burst)
+        self.scheduler = Scheduler(sizes, burst=burst, numbers_blocks=False)
         self.result = FollowedText(requests=[], waiting=[], steps={})
         self._idle = set(range(sizes.batches))
         self._marks: list[list[tuple[int, int, Job]]] = [[] for _ in range(sizes.batches)]
@@ -99,8 +112,10 @@ class Following:
     def _come(self, number: int, request: Wanted) -> None:
         served = Served(request.at_ns, request.prompt, request.answer)
         self.result.requests.append(served)
-        if not self.sizes.holds(request.prompt, request.answer):
+        is_crowded = len(self.scheduler.line) >= MOST_WAITING
+        if is_crowded or not self.sizes.holds(request.prompt, request.answer):
             served.ended, served.ended_ns = "refused", request.at_ns
+            self.result.crowded += is_crowded
             return
         if self.policy is not None:
             self.policy.come(self._now, request.prompt, request.answer)

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil
 
@@ -137,7 +137,7 @@ class Job:
         self.answer = answer
         self.batch = -1
         self.row = -1
-        self.blocks: list[int] = []
+        self.blocks: Sequence[int] = ()
         self.to_prefill = 0
         self.prefilled = 0
         self.joined = 0
@@ -172,11 +172,15 @@ class Batch:
 
     def __init__(self, number: int, sizes: Sizes) -> None:
         self.number = number
+        self.blocks = sizes.blocks
         self.policies = sizes.policies[number] if sizes.policies else ()
         self.share = sizes.shares[number] if sizes.shares else 1.0
         self.is_open = True
         self.free_rows = list(range(sizes.rows))
-        self.free_blocks = deque(range(1, sizes.blocks + 1))
+        self.room = sizes.blocks
+        """Blocks that are free."""
+        self._returned: deque[int] = deque()
+        self._fresh = 1
         self.filling: deque[Job] = deque()
         self.joining: list[Job] = []
         self.decoding: dict[int, Job] = {}
@@ -190,6 +194,20 @@ class Batch:
         """How many rows have a job."""
         return len(self.filling) + len(self.joining) + len(self.decoding)
 
+    def take_blocks(self, count: int) -> list[int]:
+        """The numbers of free blocks, which are taken now: fresh ones first, then the oldest."""
+        self.room -= count
+        fresh = min(count, self.blocks - self._fresh + 1)
+        self._fresh += fresh
+        taken = list(range(self._fresh - fresh, self._fresh))
+        return taken + [self._returned.popleft() for _ in range(count - fresh)]
+
+    def give_back(self, blocks: Sequence[int], *, numbered: bool) -> None:
+        """Blocks are free again."""
+        self.room += len(blocks)
+        if numbered:
+            self._returned.extend(blocks)
+
     def position(self, job: Job) -> int:
         """How many tokens of a job the states hold."""
         return job.base + self.steps - job.joined if job.row in self.decoding else job.prefilled
@@ -200,11 +218,15 @@ class Batch:
 
 
 class Scheduler:
-    """Jobs in line, batches with rows, and what each batch does next."""
+    """Jobs in line, batches with rows, and what each batch does next.
 
-    def __init__(self, sizes: Sizes, *, burst: int = 1) -> None:
+    Without `numbers_blocks` blocks are only counted, so that jobs of any length take little memory.
+    """
+
+    def __init__(self, sizes: Sizes, *, burst: int = 1, numbers_blocks: bool = True) -> None:
         self.sizes = sizes
         self.burst = burst
+        self.numbers_blocks = numbers_blocks
         self.policy = ""
         """Of those who get a row; whoever drives this sets it where there are several."""
         self.unfilled = 0
@@ -228,7 +250,7 @@ class Scheduler:
                 for batch in self.batches
                 if batch.free_rows
                 and batch.is_open
-                and len(batch.free_blocks) >= needed
+                and batch.room >= needed
                 and (not batch.policies or self.policy in batch.policies)
             ]
             if not rooms:
@@ -241,7 +263,11 @@ class Scheduler:
     def _seat(self, job: Job, batch: Batch, blocks: int) -> None:
         job.batch, job.row = batch.number, heapq.heappop(batch.free_rows)
         job.policy = self.policy
-        job.blocks = [batch.free_blocks.popleft() for _ in range(blocks)]
+        if self.numbers_blocks:
+            job.blocks = batch.take_blocks(blocks)
+        else:
+            job.blocks = range(blocks)
+            batch.room -= blocks
         job.to_prefill = self.sizes.prefilled(job.prompt)
         self.unfilled += job.to_prefill
         if job.to_prefill:
@@ -343,5 +369,5 @@ class Scheduler:
             batch.filling.remove(job)
             self.unfilled -= job.to_prefill - job.prefilled
         heapq.heappush(batch.free_rows, job.row)
-        batch.free_blocks.extend(job.blocks)
-        job.batch, job.blocks = -1, []
+        batch.give_back(job.blocks, numbered=self.numbers_blocks)
+        job.batch, job.blocks = -1, ()

@@ -13,7 +13,7 @@ from tessera.diagnostics import Source
 from tessera.driver.load import read_program
 from tessera.driver.progress import OnProgress, counter
 from tessera.driver.run.join_policies import can_join, joined_replica
-from tessera.driver.serve.follow import Following, Wanted, refusals
+from tessera.driver.serve.follow import Following, Wanted, crowding, refusals
 from tessera.driver.serve.measures import ServingReport
 from tessera.driver.serve.options import (
     BY_NAME,
@@ -107,7 +107,11 @@ def simulate_text(
         steps=_counted(followed.steps, [trace.name for trace in read.traces]),
         busy=busy,
         slo=arriving.slo,
-        notes=(*_notes(sizes, options, is_exact), *refusals(sizes, wanted)),
+        notes=(
+            *_notes(sizes, options, is_exact),
+            *refusals(sizes, wanted),
+            *crowding(followed),
+        ),
         switches=() if policy is None else tuple(policy.switches),
     )
 

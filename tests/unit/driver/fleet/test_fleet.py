@@ -215,6 +215,45 @@ def test_traces_that_are_no_steps_of_one_model(traces: list[str], tmp_path: Path
     assert larger
 
 
+KERNELS = """//! tessera.trace 1
+//! buffer tokens bytes=32 role=input dtype=s64 shape=4x1
+//! buffer cache bytes=8192 role=state dtype=bf16 shape=4x1024x1
+//! memset cache bytes=8 value=0
+"""
+
+
+@pytest.mark.parametrize(
+    ("context", "what"),
+    [
+        (None, "does not say how many tokens"),
+        (1025, "keeps 1024 tokens of a sequence at most, and `--context` says 1025"),
+        (1 << 23, "keeps 1024 tokens of a sequence at most"),
+    ],
+)
+def test_a_context_is_held_against_the_caches_of_the_traces(
+    traces: list[str], tmp_path: Path, context: int | None, what: str
+) -> None:
+    own = tmp_path / "own.ptx"
+    own.write_text(KERNELS)
+    with pytest.raises(TesseraError, match="TSR3026") as failure:
+        fleet([str(own), traces[2]], replace(QUICK, context=context))
+    assert what in failure.value.diagnostics[0].headline
+
+
+@pytest.mark.parametrize("context", [512, 2048, 10**7])
+def test_a_context_that_the_traces_contradict(traces: list[str], context: int) -> None:
+    with pytest.raises(TesseraError, match=r"goes over 1024 tokens, not over"):
+        fleet(traces, replace(QUICK, context=context))
+
+
+def test_requests_that_are_longer_than_the_traces_are_said(
+    traces: list[str], served: FleetReport
+) -> None:
+    longer = fleet(traces, replace(QUICK, tokens=(1024, 64), strategies=("single",)))
+    assert any("up to 1088 tokens, and decode steps are known for 1024" in n for n in longer.notes)
+    assert not any("taken to grow in proportion" in note for note in served.notes)
+
+
 def test_a_machine_file_with_hosts(traces: list[str], tmp_path: Path) -> None:
     file = tmp_path / "hosts.toml"
     file.write_text(

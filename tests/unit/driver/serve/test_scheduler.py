@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import heapq
 import random
+import tracemalloc
 from dataclasses import replace
 from math import ceil
 
 import pytest
 
-from tessera.driver.serve.follow import Following, Wanted
+from tessera.driver.serve.follow import Following, Wanted, crowding
 from tessera.driver.serve.measures import Served, ServingReport, Slo, queue_windows
 from tessera.driver.serve.scheduler import Job, Scheduler, Sizes, StepSize, StepWork
 from tessera.driver.serve.step_clocks import interpolated
@@ -96,8 +97,51 @@ def test_blocks_hold_back_who_comes() -> None:
     following.run([Wanted(0.0, 20, 20) for _ in range(3)])
     assert clock.most_rows == 1
     assert max(waiting for _, waiting in following.result.waiting) == 2
-    free = following.scheduler.batches[0].free_blocks
-    assert sorted(free) == [1, 2, 3, 4]
+    assert following.scheduler.batches[0].room == 4
+
+
+def test_no_block_belongs_to_two_jobs_and_all_come_back() -> None:
+    source = random.Random(5)
+    sizes = replace(SIZES, rows=6, blocks=9, block=4, steps=(PREFILL, replace(DECODE, rows=6)))
+    scheduler = Scheduler(sizes)
+    (batch,) = scheduler.batches
+    held: list[Job] = []
+    for number in range(400):
+        held += scheduler.add(Job(number, source.randint(1, 12), source.randint(1, 6)))
+        taken = [block for job in held for block in job.blocks]
+        assert len(taken) == len(set(taken)) == 9 - batch.room
+        assert set(taken) <= set(range(1, 10))
+        while held and (scheduler.line or source.random() < 0.5):
+            scheduler.end(held.pop(source.randrange(len(held))))
+            held += scheduler.admit()
+    for job in held:
+        scheduler.end(job)
+    assert batch.room == 9
+    assert sorted(batch.take_blocks(9)) == list(range(1, 10))
+
+
+def test_a_simulation_takes_memory_for_its_requests_and_not_for_its_cache() -> None:
+    endless = 1 << 40
+    steps = tuple(replace(step, context=endless) for step in SIZES.steps)
+    sizes = replace(SIZES, context=endless, blocks=endless, block=1, steps=steps)
+    tracemalloc.start()
+    Following(sizes, FixedClock()).run([Wanted(0.0, 30, 3) for _ in range(4)])
+    scheduler = Scheduler(sizes, numbers_blocks=False)
+    scheduler.add(Job(0, 1_000_000_000, 1))
+    assert scheduler.batches[0].room == endless - 1_000_000_000
+    assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    tracemalloc.stop()
+
+
+def test_requests_that_come_to_a_full_line_are_refused_and_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tessera.driver.serve.follow.MOST_WAITING", 3)
+    result = follow(SIZES, [Wanted(0.0, 20, 5) for _ in range(9)]).result
+    ends = [request.ended for request in result.requests]
+    assert result.crowded == ends.count("refused") > 0
+    assert "refused: 3 were waiting when they came" in crowding(result)[0]
+    assert crowding(follow(SIZES, [Wanted(0.0, 20, 5)]).result) == ()
 
 
 def test_nothing_is_lost_and_rows_are_never_shared() -> None:
