@@ -2,7 +2,7 @@
 
 In: bytes. Out: a `CompletionRequest`, or `BadRequest` with a status and a message for the client.
 Fields are those of OpenAI's completions. What would change an answer and is not known here is
-refused; what changes nothing (`user`, `model`) is taken.
+refused; what changes nothing (`user`) is taken.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import cast
 
 from tessera.driver.serve.text import Tokenizing
@@ -37,44 +38,86 @@ _KNOWN = {
     "presence_penalty",
     "frequency_penalty",
 }
-_FIXED: Mapping[str, tuple[object, ...]] = {
-    "n": (1,),
-    "best_of": (1,),
-    "echo": (False,),
-    "logprobs": (0, False),
-    "suffix": ("",),
-    "logit_bias": ({},),
-    "presence_penalty": (0,),
-    "frequency_penalty": (0,),
+_FIXED: Mapping[str, object] = {
+    "n": 1,
+    "best_of": 1,
+    "echo": False,
+    "logprobs": False,
+    "suffix": "",
+    "logit_bias": {},
+    "presence_penalty": 0,
+    "frequency_penalty": 0,
 }
 MOST_PROMPTS = 128
 MOST_STOPS = 64
 """Texts that end an answer: each is looked for after every token, while others wait."""
 
 
+class ErrorCode(StrEnum):
+    """What is wrong, in the words of OpenAI, each with a status of HTTP."""
+
+    status: int
+
+    def __new__(cls, word: str, status: int) -> ErrorCode:
+        """A code with its status."""
+        made = str.__new__(cls, word)
+        made._value_ = word
+        made.status = status
+        return made
+
+    INVALID_REQUEST = "invalid_request", 400
+    INVALID_VALUE = "invalid_value", 400
+    MISSING_PARAMETER = "missing_required_parameter", 400
+    UNKNOWN_PARAMETER = "unknown_parameter", 400
+    UNSUPPORTED_VALUE = "unsupported_value", 400
+    CONTEXT_LENGTH_EXCEEDED = "context_length_exceeded", 400
+    INVALID_API_KEY = "invalid_api_key", 401
+    MODEL_NOT_FOUND = "model_not_found", 404
+    UNKNOWN_URL = "unknown_url", 404
+    METHOD_NOT_ALLOWED = "method_not_allowed", 405
+    REQUEST_TIMEOUT = "request_timeout", 408
+    REQUEST_TOO_LARGE = "request_too_large", 413
+    RATE_LIMIT_EXCEEDED = "rate_limit_exceeded", 429
+    CLIENT_CLOSED = "client_closed_request", 499
+    """No client reads it; it is counted."""
+    SERVER_ERROR = "server_error", 500
+    SERVICE_UNAVAILABLE = "service_unavailable", 503
+    SERVER_OVERLOADED = "server_overloaded", 503
+
+
 class BadRequest(Exception):
     """A request that is answered with an error."""
 
     def __init__(
-        self, message: str, *, status: int = 400, field: str | None = None, retry_s: int = 0
+        self,
+        message: str,
+        *,
+        code: ErrorCode = ErrorCode.INVALID_VALUE,
+        field: str | None = None,
+        retry_s: int = 0,
     ) -> None:
         super().__init__(message)
         self.message = message
-        self.status = status
+        self.code = code
         self.field = field
         self.retry_s = retry_s
+
+    @property
+    def status(self) -> int:
+        """The status of the answer."""
+        return self.code.status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionRequest:
-    """Prompts as tokens, and how they are to be answered."""
+    """Prompts as tokens, and how they are to be answered; without a seed, draws are fresh."""
 
     prompts: tuple[tuple[int, ...], ...]
     most: int
     temperature: float
     top_p: float
     top_k: int
-    seed: int
+    seed: int | None
     stops: tuple[str, ...]
     stop_tokens: tuple[int, ...]
     is_streamed: bool
@@ -83,25 +126,34 @@ class CompletionRequest:
 
 
 def read_completion(
-    body: bytes, tokenizer: Tokenizing | None, *, draws: bool, seed: int
+    body: bytes, tokenizer: Tokenizing | None, *, model: str, draws: bool
 ) -> CompletionRequest:
-    """The request in a body. `draws`: the model can draw tokens, so a temperature of 1 is usual."""
+    """The request in a body, for the `model` that is served.
+
+    `draws`: the model can draw tokens, so a temperature of 1 is usual.
+    """
     try:
         value = json.loads(body)
     except (ValueError, RecursionError):
-        raise BadRequest("the body is no JSON") from None
+        raise BadRequest("the body is no JSON", code=ErrorCode.INVALID_REQUEST) from None
     if not isinstance(value, dict):
-        raise BadRequest("the body must be an object")
+        raise BadRequest("the body must be an object", code=ErrorCode.INVALID_REQUEST)
     given = {key: part for key, part in value.items() if part is not None}
+    check_model(given.get("model", model), model)
     for key in given:
         if key not in _KNOWN:
-            shown = key[:80].encode(errors="replace").decode()
-            raise BadRequest(f"`{shown}` is not known here", field=shown)
+            raise BadRequest(
+                f"`{_shown(key)}` is not known here",
+                code=ErrorCode.UNKNOWN_PARAMETER,
+                field=_shown(key),
+            )
     for key, fixed in _FIXED.items():
-        if key in given and given[key] not in fixed:
-            raise BadRequest(f"`{key}` can only be {fixed[0]!r} here", field=key)
+        if key in given and not _is_same(given[key], fixed):
+            message = f"`{key}` can only be {json.dumps(fixed)} here"
+            raise BadRequest(message, code=ErrorCode.UNSUPPORTED_VALUE, field=key)
     if "prompt" not in given:
-        raise BadRequest("`prompt` is missing", field="prompt")
+        code = ErrorCode.MISSING_PARAMETER
+        raise BadRequest("`prompt` is missing", code=code, field="prompt")
     options = given.get("stream_options", {})
     if not isinstance(options, Mapping):
         raise BadRequest("`stream_options` must be an object", field="stream_options")
@@ -111,13 +163,35 @@ def read_completion(
         temperature=_number(given, "temperature", 1.0 if draws else 0.0, 0.0, 100.0),
         top_p=_number(given, "top_p", 1.0, 1e-6, 1.0),
         top_k=max(_whole(given, "top_k", 0, least=-1), 0),
-        seed=_whole(given, "seed", seed, least=0),
+        seed=_whole(given, "seed", 0, least=0) if "seed" in given else None,
         stops=_stops(given.get("stop", ()), tokenizer),
         stop_tokens=_tokens(given.get("stop_token_ids", []), "stop_token_ids"),
         is_streamed=_flag(given, "stream"),
-        wants_usage=options.get("include_usage") is True,
+        wants_usage=_flag(options, "include_usage"),
         ignores_end=_flag(given, "ignore_eos"),
     )
+
+
+def check_model(given: object, served: str) -> None:
+    """Raise where another model is asked for than the one that is served."""
+    if not isinstance(given, str):
+        raise BadRequest("`model` must be a text", field="model")
+    if given != served:
+        raise BadRequest(
+            f"the model `{_shown(given)}` does not exist: this server has `{served}`",
+            code=ErrorCode.MODEL_NOT_FOUND,
+            field="model",
+        )
+
+
+def _shown(text: str) -> str:
+    """The beginning of a client's text, which may have halves of letters."""
+    return text[:80].encode(errors="replace").decode()
+
+
+def _is_same(value: object, fixed: object) -> bool:
+    """Whether both are equal, and neither is a truth value where the other is a number."""
+    return value == fixed and isinstance(value, bool) == isinstance(fixed, bool)
 
 
 def _prompts(given: object, tokenizer: Tokenizing | None) -> tuple[tuple[int, ...], ...]:

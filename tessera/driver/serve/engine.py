@@ -163,14 +163,15 @@ class Engine(EngineLoop):
         temperature: float = 0.0,
         top_k: int = 0,
         top_p: float = 1.0,
-        seed: int = 0,
+        seed: int | None = None,
         stop: Iterable[Sequence[int] | int] = (),
         ignore_end: bool = False,
         deadline_s: float | None = None,
     ) -> Generation:
         """Ask for an answer; raises TSR5064 where none can be given, TSR5065 where too many wait.
 
-        Greedy unless a `temperature` is given. `stop` are tokens, or rows of tokens, that end the
+        Greedy unless a `temperature` is given; then each answer is drawn from fresh entropy, unless
+        a `seed` makes it repeatable. `stop` are tokens, or rows of tokens, that end the
         answer; `deadline_s` is when it is given up, counted from now.
         """
         check_amounts({"deadline_s": deadline_s})

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import bisect
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 
 from tessera.driver.serve.engine import Engine
 from tessera.driver.serve.generation import Generation
@@ -48,6 +48,9 @@ class Metrics:
         self._lock = threading.Lock()
         self._ended: dict[str, int] = {}
         self._refused: dict[int, int] = {}
+        self._dropped: dict[str, int] = {}
+        self.connections: Sized = ()
+        """Those that are open, once there is a server."""
         self._prompt_tokens = 0
         self._answer_tokens = 0
         self._ttft = TimeHistogram("tessera_ttft_seconds", "Time to the first token.")
@@ -73,12 +76,19 @@ class Metrics:
         with self._lock:
             self._refused[status] = self._refused.get(status, 0) + 1
 
+    def drop(self, why: str) -> None:
+        """A connection was closed, or its request refused, because there are too many."""
+        with self._lock:
+            self._dropped[why] = self._dropped.get(why, 0) + 1
+
     def text(self, engine: Engine) -> str:
         """All of it."""
         with self._lock:
             lines = [
                 *_counter("tessera_answers_total", "Answers by their end.", "ended", self._ended),
                 *_counter("tessera_refused_total", "Requests by status.", "status", self._refused),
+                *_counter("tessera_dropped_total", "Connections dropped.", "why", self._dropped),
+                *_plain("gauge", "tessera_connections", len(self.connections)),
                 *_counter(
                     "tessera_steps_total", "Steps by trace.", "trace", dict(engine.steps_done)
                 ),

@@ -1,7 +1,7 @@
 """The next token, of logits: the most likely one, or one that is drawn.
 
 In: logits, and how to choose. Out: a token. Draws depend on the seed of the request alone: not on
-its row, nor on who is in the batch with it.
+its row, nor on who is in the batch with it. Without a seed they are independent of all others.
 """
 
 from __future__ import annotations
@@ -25,14 +25,18 @@ class Sampling:
     temperature: float = 0.0
     top_k: int = 0
     top_p: float = 1.0
-    seed: int = 0
+    seed: int | None = None
 
     def __post_init__(self) -> None:
         for name, is_right, wanted in (
             ("temperature", _is_number(self.temperature) and self.temperature >= 0, "0 or more"),
             ("top_k", isinstance(self.top_k, int) and self.top_k >= 0, "0 or more"),
             ("top_p", _is_number(self.top_p) and 0 < self.top_p <= 1, "above 0 and at most 1"),
-            ("seed", isinstance(self.seed, int) and self.seed >= 0, "a whole number, 0 or more"),
+            (
+                "seed",
+                self.seed is None or (isinstance(self.seed, int) and self.seed >= 0),
+                "a whole number, 0 or more",
+            ),
         ):
             if not is_right:
                 message = f"`{name}` must be {wanted}, not {getattr(self, name)!r}"
@@ -44,7 +48,7 @@ class Sampling:
         return self.temperature == 0 or self.top_k == 1
 
     def draws(self) -> np.random.Generator:
-        """The random numbers of one request."""
+        """The random numbers of one request; without a seed, from fresh entropy."""
         return np.random.Generator(np.random.PCG64(self.seed))
 
 

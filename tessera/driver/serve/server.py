@@ -5,7 +5,7 @@ or Ctrl-C, and then finishes what it has begun. Answers come from the engine's t
 wakes the coroutine of its request. A client that goes away gives its answers up.
 
 - `POST /v1/completions`: text or token ids in, text and token ids out, whole or as a stream.
-- `GET /v1/models`, `GET /health`, `GET /metrics`.
+- `GET /v1/models`, `GET /v1/models/{id}`, `GET /health`, `GET /metrics`.
 """
 
 from __future__ import annotations
@@ -13,45 +13,47 @@ from __future__ import annotations
 import asyncio
 import errno
 import hmac
-import json
 import signal
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import count
 from typing import TYPE_CHECKING, Protocol
 
 from tessera.diagnostics import TesseraError
 from tessera.driver.serve.completion_requests import (
     BadRequest,
     CompletionRequest,
+    ErrorCode,
+    check_model,
     read_completion,
 )
+from tessera.driver.serve.connections import Connections, PacedSocket, most_connections
+from tessera.driver.serve.counted_log import counted_logs
 from tessera.driver.serve.engine import Engine
 from tessera.driver.serve.generation import Generation
 from tessera.driver.serve.metrics import Metrics
-from tessera.driver.serve.server_errors import (
-    error_response,
-    error_value,
-    not_offered,
-    unforeseen,
-)
-from tessera.driver.serve.text import GrowingText, Tokenizing, not_served
+from tessera.driver.serve.replies import Reply
+from tessera.driver.serve.server_errors import error_response, not_offered, unforeseen
+from tessera.driver.serve.text import Tokenizing, not_served
 
 if TYPE_CHECKING:
+    import uvicorn
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import Response
 
     Answering = Callable[[Request], Awaitable[Response]]
 
-_FAULTS = {"TSR5064": 400, "TSR5065": 429, "TSR5053": 400, "TSR5050": 503}
-_GONE = 499
-"""Nobody reads this status; it is counted."""
+_FAULTS = {
+    "TSR5064": ErrorCode.INVALID_VALUE,
+    "TSR5065": ErrorCode.RATE_LIMIT_EXCEEDED,
+    "TSR5053": ErrorCode.INVALID_VALUE,
+    "TSR5050": ErrorCode.SERVICE_UNAVAILABLE,
+}
 _LONG_BODY = 1 << 15
 _BODY_S = 30.0
 """A body that comes more slowly is given up: it would keep the server from ending."""
@@ -87,8 +89,8 @@ class CompletionServer:
         self._engine = engine
         self._options = options
         self._tokenizer = tokenizer
-        self._metrics = metrics
-        self._numbers = count(1)
+        self.metrics = metrics
+        self._started_s = int(time.time())
         steps = engine.model.steps
         self._draws = all(s.has("logits") or s.has("uniform") for s in steps if s.size.is_decode)
 
@@ -105,6 +107,7 @@ class CompletionServer:
             routes=[
                 Route("/v1/completions", self._guarded(self._complete), methods=["POST"]),
                 Route("/v1/models", self._guarded(self._models)),
+                Route("/v1/models/{id:path}", self._guarded(self._model)),
                 Route("/health", self._health),
                 Route("/metrics", self._guarded(self._show_metrics)),
             ],
@@ -127,25 +130,38 @@ class CompletionServer:
     async def _models(self, request: Request) -> Response:
         from starlette.responses import JSONResponse
 
-        entry = {"id": self._options.name, "object": "model", "owned_by": "tessera"}
-        return JSONResponse({"object": "list", "data": [entry]})
+        return JSONResponse({"object": "list", "data": [self._entry()]})
+
+    async def _model(self, request: Request) -> Response:
+        from starlette.responses import JSONResponse
+
+        check_model(request.path_params["id"], self._options.name)
+        return JSONResponse(self._entry())
+
+    def _entry(self) -> dict[str, object]:
+        return {
+            "id": self._options.name,
+            "object": "model",
+            "created": self._started_s,
+            "owned_by": "tessera",
+        }
 
     async def _show_metrics(self, request: Request) -> Response:
         from starlette.responses import PlainTextResponse
 
-        text = self._metrics.text(self._engine)
+        text = self.metrics.text(self._engine)
         return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
     async def _complete(self, request: Request) -> Response:
         from starlette.responses import JSONResponse, StreamingResponse
 
         body = await self._body(request)
-        number = next(self._numbers)
-        read = partial(read_completion, body, self._tokenizer, draws=self._draws, seed=number)
+        name = self._options.name
+        read = partial(read_completion, body, self._tokenizer, model=name, draws=self._draws)
         # A long body is read by another thread: answers of others go on meanwhile.
         wanted = read() if len(body) < _LONG_BODY else await asyncio.to_thread(read)
         answers = self._submit(wanted)
-        reply = Reply(f"cmpl-{number}", self._options.name, wanted, answers, self._tokenizer)
+        reply = Reply(name, wanted, answers, self._tokenizer)
         if wanted.is_streamed:
             return StreamingResponse(reply.stream(), media_type="text/event-stream")
         watch = asyncio.ensure_future(_gone(request, answers))
@@ -167,7 +183,7 @@ class CompletionServer:
                         temperature=wanted.temperature,
                         top_k=wanted.top_k,
                         top_p=wanted.top_p,
-                        seed=wanted.seed + place,
+                        seed=None if wanted.seed is None else wanted.seed + place,
                         stop=wanted.stop_tokens,
                         ignore_end=wanted.ignores_end,
                         deadline_s=self._options.deadline_s,
@@ -177,9 +193,12 @@ class CompletionServer:
             for answer in answers:
                 answer.cancel()
             diagnostic = problem.diagnostics[0]
-            status = _FAULTS.get(diagnostic.code, 500)
-            retry_s = 1 if status in (429, 503) else 0
-            raise BadRequest(diagnostic.headline, status=status, retry_s=retry_s) from None
+            code = _FAULTS.get(diagnostic.code, ErrorCode.SERVER_ERROR)
+            is_long = not self._engine.sizes.holds(len(prompt), wanted.most)
+            if code is ErrorCode.INVALID_VALUE and is_long:
+                code = ErrorCode.CONTEXT_LENGTH_EXCEEDED
+            retry_s = 1 if code.status in (429, 503) else 0
+            raise BadRequest(diagnostic.headline, code=code, retry_s=retry_s) from None
         return answers
 
     async def _body(self, request: Request) -> bytes:
@@ -193,13 +212,14 @@ class CompletionServer:
                 async for part in request.stream():
                     size += len(part)
                     if size > most:
-                        raise BadRequest(f"the body has more than {most} bytes", status=413)
+                        message = f"the body has more than {most} bytes"
+                        raise BadRequest(message, code=ErrorCode.REQUEST_TOO_LARGE)
                     parts.append(part)
         except TimeoutError:
             message = f"the body did not come within {_BODY_S:g} seconds"
-            raise BadRequest(message, status=408) from None
+            raise BadRequest(message, code=ErrorCode.REQUEST_TIMEOUT) from None
         except ClientDisconnect:
-            raise BadRequest("the client went away", status=_GONE) from None
+            raise BadRequest("the client went away", code=ErrorCode.CLIENT_CLOSED) from None
         return b"".join(parts)
 
     def _guarded(self, route: Answering) -> Answering:
@@ -210,7 +230,7 @@ class CompletionServer:
                 self._check_key(request.headers.get("authorization", ""))
                 return await route(request)
             except BadRequest as bad:
-                self._metrics.refuse(bad.status)
+                self.metrics.refuse(bad.status)
                 return error_response(bad)
 
         return guarded
@@ -219,119 +239,11 @@ class CompletionServer:
         key = self._options.key
         if key is None:
             return
-        given = header.removeprefix("Bearer ")
-        if not hmac.compare_digest(given.encode(), key.encode()):
-            raise BadRequest("the API key is missing or wrong", status=401)
-
-
-class Reply:
-    """The answers to one request, as they come."""
-
-    def __init__(
-        self,
-        name: str,
-        model: str,
-        wanted: CompletionRequest,
-        answers: Sequence[Generation],
-        tokenizer: Tokenizing | None,
-    ) -> None:
-        self._head = {"id": name, "object": "text_completion", "model": model}
-        self._head["created"] = str(int(time.time()))
-        self._wanted = wanted
-        self._answers = answers
-        self._texts = [GrowingText(tokenizer, wanted.stops) for _ in answers]
-        self._given = [0] * len(answers)
-        self._news = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        for answer in answers:
-            answer.listen(lambda _: self._wake(loop))
-
-    def _wake(self, loop: asyncio.AbstractEventLoop) -> None:
-        with suppress(RuntimeError):  # the server is gone
-            loop.call_soon_threadsafe(self._news.set)
-
-    async def whole(self) -> dict[str, object]:
-        """All answers at once."""
-        texts = ["" for _ in self._answers]
-        tokens: list[list[int]] = [[] for _ in self._answers]
-        ends: dict[int, str] = {}
-        async for place, text, part, end in self._parts():
-            texts[place] += text
-            tokens[place] += part
-            if end:
-                ends[place] = end
-        choices = [
-            _choice(place, texts[place], tokens[place], ends.get(place))
-            for place in range(len(texts))
-        ]
-        return self._value(choices) | {"usage": self._usage()}
-
-    async def stream(self) -> AsyncIterator[bytes]:
-        """Events, each with what has come of one answer."""
-        try:
-            async for place, text, tokens, end in self._parts():
-                if text or tokens or end:
-                    yield _event(self._value([_choice(place, text, tokens, end or None)]))
-            if self._wanted.wants_usage:
-                yield _event(self._value([]) | {"usage": self._usage()})
-            yield b"data: [DONE]\n\n"
-        except BadRequest as bad:
-            yield _event(error_value(bad))
-        finally:
-            for answer in self._answers:
-                answer.cancel()
-
-    async def _parts(self) -> AsyncIterator[tuple[int, str, list[int], str]]:
-        left = set(range(len(self._answers)))
-        while left:
-            await self._news.wait()
-            self._news.clear()
-            for place in sorted(left):
-                text, tokens, end = self._more(place)
-                if end:
-                    left.discard(place)
-                yield place, text, tokens, end
-
-    def _more(self, place: int) -> tuple[str, list[int], str]:
-        """What is new of an answer, and how it has ended."""
-        answer, text = self._answers[place], self._texts[place]
-        end = answer.ended
-        if end == "fault":
-            raise BadRequest(answer.fault_words(), status=500)
-        known = answer.settled()
-        part = text.more(known, is_over=bool(end))
-        tokens = known[self._given[place] :]
-        self._given[place] = len(known)
-        if text.is_stopped:
-            answer.cancel()
-            end = "stop"
-        return part, tokens, {"deadline": "length", "cancelled": "stop"}.get(end, end)
-
-    def _value(self, choices: list[dict[str, object]]) -> dict[str, object]:
-        return {**self._head, "created": int(self._head["created"]), "choices": choices}
-
-    def _usage(self) -> dict[str, int]:
-        going_in = sum(len(answer.prompt) for answer in self._answers)
-        coming_out = sum(self._given)
-        return {
-            "prompt_tokens": going_in,
-            "completion_tokens": coming_out,
-            "total_tokens": going_in + coming_out,
-        }
-
-
-def _choice(place: int, text: str, tokens: list[int], end: str | None) -> dict[str, object]:
-    return {
-        "index": place,
-        "text": text,
-        "token_ids": tokens,
-        "logprobs": None,
-        "finish_reason": end,
-    }
-
-
-def _event(value: dict[str, object]) -> bytes:
-    return b"data: " + json.dumps(value, separators=(",", ":")).encode() + b"\n\n"
+        scheme, _, given = header.partition(" ")
+        is_right = hmac.compare_digest(given.strip().encode(), key.encode())
+        if scheme.lower() != "bearer" or not is_right:
+            message = "the API key is missing or wrong: send `Authorization: Bearer KEY`"
+            raise BadRequest(message, code=ErrorCode.INVALID_API_KEY)
 
 
 async def _gone(request: Request, answers: Sequence[Generation]) -> None:
@@ -348,7 +260,7 @@ async def _gone(request: Request, answers: Sequence[Generation]) -> None:
 def open_socket(host: str, port: int) -> socket.socket:
     """A socket that listens there, before anything slow is done."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    made = socket.socket(family, socket.SOCK_STREAM)
+    made = PacedSocket(family, socket.SOCK_STREAM)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind((host, port))
@@ -366,8 +278,8 @@ def open_socket(host: str, port: int) -> socket.socket:
     return made
 
 
-def run_server(server: CompletionServer, listening: socket.socket) -> None:
-    """Serve until a signal; then finish what has begun, and return."""
+def server_config(server: CompletionServer, most: int) -> uvicorn.Config:
+    """How uvicorn serves it, with at most so many connections."""
     application = server.application()
     try:
         import uvicorn
@@ -375,7 +287,25 @@ def run_server(server: CompletionServer, listening: socket.socket) -> None:
         raise not_served(
             "the package `uvicorn` is not installed", "pip install 'tessera-compiler[serve]'"
         ) from None
-    config = uvicorn.Config(application, log_level="warning", access_log=False, lifespan="off")
+    connections = server.metrics.connections = Connections(most, server.metrics.drop)
+    return uvicorn.Config(
+        connections.limited(application),
+        interface="asgi3",
+        http=connections.protocol(),
+        ws="none",
+        loop="asyncio",
+        lifespan="off",
+        log_level="warning",
+        access_log=False,
+        proxy_headers=False,  # the addresses of requests are those of their connections
+    )
+
+
+def run_server(server: CompletionServer, listening: socket.socket) -> None:
+    """Serve until a signal; then finish what has begun, and return."""
+    config = server_config(server, most_connections())
+    import uvicorn
+
     # uvicorn raises a signal again once it has stopped: whoever called this still has things to do.
     is_main = threading.current_thread() is threading.main_thread()
     signals = (signal.SIGINT, signal.SIGTERM) if is_main else ()
@@ -384,7 +314,8 @@ def run_server(server: CompletionServer, listening: socket.socket) -> None:
     watch = threading.Thread(target=leave_stuck, args=(running, server, over), daemon=True)
     watch.start()
     try:
-        running.run(sockets=[listening])
+        with counted_logs():
+            running.run(sockets=[listening])
     finally:
         over.set()
         for number, handler in before.items():

@@ -21,74 +21,25 @@ from tessera.backend.service import ServiceFault
 from tessera.cli.console import Messages
 from tessera.cli.serve import _Ends
 from tessera.diagnostics import TesseraError, error
-from tessera.driver.serve import engine as engine_module
 from tessera.driver.serve import server as server_module
 from tessera.driver.serve.engine import Engine
 from tessera.driver.serve.generation import Generation
 from tessera.driver.serve.metrics import Metrics
-from tessera.driver.serve.server import CompletionServer, ServerOptions, open_socket
+from tessera.driver.serve.server import open_socket
 from tessera.driver.serve.text import GrowingText, TokenizerFile
 from tests.helpers.corpus import ROOT
-from tests.helpers.toy_runtime import CONTEXT, POISON, ToyRuntime, answer
+from tests.helpers.toy_runtime import CONTEXT, POISON, answer
 
-uvicorn = pytest.importorskip("uvicorn", reason="the extra `serve` is not installed")
+pytest.importorskip("uvicorn", reason="the extra `serve` is not installed")
 pytest.importorskip("starlette", reason="the extra `serve` is not installed")
 
-KEY = "secret-key"
-
-
-class Letters:
-    """Token n is the letter chr(48 + n)."""
-
-    def encode(self, text: str) -> list[int]:
-        return [ord(letter) - 48 for letter in text]
-
-    def decode(self, tokens: Sequence[int]) -> str:
-        return "".join(chr(48 + token) for token in tokens)
-
-
-class Site:
-    def __init__(self, port: int, engine: Engine) -> None:
-        self.port = port
-        self.engine = engine
-
-    def ask(
-        self, method: str, path: str, body: object = None, key: str | None = KEY
-    ) -> tuple[int, dict[str, str], bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=300)
-        headers = {} if key is None else {"Authorization": f"Bearer {key}"}
-        raw = body if isinstance(body, bytes | None) else json.dumps(body).encode()
-        connection.request(method, path, raw, headers)
-        reply = connection.getresponse()
-        content = reply.read()
-        connection.close()
-        return reply.status, {k.lower(): v for k, v in reply.getheaders()}, content
-
-    def complete(self, **body: Any) -> tuple[int, dict[str, Any]]:
-        status, _, content = self.ask("POST", "/v1/completions", body)
-        return status, json.loads(content)
+from tests.helpers.toy_site import KEY, Letters, Site, toy_site
 
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
-    patch = pytest.MonkeyPatch()
-    patch.setattr(engine_module, "Runtime", ToyRuntime)
-    metrics = Metrics()
-    engine = Engine(
-        "toy.tsp", steps={"context": CONTEXT}, max_waiting=4, rows=2, on_end=metrics.end
-    )
-    options = ServerOptions(name="toy", key=KEY, most_bytes=2000)
-    server = CompletionServer(engine, options, Letters(), metrics)
-    with open_socket("127.0.0.1", 0) as listening:
-        config = uvicorn.Config(server.application(), log_level="error", lifespan="off")
-        running = uvicorn.Server(config)
-        thread = threading.Thread(target=running.run, args=([listening],))
-        thread.start()
-        yield Site(listening.getsockname()[1], engine)
-        running.should_exit = True
-        thread.join(300)
-    engine.close()
-    patch.undo()
+    with toy_site() as made:
+        yield made
 
 
 def test_token_ids_in_and_out(site: Site) -> None:
