@@ -20,6 +20,7 @@ from tessera.passes.byte_sets import intervals
 from tessera.passes.dependences.access_regions import AccessRegions
 from tessera.passes.dependences.launch_report import StepAccesses
 from tessera.passes.footprint import footprint, machine
+from tessera.passes.footprint.checkpoints import Checkpoint
 from tessera.passes.footprint.footprint import Footprint
 from tessera.passes.footprint.machine import SliceMachine
 from tests.property.grid_strategies import grid_kernels
@@ -44,7 +45,10 @@ def both_ways(program: ir.Program) -> list[tuple[Footprint, Footprint]]:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(machine, "MANY_ROUNDS_AT_ONCE", False)
             alone = find(*args, few_lanes=NEVER)  # type: ignore[arg-type]
-        kept.append((alone, find(*args, few_lanes=0)))  # type: ignore[arg-type]
+            # A run goes on wherever its CTAs are taken apart, if that is after a step.
+            patch.setattr(machine, "MANY_ROUNDS_AT_ONCE", True)
+            patch.setattr(machine, "BETWEEN", -NEVER)
+            kept.append((alone, find(*args, few_lanes=0)))  # type: ignore[arg-type]
         return alone
 
     with pytest.MonkeyPatch.context() as patch:
@@ -241,9 +245,9 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     counted: list[int] = []
     start = SliceMachine.start
 
-    def counting(run: SliceMachine) -> None:
+    def counting(run: SliceMachine, at: Checkpoint | None = None) -> None:
         counted.append(0 if run.piece is None else run.piece.listed)
-        start(run)
+        start(run, at)
 
     monkeypatch.setattr(SliceMachine, "start", counting)
     return counted

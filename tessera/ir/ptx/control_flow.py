@@ -130,6 +130,14 @@ def branch_targets(flat: FlatFunction, instruction: ptx.Instruction) -> tuple[st
     return next((t.targets for t in flat.targets if t.name == table.name), ())
 
 
+def innermost_loops(flow: ControlFlow) -> dict[int, int | None]:
+    """The smallest loop around each block; loops stand in the order of their size."""
+    innermost: dict[int, int | None] = dict.fromkeys(range(len(flow.blocks)))
+    for index, loop in enumerate(flow.loops):
+        innermost.update(dict.fromkeys(loop.blocks, index))
+    return innermost
+
+
 def _find_starts(flat: FlatFunction, leaders: Iterable[int]) -> list[int]:
     """The first instruction of each block; an empty function has one empty block."""
     count = len(flat.instructions)
@@ -201,9 +209,10 @@ def _immediate_dominators(edges: list[list[int]], order: list[int], root: int) -
     while changed:
         changed = False
         for node in order[1:]:
-            known = [p for p in predecessors[node] if p in tree]
-            best = known[0]
-            for other in known[1:]:
+            # From the lowest up, so that many ways to one place are gone once.
+            known = sorted((p for p in predecessors[node] if p in tree), key=rank.__getitem__)
+            best = known.pop()
+            for other in reversed(known):
                 best = _meet(tree, rank, best, other)
             if tree.get(node) != best:
                 tree[node] = best
@@ -255,22 +264,23 @@ def _find_loops(
         for header in sorted(latches, key=rank.__getitem__)
     }
     ordered = sorted(bodies, key=lambda h: (-len(bodies[h]), rank[h]))
-    loops = tuple(
-        Loop(
-            header=header,
-            blocks=tuple(sorted(bodies[header])),
-            latches=tuple(latches[header]),
-            exits=tuple(
-                (node, target)
-                for node in sorted(bodies[header])
-                for target in edges[node]
-                if target not in bodies[header]
-            ),
-            parent=_innermost(ordered[:i], bodies, header),
+    loops: list[Loop] = []
+    around: dict[int, int] = {}
+    for i, header in enumerate(ordered):
+        body = bodies[header]
+        inside = sorted(body)
+        exits = tuple((n, target) for n in inside for target in edges[n] if target not in body)
+        loops.append(
+            Loop(
+                header=header,
+                blocks=tuple(inside),
+                latches=tuple(latches[header]),
+                exits=exits,
+                parent=around.get(header),
+            )
         )
-        for i, header in enumerate(ordered)
-    )
-    return loops, reducible
+        around.update(dict.fromkeys(inside, i))
+    return tuple(loops), reducible
 
 
 def _is_above(dominators: list[int | None], above: int, below: int) -> bool:
@@ -291,12 +301,6 @@ def _loop_body(
             body.add(node)
             pending.extend(p for p in predecessors[node] if p in rank)
     return body
-
-
-def _innermost(headers: list[int], bodies: dict[int, set[int]], header: int) -> int | None:
-    """The index of the smallest loop among the larger ones that holds this header."""
-    around = [i for i, h in enumerate(headers) if header in bodies[h]]
-    return around[-1] if around else None
 
 
 def _order_loops_together(edges: list[list[int]], loops: tuple[Loop, ...]) -> list[int]:

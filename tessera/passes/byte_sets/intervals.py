@@ -96,7 +96,7 @@ def subtract(left: Ranges, right: Ranges) -> Ranges:
 
 def covers(outer: Ranges, inner: Ranges) -> bool:
     """Whether every byte of `inner` is in `outer`."""
-    return len(subtract(inner, outer)) == 0
+    return size(intersect(inner, outer)) == size(inner)
 
 
 def size(ranges: Ranges) -> int:

@@ -3,11 +3,15 @@
 In: intervals, and distances with counts. Out: the intervals of all repetitions. Short distances
 come first, and each dimension is done by doubling what there is, so that pieces that touch have
 grown together before they are repeated further: the work is that of the result, not of the count.
+One interval that touches its repetitions is one again, and what is shorter than the distance is
+only copied.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+
+import numpy as np
 
 from tessera.ir.arrays import Ranges
 from tessera.passes.byte_sets import intervals
@@ -34,6 +38,15 @@ def repeated(ranges: Ranges, steps: Iterable[tuple[int, int]]) -> Ranges:
 
 
 def _along(ranges: Ranges, distance: int, count: int) -> Ranges:
+    """Sorted intervals that do not touch, repeated at a distance of at least 0."""
+    start, end = int(ranges[0, 0]), int(ranges[-1, 1])
+    if len(ranges) == 1 and distance <= end - start:
+        return intervals.interval(start, end + distance * (count - 1))
+    if distance > end - start:
+        if len(ranges) * count > MOST_INTERVALS:
+            raise TooManyIntervals
+        steps = distance * np.arange(count, dtype=np.int64)
+        return (ranges[None, :, :] + steps[:, None, None]).reshape(-1, 2)
     done = 1
     while done < count and distance:
         more = min(done, count - done)

@@ -188,11 +188,13 @@ class _Tracker:
         if buffer.role is not ir.Role.TEMP or step.pins:
             return
         known = self._map(total)
-        own = [
-            region_bytes(access.region, buffer.bytes)
-            for access in step.accesses
-            if access.buffer == total.buffer and access.kind.writes
-        ]
+        own = intervals.union(
+            [
+                region_bytes(access.region, buffer.bytes)
+                for access in step.accesses
+                if access.buffer == total.buffer and access.kind.writes
+            ]
+        )
         seen: set[object] = set()
         for place in total.places:
             access = step.accesses[place]
@@ -202,7 +204,7 @@ class _Tracker:
             ranges = intervals.clip(region_bytes(access.region, buffer.bytes), 0, buffer.bytes)
             if len(ranges) and any(not history.writers for history, _ in known.look_up(ranges)):
                 span = self.spans[step.id]
-                is_own = bool(own) and intervals.covers(intervals.union(own), ranges)
+                is_own = intervals.covers(own, ranges)
                 told = findings.never_written(step.name, buffer, access, span, is_own=is_own)
                 self.findings.append(Finding(told, (step.name,), span))
 

@@ -12,6 +12,7 @@ wrongly here could not have read anything but what nobody wrote.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from tessera.ir.arrays import Ranges
@@ -43,7 +44,7 @@ def without_read_back(
         kept.append(step)
         buffers = _read_and_written(program, step)
         if buffers and isinstance(work, ir.Launch) and not step.pins:
-            before = {buffer: written.get(buffer, []) for buffer in buffers}
+            before = {buffer: intervals.union(written.get(buffer, [])) for buffer in buffers}
             kept[-1] = known.left_out(work, step, before)
         for access in step.accesses:
             if access.buffer in asked and access.kind.writes:
@@ -71,42 +72,42 @@ class _OwnReads:
         self._known: dict[object, tuple[KernelLoad, ...]] = {}
 
     def left_out(
-        self, launch: ir.Launch, step: StepAccesses, before: dict[ir.BufferId, list[Ranges]]
+        self, launch: ir.Launch, step: StepAccesses, before: dict[ir.BufferId, Ranges]
     ) -> StepAccesses:
         """A step without these loads; `before` is what earlier steps may have written."""
-        stored: dict[ir.BufferId, list[Ranges]] = {buffer: [] for buffer in before}
+        parts: dict[ir.BufferId, list[Ranges]] = {buffer: [] for buffer in before}
         for access in step.accesses:
-            if access.kind is AccessKind.WRITE and access.buffer in stored:
-                stored[access.buffer].append(_bytes(self._program, access))
+            if access.kind is AccessKind.WRITE and access.buffer in parts:
+                parts[access.buffer].append(_bytes(self._program, access))
+        stored = {buffer: intervals.union(written) for buffer, written in parts.items()}
+        is_own = cache(partial(self._is_own, launch))
         accesses = tuple(
             access
             for access in step.accesses
             if access.kind is not AccessKind.READ
             or access.buffer not in before
             or not self._is_new(access, before[access.buffer], stored[access.buffer])
-            or not self._is_own(launch, access)
+            or not is_own(access.text, access.buffer)
         )
         if len(accesses) == len(step.accesses):
             return step
         return replace(step, accesses=accesses, pattern=None)
 
-    def _is_own(self, launch: ir.Launch, access: Access) -> bool:
+    def _is_own(self, launch: ir.Launch, text: str, buffer: ir.BufferId) -> bool:
         """Whether all loads that an access may stand for are of what their thread has stored.
 
         One access stands for all instructions of one text with the same bytes.
         """
         loads, given = self._loads(launch)
-        alike = [load for load in loads if load.text == access.text]
+        alike = [load for load in loads if load.text == text]
         return any(load.is_own for load in alike) and all(
-            load.is_own or _is_elsewhere(load, given, access.buffer) for load in alike
+            load.is_own or _is_elsewhere(load, given, buffer) for load in alike
         )
 
-    def _is_new(self, access: Access, before: list[Ranges], stored: list[Ranges]) -> bool:
+    def _is_new(self, access: Access, before: Ranges, stored: Ranges) -> bool:
         """Whether the launch may write all these bytes, and nobody has before."""
         wanted = _bytes(self._program, access)
-        if any(len(intervals.intersect(wanted, ranges)) for ranges in before):
-            return False
-        return bool(intervals.covers(intervals.union(stored), wanted))
+        return not len(intervals.intersect(wanted, before)) and intervals.covers(stored, wanted)
 
     def _loads(self, launch: ir.Launch) -> tuple[tuple[KernelLoad, ...], _Arguments]:
         """The loads of a kernel and its arguments; nothing where there is code for several GPUs,

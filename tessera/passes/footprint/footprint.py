@@ -16,6 +16,7 @@ import numpy as np
 
 from tessera.ir.arrays import Ranges
 from tessera.passes.byte_sets.repeat import TooManyIntervals
+from tessera.passes.footprint.checkpoints import Checkpoint
 from tessera.passes.footprint.excerpt_state import Follower
 from tessera.passes.footprint.machine import OverBudget, SliceMachine
 from tessera.passes.footprint.made_maps import spoiled_maps
@@ -187,25 +188,30 @@ class _LaunchWalk:
 
     def _run_pieces(self, code: KernelCode, budget: int) -> dict[int, str]:
         """CTAs that do the same at once; a piece that turns out to do different things is taken
-        apart, and nothing that was found for it counts."""
+        apart where that is seen (`checkpoints`), and nothing that was found after it counts."""
         pins: dict[int, str] = {}
-        pending = [whole_grid(self.scene.grid)]
+        pending: list[tuple[GridPiece, Checkpoint | None]] = [(whole_grid(self.scene.grid), None)]
         spent = 0
         while pending:
-            piece = pending.pop()
+            piece, at = pending.pop()
             recorder = Recorder(self.scene.zones)
             machine = SliceMachine(code, self.scene, piece, recorder, budget - spent)
             try:
-                machine.start()
-                recorder.finish()
+                machine.start(at)
+                machine.recorder.finish()
             except Split as wanted:
-                pending += reversed(self._parts(piece, wanted))
+                made = machine.checkpoint
+                for part in reversed(self._parts(piece, wanted)):
+                    known = None if made is None else made.in_part(piece, part, code.widths)
+                    pending.append((part, known))
             except TooManyIntervals:
                 raise OverBudget from None
             else:
                 pins.update(machine.pins)
-                self.recorder.absorb(recorder)
-            work = machine.work + recorder.work
+                self.recorder.absorb(machine.recorder)
+            if machine.checkpoint is not None:
+                self.recorder.absorb(machine.checkpoint.recorder)
+            work = machine.work + machine.recorder.work
             spent += work
             if spent + work * (piece.share - 1) > 2 * budget or spent > budget:
                 raise OverBudget

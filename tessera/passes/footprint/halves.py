@@ -48,30 +48,30 @@ class Halves:
     """Which registers of the block at hand are halves, and what became of whole values."""
 
     def __init__(self) -> None:
-        self._registers: dict[str, tuple[Lanes, Half]] = {}
+        self.registers: dict[str, tuple[Lanes, Half]] = {}
         # What a value becomes in other threads, so that both halves find the same one.
-        self._moved: dict[tuple[object, ...], tuple[tuple[Lanes, ...], Lanes | None]] = {}
+        self.moved: dict[tuple[object, ...], tuple[tuple[Lanes, ...], Lanes | None]] = {}
 
     def may_touch(self, opcode: ptx.Opcode) -> bool:
         """Whether an instruction may make halves, or do something with those that there are."""
         name = opcode.name
-        return name in _CUTS or (bool(self._registers) and (name in _MOVES or name in _JOINS))
+        return name in _CUTS or (bool(self.registers) and (name in _MOVES or name in _JOINS))
 
     def clear(self) -> None:
         """Another block begins."""
-        self._registers.clear()
-        self._moved.clear()
+        self.registers.clear()
+        self.moved.clear()
 
     def note(self, name: str, value: Lanes | None, half: Half | None) -> None:
         """A register, as it stands, is a half."""
         if half is not None and value is not None:
-            self._registers[name] = value, half
+            self.registers[name] = value, half
 
     def of(self, operand: ptx.Operand, registers: Mapping[Key, Lanes]) -> Half | None:
         """What the register that an operand names is a half of."""
         if not isinstance(operand, ptx.Name) or operand.component is not None:
             return None
-        value, half = self._registers.get(operand.name, (None, None))
+        value, half = self.registers.get(operand.name, (None, None))
         return half if half is not None and registers.get(operand.name) is value else None
 
     def whole(self, first: Half | None, second: Half | None, *, up: bool) -> Lanes | None:
@@ -88,12 +88,12 @@ class Halves:
         if half is None or half.up:
             return None
         key = ("shfl", half.origin, id(half.whole), None if sources is None else sources.tobytes())
-        if key not in self._moved:
+        if key not in self.moved:
             moved = (
                 _anywhere(half.whole) if sources is None else _from(half.whole, sources, threads)
             )
             self._keep(key, (half.whole,), moved)
-        whole = self._moved[key][1]
+        whole = self.moved[key][1]
         return None if whole is None else half._replace(whole=whole)
 
     def selected(self, first: Half | None, second: Half | None, chosen: Lanes) -> Half | None:
@@ -103,19 +103,19 @@ class Halves:
         parts = (first.whole, second.whole, chosen)
         origin = f"{first.origin} {second.origin}"
         key = ("selp", origin, *map(id, parts))
-        if key not in self._moved:
+        if key not in self.moved:
             whole = lanes.merge(chosen.lo.astype(np.bool_), first.whole, second.whole)
             if chosen.span is not None:
                 either = lanes.join(first.whole, second.whole, 64)
                 whole = lanes.merge(chosen.span.astype(np.bool_), either, whole)
             self._keep(key, parts, whole)
-        selected = self._moved[key][1]
+        selected = self.moved[key][1]
         return None if selected is None else first._replace(whole=selected, origin=origin)
 
     def _keep(self, key: tuple[object, ...], parts: tuple[Lanes, ...], moved: Lanes | None) -> None:
-        if len(self._moved) >= _KEPT:
-            self._moved.clear()
-        self._moved[key] = parts, moved  # the parts are kept, so that no other has their ids
+        if len(self.moved) >= _KEPT:
+            self.moved.clear()
+        self.moved[key] = parts, moved  # the parts are kept, so that no other has their ids
 
 
 def result_half(

@@ -10,7 +10,7 @@ Parameters of the kernel are bytes that every thread sees.
 from __future__ import annotations
 
 from bisect import bisect_right
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 
@@ -221,9 +221,9 @@ def _store_word(
 ) -> None:
     registers, (start, width) = runner.registers, key
     known = key in registers
-    for other in [k for k in registers if not isinstance(k, str) and k != key]:
-        if other[0] < start + width and start < other[0] + other[1]:
-            del registers[other]
+    for other in product(range(start - 7, start + width), (1, 2, 4, 8)):
+        if other != key and start < other[0] + other[1]:
+            registers.pop(other, None)
     if known or mask.strong.all():
         runner.assign(key, value, mask)
     elif mask.strong.any():

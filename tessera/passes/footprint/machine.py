@@ -30,8 +30,9 @@ import numpy as np
 
 from tessera.ir.arrays import Flags
 from tessera.ir.opcodes import Flow
-from tessera.ir.ptx.control_flow import EXIT, branch_targets
+from tessera.ir.ptx.control_flow import EXIT, branch_targets, innermost_loops
 from tessera.passes.footprint.both_ways import Side
+from tessera.passes.footprint.checkpoints import Checkpoint, restore, take_checkpoint
 from tessera.passes.footprint.excerpt_state import Follower
 from tessera.passes.footprint.operands import Key
 from tessera.passes.footprint.pieces import GridPiece
@@ -51,6 +52,7 @@ _ROUNDS = 3
 # By then every object that a loop brings in one after the other has come.
 _MOST_ROUNDS = 24
 _STEP_COST = 15_000
+BETWEEN = 32  # steps from one checkpoint to the next
 _DEEPEST_FORK = 24
 # A fork that only meets at the end runs the rest of the kernel twice.
 _DEEPEST_EXIT = 4
@@ -79,14 +81,32 @@ class SliceMachine(StepRunner):
         self.most_rounds = most_rounds
         self.visits: dict[int, int] = {}
         self.depth = 0
-        self.loop_of = _innermost_loops(code)
+        self.loop_of = innermost_loops(code.flow)
         self.labels = _label_blocks(code)
+        # Whether all threads that have not ended are in the run at hand.
+        self.alone = True
+        self.untidy = False
+        self.checkpoint: Checkpoint | None = None
+        self.may_split = shared is None and bool(piece and piece.digits) and code.flow.reducible
+        self.since = 0
         is_exact = most_rounds is None and shared is None and MANY_ROUNDS_AT_ONCE
         self.rounds = LoopRounds(self, self.rank, self.run_block) if is_exact else None
 
-    def start(self) -> None:
-        """Run the kernel from its entry to its end."""
-        self.run({0: Mask(ALL, ALL, ALL)}, EXIT)
+    def start(self, at: Checkpoint | None = None) -> None:
+        """Run the kernel from its entry, or from a place that it has come to, to its end."""
+        pending = {0: Mask(ALL, ALL, ALL)}
+        if at is not None:
+            restore(self, at)
+            self.checkpoint, pending = at, {}
+            self.run_block(at.block, at.mask, pending, at.place)
+        self.run(pending, EXIT)
+
+    def _take_checkpoint(self, block: int, place: int, mask: Mask) -> None:
+        """Once in so many steps, fewer where there are many registers to keep."""
+        self.since += 1
+        if self.may_split and self.since > BETWEEN + len(self.registers):
+            self.since = 0
+            self.checkpoint = take_checkpoint(self, (block, place), mask, self.checkpoint)
 
     def run(self, pending: dict[int, Mask], stop: int) -> None:
         """Run until nothing is left, or everybody has come to block `stop`."""
@@ -110,13 +130,26 @@ class SliceMachine(StepRunner):
 
     # --- blocks --------------------------------------------------------------------------
 
-    def run_block(self, block: int, mask: Mask, pending: dict[int, Mask]) -> None:
-        """Run one block, and note who goes where."""
-        self.work += _STEP_COST * (1 + len(self.code.blocks[block]))
+    def run_block(self, block: int, mask: Mask, pending: dict[int, Mask], first: int = 0) -> None:
+        """Run one block, or its end from a step on, and note who goes where."""
+        steps = self.code.blocks[block]
+        self.work += _STEP_COST * (1 + len(steps) - first)
         leaves = False
-        self.halves.clear()
-        self.products.clear()
-        for step in self.code.blocks[block]:
+        if not first:
+            self.halves.clear()
+            self.products.clear()
+        # Nobody is elsewhere, and nobody comes here again.
+        passes = self.alone and not pending and not self.in_rounds and self.loop_of[block] is None
+        if passes and self.untidy and not first:
+            live = self.code.live.is_live
+            dead = [k for k in self.registers if isinstance(k, str) and not live(block, k)]
+            for name in dead:
+                del self.registers[name]
+        self.untidy = not passes
+        for place in range(first, len(steps)):
+            step = steps[place]
+            if passes:
+                self._take_checkpoint(block, place, mask)
             flow = step.meaning.flow
             if flow is Flow.NEXT or flow is Flow.CALL:
                 self.step(step, mask)
@@ -124,6 +157,9 @@ class SliceMachine(StepRunner):
             else:
                 self._leave(block, step, mask, pending)
                 leaves = True
+            if passes:
+                for name in self.code.live.ends[step.index]:
+                    self.registers.pop(name, None)
         if not leaves:
             for target in self.code.flow.blocks[block].successors:
                 self._pend(pending, target, mask)
@@ -232,6 +268,7 @@ class SliceMachine(StepRunner):
         before, outer, guarded = self.registers, self.side, self.guarded_writes
         sides: list[dict[Key, Lanes]] = []
         writes = (Side(), Side())
+        alone, self.alone = self.alone, False
         self.depth += 1
         for way, side, here in zip(ways, writes, elected, strict=True):
             self.registers, self.side = dict(before), side
@@ -241,6 +278,7 @@ class SliceMachine(StepRunner):
                 self.run({way: start.with_election(*here)}, meet)
             sides.append(self.registers)
         self.depth -= 1
+        self.alone = alone
         self.side, self.guarded_writes = outer, guarded
         self.registers = self._join_sides(sides[0], sides[1], chosen)
         self.settle_writes(*writes)
@@ -362,16 +400,6 @@ class SliceMachine(StepRunner):
         while meet is not None and meet != EXIT and self.loop_of[meet] is not None:
             meet = self.code.meets[meet]
         return meet
-
-
-def _innermost_loops(code: KernelCode) -> dict[int, int | None]:
-    """The smallest loop around each block."""
-    innermost: dict[int, int | None] = dict.fromkeys(range(len(code.flow.blocks)))
-    by_size = sorted(range(len(code.flow.loops)), key=lambda i: -len(code.flow.loops[i].blocks))
-    for index in by_size:
-        for block in code.flow.loops[index].blocks:
-            innermost[block] = index
-    return innermost
 
 
 def _label_blocks(code: KernelCode) -> dict[str, int]:

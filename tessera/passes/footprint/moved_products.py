@@ -10,6 +10,7 @@ half moves it, nothing is known of the high half, and what moves it asks for the
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 from tessera.ir.ptx import syntax as ptx
 from tessera.passes.kernel_facts.kernel_code import KernelCode, Step
@@ -24,24 +25,27 @@ _PRODUCTS: dict[tuple[str, ...], bool] = {("hi", "u32"): False, ("hi", "s32"): T
 _MOVES: dict[tuple[str, ...], bool] = {("u32",): False, ("b32",): False, ("s32",): True}
 
 
+OpenProduct = tuple[Lanes, Lanes, bool]
+"""Two factors of 32 bits, and whether they have a sign."""
+
+
 class MovedProducts:
-    """The products of a block whose high halves were left open: by register, which has no other
-    writer, their factors and whether these have a sign."""
+    """The products of a block whose high halves were left open, by register, which has no other
+    writer."""
 
     def __init__(self, code: KernelCode) -> None:
         self._code = code
-        self._steps: frozenset[int] | None = None
-        self._open: dict[str, tuple[Lanes, Lanes, bool]] = {}
+        self.open: dict[str, OpenProduct] = {}
 
     def clear(self) -> None:
         """Another block begins: registers may hold something else."""
-        self._open.clear()
+        self.open.clear()
 
     def may_touch(self, step: Step, values: Sequence[Lanes]) -> bool:
         """Whether a step is such a product or move; cheap for all others."""
         opcode = step.instruction.opcode
         if opcode.name == "shr":
-            return bool(self._open) and self._is_known(step)
+            return bool(self.open) and self._is_known(step)
         return (
             opcode.name == "mul"
             and opcode.modifiers in _PRODUCTS
@@ -50,9 +54,7 @@ class MovedProducts:
         )
 
     def _is_known(self, step: Step) -> bool:
-        if self._steps is None:
-            self._steps = frozenset(_steps(self._code))
-        return step.index in self._steps
+        return step.index in _moved_steps(self._code)
 
     def result(self, step: Step, values: Sequence[Lanes]) -> Lanes | None:
         """What such a step makes of its sources; None where it is as plain as any other."""
@@ -62,12 +64,12 @@ class MovedProducts:
             factors = (second, first) if second.slopes else (first, second)
             if any(map(_is_odd, values)) or single(factors[1]) is None:
                 return None
-            self._open[step.targets[0]] = (*factors, _PRODUCTS[opcode.modifiers])
+            self.open[step.targets[0]] = (*factors, _PRODUCTS[opcode.modifiers])
             return lanes.unknown(_BITS, step.index)
         (name,) = registers_in(operands[1])
-        if name not in self._open:
+        if name not in self.open:
             return None
-        first, second, by_sign = self._open[name]
+        first, second, by_sign = self.open[name]
         amount = single(values[1])
         assert amount is not None
         signed = (by_sign, _MOVES[opcode.modifiers])
@@ -77,6 +79,11 @@ class MovedProducts:
 def _is_odd(value: Lanes) -> bool:
     """Whether a value is anything but exact numbers."""
     return bool(value.kind or value.options or value.choice) or value.span is not None
+
+
+@lru_cache(maxsize=8)
+def _moved_steps(code: KernelCode) -> frozenset[int]:
+    return frozenset(_steps(code))
 
 
 def _steps(code: KernelCode) -> Iterator[int]:

@@ -6,6 +6,7 @@ Registers are kept by name, local words (`footprint.local`) by offset and width.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 from tessera.ir.opcodes import Flow, OperandRole, TensorBox, type_bits
 from tessera.ir.opcodes.types import is_type
@@ -49,7 +50,7 @@ class StepRunner(SliceState):
         shared: Follower | None = None,
     ) -> None:
         super().__init__(code, scene, piece, recorder, shared)
-        self._sources: dict[int, tuple[tuple[ptx.Operand | Lanes, int], ...]] = {}
+        self._sources = _source_table(code)
         self.halves = Halves()
         self.products = MovedProducts(code)
 
@@ -287,6 +288,12 @@ class StepRunner(SliceState):
                 extent_accesses(self, step, number, effect, address, mask)
         if step.targets:
             load_results(self, step, mask)
+
+
+@lru_cache(maxsize=8)
+def _source_table(code: KernelCode) -> dict[int, tuple[tuple[ptx.Operand | Lanes, int], ...]]:
+    """What is known of operands, for all runs of one kernel; they add to it."""
+    return {}
 
 
 def _sources(step: Step) -> Iterator[tuple[ptx.Operand | Lanes, int]]:

@@ -63,7 +63,7 @@ class Step:
     function: Function | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class KernelCode:
     """A kernel cut down to what its accesses hang on.
 
@@ -164,7 +164,7 @@ def _blocks(
         tuple(
             _step(flat.instructions[step.at], meanings[step.at], step)
             for step in block
-            if step.at in live.steps
+            if step.at in live.ends
         )
         for block in found
     )

@@ -1,7 +1,8 @@
 """Which instructions of an excerpt compute something that another one reads, and what is live.
 
 In: the instructions of an excerpt, block by block: what each writes and reads. Out: those that
-matter, and for every block the registers that some way from its start reads before it writes them.
+matter, what each of them is the last to read or write, and for every block the registers that some
+way from its start reads before it writes them.
 
 An instruction matters if it is a root (an access, a branch), or if it writes a register that one
 that matters may read. Names are reused, so the same name may matter here and not there. A write
@@ -37,9 +38,10 @@ class ExcerptStep(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LiveSteps:
-    """The instructions that matter, and by block the registers that are live at its start."""
+    """The instructions that matter, each with the registers of its own that nobody reads later;
+    and by block the registers that are live at its start."""
 
-    steps: frozenset[int]
+    ends: dict[int, tuple[str, ...]]
     numbers: dict[str, int]
     bits: tuple[int, ...]
 
@@ -62,7 +64,9 @@ class _LiveWalk:
         self.blocks = blocks
         self.numbers: dict[str, int] = {}
         self.live = [0] * len(blocks)
-        self.steps: list[list[int]] = [[step.at for step in block] for block in blocks]
+        self.ends: list[dict[int, tuple[str, ...]]] = [
+            {step.at: () for step in block} for block in blocks
+        ]
         self.visits = [0] * len(blocks)
 
     def run(self) -> LiveSteps:
@@ -81,8 +85,8 @@ class _LiveWalk:
                 if above in rank and above not in waiting:
                     waiting.add(above)
                     heappush(pending, (-rank[above], above))
-        steps = frozenset(index for block in self.steps for index in block)
-        return LiveSteps(steps, self.numbers, tuple(self.live))
+        ends = {at: names for block in self.ends for at, names in block.items()}
+        return LiveSteps(ends, self.numbers, tuple(self.live))
 
     def _visit(self, block: int) -> int:
         """What is live at the start of a block; notes its instructions that matter."""
@@ -93,20 +97,21 @@ class _LiveWalk:
         keeps_all = self.visits[block] > MOST_VISITS
         # Registers of this block: whether they are live above the instruction at hand.
         known: dict[str, bool] = {}
-        kept: list[int] = []
+        kept: dict[int, tuple[str, ...]] = {}
+
+        def is_live(name: str) -> bool:
+            return known[name] if name in known else bool(after >> self._number(name) & 1)
+
         for step in reversed(self.blocks[block]):
-            if not (keeps_all or step.is_root) and not any(
-                known[name] if name in known else after >> self._number(name) & 1
-                for name in step.writes
-            ):
+            if not (keeps_all or step.is_root) and not any(map(is_live, step.writes)):
                 continue
-            kept.append(step.at)
+            kept[step.at] = tuple(n for n in (*step.writes, *step.reads) if not is_live(n))
             if step.replaces:
                 for name in step.writes:
                     known[name] = False
             for name in step.reads:
                 known[name] = True
-        self.steps[block] = kept
+        self.ends[block] = kept
         if not self.flow.blocks[block].predecessors:
             return 0
         return after & ~self._bits(known, False) | self._bits(known, True)

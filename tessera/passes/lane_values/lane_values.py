@@ -214,8 +214,9 @@ def of_kind(value: Lanes, kind: int) -> Lanes:
 def copied(value: Lanes) -> Lanes:
     """The same value, another object."""
     copy = Lanes.__new__(Lanes)
-    for name in Lanes.__slots__:
-        setattr(copy, name, getattr(value, name))
+    copy._lo, copy.base, copy.shift = value._lo, value.base, value.shift
+    copy.span, copy.why, copy.kind = value.span, value.why, value.kind
+    copy.choice, copy.options, copy.slopes = value.choice, value.options, value.slopes
     return copy
 
 
