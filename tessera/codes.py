@@ -238,6 +238,7 @@ CODES: tuple[Code, ...] = (
     Code("TSR5071", "a host cannot take part in a run"),
     Code("TSR5072", "a host, or the way to it, is lost"),
     Code("TSR5073", "requests that were lost with a host were replayed", Severity.WARNING),
+    Code("TSR5074", "a host of a file is not used", _WARNING),
     Code("TSR5100", "CUDA cannot be used here"),
     Code("TSR5101", "a GPU of the plan is not there"),
     Code("TSR5102", "a GPU has too little memory"),

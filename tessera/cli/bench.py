@@ -83,6 +83,7 @@ def bench(messages: Messages, given: Typed) -> int:
         ) as engine,
         Progress(messages, f"running {command.file}") as shown,
     ):
+        messages.show(engine.diagnostics)
         report = bench_text(engine, command.file, arriving, shown.hear)
     show = serving_json(report) if command.as_json else ""
     text = show or serving_text(report, written, page_width())

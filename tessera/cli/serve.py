@@ -135,6 +135,7 @@ def serve(messages: Messages, given: Typed) -> int:
     ):
         ends = _Ends(metrics, messages)
         engine = command.engine(ends.hear, partial(_say_drift, messages), hosts)
+        messages.show(engine.diagnostics)
         handed = HandOver(engine, command.file, messages)
         try:
             tokenizer = None

@@ -1,6 +1,7 @@
 """Which device of a plan is on which host.
 
-In: a `HostTable` and a plan. Out: the host of each device that the plan uses. A host that lists
+In: a `HostTable` and a plan. Out: the host of each device that the plan uses, and a warning for
+each host that none uses. A host that lists
 `devices` has these; the others have the devices of the node that has their name.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tessera.diagnostics import Diagnostic, warning
 from tessera.frontend.machine.hosts_file import bad_hosts
 from tessera.ir.plan.hosts import HostEntry, HostTable
 from tessera.ir.plan.plan import Plan, hosts_of
@@ -37,6 +39,22 @@ def assign_hosts(table: HostTable, plan: Plan) -> dict[str, HostEntry]:
         raise _missing(missing, nodes, table)
     _check_slices(plan, assigned)
     return assigned
+
+
+def unused_hosts(table: HostTable, plan: Plan) -> tuple[Diagnostic, ...]:
+    """A warning for every host that has no device of the plan: its name may be misspelled."""
+    used = {host.name for host in assign_hosts(table, plan).values()}
+    nodes = ", ".join(f"`{node}`" for node in dict.fromkeys(hosts_of(plan).values()) if node)
+    return tuple(
+        warning(
+            "TSR5074",
+            f"host `{host.name}` of `{table.name}` has no device that the plan uses",
+            hint=(f"the nodes of the plan are: {nodes}" if nodes else "the plan has no nodes")
+            + "; list the devices of a host with another name under its `devices`",
+        )
+        for host in table.hosts
+        if host.name not in used
+    )
 
 
 def _missing(missing: Sequence[str], nodes: dict[str, str], table: HostTable) -> Exception:

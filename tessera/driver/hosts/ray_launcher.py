@@ -31,6 +31,7 @@ from tessera.ir.plan.hosts import INSTALL_HOSTS, HostEntry
 from tessera.settings import overridden, set_default
 
 LABEL = "tessera-host"
+_PRIVATE = "ray._private"
 _PLAIN = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?\Z")
 _REACH_S = 5.0
 _START_S = 60.0
@@ -145,23 +146,38 @@ class RayLauncher:
                 reason = (problem.strerror or str(problem)).lower()
                 raise _refused(f"no cluster answers at `{address}`: {reason}") from None
         _hush()
-        answers: queue.SimpleQueue[str] = queue.SimpleQueue()
+        answers: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
         # Where one end speaks TLS and the other does not, Ray tries for minutes.
         threading.Thread(target=self._init, args=(answers,), daemon=True).start()
         try:
-            why = answers.get(timeout=_JOIN_S)
+            found = answers.get(timeout=_JOIN_S)
         except queue.Empty:
-            why = f"it has not answered within {_JOIN_S:.0f} s"
-        if why:
+            found = TimeoutError(f"it has not answered within {_JOIN_S:.0f} s")
+        if found is None:
+            return
+        if isinstance(found, self._wrong_token):
             raise _refused(
-                f"the Ray cluster at `{address}` cannot be joined: {why}",
-                "run this on a node of the cluster, with its token (`RAY_AUTH_TOKEN`; "
-                "`RAY_AUTH_MODE=disabled` if it has none), and with TLS if it has that",
+                f"the Ray cluster at `{address}` refuses the token of this command: it is wrong or "
+                "missing",
+                "set `RAY_AUTH_TOKEN` to the token of the cluster, or give `--address` the file "
+                "that `tessc cluster up` wrote",
             )
+        raise _refused(
+            f"the Ray cluster at `{address}` cannot be joined: {_last_line(found)}",
+            "run this on a node of the cluster, with its token (`RAY_AUTH_TOKEN`; "
+            "`RAY_AUTH_MODE=disabled` if it has none), and with TLS if it has that",
+        )
 
-    def _init(self, answers: queue.SimpleQueue[str]) -> None:
-        """Join; the answer is empty, or says why not."""
+    @property
+    def _wrong_token(self) -> tuple[type[Exception], ...]:
+        """What Ray raises for a wrong token, in versions that tell."""
+        kind = getattr(importlib.import_module("ray.exceptions"), "AuthenticationError", None)
+        return () if kind is None else (kind,)
+
+    def _init(self, answers: queue.SimpleQueue[Exception | None]) -> None:
+        """Join; the answer says why not, if that cannot be."""
         try:
+            self._prove_token()
             self._ray.init(
                 address=self._cluster.address,
                 log_to_driver=False,
@@ -169,9 +185,23 @@ class RayLauncher:
                 include_dashboard=False,
             )
         except Exception as problem:
-            answers.put(_last_line(problem))
+            answers.put(problem)
         else:
-            answers.put("")
+            answers.put(None)
+
+    def _prove_token(self) -> None:
+        """Ask the cluster once: `ray.init` asks again for half a minute if the token is wrong."""
+        try:
+            setup = importlib.import_module(f"{_PRIVATE}.authentication.authentication_token_setup")
+            setup.ensure_token_if_auth_enabled(create_token_if_missing=False)
+            services = importlib.import_module(f"{_PRIVATE}.services")
+            address = services.canonicalize_bootstrap_address(self._cluster.address)
+            if address:
+                importlib.import_module("ray._raylet").GcsClient(address=address)
+        except self._wrong_token:
+            raise
+        except Exception:
+            return  # another version of Ray, or `ray.init` says why
 
     def __call__(self, host: HostEntry) -> RayDevice:
         """An actor on the node of a host, connected."""
@@ -254,7 +284,7 @@ def _hush() -> None:
 
     Here it is said by the fault of a run. Ray has no setting for it.
     """
-    worker = importlib.import_module("ray._private.worker")
+    worker = importlib.import_module(f"{_PRIVATE}.worker")
     if hasattr(worker, "print_to_stdstream"):
         setattr(worker, "print_to_stdstream", lambda *words, **named: None)  # noqa: B010
 

@@ -17,7 +17,7 @@ from itertools import chain, islice
 from tessera.backend.service import ServedTrace
 from tessera.diagnostics import Diagnostic, Source, TesseraError, error
 from tessera.driver.analyses import analysis_manager
-from tessera.driver.hosts.assign import assign_hosts
+from tessera.driver.hosts.assign import assign_hosts, unused_hosts
 from tessera.driver.load import read_program
 from tessera.driver.progress import OnProgress, StageProgress
 from tessera.driver.run.data_files import Data, Sources, data_files, opened_checkpoint
@@ -157,6 +157,7 @@ def open_plan(
         programs, graphs, folders = (*programs, *programs), (*graphs, *graphs), (*folders, *folders)
     wrong = check_plan(plan, programs, graphs, locate=locate)
     if not wrong and hosts is not None:
+        findings = (*findings, *unused_hosts(hosts, plan))
         plan = _on_hosts(plan, hosts, programs, graphs)
         wrong = check_plan(plan, programs, graphs)
     if wrong:

@@ -165,6 +165,7 @@ class Runtime:
         count = sum(replica.lowered.lanes for replica in opened.replicas)
         materials = served_materials(opened, options, choice.backend)
         self.plan = opened.plan
+        self.diagnostics = opened.diagnostics
         self.backend = choice.backend
         self.sequences = count
         self.slots = sum(replica.lowered.slots for replica in opened.replicas)

@@ -26,7 +26,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-from tessera.diagnostics import TesseraError, error
+from tessera.diagnostics import Diagnostic, TesseraError, error
 from tessera.driver.run.arguments import check_amounts, check_counts
 from tessera.driver.run.runtime import Runtime
 from tessera.driver.serve.answers import check_prompt
@@ -210,6 +210,11 @@ class Engine(EngineLoop):
         """The answers to several prompts; the keywords are those of `submit`."""
         answers = [self.submit(prompt, **wishes) for prompt in prompts]
         return [answer.result() for answer in answers]
+
+    @property
+    def diagnostics(self) -> tuple[Diagnostic, ...]:
+        """Warnings of what was opened."""
+        return tuple(found for one in self._homes.runtimes() for found in one.diagnostics)
 
     @property
     def waiting(self) -> int:

@@ -198,3 +198,46 @@ def test_the_file_of_a_cluster_is_kept_until_it_is_ended(tmp_path: Path) -> None
     assert f"`tessc cluster down {output}` ends it" in done.err
     assert tessc("cluster", "down", str(output)).code == 0
     assert not output.exists()
+
+
+@pytest.mark.parametrize("fault", ["wrong", "missing", "other"])
+def test_a_wrong_token_is_reported_before_ray_is_asked_to_join(
+    fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class AuthenticationError(Exception):
+        pass
+
+    joined: list[object] = []
+
+    def refuse(problem: Exception | None) -> None:
+        if problem is not None:
+            raise problem
+
+    def client(address: str) -> None:
+        refuse({"wrong": AuthenticationError("no"), "other": OSError("slow")}.get(fault))
+
+    missing = AuthenticationError("no token") if fault == "missing" else None
+    modules = {
+        "ray": SimpleNamespace(
+            is_initialized=lambda: False, init=lambda **named: joined.append(named)
+        ),
+        "ray.exceptions": SimpleNamespace(AuthenticationError=AuthenticationError),
+        "ray._raylet": SimpleNamespace(GcsClient=client),
+        "ray._private.worker": SimpleNamespace(),
+        "ray._private.services": SimpleNamespace(canonicalize_bootstrap_address=str),
+        "ray._private.authentication.authentication_token_setup": SimpleNamespace(
+            ensure_token_if_auth_enabled=lambda **named: refuse(missing)
+        ),
+    }
+    for name, module in modules.items():
+        monkeypatch.setitem(sys.modules, name, module)  # type: ignore[arg-type]
+    if fault == "other":  # then joining says what is wrong
+        RayLauncher(RunningCluster(address="auto"))
+        assert len(joined) == 1
+        return
+    with pytest.raises(TesseraError, match="refuses the token of this command") as caught:
+        RayLauncher(RunningCluster(address="auto"))
+    (found,) = caught.value.diagnostics
+    assert found.code == "TSR5071"
+    assert "RAY_AUTH_TOKEN" in str(found.hint)
+    assert not joined

@@ -15,9 +15,11 @@ import numpy as np
 import pytest
 
 from tessera.backend.service import ServiceFault
-from tessera.diagnostics import TesseraError
+from tessera.diagnostics import Severity, TesseraError
 from tessera.driver.hosts.kept_hosts import KeptHosts
+from tessera.driver.run.open_plan import open_plan
 from tessera.driver.run.runtime import Runtime
+from tessera.frontend.machine.hosts_file import parse_hosts
 from tests.helpers.command import tessc
 from tests.helpers.host_runs import (
     LIMIT_S,
@@ -180,6 +182,17 @@ def test_hosts_that_cannot_be_used(plan: str, tmp_path: Path, row: str, what: st
     assert found.code == "TSR5071"
     assert what in found.headline
     assert "right" in found.headline or "right" in str(found.notes)
+
+
+def test_a_host_that_no_device_uses_is_reported(plan: str, tmp_path: Path) -> None:
+    rows = (*TWO, 'name = "rihgt"')
+    table = parse_hosts(Path(hosts_file(tmp_path, *rows)).read_text(), "hosts.toml")
+    (found,) = open_plan(plan, hosts=table).diagnostics
+    assert (found.code, found.severity) == ("TSR5074", Severity.WARNING)
+    assert "host `rihgt` of `hosts.toml` has no device" in found.headline
+    assert "`left`, `right`" in str(found.hint)
+    whole = parse_hosts(Path(hosts_file(tmp_path, *TWO)).read_text(), "hosts.toml")
+    assert not open_plan(plan, hosts=whole).diagnostics
 
 
 @pytest.mark.skipif(importlib.util.find_spec("cuda") is not None, reason="there may be GPUs")
