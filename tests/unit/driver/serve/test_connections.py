@@ -155,6 +155,41 @@ def test_requests_behind_one_another_are_all_answered(
     assert not cast(Connections, site.metrics.connections)._answered
 
 
+def test_a_request_that_ends_late_does_not_end_the_next_one() -> None:
+    """uvicorn begins the next request of a connection before the one before has returned."""
+    ends = ("127.0.0.1", 5)
+    transport = SimpleNamespace(get_extra_info=lambda name: ends)
+
+    async def answer_two() -> None:
+        held = Connections(MOST, lambda why: None)
+        over = [asyncio.Event(), asyncio.Event()]
+        begun = asyncio.Semaphore(0)
+
+        async def application(scope: Any, receive: Any, send: Any) -> None:
+            await receive()
+            begun.release()
+            await over[scope["number"]].wait()
+
+        async def receive() -> Any:
+            return {"type": "http.request"}
+
+        held.add(cast(asyncio.Transport, transport))
+        call = held.limited(application)
+        scopes = [{"number": n, "client": ends, "server": ends} for n in range(2)]
+        calls = [asyncio.create_task(call(s, receive, cast(Any, None))) for s in scopes]
+        for _ in calls:
+            await begun.acquire()
+        over[0].set()
+        await calls[0]
+        assert (len(held._answered), len(held._waiting)) == (1, 0)
+        over[1].set()
+        await calls[1]
+        assert (len(held._answered), len(held._waiting)) == (0, 1)
+        held.remove((ends, ends))
+
+    asyncio.run(answer_two())
+
+
 def test_a_client_that_still_reads_is_not_cut_off() -> None:
     why: list[Dropped] = []
     unsent = [300, 200, 200]
