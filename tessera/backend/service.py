@@ -32,9 +32,10 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from tessera.backend.unwritten import Side
 from tessera.diagnostics import Diagnostic, ExitCode, TesseraError
 from tessera.ir.plan.launch_program import LoweredReplica, Queue
-from tessera.ir.program.program import LaunchId, Program
+from tessera.ir.program.program import BufferId, LaunchId, Program
 
 Bytes = npt.NDArray[np.uint8]
 """The bytes of a buffer: flat, contiguous."""
@@ -46,11 +47,16 @@ LONGEST_S = 1e6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedTrace:
-    """A trace of the plan. `arches[step]` is the module variant that runs it, "" where none."""
+    """A trace of the plan. `arches[step]` is the module variant that runs it, "" where none.
+
+    `touched[step]` are the buffers that it may touch, by the analysis; who has patterns written
+    into memory (`BackendOptions.unwritten`) says them.
+    """
 
     name: str
     program: Program
     arches: tuple[str, ...]
+    touched: tuple[frozenset[BufferId], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +112,7 @@ class BackendOptions:
     `memory_bytes` is what the areas of a device may take. `throttle_bytes_per_s` slows down
     transfers between devices. `timeline` asks for an event per operation; with `rows`, for one per
     row of steps that nothing holds up, and none for when the host's bytes moved: that takes less.
+    `unwritten` has patterns written into the place of a buffer when a request first uses it.
     """
 
     targets: Mapping[str, str] = field(default_factory=dict)
@@ -114,6 +121,7 @@ class BackendOptions:
     throttle_bytes_per_s: float | None = None
     timeline: bool = True
     rows: bool = False
+    unwritten: Side | None = None
     common: CommonMemory | None = None
     common_as: Mapping[str, object] = field(default_factory=dict)
 

@@ -49,9 +49,11 @@ def verdict_text(verdict: Verdict) -> str:
     """One line on a verification that passed."""
     states = f" and the states of {_count(verdict.lanes, 'sequence')}" if verdict.lanes else ""
     equal = "equals" if verdict.requests == 1 and not states else "equal"
+    unwritten = verdict.unwritten_bytes
+    left_out = f", {format_bytes(unwritten)} that no step writes left out" if unwritten else ""
     return (
         f"verified: {_count(verdict.requests, 'request')}{states} {equal} the run on one device "
-        f"{verdict.how} ({format_bytes(verdict.bytes)} compared)"
+        f"{verdict.how} ({format_bytes(verdict.bytes)} compared{left_out})"
     )
 
 
@@ -137,6 +139,7 @@ def run_json(outcome: Outcome, verdict: Verdict | None) -> str:
             "requests": verdict.requests,
             "lanes": verdict.lanes,
             "bytes": verdict.bytes,
+            "unwritten_bytes": verdict.unwritten_bytes,
             "how": verdict.how,
             "notes": list(verdict.notes),
         },

@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 
 from tessera.backend.ptx_executor.device import Device, LoadedModule
+from tessera.backend.unwritten import Side, unwritten_bytes
 from tessera.diagnostics import TesseraError
 from tessera.frontend.ptx.read_ptx import parse_module
 
@@ -54,6 +55,8 @@ class CUresult(enum.IntEnum):
 
 
 OK = CUresult.CUDA_SUCCESS
+# Kernels of the backend that reach pinned memory, which the CPU executor does not.
+HELPERS = ("link_turn", "link_delay", "copy_ranges", "fetch_ranges", "stamp", "fill_unwritten")
 
 
 class Names(SimpleNamespace):
@@ -625,7 +628,7 @@ class FakeCuda:
 
         def run() -> None:
             self.launched.append((function.name, stream.sms))
-            if function.name in ("link_turn", "link_delay", "copy_ranges", "fetch_ranges", "stamp"):
+            if function.name in HELPERS:
                 self._helper(function.name, [int.from_bytes(v, "little") for v in values])
             else:
                 kernel.launch(tuple(grid), tuple(block), values, shared=shared, cluster=cluster)
@@ -633,7 +636,7 @@ class FakeCuda:
         return self._enqueue(stream, function.name, run)
 
     def _helper(self, name: str, values: list[int]) -> None:
-        """Kernels of the backend that reach pinned memory, which the CPU executor does not."""
+        """A kernel of the backend."""
         if name in ("copy_ranges", "fetch_ranges"):
             target, source, table, rows = values
             if name == "fetch_ranges":
@@ -642,6 +645,11 @@ class FakeCuda:
                 self.view(target + row[1], row[2])[:] = self.view(source + row[0], row[2])
                 self.copied_bytes += row[2]
             return
+        if name == "fill_unwritten":
+            target, start, end, number, buffer, device, side = values
+            request = int(self.view(number, 8).view(np.uint64)[0])
+            content = unwritten_bytes(Side(side), request, device, buffer, start, end)
+            self.view(target + start, end - start)[:] = content
         if name == "stamp":
             self.view(values[0], 8).view(np.uint64)[0] = round(self.clock * 1e6)
         if name == "link_turn":

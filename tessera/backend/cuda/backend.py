@@ -25,6 +25,7 @@ from operator import itemgetter
 
 from tessera.backend.cuda.api import Bytes, Driver, DriverError, Handle
 from tessera.backend.cuda.device_arrays import ArrayArrivals
+from tessera.backend.cuda.enqueue import NUMBER_AT
 from tessera.backend.cuda.faults import run_fault
 from tessera.backend.cuda.flight import Flight, LastOutputs
 from tessera.backend.cuda.options import CudaOptions
@@ -81,10 +82,7 @@ class CudaBackend:
         self._broken: tuple[DriverError | Refused, Request | None] | None = None
         self._contexts = [int(root.context) for root in self._roots]
         # What a request finds zero: that it is done, and how far it has come.
-        self._words = [
-            (done, *self.replica.trail.views.get(stage, {}).values())
-            for stage, done in enumerate(self._done)
-        ]
+        self._words = [(done, *replica.trail.words_of(s)) for s, done in enumerate(self._done)]
 
     @property
     def depth(self) -> int:
@@ -118,6 +116,8 @@ class CudaBackend:
         ready.buffers.put(inputs, in_place)
         for word in self._words[stage]:
             word[0] = 0
+        if self.replica.options.unwritten is not None:
+            self._done[stage][NUMBER_AT // 4] = request.number & 0xFFFFFFFF
         flights.append(self._last.note(Flight(request, ready, pace, begun_ns), self._turns[slot]))
         self._turns[slot] += 1
         self._busy = busy

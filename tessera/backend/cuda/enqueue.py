@@ -5,7 +5,10 @@ the root stream of its slot: everything else is forked from it by an event and j
 that the same tape can be captured as one graph that spans all devices. The root is the same for
 all traces, so that requests of a slot that are handed over one after the other also run so.
 
-The words of `pointers` records, and weights that have a copy per slot, are written first.
+The words of `pointers` records, and weights that have a copy per slot, are written first. In a
+verified run a pattern is written over the place of a buffer right before the first action on the
+device that uses it, on the queue of that action: `passes.checker.tenants` has proved that all that
+others did there is over by then, and that all other actions on the buffer come later.
 """
 
 from __future__ import annotations
@@ -34,12 +37,25 @@ from tessera.backend.cuda.tape_writer import Surroundings, TapeWriter
 from tessera.backend.cuda.timing import Stamps, Timed
 from tessera.backend.cuda.trail import TrailKind, TrailWriter, step_name
 from tessera.backend.service import Model
-from tessera.ir.plan.launch_program import HOST, POISON, Bytes, Fill, Queue, Run, Transfer
-from tessera.ir.program.program import BufferId, LibraryCall, Work
+from tessera.backend.unwritten import Side, buffer_key, device_key, ranges_without_words
+from tessera.ir.plan.launch_program import (
+    HOST,
+    POISON,
+    AreaKind,
+    Bytes,
+    Fill,
+    Queue,
+    Run,
+    Transfer,
+)
+from tessera.ir.program.program import Buffer, BufferId, LibraryCall, Role, Work
 
 # An event of a graph that streams outside of it can wait for.
 _EXTERNAL = 1
 _QUEUE_ORDER = (Queue.COMPUTE, Queue.IN, Queue.OUT)
+NUMBER_AT = 8
+# A buffer with more words for addresses than this has no pattern between them.
+_MOST_RANGES = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +63,8 @@ class Parts:
     """What all tapes of a backend share. `fillings` are pinned contents by trace and buffer.
 
     `trails` are pinned words by stage and device that say which step runs; empty is none.
-    `done_words` are pinned words by stage that become 1 when its request is done. `priorities` are
+    `done_words` are pinned words by stage that become 1 when its request is done; the number of the
+    request is `NUMBER_AT` bytes behind, where patterns are written into memory. `priorities` are
     those of steps, by trace; without one a step has that of its stream. `scratch` are buffers, by
     trace, that hold nothing that is needed, as long as no request has begun.
     """
@@ -98,6 +115,7 @@ class Enqueuer:
         self._captured = captured
         self._served = parts.model.traces[trace]
         self._priorities = parts.priorities[trace]
+        self._present: set[tuple[str, BufferId]] = set()
         self._work: tuple[Work, ...] = tuple(self._served.program.work())
         self._gate_step = next(
             lowered.gate for lowered in parts.model.lowered.traces if lowered.trace == trace
@@ -170,6 +188,8 @@ class Enqueuer:
     def act(self, action: Action) -> None:
         """The calls of one action."""
         self.writer.action = action
+        if self.parts.around.options.unwritten is not None:
+            self._move_in(action, self.parts.around.options.unwritten)
         match action:
             case Do(device, Fill(buffer, ranges)):
                 with_name = self._served.program.buffers[buffer].name
@@ -200,6 +220,42 @@ class Enqueuer:
                 self._move(transfer)
             case _:
                 raise AssertionError(action)
+
+    def _move_in(self, action: Action, side: Side) -> None:
+        """A pattern for what nothing has written of the buffers that an action is first to use."""
+        used: list[tuple[str, Queue, BufferId]] = []
+        match action:
+            case Do(device, Run(number)):
+                touched = sorted(self._served.touched[number])
+                used = [(device, Queue.COMPUTE, buffer) for buffer in touched]
+            case Do(device, Fill(buffer)):
+                used = [(device, Queue.COMPUTE, buffer)]
+            case Move(transfer):
+                used = [(transfer.source, Queue.OUT, transfer.buffer)]
+                used += [(transfer.target, Queue.IN, transfer.buffer)]
+            case _:
+                return
+        places = self.parts.around.memory.places
+        for device, queue, own in used:
+            place = places.get((self._trace, device, own))
+            filled = self._served.program.buffers[own]
+            is_here = place is not None and place.kind is AreaKind.SLOT
+            is_new = is_here and filled.role is not Role.WEIGHT
+            if is_new and (device, own) not in self._present:
+                self._present.add((device, own))
+                self._write_pattern(device, queue, filled, side)
+
+    def _write_pattern(self, device: str, queue: Queue, buffer: Buffer, side: Side) -> None:
+        target = self.writer.address(device, buffer.id)
+        number = self.parts.done_words[self._stage] + NUMBER_AT
+        keys = buffer_key(self._trace, buffer.id), device_key(device)
+        ranges = ranges_without_words(self._served.program, buffer)
+        for start, end in ranges if len(ranges) <= _MOST_RANGES else ():
+            blocks = min(1024, -(-(end - start) // 4096))
+            words = (target, start, end, number, *keys, int(side))
+            self.writer.launch_helper(
+                (device, queue), "fill_unwritten", words, blocks=blocks, threads=256
+            )
 
     def _event(self, device: str, number: int) -> Handle:
         return self.writer.event(device, "event", self.writer.slot, number)

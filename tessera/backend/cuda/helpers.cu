@@ -152,3 +152,30 @@ extern "C" __global__ void seed_values(void *target, unsigned long long count,
         state = plus(times(state, factor), added);
     }
 }
+
+// --- memory that nothing has written, in a verified run: as `tessera.backend.unwritten` has it ---
+
+__device__ __forceinline__ unsigned int mixed(unsigned int x) {
+    x = (x ^ (x >> 16)) * 0x7feb352du;
+    x = (x ^ (x >> 15)) * 0x846ca68bu;
+    return x ^ (x >> 16);
+}
+
+// Bytes `start` to `end` of a buffer at `target`, for the request that the word says.
+extern "C" __global__ void fill_unwritten(unsigned char *target, unsigned long long start,
+                                          unsigned long long end,
+                                          const unsigned long long *request,
+                                          unsigned long long buffer, unsigned long long device,
+                                          unsigned long long side) {
+    unsigned int number = (unsigned int)*(const volatile unsigned long long *)request;
+    unsigned int common = mixed(number ^ (unsigned int)buffer);
+    unsigned int own = mixed(common ^ (unsigned int)device);
+    unsigned long long threads = gridDim.x * (unsigned long long)blockDim.x;
+    unsigned long long at = start + blockIdx.x * (unsigned long long)blockDim.x + threadIdx.x;
+    for (; at < end; at += threads) {
+        unsigned int word = mixed(own + (unsigned int)(at >> 2) * 0x9e3779b1u);
+        unsigned int byte = ((word >> (8 * (at & 3))) & 0x8e) | 0x40 | (unsigned int)side;
+        bool is_zero = (mixed(common + (unsigned int)(at >> 4) * 0x85ebca6bu) & 3) == side;
+        target[at] = is_zero ? 0 : byte;
+    }
+}

@@ -154,7 +154,7 @@ class CudaReplica:
         self.depth = self._find_depth()
         stages = range(lowered.slots * self.depth)
         self.trail = self._make_trail(stages)
-        done = [self.host.allocate(4) for _ in stages]
+        done = [self.host.allocate(16) for _ in stages]
         self.done = [view.data.cast("I") for _, view in done]
         around = Surroundings(
             driver=self.driver,

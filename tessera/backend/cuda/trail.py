@@ -10,7 +10,7 @@ certain.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import assert_never
@@ -48,9 +48,13 @@ class Trail:
         word = self.views.setdefault(stage, {})[device] = view.data.cast("I")
         word[0] = 0
 
+    def words_of(self, stage: int) -> Iterable[memoryview]:
+        """The words of a stage."""
+        return self.views.get(stage, {}).values()
+
     def look(self, stage: int) -> tuple[int, ...]:
         """The words of a stage, to see whether any has changed."""
-        return tuple(view[0] for view in self.views.get(stage, {}).values())
+        return tuple(view[0] for view in self.words_of(stage))
 
     def possible(
         self, stage: int, kind: TrailKind, order: Sequence[Action]

@@ -79,6 +79,7 @@ class HostWorker(DeviceWorker):
             memory_bytes=space_bytes(model, device),
             max_steps=options.max_steps,
             bytes_per_s=options.throttle_bytes_per_s,
+            unwritten=options.unwritten,
         )
 
     def serve(self) -> None:

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from tessera.backend.hosts.channel import Head
 from tessera.backend.hosts.driver_side import SentRequest
 from tessera.backend.hosts.records import wait_of
-from tessera.backend.processes.engine import step_name
-from tessera.backend.processes.visits import QueueWait
+from tessera.backend.processes.visits import QueueWait, step_name
 from tessera.backend.service import Model
 from tessera.ir.plan.launch_program import HOST
 from tessera.ir.program.program import LaunchId

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from tessera.backend.hosts.channel import Head, Part
 from tessera.backend.processes.visits import QueueWait
 from tessera.backend.service import BackendOptions, TimelineEvent
+from tessera.backend.unwritten import Side
 from tessera.diagnostics import Diagnostic, Severity
 from tessera.ir.plan.launch_program import Queue
 from tessera.ir.program.program import LaunchId
@@ -112,6 +113,7 @@ def options_head(options: BackendOptions) -> Head:
         "throttle": options.throttle_bytes_per_s,
         "timeline": options.timeline,
         "rows": options.rows,
+        "unwritten": options.unwritten,
     }
 
 
@@ -123,6 +125,7 @@ def options_of(head: Head) -> BackendOptions:
         throttle_bytes_per_s=head["throttle"],
         timeline=bool(head["timeline"]),
         rows=bool(head["rows"]),
+        unwritten=None if head["unwritten"] is None else Side(head["unwritten"]),
     )
 
 

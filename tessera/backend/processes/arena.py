@@ -4,7 +4,9 @@ In: a `LoweredReplica`, programs and contents. Out: addresses and bytes of buffe
 and lane; and, for a launch, the allocations that it may touch, so that an access to anything else
 (a freed buffer, another slot, what is not on this device) stops the launch.
 
-All memory that nothing has written holds poison. Copies of areas have guard bytes between them.
+All memory that nothing has written holds poison; in a run that is verified, the place of a buffer
+holds a pattern of its own when a request first uses it. Copies of areas have guard bytes between
+them.
 """
 
 from __future__ import annotations
@@ -19,7 +21,25 @@ from tessera.backend.ptx_executor.device import Device
 from tessera.backend.ptx_executor.memory.memory import ALIGNMENT, GUARD, POISON, Allocation, Array
 from tessera.backend.ptx_executor.steps import LoadedModules
 from tessera.backend.service import Model
-from tessera.ir.plan.launch_program import AreaKind, Bytes, Place, Run
+from tessera.backend.unwritten import (
+    Side,
+    buffer_key,
+    device_key,
+    ranges_without_words,
+    unwritten_bytes,
+)
+from tessera.ir.plan.launch_program import (
+    AreaKind,
+    AwaitPut,
+    Bytes,
+    Fill,
+    Operation,
+    Place,
+    Put,
+    Receive,
+    Run,
+    Send,
+)
 from tessera.ir.program import program as ir
 
 _NOWHERE = 1 << 38  # this far above a device's base there is never memory
@@ -39,8 +59,11 @@ class Seat:
 class Arena:
     """Areas on a device."""
 
-    def __init__(self, device: Device, name: str, model: Model) -> None:
+    def __init__(
+        self, device: Device, name: str, model: Model, unwritten: Side | None = None
+    ) -> None:
         self.device = device
+        self._unwritten = unwritten
         self.name = name
         self.model = model
         self.modules = {
@@ -48,6 +71,11 @@ class Arena:
             for lowered in model.lowered.traces
         }
         self.places = {(p.trace, p.buffer): p for p in model.lowered.places if p.device == name}
+        self._carried = {
+            (lowered.trace, transfer.id): transfer.buffer
+            for lowered in model.lowered.traces
+            for transfer in lowered.transfers
+        }
         self._load_modules()
         self._fixed = list(device.space.table)
         self._copies: dict[AreaKind, list[int]] = {}
@@ -146,6 +174,43 @@ class Arena:
                 view[:] = np.frombuffer(target.to_bytes(ir.POINTER_BYTES, "little"), np.uint8)
                 if place.kind is AreaKind.LANE:
                     self._given[at] = target
+
+    def move_in(
+        self, request: int, seat: Seat, present: set[ir.BufferId], operation: Operation
+    ) -> None:
+        """In a verified run, a pattern for the buffers that an operation is the first to use.
+
+        The checker has proved that all which others did there is over, and all that follows comes
+        later (`passes.checker.tenants`). Weights and words for addresses are in place already.
+        """
+        if self._unwritten is None:
+            return
+        for number in self._touched(seat.trace, operation) - present:
+            place = self.places.get((seat.trace, number))
+            buffer = self._buffer(seat.trace, number)
+            is_here = place is not None and place.kind is AreaKind.SLOT
+            if is_here and buffer.role is not ir.Role.WEIGHT:
+                key = buffer_key(seat.trace, number)
+                own = device_key(self.name)
+                content = unwritten_bytes(self._unwritten, request, own, key, 0, buffer.bytes)
+                view = self.view(seat, number)
+                for start, end in ranges_without_words(
+                    self.model.traces[seat.trace].program, buffer
+                ):
+                    view[start:end] = content[start:end]
+            present.add(number)
+
+    def _touched(self, trace: int, operation: Operation) -> frozenset[ir.BufferId]:
+        """The buffers that an operation may touch here."""
+        match operation:
+            case Run(step):
+                return self.model.traces[trace].touched[step]
+            case Fill(buffer):
+                return frozenset((buffer,))
+            case Send(number) | Receive(number) | Put(number) | AwaitPut(number):
+                return frozenset((self._carried[trace, number],))
+            case _:
+                return frozenset()
 
     def free(self, seat: Seat, buffer: ir.BufferId) -> None:
         """Poison the place of a buffer."""

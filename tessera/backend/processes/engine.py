@@ -18,13 +18,14 @@ from tessera.backend.processes.arena import Arena, Seat
 from tessera.backend.processes.exchange import Exchange
 from tessera.backend.processes.packing import pack, unpack
 from tessera.backend.processes.sight import buffers_in_sight
-from tessera.backend.processes.visits import QueueWait, ReadyOperation, Visit
+from tessera.backend.processes.visits import QueueWait, ReadyOperation, Visit, step_name
 from tessera.backend.ptx_executor.device import Device
 from tessera.backend.ptx_executor.launch import LaunchResult
 from tessera.backend.ptx_executor.launch_state import DEFAULT_STEPS
 from tessera.backend.ptx_executor.memory.memory import Array
 from tessera.backend.ptx_executor.steps import StepExecutor
 from tessera.backend.service import LONGEST_S, Model, ServiceFault, TimelineEvent
+from tessera.backend.unwritten import Side
 from tessera.diagnostics import TesseraError
 from tessera.ir.plan.launch_program import (
     HOST,
@@ -67,6 +68,7 @@ class DeviceEngine:
         bytes_per_s: float | None = None,
         in_real_time: bool = True,
         observer: Observer | None = None,
+        unwritten: Side | None = None,
     ) -> None:
         self.name = name
         self.model = model
@@ -78,7 +80,7 @@ class DeviceEngine:
         self._observer = observer
         self._max_steps = DEFAULT_STEPS if max_steps is None else max_steps
         self.device = Device(index, memory_bytes=memory_bytes)
-        self.arena = Arena(self.device, name, model)
+        self.arena = Arena(self.device, name, model, unwritten)
         self._lowered: dict[int, LoweredTrace] = {t.trace: t for t in model.lowered.traces}
         self._transfers = {
             t.trace: {transfer.id: transfer for transfer in t.transfers}
@@ -184,6 +186,7 @@ class DeviceEngine:
         """Do a task; the fault of a launch says where it happened."""
         started = time.monotonic_ns()
         visit, seat = task.visit, task.visit.seat
+        self.arena.move_in(visit.number, seat, visit.present, task.operation)
         name, size, peer = "", 0, ""
         match task.operation:
             case Run(step):
@@ -385,18 +388,3 @@ class DeviceEngine:
         if landing is None:
             return self.exchange.region(seat.trace, seat.slot, transfer.id)
         return self.exchange.landing(seat.slot, landing)[: transfer.size]
-
-
-def step_name(program: ir.Program, step: ir.Work) -> str:
-    """What to call a step: its kernel, operator or kind."""
-    match step:
-        case ir.Launch():
-            return f"{program.modules[step.module].name}.{step.kernel}"
-        case ir.Memset():
-            return "memset"
-        case ir.Memcpy():
-            return "memcpy"
-        case ir.LibraryCall():
-            return step.operator
-        case _:
-            assert_never(step)

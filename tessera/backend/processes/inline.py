@@ -63,6 +63,7 @@ class InlineBackend:
                 max_steps=options.max_steps,
                 in_real_time=False,
                 observer=observer,
+                unwritten=options.unwritten,
             )
             for index, name in enumerate(model.lowered.devices)
         }

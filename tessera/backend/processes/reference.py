@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
@@ -18,6 +19,9 @@ from tessera.backend.ptx_executor.launch import LaunchResult
 from tessera.backend.ptx_executor.launch_state import DEFAULT_STEPS
 from tessera.backend.ptx_executor.run import OneDevice, oldest
 from tessera.backend.service import Bytes, ServedTrace
+from tessera.backend.unwritten import Side, buffer_key, device_key, unwritten_bytes
+from tessera.ir.plan.launch_program import POISON
+from tessera.ir.plan.launch_program import Bytes as Spans
 from tessera.ir.program import program as ir
 
 OnStep = Callable[[ir.Work, LaunchResult | None, OneDevice], None]
@@ -46,7 +50,12 @@ class Reference:
         fillings: Sequence[Mapping[str, Bytes]],
         *,
         max_steps: int | None = None,
+        unwritten: Side | None = None,
+        filled: Mapping[tuple[int, ir.BufferId], Spans] = MappingProxyType({}),
     ) -> None:
+        """With `unwritten`, what nothing has written holds patterns; what is `filled`, poison."""
+        self.device = ""
+        self._unwritten, self._filled = unwritten, filled
         self._traces = traces
         self._weights = weights
         self._states = [dict(lane) for lane in states]
@@ -62,13 +71,14 @@ class Reference:
         *,
         trace: int = 0,
         lane: int = 0,
+        request: int = 0,
         on_step: OnStep | None = None,
         before_step: OnStep | None = None,
     ) -> Expected:
         """The next request of a lane; `on_step` hears of each step when it is done."""
         served = self._traces[trace]
         machine = self._device(trace)
-        machine.poison()
+        machine.poison(self._patterns(request, trace))
         given = {**self._weights, **self._fillings[trace], **self._states[lane], **inputs}
         machine.fill(given, self._moved[lane])
         printed = []
@@ -97,6 +107,20 @@ class Reference:
             for word in table.words if name in outputs else ():
                 outputs[name][word.offset : word.offset + ir.POINTER_BYTES] = 0
         return Expected(outputs, states, "".join(printed))
+
+    def _patterns(self, request: int, trace: int) -> Callable[[ir.Buffer], Bytes] | None:
+        side = self._unwritten
+        if side is None:
+            return None
+
+        def content_of(buffer: ir.Buffer) -> Bytes:
+            key, own = buffer_key(trace, buffer.id), device_key(self.device)
+            content = unwritten_bytes(side, request, own, key, 0, buffer.bytes)
+            for start, end in self._filled.get((trace, buffer.id), ()):
+                content[start:end] = POISON
+            return content
+
+        return content_of
 
     def _device(self, trace: int) -> OneDevice:
         """Made once, since module variables keep their values from request to request."""

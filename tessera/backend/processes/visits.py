@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import assert_never
 
 from tessera.backend.processes.arena import Seat
 from tessera.backend.service import TimelineEvent
@@ -24,6 +25,7 @@ class Visit:
     held: set[LandingId] = field(default_factory=set)
     events: list[TimelineEvent] = field(default_factory=list)
     printed: list[tuple[int, str]] = field(default_factory=list)
+    present: set[ir.BufferId] = field(default_factory=set)
 
     @property
     def is_done(self) -> bool:
@@ -52,3 +54,18 @@ class ReadyOperation:
     visit: Visit
     queue: Queue
     operation: Operation
+
+
+def step_name(program: ir.Program, step: ir.Work) -> str:
+    """What to call a step: its kernel, operator or kind."""
+    match step:
+        case ir.Launch():
+            return f"{program.modules[step.module].name}.{step.kernel}"
+        case ir.Memset():
+            return "memset"
+        case ir.Memcpy():
+            return "memcpy"
+        case ir.LibraryCall():
+            return step.operator
+        case _:
+            assert_never(step)

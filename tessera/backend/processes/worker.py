@@ -72,6 +72,7 @@ class Worker(DeviceWorker):
             memory_bytes=space_bytes(setup.model, setup.name),
             max_steps=setup.options.max_steps,
             bytes_per_s=setup.options.throttle_bytes_per_s,
+            unwritten=setup.options.unwritten,
         )
         self._start(engine, {trace.trace: trace.gate for trace in lowered.traces})
 

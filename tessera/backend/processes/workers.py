@@ -24,7 +24,6 @@ from typing import Any
 import numpy as np
 
 from tessera.backend.processes.device_part import part_of, refuse_library_calls
-from tessera.backend.processes.engine import step_name
 from tessera.backend.processes.exchange import Regions, open_exchange
 from tessera.backend.processes.gates import Gates
 from tessera.backend.processes.host import HostSide
@@ -53,6 +52,7 @@ from tessera.backend.processes.processes import (
     start_process,
     stop_processes,
 )
+from tessera.backend.processes.visits import step_name
 from tessera.backend.ptx_executor.memory.host_memory import available_bytes
 from tessera.backend.service import (
     Backend,

@@ -117,11 +117,11 @@ class OneDevice:
                 return variable
         return self.device.empty(buffer.bytes, np.uint8, buffer.name)
 
-    def poison(self) -> None:
-        """Forget what buffers hold, but for module variables."""
+    def poison(self, content_of: Callable[[ir.Buffer], Array] | None = None) -> None:
+        """Forget what buffers hold, but for module variables; `content_of` is there instead."""
         for buffer, array in zip(self.program.buffers, self.buffers, strict=True):
             if buffer.role is not ir.Role.VARIABLE:
-                array.view()[:] = POISON
+                array.view()[:] = POISON if content_of is None else content_of(buffer)
 
     def fill(
         self, contents: Mapping[str, Array], moved: Mapping[str, Set[int]] = MappingProxyType({})

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tessera.backend.hosts.channel import Head, Part
-from tessera.backend.service import Model, ServedTrace
+from tessera.backend.service import Model
 from tessera.diagnostics import Source, TesseraError
 from tessera.driver.hosts.host_contents import digest_of, own_contents
 from tessera.driver.load import read_program
+from tessera.driver.run.open_plan import served_traces
 from tessera.frontend.plan.tsp import parse_plan
 from tessera.ir.graph.graph import KernelGraph
 from tessera.ir.plan.hosts import HostEntry
-from tessera.ir.plan.plan import Plan, Replica
 from tessera.ir.plan.print_plan import print_plan
 from tessera.ir.program.program import BufferId, KnownContents, Program
 from tessera.ir.program.seeded import LazyContents, Seeded
@@ -102,13 +102,14 @@ def received_model(head: Head, parts: list[Part]) -> Model:
         for number, trace in enumerate(plan.traces)
     ]
     programs = tuple(program for program, _ in analysed)
-    wrong = check_plan(plan, programs, [graph for _, graph in analysed])
+    graphs = [graph for _, graph in analysed]
+    wrong = check_plan(plan, programs, graphs)
     if wrong:
         raise TesseraError(wrong)
     replica = plan.replicas[int(head["replica"])]
     return Model(
         lowered=replica.lowered,
-        traces=_served(plan, replica, programs),
+        traces=served_traces(plan, replica, programs, graphs),
         weights=_named(head["weights"], coming)
         | own_contents(str(head["host"]), str(head["path"]), head["own"], programs),
         states=[_named(names, coming) for names in head["states"]],
@@ -128,15 +129,3 @@ def _analysed(
 
 def _named(names: list[str], coming: Iterator[Part]) -> dict[str, Part]:
     return {str(name): next(coming) for name in names}
-
-
-def _served(plan: Plan, replica: Replica, programs: tuple[Program, ...]) -> tuple[ServedTrace, ...]:
-    placed = {part.trace: part for part in replica.traces}
-    return tuple(
-        ServedTrace(
-            name=trace.name,
-            program=program,
-            arches=tuple(step.arch for step in placed[index].steps) if index in placed else (),
-        )
-        for index, (trace, program) in enumerate(zip(plan.traces, programs, strict=True))
-    )

@@ -4,6 +4,10 @@ In: the outcome of a run, its inputs, and a way to run requests on one device. O
 difference raises TSR5054 with exit code 5. Every request runs on one device too, in the order of
 its sequence and with the states that the one before it left, and outputs and states are compared to
 the byte, NaN included.
+
+Where memory that nothing had written held patterns (`backend.unwritten`), an output byte that holds
+its pattern, or the poison of a `Fill`, on both sides was written by no step. It is left out,
+counted, and poison from then on.
 """
 
 from __future__ import annotations
@@ -13,36 +17,47 @@ from dataclasses import dataclass
 from typing import NoReturn, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
-from tessera.backend.processes.engine import step_name
 from tessera.backend.processes.reference import Expected
+from tessera.backend.processes.visits import step_name
 from tessera.backend.service import Bytes, Model
+from tessera.backend.unwritten import Side, buffer_key, device_key, unwritten_bytes
 from tessera.diagnostics import ExitCode, TesseraError, error
 from tessera.driver.progress import OnProgress, counter
-from tessera.driver.run.diverge import find_divergence
+from tessera.driver.run.diverge import depends_on_unwritten, find_divergence
 from tessera.driver.run.materials import Materials
 from tessera.driver.run.outcome import Outcome
 from tessera.driver.run.run_plan import Prepared
 from tessera.driver.run.schedule import Turn
 from tessera.ir.graph.access import NeedKind
+from tessera.ir.plan.launch_program import POISON
 from tessera.ir.program import program as ir
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What was compared, and how. `notes` say why bytes could not be, where they could not."""
+    """What was compared, and how. `notes` say why bytes could not be, where they could not.
+
+    `unwritten_bytes` are those of outputs that no step wrote, and that were left out.
+    """
 
     requests: int
     lanes: int
     bytes: int
     how: str
+    unwritten_bytes: int = 0
     notes: tuple[str, ...] = ()
 
 
 class OneDeviceRun(Protocol):
     """Runs requests on one device, and keeps the states of sequences."""
 
-    def run(self, inputs: Mapping[str, Bytes], *, trace: int, lane: int) -> Expected:
+    @property
+    def device(self) -> str:
+        """What patterns of memory that nothing has written know the device as."""
+
+    def run(self, inputs: Mapping[str, Bytes], *, trace: int, lane: int, request: int) -> Expected:
         """The next request of a sequence."""
 
 
@@ -78,9 +93,10 @@ def compare_runs(
             continue
         replica, lane = judge.sequences[turn.sequence]
         inputs = materials.inputs(turn.request, turn.trace, turn.turn)
-        expected = references[replica].run(inputs, trace=turn.trace, lane=lane)
+        reference = references[replica]
+        expected = reference.run(inputs, trace=turn.trace, lane=lane, request=turn.request)
         last[turn.sequence] = turn, expected.states
-        compared += judge.compare_outputs(turn, expected)
+        compared += judge.compare_outputs(turn, expected, reference.device)
     report(len(outcome.turns), len(outcome.turns))
     if outcome.states is not None:
         for turn, states in last.values():
@@ -90,6 +106,7 @@ def compare_runs(
         lanes=len(last) if any(outcome.states or ()) else 0,
         bytes=compared,
         how="to the byte",
+        unwritten_bytes=judge.unwritten_bytes,
     )
 
 
@@ -100,23 +117,60 @@ class _Judge:
         self.outcome = outcome
         self.materials = materials
         self.models = models
+        self.unwritten_bytes = 0
         self.sequences = [
             (i, lane) for i, model in enumerate(models) for lane in range(model.lowered.lanes)
         ]
 
-    def compare_outputs(self, turn: Turn, expected: Expected) -> int:
-        """The number of bytes that are equal, which is all; a difference raises."""
-        program = self.models[self.sequences[turn.sequence][0]].traces[turn.trace].program
+    def compare_outputs(self, turn: Turn, expected: Expected, device: str) -> int:
+        """The number of bytes that are equal, which is all; a difference raises.
+
+        `device` is the one device.
+        """
+        model = self.models[self.sequences[turn.sequence][0]]
+        program = model.traces[turn.trace].program
         skipped = _pointer_words(program)
         compared = 0
         for name, content in expected.outputs.items():
-            differs = content != self.outcome.done[turn.request].outputs[name]
+            actual = self.outcome.done[turn.request].outputs[name]
+            differs = content != actual
             for offset in skipped.get(name, ()):
                 differs[offset : offset + ir.POINTER_BYTES] = False
+            unwritten = self._find_unwritten(model, turn, name, content, device)
+            # What is equal was hardly left alone unless its neighbours were too.
+            unwritten &= differs | _groups(unwritten)
+            differs &= ~unwritten
             if differs.any():
                 self._fail(f"request {turn.request}", f"output `{name}`", turn, name, differs)
-            compared += len(content)
+            actual[unwritten] = POISON
+            left_out = int(unwritten.sum())
+            self.unwritten_bytes += left_out
+            compared += len(content) - left_out
         return compared
+
+    def _find_unwritten(
+        self, model: Model, turn: Turn, name: str, content: Bytes, device: str
+    ) -> npt.NDArray[np.bool_]:
+        """Which bytes of an output hold what they began with, here and on the one device.
+
+        The host has poison for those that no device sends.
+        """
+        if not self.outcome.has_patterns or name in model.fillings[turn.trace]:
+            return np.zeros(len(content), np.bool_)
+        buffers = model.traces[turn.trace].program.buffers
+        buffer = next(buffer for buffer in buffers if buffer.name == name)
+        key = buffer_key(turn.trace, buffer.id)
+        actual = self.outcome.done[turn.request].outputs[name]
+
+        def holds(side: Side, found: Bytes, where: str) -> npt.NDArray[np.bool_]:
+            pattern = unwritten_bytes(side, turn.request, device_key(where), key, 0, len(found))
+            return np.equal(found, pattern)
+
+        held = np.equal(actual, POISON)
+        for own in model.lowered.devices:
+            held |= holds(Side.RUN, actual, own)
+        held &= holds(Side.ONE_DEVICE, content, device) | np.equal(content, POISON)
+        return held
 
     def compare_states(
         self, turn: Turn, expected: Mapping[str, Bytes], actual: Mapping[str, Bytes]
@@ -139,7 +193,7 @@ class _Judge:
                 f"{count} of {len(differs)} bytes",
                 notes=(
                     f"the first of them is byte {byte}",
-                    self._cause(turn, name, byte),
+                    *self._causes(turn, name, byte),
                     *self._excuses(turn),
                 ),
                 hint="`tessc check` on the plan, and the warnings of `tessc analyze` on its "
@@ -157,8 +211,8 @@ class _Judge:
             if any(need.kind is NeedKind.MACHINE for need in node.needs):
                 yield f"`{node.name}` has results that the machine decides: they need not be equal"
 
-    def _cause(self, turn: Turn, name: str, byte: int) -> str:
-        """The first launch that does not do what it does on one device."""
+    def _causes(self, turn: Turn, name: str, byte: int) -> Iterator[str]:
+        """The first launch that does not do what it does on one device, and what it may read."""
         replica, lane = self.sequences[turn.sequence]
         model = self.models[replica]
         turns = [
@@ -166,17 +220,34 @@ class _Judge:
             for earlier in self.outcome.turns
             if self.sequences[earlier.sequence][0] == replica and earlier.request <= turn.request
         ]
-        divergence = find_divergence(turns, self.materials, model, turn.sequence - lane, name, byte)
+        first = turn.sequence - lane
+        has_patterns = self.outcome.has_patterns
+        divergence = find_divergence(
+            turns, self.materials, model, first, name, byte, has_patterns=has_patterns
+        )
+        if has_patterns and depends_on_unwritten(turns, self.materials, model, first, name, byte):
+            yield (
+                "it depends on memory that nothing has written, though by the analysis no step "
+                "reads such bytes: on one device, too, it changes with what is there"
+            )
         if divergence is None:
-            return "no launch diverges when the requests run again: the difference comes and goes"
+            yield "no launch diverges when the requests run again: the difference comes and goes"
+            return
         trace = next(earlier.trace for earlier in turns if earlier.request == divergence.request)
         label = f"#{divergence.step.id} `{step_name(model.traces[trace].program, divergence.step)}`"
         if divergence.device is None:
-            return f"no launch diverges on the CPU; the last one to write that byte is {label}"
-        return (
+            yield f"no launch diverges on the CPU; the last one to write that byte is {label}"
+            return
+        yield (
             f"the first launch that diverges is {label} of request {divergence.request} on device "
             f"`{divergence.device}`: `{divergence.buffer}` differs from byte {divergence.byte} on"
         )
+
+
+def _groups(held: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Whether all of the aligned four that a byte is one of are."""
+    padded = np.append(held, np.ones(-len(held) % 4, np.bool_)).reshape(-1, 4)
+    return np.repeat(padded.all(axis=1), 4)[: len(held)]
 
 
 def _pointer_words(program: ir.Program) -> dict[str, list[int]]:

@@ -19,7 +19,8 @@ from tessera.backend.processes.reference import Reference
 from tessera.backend.ptx_executor.launch import LaunchResult
 from tessera.backend.ptx_executor.memory.memory import Array
 from tessera.backend.ptx_executor.run import OneDevice
-from tessera.backend.service import Bytes, Model, Request
+from tessera.backend.service import BackendOptions, Bytes, Model, Request
+from tessera.backend.unwritten import Side, filled_ranges
 from tessera.diagnostics import TesseraError
 from tessera.driver.run.materials import Materials
 from tessera.driver.run.schedule import Turn
@@ -48,24 +49,34 @@ class _Written:
 
 
 def find_divergence(
-    turns: Sequence[Turn], materials: Materials, model: Model, first: int, name: str, byte: int
+    turns: Sequence[Turn],
+    materials: Materials,
+    model: Model,
+    first: int,
+    name: str,
+    byte: int,
+    *,
+    has_patterns: bool = False,
 ) -> Divergence | None:
     """Run a replica's requests again, and compare them step by step.
 
     `first` is the number of the replica's first sequence. Where no step diverges, the one that last
-    wrote a byte of buffer `name` in the last request.
+    wrote a byte of buffer `name` in the last request. `has_patterns`: as the run had them.
     """
     log: list[_Written] = []
     divergences: dict[int, Divergence] = {}
-    reference = Reference(model.traces, model.weights, model.states, model.fillings)
-    backend = InlineBackend(model, observer=_comparer(log, model, turns, divergences))
+    reference = _alone(model, Side.ONE_DEVICE if has_patterns else None)
+    options = BackendOptions(unwritten=Side.RUN if has_patterns else None)
+    backend = InlineBackend(model, options, observer=_comparer(log, model, turns, divergences))
     try:
         for turn in turns:
             log.clear()
             inputs = materials.inputs(turn.request, turn.trace, turn.turn)
             lane = turn.sequence - first
             recorder = _recorder(log, model.traces[turn.trace].program)
-            reference.run(inputs, trace=turn.trace, lane=lane, on_step=recorder)
+            reference.run(
+                inputs, trace=turn.trace, lane=lane, request=turn.request, on_step=recorder
+            )
             _replay(
                 backend,
                 Request(number=turn.request, trace=turn.trace, slot=0, lane=lane, inputs=inputs),
@@ -75,6 +86,30 @@ def find_divergence(
     finally:
         backend.close()
     return _last_writer(log, model, turns[-1], name, byte)
+
+
+def depends_on_unwritten(
+    turns: Sequence[Turn], materials: Materials, model: Model, first: int, name: str, byte: int
+) -> bool:
+    """Whether a byte of the last request comes out by what memory held that nothing had written.
+
+    The requests run on one device twice, with different patterns there.
+    """
+    found = []
+    for side in Side:
+        reference = _alone(model, side)
+        for turn in turns:
+            inputs = materials.inputs(turn.request, turn.trace, turn.turn)
+            lane = turn.sequence - first
+            expected = reference.run(inputs, trace=turn.trace, lane=lane, request=turn.request)
+        found.append({**expected.states, **expected.outputs}[name][byte])
+    return bool(found[0] != found[1])
+
+
+def _alone(model: Model, side: Side | None) -> Reference:
+    filled = filled_ranges(model.lowered)
+    contents = model.weights, model.states, model.fillings
+    return Reference(model.traces, *contents, unwritten=side, filled=filled)
 
 
 def _replay(backend: InlineBackend, request: Request) -> None:

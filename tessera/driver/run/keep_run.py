@@ -4,8 +4,8 @@ In: a path, `PlanRunOptions` and `KeepOptions`. Out: a `KeptRun`. The stages, in
 
 1. `prepare_kept`: all that `run_plan.prepare_run` reads and checks, and the files to be written.
 2. `run_prepared`: the requests, on the devices.
-3. `_write_files`: results and timeline, also of a run that ended early.
-4. `verify_run`: the same requests on one device, and what PyTorch recorded.
+3. `verify_run`: the same requests on one device, and what PyTorch recorded.
+4. `_write_files`: results and timeline, also of a run that ended early.
 
 What goes wrong from the second stage on does not undo what is done: it is in the `KeptRun`, with
 the exit code of the first that failed.
@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tessera.backend.service import BackendOptions
+from tessera.backend.unwritten import Side
 from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error
 from tessera.driver.progress import OnProgress
 from tessera.driver.run.compare_runs import Verdict
@@ -34,7 +35,7 @@ from tessera.output import Kind, check_output
 class KeptRun:
     """A run, what was written of it, and what one device says to it.
 
-    `problems` are those of writing and comparing, in order; what ended the run is in its outcome.
+    `problems` are those of comparing and writing, in order; what ended the run is in its outcome.
     """
 
     outcome: Outcome
@@ -67,11 +68,13 @@ def run_kept(
     outcome = run_prepared(
         prepared,
         on_progress,
-        asked=BackendOptions(rows=keep.timeline_file is None),
+        asked=BackendOptions(
+            rows=keep.timeline_file is None, unwritten=Side.RUN if keep.verify else None
+        ),
         keep_outputs=keep.verify or keep.outputs is not None,
     )
-    written, problems, code = _write_files(outcome, keep)
-    verdict = None
+    problems: tuple[Diagnostic, ...] = ()
+    verdict, code = None, outcome.exit_code
     if keep.verify and outcome.done and code != ExitCode.INTERRUPTED:
         try:
             verdict = verify_run(outcome, prepared, on_progress)
@@ -81,8 +84,13 @@ def run_kept(
         except TesseraError as failure:
             problems += failure.diagnostics
             code = code or failure.exit_code
+    written, failed, last = _write_files(outcome, keep)
     return KeptRun(
-        outcome=outcome, written=written, verdict=verdict, problems=problems, exit_code=code
+        outcome=outcome,
+        written=written,
+        verdict=verdict,
+        problems=(*problems, *failed),
+        exit_code=code or last,
     )
 
 

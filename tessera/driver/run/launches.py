@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tessera.backend.processes.engine import step_name
 from tessera.backend.processes.reference import Reference
+from tessera.backend.processes.visits import step_name
 from tessera.backend.ptx_executor.device import Device
 from tessera.backend.ptx_executor.launch import LaunchResult
 from tessera.backend.ptx_executor.run import OneDevice, oldest

@@ -74,17 +74,25 @@ class OpenPlan:
 
     def served(self, replica: Replica) -> tuple[ServedTrace, ...]:
         """The traces with the variants that a replica runs."""
-        placed = {placed_trace.trace: placed_trace for placed_trace in replica.traces}
-        return tuple(
-            ServedTrace(
-                name=trace.name,
-                program=program,
-                arches=tuple(step.arch for step in placed[index].steps) if index in placed else (),
-            )
-            for index, (trace, program) in enumerate(
-                zip(self.plan.traces, self.programs, strict=True)
-            )
+        return served_traces(self.plan, replica, self.programs, self.graphs)
+
+
+def served_traces(
+    plan: Plan, replica: Replica, programs: Sequence[Program], graphs: Sequence[KernelGraph]
+) -> tuple[ServedTrace, ...]:
+    """The traces of a plan with the variants that a replica runs, and what their steps touch."""
+    placed = {placed_trace.trace: placed_trace for placed_trace in replica.traces}
+    return tuple(
+        ServedTrace(
+            name=trace.name,
+            program=program,
+            arches=tuple(step.arch for step in placed[index].steps) if index in placed else (),
+            touched=tuple(frozenset(a.buffer for a in node.accesses) for node in graph.nodes),
         )
+        for index, (trace, program, graph) in enumerate(
+            zip(plan.traces, programs, graphs, strict=True)
+        )
+    )
 
 
 def is_plan(path: str | os.PathLike[str]) -> bool:

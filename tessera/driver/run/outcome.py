@@ -52,7 +52,8 @@ class Outcome:
 
     `states` are those of every sequence at the end; None where the run did not come to its end.
     `fault` is what ended it early. `begins` are the requests that batches begin with. `digests`
-    are of outputs that were not kept.
+    are of outputs that were not kept. `has_patterns`: memory that nothing had written held
+    patterns (`backend.unwritten`), also in outputs.
     """
 
     opened: OpenPlan
@@ -67,6 +68,7 @@ class Outcome:
     begins: tuple[int, ...] = ()
     command_s: float = 0.0
     digests: Mapping[int, Sums] = field(default_factory=dict)
+    has_patterns: bool = False
 
     def to_frame(self) -> pandas.DataFrame:
         """The requests that finished, as a pandas frame."""

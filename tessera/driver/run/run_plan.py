@@ -170,6 +170,7 @@ def run_prepared(
         begins=tuple(feeder.begins),
         command_s=feeder.command_s,
         digests=digests,
+        has_patterns=asked is not None and asked.unwritten is not None,
         diagnostics=(*prepared.notes, *feeder.warnings()),
         fault=() if fault is None else fault.diagnostics,
         exit_code=0 if fault is None else fault.exit_code,

@@ -15,6 +15,7 @@ from dataclasses import replace
 from tessera.backend.known_backends import BackendName
 from tessera.backend.processes.reference import Reference
 from tessera.backend.service import Model
+from tessera.backend.unwritten import Side, filled_ranges
 from tessera.driver.progress import OnProgress
 from tessera.driver.run.compare_runs import Verdict, compare_runs, variants_used
 from tessera.driver.run.launches import compare_launches, in_oldest_variant
@@ -40,8 +41,18 @@ def _verify_on_one(outcome: Outcome, prepared: Prepared, on_progress: OnProgress
 
         return verify_on_devices(outcome, prepared, models, on_progress)
     limit = prepared.options.max_steps
+    side = Side.ONE_DEVICE if outcome.has_patterns else None
     references = [
-        Reference(m.traces, m.weights, m.states, m.fillings, max_steps=limit) for m in models
+        Reference(
+            m.traces,
+            m.weights,
+            m.states,
+            m.fillings,
+            max_steps=limit,
+            unwritten=side,
+            filled=filled_ranges(m.lowered),
+        )
+        for m in models
     ]
     verdict = compare_runs(outcome, prepared.materials, models, references, on_progress)
     return replace(verdict, notes=_compare_variants(prepared, models[0]))

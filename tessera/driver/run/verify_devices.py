@@ -9,12 +9,14 @@ tolerance of their type (`tolerance`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tessera.backend.host_loop.dispatch import Dispatcher
 from tessera.backend.processes.reference import Expected
-from tessera.backend.service import Bytes, Model, ServedTrace
+from tessera.backend.service import BackendOptions, Bytes, Model, ServedTrace
+from tessera.backend.unwritten import Side
+from tessera.diagnostics import TesseraError
 from tessera.driver.progress import OnProgress
 from tessera.driver.run.backends import BackendChoice, find_gpus, make_backend
 from tessera.driver.run.compare_runs import Verdict, compare_runs, variants_used
@@ -24,13 +26,20 @@ from tessera.driver.run.outcome import Outcome
 from tessera.driver.run.run_plan import Prepared
 from tessera.driver.run.serving import backend_options
 from tessera.ir.graph.graph import KernelGraph
-from tessera.ir.plan.launch_program import DeviceProgram, Run
+from tessera.ir.plan.launch_program import (
+    PLACE_ALIGNMENT,
+    AreaKind,
+    DeviceProgram,
+    LoweredReplica,
+    Run,
+)
 from tessera.ir.program import program as ir
 from tessera.ir.ptx import syntax as ptx
 from tessera.passes.base import AnalysisManager
 from tessera.passes.dependences.dependences import Dependences
 from tessera.passes.lowering.plan import lower_replica
 
+NO_MEMORY = "TSR5102"
 _FLOATS = frozenset(("f16", "f16x2", "bf16", "bf16x2", "f32", "f64"))
 
 
@@ -43,7 +52,10 @@ def verify_on_devices(
         verdict = verify_launches(prepared, models, on_progress)
         return replace(verdict, notes=(*reasons, *verdict.notes))
     graphs, limit_s = prepared.opened.graphs, prepared.options.limit_s
-    references = [AloneOn(model, graphs, prepared.choice, limit_s) for model in models]
+    references = [
+        AloneOn(model, graphs, prepared.choice, limit_s, has_patterns=outcome.has_patterns)
+        for model in models
+    ]
     try:
         return compare_runs(outcome, prepared.materials, models, references, on_progress)
     finally:
@@ -94,20 +106,40 @@ def _adds(body: tuple[ptx.Statement, ...]) -> bool:
 
 
 class AloneOn:
-    """Requests on the first device of a replica alone, through the same backend."""
+    """Requests on the first device of a replica alone, through the same backend.
+
+    Every buffer has memory of its own, where there is enough: what a step reads that the analysis
+    does not know of is not what another buffer has left there, as it may be in the run.
+    """
 
     def __init__(
-        self, model: Model, graphs: tuple[KernelGraph, ...], choice: BackendChoice, limit_s: float
+        self,
+        model: Model,
+        graphs: tuple[KernelGraph, ...],
+        choice: BackendChoice,
+        limit_s: float,
+        *,
+        has_patterns: bool = False,
     ) -> None:
-        device = model.lowered.devices[0]
+        self.device = model.lowered.devices[0]
         programs = [served.program for served in model.traces]
-        placements = [[device for _ in program.work()] for program in programs]
+        placements = [[self.device for _ in program.work()] for program in programs]
         lowered = lower_replica(programs, graphs, placements, slots=1, lanes=model.lowered.lanes)
-        self._requests = _requests(replace(model, lowered=lowered), choice, limit_s)
+        alone = replace(model, lowered=lowered)
+        side = Side.ONE_DEVICE if has_patterns else None
+        try:
+            roomy = replace(alone, lowered=_apart(lowered, programs))
+            self._requests = _requests(roomy, choice, limit_s, side)
+        except TesseraError as failure:
+            if failure.diagnostics[0].code != NO_MEMORY:
+                raise
+            self._requests = _requests(alone, choice, limit_s, side)
 
-    def run(self, inputs: Mapping[str, Bytes], *, trace: int, lane: int) -> Expected:
+    def run(
+        self, inputs: Mapping[str, Bytes], *, trace: int, lane: int, request: int = 0
+    ) -> Expected:
         """The next request of a lane."""
-        done = self._requests.submit(inputs, trace=trace, lane=lane).result()
+        done = self._requests.submit(inputs, trace=trace, lane=lane, number=request).result()
         return Expected(done.outputs, self._requests.read_states(lane), done.printed)
 
     def close(self) -> None:
@@ -115,9 +147,30 @@ class AloneOn:
         self._requests.close(wait=False)
 
 
-def _requests(model: Model, choice: BackendChoice, limit_s: float) -> Dispatcher:
+def _apart(lowered: LoweredReplica, programs: Sequence[ir.Program]) -> LoweredReplica:
+    """The same programs, with no bytes of a slot that two buffers share."""
+    sizes: dict[str, int] = {}
+    places = []
+    for place in lowered.places:
+        if place.kind is AreaKind.SLOT:
+            start = sizes.get(place.device, 0)
+            size = programs[place.trace].buffers[place.buffer].bytes
+            sizes[place.device] = start + -(-size // PLACE_ALIGNMENT) * PLACE_ALIGNMENT
+            place = replace(place, offset=start)
+        places.append(place)
+    areas = tuple(
+        replace(area, bytes=sizes.get(area.device, 0)) if area.kind is AreaKind.SLOT else area
+        for area in lowered.areas
+    )
+    return replace(lowered, places=tuple(places), areas=areas)
+
+
+def _requests(
+    model: Model, choice: BackendChoice, limit_s: float, unwritten: Side | None = None
+) -> Dispatcher:
     """With the targets of all devices, so that a slice has the SMs that it has in the plan."""
-    options = backend_options(choice, ServingOptions(timeline=False))
+    asked = BackendOptions(unwritten=unwritten)
+    options = backend_options(choice, ServingOptions(timeline=False), asked)
     lanes = model.lowered.lanes
     return Dispatcher(make_backend(choice, model, options), slots=1, lanes=lanes, limit_s=limit_s)
 

@@ -100,7 +100,9 @@ def compare_bytes(outcome: Outcome, prepared: Prepared) -> int:
         for turn in outcome.turns:
             replica, lane = sequences[turn.sequence]
             inputs = prepared.materials.inputs(turn.request, turn.trace, turn.turn)
-            expected = references[replica].run(inputs, trace=turn.trace, lane=lane)
+            expected = references[replica].run(
+                inputs, trace=turn.trace, lane=lane, request=turn.request
+            )
             last[turn.sequence] = expected
             compared += _equal(expected.outputs, outcome.done[turn.request].outputs, turn)
     finally:

@@ -10,6 +10,7 @@ import pytest
 import tessera.backend.cuda
 from tessera.backend.cuda.loading import _KINDS
 from tessera.backend.ptx_executor.device import Device, LoadedModule
+from tessera.backend.unwritten import Side, buffer_key, device_key, unwritten_bytes
 from tessera.frontend.ptx.read_ptx import parse_module
 from tessera.ir.program.data_type import DataType
 from tessera.ir.program.program import Buffer, BufferId, Role
@@ -80,3 +81,22 @@ def test_seeded_values_are_those_of_the_host_to_the_byte(
     loaded["seed_values"].launch(3, 64, [target, elements * values, kind, *words])
     np.testing.assert_array_equal(target.numpy()[:size], wanted)
     assert (target.numpy()[size:] == 0xCC).all()
+
+
+@pytest.mark.parametrize("side", Side)
+def test_unwritten_memory_is_the_same_on_a_gpu(loaded: LoadedModule, side: Side) -> None:
+    device = loaded.device
+    target = device.array(np.full(1000, 7, np.uint8))
+    for request, name, (start, end) in (
+        (0, "a", (0, 1000)),
+        (9, "b", (3, 778)),
+        (2**20, "", (5, 6)),
+    ):
+        word = device.array(np.array([request], np.uint64))
+        key = buffer_key(1, BufferId(4))
+        before = target.numpy()
+        loaded["fill_unwritten"].launch(
+            3, 64, [target, start, end, word, key, device_key(name), int(side)]
+        )
+        before[start:end] = unwritten_bytes(side, request, device_key(name), key, start, end)
+        np.testing.assert_array_equal(target.numpy(), before)

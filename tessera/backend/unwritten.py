@@ -1,0 +1,93 @@
+"""What memory that nothing has written holds in a run that is verified.
+
+In: a request, a device, a buffer and bytes of it. Out: these bytes. They differ by all of that, and
+between a run and what it is compared with (`Side`) in every single byte, so that a result that
+depends on memory which nothing has written does not come out the same. What a plan knows to be read
+before a step writes it is no such memory: a `Fill` has written it, with the same on both sides. The
+CUDA backend makes the same bytes in place (`fill_unwritten` in `backend/cuda/helpers.cu`).
+
+Values are neither NaN nor infinite in any format, so that what is multiplied by zero is gone, and
+large enough that no sum swallows them: a byte is a sign, `100`, three bits of a hash, and the side.
+Of every four runs of 16 bytes one is zero in the run and another one in what it is compared with,
+for what only asks whether something is zero.
+"""
+
+from __future__ import annotations
+
+import zlib
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from tessera.ir.plan.launch_program import Bytes, Fill, LoweredReplica
+from tessera.ir.program.program import POINTER_BYTES, Buffer, BufferId, Program
+
+_Words = npt.NDArray[np.uint32]
+_WORD, _RUN = 4, 16
+_BY_WORD, _BY_RUN = np.uint32(0x9E3779B1), np.uint32(0x85EBCA6B)
+
+
+class Side(IntEnum):
+    """Who has the memory: a run, or what it is compared with."""
+
+    RUN = 0
+    ONE_DEVICE = 1
+
+
+def buffer_key(trace: int, buffer: BufferId) -> int:
+    """What a buffer is known as."""
+    return zlib.crc32(f"{trace}.{int(buffer)}".encode())
+
+
+def device_key(device: str) -> int:
+    """What a device is known as."""
+    return zlib.crc32(device.encode())
+
+
+def unwritten_bytes(
+    side: Side, request: int, device: int, buffer: int, start: int, end: int
+) -> npt.NDArray[np.uint8]:
+    """Bytes of a buffer; device and buffer by their keys."""
+    common = _mixed(np.array([(request ^ buffer) & 0xFFFFFFFF], np.uint32))
+    own = _mixed(common ^ np.uint32(device))
+    first, last = start // _RUN, -(-end // _RUN)
+    words = np.arange(first * (_RUN // _WORD), last * (_RUN // _WORD), dtype=np.uint32)
+    content = _mixed(own + words * _BY_WORD).astype("<u4").view(np.uint8)
+    content &= 0x8E
+    content |= 0x40 | side
+    runs = np.arange(first, last, dtype=np.uint32)
+    content.reshape(-1, _RUN)[_mixed(common + runs * _BY_RUN) & 3 == side] = 0
+    return content[start - first * _RUN : end - first * _RUN]
+
+
+def filled_ranges(lowered: LoweredReplica) -> dict[tuple[int, BufferId], Bytes]:
+    """By trace and buffer the bytes that a plan fills, on whatever device."""
+    filled: dict[tuple[int, BufferId], Bytes] = {}
+    for trace in lowered.traces:
+        for program in trace.programs:
+            for queued in program.operations:
+                if isinstance(queued.operation, Fill):
+                    key = trace.trace, queued.operation.buffer
+                    filled[key] = (*filled.get(key, ()), *queued.operation.bytes)
+    return filled
+
+
+def ranges_without_words(program: Program, buffer: Buffer) -> list[tuple[int, int]]:
+    """All bytes of a buffer but the words that hold addresses, which are put there beforehand."""
+    words = sorted(
+        word.offset
+        for table in program.pointer_tables
+        if table.buffer == buffer.id
+        for word in table.words
+    )
+    starts = [0, *(word + POINTER_BYTES for word in words)]
+    ends = [*words, buffer.bytes]
+    return [(start, end) for start, end in zip(starts, ends, strict=True) if start < end]
+
+
+def _mixed(x: _Words) -> _Words:
+    """A bijection of words that spreads every bit (`lowbias32` of Wellons)."""
+    x = (x ^ (x >> np.uint32(16))) * np.uint32(0x7FEB352D)
+    x = (x ^ (x >> np.uint32(15))) * np.uint32(0x846CA68B)
+    return x ^ (x >> np.uint32(16))
