@@ -1,7 +1,7 @@
 """Basic blocks of a flat function, and what follows from their graph.
 
 In: a `FlatFunction`. Out: a `ControlFlow`: blocks with their edges, an order to visit them in,
-dominators, post-dominators, loops, and whether the graph is reducible.
+dominators, post-dominators, loops, and which blocks are in circles that are no loops.
 
 Block 0 is the entry. Blocks that no path reaches are kept (`reachable` is false), have no
 dominator, and take no part in the order. An instruction that ends a block: `bra`, `brx.idx`,
@@ -11,7 +11,8 @@ exit cannot be reached (an endless loop) has no post-dominator: None.
 
 `order` is a reverse post-order in which the blocks of a loop stand together, before the blocks
 that follow the loop. For reducible graphs, a machine that always runs the lowest block of this
-order meets again at the post-dominator.
+order meets again at the post-dominator. In others it may not, in a circle with several entries
+(`tangled`).
 
 Sources: Cooper, Harvey, Kennedy, "A simple, fast dominance algorithm"; PTX ISA 9.0, section
 9.7.13 (control flow instructions).
@@ -62,7 +63,8 @@ class Loop:
 class ControlFlow:
     """The graph of a function. The trees give the immediate (post-)dominator by block index.
 
-    `leaving` are the reachable blocks from which control may leave the function.
+    `leaving` are the reachable blocks from which control may leave the function. `below` numbers
+    blocks so that those which a block dominates have the numbers of its range, its own first.
     """
 
     blocks: tuple[BasicBlock, ...]
@@ -70,15 +72,13 @@ class ControlFlow:
     dominators: tuple[int | None, ...]
     post_dominators: tuple[int | None, ...]
     loops: tuple[Loop, ...]
-    reducible: bool
+    tangled: frozenset[int]
+    below: tuple[range, ...]
     leaving: frozenset[int] = frozenset()
 
     def dominates(self, above: int, below: int) -> bool:
         """Whether every path from the entry to `below` goes through `above`."""
-        at: int | None = below
-        while at is not None and at != above:
-            at = self.dominators[at]
-        return at == above
+        return self.below[below].start in self.below[above] or above == below
 
 
 def build_control_flow(flat: FlatFunction, leaders: Iterable[int] = ()) -> ControlFlow:
@@ -87,7 +87,7 @@ def build_control_flow(flat: FlatFunction, leaders: Iterable[int] = ()) -> Contr
     edges = _find_edges(flat, starts)
     loops_first = _depth_first(edges, 0)
     dominators = _immediate_dominators(edges, loops_first, 0)
-    loops, reducible = _find_loops(edges, loops_first, dominators)
+    loops, tangled = _find_loops(edges, loops_first, dominators)
     order = _order_loops_together(edges, loops)
     reachable = set(order)
     predecessors = _invert(edges)
@@ -110,7 +110,8 @@ def build_control_flow(flat: FlatFunction, leaders: Iterable[int] = ()) -> Contr
         post_dominators=post_dominators(edges, reachable),
         leaving=frozenset(i for i in reachable if EXIT in edges[i]),
         loops=loops,
-        reducible=reducible,
+        tangled=tangled,
+        below=_numbered(dominators),
     )
 
 
@@ -220,6 +221,26 @@ def _immediate_dominators(edges: list[list[int]], order: list[int], root: int) -
     return [None if i == root else tree.get(i) for i in range(len(edges))]
 
 
+def _numbered(dominators: list[int | None]) -> tuple[range, ...]:
+    """Ranges of numbers, one inside the other where a block dominates another."""
+    children: list[list[int]] = [[] for _ in dominators]
+    for node, parent in enumerate(dominators):
+        if parent is not None:
+            children[parent].append(node)
+    numbers = [range(-1, -1)] * len(dominators)
+    pending = [(0, False)]
+    count = 0
+    while pending:
+        node, is_done = pending.pop()
+        if is_done:
+            numbers[node] = range(numbers[node].start, count)
+            continue
+        numbers[node] = range(count, count)
+        count += 1
+        pending += [(node, True), *((child, False) for child in children[node])]
+    return tuple(numbers)
+
+
 def _meet(tree: dict[int, int], rank: dict[int, int], left: int, right: int) -> int:
     """The lowest common ancestor in the tree as far as it is known."""
     while left != right:
@@ -245,20 +266,21 @@ def post_dominators(edges: list[list[int]], reachable: set[int]) -> tuple[int | 
 
 def _find_loops(
     edges: list[list[int]], order: list[int], dominators: list[int | None]
-) -> tuple[tuple[Loop, ...], bool]:
-    """Natural loops by header, outermost first; an edge back to no dominator is irreducible."""
+) -> tuple[tuple[Loop, ...], frozenset[int]]:
+    """Natural loops by header, outermost first, and the blocks of circles that are none: they have
+    an edge back to no dominator."""
     rank = {node: i for i, node in enumerate(order)}
     predecessors = _invert(edges)
     latches: dict[int, list[int]] = {}
-    reducible = True
+    tangled: set[int] = set()
     for node in order:
         for target in edges[node]:
             if target == EXIT or rank[target] > rank[node]:
                 continue
             if _is_above(dominators, target, node):
                 latches.setdefault(target, []).append(node)
-            else:
-                reducible = False
+            elif node not in tangled or target not in tangled:
+                tangled |= _reached(edges, target) & _reached(predecessors, node)
     bodies = {
         header: _loop_body(predecessors, rank, header, latches[header])
         for header in sorted(latches, key=rank.__getitem__)
@@ -280,7 +302,17 @@ def _find_loops(
             )
         )
         around.update(dict.fromkeys(inside, i))
-    return tuple(loops), reducible
+    return tuple(loops), frozenset(tangled)
+
+
+def _reached(edges: list[list[int]], start: int) -> set[int]:
+    """The blocks that ways lead to from one, itself included."""
+    reached, pending = {start}, [start]
+    while pending:
+        more = set(edges[pending.pop()]) - reached - {EXIT}
+        reached |= more
+        pending += more
+    return reached
 
 
 def _is_above(dominators: list[int | None], above: int, below: int) -> bool:

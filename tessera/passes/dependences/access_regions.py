@@ -326,7 +326,9 @@ class _Walker:
         code = self._code(step, variant)
         footprint = self.footprints[step.module, variant.arch, step.kernel, setting.key]
         if footprint.gave_up:
-            return self._anything(step, code, "following its addresses takes too long")
+            tangled = "data decides a branch in a loop with several entries"
+            slow = "following its addresses takes too long"
+            return self._anything(step, code, tangled if code.flow.tangled else slow)
         name = self._name(step)
         return LaunchReport(self.program, step, name, code, setting, footprint).build()
 

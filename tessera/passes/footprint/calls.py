@@ -19,7 +19,7 @@ from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.layout import size_bytes
 from tessera.passes.footprint.excerpt_state import SliceState
 from tessera.passes.footprint.zones import LOCAL
-from tessera.passes.kernel_facts.doomed_blocks import NEVER_RETURNS
+from tessera.passes.kernel_facts.doomed_blocks import never_returns
 from tessera.passes.kernel_facts.inline_calls import call_parts
 from tessera.passes.kernel_facts.kernel_code import Step
 from tessera.passes.lane_values import lanes
@@ -57,9 +57,10 @@ def run_call(runner: SliceState, step: Step, mask: Mask) -> None:
     """What a call that stayed does to registers, local words and memory."""
     callee, results, arguments = call_parts(step.instruction)
     name = callee or "?"
-    if name in NEVER_RETURNS:
+    defined = runner.code.module.definitions()
+    if never_returns(step.instruction, defined):
         return
-    if name == "vprintf" and arguments:
+    if name == "vprintf" and name not in defined and arguments:
         why = _print(runner, step, arguments[0], mask)
         if why is None:
             runner.unknown_results(step, mask)
@@ -77,7 +78,7 @@ def run_call(runner: SliceState, step: Step, mask: Mask) -> None:
 
 
 def _reason(runner: SliceState, name: str) -> str:
-    if name in _PINNED:
+    if name in _PINNED and name not in runner.code.module.definitions():
         return _PINNED[name]
     if name in runner.code.widths:
         return f"it calls a function through the register `{name}`"

@@ -20,6 +20,7 @@ from tessera.passes.footprint.pieces import GridPiece
 from tessera.passes.footprint.recorder import Recorder
 from tessera.passes.footprint.scene import Scene
 from tessera.passes.kernel_facts.kernel_code import KernelCode, Step
+from tessera.passes.kernel_facts.operand_names import SINK
 from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.digits import NotAlike
 from tessera.passes.lane_values.elections import agreeing, merged_choice
@@ -83,6 +84,8 @@ class SliceState(Operands):
 
     def write(self, step: Step, name: str, value: Lanes, mask: Mask) -> None:
         """Write a register, the result of a step."""
+        if name == SINK:
+            return
         self.work += 8 + value.size
         self.origins[name] = step.index
         if step.index in self.hiding and value.span is not None and value.kind == NUMBER:

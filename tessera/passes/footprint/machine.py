@@ -17,8 +17,9 @@ is not known:
   branch they are strong, and as sure as before: launches end, so all of them come there.
 
 The lowest block in the order of the control flow always runs first, so loops finish before what
-follows them. Work is counted in nanoseconds, roughly: one per element and some thousands per
-step. `OverBudget` is raised when it passes the budget; nothing was concluded then.
+follows them. Of a circle with several entries that is not known: where data decides a branch in it,
+nothing is concluded. Work is counted in nanoseconds, roughly: one per element and some thousands
+per step. `OverBudget` is raised when it passes the budget; nothing was concluded then.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ _DEEPEST_EXIT = 4
 
 
 class OverBudget(Exception):
-    """The work that was allowed is used up."""
+    """The work that was allowed is used up, or no work would do."""
 
 
 class SliceMachine(StepRunner):
@@ -87,18 +88,25 @@ class SliceMachine(StepRunner):
         self.alone = True
         self.untidy = False
         self.checkpoint: Checkpoint | None = None
-        self.may_split = shared is None and bool(piece and piece.digits) and code.flow.reducible
+        self.may_split = shared is None and bool(piece and piece.digits) and not code.flow.tangled
         self.since = 0
         is_exact = most_rounds is None and shared is None and MANY_ROUNDS_AT_ONCE
         self.rounds = LoopRounds(self, self.rank, self.run_block) if is_exact else None
 
     def start(self, at: Checkpoint | None = None) -> None:
-        """Run the kernel from its entry, or from a place that it has come to, to its end."""
+        """Run the kernel from its entry, or from a place that it has come to, to its end.
+
+        A register that some way reads before it writes it holds anything until then.
+        """
         pending = {0: Mask(ALL, ALL, ALL)}
         if at is not None:
             restore(self, at)
             self.checkpoint, pending = at, {}
             self.run_block(at.block, at.mask, pending, at.place)
+        else:
+            for name in self.code.live.unwritten():
+                if name in self.code.widths:
+                    self.registers[name] = lanes.unknown(self.bits(name), -1)
         self.run(pending, EXIT)
 
     def _take_checkpoint(self, block: int, place: int, mask: Mask) -> None:
@@ -203,6 +211,7 @@ class SliceMachine(StepRunner):
             return
         index = self.value(step.instruction.operands[0], 32, step.index)
         if index.span is not None:
+            self._check_entries(block)
             every = np.ones((1, 1), dtype=np.bool_)
             self._scatter(block, tuple(targets), here, every, pending)
             return
@@ -230,6 +239,7 @@ class SliceMachine(StepRunner):
         chosen = mask.strong & lanes.spans(taken).astype(np.bool_)
         if not chosen.any():
             return mask
+        self._check_entries(block)
         if self.in_rounds:
             raise NotAlike
         meet = self.code.meets[block]
@@ -239,6 +249,12 @@ class SliceMachine(StepRunner):
             return mask.without(chosen)
         self._scatter(block, ways, mask, chosen, pending)
         return mask.without(chosen)
+
+    def _check_entries(self, block: int) -> None:
+        """That threads which part here meet again in the order of blocks: not in a circle with
+        several entries, nor on the way into one."""
+        if {block, self.code.meets[block]} & self.code.flow.tangled:
+            raise OverBudget
 
     def _is_forward(self, block: int, ways: tuple[int, ...]) -> bool:
         """Whether both ways stay in the innermost loop and meet again before its next round."""

@@ -101,7 +101,8 @@ def _steps(code: KernelCode) -> Iterator[int]:
         for step in steps:
             if not _is_product(step) or writers[step.targets[0]] != 1:
                 continue
-            own = [(at, other) for at, other in readers[step.targets[0]] if other is not step]
+            known = readers.get(step.targets[0], ())
+            own = [(at, other) for at, other in known if other is not step]
             if own and all(at == block and _moves(other, step) for at, other in own):
                 yield step.index
                 yield from (other.index for _, other in own)

@@ -20,7 +20,11 @@ from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.constants import integer_value
 from tessera.passes.kernel_facts.inline_calls import inline_calls
 from tessera.passes.kernel_facts.known_meaning import known_meaning
-from tessera.passes.kernel_facts.operand_names import registers_in, written_registers
+from tessera.passes.kernel_facts.operand_names import (
+    registers_in,
+    results_in,
+    written_registers,
+)
 
 Word = tuple[str, int | None]
 """A parameter and an offset; None: somewhere in it."""
@@ -153,7 +157,7 @@ def _carried(
             old = taints.get(name, frozenset())
             if not words <= old:
                 taints[name] = old | words
-                pending += users[name]
+                pending += users.get(name, ())
     return taints, reached
 
 
@@ -213,7 +217,7 @@ def _loaded(
     """`ld.param`: the word at a known offset, or any word of what the address names."""
     target, source = instruction.operands[:2]
     width = int("".join(c for c in instruction.opcode.modifiers[-1] if c.isdigit()) or 0) // 8
-    registers = list(registers_in(target))
+    registers = list(results_in(target))
     direct, offset = _named(source, names)
     for place, register in enumerate(registers):
         if direct is not None and offset is not None:

@@ -63,9 +63,11 @@ def _may_exit(module: ptx.Module, names: set[str], called: set[str]) -> bool:
     known."""
     bodies = [f for f in module.functions() if f.body is not None and not f.is_entry]
     own = {f.name for f in bodies}
-    if any(name not in own and not _RUNTIME.fullmatch(name) for name in names):
+    # What the module defines is its own, whatever it is called.
+    unknown = {name for name in names - own if not _RUNTIME.fullmatch(name)}
+    if unknown:
         return True
-    return any(not _RUNTIME.fullmatch(name) for name in called) and any(
+    return any(name in own or not _RUNTIME.fullmatch(name) for name in called) and any(
         instruction.opcode.name == "exit" for f in bodies for instruction in flatten(f).instructions
     )
 

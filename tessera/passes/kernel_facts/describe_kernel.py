@@ -241,7 +241,6 @@ class Describer:
 
     def guard(self, guard: ptx.Guard, *, holds: bool) -> Condition:
         """What it means that a guard holds, or that it does not."""
-        positive = holds != guard.negated
         written = self.definitions.get(guard.register, [])
         unknown = Condition(None, "", None, "?")
         if len(written) != 1:
@@ -253,6 +252,8 @@ class Describer:
         plain = instruction.opcode.name == "setp" and not {"and", "or", "xor"} & set(modifiers)
         if not plain or sign is None or modifiers[-1].startswith(("f", "bf")):
             return unknown
+        # Of two results the second is the opposite.
+        positive = (holds != guard.negated) == (step.targets[0] == guard.register)
         use = (block, step.index)
         left, right = (self._operand(o, use) for o in instruction.operands[1:3])
         return Condition(

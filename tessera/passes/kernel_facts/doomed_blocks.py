@@ -1,12 +1,16 @@
 """Blocks that lead to a trap and to nothing else, and where control meets again without them.
 
-In: a function and its control flow. Out: the blocks that no thread of a launch that ends normally
+In: a function, its control flow, and the functions that its module defines: one that is called as
+the driver's is no driver's function. Out: the blocks that no thread of a launch that ends normally
 comes to, and the post-dominator of every block over the ways that are left: an assertion inside an
 `if` does not keep its sides from meeting.
 """
 
 from __future__ import annotations
 
+from collections.abc import Container
+
+from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.control_flow import EXIT, ControlFlow, post_dominators
 from tessera.ir.ptx.flatten import FlatFunction
 from tessera.passes.kernel_facts.inline_calls import call_parts
@@ -14,9 +18,9 @@ from tessera.passes.kernel_facts.inline_calls import call_parts
 NEVER_RETURNS = frozenset({"__assertfail", "__assert_fail"})
 
 
-def doomed_blocks(flat: FlatFunction, flow: ControlFlow) -> frozenset[int]:
+def doomed_blocks(flat: FlatFunction, flow: ControlFlow, defined: Container[str]) -> frozenset[int]:
     """The blocks from which every way ends in a trap."""
-    doomed = {block.index for block in flow.blocks if _traps(flat, block.start, block.end)}
+    doomed = {b.index for b in flow.blocks if _traps(flat, b.start, b.end, defined)}
     pending = sorted(doomed)
     while pending:
         for above in flow.blocks[pending.pop()].predecessors:
@@ -39,12 +43,18 @@ def meeting_blocks(
     return post_dominators(edges, {b.index for b in flow.blocks if b.reachable})
 
 
-def _traps(flat: FlatFunction, start: int, end: int) -> bool:
+def never_returns(call: ptx.Instruction, defined: Container[str]) -> bool:
+    """Whether a call ends the launch with an error."""
+    callee = call_parts(call)[0]
+    return callee in NEVER_RETURNS and callee not in defined
+
+
+def _traps(flat: FlatFunction, start: int, end: int, defined: Container[str]) -> bool:
     for instruction in flat.instructions[start:end]:
         if instruction.guard is not None:
             continue
         name = instruction.opcode.name
-        if name == "trap" or (name == "call" and call_parts(instruction)[0] in NEVER_RETURNS):
+        if name == "trap" or (name == "call" and never_returns(instruction, defined)):
             return True
     return False
 

@@ -27,7 +27,7 @@ from tessera.ir.opcodes.types import is_type
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.constants import integer_value
 from tessera.ir.ptx.flatten import FlatFunction
-from tessera.passes.kernel_facts.doomed_blocks import NEVER_RETURNS
+from tessera.passes.kernel_facts.doomed_blocks import never_returns
 from tessera.passes.kernel_facts.inline_calls import call_parts
 from tessera.passes.kernel_facts.operand_names import registers_in, written_registers
 
@@ -86,6 +86,7 @@ class _AddressFlow:
 
     def __init__(self, module: ptx.Module, flat: FlatFunction, meanings: Sequence[Meaning]) -> None:
         self.flat = flat
+        self.defined = module.definitions()
         self.meanings = meanings
         self.parameters = frozenset(p.name for p in flat.function.parameters)
         self.widths = {register.name: type_bits(register.type) for register in flat.registers}
@@ -152,7 +153,9 @@ class _AddressFlow:
         self, instruction: ptx.Instruction, meaning: Meaning
     ) -> Iterator[tuple[str, Carried]]:
         """A call that was not followed may compute anything from all it can get at."""
-        if (call_parts(instruction)[0] or "") in {*NEVER_RETURNS, "vprintf"}:
+        callee = call_parts(instruction)[0]
+        prints = callee == "vprintf" and callee not in self.defined
+        if prints or never_returns(instruction, self.defined):
             return
         values = self._sources(instruction, meaning)
         values += [self.known.get(name, (0, 0)) for name in _spaces("generic")]

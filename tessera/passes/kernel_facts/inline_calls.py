@@ -101,6 +101,8 @@ class _Inliner:
             return False
         if len(results) != len(function.returns) or len(arguments) != len(function.parameters):
             return False
+        if self._share_variables(arguments, results):
+            return False
         flat = self.flat.get(function.name)
         if flat is None:
             flat = self.flat[function.name] = flatten(function)
@@ -142,6 +144,13 @@ class _Inliner:
             else:
                 self.body.variables.append(replace(formal, name=names[formal.name]))
                 self.names.add(names[formal.name])
+
+    def _share_variables(
+        self, arguments: Sequence[ptx.Operand], results: Sequence[ptx.Operand]
+    ) -> bool:
+        """Whether a variable is a result and something else: the callee has one for each."""
+        given = [operand for operand in (*arguments, *results) if self._is_variable(operand)]
+        return any(given.count(operand) > 1 for operand in results)
 
     def _is_variable(self, actual: ptx.Operand) -> bool:
         return isinstance(actual, ptx.Name) and actual.name in self.names

@@ -104,7 +104,7 @@ def prepare_kernel(module: ptx.Module, function: ptx.Function) -> KernelCode:
     meanings = [known_meaning(instruction) for instruction in flat.instructions]
     needed = _needed_registers(flat, meanings)
     blocks, live = _blocks(flat, flow, meanings, needed)
-    doomed = doomed_blocks(flat, flow)
+    doomed = doomed_blocks(flat, flow, module.definitions())
     code = KernelCode(
         module=module,
         function=function,

@@ -16,7 +16,7 @@ Sets of registers are bits of a number: at the borders of blocks there may be ma
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import NamedTuple
@@ -49,6 +49,13 @@ class LiveSteps:
         """Whether some way from the start of a block reads a register before it writes it."""
         number = self.numbers.get(name)
         return number is not None and bool(self.bits[block] >> number & 1)
+
+    def unwritten(self) -> Iterator[str]:
+        """The names that some way from the entry reads before it writes them."""
+        entry = self.bits[0].to_bytes((len(self.numbers) >> 3) + 1, "little")
+        for name, number in self.numbers.items():
+            if entry[number >> 3] >> (number & 7) & 1:
+                yield name
 
 
 def live_steps(flow: ControlFlow, blocks: Sequence[Sequence[ExcerptStep]]) -> LiveSteps:
@@ -112,8 +119,6 @@ class _LiveWalk:
             for name in step.reads:
                 known[name] = True
         self.ends[block] = kept
-        if not self.flow.blocks[block].predecessors:
-            return 0
         return after & ~self._bits(known, False) | self._bits(known, True)
 
     def _number(self, name: str) -> int:

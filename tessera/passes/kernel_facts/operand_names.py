@@ -7,6 +7,9 @@ from itertools import chain
 from tessera.ir.opcodes import WRITTEN_ROLES, Meaning
 from tessera.ir.ptx import syntax as ptx
 
+SINK = "_"
+"""Stands for a register where a result is dropped; nothing reads it."""
+
 
 def registers_in(operand: ptx.Operand) -> tuple[str, ...]:
     """Every name in an operand; those that are no registers do no harm."""
@@ -36,9 +39,25 @@ def registers_in(operand: ptx.Operand) -> tuple[str, ...]:
 
 
 def written_registers(instruction: ptx.Instruction, meaning: Meaning) -> tuple[str, ...]:
-    """The registers that an instruction may write, in operand order."""
+    """The registers that an instruction may write, in operand order; `SINK` for a result that is
+    dropped, so that each of the others keeps its place."""
     registers: list[str] = []
     for role, operand in zip(meaning.roles, instruction.operands, strict=False):
         if role in WRITTEN_ROLES and not isinstance(operand, ptx.Address):
-            registers.extend(registers_in(operand))
+            registers.extend(results_in(operand))
     return tuple(registers)
+
+
+def results_in(operand: ptx.Operand) -> tuple[str, ...]:
+    """The registers of a destination, `SINK` among them."""
+    match operand:
+        case ptx.Name():
+            return (operand.name,)
+        case ptx.Sink():
+            return (SINK,)
+        case ptx.Pair():
+            return (*results_in(operand.first), *results_in(operand.second))
+        case ptx.Vector() | ptx.Group():
+            return tuple(chain.from_iterable(map(results_in, operand.elements)))
+        case _:
+            return registers_in(operand)

@@ -25,6 +25,7 @@ from tessera.passes.kernel_facts.describe_kernel import Describer
 from tessera.passes.kernel_facts.kernel_code import KernelCode
 from tessera.passes.kernel_facts.kernel_codes import KernelCodes, KernelId, find_kernel
 from tessera.passes.kernel_facts.known_bits import KnownBits
+from tessera.passes.kernel_facts.operand_names import SINK
 from tessera.passes.kernel_facts.value_ranges import ValueRanges
 
 
@@ -96,7 +97,7 @@ def kernel_values(code: KernelCode) -> tuple[RegisterValue, ...]:
             for name in step.targets:
                 value = ranges.get((step.index, name))
                 width = code.widths.get(name, 64)
-                if value is None or width == 1:
+                if value is None or width == 1 or name == SINK:
                     continue
                 bounds = value.bounds(width)
                 base, offset = split_base(code, describer.written(number, step, name), width)

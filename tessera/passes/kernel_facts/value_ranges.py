@@ -16,7 +16,7 @@ from math import prod
 
 import numpy as np
 
-from tessera.ir.opcodes import OperandRole, type_bits
+from tessera.ir.opcodes import Flow, OperandRole, type_bits
 from tessera.ir.opcodes.comparisons import INVERSE_COMPARISONS, MIRRORED_COMPARISONS, UNSIGNED_NAMES
 from tessera.ir.opcodes.types import is_type
 from tessera.ir.ptx import syntax as ptx
@@ -214,7 +214,7 @@ class ValueRanges:
         last = steps[-1] if steps else None
         guard = last.instruction.guard if last is not None else None
         ways = self.code.flow.blocks[block].successors
-        if last is None or guard is None or len(ways) > 2:
+        if last is None or guard is None or len(ways) > 2 or last.meaning.flow is Flow.NEXT:
             return state
         falls = target == block + 1
         jumps = last.instruction.opcode.name == "bra"
