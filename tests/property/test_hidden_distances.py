@@ -7,6 +7,7 @@ import pytest
 
 from tessera.backend.ptx_executor.run import run_program
 from tessera.diagnostics import TesseraError
+from tessera.frontend.trace.read_trace import parse_trace
 from tessera.ir.program import program as ir
 from tessera.passes.base import AnalysisManager
 from tessera.passes.byte_sets import intervals
@@ -231,6 +232,12 @@ LATER = {
         True,
     ),
     "a copy": (WORD, LOAD, (PUT, "memcpy s t bytes=64", TAKE.replace("t]", "s]")), True),
+    "a library call": (
+        WORD,
+        LOAD,
+        (PUT, "op aten::neg reads=[t:s64[8]] writes=[s:s64[8]]", TAKE.replace("t]", "s]")),
+        True,
+    ),
     "the next request": (
         WORD,
         LOAD,
@@ -251,3 +258,16 @@ def test_a_distance_that_an_earlier_launch_stored(name: str) -> None:
     assert bool(taken.pins) is is_hidden
     touched = {given.buffers[a.buffer].name for a in taken.accesses if a.kind.writes}
     assert ("y" in touched) is is_hidden
+
+
+def test_a_distance_that_the_code_for_another_gpu_stored() -> None:
+    """Which code runs is not known when the second launch is looked at."""
+    plain = WRITER.replace("PUT", "st.global.u64 [%rd3], 64;").replace("TAKE", LOAD)
+    hides = WRITER.replace("PUT", WORD).replace("TAKE", LOAD)
+    heads = [f".version 8.0\n.target {arch}\n.address_size 64\n" for arch in ("sm_80", "sm_90")]
+    buffers = [*BUFFERS.strip().splitlines(), "buffer t bytes=64 role=temp"]
+    records = "".join(f"//! {line}\n" for line in buffers)
+    code = f"//! module m arch=sm_80\n{heads[0]}{plain}//! module m arch=sm_90\n{heads[1]}{hides}"
+    text = f"//! tessera.trace 1\n{records}{code}//! {PUT}\n//! {TAKE}\n"
+    taken = AnalysisManager(parse_trace(text, "t.ptx")).get(AccessRegions).steps[-1]
+    assert taken.pins

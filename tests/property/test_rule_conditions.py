@@ -8,9 +8,11 @@ checks its condition.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,11 +23,15 @@ from tessera.frontend.trace.read_trace import parse_trace
 from tessera.passes.base import AnalysisManager
 from tessera.passes.byte_sets import intervals
 from tessera.passes.dependences.access_regions import AccessRegions
+from tessera.passes.footprint.both_ways import Guarded, Side, SureWrite
 from tessera.passes.lane_values.lane_values import MASKS, U64, Lanes
 from tessera.passes.lane_values.slopes import sloped
+from tests.docs.test_names import resolve
 from tests.helpers.access_oracle import compare
 
 PASSES = "tessera.passes"
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "developer" / "soundness.md"
 SIZE = 1024
 CONTENTS = {
     "zeros": np.zeros(SIZE // 4, np.uint32),
@@ -95,7 +101,7 @@ class Broken:
 
     rule: str
     body: str
-    without: tuple[str, Callable[..., Any]] | None
+    without: tuple[str, Callable[..., Any]]
     functions: str = ""
     grid: int = 1
     block: int = 32
@@ -128,6 +134,18 @@ def as_seen(rounds: Any, key: Any, first: Lanes, after: Any, step: Any, digit: A
     return sloped(Lanes(last & MASKS[32], None), rest, rounds.machine.bits(key))
 
 
+def whatever_the_predicate(
+    state: Any, step: Any, number: int, guard: Any, address: Any, width: int
+) -> None:
+    """A write under a predicate, beside those under its opposite at any time before."""
+    known = state.guarded_writes.setdefault(
+        guard.register, Guarded(state.registers[guard.register])
+    )
+    write = SureWrite(step.index, number, address.start, width, state.arriving.sure, address.slopes)
+    known.sides[guard.negated].add(write)
+    state.settle_writes(Side([write]), known.sides[not guard.negated])
+
+
 CASES = (
     # --- control ---
     Broken(
@@ -155,6 +173,12 @@ CASES = (
         body=f"""{DATA} @%p1 bra O; {STORE} bra E;
         O: xor.b32 %r9, %r2, 1; {WRITE} E:""",
         without=("footprint.both_ways._overlap", lambda write, other: [write]),
+    ),
+    Broken(
+        rule="predicates and their opposites",
+        body=f"""{DATA} @%p1 {STORE} ld.global.u32 %r5, [%d7]; setp.ne.u32 %p1, %r5, 0;
+        @!%p1 {STORE}""",
+        without=("footprint.excerpt_state.SliceState._note_guarded", whatever_the_predicate),
     ),
     Broken(
         rule="calls that end threads",
@@ -185,6 +209,17 @@ CASES = (
             lambda elected, values, threads: np.broadcast_to(elected, (1, threads)),
         ),
     ),
+    Broken(
+        rule="CTAs at once",
+        body=f"setp.lt.u32 %p2, %r3, 300; mov.u32 %r9, 4; @%p2 mov.u32 %r9, 9; {WRITE}".replace(
+            "%r8;", "%r2;"
+        ),
+        grid=600,
+        without=(
+            "lane_values.sloped_ops.nonnegative",
+            lambda start, slopes, where=None: start >= 0,
+        ),
+    ),
     # --- registers ---
     Broken(
         rule="registers that are read before they are written",
@@ -208,13 +243,6 @@ CASES = (
                 operand
             ),
         ),
-    ),
-    Broken(
-        rule="moved high halves",
-        body=f"""mul.hi.u32 %r9, %r3, 0xAAAAAAAB; and.b32 %r5, %r9, 127; {READ} shr.u32 %r9, %r9, 1;
-        and.b32 %r9, %r9, 127; mov.u32 %r8, 0; {WRITE}""",
-        grid=600,
-        without=None,
     ),
     # --- rounds of loops ---
     Broken(
@@ -251,12 +279,6 @@ CASES = (
         mul.wide.u32 %d11, %r4, 4; add.u64 %d10, %d10, %d11; st.local.u32 [%d10], 9;
         ld.local.u32 %r5, [a]; {READ}""",
         without=("footprint.excerpt_state.SliceState.forget_words", lambda self: None),
-    ),
-    Broken(
-        rule="shuffles",
-        body=f"""setp.lt.u32 %p2, %r2, 8; @!%p2 bra E; add.u32 %r9, %r2, 40;
-        shfl.sync.idx.b32 %r5, %r9, 3, 31, 0xff; {READ} E:""",
-        without=None,
     ),
 )
 
@@ -300,14 +322,98 @@ def test_where_the_condition_is_broken_nothing_is_missing(case: Broken) -> None:
     assert list(faults(case)) == []
 
 
-CHECKED = tuple(case for case in CASES if case.without is not None)
-
-
-@pytest.mark.parametrize("case", CHECKED, ids=names(CHECKED))
+@pytest.mark.parametrize("case", CASES, ids=names(CASES))
 def test_without_the_check_something_is_missing(
     case: Broken, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert case.without is not None
     path, instead = case.without
     monkeypatch.setattr(f"{PASSES}.{path}", instead)
     assert list(faults(case)) != []
+
+
+# --- launches that share a result ---
+
+SHARED = (
+    HEAD
+    + """
+    setp.eq.u64 %p1, %d1, %d2;
+    add.u32 %r5, %r1, %r2;
+    @%p1 mov.u32 %r5, 0;
+    mul.wide.u32 %d8, %r5, 4;
+    add.u64 %d9, %d3, %d8;
+    ld.global.u32 %r6, [%d9];
+    st.global.u32 [%d6], %r6;
+    ret;
+}
+"""
+)
+FIRST = "grid=1,1,1 block=32,1,1 args=[x, y, z, u32:8]"
+OTHERS = (
+    "grid=1,1,1 block=32,1,1 args=[x, y, z, u32:9]",
+    "grid=1,1,1 block=32,1,1 args=[x, y, z+64, u32:8]",
+    "grid=1,1,1 block=32,1,1 args=[y, y, z, u32:8]",
+    "grid=1,1,1 block=32,1,1 args=[x, z, z, u32:8]",
+    "grid=1,1,1 block=32,1,1 args=[x, y, short, u32:8]",
+    "grid=1,1,1 block=31,1,1 args=[x, y, z, u32:8]",
+    "grid=1,1,1 block=32,1,1 args=[z, y, x, u32:8]",
+)
+
+
+def shared(*launches: str) -> list[set[tuple[object, ...]]]:
+    """What each launch touches, by buffer, kind and region."""
+    lines = [f"//! buffer {name} bytes={SIZE} role=state\n" for name in "xyz"]
+    lines.append("//! buffer short bytes=64 role=state\n")
+    ptx = f".version 8.0\n.target sm_80\n.address_size 64\n{SHARED}"
+    steps = "".join(f"//! launch m.k {launch}\n" for launch in launches)
+    text = f"//! tessera.trace 1\n{''.join(lines)}//! module m\n{ptx}{steps}"
+    found = AnalysisManager(parse_trace(text, "trace.ptx")).get(AccessRegions).steps
+    return [{(a.buffer, a.kind, a.certainty, a.region) for a in step.accesses} for step in found]
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_a_launch_after_another_is_as_it_is_alone(other: str) -> None:
+    assert shared(FIRST, other)[1] == shared(other)[0]
+
+
+def test_without_their_key_launches_are_taken_for_each_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def careless(program: Any, launch: Any, settings: Any) -> Any:
+        buffers = original(program, launch, settings)[0]
+        return buffers, (len(buffers),)
+
+    original = import_module(f"{PASSES}.dependences.launch_pattern").launch_pattern
+    monkeypatch.setattr(f"{PASSES}.dependences.access_regions.launch_pattern", careless)
+    wrong = [other for other in OTHERS if shared(FIRST, other)[1] != shared(other)[0]]
+    assert len(wrong) >= 4, wrong
+
+
+# --- the list ---
+
+ROW = re.compile(r"^\| (?P<rule>[^|]+) \| [^|]+ \| (?P<checks>[^|]+) \| (?P<tests>[^|]+) \|$", re.M)
+
+
+def rows() -> list[tuple[str, list[str], list[str]]]:
+    """The rules of the page, with the functions that check them and their tests."""
+    text = PAGE.read_text().partition("## Rules and their conditions")[2].partition("\n## ")[0]
+    listed = [
+        (row["rule"].strip(), *(re.findall(r"`([^`]+)`", row[key]) for key in ("checks", "tests")))
+        for row in ROW.finditer(text)
+    ]
+    return [row for row in listed if row[0] not in ("Rule", "---")]
+
+
+def test_every_rule_has_a_check_and_a_test() -> None:
+    assert len(rows()) > 30
+    for rule, checks, tests in rows():
+        assert checks, rule
+        assert tests, rule
+        for check in checks:
+            resolve(f"{PASSES}.{check}")
+        for test in tests:
+            assert list(ROOT.glob(f"tests/**/{test}.py")), (rule, test)
+
+
+def test_every_rule_of_this_file_is_listed() -> None:
+    here = {rule for rule, _, tests in rows() if "test_rule_conditions" in tests}
+    assert {case.rule for case in CASES} | {"launches that share a result"} == here

@@ -182,6 +182,36 @@ def test_loops() -> None:
     assert [loop.decided for loop in found].count(Decided.DATA) == 1
 
 
+GUARDED = """
+.visible .entry guarded(.param .u64 y) .reqntid 128
+{
+    .reg .pred %p<3>;
+    .reg .b32 %r<6>;
+    .reg .b64 %rd<6>;
+    ld.param.u64 %rd1, [y];
+    mov.u32 %r1, %tid.x;
+    setp.lt.u32 %p1|%p2, %r1, 8;
+    @%p1 st.global.u32 [%rd1], %r1;
+next:
+    shl.b32 %r2, %r1, 2;
+    cvt.u64.u32 %rd2, %r2;
+    add.u64 %rd3, %rd1, %rd2;
+    @%p2 st.global.u32 [%rd3], %r2;
+    ret;
+}
+"""
+
+
+def test_a_guard_at_the_end_of_a_block_is_no_branch() -> None:
+    found = values(GUARDED, "guarded")
+    assert (found["%r2"].low, found["%r2"].high) == (0, 4 * 127)
+
+
+def test_the_second_result_of_a_test_is_the_opposite() -> None:
+    first, second = manager(GUARDED).get(KernelAccesses).of("m", "guarded")
+    assert (first.conditions, second.conditions) == (("tid.x < 8",), ("tid.x >= 8",))
+
+
 def test_accesses_of_a_kernel() -> None:
     read, write = manager(COPY).get(KernelAccesses).of("m", "copy")
     assert (read.kind, write.kind) == (AccessKind.READ, AccessKind.WRITE)
