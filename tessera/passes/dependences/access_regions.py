@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, ClassVar, Self, assert_never
 from tessera.ir.graph.access import Access, NeedKind, Pin, PinKind
 from tessera.ir.graph.graph import ContentsDigest
 from tessera.ir.program import program as ir
-from tessera.ir.ptx import syntax as ptx
 from tessera.passes import findings
 from tessera.passes.base import Analysis, Facts
 from tessera.passes.dependences.address_holders import AddressHolders
@@ -55,6 +54,8 @@ if TYPE_CHECKING:
 
 _WEIGHT = ir.Role.WEIGHT
 _COUNTED = 16  # after so many steps somebody is told
+_SLOW = "following its addresses takes too long"
+_TANGLED = "data decides a branch in a loop with several entries"
 _Scene = tuple[ir.ModuleVariant, LaunchSetting]
 
 
@@ -199,14 +200,9 @@ class _Walker:
         lost = self.words.overwrite(accesses.accesses)
         if not lost:
             return accesses
-        pins = tuple(
-            Pin(
-                f"it may overwrite pointers in `{self.program.buffers[a.buffer].name}`",
-                a.span,
-                PinKind.OVERWRITTEN,
-            )
-            for a in dict.fromkeys(lost)
-        )
+        why = "it may overwrite pointers in `{}`"
+        named = ((self.program.buffers[a.buffer].name, a.span) for a in dict.fromkeys(lost))
+        pins = tuple(Pin(why.format(name), at, PinKind.OVERWRITTEN) for name, at in named)
         told = findings.overwritten_pointers(pins, accesses.name)
         return replace(
             accesses, pins=(*accesses.pins, *pins), diagnostics=(*accesses.diagnostics, *told)
@@ -285,7 +281,7 @@ class _Walker:
         draw: int = 0,
     ) -> LaunchSetting:
         facts = self._facts(step, variant)
-        function = _kernel(variant, step.kernel)
+        function = variant.ptx.definitions()[step.kernel]
         variables = self.variables.get(step.module, {})
         launch = without_values(ir.for_arch(step, variant.arch), function, facts.idle)
         odd = facts.odd if apart else frozenset(p.name for p in function.parameters)
@@ -326,9 +322,7 @@ class _Walker:
         code = self._code(step, variant)
         footprint = self.footprints[step.module, variant.arch, step.kernel, setting.key]
         if footprint.gave_up:
-            tangled = "data decides a branch in a loop with several entries"
-            slow = "following its addresses takes too long"
-            return self._anything(step, code, tangled if code.flow.tangled else slow)
+            return self._anything(step, code, _TANGLED if code.flow.tangled else _SLOW)
         name = self._name(step)
         return LaunchReport(self.program, step, name, code, setting, footprint).build()
 
@@ -364,7 +358,8 @@ class _Walker:
         if code is None:
             from tessera.passes.kernel_facts.kernel_code import prepare_kernel
 
-            code = self.codes[key] = prepare_kernel(variant.ptx, _kernel(variant, step.kernel))
+            function = variant.ptx.definitions()[step.kernel]
+            code = self.codes[key] = prepare_kernel(variant.ptx, function)
         return code
 
     def _anything(self, step: ir.Launch, code: KernelCode, why: str) -> StepAccesses:
@@ -378,10 +373,6 @@ class _Walker:
             needs=launch_needs(code, step),
             diagnostics=(findings.pinned(name, pin, step.span),),
         )
-
-
-def _kernel(variant: ir.ModuleVariant, name: str) -> ptx.Function:
-    return variant.ptx.definitions()[name]
 
 
 def _known_weights(program: ir.Program) -> dict[ir.BufferId, ir.KnownContents]:

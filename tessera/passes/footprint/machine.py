@@ -44,6 +44,7 @@ from tessera.passes.footprint.steps import StepRunner
 from tessera.passes.kernel_facts.kernel_code import KernelCode, Step
 from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.digits import NotAlike
+from tessera.passes.lane_values.elections import elected_sides
 from tessera.passes.lane_values.lanes import HARD, U64, Lanes
 from tessera.passes.lane_values.masks import ALL, NONE, Mask
 from tessera.passes.lane_values.predicates import invert
@@ -83,7 +84,8 @@ class SliceMachine(StepRunner):
         self.visits: dict[int, int] = {}
         self.depth = 0
         self.loop_of = innermost_loops(code.flow)
-        self.labels = _label_blocks(code)
+        starts = {block.start: block.index for block in code.flow.blocks}
+        self.labels = {label.name: starts.get(label.index, EXIT) for label in code.flat.labels}
         # Whether all threads that have not ended are in the run at hand.
         self.alone = True
         self.untidy = False
@@ -94,19 +96,12 @@ class SliceMachine(StepRunner):
         self.rounds = LoopRounds(self, self.rank, self.run_block) if is_exact else None
 
     def start(self, at: Checkpoint | None = None) -> None:
-        """Run the kernel from its entry, or from a place that it has come to, to its end.
-
-        A register that some way reads before it writes it holds anything until then.
-        """
+        """Run the kernel from its entry, or from a place that it has come to, to its end."""
         pending = {0: Mask(ALL, ALL, ALL)}
         if at is not None:
             restore(self, at)
             self.checkpoint, pending = at, {}
             self.run_block(at.block, at.mask, pending, at.place)
-        else:
-            for name in self.code.live.unwritten():
-                if name in self.code.widths:
-                    self.registers[name] = lanes.unknown(self.bits(name), -1)
         self.run(pending, EXIT)
 
     def _take_checkpoint(self, block: int, place: int, mask: Mask) -> None:
@@ -212,8 +207,7 @@ class SliceMachine(StepRunner):
         index = self.value(step.instruction.operands[0], 32, step.index)
         if index.span is not None:
             self._check_entries(block)
-            every = np.ones((1, 1), dtype=np.bool_)
-            self._scatter(block, tuple(targets), here, every, pending)
+            self._scatter(block, tuple(targets), here, ALL, pending)
             return
         for place, target in enumerate(targets):
             chosen = Lanes((index.lo == U64(place)).astype(U64))
@@ -251,8 +245,7 @@ class SliceMachine(StepRunner):
         return mask.without(chosen)
 
     def _check_entries(self, block: int) -> None:
-        """That threads which part here meet again in the order of blocks: not in a circle with
-        several entries, nor on the way into one."""
+        """That threads which part here meet in no circle with several entries."""
         if {block, self.code.meets[block]} & self.code.flow.tangled:
             raise OverBudget
 
@@ -280,7 +273,7 @@ class SliceMachine(StepRunner):
     ) -> None:
         meet = self.code.meets[block]
         assert meet is not None
-        elected = self._elected_sides(mask, chosen, taken)
+        elected = elected_sides(mask, chosen, taken, is_side=self.side is not None)
         before, outer, guarded = self.registers, self.side, self.guarded_writes
         sides: list[dict[Key, Lanes]] = []
         writes = (Side(), Side())
@@ -299,17 +292,6 @@ class SliceMachine(StepRunner):
         self.registers = self._join_sides(sides[0], sides[1], chosen)
         self.settle_writes(*writes)
         self._pend(pending, meet, Mask(chosen, chosen, mask.sure & chosen))
-
-    def _elected_sides(
-        self, mask: Mask, chosen: Flags, taken: Lanes
-    ) -> tuple[tuple[int, Flags], tuple[int, Flags]]:
-        """Who is on each side if an election that the branch hangs on elects them."""
-        choice = taken.choice
-        if choice is None or self.side is not None or mask.election not in (-1, choice.election):
-            return (-1, NONE), (-1, NONE)
-        before = (mask.sure if mask.election == -1 else mask.elected) & chosen & choice.valid
-        hit = choice.hit.astype(np.bool_)
-        return (choice.election, before & hit), (choice.election, before & ~hit)
 
     def _join_sides(
         self, first: dict[Key, Lanes], second: dict[Key, Lanes], chosen: Flags
@@ -416,8 +398,3 @@ class SliceMachine(StepRunner):
         while meet is not None and meet != EXIT and self.loop_of[meet] is not None:
             meet = self.code.meets[meet]
         return meet
-
-
-def _label_blocks(code: KernelCode) -> dict[str, int]:
-    at = {block.start: block.index for block in code.flow.blocks}
-    return {label.name: at.get(label.index, EXIT) for label in code.flat.labels}

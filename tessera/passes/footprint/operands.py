@@ -39,7 +39,12 @@ class Operands:
         self.code = code
         self.scene = scene
         self.recorder = recorder
-        self.registers: dict[Key, Lanes] = {}
+        # Those that some way reads before it writes them hold anything until then.
+        self.registers: dict[Key, Lanes] = {
+            name: lanes.unknown(code.widths[name], -1)
+            for name in code.live.unwritten()
+            if name in code.widths
+        }
         self.pins: dict[int, str] = {}
         self.work = 0
         self.specials = special_values(scene, piece)

@@ -19,6 +19,7 @@ from tessera.ir.architecture import WARP
 from tessera.ir.arrays import Flags, Words
 from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.lanes import U64, ElectedValue, Lanes
+from tessera.passes.lane_values.masks import NONE, Mask
 
 T = TypeVar("T", bound=np.generic)
 _EVERYBODY = 0xFFFFFFFF
@@ -67,6 +68,19 @@ def merged_choice(strong: Flags, new: Lanes, old: Lanes) -> ElectedValue | None:
     miss = np.where(strong, new.choice.miss, old.lo)
     exact = lanes.spans(old) == U64(0)
     return ElectedValue(new.choice.election, hit, miss, np.where(strong, new.choice.valid, exact))
+
+
+def elected_sides(
+    mask: Mask, chosen: Flags, taken: Lanes, *, is_side: bool
+) -> tuple[tuple[int, Flags], tuple[int, Flags]]:
+    """Who of the chosen is on each side of a branch if an election that it hangs on elects them;
+    nobody where the branch is on a side of another one (`is_side`)."""
+    choice = taken.choice
+    if is_side or choice is None or mask.election not in (-1, choice.election):
+        return (-1, NONE), (-1, NONE)
+    before = (mask.sure if mask.election == -1 else mask.elected) & chosen & choice.valid
+    hit = choice.hit.astype(np.bool_)
+    return (choice.election, before & hit), (choice.election, before & ~hit)
 
 
 def agreeing(elected: Flags, values: Sequence[Flags | Words], threads: int) -> Flags:
