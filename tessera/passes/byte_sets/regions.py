@@ -21,6 +21,7 @@ _MOST_INTERVALS = 1 << 20
 # Runs that one scan may leave for the next; more than this do not fold into few pieces.
 _MOST_RUNS = 1 << 16
 _FOLDS = 3
+_MOST_KNOWN = 4096  # intervals of a set whose pieces are kept
 
 _Shape = tuple[int, tuple[Dimension, ...]]
 """A descriptor without its offset."""
@@ -59,8 +60,25 @@ def _compress(ranges: Ranges, most: int) -> Region | None:
     """The region of some intervals; None where it has more than `most` pieces."""
     if len(ranges) == 0:
         return Affine(())
+    first = int(ranges[0, 0])
     if len(ranges) == 1:
-        return Interval(int(ranges[0, 0]), int(ranges[0, 1]))
+        return Interval(first, int(ranges[0, 1]))
+    # The accesses of an unrolled loop are alike but for where they start.
+    from_zero = ranges - first
+    is_small = len(ranges) <= _MOST_KNOWN
+    pieces = _known_pieces(from_zero.tobytes(), most) if is_small else _pieces(from_zero, most)
+    if pieces is None:
+        return None
+    return Affine(tuple(Descriptor(first + offset, *shape) for offset, shape in pieces))
+
+
+@lru_cache(maxsize=64)
+def _known_pieces(ranges: bytes, most: int) -> tuple[tuple[int, _Shape], ...] | None:
+    """Offsets and shapes of the pieces of some intervals; None where they are more than `most`."""
+    return _pieces(np.frombuffer(ranges, dtype=np.int64).reshape(-1, 2), most)
+
+
+def _pieces(ranges: Ranges, most: int) -> tuple[tuple[int, _Shape], ...] | None:
     offsets, width = ranges[:, 0], ranges[:, 1] - ranges[:, 0]
     if (width == width[0]).all():
         widths, kinds = width[:1], np.zeros(len(ranges), dtype=np.int64)
@@ -78,7 +96,7 @@ def _compress(ranges: Ranges, most: int) -> Region | None:
     if len(offsets) > most:
         return None
     pieces = zip(offsets.tolist(), kinds.tolist(), strict=True)
-    return Affine(tuple(Descriptor(offset, *shapes[kind]) for offset, kind in pieces))
+    return tuple((offset, shapes[kind]) for offset, kind in pieces)
 
 
 def _find_runs(offsets: Offsets, kinds: Signed) -> Offsets | None:

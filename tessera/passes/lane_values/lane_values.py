@@ -105,16 +105,12 @@ class Lanes:
 
     def bounds(self) -> tuple[int, int]:
         """The least and the greatest `lo` of any thread, of any CTA."""
-        if self.slopes:
-            return self._sloped_bounds()
         if self.base.bounds is None:
             self.base.bounds = int(self.base.array.min()), int(self.base.array.max())
         low, high = ((bound + self.shift) & MASK[64] for bound in self.base.bounds)
-        # Moved past the end of the numbers, but not by all threads: their order is another one.
-        return (low, high) if low <= high else (int(self.lo.min()), int(self.lo.max()))
-
-    def _sloped_bounds(self) -> tuple[int, int]:
-        low, high = int(self.start.min()), int(self.start.max())
+        if low > high:
+            # Moved past the end of the numbers, but not by all threads: their order is another one.
+            low, high = int(self.start.min()), int(self.start.max())
         for digit, slope in self.slopes.items():
             moved = slope.view(np.int64)
             low += min(0, int(moved.min())) * digit.most
