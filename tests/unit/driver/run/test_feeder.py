@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import threading
 import weakref
@@ -16,6 +17,7 @@ from tessera.backend.service import Completion, ServiceFault
 from tessera.diagnostics import error
 from tessera.driver.run.digests import digests_of_all
 from tessera.driver.run.feeder import Feeder
+from tessera.driver.run.run_plan import _without_sweeps
 from tessera.driver.run.schedule import Turn
 from tessera.driver.run.serving import Serving
 from tessera.ir.program.program import Role
@@ -257,3 +259,29 @@ def test_inputs_are_made_before_the_requests_of_their_batch(
         assert kept[3]["y"] == hashlib.sha256(bytes([4] * 8)).hexdigest()
         assert all(bool(each.outputs) == keep for each in done.values())
         feeder.close()
+
+
+def test_no_garbage_is_looked_for_among_what_a_plan_left() -> None:
+    seen = []
+
+    class Waited(Counted):
+        def submit(self, inputs: dict[str, Any], **more: Any) -> Future[Completion]:
+            seen.append(gc.get_freeze_count())
+            return super().submit(inputs, **more)
+
+    with _without_sweeps():
+        serving: Any = Waited()
+        materials: Any = SimpleNamespace(inputs=serving.inputs, made_bytes=lambda _: 8)
+        feeder = Feeder(serving, [Turn(0, 0, 0, 0)], materials)
+        feeder.start()
+        feeder.wait(lambda _: None)
+    assert seen[0] > 1000
+    assert gc.get_freeze_count() == 0
+    gc.freeze()
+    try:
+        held = gc.get_freeze_count()
+        with _without_sweeps():
+            assert gc.get_freeze_count() == held
+        assert gc.get_freeze_count() == held
+    finally:
+        gc.unfreeze()
