@@ -218,7 +218,7 @@ def simulation_json(report: SimulationReport) -> str:
         "claims": [_claim_json(claim) for claim in report.claims()],
         "noise": [
             {
-                "seed": draw.seed,
+                "draw": draw.number,
                 "period_ns": draw.full.period_ns,
                 "latency_ns": percentiles(draw.full.latencies_ns),
                 "response_ns": None

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from math import ceil
 
 from tessera.driver.plan.assemble import Attempt, KnownPrograms, PlanSetting
@@ -23,7 +24,7 @@ from tessera.driver.plan.host_memory import nodes_over
 from tessera.driver.simulate.counts import with_counts
 from tessera.driver.simulate.hardware import machine_hardware
 from tessera.driver.simulate.known_work import KnownWork
-from tessera.driver.simulate.noise import Noise
+from tessera.driver.simulate.noise import ErrorDraws
 from tessera.driver.simulate.simulate import Simulation, alone
 from tessera.driver.simulate.steady import Saturation
 from tessera.ir.plan.launch_program import Area, with_area_counts
@@ -33,6 +34,9 @@ from tessera.passes.placement.candidates import Candidate, busiest_ns
 
 MOST_SLOTS = 256
 """More have never paid: a slot is one more request between the first device and the last."""
+
+DRAWS = 8192
+"""Of the error bars: as many as put the ends of an interval where infinitely many would."""
 
 AS_GOOD = 1.002
 """Fewer slots that lose no more than this are preferred."""
@@ -56,7 +60,18 @@ _LOSES = 1.02
 _MOST_LOSSES = 2
 _SPREAD = 0.05
 _ROUNDS = 3
-_SEEDS = (1, 2)
+_SEEDS = (0, 1)
+
+
+@lru_cache(maxsize=4)
+def _draws(steps: tuple[str, ...], devices: tuple[str, ...], seed: int) -> ErrorDraws:
+    return ErrorDraws(steps, devices, DRAWS, seed)
+
+
+def error_draws(setting: PlanSetting, seed: int = 0) -> ErrorDraws:
+    """Draws for the steps of a setting, in the order of its traces, and for its devices."""
+    steps = dict.fromkeys(step.name for costs in setting.costs for step in costs.steps)
+    return _draws(tuple(steps), tuple(device.name for device in setting.machine.devices), seed)
 
 
 class Trial:
@@ -108,7 +123,7 @@ class Trial:
         """What follows launch programs; it goes on from where it was left."""
         key = seed, _counts(replicas)
         if key not in self._followed:
-            noise = None if seed is None else Noise(seed, _SPREAD)
+            noise = None if seed is None else error_draws(self.setting).draw(seed, _SPREAD)
             works = self._known_work.of(replicas, noise)
             self._followed[key] = Saturation(replicas, works, self.shares, self.hardware)
         return self._followed[key]

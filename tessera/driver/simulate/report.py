@@ -64,7 +64,7 @@ class Claim:
 class Draw:
     """A simulation with times off as far as their error bars say."""
 
-    seed: int
+    number: int
     full: Simulation
     served: Simulation | None
 

@@ -26,7 +26,7 @@ from tessera.driver.simulate.blocked import blocked_queues
 from tessera.driver.simulate.counts import overfull, runs_alone, with_counts
 from tessera.driver.simulate.hardware import Hardware, hardware_of, process_hardware, throttled
 from tessera.driver.simulate.known_work import work_of
-from tessera.driver.simulate.noise import Noise
+from tessera.driver.simulate.noise import Noise, draws_of_plan
 from tessera.driver.simulate.options import MOST_SEQUENCES, MOST_SLOTS, SimulateOptions
 from tessera.driver.simulate.report import Draw, SimulationReport
 from tessera.driver.simulate.simulate import Simulation, alone, arrive, shares_of
@@ -41,6 +41,8 @@ from tessera.ir.plan.verify_plan import verify_plan
 
 DRAWS = 20
 """Simulations with noise: enough for the middle nine in ten."""
+
+_STRATA = 32
 
 MOST_EVENTS = 2_000_000
 """What a timeline holds: Perfetto opens no larger ones, and each takes memory here."""
@@ -68,11 +70,13 @@ def simulate(
     total = 1 + (DRAWS if options.noise else 0)
     keeps = options.timeline and times is None
 
-    def follow(noise_seed: int | None) -> tuple[Simulation, Simulation | None]:
-        def noise() -> Noise | None:
-            return None if noise_seed is None else Noise(noise_seed)
+    errors = draws_of_plan(read, _STRATA, options.seed)
 
-        keep = noise_seed is None and options.timeline
+    def follow(draw: int | None) -> tuple[Simulation, Simulation | None]:
+        def noise() -> Noise | None:
+            return None if draw is None else errors.draw(draw)
+
+        keep = draw is None and options.timeline
         full = saturate(replicas, shares, hardware, noise=noise(), timeline=keep and keeps)
         if times is None:
             return full, None
@@ -81,10 +85,10 @@ def simulate(
     count = counter(on_progress, "simulating", "simulations")
     full, served = follow(None)
     draws = []
-    for number in range(1, total):
-        count(number, total)
-        drawn = follow(options.seed + number - 1)
-        draws.append(Draw(seed=options.seed + number - 1, full=drawn[0], served=drawn[1]))
+    for number in range(total - 1):
+        count(number + 1, total)
+        drawn = follow(number)
+        draws.append(Draw(number=number, full=drawn[0], served=drawn[1]))
     return SimulationReport(
         name=name,
         plan=read,

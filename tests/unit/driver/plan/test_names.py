@@ -41,7 +41,7 @@ def figures(report: PlanReport) -> Iterator[object]:
     """Everything that is said of a plan but the names in it."""
     found, insight = report.plan, report.insight
     index = {device.name: number for number, device in enumerate(report.machine.devices)}
-    yield found.period_ns, found.latency_ns, found.bound
+    yield found.period_ns, found.latency_ns, found.low, found.high, found.bound
     yield found.replicas[0].slots, found.replicas[0].lanes
     for replica in found.replicas:
         for placed in replica.traces:
@@ -50,6 +50,9 @@ def figures(report: PlanReport) -> Iterator[object]:
     yield [(limit.kind, limit.ns) for limit in insight.limits]
     yield None if insight.losses is None else [ns for _, ns in insight.losses.parts]
     yield [helper.rpartition(":")[2] for helper in insight.helpers]
+    doubted = report.decision.doubt
+    if doubted is not None:
+        yield doubted.gain, doubted.low, doubted.high, doubted.wins, len(doubted.causes)
 
 
 @pytest.mark.parametrize(("objective", "every"), [("throughput", 2), ("latency", 6), ("cost", 6)])

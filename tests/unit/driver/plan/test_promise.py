@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tessera.driver.plan import doubt, promise
-from tessera.driver.plan.assemble import KnownPrograms
+from tessera.driver.plan import draws as drawn
+from tessera.driver.plan.assemble import KnownPrograms, PlanSetting
 from tessera.driver.plan.make_plan import PlanOptions, plan
 from tessera.driver.plan.promise import best_promise, promises
+from tessera.driver.plan.trial import error_draws
 from tessera.driver.simulate.counts import with_counts
+from tessera.driver.simulate.noise import ErrorDraws, factors_of
 
 pytestmark = pytest.mark.usefixtures("kept_analyses")
 
@@ -47,20 +51,75 @@ def test_draws_of_large_plans_are_those_of_their_steps(monkeypatch: pytest.Monke
     found = plan(TRACES / "mlp.ptx", PlanOptions(gpus="a100,l40s"), compare=False)
     attempt, choice = found.decision.attempt, found.decision.choice
     best = best_promise(found.setting, attempt, choice, "throughput")
-    monkeypatch.setattr(doubt, "_SMALL", 0)
-    drawn = doubt.draws(best, "throughput")
+    monkeypatch.setattr(drawn, "_SMALL", 0)
+    values = drawn.draws(best, "throughput")
     loads = {
         device.name: sum(r.measure.loads[device.id] * r.share for r in best.searched.replicas)
         for device in found.machine.devices
     }
-    for seed, value in enumerate(drawn):
-        noise, after = doubt.noise_of(seed), dict(loads)
+    errors = error_draws(found.setting)
+    for number, value in enumerate(values[:64]):
+        noise, after = errors.draw(number), dict(loads)
         for replica in best.simulated.replicas:
             for step in replica.traces[0].steps:
                 factor = noise.of(step.name, step.device, step.error)
                 after[step.device] += replica.share * step.predicted_ns * (factor - 1.0)
         ratio = max(after.values()) / max(loads.values())
         assert value == pytest.approx(best.chosen.period_ns * ratio)
+
+
+@pytest.mark.parametrize(
+    ("objective", "strategy"), [("throughput", None), ("throughput", "kernel"), ("latency", None)]
+)
+def test_an_interval_hardly_depends_on_what_is_drawn(objective: str, strategy: str | None) -> None:
+    """Other draws, and all of them simulated: both ends stay where they are, to within 2%."""
+    options = PlanOptions(gpus="a100,l40s", objective=objective, strategy=strategy)
+    found = plan(TRACES / "mlp.ptx", options, compare=False)
+    chosen = found.decision.chosen
+    made = next(
+        promise
+        for promise in promises(
+            found.setting, [(found.decision.attempt, found.decision.choice)], objective
+        )
+        if promise.chosen.replicas == chosen.replicas
+    )
+    ends = np.log([doubt.interval(made, objective, seed) for seed in range(6)])
+    assert found.plan.high > 1.5 * found.plan.low  # bars are wide
+    assert np.all(np.std(ends, axis=0, ddof=1) < 0.02)
+
+
+def few_draws(setting: PlanSetting) -> ErrorDraws:
+    steps = (step.name for costs in setting.costs for step in costs.steps)
+    return ErrorDraws(steps, (device.name for device in setting.machine.devices), 1024)
+
+
+def test_draws_are_near_those_that_are_simulated_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(drawn, "error_draws", lambda setting, _: few_draws(setting))
+    found = plan(TRACES / "mlp.ptx", PlanOptions(gpus="a100", strategy="single"), compare=False)
+    (made, *_) = promises(
+        found.setting, [(found.decision.attempt, found.decision.choice)], "latency"
+    )
+    errors, simulate = few_draws(found.setting), drawn._simulator(made, "latency")
+    every = sorted(simulate(errors.draw(number)) for number in range(errors.count))
+    ends = doubt._ends(drawn.draws(made, "latency"))
+    wanted = every[len(every) // 20], every[-1 - len(every) // 20]
+    assert ends == pytest.approx(wanted, rel=0.02)
+
+
+def test_few_draws_are_simulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where simulation adds nothing to what limits a plan, four near each end say so."""
+    calls: list[object] = []
+    simulator = drawn._simulator
+
+    def counted(*given: object) -> object:
+        simulate = simulator(*given)  # type: ignore[arg-type]
+        return lambda noise: [calls.append(noise), simulate(noise)][1]
+
+    monkeypatch.setattr(drawn, "_simulator", counted)
+    plan(TRACES / "mlp.ptx", PlanOptions(gpus="a100,l40s", strategy="dp"), compare=False)
+    assert len(calls) <= 20  # as many as there were draws before
 
 
 def test_the_bound_knows_the_lanes_of_the_host(tmp_path: Path) -> None:
@@ -83,11 +142,11 @@ def test_a_split_is_off_by_more_than_its_steps(monkeypatch: pytest.MonkeyPatch) 
     every = promises(found.setting, [(found.decision.attempt, found.decision.choice)], "throughput")
     split = next(made for made in every if doubt.splits(made))
     whole = next(made for made in every if not doubt.splits(made))
-    monkeypatch.setattr(doubt, "_kinds_of_steps", lambda _: {})
-    monkeypatch.setattr(doubt, "_SMALL", 0)
-    assert len(set(doubt.draws(whole, "throughput"))) == 1
-    drawn = sorted(doubt.draws(split, "throughput"))
-    assert drawn[0] < 0.98 * split.chosen.period_ns < 1.02 * split.chosen.period_ns < drawn[-1]
+    monkeypatch.setattr(drawn, "steps_of", lambda _: ())
+    monkeypatch.setattr(drawn, "_SMALL", 0)
+    assert len(set(drawn.draws(whole, "throughput", doubt._split_error(whole)))) == 1
+    values = sorted(drawn.draws(split, "throughput", doubt._split_error(split)))
+    assert values[0] < 0.98 * split.chosen.period_ns < 1.02 * split.chosen.period_ns < values[-1]
     # As good as the other with exact times: that is no gain.
     assert not doubt.doubt(split, split, "throughput").is_sure
 
@@ -144,7 +203,7 @@ def test_no_end_of_an_interval_is_below_zero(monkeypatch: pytest.MonkeyPatch) ->
     nominal = made.chosen.period_ns
     for factor in (1.0, 2.0, 1000.0):
         ends = (nominal / factor, nominal * factor)
-        monkeypatch.setattr(doubt, "draws", lambda *_, ends=ends: [ends[0]] * 10 + [ends[1]] * 10)
+        monkeypatch.setattr(doubt, "draws", lambda *_, ends=ends: np.repeat(ends, 10))
         low, high = doubt.interval(made, "throughput")
         assert 0 < low < ends[0]
         assert high > ends[1]
@@ -156,17 +215,14 @@ def test_splits_that_gates_are_not_looked_for_would_not_be_taken() -> None:
         (promise._AHEAD, doubt.SPLIT_ERROR),
         (promise._AHEAD_ON_SLICES, doubt.SLICES_ERROR),
     ):
-        off = [
-            doubt.noise_of(seed).of("a split", "the simulation", error)
-            for seed in range(doubt.DRAWS)
-        ]
-        assert sum(factor < ahead for factor in off) / len(off) < doubt.SURE
+        off = factors_of(ErrorDraws((), (), 1024).normals_at(drawn._SPLIT, 0), error)
+        assert np.mean(off < ahead) < doubt.SURE
 
 
 def test_a_plan_without_a_split_may_be_off_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """By more for a mix; steps that are known exactly do not help."""
-    monkeypatch.setattr(doubt, "_kinds_of_steps", lambda _: {})
-    monkeypatch.setattr(doubt, "_SMALL", 0)
+    monkeypatch.setattr(drawn, "steps_of", lambda _: ())
+    monkeypatch.setattr(drawn, "_SMALL", 0)
     spreads = []
     for traces in ([TRACES / "mlp.ptx"], [f"{TRACES}/mlp.ptx:1", f"{TRACES}/dit.ptx:1"]):
         found = plan(traces, PlanOptions(gpus="a100", strategy="single"), compare=False)

@@ -234,7 +234,7 @@ def test_noise() -> None:
     low, high = middle([draw.full.period_ns for draw in noisy.draws])
     assert 2000 / 1.6 < low < 2000 < high < 2000 * 1.6
     assert noisy.full.period_ns == pytest.approx(2000)
-    assert [draw.seed for draw in cpu(the_plan(), noise=True, seed=7).draws] == list(range(7, 27))
+    assert [draw.number for draw in noisy.draws] == list(range(20))
     # One draw has the same times for requests back to back and for those that come.
     for draw in noisy.draws:
         assert draw.served is not None
