@@ -47,10 +47,9 @@ def test_a_read_that_the_analysis_has_missed_is_found(
     assert "verified" not in result.text
 
 
-@pytest.mark.parametrize("backend", ON)
 @pytest.mark.parametrize("name", CASES)
-def test_a_read_that_the_analysis_knows_of_is_none(tmp_path: Path, name: str, backend: str) -> None:
-    result = verified(tmp_path, CASES[name], backend)
+def test_a_read_that_the_analysis_knows_of_is_none(tmp_path: Path, name: str) -> None:
+    result = verified(tmp_path, CASES[name], "slices")
     assert result.code == 0, result.err
     assert "verified" in result.text
 
@@ -86,11 +85,11 @@ def test_output_bytes_that_no_step_writes_are_left_out_and_counted(
     assert f"{format_bytes(shown['unwritten_bytes'])} that no step writes left out" in plain.text
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 def test_patterns_change_nothing_that_a_plan_knows_of(tmp_path: Path, seed: int) -> None:
     """Places that buffers share, states, words for addresses, several slots: bytes are equal."""
     rng = random.Random(seed)
-    program = word_trace(seed) if seed % 3 == 2 else random_program(seed, variable=seed == 3)
+    program = word_trace(seed) if seed % 3 == 2 else random_program(seed, variable=seed == 1)
     places = [rng.choice("ab") for _ in program.work()]
     plan = plan_of([program], [places], slots=1 + seed % 3, lanes=2)
     path = write_plan(tmp_path, plan)
