@@ -143,10 +143,10 @@ CASES = {
         temps="t", steps=("pick y x t", "twice t x x"), places="aa", step=0, buffer="t"
     ),
     "a temp whose place another has": Case(
-        temps="tuvw",
-        steps=("twice t x x", "twice u t t", "twice v u u", "twice w v v", "plus y w t"),
-        places="aaaaa",
-        step=4,
+        temps="tuv",
+        steps=("twice t x x", "twice u t t", "twice v u u", "plus y v t"),
+        places="aaaa",
+        step=3,
         buffer="t",
     ),
 }
