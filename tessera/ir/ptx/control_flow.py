@@ -11,8 +11,8 @@ exit cannot be reached (an endless loop) has no post-dominator: None.
 
 `order` is a reverse post-order in which the blocks of a loop stand together, before the blocks
 that follow the loop. For reducible graphs, a machine that always runs the lowest block of this
-order meets again at the post-dominator. In others it may not, in a circle with several entries
-(`tangled`).
+order meets again at the post-dominator. In others it may not, where that is in a circle with
+several entries (`tangled`); what follows such a circle comes after all of it.
 
 Sources: Cooper, Harvey, Kennedy, "A simple, fast dominance algorithm"; PTX ISA 9.0, section
 9.7.13 (control flow instructions).
@@ -87,8 +87,8 @@ def build_control_flow(flat: FlatFunction, leaders: Iterable[int] = ()) -> Contr
     edges = _find_edges(flat, starts)
     loops_first = _depth_first(edges, 0)
     dominators = _immediate_dominators(edges, loops_first, 0)
-    loops, tangled = _find_loops(edges, loops_first, dominators)
-    order = _order_loops_together(edges, loops)
+    loops, circles = _find_loops(edges, loops_first, dominators)
+    order = _order_loops_together(edges, loops, circles)
     reachable = set(order)
     predecessors = _invert(edges)
     ends = [*starts[1:], len(flat.instructions)]
@@ -110,7 +110,7 @@ def build_control_flow(flat: FlatFunction, leaders: Iterable[int] = ()) -> Contr
         post_dominators=post_dominators(edges, reachable),
         leaving=frozenset(i for i in reachable if EXIT in edges[i]),
         loops=loops,
-        tangled=tangled,
+        tangled=frozenset().union(*circles),
         below=_numbered(dominators),
     )
 
@@ -266,21 +266,21 @@ def post_dominators(edges: list[list[int]], reachable: set[int]) -> tuple[int | 
 
 def _find_loops(
     edges: list[list[int]], order: list[int], dominators: list[int | None]
-) -> tuple[tuple[Loop, ...], frozenset[int]]:
-    """Natural loops by header, outermost first, and the blocks of circles that are none: they have
+) -> tuple[tuple[Loop, ...], list[set[int]]]:
+    """Natural loops by header, outermost first, and the blocks of each circle that is none: it has
     an edge back to no dominator."""
     rank = {node: i for i, node in enumerate(order)}
     predecessors = _invert(edges)
     latches: dict[int, list[int]] = {}
-    tangled: set[int] = set()
+    circles: list[set[int]] = []
     for node in order:
         for target in edges[node]:
             if target == EXIT or rank[target] > rank[node]:
                 continue
             if _is_above(dominators, target, node):
                 latches.setdefault(target, []).append(node)
-            elif node not in tangled or target not in tangled:
-                tangled |= _reached(edges, target) & _reached(predecessors, node)
+            elif not any(node in circle for circle in circles):
+                circles.append(_reached(edges, target) & _reached(predecessors, node))
     bodies = {
         header: _loop_body(predecessors, rank, header, latches[header])
         for header in sorted(latches, key=rank.__getitem__)
@@ -302,7 +302,7 @@ def _find_loops(
             )
         )
         around.update(dict.fromkeys(inside, i))
-    return tuple(loops), frozenset(tangled)
+    return tuple(loops), circles
 
 
 def _reached(edges: list[list[int]], start: int) -> set[int]:
@@ -335,13 +335,20 @@ def _loop_body(
     return body
 
 
-def _order_loops_together(edges: list[list[int]], loops: tuple[Loop, ...]) -> list[int]:
+def _order_loops_together(
+    edges: list[list[int]], loops: tuple[Loop, ...], circles: list[set[int]]
+) -> list[int]:
     """Reverse post-order that finishes the ways out of a loop before anything inside it.
 
     What is visited first comes last. The ways out are therefore visited from the header, as
     if it had an edge to each: such edges add no path, so the order stays a reverse post-order.
+    Those out of a circle are visited from the block of it that comes first, whichever that is.
     """
     arranged = [list(targets) for targets in edges]
     for loop in loops:
         arranged[loop.header].extend(target for _, target in loop.exits)
+    for circle in circles:
+        ways_out = sorted({target for node in circle for target in edges[node]} - circle)
+        for node in circle:
+            arranged[node].extend(ways_out)
     return _depth_first(arranged, 0)

@@ -70,6 +70,14 @@ def test_irreducible():
     assert build("?B A: x ?A ?X B: x !A X: x Y: x ?Y r").tangled == {1, 2, 3}
 
 
+def test_what_follows_a_circle_comes_after_all_of_it():
+    flow = build("x ?T S: x ?X U: x ?X x ?T x ?X x !S T: x ?X !U X: x r")
+    places = {block: i for i, block in enumerate(flow.order)}
+    (last,) = (block.index for block in flow.blocks if not block.successors)
+    assert len(flow.tangled) > 4
+    assert all(places[last] > places[block] for block in flow.tangled)
+
+
 def test_endless_loop_has_no_post_dominator():
     flow = build("x A: x !A")
     assert flow.post_dominators == (None, None)
