@@ -11,7 +11,8 @@ whatever was there, and are not compared.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from tessera.backend.service import Bytes
 from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error
 from tessera.driver.run.approximations import Approximations, approximations
 from tessera.driver.run.data_files import data_files
+from tessera.driver.run.near_ties import near_ties
 from tessera.driver.run.outcome import Outcome
 from tessera.driver.run.run_plan import Prepared
 from tessera.driver.run.schedule import Turn, first_sequences
@@ -62,8 +64,8 @@ def compare_recorded(outcome: Outcome, prepared: Prepared) -> tuple[str, ...]:
             if outcome.states is not None and _is_alone(turn, outcome):
                 results |= outcome.states[turn.sequence]
             graph = prepared.opened.graphs[trace]
-            recorded = _recorded(program, path, prepared.options.data_root)
-            notes.append(_compare(program, graph, path, recorded, results, turn.request))
+            recording = partial(_recorded, program, path, prepared.options.data_root)
+            notes.append(_compare(program, graph, path, recording, results, turn.request))
     return tuple(notes)
 
 
@@ -131,7 +133,7 @@ def _compare(
     program: Program,
     graph: KernelGraph,
     path: str,
-    expected: Iterator[tuple[Buffer, Bytes]],
+    recording: Callable[[], Iterator[tuple[Buffer, Bytes]]],
     results: Mapping[str, Bytes],
     request: int,
 ) -> str:
@@ -139,7 +141,8 @@ def _compare(
     compared, worst = 0, None
     steps = None
     missing = [output.name for output in program.buffers if output.role is Role.OUTPUT]
-    for buffer, recorded in expected:
+    orders: list[str] = []
+    for buffer, recorded in recording():
         if buffer.name in missing:
             missing.remove(buffer.name)
         if buffer.name not in results:
@@ -151,6 +154,10 @@ def _compare(
         steps = steps or approximations(program)
         apart = distance(buffer.dtype, recorded, results[buffer.name], steps.widened)
         if not apart.is_within:
+            ties = near_ties(buffer, recorded, results[buffer.name], recording(), steps.widened)
+            if ties is not None:
+                orders.append(ties.text(buffer.name))
+                continue
             raise TesseraError(_differs(request, buffer, name, apart, steps), ExitCode.MISMATCH)
         if worst is None or apart.error > worst[1].error:
             worst = buffer, apart
@@ -159,12 +166,12 @@ def _compare(
     size = format_bytes(compared)
     if missing:
         size += f", without {', '.join(f'`{name_missing}`' for name_missing in missing[:3])}"
-    if worst is None or steps is None:
+    if steps is None:
         return f"request {request} equals what PyTorch recorded to the byte ({name}, {size})"
+    details = orders if worst is None else [f"`{worst[0].name}`, {worst[1].text()}", *orders]
     return (
         f"request {request} is what PyTorch recorded within the tolerance of each type ({name}, "
-        f"{size}), the worst: `{worst[0].name}`, {worst[1].text()}; steps that approximate: "
-        f"{steps.text()}"
+        f"{size}), the worst: {'; '.join(details)}; steps that approximate: {steps.text()}"
     )
 
 
@@ -197,15 +204,18 @@ def _recorded(program: Program, path: str, root: str | None) -> Iterator[tuple[B
 def _differs(
     request: int, buffer: Buffer, name: str, apart: Distance, steps: Approximations
 ) -> Diagnostic:
+    hint = "if the model has changed since, trace it again with `tessc trace`"
+    if buffer.dtype is not None and not apart.tolerance:
+        hint += "; if these are places of values that are nearly equal, return the values too"
     return error(
         "TSR5054",
         f"request {request} differs from what PyTorch recorded in {buffer.role.value} "
         f"`{buffer.name}` by more than the tolerance",
         notes=(
             f"recorded in `{name}`",
-            apart.text(),
+            f"{apart.different} of {apart.count} elements are not equal, the worst: {apart.text()}",
             f"steps that approximate: {steps.text()}",
             "the run agrees with one device, so its plan is not the cause",
         ),
-        hint="if the model has changed since, trace it again with `tessc trace`",
+        hint=hint,
     )

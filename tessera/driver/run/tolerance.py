@@ -46,15 +46,18 @@ _NORM = 1 / 3  # of the tolerance: how large the error by norm may be, where the
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distance:
-    """The worst element of a comparison: where, what was expected and what was found."""
+    """The worst element of a comparison: where, what was expected and what was found; and how
+    many of how many elements are not equal. A complex number is one element."""
 
     element: int
-    expected: float
-    found: float
+    expected: float | int
+    found: float | int
     error: float
     tolerance: float
     norm: float = 0.0
     norm_tolerance: float = 0.0
+    different: int = 0
+    count: int = 0
 
     @property
     def is_within(self) -> bool:
@@ -63,8 +66,12 @@ class Distance:
 
     def text(self) -> str:
         """For people."""
+        found, expected = (
+            str(number) if isinstance(number, int) else f"{number:.8g}"
+            for number in (self.found, self.expected)
+        )
         return (
-            f"element {self.element}: {self.found:.8g} instead of {self.expected:.8g}, "
+            f"element {self.element}: {found} instead of {expected}, "
             f"error {self.error:.2g} of {self.tolerance:.2g} allowed, "
             f"by norm {self.norm:.2g} of {self.norm_tolerance:.2g}"
         )
@@ -74,16 +81,16 @@ def distance(
     dtype: DataType | None, expected: Bytes, actual: Bytes, widened: DataType | None = None
 ) -> Distance:
     """Compare the bytes of one buffer, or of a run of whole elements of it."""
-    left, right = _numbers(dtype, expected), _numbers(dtype, actual)
-    tolerance = TOLERANCE.get(dtype, 0.0) if dtype is not None else 0.0
-    if tolerance and widened is not None:
-        tolerance = max(tolerance, TOLERANCE.get(widened, 0.0))
+    elements = as_numbers(dtype, expected), as_numbers(dtype, actual)
+    left, right = (part.astype(np.float64) for part in elements)
+    tolerance = tolerance_of(dtype, widened)
     if not len(left):
         return Distance(element=0, expected=0.0, found=0.0, error=0.0, tolerance=tolerance)
     with np.errstate(invalid="ignore", over="ignore"):
-        same = (left == right) | (np.isnan(left) & np.isnan(right))
-        apart = np.where(same, 0.0, np.abs(left - right))
-        usual = max(_usual(left), np.finfo(np.float64).tiny)
+        same = (elements[0] == elements[1]) | (np.isnan(left) & np.isnan(right))
+        # Integers of 64 bits may differ where the nearest binary64 do not.
+        apart = np.where(same, 0.0, np.maximum(np.abs(left - right), np.spacing(np.abs(left))))
+        usual = scale_of(left)
         scale = np.maximum(np.abs(left), usual)
         errors = np.where(same, 0.0, apart / scale)
         whole = np.isfinite(left) & np.isfinite(apart)
@@ -94,15 +101,30 @@ def distance(
         )
     errors = np.where(np.isnan(errors), np.inf, errors)
     worst = int(np.argmax(errors))
+    parts = 2 if dtype in (DataType.C64, DataType.C128) else 1
+    differ = ~same if parts == 1 else ~(same[::2] & same[1::2])
     return Distance(
-        element=worst,
-        expected=float(left[worst]),
-        found=float(right[worst]),
+        element=worst // parts,
+        expected=elements[0][worst].item(),
+        found=elements[1][worst].item(),
         error=float(errors[worst]),
         tolerance=_limit(errors, tolerance),
         norm=off,
         norm_tolerance=tolerance * max(_NORM, len(left) ** -0.5),
+        different=int(differ.sum()),
+        count=len(differ),
     )
+
+
+def tolerance_of(dtype: DataType | None, widened: DataType | None = None) -> float:
+    """How far off an element of a type may be; integers are not."""
+    tolerance = 0.0 if dtype is None else TOLERANCE.get(dtype, 0.0)
+    return max(tolerance, TOLERANCE.get(widened, 0.0)) if tolerance and widened else tolerance
+
+
+def scale_of(numbers: npt.NDArray[np.float64]) -> float:
+    """What the errors of elements are measured against, at least."""
+    return max(_usual(numbers), float(np.finfo(np.float64).tiny))
 
 
 def _limit(errors: npt.NDArray[np.float64], tolerance: float) -> float:
@@ -150,8 +172,8 @@ def nearest(
     return dtype, first
 
 
-def _numbers(dtype: DataType | None, content: Bytes) -> npt.NDArray[np.float64]:
-    """Elements as binary64; integers of 64 bits lose no difference, since they must be equal."""
+def as_numbers(dtype: DataType | None, content: Bytes) -> npt.NDArray[Any]:
+    """Elements as numbers; complex ones as pairs, those of no type as bytes."""
     raw = np.ascontiguousarray(content)
     elements: npt.NDArray[Any]
     match dtype:
@@ -167,9 +189,13 @@ def _numbers(dtype: DataType | None, content: Bytes) -> npt.NDArray[np.float64]:
             elements = (raw.astype(np.uint16) << 8).view(np.float16)
         case DataType.E4M3:
             elements = _from_e4m3(raw)
-        case _:
+        case None:
             elements = raw
-    return elements.astype(np.float64)
+        case _ if len(raw) % dtype.bytes:  # not all bytes of an element were written
+            elements = raw
+        case _:
+            elements = raw.view(f"{'i' if dtype.is_signed else 'u'}{dtype.bytes}")
+    return elements
 
 
 def _from_e4m3(raw: Bytes) -> npt.NDArray[np.float64]:

@@ -227,3 +227,28 @@ def test_steps_that_approximate_are_known() -> None:
     plain = approximations(load(traces / "mlp.ptx"))
     assert (plain.kernels, plain.calls, plain.widened) == ((), 0, None)
     assert plain.text() == "no step approximates"
+
+
+@pytest.mark.parametrize(("found", "code"), [([0, 1, 2, 3], 0), ([2, 0, 1, 3], 5)])
+def test_an_order_may_differ_among_values_that_are_nearly_equal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: list[int], code: int
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("t.ptx").write_text(
+        "//! tessera.trace 1\n"
+        "//! buffer x bytes=16 role=input dtype=f32 shape=4\n"
+        "//! buffer k bytes=32 role=input dtype=s64 shape=4\n"
+        "//! buffer y bytes=16 role=output dtype=f32 shape=4\n"
+        "//! buffer i bytes=32 role=output dtype=s64 shape=4\n"
+        "//! resident data=t.npz\n//! memcpy y x bytes=16\n//! memcpy i k bytes=32\n"
+    )
+    values = np.array([0.4, 0.3000001, 0.3, 0.1], np.float32)
+    np.savez("t.npz", x=values, k=np.array(found))
+    assert tessc("plan", "t.ptx", "--gpus", "h200").code == 0
+    np.savez("t.ref.npz", y=values, i=np.array([0, 2, 1, 3]))
+    done, text = verify("--requests", "1")
+    assert done == code, text
+    wanted = ["2 of 4 elements are not equal", "return the values"]
+    if not code:
+        wanted = ["`i` has another order in 2 of 4 places", "values of `y`"]
+    assert all(words in text for words in wanted), text
