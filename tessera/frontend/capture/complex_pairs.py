@@ -9,6 +9,7 @@ an operator makes is taken apart by `view_as_real`, which costs nothing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tessera.frontend.capture.graph_nodes import value_of
@@ -101,7 +102,13 @@ class _PairedGraph:
             import torch
 
             aten = torch.ops.aten
-            self.whole[node] = self._call(aten.view_as_complex.default, self._stacked(node))
+            # Laid out as the compiler expects it: it has no kernel that copies complex numbers.
+            strides = node.meta["val"].stride()
+            order = sorted(range(len(strides)), key=lambda dim: -strides[dim])
+            whole = self._call(aten.view_as_complex.default, self._stacked(node, order))
+            back = sorted(range(len(order)), key=order.__getitem__)
+            is_same = order == back == sorted(order)
+            self.whole[node] = whole if is_same else self._call(aten.permute.default, whole, back)
         return self.whole[node]
 
     def _parts(self, thing: Argument) -> _ComplexPair | None:
@@ -122,14 +129,18 @@ class _PairedGraph:
             self.pairs[thing] = _ComplexPair(*parts)
         return self.pairs[thing]
 
-    def _stacked(self, node: Node) -> Node:
-        """Both parts side by side in a last dimension, as memory holds complex numbers."""
+    def _stacked(self, node: Node, order: Sequence[int] | None = None) -> Node:
+        """Both parts side by side in a last dimension, as memory holds complex numbers, and with
+        the other dimensions in an order."""
         import torch
 
         aten = torch.ops.aten
         pair = self._parts(node)
         assert pair is not None
-        parts = [self._call(aten.unsqueeze.default, part, -1) for part in self._filled(pair)]
+        parts = list(self._filled(pair))
+        if order is not None and list(order) != sorted(order):
+            parts = [self._call(aten.permute.default, part, order) for part in parts]
+        parts = [self._call(aten.unsqueeze.default, part, -1) for part in parts]
         return self._call(aten.cat.default, parts, -1)
 
     def _filled(self, pair: _ComplexPair) -> tuple[Argument, Argument]:

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 from unittest import mock
 
-from tessera.diagnostics import TesseraError, error
+from tessera.frontend.capture.problems import takes_functions
 from tessera.frontend.capture.taken_apart import CELLS, gru_cell
 from tessera.ir.operators.table import table
 
@@ -61,7 +61,7 @@ def operator_mode(call: OperatorCall, *, compiled: bool) -> AbstractContextManag
             if isinstance(func, torch._ops.HigherOrderOperator):
                 if compiled and func.name().startswith(_LAUNCHES):
                     return func(*args, **named)
-                raise _takes_functions(func)
+                raise takes_functions(func.name())
             if func.namespace == "prim":  # what is asked of a tensor, such as its device
                 return func(*args, **named)
             if name_of(func) not in table() and has_kernel(func.name(), made_of):
@@ -129,15 +129,3 @@ def name_of(func: torch._ops.OpOverload) -> str:
     """As a trace names it: `aten::add.Tensor`."""
     schema = func._schema
     return f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name
-
-
-def _takes_functions(func: torch._ops.HigherOrderOperator) -> TesseraError:
-    """Why an operator over functions is refused."""
-    return TesseraError(
-        error(
-            "TSR6002",
-            f"the model calls `{func.name()}`, which takes functions: a trace cannot hold it",
-            hint="use `--route ptx` or `--route library`, where torch.compile makes kernels of"
-            " it, or write it without",
-        )
-    )

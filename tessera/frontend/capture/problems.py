@@ -44,6 +44,8 @@ _NEEDS = {
     "UnsupportedOperatorException": "calls an operator whose result needs data",
     "UnsupportedFakeTensorException": "asks a tensor for its data",
 }
+# Operators over functions that the compiler leaves to the host.
+BRANCHES = ("cond", "while_loop")
 
 
 def refusal(problem: BaseException) -> TesseraError:
@@ -110,6 +112,16 @@ def _no_shapes(problem: BaseException) -> TesseraError | None:
     operator = next((match[1] for match in said if match), None)
     if operator is None:
         return None
+    if "sparse" in operator:
+        return TesseraError(
+            error(
+                "TSR6002",
+                f"the model makes a sparse tensor (`{operator}`), which a trace cannot hold",
+                notes=_places(problem),
+                hint="compute with dense tensors (`.to_dense()` before the call), or pick what is"
+                " there by places (`index_select`, `index_add`)",
+            )
+        )
     return TesseraError(
         error(
             "TSR6003",
@@ -119,6 +131,39 @@ def _no_shapes(problem: BaseException) -> TesseraError | None:
             " some of them apart, or capture on a machine with a GPU",
         )
     )
+
+
+def takes_functions(name: str, stack: str | None = None) -> TesseraError:
+    """Why an operator over functions is refused: where it is called, or where a stack ends."""
+    if name in BRANCHES:
+        headline = f"the model decides by data on the GPU (`{name}`), which a trace cannot hold"
+        hint = "compute both sides and choose by `torch.where`, or loop a fixed number of times"
+    else:
+        headline = f"the model calls `{name}`, which takes functions: a trace cannot hold it"
+        hint = (
+            "use `--route ptx` or `--route library`, where torch.compile makes kernels of it, or"
+            " write it without"
+        )
+    return TesseraError(error("TSR6002", headline, notes=_lines(stack), hint=hint))
+
+
+def draws_numbers(name: str, stack: str | None = None) -> TesseraError:
+    """Why a draw is refused: where it is called, or where a stack of calls ends."""
+    headline = f"the model draws random numbers (`{name}`), which a trace cannot hold"
+    hint = (
+        "switch dropout off (`.eval()`), or pass the numbers in as an input; choices by"
+        " probability can be made of those: `(p.log() - (-u.log()).log()).argmax(-1)` for `u` of"
+        " `torch.rand`"
+    )
+    return TesseraError(error("TSR6002", headline, notes=_lines(stack), hint=hint))
+
+
+def _lines(stack: str | None) -> tuple[str, ...]:
+    """The line of the model: that a stack of calls ends in, or that is under way."""
+    if stack is not None:
+        return _user_lines(stack)
+    own = [frame for frame in traceback.extract_stack() if not _is_library(frame.filename)]
+    return tuple(f"in `{f.name}`, {Path(f.filename).name}:{f.lineno}" for f in own[-1:])
 
 
 def reads_data(stack: str, *, is_size: bool) -> TesseraError:

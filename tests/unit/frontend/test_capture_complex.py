@@ -50,18 +50,25 @@ def as_bytes(z: Any, x: Any) -> Any:
     return twice * z, apart.reshape(-1) * 2, apart.view(12)
 
 
+def turned(x: Any) -> Any:
+    """A result whose strides are not in order, as that of `torch.stft`."""
+    made = torch.complex(x, x * 2)
+    return made.permute(2, 0, 1), (made * 2).transpose(0, 2)
+
+
 # By name the call, its inputs, and what of complex numbers is left in its graph.
 CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], set[str]]] = {
     "rotary": (rotary, (some(1, 5, 2, 8, dtype=torch.bfloat16), some(1, 5, 4)), set()),
+    "turned": (turned, (some(2, 3, 4),), {"view_as_complex", "permute"}),
     "arithmetic": (
         arithmetic,
         (numbers(3, 4), numbers(3, 4), some(3, 4)),
-        {"view_as_real", "view_as_complex", "rsub"},
+        {"view_as_real", "view_as_complex", "permute", "rsub"},
     ),
     "unknown": (
         unknown,
         (numbers(3, 4), numbers(3, 4), some(3, 4)),
-        {"view_as_real", "view_as_complex", "mm", "abs", "view"},
+        {"view_as_real", "view_as_complex", "mm", "abs", "view", "permute"},
     ),
     "bytes": (as_bytes, (numbers(3, 4), some(3, 4, 2)), {"view_as_real", "view_as_complex"}),
 }

@@ -283,3 +283,31 @@ def test_an_operator_of_no_operands_and_the_cells_of_a_network() -> None:
     names = [call.operator for call in made.trace.program.work()]
     assert names.count("tessera::other") == 1
     assert "aten::tanh" in names
+
+
+def branch(x: Any) -> Any:
+    return torch.cond(x.sum() > 0, lambda y: y + 1, lambda y: y * 2, (x,))
+
+
+def attend(x: Any) -> Any:
+    query, key = x.new_ones(1, 32, 4, 8), x.new_ones(1, 7, 4, 8)
+    attention = torch.nn.functional.scaled_dot_product_attention
+    return attention(query, key, key, enable_gqa=True)
+
+
+@pytest.mark.parametrize(
+    ("step", "words"),
+    [
+        (lambda x: torch.sparse.mm(x.to_sparse(), x), "makes a sparse tensor (`aten::_to_sparse`)"),
+        (lambda x: torch.multinomial(x.softmax(-1), 2), "draws random numbers"),
+        (branch, "decides by data on the GPU (`cond`)"),
+        (attend, "query, key and value of attention do not fit"),
+    ],
+)
+def test_what_a_trace_cannot_hold_is_named_with_its_line(step: Any, words: str) -> None:
+    with pytest.raises(TesseraError) as refused:
+        traced(step, (4, 4))
+    said = refused.value.diagnostics[0]
+    assert words in said.headline
+    assert any("test_capture_meta.py:" in note for note in said.notes)
+    assert "float8" not in str(said.hint)

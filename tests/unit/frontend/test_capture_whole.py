@@ -384,7 +384,7 @@ def test_operators_that_take_functions_are_refused_in_words() -> None:
     def step(a: Any) -> Any:
         return torch.cond(a.sum() > 0, lambda x: x + 1, lambda x: x - 1, (a,))
 
-    with pytest.raises(TesseraError, match=r"TSR6002.*`cond`, which takes functions"):
+    with pytest.raises(TesseraError, match=r"TSR6002.*decides by data on the GPU \(`cond`\)"):
         tracing.trace(step, some(4), options=EAGER)
 
 

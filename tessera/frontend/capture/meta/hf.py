@@ -21,6 +21,12 @@ from unittest import mock
 
 from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error, warning
 from tessera.frontend.capture.inputs import Inputs
+from tessera.frontend.capture.meta.check_config import (
+    check_cache,
+    check_context,
+    check_values,
+    unknown_value,
+)
 from tessera.frontend.capture.problems import not_fake, refusal
 from tessera.frontend.text.readfile import read_source
 
@@ -126,6 +132,7 @@ def make_step(
         try:
             with torch.device("cuda"):
                 model = known[0] if known else model_of(config_of(config))
+                check_context(model.config, step.context)
                 inputs = _inputs(model, model.config, step)
                 inputs.call(model)
         except (TesseraError, KeyboardInterrupt):
@@ -133,10 +140,12 @@ def make_step(
         except Exception as problem:  # whatever the library raises for odd sizes
             if "verflow" in str(problem):  # sizes that no tensor has
                 raise _bad(f"`{config.path}` names sizes that are too large for a tensor") from None
-            raise (not_fake(problem) or refusal(problem)) from problem
+            odd = unknown_value(problem, config.values) or not_fake(problem) or refusal(problem)
+            raise odd from problem
         cache: transformers.Cache = inputs.named.get(
             "past_key_values", inputs.named.get("cache_params")
         )
+        check_cache(model, step.phase, cache)
         if step.phase == "prefill" and cache is not None:
             cache.reset()
         if known is not None:
@@ -157,6 +166,7 @@ def config_of(config: HfConfig) -> transformers.PretrainedConfig:
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
     kind = str(config.values["model_type"])
+    check_values(config.values)
     try:
         made = CONFIG_MAPPING[kind]
     except KeyError:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from math import prod
 from typing import TYPE_CHECKING
@@ -40,11 +40,18 @@ from tessera.frontend.capture.operator_mode import (
     operator_mode,
     without_fast_paths,
 )
-from tessera.frontend.capture.problems import launches_nothing, not_fake, on_host, refusal
+from tessera.frontend.capture.problems import (
+    draws_numbers,
+    launches_nothing,
+    not_fake,
+    on_host,
+    refusal,
+)
 from tessera.frontend.capture.quiet import quiet_loggers
 from tessera.frontend.capture.raw import RawCapture, RawNode, RawOperator, RawOther, RawTensor
 from tessera.frontend.capture.small_parts import copied_parts
 from tessera.frontend.capture.watch import operator_of, raw_tensor, tensors_in
+from tessera.ir.program.data_type import DataType
 from tessera.ir.program.program import Role
 
 if TYPE_CHECKING:
@@ -71,9 +78,10 @@ _ALLOCATIONS = frozenset(
 # Whatever such an operator would launch: nobody has seen it.
 _NOTHING = RawOther(
     what="calls an operator that has no kernel with PTX here",
-    hint="use an operator that is in the table (`docs/reference/operators.md`), or capture for a"
-    " younger GPU: float8, for one, has kernels from sm_89 on",
+    hint="use an operator that is in the table (`docs/reference/operators.md`), or write it with"
+    " others",
 )
+_FLOAT8 = replace(_NOTHING, hint="capture for GPUs that have float8: sm_89 and younger")
 
 
 class FakeAddresses:
@@ -175,7 +183,7 @@ class Recording:
         result: object,
     ) -> None:
         """Note a draw of random numbers, if that can be held."""
-        raise random_numbers(func)
+        raise draws_numbers(name_of(func))
 
     def is_older(self, storage: int) -> bool:
         """Whether memory, by `storages`, was there before the call."""
@@ -189,7 +197,8 @@ class Recording:
 
     def _note(self, operator: RawOperator) -> None:
         self.operators.append(operator)
-        self.nodes.append(_NOTHING)
+        kinds = {tensor.dtype for tensor in (*operator.reads, *operator.writes)}
+        self.nodes.append(_FLOAT8 if kinds & {DataType.E4M3, DataType.E5M2} else _NOTHING)
 
 
 def _is(tensor: object) -> bool:
@@ -386,15 +395,3 @@ def _draws(func: torch._ops.OpOverload) -> bool:
     import torch
 
     return torch.Tag.nondeterministic_seeded in func.tags
-
-
-def random_numbers(func: torch._ops.OpOverload) -> TesseraError:
-    """Why a draw is refused."""
-    return TesseraError(
-        error(
-            "TSR6002",
-            f"the model draws random numbers (`{name_of(func)}`), which a trace of operators"
-            " cannot hold",
-            hint="switch dropout off (`.eval()`), or pass the numbers in as an input",
-        )
-    )

@@ -53,6 +53,7 @@ def whole_attention(recording: NotesAttention) -> Iterator[None]:
             is_plain = query.is_cuda and query.dim() == 4 and not given.get("dropout_p")
             if not is_plain or any(is_in_vmap(tensor) for tensor in tensors_in(given)):
                 return func(*args, **(kwargs or {}))
+            _check_heads(given)
             batch, heads, length, _ = query.shape
             was_on, recording.is_on = recording.is_on, False
             shape = (batch, length, heads, value.shape[-1])
@@ -64,3 +65,16 @@ def whole_attention(recording: NotesAttention) -> Iterator[None]:
 
     with WholeAttention():
         yield
+
+
+def _check_heads(given: dict[str, torch.Tensor]) -> None:
+    """Raise as PyTorch does for keys and values that do not fit the queries."""
+    query, key, value = (tuple(given[name].shape) for name in _ATTENTION[:3])
+    fits = len(key) == len(value) == 4 and query[3] == key[3] and key[2] == value[2]
+    for part in (key, value) if fits else ():
+        fits &= query[0] == part[0] or 1 in (query[0], part[0])
+        shared = bool(given.get("enable_gqa")) and part[1] > 0 and query[1] % part[1] == 0
+        fits &= shared or query[1] == part[1] or 1 in (query[1], part[1])
+    if not fits:
+        shapes = f"{list(query)}, {list(key)} and {list(value)}"
+        raise RuntimeError(f"query, key and value of attention do not fit each other: {shapes}")
