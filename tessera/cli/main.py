@@ -172,6 +172,7 @@ def main() -> NoReturn:
     """Run the command line and exit."""
     # Commands make very many records and hardly a cycle: looking for cycles less often is cheaper.
     gc.set_threshold(200_000, 20)
+    atexit.register(_end_quietly)  # the first that is registered runs last
     code, stopped = _run(sys.argv[1:])
     if stopped is not None:
         # Whoever pressed Ctrl-C does not wait until a million records are given back one by one.
@@ -182,6 +183,14 @@ def main() -> NoReturn:
         os._exit(code)
     _let_go()
     sys.exit(code)
+
+
+def _end_quietly() -> None:
+    """Have nothing said after the last word: Triton's library reports what it has not freed."""
+    if "triton" in sys.modules and not read_settings().traceback:
+        with suppress(OSError, ValueError, AttributeError):
+            sys.stderr.flush()
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
 _BUFFERED = frozenset((io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom))

@@ -94,7 +94,10 @@ def trace_no_gpu(
     if not has_data:
         lines.append(f"no contents: {traced.problem}; a run seeds them")
     elif traced.problem:
-        lines.append(f"no reference: {traced.problem}")
+        lines.append(f"no reference, results of a run are not compared: {traced.problem}")
+    elif traced.interpreted:
+        kernels = ", ".join(f"`{name}`" for name in traced.interpreted)
+        lines.append(f"the reference of {kernels} is by Triton's interpreter on the host")
     lines += [f"wrote {safe(name)}" for name in names]
     return "\n".join(lines) + "\n"
 

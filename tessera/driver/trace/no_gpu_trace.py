@@ -45,10 +45,12 @@ Made = tuple[Callable[..., object], Inputs]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostTrace:
-    """A trace; `problem` says why it has no reference, or no contents, if it has none."""
+    """A trace; `problem` says why it has no reference, or no contents, if it has none. The
+    reference of kernels that are `interpreted` is by Triton's interpreter."""
 
     trace: Trace
     problem: str
+    interpreted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +117,7 @@ def trace_no_gpu(
         diagnostics=(*record.notes, *draft.findings, *unknown),
         nodes=count_nodes(record.raw, len(record.raw.operators)),
     )
-    return HostTrace(trace=made, problem=problem)
+    return HostTrace(trace=made, problem=problem, interpreted=there.interpreted)
 
 
 def _unknown(program: ir.Program, contents: Collection[str]) -> Iterator[Diagnostic]:

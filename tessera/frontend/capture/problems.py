@@ -60,7 +60,7 @@ def refusal(problem: BaseException) -> TesseraError:
             error(
                 "TSR6011",
                 "the GPU has too little memory for the model",
-                notes=(_first_line(problem),),
+                notes=(first_line(problem),),
                 hint="give the model smaller sizes (`--set`), or free the GPU",
             )
         )
@@ -72,11 +72,11 @@ def refusal(problem: BaseException) -> TesseraError:
             error(
                 NOT_COMPILED,
                 "torch.compile cannot make one graph of the model",
-                notes=(_first_line(problem), *_explained(problem), *_user_lines(str(problem))),
+                notes=(first_line(problem), *_explained(problem), *_user_lines(str(problem))),
                 hint="take the line out of the traced function, or use `--route eager`",
             )
         )
-    headline = f"the model's code raised {type(problem).__name__}: {_first_line(problem)}"
+    headline = f"the model's code raised {type(problem).__name__}: {first_line(problem)}"
     return TesseraError(error(RAISED, headline, notes=_places(problem)))
 
 
@@ -86,7 +86,7 @@ def not_captured(problem: BaseException) -> TesseraError:
     if _is_memory(first) or _is_memory(problem):
         return refusal(first if _is_memory(first) else problem)
     headline = "the call cannot be captured as a CUDA graph"
-    notes = (_first_line(first), *_places(first))
+    notes = (first_line(first), *_places(first))
     return TesseraError(error("TSR6003", headline, notes=notes, hint=_ADVICE))
 
 
@@ -98,7 +98,7 @@ def not_fake(problem: BaseException) -> TesseraError | None:
         what = _NEEDS[_READS]
     if what is None:
         return _no_shapes(problem)
-    notes = (_first_line(problem), *_places(problem))
+    notes = (first_line(problem), *_places(problem))
     hint = f"{_ADVICE}; experts can be computed by grouped products (`torch._grouped_mm`)"
     headline = f"the model {what}, and without a GPU there is none"
     return TesseraError(error("TSR6003", headline, notes=notes, hint=hint))
@@ -246,7 +246,7 @@ def _no_room(problem: BaseException) -> TesseraError:
     return TesseraError(
         error(
             "TSR1911",
-            f"cannot write what is compiled: {_first_line(problem)}",
+            f"cannot write what is compiled: {first_line(problem)}",
             notes=(f"compilers write to `{cache}` and to `{tempfile.gettempdir()}`",),
             hint="make room there, or name another folder (`TESSERA_CACHE_DIR`, `TMPDIR`);"
             " `tessc cache --clear` removes what was kept",
@@ -281,13 +281,14 @@ def _is_library(filename: str) -> bool:
     )
 
 
-def _first_line(problem: BaseException) -> str:
+def first_line(problem: BaseException) -> str:
+    """What an exception says, in one line."""
     lines = str(problem).strip().splitlines() or [repr(problem)]
     # `backend='inductor' raised:` says it below.
     more = " ".join(lines[:2]) if lines[0].endswith("raised:") else lines[0]
     # `CompilationError: at 68:15:` shows code, and says it in what it came from.
     if re.search(r"at [0-9]+:[0-9]+:$", more) and (last := list(chain(problem))[-1]) is not problem:
-        more = f"{more} {_first_line(last)}"
+        more = f"{more} {first_line(last)}"
     return more[:_LONGEST]
 
 

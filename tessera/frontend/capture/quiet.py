@@ -2,7 +2,8 @@
 
 In: whoever wants to hear what was measured. Out: nothing on the terminal: what Inductor measured,
 and which candidates it had to leave out, goes to the logger of this module (level INFO), and
-PyTorch's own warnings are left out. What an operator refuses is said once, by whoever catches it.
+warnings of PyTorch and Triton are left out. What an operator refuses is said once, by whoever
+catches it.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def quiet_compiler(heard: Callable[[str], None]) -> Iterator[None]:
 
     noted = replaced(select_algorithm, _STATISTICS, lambda before: note)
     with warnings.catch_warnings(), quiet_loggers(), noted:
-        warnings.filterwarnings("ignore", module=r"torch\.")
+        warnings.filterwarnings("ignore", module=r"(torch|triton)\.")
         yield
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+import tomllib
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -226,6 +229,85 @@ def test_a_copy_to_or_from_the_host_is_refused(tmp_path: Path, work: str, words:
     assert not path.exists()
 
 
+OWN_KERNELS = """
+import torch, triton
+import triton.language as tl
+
+@triton.jit
+def shifted(values):
+    return values - tl.max(values, 0)
+
+@triton.autotune([triton.Config({"WIDTH": 16}), triton.Config({"WIDTH": 32})], key=["n"])
+@triton.heuristics({"EVEN": lambda given: given["n"] % 2 == 0})
+@triton.jit
+def soft(x, out, n, WIDTH: tl.constexpr, EVEN: tl.constexpr):
+    row, column = tl.program_id(0), tl.arange(0, WIDTH)
+    values = shifted(tl.load(x + row * n + column, mask=column < n, other=-float("inf")))
+    powers = tl.exp(values)
+    tl.store(out + row * n + column, powers / tl.sum(powers, 0), mask=column < n)
+
+@triton.jit
+def odd(x, out):
+    value = tl.inline_asm_elementwise("neg.f32 $0, $1;", "=r,r", [tl.load(x)], tl.float32, True, 1)
+    tl.store(out, value)
+
+def step(which):
+    def run(x):
+        out = torch.empty_like(x)
+        if which == "soft":
+            soft[(x.shape[0],)](x * 2, out, 16)
+        else:
+            odd[(1,)](x, out)
+        return out
+    return run, (torch.randn(4, 16).cuda(),)
+"""
+
+
+@pytest.mark.parametrize("which", ["soft", "odd"])
+def test_kernels_of_the_models_own_are_interpreted_on_the_host(tmp_path: Path, which: str) -> None:
+    (tmp_path / "model.py").write_text(OWN_KERNELS)
+    path = tmp_path / "step.ptx"
+    told = ("--device", "none", "--for", "a100", "--set", f"which={which}")
+    done = tessc("trace", f"{tmp_path}/model.py:step", "-o", str(path), *told)
+    assert done.code == 0, done.err
+    if which == "odd":
+        assert b"are not compared: Triton's interpreter does not run the kernel `odd`" in done.out
+        assert not path.with_suffix(".ref.npz").exists()
+        return
+    assert b"the reference of `soft` is by Triton's interpreter" in done.out
+    ((buffer, data),) = driver.run(path, driver.RunOptions()).kept()
+    with np.load(path.with_suffix(".ref.npz")) as recorded:
+        flat = [np.asarray(d).reshape(-1).view(np.uint8) for d in (recorded["out"], data)]
+    assert distance(buffer.dtype, *flat).is_within
+
+
+def test_nothing_is_said_when_kernels_end(block: tuple[Path, str]) -> None:
+    """Triton asks a driver to unload their code, and there is none."""
+    import gc
+
+    from triton.compiler.compiler import CompiledKernel
+
+    assert block
+    kernels = [thing for thing in gc.get_objects() if type(thing) is CompiledKernel]
+    assert not [kernel for kernel in kernels if kernel.module is not None]
+
+
+def test_nothing_is_said_after_the_last_word() -> None:
+    """Triton's library reports leaks of its own when the process ends."""
+    code = "import sys, triton; sys.argv = ['tessc', '--version']\n"
+    code += "from tessera.cli.main import main; main()"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert ended.stderr == b""
+
+
+def test_the_newest_triton_that_the_extra_allows_was_tried() -> None:
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())
+    (wanted,) = project["project"]["optional-dependencies"]["triton"]
+    oldest, newest = versions.TESTED["triton"]
+    major, minor = newest.split(".")
+    assert wanted == f"triton>={oldest},<{major}.{int(minor) + 1}"
+
+
 def test_random_numbers_have_a_seed_and_no_reference(tmp_path: Path) -> None:
     """The host's generator is another one; two runs of the trace draw the same."""
     (tmp_path / "model.py").write_text(
@@ -237,7 +319,7 @@ def test_random_numbers_have_a_seed_and_no_reference(tmp_path: Path) -> None:
         "trace", f"{tmp_path}/model.py:step", "-o", str(path), "--device", "none", "--for", "a100"
     )
     assert done.code == 0, done.err
-    assert b"no reference: it draws random numbers" in done.out
+    assert b"no reference, results of a run are not compared: it draws random" in done.out
     assert not path.with_suffix(".ref.npz").exists()
     runs = [driver.run(path, driver.RunOptions()).kept() for _ in range(2)]
     first, second = ({b.name: np.asarray(data) for b, data in run} for run in runs)

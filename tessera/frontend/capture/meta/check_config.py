@@ -6,6 +6,7 @@ with the fields that do not fit. The library takes most of them, and shapes alon
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -71,7 +72,9 @@ def check_cache(model: transformers.PreTrainedModel, phase: str, cache: object) 
     in which every token sees those after it."""
     causal = [module.is_causal for module in model.modules() if hasattr(module, "is_causal")]
     is_encoder = bool(causal) and not any(causal)
-    if phase == "decode" and (is_encoder or next(tensors_in(cache), None) is None):
+    keeps = next(tensors_in(cache), None) is not None
+    keeps |= "state" in inspect.signature(model.forward).parameters  # RWKV returns it
+    if phase == "decode" and (is_encoder or not keeps):
         raise _bad(
             f"`{type(model).__name__}` has no decode step: it is an encoder, or it is not set up"
             " as a decoder (`is_decoder`)",

@@ -19,6 +19,7 @@ from tessera.diagnostics import TesseraError
 from tessera.frontend.capture.dry_run import without_gpu
 from tessera.frontend.capture.inputs import Inputs, held_tensors
 from tessera.frontend.capture.memory import CapturedMemory, named_parameters
+from tessera.frontend.capture.no_gpu.interpreted import interpreted_kernels
 from tessera.frontend.capture.problems import refusal
 from tessera.frontend.capture.raw import RawBuffer, RawTensor
 from tessera.frontend.capture.watch import tensors_in, torch_type
@@ -33,11 +34,13 @@ Made = tuple[Callable[..., object], Inputs]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostBytes:
-    """Contents before and after the call; `problem` says why there are no results."""
+    """Contents before and after the call; `problem` says why there are no results. `interpreted`
+    names kernels of the model's own that Triton's interpreter computed."""
 
     before: dict[str, Bytes] = field(default_factory=dict)
     after: dict[str, Bytes] = field(default_factory=dict)
     problem: str = ""
+    interpreted: tuple[str, ...] = ()
 
 
 def call_on_host(
@@ -58,7 +61,7 @@ def call_on_host(
     except TesseraError as failure:
         return HostBytes(problem=failure.diagnostics[0].headline)
     try:
-        with without_gpu(on_gpu=False), torch.no_grad():
+        with without_gpu(on_gpu=False), torch.no_grad(), interpreted_kernels() as names:
             if any(buffer.lasting and name not in before for name, buffer in buffers.items()):
                 inputs.call(function)  # a first call makes states that are not there yet
                 memory, known = _known(function, inputs, buffers)
@@ -69,7 +72,7 @@ def call_on_host(
         return HostBytes(before=before, problem=headline)
     after = {buffer.name: memory.read(buffer) for buffer in known}
     after |= _results(list(tensors_in(result)), buffers, returned)
-    return HostBytes(before=before, after=after)
+    return HostBytes(before=before, after=after, interpreted=tuple(names))
 
 
 def _results(

@@ -47,6 +47,7 @@ _REMEMBERING = (
 _ALIGNMENT = 16
 # Where a compiled graph has tensors and objects of its own.
 _HELD = ("constants", "torchbind_constants")
+_NOT_LOADED = object()
 _HANDLES = itertools.count(1 << 52)
 
 
@@ -96,8 +97,11 @@ def _forget() -> None:
             function = getattr(value, "__func__", value)
             if callable(clear := getattr(function, "cache_clear", None)):
                 clear()
-    # Kernels that Triton compiled when they were launched, for the GPU of then.
+    # Kernels that Triton compiled when they were launched, for the GPU of then. They would ask a
+    # driver to unload their code when they end, which was never loaded.
     for thing in gc.get_objects():
+        if type(thing).__name__ == "CompiledKernel" and thing.module is _NOT_LOADED:
+            thing.module = None
         if type(thing).__name__ == "JITFunction" and hasattr(thing, "device_caches"):
             thing.device_caches.clear()
 
@@ -198,7 +202,7 @@ def _stand_in_for_driver(put: _Patches, gpu: SimpleNamespace, ptx_version: int) 
     class Utilities:
         """What Triton asks of the driver's library."""
 
-        load_binary = staticmethod(lambda *_: (1, next(_HANDLES), 32, 0, 1024))
+        load_binary = staticmethod(lambda *_: (_NOT_LOADED, next(_HANDLES), 32, 0, 1024))
         get_device_properties = staticmethod(always(sizes))
         unload_module = staticmethod(always(None))
 

@@ -9,13 +9,14 @@ called are listed here.
 from __future__ import annotations
 
 import importlib
+import re
 
 from tessera.diagnostics import Diagnostic, TesseraError, warning
 from tessera.frontend.capture.meta.stand_in import does_not_fit
 from tessera.frontend.capture.no_gpu.products import Inner
 
-# Versions of PyTorch, and of Triton, that the tests and benchmarks ran with.
-TESTED = {"torch": ("2.11", "2.13"), "triton": ("3.6",)}
+# The oldest and the newest versions of PyTorch and Triton that the tests and benchmarks ran with.
+TESTED = {"torch": ("2.11", "2.13"), "triton": ("3.6", "3.9")}
 # Names that are no part of the interface of PyTorch and Triton, and that are called elsewhere.
 _CALLED = (
     "torch._C:DispatchKey.CompositeExplicitAutograd",
@@ -49,7 +50,7 @@ def untested() -> tuple[Diagnostic, ...]:
     odd = [
         f"{package} {versions[package]}"
         for package, known in TESTED.items()
-        if ".".join(versions[package].split(".")[:2]) not in known
+        if not _number(known[0]) <= _number(versions[package]) <= _number(known[1])
     ]
     if not odd:
         return ()
@@ -62,8 +63,13 @@ def untested() -> tuple[Diagnostic, ...]:
     )
 
 
+def _number(version: str) -> tuple[int, ...]:
+    """The first two parts of a version."""
+    return tuple(int(part) for part in re.findall(r"[0-9]+", version)[:2])
+
+
 def _tested() -> str:
-    return ", ".join(f"{package} {' and '.join(known)}" for package, known in TESTED.items())
+    return ", ".join(f"{package} {' to '.join(known)}" for package, known in TESTED.items())
 
 
 def find(place: str) -> Inner:
