@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tessera.passes.placement import latency as partition_latency
+from tessera.passes.placement.bounds import request_bound
 from tessera.passes.placement.latency import separators, solve_latency
 from tessera.passes.placement.problem import INFINITY, Problem, Tensor
 from tessera.passes.placement.schedule import MovedRequest, latency_of
@@ -107,7 +108,7 @@ def test_many_tasks_with_one_place_each() -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_the_longest_chain_bounds_what_is_too_large_to_enumerate(
+def test_chains_and_loads_bound_what_is_too_large_to_enumerate(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problem = chained(seed, 2, 2)
@@ -119,7 +120,17 @@ def test_the_longest_chain_bounds_what_is_too_large_to_enumerate(
         before = max((ends[maker] for maker in makers), default=0.0)
         ends.append(before + min(ns for ns in task.ns if ns is not None))
     assert not found.exact or found.latency_ns == found.bound_ns
-    assert found.bound_ns == min(max(ends) * problem.tasks[0].rate, found.latency_ns)
+    best = min(makespan(problem, one) for one in every_placement(problem))
+    assert max(ends) * (1 - 1e-9) <= found.bound_ns <= best * (1 + 1e-9)
+    assert found.latency_ns <= 1.05 * best
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_request_is_shorter_than_chains_and_loads(seed: int) -> None:
+    problem = random_problem(seed, 3 + seed % 5, 2 + seed % 2)
+    best = min((makespan(problem, one) for one in every_placement(problem)), default=None)
+    if best is not None:
+        assert request_bound(problem) <= best * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -8,7 +8,8 @@ A separator is a task that all earlier tasks lead to, that leads to all later on
 tensor passes by. At its end nothing else is under way, so what follows depends only on the device
 it ran on. Each segment between two separators is enumerated once per pair of devices; equal
 segments are enumerated once. The result is exact if every segment is small enough and it fits in
-memory; otherwise it is improved by moves, and the bound is that of the cut problem.
+memory. Otherwise placements that are built task by task (`prefixes`) and those that are known are
+improved by moves, and the bound is that of the cut problem, or of chains and loads.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
-import networkx
 import numpy as np
 from numpy.typing import NDArray
 
+from tessera.passes.placement.bounds import request_bound
+from tessera.passes.placement.prefixes import built_placements
 from tessera.passes.placement.problem import (
     INFINITY,
     Placement,
@@ -81,6 +83,7 @@ def _settle(
 ) -> LatencySolution:
     """The placement itself if it is proven and fits, else the best of it and others, improved."""
     options = list(starts)
+    base, groups = problem.in_detail(tuple(range(len(problem.tasks))))
     joined = tuple(device for device in place if device is not None)
     if len(joined) == len(place) and runs(problem, joined):
         if exact and _fits(problem, joined):
@@ -89,21 +92,24 @@ def _settle(
                 placement=joined, latency_ns=latency, bound_ns=min(bound, latency), exact=True
             )
         options.insert(0, joined)
-    ranked = [
-        (latency_of(problem, placement), placement)
-        for placement in options
-        if _fits(problem, placement)
-    ]
-    ranked = [pair for pair in ranked if pair[0] < INFINITY]
-    if not ranked:
+    ranked = [_ranked(problem, options), _ranked(problem, built_placements(base, groups))]
+    improved = [_improve(problem, *own[0]) for own in ranked if own]
+    if not improved:
         return LatencySolution(placement=None, latency_ns=INFINITY, bound_ns=bound, exact=False)
-    latency, best = _improve(problem, *min(ranked))
+    latency, best = min(improved)
     return LatencySolution(
         placement=best,
         latency_ns=latency,
         bound_ns=min(bound, latency),
         exact=latency <= bound * (1 + 1e-9),
     )
+
+
+def _ranked(problem: Problem, placements: Iterable[Placement]) -> list[tuple[float, Placement]]:
+    """Those that run and fit with their times, the shortest first."""
+    fitting = (placement for placement in placements if _fits(problem, placement))
+    timed = ((latency_of(problem, placement), placement) for placement in fitting)
+    return sorted(pair for pair in timed if pair[0] < INFINITY)
 
 
 def separators(problem: Problem) -> tuple[int, ...]:
@@ -270,7 +276,7 @@ def _by_segments(problem: Problem, groups: Sequence[int]) -> tuple[Placement | N
     """The shortest placement without regard to memory, its time, and whether that is proven.
 
     Tasks of one group stay together inside a segment, but not across segments: the caller looks.
-    Where a segment is too large to enumerate, the bound is the longest chain.
+    Where a segment is too large to enumerate, the bound is that of chains and loads.
     """
     cuts = separators(problem)
     known: dict[object, Table] = {}
@@ -279,7 +285,7 @@ def _by_segments(problem: Problem, groups: Sequence[int]) -> tuple[Placement | N
     for first, last in spans:
         table = _segment(problem, groups, first, last, known)
         if table is None:
-            return None, _critical_path(problem), False
+            return None, request_bound(problem), False
         following: dict[int, tuple[float, Placement]] = {}
         for (before, after), (time, inner) in table.items():
             if before not in states:
@@ -344,20 +350,6 @@ def _table(
         inner = place[opens : len(place) - closes]
         table.setdefault(ends_on, (float(times[row]), inner))
     return table
-
-
-def _critical_path(problem: Problem) -> float:
-    """No placement is shorter than the longest chain at each task's best time."""
-    best = [min((ns for ns in task.ns if ns is not None), default=0.0) for task in problem.tasks]
-    chains = networkx.DiGraph()  # an edge is as long as the task that it leads to
-    start = -1
-    chains.add_weighted_edges_from((start, task, ns) for task, ns in enumerate(best))
-    chains.add_weighted_edges_from(
-        (tensor.producer, reader, best[reader])
-        for tensor in problem.tensors
-        for reader in tensor.consumers
-    )
-    return float(networkx.dag_longest_path_length(chains))
 
 
 def _improve(problem: Problem, latency: float, start: Placement) -> tuple[float, Placement]:

@@ -155,12 +155,14 @@ class MovedRequest:
         for tensor in base.tensors:
             for reader in tensor.consumers:
                 self.asked[reader] = min(self.asked[reader], tensor.producer)
-        self._note()
+        self.courses = [_Course(len(self.place))]
+        self._note(0)
 
-    def _note(self) -> None:
-        course = _Course(len(self.place))
-        self.courses = [course.copy()]
-        for index, _, _ in self.requests.walk(self.place, course):
+    def _note(self, first: int) -> None:
+        """Go through the request from a noted course on."""
+        del self.courses[first + 1 :]
+        course = self.courses[first].copy()
+        for index, _, _ in self.requests.walk(self.place, course, first * _NOTED):
             if (index + 1) % _NOTED == 0:
                 self.courses.append(course.copy())
         self.tails = self.requests.tails(self.place) if len(course.longest) == 1 else None
@@ -169,7 +171,11 @@ class MovedRequest:
         """Move a task for good."""
         for member in self.members[task]:
             self.place[member] = device
-        self._note()
+        self._note(self._noted(task))
+
+    def _noted(self, task: int) -> int:
+        """The last noted course that does not ask where a task is."""
+        return min(self.asked[member] for member in self.members[task]) // _NOTED
 
     def latency_if(self, task: int, device: int, below: float) -> float:
         """The time with a task elsewhere; infinite where it is surely not below a limit."""
@@ -177,7 +183,7 @@ class MovedRequest:
         place = self.place.copy()
         for member in members:
             place[member] = device
-        noted, last = min(self.asked[member] for member in members) // _NOTED, max(members)
+        noted, last = self._noted(task), max(members)
         course, tails = self.courses[noted].copy(), self.tails
         rate = next(iter(self.requests.rates.values()))
         most = below * (1 + 1e-10)  # sums in another order differ by rounding
