@@ -21,18 +21,14 @@ from tessera.ir.plan.costs import Barred, Costs
 from tessera.ir.plan.plan import Replica
 from tessera.ir.plan.policies import are_alike
 from tessera.ir.program.program import Role
-from tessera.passes.placement.plans import Choice
 
 _MOST_WIDE = 3
 """So many ways for throughput get a search for latency of their own."""
 
-AlikePair = tuple[Choice, Promise, Promise]
-"""The search for latency, what it found, and what it goes with."""
-
 
 def alike_pairs(
     setting: PlanSetting, quick: Attempt, widest: Sequence[Promise], watch: Watch
-) -> Iterator[AlikePair]:
+) -> Iterator[tuple[Promise, Promise]]:
     """Pairs with one replica each, whose states are on the same devices."""
     programs = [trace.program for trace in setting.traces]
     single = [wide for wide in widest if len(wide.simulated.replicas) == 1]
@@ -46,7 +42,7 @@ def alike_pairs(
         for first in quickest:
             replicas = first.simulated.replicas
             if len(replicas) == 1 and are_alike(replicas[0], wide.simulated.replicas[0], programs):
-                yield choice, first, wide
+                yield first, wide
 
 
 def _kept_where(setting: PlanSetting, replica: Replica) -> PlanSetting:

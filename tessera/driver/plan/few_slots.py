@@ -13,13 +13,13 @@ from dataclasses import replace
 from tessera.driver.plan.assemble import Attempt, PlanSetting
 from tessera.driver.plan.attempts import build_problem, is_short
 from tessera.driver.plan.contention import has_neighbours
+from tessera.driver.plan.options import Watch
 from tessera.ir.choices import CUT_SHORT, Ending, Objective
-from tessera.passes.placement.by_objective import aggregate_if_many
-from tessera.passes.placement.class_model import class_bound
+from tessera.passes.placement.by_objective import least_of
 from tessera.passes.placement.device_types import DIRECT_DEVICES
-from tessera.passes.placement.many import is_large
+from tessera.passes.placement.limits import SearchWatch
 from tessera.passes.placement.plans import Choice, rank
-from tessera.passes.placement.solve import lower_bound
+from tessera.passes.placement.problem import INFINITY
 from tessera.passes.placement.usual import usual_candidates
 
 _FEW = 2
@@ -66,9 +66,13 @@ def _attempt(setting: PlanSetting, slots: int, lanes: int) -> Attempt:
     return Attempt(slots=slots, lanes=lanes, planning=build_problem(setting, slots, lanes))
 
 
-def bound_of_any(setting: PlanSetting) -> float:
-    """No plan has a shorter period, whatever its slots and sequences: the memory of the fewest."""
+def bound_of_any(setting: PlanSetting, attempt: Attempt, objective: str, watch: Watch) -> float:
+    """No plan is better with the slots of an attempt or fewer; infinite where none has more room.
+
+    So a plan with more slots is proven no nearer to the best than it is to one with fewer.
+    """
+    if attempt.slots == 1 or not is_short(setting, attempt.slots, attempt.lanes):
+        return INFINITY
     planning = build_problem(setting, 1, setting.options.sequences or 1, slot_bytes=0)
-    if is_large(planning.problem):
-        return class_bound(planning.problem, None)
-    return lower_bound(aggregate_if_many(planning.problem))
+    limits = SearchWatch(deadline=watch.deadline, should_stop=watch.should_stop)
+    return least_of(planning.problem, objective, limits)

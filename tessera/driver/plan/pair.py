@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from tessera.driver.plan.alike import AlikePair, alike_pairs, cost_of
+from tessera.driver.plan.alike import alike_pairs, cost_of
 from tessera.driver.plan.assemble import (
     Attempt,
     PlanSetting,
@@ -21,6 +21,7 @@ from tessera.driver.plan.assemble import (
     used_bytes,
 )
 from tessera.driver.plan.attempts import attempts, build_problem, runs_alone
+from tessera.driver.plan.few_slots import bound_of_any
 from tessera.driver.plan.options import Watch
 from tessera.driver.plan.promise import Promise, promise, promises
 from tessera.driver.plan.refusals import Refused, no_plan, none_left, refusals_of, was_ended
@@ -64,24 +65,28 @@ def find_pair(setting: PlanSetting, watch: Watch) -> Decision:
         if fast is None or wide is None:
             continue
         watch.tell(SIMULATING)
+        fast, wide = (
+            replace(own, bound=min(own.bound, bound_of_any(setting, attempt, own.objective, watch)))
+            for own in (fast, wide)
+        )
         quickest = _half(setting, quick, fast, Objective.LATENCY)
         widest = _half(setting, attempt, wide, Objective.THROUGHPUT)
-        pairs: Iterator[AlikePair] = ((fast, *pair) for pair in _pairs(quickest, widest))
+        pairs = _pairs(quickest, widest)
         if setting.options.states_alike:
             pairs = iter(
                 sorted(
                     alike_pairs(setting, quick, widest, watch),
-                    key=lambda entry: _loss(entry[1:], quickest, widest),
+                    key=lambda pair: _loss(pair, quickest, widest),
                 )
             )
-        for searched, first, second in itertools.islice(pairs, _MOST_PAIRS):
+        for first, second in itertools.islice(pairs, _MOST_PAIRS):
             watch.tell(PROVING)
             others = [other.simulated for other in widest if other is not second]
-            plan = _join(setting, searched, first, wide, second, others)
+            plan = _join(setting, fast, first, wide, second, others)
             if overflows(plan):
                 first = _packed(first.setting, first.attempt, first, Objective.LATENCY)
                 second = _packed(setting, attempt, second, Objective.THROUGHPUT)
-                plan = _join(setting, searched, first, wide, second, others)
+                plan = _join(setting, fast, first, wide, second, others)
             findings = findings_of(setting, plan)
             if not findings:
                 return Decision(

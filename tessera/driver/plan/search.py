@@ -17,7 +17,7 @@ from tessera.driver.plan.assemble import Attempt, PlanSetting, assemble, overflo
 from tessera.driver.plan.attempts import attempts, build_problem, host_ns, runs_alone
 from tessera.driver.plan.contention import Search, has_neighbours, settle_all
 from tessera.driver.plan.doubt import Doubt, doubt, interval, splits
-from tessera.driver.plan.few_slots import bound_of_any, may_be_fewer, with_fewer_slots
+from tessera.driver.plan.few_slots import bound_of_any, with_fewer_slots
 from tessera.driver.plan.host_memory import short_of_memory
 from tessera.driver.plan.options import SEARCHING, Watch
 from tessera.driver.plan.placements import given_choice
@@ -92,8 +92,8 @@ def find_plan(setting: PlanSetting, watch: Watch) -> Decision:
         bound = min(found.bound for _, found in tried)
         if attempt.least_ns is not None:
             bound = attempt.least_ns
-        elif choice.objective == Objective.THROUGHPUT and may_be_fewer(setting, attempt, choice):
-            bound = min(bound, bound_of_any(setting))
+        elif choice.ended != Ending.GIVEN:
+            bound = min(bound, bound_of_any(setting, attempt, choice.objective, watch))
         if choice.objective == Objective.THROUGHPUT and choice.ended != Ending.GIVEN:
             bound = max(bound, host_ns(setting))
         decision = _first_proved(ranked, replace(choice, bound=bound), refused, doubted)
@@ -165,15 +165,20 @@ def _with_best_split(made: list[Promise]) -> list[Promise]:
 
 
 def _settled(ranked: list[Promise], choice: Choice) -> tuple[list[Promise], Doubt | None]:
-    """A split only where its gain exceeds what the times may be off."""
-    best = ranked[0]
+    """The best split whose gain exceeds what the times may be off; without one, no split.
+
+    Of a better machine the best split may be in doubt, and yet one of those behind it is not.
+    """
     rival = next((p for p in ranked if not splits(p)), None)
-    if not splits(best) or rival is None:
+    if not splits(ranked[0]) or rival is None:
         return ranked, None
-    doubted = doubt(best, rival, choice.objective)
-    if choice.ended == Ending.GIVEN or doubted.is_sure:
-        return ranked, doubted
-    return [rival, *(p for p in ranked if p is not rival)], doubted
+    first: Doubt | None = None
+    for split in ranked[: ranked.index(rival)]:
+        doubted = doubt(split, rival, choice.objective)
+        if choice.ended == Ending.GIVEN or doubted.is_sure:
+            return [split, *(p for p in ranked if p is not split)], doubted
+        first = first or doubted
+    return [rival, *(p for p in ranked if p is not rival)], first
 
 
 def _first_proved(

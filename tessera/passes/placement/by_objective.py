@@ -11,7 +11,7 @@ near the bound.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import gcd
 
@@ -33,7 +33,7 @@ from tessera.passes.placement.device_types import (
     types_of,
     usable_devices,
 )
-from tessera.passes.placement.latency import solve_latency
+from tessera.passes.placement.latency import bound_of_requests, solve_latency
 from tessera.passes.placement.limits import SearchWatch, ShouldStop, watch_for
 from tessera.passes.placement.many import is_large, solve_many
 from tessera.passes.placement.problem import (
@@ -94,11 +94,7 @@ def fastest(problem: Problem, search: PlanSearch, usual: list[Candidate]) -> Sea
         ):
             return Searched(candidates=candidates, bound=least, ended=Ending.GAP)
     if many:
-        bound = (
-            class_bound(problem, None, watch)
-            if is_large(problem)
-            else lower_bound(aggregate(problem)[0], watch)
-        )
+        bound = _least_period(problem, watch)
         copies = most_replicas(problem)
         for number in (count for count in _part_counts(problem) if count <= copies):
             candidates += _copies(problem, search.within(watch), number)
@@ -212,15 +208,8 @@ def cheapest(problem: Problem, search: PlanSearch, usual: list[Candidate]) -> Se
     bound = INFINITY
     ended: str = Ending.GAP
     watch = watch_for(search.options.seconds, search.should_stop)
-    for cards in _subsets(problem):
-        devices = tuple(sorted(d for card in cards for d in problem.rooms[card].devices))
-        part = restrict(problem, devices)
-        if any(not task.allowed() for task in part.tasks):
-            continue
-        price = sum(problem.rooms[card].usd_per_hour for card in cards) / HOUR_NS
-        floor = price * (
-            spread_bound(part) if watch.over() else lower_bound(aggregate_if_many(part), watch)
-        )
+    for part, price in _subset_problems(problem):
+        floor = price * _least_period(part, watch)
         bound = min(bound, floor)
         if floor >= least or watch.over():
             ended = watch.over() or ended
@@ -235,10 +224,35 @@ def cheapest(problem: Problem, search: PlanSearch, usual: list[Candidate]) -> Se
     return Searched(candidates=candidates, bound=bound, ended=ended)
 
 
-def aggregate_if_many(problem: Problem) -> Problem:
-    """The problem itself, or with many devices the one by types."""
+def least_of(problem: Problem, objective: str, watch: SearchWatch) -> float:
+    """No plan has a smaller value of an objective, whatever its slots and sequences."""
+    if objective == Objective.LATENCY:
+        return bound_of_requests(problem)
+    if objective == Objective.COST:
+        return min(
+            (price * _least_period(part, watch) for part, price in _subset_problems(problem)),
+            default=INFINITY,
+        )
+    return _least_period(problem, watch)
+
+
+def _least_period(problem: Problem, watch: SearchWatch) -> float:
+    """No plan has a shorter period; with many devices the bound is the one by types."""
+    if watch.over():
+        return spread_bound(problem)
+    if is_large(problem):
+        return class_bound(problem, None, watch)
     many = len(usable_devices(problem)) > DIRECT_DEVICES
-    return aggregate(problem)[0] if many else problem
+    return lower_bound(aggregate(problem)[0] if many else problem, watch)
+
+
+def _subset_problems(problem: Problem) -> Iterator[tuple[Problem, float]]:
+    """The problem on each set of cards that can run it, and dollars per nanosecond of these."""
+    for cards in _subsets(problem):
+        devices = tuple(sorted(d for card in cards for d in problem.rooms[card].devices))
+        part = restrict(problem, devices)
+        if all(task.allowed() for task in part.tasks):
+            yield part, sum(problem.rooms[card].usd_per_hour for card in cards) / HOUR_NS
 
 
 def _subsets(problem: Problem) -> list[tuple[int, ...]]:

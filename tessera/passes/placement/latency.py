@@ -74,6 +74,18 @@ def solve_latency(problem: Problem, starts: Iterable[Placement] = ()) -> Latency
     return _settle(problem, place, bound, exact, starts)
 
 
+def bound_of_requests(problem: Problem) -> float:
+    """No plan has shorter requests: chains and loads of every trace, by how often it runs."""
+    base, _ = problem.in_detail(tuple(range(len(problem.tasks))))
+    tasks_of: dict[int, list[int]] = {}
+    for number, task in enumerate(base.tasks):
+        tasks_of.setdefault(task.trace, []).append(number)
+    return sum(
+        request_bound(part_of(base, tasks)) * base.tasks[tasks[0]].rate
+        for tasks in tasks_of.values()
+    )
+
+
 def _settle(
     problem: Problem,
     place: list[int | None],

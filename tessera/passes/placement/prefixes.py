@@ -119,7 +119,7 @@ class _Prefixes:
         for index in self.reads[task]:
             start = np.maximum(start, self._arrival(index, device, rows))
         times = np.array([INFINITY if ns is None else ns for ns in self.problem.tasks[task].ns])
-        end = start + times[device]
+        end: Array = start + times[device]
         self.free[device, rows] = end
         if made := self.makes[task]:
             arrivals = np.full((len(made), *self.free.shape), INFINITY)
@@ -147,9 +147,9 @@ class _Prefixes:
         leaves += tensor.bytes * self.ns_per_byte[source, device]
         self.busy[source, device, rows] = np.where(sent, leaves, until)
         comes = leaves + self.waits[source, device] + self.problem.transfer_ns * tensor.count
-        comes = np.where(sent, comes, known)
-        self.arrivals[at, device, rows] = comes
-        return comes
+        arrival: Array = np.where(sent, comes, known)
+        self.arrivals[at, device, rows] = arrival
+        return arrival
 
     def _most_promising(self, task: Task, end: Array) -> Numbers:
         """The prefixes with the least estimates, one of those that are in the same state."""
@@ -164,7 +164,8 @@ class _Prefixes:
         order = np.lexsort((end, value))
         order = order[np.isfinite(value[order])]
         _, firsts = np.unique(state[order], return_index=True)
-        return order[np.sort(firsts)[:_KEPT]]
+        kept: Numbers = order[np.sort(firsts)[:_KEPT]]
+        return kept
 
 
 def _best_tails(problem: Problem) -> list[float]:
