@@ -65,8 +65,9 @@ class LaunchWork:
     `chain` are the instructions of the thread with the most, with its loads, its barriers
     and its waits for copies or matrix instructions under way.
     `shared_bytes` are those of a CTA, `shared_traffic` those that all threads move to and from
-    shared memory. `registers` are those of a thread, about; 0 where nobody says. `sure`: no branch
-    hung on data, and drawn blocks agree.
+    shared memory. `registers` are those of a thread, about; 0 where nobody says. `indexed_bytes`
+    are those of `asked_bytes` whose addresses come from data. `sure`: no branch hung on data, and
+    drawn blocks agree.
     """
 
     ctas: int
@@ -83,6 +84,7 @@ class LaunchWork:
     chain_waits: float = 0.0
     shared_traffic: float = 0.0
     registers: int = 0
+    indexed_bytes: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

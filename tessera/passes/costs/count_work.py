@@ -25,6 +25,7 @@ from tessera.passes.costs.thread_code import ThreadCode, thread_code
 from tessera.passes.costs.thread_walk import (
     ASKED,
     BARRIERS,
+    INDEXED,
     INSTRUCTIONS,
     LOADS,
     MEMORY,
@@ -73,6 +74,7 @@ def count_work(module: ptx.Module, launch: Launch) -> LaunchWork | None:
         instructions=found[INSTRUCTIONS] * threads,
         memory_instructions=found[MEMORY] * threads,
         asked_bytes=found[ASKED] * threads,
+        indexed_bytes=found[INDEXED] * threads,
         shared_traffic=found[SHARED] * threads,
         units=tuple(
             (unit, found[UNITS + place] * threads)

@@ -13,9 +13,9 @@ where blocks wait for each other, not enough room for all of them at once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import log, prod
+from math import inf, log, prod
 
 from tessera.ir.architecture import (
     CLUSTERS_FROM,
@@ -25,7 +25,7 @@ from tessera.ir.architecture import (
     runs_on,
     sms_of,
 )
-from tessera.ir.graph.access import NeedKind
+from tessera.ir.graph.access import AddressClass, NeedKind
 from tessera.ir.graph.graph import KernelGraph, Node
 from tessera.ir.graph.region import Region, region_intervals
 from tessera.ir.operators.records import OperatorMismatch
@@ -71,10 +71,17 @@ def estimate_costs(program: Program, graph: KernelGraph, machine: Machine) -> Co
     )
 
 
-def distinct_bytes(graph: KernelGraph, node: Node, persistent: bool | None = None) -> int:
-    """The bytes a step may touch, each counted once; of persistent buffers or others alone."""
+def distinct_bytes(
+    graph: KernelGraph, node: Node, persistent: bool | None = None, *, direct: bool = False
+) -> int:
+    """The bytes a step may touch, each counted once; of persistent buffers or others alone.
+
+    `direct`: those alone whose addresses come from no data.
+    """
     regions: dict[int, list[Region]] = {}
     for access in node.accesses:
+        if direct and access.address is not AddressClass.DIRECT:
+            continue
         role = graph.buffers[access.buffer].role
         if persistent is not None and (role in PERSISTENT) != persistent:
             continue
@@ -138,8 +145,11 @@ class _Estimator:
 
     def step(self, work: Work, node: Node) -> StepCosts:
         """The costs of one step on all devices."""
-        cold = float(distinct_bytes(self.graph, node, persistent=True))
-        warm = float(distinct_bytes(self.graph, node, persistent=False))
+        moved = _DistinctBytes(
+            *(float(distinct_bytes(self.graph, node, kept)) for kept in (False, True)),
+            *(float(distinct_bytes(self.graph, node, kept, direct=True)) for kept in (False, True)),
+        )
+        gathered = _gathered_bytes(work) if isinstance(work, LibraryCall) else None
         costs: list[Cost] = []
         known: dict[tuple[str, int], tuple[Cost, LaunchWork | None]] = {}
         seen: LaunchWork | None = None
@@ -147,14 +157,14 @@ class _Estimator:
             gpu = self.machine.gpu_of(device)
             key = gpu.key, device.sms
             if key not in known:
-                known[key] = self._cost(work, node, _DistinctBytes(warm, cold), gpu, device)
+                known[key] = self._cost(work, node, moved, gpu, device)
             costs.append(known[key][0])
             seen = seen or known[key][1]
         return StepCosts(
             step=node.id,
             name=node.name,
             on_device=tuple(costs),
-            memory_bytes=warm + cold,
+            memory_bytes=min(moved.looked_up(seen).total, gathered or inf),
             work=seen,
         )
 
@@ -162,7 +172,7 @@ class _Estimator:
         self, work: Work, node: Node, moved: _DistinctBytes, gpu: Gpu, device: Device
     ) -> tuple[Cost, LaunchWork | None]:
         if not isinstance(work, Launch):
-            call, sure = call_shape_of(work, moved.private + moved.persistent)
+            call, sure = call_shape_of(work, moved.total)
             limit = _gathered_bytes(work) if isinstance(work, LibraryCall) else None
             traffic = moved.traffic(gpu, self.persistent, limit)
             ns = call_ns(call, traffic, gpu, device.sms)
@@ -177,9 +187,10 @@ class _Estimator:
             return Barred(reason), None
         if counted is None:
             traffic = moved.traffic(gpu, self.persistent, None)
-            touched = moved.private + moved.persistent
+            touched = moved.total
             unknown = Plain(touched / 4, touched, touched)
             return _duration(call_ns(unknown, traffic, gpu, device.sms), gpu, False), None
+        moved = moved.looked_up(counted)
         # A launch moves no more than it asks for; where branches hang on data that may be more.
         limit = counted.asked_bytes * (1.0 if counted.sure else _UNSURE) or None
         traffic = moved.traffic(gpu, self.persistent, limit)
@@ -189,14 +200,38 @@ class _Estimator:
 
 @dataclass(frozen=True, slots=True)
 class _DistinctBytes:
-    """Distinct bytes of a step: of buffers private to a request, and of weights and state."""
+    """Distinct bytes of a step: of buffers private to a request, and of weights and state.
+
+    `direct` are those of either that it touches whatever its data is. It may touch any of the
+    others, of which it looks some up.
+    """
 
     private: float
     persistent: float
+    direct_private: float
+    direct_persistent: float
+
+    @property
+    def total(self) -> float:
+        """All of them."""
+        return self.private + self.persistent
+
+    def looked_up(self, work: LaunchWork | None) -> _DistinctBytes:
+        """With no more of the others than its threads ask for there, where that is known."""
+        others = self.total - self.direct_private - self.direct_persistent
+        most = 0.0 if work is None else work.indexed_bytes * (1.0 if work.sure else _UNSURE)
+        if not 0 < most < others:
+            return self
+        part = most / others
+        return replace(
+            self,
+            private=self.direct_private + (self.private - self.direct_private) * part,
+            persistent=self.direct_persistent + (self.persistent - self.direct_persistent) * part,
+        )
 
     def traffic(self, gpu: Gpu, everything: float, limit: float | None) -> Traffic:
         """What of it is in no cache; `limit`: the step asks for no more bytes than these."""
-        total = self.private + self.persistent
+        total = self.total
         part = 1.0 if limit is None or total <= limit else limit / total
         if everything <= gpu.l2_bytes / 2:
             return Traffic(warm=total * part, working=total * part + everything)

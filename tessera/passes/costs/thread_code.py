@@ -16,8 +16,10 @@ from tessera.passes.costs.integer_functions import Integers, plain_function
 from tessera.passes.costs.live_registers import live_registers
 from tessera.passes.costs.loop_forms import LineRule
 from tessera.passes.costs.work_effects import Effect, effect_of
+from tessera.passes.kernel_facts.operand_names import registers_in
 
 _ENDS = ("ret", "exit", "trap")
+_LOADS = frozenset({"ld", "ldu", "atom", "ldmatrix", "tex", "tld4", "suld", "tcgen05"})
 _LOOK_AHEAD = 40
 
 NUMBER, PLACE, NEGATED = 0, 1, 2
@@ -92,7 +94,7 @@ def thread_code(function: ptx.Function) -> ThreadCode:
     """The steps of a function with a body."""
     flat = _Flat()
     flat.add(function.body or ())
-    effects = [effect_of(statement) for statement in flat.code]
+    effects = _with_indexed(function, flat.code, [effect_of(s) for s in flat.code])
     names = deciding(flat.code, effects)
     hangs_on = axes(flat.code, effects)
     places = {name: place for place, name in enumerate(sorted(names))}
@@ -103,6 +105,45 @@ def thread_code(function: ptx.Function) -> ThreadCode:
     goes = {n: flat.target(n) for n, s in enumerate(flat.code) if s.opcode.name == "bra"}
     registers = live_registers(function, flat.code, goes)
     return ThreadCode(_compact(flat, effects, places, goes), places, hangs_on, registers)
+
+
+def _with_indexed(
+    function: ptx.Function, code: list[ptx.Instruction], effects: list[Effect]
+) -> list[Effect]:
+    """The effects, with what is asked at addresses that are computed from data.
+
+    Data is what any load brings but for the kernel's own parameters, and what is computed from it,
+    without regard to order.
+    """
+    if not any(effect.asked for effect in effects):
+        return effects
+    parameters = {parameter.name for parameter in function.parameters}
+    reads = [{name for operand in s.operands for name in registers_in(operand)} for s in code]
+    data = {
+        name
+        for s, own in zip(code, reads, strict=True)
+        if s.opcode.name in _LOADS and not own & parameters
+        for name in targets(s)
+    }
+    while True:
+        more = {n for s, own in zip(code, reads, strict=True) if own & data for n in targets(s)}
+        if more <= data:
+            break
+        data |= more
+    return [
+        replace(effect, indexed=effect.asked) if effect.asked and _addresses(s) & data else effect
+        for s, effect in zip(code, effects, strict=True)
+    ]
+
+
+def _addresses(statement: ptx.Instruction) -> set[str]:
+    """The registers in the addresses of an instruction."""
+    return {
+        name
+        for operand in statement.operands
+        if isinstance(operand, ptx.Address)
+        for name in registers_in(operand)
+    }
 
 
 def _compact(
@@ -155,6 +196,7 @@ def _summed(run: list[Effect]) -> list[Effect]:
     whole = Effect(
         instructions=len(run),
         asked=sum(e.asked for e in run),
+        indexed=sum(e.indexed for e in run),
         shared=sum(e.shared for e in run),
         loads=sum(e.loads for e in run),
         barriers=sum(e.barriers for e in run),

@@ -26,7 +26,7 @@ _UNSETTLED, _SETTLED = -1, 2  # guards of branches on something unknown
 _JUMP, _SIZE = -1, -2  # steps of the log that are none of the code
 
 Value = int | None
-INSTRUCTIONS, MEMORY, ASKED, SHARED, LOADS, BARRIERS, WAITS, UNITS = range(8)
+INSTRUCTIONS, MEMORY, ASKED, INDEXED, SHARED, LOADS, BARRIERS, WAITS, UNITS = range(9)
 
 
 @dataclass(slots=True)
@@ -120,6 +120,7 @@ class ThreadWalk:
         counts[BARRIERS] += effect.barriers
         counts[WAITS] += effect.waits
         asked, shared, operations = effect.asked, effect.shared, effect.operations
+        indexed = effect.indexed
         if effect.size is not None:
             size = None if step.size is None else self._read(step.size)
             self.log.append(LogEntry(_SIZE, 1, (size,), None))
@@ -130,7 +131,9 @@ class ThreadWalk:
                 asked, shared = min(asked, size), min(shared, size)
             elif asked == float("inf"):
                 asked = shared = 0.0
+            indexed = min(indexed, asked)
         counts[ASKED] += asked
+        counts[INDEXED] += indexed
         counts[SHARED] += shared
         if operations:
             counts[UNITS + self.units[effect.unit]] += operations

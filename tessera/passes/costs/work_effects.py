@@ -46,13 +46,15 @@ class Effect:
     """What one execution counts for.
 
     `size` is the operand that says how much: `asked` bytes at most, or for a `descriptor` the rows
-    and columns, which `operations` (those per row and column) are multiplied with.
+    and columns, which `operations` (those per row and column) are multiplied with. `indexed` is
+    `asked` where the address comes from data, and else nothing.
     """
 
     instructions: int = 1
     unit: str = ""
     operations: float = 0.0
     asked: float = 0.0
+    indexed: float = 0.0
     shared: float = 0.0
     loads: int = 0
     barriers: int = 0
