@@ -7,8 +7,8 @@ Series are those of Taylor after the usual reductions of the argument.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable
 from decimal import Decimal
 
 import numpy as np
@@ -30,8 +30,10 @@ _EXP = tuple(1.0 / math.factorial(n) for n in range(14))
 _ATANH = tuple(1.0 / (2 * n + 1) for n in range(12))
 _SIN = tuple((-1.0) ** n / math.factorial(2 * n + 1) for n in range(10))
 _COS = tuple((-1.0) ** n / math.factorial(2 * n) for n in range(10))
-# Beyond this the reduction of an angle loses bits.
+# Beyond this the reduction of an angle loses bits in float64. Whole numbers have none to lose: the
+# largest angle has 1024 bits before the point, and none comes nearer to a multiple than 2^-64.
 _LARGE_ANGLE = float(1 << 19)
+_ANGLE_BITS = 1200
 _ERF_TERMS = 200
 
 
@@ -123,29 +125,49 @@ def sigmoid(x: Array) -> Array:
 
 def sin(x: Array) -> Array:
     """The sine."""
-    return _circular(x, 0, math.sin)
+    return _circular(x, 0)
 
 
 def cos(x: Array) -> Array:
     """The cosine."""
-    return _circular(x, 1, math.cos)
+    return _circular(x, 1)
 
 
-def _circular(x: Array, shift: int, exact: Callable[[float], float]) -> Array:
+def _circular(x: Array, shift: int) -> Array:
     large = ~(np.abs(x) < _LARGE_ANGLE)
     angle = np.where(large, 0.0, x)
     quadrant = np.rint(angle * (1.0 / float(_HALF_PI_DIGITS)))
     rest = angle - quadrant * _HALF_PI_HIGH - quadrant * _HALF_PI_MIDDLE
-    rest = rest - quadrant * _HALF_PI_LOW
-    turn = (quadrant.astype(np.int64) + shift) & 3
+    rest = np.asarray(rest - quadrant * _HALF_PI_LOW)
+    turn = np.asarray(quadrant.astype(np.int64))
+    if large.any():
+        turn[large], rest[large] = zip(*map(_reduced, x[large].tolist()), strict=True)
+    turn = (turn + shift) & 3
     square = rest * rest
     odd = rest * _polynomial(_SIN, square)
     value = np.where(turn & 1, _polynomial(_COS, square), odd)
-    value = np.where(turn & 2, -value, value)
-    if large.any():
-        chosen = x[large].tolist()
-        value[large] = [exact(far) if math.isfinite(far) else math.nan for far in chosen]
-    return value
+    return np.where(turn & 2, -value, value)
+
+
+def _reduced(angle: float) -> tuple[int, float]:
+    """The nearest multiple of pi/2, modulo 4, and what is left; in whole numbers."""
+    if not math.isfinite(angle):
+        return 0, math.nan
+    numerator, denominator = angle.as_integer_ratio()
+    half_pi = 8 * _arc_tangent(5) - 2 * _arc_tangent(239)
+    multiple, rest = divmod((numerator << _ANGLE_BITS) // denominator + half_pi // 2, half_pi)
+    return multiple & 3, (rest - half_pi // 2) / (1 << _ANGLE_BITS)
+
+
+@functools.cache
+def _arc_tangent(whole: int) -> int:
+    """atan(1 / whole) in units of 2^-_ANGLE_BITS."""
+    power, total, odd = (1 << _ANGLE_BITS) // whole, 0, 1
+    while power:
+        total += power // odd if odd % 4 == 1 else -(power // odd)
+        power //= whole * whole
+        odd += 2
+    return total
 
 
 def erf(x: Array) -> Array:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from tessera.backend.ptx_executor.operators.reduce import tree_sum
 from tessera.backend.ptx_executor.operators.values import Array, CallValues
 from tessera.ir.operators.shapes import axis_of
 from tessera.ir.operators.windows import window_sizes
@@ -49,7 +50,7 @@ def _weight_norm(call: CallValues) -> list[Array]:
     values = call["v"].astype(np.float64)
     axis = axis_of(call.bound.integer("dim"), values.ndim)
     others = tuple(place for place in range(values.ndim) if place != axis)
-    lengths = np.sqrt(np.square(values).sum(axis=others, keepdims=True))
+    lengths = np.sqrt(tree_sum(np.square(values), others))
     made = values * (call["g"].astype(np.float64) / lengths)
     return [made, lengths][: len(call.results)]
 
