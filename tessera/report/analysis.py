@@ -1,7 +1,7 @@
 """What `tessc analyze` shows of a report: text for people, JSON for programs.
 
-In: a `driver.Report`. Out: strings and JSON values; nothing is printed here. The JSON schema is
-described in `docs/reference/json.md` and only ever grows within one `schema` version.
+In: a `driver.analyze.Report`. Out: strings and JSON values; nothing is printed here. The JSON
+schema is described in `docs/reference/json.md` and only ever grows within one `schema` version.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What `tessc analyze` shows first: one screen about a file, whatever its size.
 
-In: a `driver.Report`. Out: text. Of a trace: its size, what waits for what, what is pinned or goes
-by addresses from memory, warnings by kind, and the kernels by family (`graph_overview`). Of a PTX
-file: its kernels. `report.analysis` has the rest.
+In: a `driver.analyze.Report`. Out: text. Of a trace: its size, what waits for what, what is pinned
+or goes by addresses from memory, warnings by kind, and the kernels by family (`graph_overview`). Of
+a PTX file: its kernels. `report.analysis` has the rest.
 """
 
 from __future__ import annotations

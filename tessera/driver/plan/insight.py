@@ -1,6 +1,6 @@
 """What a plan tells people: kinds of steps and where they went, what limits it, what would help.
 
-In: a `PlanSetting` and a `Decision`. Out: plain records; `report_plan` writes them down.
+In: a `PlanSetting` and a `Decision`. Out: plain records; `report.plan` writes them down.
 """
 
 from __future__ import annotations

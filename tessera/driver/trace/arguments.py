@@ -1,8 +1,8 @@
 """The bytes of a launch's arguments as arguments of a program.
 
 In: raw launches. Out: pointers, scalars and structs. A word is a pointer if the kernel uses it as a
-base (`passes.base_words`) or declares it as one, and if it points into a buffer. Where a kernel is
-found to make addresses of numbers, every word that points into a buffer is one.
+base (`passes.kernel_facts.base_words`) or declares it as one, and if it points into a buffer. Where
+a kernel is found to make addresses of numbers, every word that points into a buffer is one.
 """
 
 from __future__ import annotations

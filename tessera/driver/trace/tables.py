@@ -3,7 +3,7 @@
 In: what the steps of a program touch, as far as it is known, and the bytes of its lasting buffers.
 Out: the words that some launch uses as addresses, with the value of each.
 
-A launch whose address comes from memory says which load brought it (`passes.access_regions`). The
+A launch whose address comes from memory says which load brought it (`access_regions`). The
 bytes that this load may read are looked at: a word that points into memory of the call is an
 address. Where the load reads what an earlier step has written, the bytes that this step reads take
 its place: it may have copied them. Where the address came by way of shared memory, every 64-bit

@@ -4,9 +4,9 @@
 of one call: the next request would read the old state again. So after a call what was put in place
 of a tensor is copied into that, and the old tensor is put back: the state stays where it is.
 
-In: a callable, what it is called with, and the modules behind it. Out: `Places`, taken before a
-call, which `put_back` mends after it. Places are attributes of modules, their buffers, and what is
-in objects, lists and dictionaries that modules, arguments or closures hold.
+In: a callable, what it is called with, and the modules behind it. Out: the places (`KeptPlace`),
+taken before a call, which `put_back` mends after it. Places are attributes of modules, their
+buffers, and what is in objects, lists and dictionaries that modules, arguments or closures hold.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Files of named arrays, read with suspicion: `.npz` (`contents_safetensors` has the others).
+"""Files of named arrays, read with suspicion: `.npz` (`safetensors` has the others).
 
 In: an open binary file. Out: the size of each array from headers alone, and its bytes on demand.
 A header that lies is an error, never an allocation: members are read up to the size that their

@@ -1,8 +1,8 @@
 """Bodies of functions that stay text until somebody asks for their statements.
 
-`body_end` finds the end of a body in which every statement is an ordinary one (`ptx_run`), blocks
-included; only such bodies stay unread. `TextBody.sample` reduces one to what a verifier must see.
-It puts a mark in the place of the number of every register that a range declares, so that
+`body_end` finds the end of a body in which every statement is an ordinary one (`statement_runs`),
+blocks included; only such bodies stay unread. `TextBody.sample` reduces one to what a verifier must
+see. It puts a mark in the place of the number of every register that a range declares, so that
 `add.s32 %r1, %r2, 5;` and `add.s32 %r7, %r1, 5;` are one text, and takes the first statement of
 each text; a block counts as one statement. This is sound as long as what a verifier says of an
 instruction hangs on nothing but that text, the types of the names in it, and whether each register

@@ -1,6 +1,6 @@
 """PTX by `grammars/ptx.lark`: whole files with their faults, and items that are not ordinary.
 
-Only this and what it imports needs Lark; a file of ordinary items is read without (`ptx_scan`).
+Only this and what it imports needs Lark; a file of ordinary items is read without (`scan`).
 """
 
 from __future__ import annotations

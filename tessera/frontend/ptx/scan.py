@@ -2,7 +2,7 @@
 
 Ordinary items (variables with at most a number or a table of numbers, `.file`, debug sections,
 functions whose heads and bodies are plain) are recognised by one regular expression each, without
-Lark; bodies stay text (`ptx_body`). Everything else is cut out up to the next place where an item
+Lark; bodies stay text (`body`). Everything else is cut out up to the next place where an item
 can end and handed to `read_items`, the parser of `grammars/ptx.lark`. Nothing here reports a fault:
 where anything is out of the ordinary for both, `scan_module` gives None and the caller reads the
 whole text with the grammar, which says what is wrong and where.

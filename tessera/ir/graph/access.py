@@ -1,6 +1,6 @@
 """What a step of a program does to a buffer.
 
-In: nothing. Out: frozen records that `passes.access_regions` makes and the graph keeps.
+In: nothing. Out: frozen records that `passes.dependences.access_regions` makes and the graph keeps.
 
 An access is READ, WRITE or ATOMIC (which reads and writes) and MAY or MUST. A MAY access touches
 no byte outside its region. A MUST write writes every byte of its region whatever the data, and a

@@ -1,6 +1,6 @@
 """How many bytes an access covers, from its modifiers.
 
-Source: PTX ISA 9.0, sections 9.7.9 (vectors), 9.7.15.3 (wmma shapes), 9.7.15.5 (ldmatrix).
+Source: PTX ISA 9.0, sections 9.7.9 (vectors), 9.7.14.4 (wmma), 9.7.14.5 (ldmatrix).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _typed(modifiers: tuple[str, ...]) -> Extent:
 
 
 def _matrix_rows(modifiers: tuple[str, ...]) -> Extent:
-    """ldmatrix and stmatrix: 16 bytes at the address of each of the first lanes (9.7.15.5.15)."""
+    """ldmatrix and stmatrix: 16 bytes at the address of each of the first lanes (9.7.14.5.15)."""
     count = next((int(m[1:]) for m in modifiers if m in {"x1", "x2", "x4"}), None)
     if count is None:
         return Rows(16, 32)

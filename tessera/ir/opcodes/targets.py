@@ -1,6 +1,6 @@
 """The versions and targets of PTX, and what it means that a form needs one of them.
 
-Source: PTX ISA 9.4, section 12 (release notes), and ptxas 13.4 for the versions of each target.
+Source: PTX ISA 9.4, section 13 (release notes), and ptxas 13.4 for the versions of each target.
 """
 
 from __future__ import annotations

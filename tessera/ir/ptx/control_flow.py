@@ -15,7 +15,7 @@ order meets again at the post-dominator. In others it may not, where that is in 
 several entries (`tangled`); what follows such a circle comes after all of it.
 
 Sources: Cooper, Harvey, Kennedy, "A simple, fast dominance algorithm"; PTX ISA 9.0, section
-9.7.13 (control flow instructions).
+9.7.12 (control flow instructions).
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ drop comments, whitespace and the grouping of declarators (`.reg .b32 %a, %b;` i
 `Variable`s). Invariant: `parse(print(module)) == module`.
 
 Position: statements hold `at`, the character offset of their first token in
-`Module.source.text`; it takes no part in equality. `frontend.locate` finds the operand or the
+`Module.source.text`; it takes no part in equality. `ir.ptx.locate` finds the operand or the
 modifier inside a statement again when a diagnostic needs it, which is rare; storing a span per
 operand would double the size of a module.
 

@@ -1,7 +1,7 @@
 """`elect.sync`: one thread of a warp goes on, and it is not known which.
 
-Nobody is sure to be elected, but somebody of every warp is. So a value that hangs on nothing but
-an election is kept twice (`lanes.ElectedValue`): as an elected thread has it, and as another has
+Nobody is sure to be elected, but somebody of every warp is. So a value that hangs on nothing but an
+election is kept twice (`lane_values.ElectedValue`): as an elected thread has it, and as another has
 it. A guard with such a value leaves, besides the threads that may be there, those that surely are
 if they are elected (`masks.Mask.elected`). If these are all threads of a warp, and all would access
 the same bytes, then the access happens.

@@ -14,7 +14,7 @@ was added to, which would make its `lo` a wrong anchor. Only addition, negation 
 anchor; after anything else it is 0, which is no object.
 
 `kind` says what numbers a value is made of (see `lane_kinds`), `options` that it is one of some
-values far from each other (see `lane_options`): it is anything then, to whoever does not ask.
+values far from each other (see `one_of`): it is anything then, to whoever does not ask.
 
 Every function errs towards larger intervals. `why` is the index of the instruction that first
 brought the unknown part in, for messages; it plays no part in the meaning.

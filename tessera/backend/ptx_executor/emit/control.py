@@ -4,7 +4,7 @@ Control flow is decided by the scheduler; a block only computes what it needs: a
 index, the operands of a barrier. Calls pass parameters through the lanes' local memory, see
 `layout`.
 
-Source: PTX ISA 9.0, sections 7 (calling convention), 9.7.13 (control flow), 9.7.14 (barriers).
+Source: PTX ISA 9.0, sections 7 (calling convention), 9.7.12 (control flow), 9.7.13 (barriers).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Video instructions as source: parts of registers, SIMD halves and bytes.
 
-Source: PTX ISA 9.0, sections 9.7.15.
+Source: PTX ISA 9.0, section 9.7.18.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ PTX promises a copy's effect only after a wait; having it earlier is one of the 
 orders. Groups and waits therefore need no code, and a copy that signals an mbarrier takes its
 bytes off at once.
 
-Source: PTX ISA 9.0, sections 9.7.9.25 (cp.async), 9.7.9.26 and 9.7.9.27 (bulk copies).
+Source: PTX ISA 9.0, sections 9.7.9.25.3 (cp.async) and 9.7.9.25.4 (bulk copies).
 """
 
 from __future__ import annotations

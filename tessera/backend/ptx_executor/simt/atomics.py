@@ -6,7 +6,7 @@ addresses do not see each other and are done at once. Where addresses repeat, la
 by address (stably): long runs go through a running `accumulate`, which applies the operation
 strictly one after the other; the rest is done in rounds, first lanes first.
 
-Source: PTX ISA 9.0, sections 9.7.14.5 (atom) and 9.7.14.6 (red).
+Source: PTX ISA 9.0, sections 9.7.13.5 (atom) and 9.7.13.6 (red).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ arrived counts 32, also where the block's size leaves it incomplete. A barrier w
 waits for every warp of the CTA that has a live lane; threads that have exited are not waited
 for.
 
-Source: PTX ISA 9.0, section 9.7.14 (bar, barrier.cluster).
+Source: PTX ISA 9.0, section 9.7.13 (bar, barrier.cluster).
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ before the arrival.
 
 Lanes act in lane order. Copies complete at once, so waiting is only ever for other threads.
 
-Source: PTX ISA 9.0, section 9.7.14.16 (mbarrier).
+Source: PTX ISA 9.0, section 9.7.13.15 (mbarrier).
 """
 
 from __future__ import annotations

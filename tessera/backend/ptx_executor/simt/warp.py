@@ -4,7 +4,7 @@ Values come in the form of the running lanes and are seen as (warps, 32). Only r
 take part; the scheduler has made sure that those a member mask names are among them or have
 exited.
 
-Source: PTX ISA 9.0, sections 9.7.9 (shfl.sync), 9.7.14 (vote, match, activemask, redux, elect).
+Source: PTX ISA 9.0, sections 9.7.9 (shfl.sync), 9.7.13 (vote, match, activemask, redux, elect).
 """
 
 from __future__ import annotations

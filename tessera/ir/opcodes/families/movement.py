@@ -1,4 +1,4 @@
-"""Moves, conversions, loads and stores (PTX ISA 9.0, section 9.7.9) and the stack (9.7.18)."""
+"""Moves, conversions, loads and stores (PTX ISA 9.0, section 9.7.9) and the stack (9.7.17)."""
 
 TABLE = """
 # 9.7.9.3 to 9.7.9.7
@@ -39,7 +39,7 @@ cvt +e2m1x2/ue8m0x2/s2f6x2/ue5m3x2 +f32            | d a b scale      | convert
 cvt                                                | d a scale        | convert
 cvt.pack                                           | d a b c@b32      | convert
 
-# 9.7.9.26 tensor maps in memory
+# 9.7.9.28 tensor maps in memory
 tensormap.replace    | [a]=update/1/128 i@box_dim/global_dim/global_stride/element_stride b | memory
 tensormap.cp_fenceproxy | [d]=write/global/n [a]=read/shared::cta/n n        | fence  | warp aligned
 
@@ -47,7 +47,7 @@ tensormap.cp_fenceproxy | [d]=write/global/n [a]=read/shared::cta/n n        | f
 spcompress   | d1 d2 a b | move
 spdecompress | d a b     | move
 
-# 9.7.18 stack
+# 9.7.17 stack
 stacksave    | d      | stack | state
 stackrestore | a      | stack | side
 alloca       | d n i? | stack | side

@@ -222,7 +222,7 @@ _SCRATCH = _Scratch()
 def _largest_exponents(a: Values, b: Values, c: Values, space: _Workspace) -> None:
     """The largest exponent among C and the products of factors with exponents `a` and `b`.
 
-    It becomes `space.power`: biased, at its place in a float32, 0 if it were below that.
+    It becomes the `power` of the space: biased, at its place in a float32, 0 if it were below that.
     """
     np.add(a, b, out=space.exponents)
     np.maximum.reduce(space.exponents, axis=0, out=space.largest)
