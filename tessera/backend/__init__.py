@@ -2,6 +2,5 @@
 
 In: `service.Model` and `service.BackendOptions`, or a trace for `ptx_executor`. Out: completed
 requests, measurements, emitted programs. Imported by `driver`; `known_backends` by `report` and
-`cli` too. `service` is the contract, `known_backends` the table. A room for later:
-`backend/transports` (ways between processes and hosts).
+`cli` too. `service` is the contract, `known_backends` the table.
 """

@@ -1,10 +1,10 @@
-"""The CUDA backend: requests as CUDA graphs that span all devices of a replica.
+"""The CUDA backend: requests as CUDA graphs, one on one device, one per row of launches on several.
 
 In: a model and options. Out: the `Backend` protocol of `backend.service`. Everything is loaded,
-allocated and captured while it starts. To begin a request is then: inputs into pinned memory, and
-one graph launch. Requests of one slot are launched on one stream, where they queue up: the GPU
-goes from one to the next without the host. Where graphs are off (or a library operator cannot be
-captured) the same calls are made one by one. No call in the steady state waits for a GPU.
+allocated and captured while it starts. A request is then inputs in pinned memory and one launch,
+or on several devices the launches and calls of a tape. Requests of one slot queue up on one stream:
+the GPU goes from one to the next without the host. Where graphs are off (or a library operator
+cannot be captured) the same calls are made one by one. No call waits for a GPU once all is ready.
 
 That a request is done, a word in pinned memory says, which it sets before the next one of its slot
 begins. Who waits for it sleeps until it should be done, and looks (`pace`).

@@ -14,11 +14,10 @@ one thread collect. It also looks now and then whether something has ended that 
 or nothing happens any more. What is called when a handle is done runs in the thread that collects:
 if it waits for another request, it collects meanwhile.
 
-Four locks. `_books` guards what is known of requests, and is held for moments. `_beginning` is
-held while the backend begins requests, so that they begin in the order of the books; and by
-whoever wants that none begins. `_collecting` is held by whoever collects. Who needs several takes
-`_collecting` first, then `_beginning`. No handle ends while one of the first two is held.
-`_counting` guards the count of those who rely on the collector; nothing is taken inside it.
+Four locks. `_books` guards what is known of requests, `_counting` how many rely on the background
+thread: both for moments. `_beginning` is held while requests begin, in the order of the books, and
+by whoever wants that none begins; `_collecting` by whoever collects. Who needs several takes
+`_collecting` first, then `_beginning`. No handle ends while `_books` or `_beginning` is held.
 """
 
 from __future__ import annotations

@@ -2,5 +2,5 @@
 
 In: a callable and its inputs, or the config file of a model. Out: a `RawCapture` of library calls.
 `record` is the way in; `stand_in` answers for the GPU, `hf` makes models of config files. Imported
-by `driver.trace` and `cli`.
+by the neighbours in `capture`, `driver.trace` and `cli`.
 """
