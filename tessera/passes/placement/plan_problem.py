@@ -3,13 +3,12 @@
 In: one or more `KernelGraph`s with `Costs`, a `Machine`, and the numbers of slots and lanes. Out: a
 `Planning`: the problem, and which task each step became part of.
 
-A tensor is what one step writes and others read of one region; regions that overlap are charged
-apart. Buffers fill memory wherever a step that touches them runs: weights and module variables
-once, state once per lane, everything private to a request once per slot. Traces of a mix share
-weights, variables and state of equal key. Steps stay together where a value persists from one
-request to the next between them, and where one is pinned: it stays with all that it shares a
-dependence with. What a request leaves to the next one of its lane limits the period: a `Cycle` from
-the step that needs it to the step that makes it. Sound, not tight.
+`plan_tensors` has what steps hand to each other. Buffers fill memory wherever a step that touches
+them runs: weights and module variables once, state once per lane, everything private to a request
+once per slot. Traces of a mix share weights, variables and state of equal key. Steps stay together
+where a value persists from one request to the next between them, and where one is pinned: it stays
+with all that it shares a dependence with. What a request leaves to the next one of its lane limits
+the period: a `Cycle` from the step that needs it to the step that makes it. Sound, not tight.
 """
 
 from __future__ import annotations
@@ -20,10 +19,11 @@ from dataclasses import dataclass, replace
 import networkx
 
 from tessera.ir.graph.access import AccessKind
-from tessera.ir.graph.graph import Edge, KernelGraph
+from tessera.ir.graph.graph import KernelGraph
 from tessera.ir.plan.costs import Costs, Duration
 from tessera.ir.plan.machine import Machine
 from tessera.ir.program.program import Role
+from tessera.passes.placement.plan_tensors import tensors_of
 from tessera.passes.placement.problem import (
     Cycle,
     Pipe,
@@ -32,7 +32,6 @@ from tessera.passes.placement.problem import (
     Room,
     SharedLoad,
     Task,
-    Tensor,
     Wire,
     contract,
 )
@@ -119,7 +118,7 @@ def problem_of_mix(
         tensors=tuple(
             tensor
             for part, first in zip(parts, offsets, strict=False)
-            for tensor in _tensors(part, first)
+            for tensor in tensors_of(part.graph, first, part.requests)
         ),
         residents=_residents(parts, offsets, slots, lanes, slot_bytes),
         rooms=_rooms(machine, host_bytes),
@@ -227,24 +226,6 @@ def _tasks(part: TracePart, number: int) -> tuple[Task, ...]:
 def _is_attention(name: str) -> bool:
     """By name, and only for the baseline that splits attention off."""
     return any(word in name.lower() for word in ("attention", "attn", "flash", "fmha", "sdpa"))
-
-
-def _tensors(part: TracePart, first: int) -> tuple[Tensor, ...]:
-    graph = part.graph
-    edges_by_tensor: dict[tuple[int, int, object], list[Edge]] = {}
-    for edge in graph.edges:
-        if edge.moves_bytes and not edge.carried and edge.source != edge.target:
-            edges_by_tensor.setdefault((edge.source, edge.buffer, edge.region), []).append(edge)
-    return tuple(
-        Tensor(
-            name=f"{graph.buffers[buffer].name}@#{source}",
-            bytes=max(edge.bytes for edge in edges),
-            producer=first + source,
-            consumers=tuple(sorted({first + int(edge.target) for edge in edges})),
-            rate=part.requests,
-        )
-        for (source, buffer, _), edges in edges_by_tensor.items()
-    )
 
 
 def _residents(

@@ -20,6 +20,7 @@ from tessera.passes.costs.estimate_costs import estimate_costs
 from tessera.passes.dependences.dependences import Dependences
 from tessera.passes.placement.candidates import candidate_of, slots_needed
 from tessera.passes.placement.plan_problem import TracePart, groups_of, problem_of, problem_of_mix
+from tessera.passes.placement.plan_tensors import tensors_of
 from tessera.passes.placement.plans import choose
 from tessera.passes.placement.problem import LimitKind
 from tessera.passes.placement.schedule import request_times
@@ -237,3 +238,21 @@ def test_what_more_would_buy() -> None:
     assert few is not None
     if few.best.limits[0].kind is LimitKind.SLOTS:
         assert sensitivities(replace(problem, slots=1), few)[0].kind in ("slots", "device")
+
+
+def test_bytes_that_two_steps_read_are_one_tensor() -> None:
+    """Two steps read three quarters each; all four quarters are sent to a device, and once."""
+    x, part = "f16[64,64]", "f16[48,64]"
+    lines = ["tessera.trace 1", "buffer x bytes=8192 role=input", "buffer w bytes=8192 role=weight"]
+    lines += [f"buffer {name} bytes=8192 role=temp" for name in "tab"]
+    lines += [f"op aten::mm reads=[x:{x},w:{x}] writes=[t:{x}]"]
+    lines += [f"op aten::relu reads=[t:{part}] writes=[a:{part}]"]
+    lines += [f"op aten::relu reads=[t+2048:{part}] writes=[b:{part}]"]
+    made = parse_trace("".join(f"//! {line}\n" for line in lines))
+    tensors = list(tensors_of(AnalysisManager(made).get(Dependences).graph, 0, 1.0))
+    assert {tensor.consumers: tensor.bytes for tensor in tensors} == {
+        (1, 2): 4096,
+        (1,): 2048,
+        (2,): 2048,
+    }
+    assert sum(tensor.count for tensor in tensors) == 1
