@@ -7,6 +7,7 @@ counts; each is looked up in the code. Names of other things stand in `elsewhere
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import pairwise
@@ -16,9 +17,18 @@ import click
 import pytest
 
 import tessera
+from tessera.backend.cuda import replica
+from tessera.backend.transports import proved_links
 from tessera.codes import CODES
+from tessera.driver.plan import trial
+from tessera.driver.serve import completion_requests
+from tessera.driver.simulate import host_calls, simulate_plan
 from tessera.ir.opcodes.lookup import OPCODES
 from tessera.ir.opcodes.targets import NEWEST_VERSION
+from tessera.passes.dependences import draws, last_touch
+from tessera.passes.lane_values import lane_values
+from tessera.passes.placement import coarse, small
+from tessera.report import diagnostics
 from tests.docs.pages import ROOT, read
 from tests.docs.test_commands import parsed
 from tests.docs.texts import Known, Statement, quoted, read_all
@@ -29,6 +39,7 @@ from tests.helpers.reference import cli
 ELSEWHERE = frozenset(read(Path(__file__).parent / "elsewhere.txt").split())
 MNEMONICS = {opcode.split(".")[0] for opcode in OPCODES}
 EXPORTED = frozenset(tessera.__all__)
+EXTRAS = set(tomllib.loads(read(ROOT / "pyproject.toml"))["project"]["optional-dependencies"])
 OLD = ("CHANGELOG.md", "docs/reference/operators.md")  # says what was; made from the table
 NAME = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*(?:\(\))?")
 DATA = re.compile(r"^(?:torch|numba)\.|\.(?:json|xz|toml|safetensors|tsg|npz|ptx)$")
@@ -79,7 +90,7 @@ def options_of_commands() -> set[str]:
 
 
 def wrong_commands(said: Statement, known: Known) -> Iterator[str]:
-    """Options, commands of `tessc`, targets of `make`, modules of `python -m`, codes."""
+    """What users type or read: options, commands, targets, modules, codes, variables, schemas."""
     for option in OPTION.findall(said.text):
         if not any(option in some for some in (options_of_commands(), known.options, ELSEWHERE)):
             yield option
@@ -101,6 +112,11 @@ def wrong_commands(said: Statement, known: Known) -> Iterator[str]:
         if not is_there and module not in ELSEWHERE:
             yield f"python -m {module}"
     yield from set(re.findall(r"\bTSR\d{4}\b", said.text)) - {code.code for code in CODES}
+    for name in re.findall(r"\bTESSERA_[A-Z_]*[A-Z]\b|\btessera-[a-z-]+/\d\b", said.text):
+        if name not in known.words and name not in known.schemas:
+            yield name
+    for names in re.findall(r"(?:\.|tessera-compiler)\[([a-z]+(?:,[a-z]+)*)\]'", said.text):
+        yield from (f"extra {name}" for name in set(names.split(",")) - EXTRAS)
 
 
 def wrong_figures(said: Statement, known: Known) -> Iterator[str]:
@@ -124,6 +140,30 @@ def wrong_figures(said: Statement, known: Known) -> Iterator[str]:
         locks = len(re.findall(r"= threading\.R?Lock\(\)", read(ROOT / said.path)))
         if NUMBERS.index(count.lower()) != locks:
             yield f"{count} locks: {locks}"
+
+
+# A page, the number that it states, and where the code has it.
+STATED = [
+    ("docs/concepts/planning.md", r"There are (\d+) draws", trial.DRAWS),
+    ("docs/concepts/planning.md", r"memory holds \(at most (\d+)\)", trial.MOST_SLOTS),
+    ("docs/concepts/planning.md", r"up to (\d+) placements", small._MOST_PLACEMENTS),
+    ("docs/concepts/planning.md", r"more than ([\d,]+) steps are placed", coarse.MOST_TASKS),
+    ("docs/concepts/simulation.md", r"follows the plan (\d+) times", simulate_plan.DRAWS),
+    ("docs/concepts/simulation.md", r"A request has (\d+) calls", host_calls.CALLS_OF_REQUEST),
+    ("docs/concepts/diagnostics.md", r"At most (\d+) findings", diagnostics.LIMIT),
+    ("docs/developer/soundness.md", r"The last (\d+) writers", last_touch.MOST_KEPT),
+    ("docs/developer/soundness.md", r"Above (\d+) objects", lane_values.MOST_OPTIONS),
+    ("docs/developer/soundness.md", r"with 3 or (\d+) independent", max(draws.DRAWS.values())),
+    ("docs/concepts/cuda-backend.md", r"make more than (\d+) graphs", replica.MOST_GRAPHS),
+    ("docs/guides/serve.md", r"and (\d+) texts in `stop`", completion_requests.MOST_STOPS),
+    ("SECURITY.md", r"(\d+) strangers are held", proved_links._MOST_UNPROVED),
+]
+
+
+@pytest.mark.parametrize(("page", "pattern", "number"), STATED)
+def test_a_number_is_that_of_the_code(page: str, pattern: str, number: int) -> None:
+    (stated,) = re.findall(pattern, read(ROOT / page))
+    assert int(stated.replace(",", "")) == number
 
 
 CHECKS = (wrong_names, wrong_paths, wrong_commands, wrong_figures)
@@ -167,6 +207,9 @@ def test_what_is_said_is_there() -> None:
             "// PTX, generic over opcodes (PTX ISA 9.0, chapters)",
             wrong_figures,
         ),
+        ("docs/reference/settings.md", "`TESSERA_NO_SUCH=1` does", wrong_commands),
+        ("docs/reference/json.md", "`tessera-nothing/1`", wrong_commands),
+        ("docs/guides/serve.md", "`pip install '.[cuda,nothing]'`", wrong_commands),
         ("docs/reference/opcodes.md", "It covers PTX ISA 1.0 to 9.3.", wrong_figures),
         ("README.md", "Python 3.9 or newer", wrong_figures),
         ("docs/developer/testing.md", "faults of 87 kinds into", wrong_figures),

@@ -45,6 +45,7 @@ class Known:
     package: set[str] = field(default_factory=set)  # words of code in `tessera`, and of data
     words: set[str] = field(default_factory=set)  # those of all code
     options: set[str] = field(default_factory=set)  # `--name` as a string of its own
+    schemas: set[str] = field(default_factory=set)  # of JSON documents, likewise
     inside: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     paths: set[str] = field(default_factory=set)  # any run of folders, with the file or without
 
@@ -111,6 +112,8 @@ def _read_python(
             pieces.append(f" '{bare}' ")
             if re.fullmatch(r"--[a-z][\w-]*(/--[\w-]+)?", bare):
                 known.options.update(bare.split("/"))
+            if re.fullmatch(r"tessera-[a-z-]+/\d", bare):
+                known.schemas.add(bare)
             if name.startswith("tessera/"):
                 strings.append(Statement(name, bare))
             code = "'"
