@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 _WEIGHT = ir.Role.WEIGHT
 _COUNTED = 16  # after so many steps somebody is told
 _SLOW = "following its addresses takes too long"
-_TANGLED = "data decides a branch in a loop with several entries"
+_TANGLED = "a loop with several entries cannot be followed"
 _Scene = tuple[ir.ModuleVariant, LaunchSetting]
 
 

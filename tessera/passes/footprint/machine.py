@@ -17,9 +17,9 @@ is not known:
   branch they are strong, and as sure as before: launches end, so all of them come there.
 
 The lowest block in the order of the control flow always runs first, so loops finish before what
-follows them. Of a circle with several entries that is not known: where data decides a branch in it,
-nothing is concluded. Work is counted in nanoseconds, roughly: one per element and some thousands
-per step. `OverBudget` is raised when it passes the budget; nothing was concluded then.
+follows them. Inside a circle with several entries that is not known: where data decides a branch in
+it, or a loop in it is widened, nothing is concluded. Work is counted in nanoseconds, roughly: one
+per element and some thousands per step. Past the budget, `OverBudget`: nothing counts then.
 """
 
 from __future__ import annotations
@@ -145,8 +145,7 @@ class SliceMachine(StepRunner):
         passes = self.alone and not pending and not self.in_rounds and self.loop_of[block] is None
         if passes and self.untidy and not first:
             live = self.code.live.is_live
-            dead = [k for k in self.registers if isinstance(k, str) and not live(block, k)]
-            for name in dead:
+            for name in [k for k in self.registers if isinstance(k, str) and not live(block, k)]:
                 del self.registers[name]
         self.untidy = not passes
         for place in range(first, len(steps)):
@@ -387,6 +386,7 @@ class SliceMachine(StepRunner):
         self.visits[block] = self.visits.get(block, 0) + 1
         if self.visits[block] <= self.most_rounds:
             return mask
+        self._check_entries(block)
         meet = self._after_loop(block)
         if meet is not None and meet != EXIT:
             self._pend(pending, meet, Mask(mask.strong, mask.strong, mask.sure))

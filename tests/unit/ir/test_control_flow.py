@@ -115,8 +115,8 @@ def random_flow(seed: int) -> ControlFlow:
     return build(" ".join([*words, "r"]))
 
 
-def reaches(flow: ControlFlow, without: int) -> set[int]:
-    seen, pending = set(), [0]
+def reaches(flow: ControlFlow, without: int, start: int = 0) -> set[int]:
+    seen, pending = set(), [start]
     while pending:
         node = pending.pop()
         if node in seen or node == without:
@@ -137,10 +137,21 @@ def test_dominators_against_brute_force(seed: int):
             assert flow.dominates(above, below) == (below not in cut)
 
 
+def check_circles(flow: ControlFlow) -> None:
+    """That what follows a circle with several entries comes after all of its blocks."""
+    places = {block: i for i, block in enumerate(flow.order)}
+    after = {block: reaches(flow, -2, block) for block in flow.order}
+    for block in flow.tangled:
+        circle = [other for other in after[block] if block in after[other]]
+        last = max(places[other] for other in circle)
+        assert all(places[other] > last for other in after[block].difference(circle))
+
+
 @pytest.mark.parametrize("seed", range(200))
 def test_order_respects_edges_and_loops(seed: int):
     flow = random_flow(seed)
     if flow.tangled:
+        check_circles(flow)
         return
     places = {block: i for i, block in enumerate(flow.order)}
     for block in flow.order:
