@@ -17,12 +17,13 @@ install := $(python) -m pip install --quiet --disable-pip-version-check $(if $(L
 checks := format-check lint types imports dead
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock demo test test-newest check format $(checks) pytest slow fuzz bench bench-gpu corpus clean
+.PHONY: help setup lock demo test test-newest test-oldest check format $(checks) pytest slow fuzz bench bench-gpu corpus clean
 
 help:
 	@echo "make demo         analyse a trace, plan it for two GPUs, run and verify the plan without one"
 	@echo "make test         everything that has to pass: check, then the tests, whatever check found"
 	@echo "make test-newest  the same with the newest version of every dependency; before a release"
+	@echo "make test-oldest  the tests with the oldest version of every dependency; before a release"
 	@echo "make check        formatting, lint, types, layering and unused definitions only"
 	@echo "make format       rewrite the sources in the house format"
 	@echo "make lock         choose versions for requirements-dev.lock: the newest, or with LOCK_ARGS= only what it lacks"
@@ -47,10 +48,13 @@ $(ready): pyproject.toml $(LOCK)
 	@$(install) --no-build-isolation --editable '.$(if $(EXTRAS),[$(EXTRAS)])'
 	@echo "$(LOCK)" > $(ready)
 
-# Versions for every Python from 3.11 on in one file; uv chooses them, in an environment of its own.
-lock:
-	@test -x out/uv/bin/python || $(PYTHON) -m venv out/uv
+# uv chooses versions, in an environment of its own.
+out/uv/bin/uv:
+	@$(PYTHON) -m venv out/uv
 	@out/uv/bin/python -m pip install --quiet --disable-pip-version-check --upgrade uv
+
+# Versions for every Python from 3.11 on in one file.
+lock: out/uv/bin/uv
 	UV_CUSTOM_COMPILE_COMMAND="make lock" out/uv/bin/uv pip compile --quiet $(LOCK_ARGS) --universal \
 	  --python-version 3.11 --no-annotate --group dev pyproject.toml --output-file $(LOCK)
 
@@ -105,6 +109,12 @@ test: $(ready)
 test-newest:
 	rm -rf out/newest
 	$(MAKE) test VENV=out/newest LOCK=
+
+test-oldest: out/uv/bin/uv
+	rm -rf out/oldest
+	out/uv/bin/uv pip compile --quiet --resolution lowest-direct --python $(PYTHON) --group dev \
+	  --extra serve pyproject.toml --output-file out/oldest.lock
+	$(MAKE) pytest VENV=out/oldest LOCK=out/oldest.lock EXTRAS=serve
 
 pytest: $(ready)
 	$(python) -m pytest -q -n $(PYTEST_WORKERS) $(PYTEST_ARGS)

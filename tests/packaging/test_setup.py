@@ -163,3 +163,9 @@ def test_a_fresh_setup_installs_exactly_the_lock(tmp_path: Path) -> None:
     installed = {canonicalize_name(row.split("==")[0]): row.split("==")[1] for row in found}
     del installed[PROJECT["project"]["name"]]
     assert installed == {row.name: str(row.specifier)[2:] for row in locked()}
+
+
+@pytest.mark.parametrize("extra", PROJECT["project"]["optional-dependencies"])
+def test_an_extra_allows_only_what_lies_between_two_versions_that_were_tried(extra: str) -> None:
+    for text in PROJECT["project"]["optional-dependencies"][extra]:
+        assert {row.operator for row in Requirement(text).specifier} == {">=", "<"}, text
