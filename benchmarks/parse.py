@@ -1,15 +1,16 @@
 """How fast is PTX read, against ptxas on the same files, the same core, the same run.
 
-    python benchmarks/parse.py [--quick] [--large FOLDER] [--repeats N] [--json FILE] [--new-ptxas]
+    python benchmarks/parse.py [--quick] [--large FOLDER] [--repeats N] [--json FILE]
 
-Measures, per file of the corpus, a cold parse (no cache, expressions compiled before) to the
-verified module, whose bodies become records when they are asked for; the same with every body asked
-for (`build`); and `ptxas -O3`. Times of ptxas are kept in the result file and taken from there for
-files that have not changed, unless `--new-ptxas`. `--large` adds files above 1 MB, which nvcc makes
-of `benchmarks/kernels/large.cu`. Totals by producer and by size; growth with size at three sizes up
-to 20 MB, with peak memory in a process of its own; and what debug sections and `.loc` lines cost.
-Prints tables, writes JSON. Everything runs on one core: the process pins itself, and ptxas inherits
-that. Both clock and CPU time are kept: on a shared machine only the second says much.
+Measures, per file of the corpus, a parse (no cache on disk) to the verified module, whose bodies
+become records when they are asked for; the same with every body asked for (`build`); and `ptxas
+-O3`. The three take turns, file by file. The first turn of each is kept apart (`first_cpu_s`) and
+counts in nothing else: it compiles expressions and brings files into memory. `--large` adds files
+above 1 MB, which nvcc makes of `benchmarks/kernels/large.cu`. Totals by producer and by size;
+growth with size at three sizes up to 20 MB, with peak memory in a process of its own; and what
+debug sections and `.loc` lines cost. Prints tables, writes JSON. Everything runs on one core: the
+process pins itself, and ptxas inherits that. Both clock and CPU time are kept: on a shared machine
+only the second says much.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,43 +60,53 @@ class Time:
     cpu: float
 
 
-def timed(action: Callable[[], object], repeats: int) -> list[Time]:
-    """What each repeat took; garbage of earlier ones is collected in between."""
-    found = []
-    for _ in range(repeats):
-        gc.collect()
-        wall, cpu = time.perf_counter(), _cpu_seconds()
-        action()
-        found.append(Time(time.perf_counter() - wall, _cpu_seconds() - cpu))
-    return found
+def timed(action: Callable[[], object]) -> Time:
+    """What one call took; garbage of earlier ones is collected before."""
+    gc.collect()
+    wall, cpu = time.perf_counter(), _cpu_seconds()
+    action()
+    return Time(time.perf_counter() - wall, _cpu_seconds() - cpu)
+
+
+def in_turns(
+    actions: Mapping[str, Callable[[], object]], repeats: int
+) -> dict[str, dict[str, float]]:
+    """What each action took, by `summary`; one call of each in every turn, and one turn first."""
+    turns = [{name: timed(action) for name, action in actions.items()} for _ in range(repeats + 1)]
+    return {name: summary([turn[name] for turn in turns]) for name in actions}
 
 
 def _cpu_seconds() -> float:
-    times = os.times()
-    return time.process_time() + times.children_user + times.children_system
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
 
 
 def summary(times: Sequence[Time]) -> dict[str, float]:
-    """Median and spread of some repeats."""
-    walls, cpus = [one.wall for one in times], [one.cpu for one in times]
+    """Median and spread of all calls but the first, which stands apart."""
+    first, *others = times
+    walls, cpus = [one.wall for one in others], [one.cpu for one in others]
     return {
         "wall_s": round(statistics.median(walls), 6),
         "wall_min_s": round(min(walls), 6),
         "wall_max_s": round(max(walls), 6),
         "cpu_s": round(statistics.median(cpus), 6),
+        "first_cpu_s": round(first.cpu, 6),
     }
 
 
-def measure_ptxas(path: Path, entry: dict[str, Any], repeats: int) -> list[Time] | None:
-    """Seconds of `ptxas -O3` (-O0 where the target says `debug`), or None where it is absent."""
+def ptxas_command(text: str, entry: dict[str, Any], scratch: Path) -> list[str] | None:
+    """`ptxas -O3` (-O0 where the target says `debug`) of a text, or None where it is absent.
+
+    ptxas 13.0 for Arm never ends if the last line is a comment and no new line follows it.
+    """
     executable = find_ptxas()
     if executable is None:
         return None
-    level = [] if DEBUG_TARGET.search(path.read_text()) else ["-O3"]
-    command = [executable, *level, "-arch", entry["arch"], *entry["ptxas_options"]]
-    with tempfile.TemporaryDirectory() as folder:
-        full = [*command, "-o", str(Path(folder, "out.cubin")), str(path)]
-        return timed(lambda: subprocess.run(full, check=True, capture_output=True), repeats)
+    given = scratch / "given.ptx"
+    given.write_bytes(text.encode() + b"\n")
+    level = [] if DEBUG_TARGET.search(text) else ["-O3"]
+    options = [*level, "-arch", entry["arch"], *entry["ptxas_options"]]
+    return [executable, *options, "-o", str(scratch / "out.cubin"), str(given)]
 
 
 def build_all(text: str) -> None:
@@ -105,29 +116,35 @@ def build_all(text: str) -> None:
 
 
 def measure_files(
-    folder: Path, entries: Sequence[dict[str, Any]], repeats: int, known: dict[Any, Any]
+    folder: Path, entries: Sequence[dict[str, Any]], repeats: int
 ) -> list[dict[str, Any]]:
-    """One row per file: bytes, our seconds, ptxas's seconds (`known` ones are not measured)."""
+    """One row per file: bytes, our seconds, ptxas's seconds."""
     rows = []
-    for number, entry in enumerate(entries, 1):
-        path = folder / entry["file"]
-        text = path.read_bytes().decode()
-        ours = timed(lambda text=text: parse_module(text, "benchmark.ptx"), repeats)  # type: ignore[misc]
-        built = timed(lambda text=text: build_all(text), max(1, repeats // 2))  # type: ignore[misc]
-        row: dict[str, Any] = {"file": entry["file"], "producer": entry["producer"]}
-        row |= {"bytes": len(text.encode()), "parse": summary(ours), "build": summary(built)}
-        theirs = known.get((row["file"], row["bytes"]))
-        if theirs is None:
-            measured = measure_ptxas(path, entry, 1 if row["bytes"] > 1e6 else max(1, repeats // 2))
-            theirs = None if measured is None else summary(measured)
-        if theirs is not None:
-            row |= {"ptxas": theirs}
-            row["ratio"] = round(row["ptxas"]["wall_s"] / row["parse"]["wall_s"], 2)
-            row["cpu_ratio"] = round(row["ptxas"]["cpu_s"] / row["parse"]["cpu_s"], 2)
-        rows.append(row)
-        print(f"\r{number}/{len(entries)} {entry['file']:60.60}", end="", file=sys.stderr)
+    with tempfile.TemporaryDirectory() as scratch:
+        for number, entry in enumerate(entries, 1):
+            rows.append(measure_file(folder / entry["file"], entry, repeats, Path(scratch)))
+            print(f"\r{number}/{len(entries)} {entry['file']:60.60}", end="", file=sys.stderr)
     print(file=sys.stderr)
     return rows
+
+
+def measure_file(path: Path, entry: dict[str, Any], repeats: int, scratch: Path) -> dict[str, Any]:
+    """The row of one file."""
+    text = path.read_bytes().decode()
+    row: dict[str, Any] = {"file": entry["file"], "producer": entry["producer"]}
+    row["bytes"] = len(text.encode())
+    actions: dict[str, Callable[[], object]] = {
+        "parse": lambda: parse_module(text, "benchmark.ptx"),
+        "build": lambda: build_all(text),
+    }
+    command = ptxas_command(text, entry, scratch)
+    if command is not None:
+        actions["ptxas"] = lambda: subprocess.run(command, check=True, capture_output=True)
+    row |= in_turns(actions, repeats)
+    if command is not None:
+        row["ratio"] = round(row["ptxas"]["wall_s"] / row["parse"]["wall_s"], 2)
+        row["cpu_ratio"] = round(row["ptxas"]["cpu_s"] / row["parse"]["cpu_s"], 2)
+    return row
 
 
 def totals(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -202,14 +219,6 @@ def large_files(folder: Path) -> list[dict[str, Any]]:
     return entries
 
 
-def known_times(path: Path) -> dict[Any, Any]:
-    """What ptxas took for the files of an earlier result, by name and size."""
-    if not path.exists():
-        return {}
-    rows = json.loads(path.read_text())["files"]
-    return {(row["file"], row["bytes"]): row["ptxas"] for row in rows if "ptxas" in row}
-
-
 def synthetic_text(texts: Sequence[str], size: int) -> str:
     """About `size` bytes of distinct kernels: real ones in turn, each under a name of its own.
 
@@ -269,7 +278,7 @@ def measure_one(path: Path) -> dict[str, Any]:
     text = path.read_text()
     parse_module(HEADER, "warm.ptx")
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    seconds = timed(lambda: parse_module(text, "large.ptx"), 1)[0]
+    seconds = timed(lambda: parse_module(text, "large.ptx"))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return {
         "wall_s": round(seconds.wall, 3),
@@ -288,8 +297,15 @@ def measure_debug(folder: Path, entries: Sequence[dict[str, Any]], repeats: int)
     for entry in chosen:
         text = (folder / entry["file"]).read_bytes().decode()
         bare = strip_debug(text)
-        with_debug += least_cpu(text, repeats)
-        without += least_cpu(bare, repeats)
+        took = in_turns(
+            {
+                "with": lambda text=text: parse_module(text, "debug.ptx"),  # type: ignore[misc]
+                "without": lambda bare=bare: parse_module(bare, "debug.ptx"),  # type: ignore[misc]
+            },
+            repeats,
+        )
+        with_debug += took["with"]["cpu_s"]
+        without += took["without"]["cpu_s"]
         size, stripped = size + len(text), stripped + len(bare)
     return {
         "files": len(chosen),
@@ -299,11 +315,6 @@ def measure_debug(folder: Path, entries: Sequence[dict[str, Any]], repeats: int)
         "parse_without_debug_cpu_s": round(without, 3),
         "debug_mb_per_cpu_s": round((size - stripped) / 1e6 / max(with_debug - without, 1e-9), 1),
     }
-
-
-def least_cpu(text: str, repeats: int) -> float:
-    """The CPU seconds of the quickest of some parses."""
-    return min(one.cpu for one in timed(lambda: parse_module(text, "debug.ptx"), repeats))
 
 
 def strip_debug(text: str) -> str:
@@ -318,14 +329,6 @@ def quick_subset(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     for entry in entries:
         by_producer[entry["producer"]].append(entry)
     return [entry for group in by_producer.values() for entry in group[::10]]
-
-
-def warm_up(folder: Path, entries: Sequence[dict[str, Any]]) -> None:
-    """Let everything be compiled that is compiled once per process."""
-    for entry in sorted(entries, key=lambda entry: int(entry["bytes"]))[
-        :: max(len(entries) // 5, 1)
-    ]:
-        parse_module((folder / entry["file"]).read_bytes().decode(), "warm.ptx")
 
 
 def machine() -> dict[str, Any]:
@@ -373,7 +376,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--large", type=Path, metavar="FOLDER", help="also files above 1 MB, made in this folder"
     )
-    parser.add_argument("--new-ptxas", action="store_true", help="measure ptxas for every file")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--json", type=Path, default=RESULTS)
     parser.add_argument("--measure-one", type=Path, help=argparse.SUPPRESS)
@@ -388,13 +390,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     entries: list[dict[str, Any]] = list(manifest(folder))
     if options.quick:
         entries = quick_subset(entries)
-    parse_module(HEADER, "warm.ptx")
-    warm_up(folder, entries)
-    known = {} if options.new_ptxas else known_times(options.json)
-    rows = measure_files(folder, entries, options.repeats, known)
+    rows = measure_files(folder, entries, options.repeats)
     if options.large:
         options.large.mkdir(parents=True, exist_ok=True)
-        rows += measure_files(options.large, large_files(options.large), options.repeats, known)
+        rows += measure_files(options.large, large_files(options.large), options.repeats)
     names = sorted({row["producer"] for row in rows})
     producers = {name: totals([row for row in rows if row["producer"] == name]) for name in names}
     outcome = {"machine": machine(), "repeats": options.repeats, "total": totals(rows)}
