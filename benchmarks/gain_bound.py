@@ -61,7 +61,8 @@ from tessera.driver.simulate.steady import saturate
 from tessera.ir.plan.costs import Costs, Duration
 from tessera.ir.plan.print_plan import print_plan
 from tessera.passes.costs.adjust_costs import beside_neighbours, in_crowds
-from tessera.passes.placement.problem import LimitKind, Problem, transfers_of
+from tessera.passes.placement.period_limits import LimitKind
+from tessera.passes.placement.problem import Problem, transfers_of
 from tessera.report.plan_json import plan_json
 
 GPU = "h200"

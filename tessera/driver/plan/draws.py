@@ -26,7 +26,7 @@ from tessera.driver.simulate.simulate import alone
 from tessera.driver.simulate.steady import saturate
 from tessera.ir.choices import Objective
 from tessera.ir.plan.plan import PlacedStep
-from tessera.passes.placement.problem import LimitKind
+from tessera.passes.placement.period_limits import LimitKind
 
 END = 0.05
 """The share of draws below the low end of an interval, and above the high one."""

@@ -15,7 +15,7 @@ from tessera.ir.choices import CUT_SHORT, Ending, Objective
 from tessera.ir.plan.costs import Duration, StepCosts
 from tessera.ir.plan.machine import Device, Machine
 from tessera.ir.plan.plan import Plan
-from tessera.passes.placement.candidates import Limit
+from tessera.passes.placement.period_limits import Limit
 from tessera.passes.placement.sensitivity import Sensitivity, sensitivities
 
 FACTOR = 2.0

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from tessera.driver.plan.promise import Promise
 from tessera.passes.placement.bounds import spread_bound
 from tessera.passes.placement.candidates import Candidate, busiest_ns
-from tessera.passes.placement.problem import LimitKind, Problem, measure
+from tessera.passes.placement.period_limits import LimitKind
+from tessera.passes.placement.problem import Problem, measure
 
 TIMES_ALONE = "the times alone"
 NO_PLAN = "memory, links and slots, with any plan"

@@ -18,9 +18,10 @@ from tessera.driver.plan.trial import PAYS, Trial
 from tessera.driver.progress import Count
 from tessera.ir.choices import Ending, Objective, Strategy
 from tessera.ir.plan.plan import Replica
-from tessera.passes.placement.candidates import Candidate, Limit, least_value, splits_requests
+from tessera.passes.placement.candidates import Candidate, least_value, splits_requests
+from tessera.passes.placement.period_limits import Limit, LimitKind
 from tessera.passes.placement.plans import Choice
-from tessera.passes.placement.problem import LimitKind, transfers_of
+from tessera.passes.placement.problem import transfers_of
 
 _AHEAD, _AHEAD_ON_SLICES = 1.02, 1.03
 """A split that is taken is further ahead of plans without one, by what it may be off (`doubt`)."""

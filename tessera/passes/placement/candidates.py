@@ -15,41 +15,13 @@ from dataclasses import dataclass
 from math import ceil
 
 from tessera.ir.choices import Objective
-from tessera.passes.placement.problem import (
-    INFINITY,
-    LimitKind,
-    Measure,
-    Placement,
-    Problem,
-    measure,
-)
+from tessera.passes.placement.period_limits import Limit, LimitKind
+from tessera.passes.placement.problem import INFINITY, Measure, Placement, Problem, measure
 from tessera.passes.placement.schedule import request_times
 
 HOUR_NS = 3600e9
 
 Parts = tuple[tuple[Placement, float], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """What a period is not below; `name` is that of the device, link, memory or state."""
-
-    kind: LimitKind
-    name: str
-    ns: float
-
-    @property
-    def text(self) -> str:
-        """What reports call it."""
-        match self.kind:
-            case LimitKind.SLOTS:
-                return "slots"
-            case LimitKind.STATE:
-                return f"cycle {self.name}"
-            case LimitKind.WAITING:
-                return "requests that wait for each other"
-            case _:
-                return self.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

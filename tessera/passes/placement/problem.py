@@ -16,27 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
+
+from tessera.passes.placement.period_limits import LimitKind
 
 Placement = tuple[int, ...]
 
 INFINITY = float("inf")
-
-
-class LimitKind(StrEnum):
-    """What keeps a period from being shorter: the load of something, or how requests follow."""
-
-    DEVICE = "device"
-    LINK = "link"
-    MEMORY = "memory"  # the bandwidth that slices of a card share
-    SLOTS = "slots"
-    STATE = "state"  # a request waits for what the one before it in its lane leaves
-    WAITING = "waiting"
-
-    @property
-    def is_load(self) -> bool:
-        """Whether slots and lanes do nothing about it."""
-        return self in (LimitKind.DEVICE, LimitKind.LINK, LimitKind.MEMORY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,8 +21,9 @@ from tessera.passes.placement.device_types import (
 )
 from tessera.passes.placement.many import is_large
 from tessera.passes.placement.model import PERIOD, build_model
+from tessera.passes.placement.period_limits import LimitKind
 from tessera.passes.placement.plans import Choice
-from tessera.passes.placement.problem import INFINITY, LimitKind, Problem, Wire
+from tessera.passes.placement.problem import INFINITY, Problem, Wire
 from tessera.passes.placement.relax import Relaxation, relax
 
 _LEAST_GAIN = 1e-4

@@ -19,10 +19,10 @@ from tessera.passes.base import AnalysisManager
 from tessera.passes.costs.estimate_costs import estimate_costs
 from tessera.passes.dependences.dependences import Dependences
 from tessera.passes.placement.candidates import candidate_of, slots_needed
+from tessera.passes.placement.period_limits import LimitKind
 from tessera.passes.placement.plan_problem import TracePart, groups_of, problem_of, problem_of_mix
 from tessera.passes.placement.plan_tensors import tensors_of
 from tessera.passes.placement.plans import choose
-from tessera.passes.placement.problem import LimitKind
 from tessera.passes.placement.schedule import request_times
 from tessera.passes.placement.sensitivity import sensitivities
 

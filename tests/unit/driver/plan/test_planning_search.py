@@ -30,8 +30,7 @@ from tessera.ir.plan.print_launch import lowered_lines
 from tessera.ir.plan.print_plan import print_plan
 from tessera.passes.checker.check_plan import check_plan
 from tessera.passes.placement import limits as partition_limits
-from tessera.passes.placement.candidates import Limit
-from tessera.passes.placement.problem import LimitKind
+from tessera.passes.placement.period_limits import Limit, LimitKind
 from tests.helpers.command import tessc
 
 pytestmark = pytest.mark.usefixtures("kept_analyses")
