@@ -32,7 +32,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from tessera.backend.unwritten import Side
+from tessera.backend.unwritten import ComparedSide
 from tessera.diagnostics import Diagnostic, ExitCode, TesseraError
 from tessera.ir.plan.launch_program import LoweredReplica, Queue
 from tessera.ir.program.program import BufferId, LaunchId, Program
@@ -121,7 +121,7 @@ class BackendOptions:
     throttle_bytes_per_s: float | None = None
     timeline: bool = True
     rows: bool = False
-    unwritten: Side | None = None
+    unwritten: ComparedSide | None = None
     common: CommonMemory | None = None
     common_as: Mapping[str, object] = field(default_factory=dict)
 

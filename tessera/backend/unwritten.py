@@ -1,9 +1,9 @@
 """What memory that nothing has written holds in a run that is verified.
 
 In: a request, a device, a buffer and bytes of it. Out: these bytes. They differ by all of that, and
-between a run and what it is compared with (`Side`) in every single byte, so that a result that
-depends on memory which nothing has written does not come out the same. What a plan knows to be read
-before a step writes it is no such memory: a `Fill` has written it, with the same on both sides. The
+between a run and what it is compared with (`ComparedSide`) in every single byte, so that a result
+that depends on memory that nothing has written does not come out the same. What a plan
+knows to be read before a step writes it is no such memory: a `Fill` has written it, with the same on both sides. The
 CUDA backend makes the same bytes in place (`fill_unwritten` in `backend/cuda/helpers.cu`).
 
 Values are neither NaN nor infinite in any format, so that what is multiplied by zero is gone, and
@@ -28,7 +28,7 @@ _WORD, _RUN = 4, 16
 _BY_WORD, _BY_RUN = np.uint32(0x9E3779B1), np.uint32(0x85EBCA6B)
 
 
-class Side(IntEnum):
+class ComparedSide(IntEnum):
     """Who has the memory: a run, or what it is compared with."""
 
     RUN = 0
@@ -46,7 +46,7 @@ def device_key(device: str) -> int:
 
 
 def unwritten_bytes(
-    side: Side, request: int, device: int, buffer: int, start: int, end: int
+    side: ComparedSide, request: int, device: int, buffer: int, start: int, end: int
 ) -> npt.NDArray[np.uint8]:
     """Bytes of a buffer; device and buffer by their keys."""
     common = _mixed(np.array([(request ^ buffer) & 0xFFFFFFFF], np.uint32))

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from tessera.backend.ptx_executor.device import Device, LoadedModule
-from tessera.backend.unwritten import Side, unwritten_bytes
+from tessera.backend.unwritten import ComparedSide, unwritten_bytes
 from tessera.diagnostics import TesseraError
 from tessera.frontend.ptx.read_ptx import parse_module
 
@@ -648,7 +648,7 @@ class FakeCuda:
         if name == "fill_unwritten":
             target, start, end, number, buffer, device, side = values
             request = int(self.view(number, 8).view(np.uint64)[0])
-            content = unwritten_bytes(Side(side), request, device, buffer, start, end)
+            content = unwritten_bytes(ComparedSide(side), request, device, buffer, start, end)
             self.view(target + start, end - start)[:] = content
         if name == "stamp":
             self.view(values[0], 8).view(np.uint64)[0] = round(self.clock * 1e6)

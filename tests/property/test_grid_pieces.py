@@ -20,7 +20,7 @@ from tessera.passes.byte_sets import intervals
 from tessera.passes.dependences.access_regions import AccessRegions
 from tessera.passes.dependences.launch_report import StepAccesses
 from tessera.passes.footprint import footprint, machine
-from tessera.passes.footprint.checkpoints import Checkpoint
+from tessera.passes.footprint.checkpoints import RunCheckpoint
 from tessera.passes.footprint.footprint import Footprint
 from tessera.passes.footprint.machine import SliceMachine
 from tests.property.grid_strategies import grid_kernels
@@ -245,7 +245,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     counted: list[int] = []
     start = SliceMachine.start
 
-    def counting(run: SliceMachine, at: Checkpoint | None = None) -> None:
+    def counting(run: SliceMachine, at: RunCheckpoint | None = None) -> None:
         counted.append(0 if run.piece is None else run.piece.listed)
         start(run, at)
 

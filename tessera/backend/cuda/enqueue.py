@@ -37,7 +37,7 @@ from tessera.backend.cuda.tape_writer import Surroundings, TapeWriter
 from tessera.backend.cuda.timing import Stamps, Timed
 from tessera.backend.cuda.trail import TrailKind, TrailWriter, step_name
 from tessera.backend.service import Model
-from tessera.backend.unwritten import Side, buffer_key, device_key, ranges_without_words
+from tessera.backend.unwritten import ComparedSide, buffer_key, device_key, ranges_without_words
 from tessera.ir.plan.launch_program import (
     HOST,
     POISON,
@@ -221,7 +221,7 @@ class Enqueuer:
             case _:
                 raise AssertionError(action)
 
-    def _move_in(self, action: Action, side: Side) -> None:
+    def _move_in(self, action: Action, side: ComparedSide) -> None:
         """A pattern for what nothing has written of the buffers that an action is first to use."""
         used: list[tuple[str, Queue, BufferId]] = []
         match action:
@@ -245,7 +245,7 @@ class Enqueuer:
                 self._present.add((device, own))
                 self._write_pattern(device, queue, filled, side)
 
-    def _write_pattern(self, device: str, queue: Queue, buffer: Buffer, side: Side) -> None:
+    def _write_pattern(self, device: str, queue: Queue, buffer: Buffer, side: ComparedSide) -> None:
         target = self.writer.address(device, buffer.id)
         number = self.parts.done_words[self._stage] + NUMBER_AT
         keys = buffer_key(self._trace, buffer.id), device_key(device)

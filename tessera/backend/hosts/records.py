@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from tessera.backend.hosts.channel import Head, Part
 from tessera.backend.processes.visits import QueueWait
 from tessera.backend.service import BackendOptions, TimelineEvent
-from tessera.backend.unwritten import Side
+from tessera.backend.unwritten import ComparedSide
 from tessera.diagnostics import Diagnostic, Severity
 from tessera.ir.plan.launch_program import Queue
 from tessera.ir.program.program import LaunchId
@@ -125,7 +125,7 @@ def options_of(head: Head) -> BackendOptions:
         throttle_bytes_per_s=head["throttle"],
         timeline=bool(head["timeline"]),
         rows=bool(head["rows"]),
-        unwritten=None if head["unwritten"] is None else Side(head["unwritten"]),
+        unwritten=None if head["unwritten"] is None else ComparedSide(head["unwritten"]),
     )
 
 

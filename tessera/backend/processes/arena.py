@@ -22,7 +22,7 @@ from tessera.backend.ptx_executor.memory.memory import ALIGNMENT, GUARD, POISON,
 from tessera.backend.ptx_executor.steps import LoadedModules
 from tessera.backend.service import Model
 from tessera.backend.unwritten import (
-    Side,
+    ComparedSide,
     buffer_key,
     device_key,
     ranges_without_words,
@@ -60,7 +60,7 @@ class Arena:
     """Areas on a device."""
 
     def __init__(
-        self, device: Device, name: str, model: Model, unwritten: Side | None = None
+        self, device: Device, name: str, model: Model, unwritten: ComparedSide | None = None
     ) -> None:
         self.device = device
         self._unwritten = unwritten

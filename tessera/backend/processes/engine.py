@@ -25,7 +25,7 @@ from tessera.backend.ptx_executor.launch_state import DEFAULT_STEPS
 from tessera.backend.ptx_executor.memory.memory import Array
 from tessera.backend.ptx_executor.steps import StepExecutor
 from tessera.backend.service import LONGEST_S, Model, ServiceFault, TimelineEvent
-from tessera.backend.unwritten import Side
+from tessera.backend.unwritten import ComparedSide
 from tessera.diagnostics import TesseraError
 from tessera.ir.plan.launch_program import (
     HOST,
@@ -68,7 +68,7 @@ class DeviceEngine:
         bytes_per_s: float | None = None,
         in_real_time: bool = True,
         observer: Observer | None = None,
-        unwritten: Side | None = None,
+        unwritten: ComparedSide | None = None,
     ) -> None:
         self.name = name
         self.model = model

@@ -19,7 +19,7 @@ from tessera.backend.ptx_executor.launch import LaunchResult
 from tessera.backend.ptx_executor.launch_state import DEFAULT_STEPS
 from tessera.backend.ptx_executor.run import OneDevice, oldest
 from tessera.backend.service import Bytes, ServedTrace
-from tessera.backend.unwritten import Side, buffer_key, device_key, unwritten_bytes
+from tessera.backend.unwritten import ComparedSide, buffer_key, device_key, unwritten_bytes
 from tessera.ir.plan.launch_program import POISON
 from tessera.ir.plan.launch_program import Bytes as Spans
 from tessera.ir.program import program as ir
@@ -50,7 +50,7 @@ class Reference:
         fillings: Sequence[Mapping[str, Bytes]],
         *,
         max_steps: int | None = None,
-        unwritten: Side | None = None,
+        unwritten: ComparedSide | None = None,
         filled: Mapping[tuple[int, ir.BufferId], Spans] = MappingProxyType({}),
     ) -> None:
         """With `unwritten`, what nothing has written holds patterns; what is `filled`, poison."""

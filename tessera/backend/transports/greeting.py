@@ -21,6 +21,7 @@ from tessera.backend.transports.transport import TransportFault
 from tessera.ir.version import __version__ as VERSION
 
 _MAGIC = "tessera-transport/1"
+_LEAST_S = 1e-3
 _LONGEST_LINE = 4096
 _STRANGER = "a stranger"
 GREET_S = 5.0
@@ -77,12 +78,15 @@ def _receive(link: socket.socket, deadline_s: float) -> dict[str, str]:
     line = b""
     while not line.endswith(b"\n"):
         left_s = deadline_s - time.monotonic()
-        if left_s <= 0:
-            raise TimeoutError("it has not said in time who it is")
-        link.settimeout(left_s)
-        # What comes behind the line is for others to read.
-        seen = link.recv(_LONGEST_LINE, socket.MSG_PEEK)
-        line += link.recv(seen.find(b"\n") + 1 or len(seen))
+        link.settimeout(max(left_s, _LEAST_S))
+        try:
+            if left_s <= 0:
+                raise TimeoutError
+            # What comes behind the line is for others to read.
+            seen = link.recv(_LONGEST_LINE, socket.MSG_PEEK)
+            line += link.recv(seen.find(b"\n") + 1 or len(seen))
+        except TimeoutError:
+            raise TimeoutError("it has not said in time who it is") from None
         if not seen or len(line) > _LONGEST_LINE:
             raise ConnectionError("it hung up before it said who it is")
     try:

@@ -264,7 +264,8 @@ def _is_heard(link: socket.socket, limit_s: float, strangers: Collection[int]) -
     host = link.getpeername()[0]
     for descriptor in {int(name) for name in os.listdir("/proc/self/fd")}.difference(strangers):
         with suppress(OSError), _opened(descriptor) as other:
-            facts = _facts(other) if other.getpeername()[0] == host else ()
+            is_near = other.family == link.family and other.getpeername()[0] == host
+            facts = _facts(other) if is_near else ()
             if facts and min(facts[_DATA_RECEIVED], facts[_ACK_RECEIVED]) < limit_s * 1000:
                 return True
     return False

@@ -150,12 +150,12 @@ class RayLauncher:
         # Where one end speaks TLS and the other does not, Ray tries for minutes.
         threading.Thread(target=self._init, args=(answers,), daemon=True).start()
         try:
-            found = answers.get(timeout=_JOIN_S)
+            answer = answers.get(timeout=_JOIN_S)
         except queue.Empty:
-            found = TimeoutError(f"it has not answered within {_JOIN_S:.0f} s")
-        if found is None:
+            answer = TimeoutError(f"it has not answered within {_JOIN_S:.0f} s")
+        if answer is None:
             return
-        if isinstance(found, self._wrong_token):
+        if isinstance(answer, self._wrong_token):
             raise _refused(
                 f"the Ray cluster at `{address}` refuses the token of this command: it is wrong or "
                 "missing",
@@ -163,7 +163,7 @@ class RayLauncher:
                 "that `tessc cluster up` wrote",
             )
         raise _refused(
-            f"the Ray cluster at `{address}` cannot be joined: {_last_line(found)}",
+            f"the Ray cluster at `{address}` cannot be joined: {_last_line(answer)}",
             "run this on a node of the cluster, with its token (`RAY_AUTH_TOKEN`; "
             "`RAY_AUTH_MODE=disabled` if it has none), and with TLS if it has that",
         )

@@ -133,6 +133,6 @@ def _causes(promises: Sequence[Promise], outcomes: Floats) -> tuple[tuple[str, s
 
 
 def _correlation(first: Floats, second: Floats) -> float:
-    one, other = first - first.mean(), second - second.mean()
-    squares = float(one @ one) * float(other @ other)
-    return float(one @ other) / squares**0.5 if squares > 0 else 0.0
+    left, right = first - first.mean(), second - second.mean()
+    squares = float(left @ left) * float(right @ right)
+    return float(left @ right) / squares**0.5 if squares > 0 else 0.0

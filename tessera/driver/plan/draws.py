@@ -140,17 +140,17 @@ def _distances(promise: Promise, objective: str, errors: ErrorDraws, limits: Flo
     order = np.argsort(limits, kind="stable")
     known: list[tuple[float, float, float]] = []
     for end in (END, 1.0 - END):
-        found: list[float] = []
+        offsets: list[float] = []
         for number in range(most):
             # To one side of the end and to the other in turn.
             aside = (number + 1) // 2 * END / most * (1 if number % 2 else -1)
             draw = int(order[int((end + aside) * errors.count)])
-            found.append(log(simulate(errors.draw(draw)) / base) - float(limits[draw]))
-            spread = float(np.std(found, ddof=1)) if number else 0.0
+            offsets.append(log(simulate(errors.draw(draw)) / base) - float(limits[draw]))
+            spread = float(np.std(offsets, ddof=1)) if number else 0.0
             if number + 1 >= _FEWEST and spread <= _SURE * sqrt(number + 1):
                 break
         place = float(limits[order[int(end * errors.count)]])
-        known.append((place, float(np.mean(found)), spread))
+        known.append((place, float(np.mean(offsets)), spread))
     # Without errors it is as far as it is.
     known.append((0.0, 0.0, (known[0][2] + known[1][2]) / 2))
     places, means, spreads = zip(*sorted(known), strict=True)

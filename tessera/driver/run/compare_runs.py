@@ -22,7 +22,7 @@ import numpy.typing as npt
 from tessera.backend.processes.reference import Expected
 from tessera.backend.processes.visits import step_name
 from tessera.backend.service import Bytes, Model
-from tessera.backend.unwritten import Side, buffer_key, device_key, unwritten_bytes
+from tessera.backend.unwritten import ComparedSide, buffer_key, device_key, unwritten_bytes
 from tessera.diagnostics import ExitCode, TesseraError, error
 from tessera.driver.progress import OnProgress, counter
 from tessera.driver.run.diverge import depends_on_unwritten, find_divergence
@@ -162,14 +162,14 @@ class _Judge:
         key = buffer_key(turn.trace, buffer.id)
         actual = self.outcome.done[turn.request].outputs[name]
 
-        def holds(side: Side, found: Bytes, where: str) -> npt.NDArray[np.bool_]:
+        def holds(side: ComparedSide, found: Bytes, where: str) -> npt.NDArray[np.bool_]:
             pattern = unwritten_bytes(side, turn.request, device_key(where), key, 0, len(found))
             return np.equal(found, pattern)
 
         held = np.equal(actual, POISON)
         for own in model.lowered.devices:
-            held |= holds(Side.RUN, actual, own)
-        held &= holds(Side.ONE_DEVICE, content, device) | np.equal(content, POISON)
+            held |= holds(ComparedSide.RUN, actual, own)
+        held &= holds(ComparedSide.ONE_DEVICE, content, device) | np.equal(content, POISON)
         return held
 
     def compare_states(

@@ -20,7 +20,7 @@ from tessera.backend.ptx_executor.launch import LaunchResult
 from tessera.backend.ptx_executor.memory.memory import Array
 from tessera.backend.ptx_executor.run import OneDevice
 from tessera.backend.service import BackendOptions, Bytes, Model, Request
-from tessera.backend.unwritten import Side, filled_ranges
+from tessera.backend.unwritten import ComparedSide, filled_ranges
 from tessera.diagnostics import TesseraError
 from tessera.driver.run.materials import Materials
 from tessera.driver.run.schedule import Turn
@@ -65,8 +65,8 @@ def find_divergence(
     """
     log: list[_Written] = []
     divergences: dict[int, Divergence] = {}
-    reference = _alone(model, Side.ONE_DEVICE if has_patterns else None)
-    options = BackendOptions(unwritten=Side.RUN if has_patterns else None)
+    reference = _alone(model, ComparedSide.ONE_DEVICE if has_patterns else None)
+    options = BackendOptions(unwritten=ComparedSide.RUN if has_patterns else None)
     backend = InlineBackend(model, options, observer=_comparer(log, model, turns, divergences))
     try:
         for turn in turns:
@@ -95,18 +95,18 @@ def depends_on_unwritten(
 
     The requests run on one device twice, with different patterns there.
     """
-    found = []
-    for side in Side:
+    values = []
+    for side in ComparedSide:
         reference = _alone(model, side)
         for turn in turns:
             inputs = materials.inputs(turn.request, turn.trace, turn.turn)
             lane = turn.sequence - first
             expected = reference.run(inputs, trace=turn.trace, lane=lane, request=turn.request)
-        found.append({**expected.states, **expected.outputs}[name][byte])
-    return bool(found[0] != found[1])
+        values.append({**expected.states, **expected.outputs}[name][byte])
+    return bool(values[0] != values[1])
 
 
-def _alone(model: Model, side: Side | None) -> Reference:
+def _alone(model: Model, side: ComparedSide | None) -> Reference:
     filled = filled_ranges(model.lowered)
     contents = model.weights, model.states, model.fillings
     return Reference(model.traces, *contents, unwritten=side, filled=filled)

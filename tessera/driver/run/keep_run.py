@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tessera.backend.service import BackendOptions
-from tessera.backend.unwritten import Side
+from tessera.backend.unwritten import ComparedSide
 from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error
 from tessera.driver.progress import OnProgress
 from tessera.driver.run.compare_runs import Verdict
@@ -69,7 +69,7 @@ def run_kept(
         prepared,
         on_progress,
         asked=BackendOptions(
-            rows=keep.timeline_file is None, unwritten=Side.RUN if keep.verify else None
+            rows=keep.timeline_file is None, unwritten=ComparedSide.RUN if keep.verify else None
         ),
         keep_outputs=keep.verify or keep.outputs is not None,
     )

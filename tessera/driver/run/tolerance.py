@@ -66,12 +66,12 @@ class Distance:
 
     def text(self) -> str:
         """For people."""
-        found, expected = (
+        actual, expected = (
             str(number) if isinstance(number, int) else f"{number:.8g}"
             for number in (self.found, self.expected)
         )
         return (
-            f"element {self.element}: {found} instead of {expected}, "
+            f"element {self.element}: {actual} instead of {expected}, "
             f"error {self.error:.2g} of {self.tolerance:.2g} allowed, "
             f"by norm {self.norm:.2g} of {self.norm_tolerance:.2g}"
         )
@@ -175,27 +175,25 @@ def nearest(
 def as_numbers(dtype: DataType | None, content: Bytes) -> npt.NDArray[Any]:
     """Elements as numbers; complex ones as pairs, those of no type as bytes."""
     raw = np.ascontiguousarray(content)
-    elements: npt.NDArray[Any]
     match dtype:
         case DataType.F64 | DataType.C128:
-            elements = raw.view(np.float64)
+            return raw.view(np.float64)
         case DataType.F32 | DataType.C64:
-            elements = raw.view(np.float32)
+            return raw.view(np.float32)
         case DataType.F16:
-            elements = raw.view(np.float16)
+            return raw.view(np.float16)
         case DataType.BF16:
-            elements = (raw.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+            return (raw.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
         case DataType.E5M2:
-            elements = (raw.astype(np.uint16) << 8).view(np.float16)
+            return (raw.astype(np.uint16) << 8).view(np.float16)
         case DataType.E4M3:
-            elements = _from_e4m3(raw)
+            return _from_e4m3(raw)
         case None:
-            elements = raw
+            return raw
         case _ if len(raw) % dtype.bytes:  # not all bytes of an element were written
-            elements = raw
+            return raw
         case _:
-            elements = raw.view(f"{'i' if dtype.is_signed else 'u'}{dtype.bytes}")
-    return elements
+            return raw.view(f"{'i' if dtype.is_signed else 'u'}{dtype.bytes}")
 
 
 def _from_e4m3(raw: Bytes) -> npt.NDArray[np.float64]:

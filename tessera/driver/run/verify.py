@@ -15,7 +15,7 @@ from dataclasses import replace
 from tessera.backend.known_backends import BackendName
 from tessera.backend.processes.reference import Reference
 from tessera.backend.service import Model
-from tessera.backend.unwritten import Side, filled_ranges
+from tessera.backend.unwritten import ComparedSide, filled_ranges
 from tessera.driver.progress import OnProgress
 from tessera.driver.run.compare_runs import Verdict, compare_runs, variants_used
 from tessera.driver.run.launches import compare_launches, in_oldest_variant
@@ -41,7 +41,7 @@ def _verify_on_one(outcome: Outcome, prepared: Prepared, on_progress: OnProgress
 
         return verify_on_devices(outcome, prepared, models, on_progress)
     limit = prepared.options.max_steps
-    side = Side.ONE_DEVICE if outcome.has_patterns else None
+    side = ComparedSide.ONE_DEVICE if outcome.has_patterns else None
     references = [
         Reference(
             m.traces,

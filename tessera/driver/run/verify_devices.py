@@ -15,7 +15,7 @@ from dataclasses import replace
 from tessera.backend.host_loop.dispatch import Dispatcher
 from tessera.backend.processes.reference import Expected
 from tessera.backend.service import BackendOptions, Bytes, Model, ServedTrace
-from tessera.backend.unwritten import Side
+from tessera.backend.unwritten import ComparedSide
 from tessera.diagnostics import TesseraError
 from tessera.driver.progress import OnProgress
 from tessera.driver.run.backends import BackendChoice, find_gpus, make_backend
@@ -126,7 +126,7 @@ class AloneOn:
         placements = [[self.device for _ in program.work()] for program in programs]
         lowered = lower_replica(programs, graphs, placements, slots=1, lanes=model.lowered.lanes)
         alone = replace(model, lowered=lowered)
-        side = Side.ONE_DEVICE if has_patterns else None
+        side = ComparedSide.ONE_DEVICE if has_patterns else None
         try:
             roomy = replace(alone, lowered=_apart(lowered, programs))
             self._requests = _requests(roomy, choice, limit_s, side)
@@ -166,7 +166,7 @@ def _apart(lowered: LoweredReplica, programs: Sequence[ir.Program]) -> LoweredRe
 
 
 def _requests(
-    model: Model, choice: BackendChoice, limit_s: float, unwritten: Side | None = None
+    model: Model, choice: BackendChoice, limit_s: float, unwritten: ComparedSide | None = None
 ) -> Dispatcher:
     """With the targets of all devices, so that a slice has the SMs that it has in the plan."""
     asked = BackendOptions(unwritten=unwritten)

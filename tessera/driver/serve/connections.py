@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from math import inf
-from typing import Any, cast
+from typing import cast
 
 from tessera.driver.serve.completion_requests import BadRequest, ErrorCode
 
@@ -31,7 +31,7 @@ _SPARE_FILES = 96
 _AT_ONCE = 16
 
 _Ends = tuple[object, object]
-_Message = MutableMapping[str, Any]
+_Message = MutableMapping[str, object]
 _Receive = Callable[[], Awaitable[_Message]]
 _Send = Callable[[_Message], Awaitable[None]]
 Application = Callable[[_Message, _Receive, _Send], Awaitable[None]]
@@ -46,7 +46,7 @@ class Dropped(StrEnum):
 
 
 @dataclass(slots=True)
-class _Held:
+class _OpenConnection:
     """A connection. `unsent` is what its client had not taken when its time was last up."""
 
     transport: asyncio.Transport
@@ -62,9 +62,9 @@ class Connections:
     def __init__(self, most: int, on_drop: Callable[[Dropped], object]) -> None:
         self.most = most
         self._on_drop = on_drop
-        self._waiting: dict[_Ends, _Held] = {}
+        self._waiting: dict[_Ends, _OpenConnection] = {}
         """By when they began to wait."""
-        self._answered: dict[_Ends, _Held] = {}
+        self._answered: dict[_Ends, _OpenConnection] = {}
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._answered)
@@ -119,7 +119,7 @@ class Connections:
         """A connection has come."""
         if len(self) >= self.most and self._waiting:
             self._drop(next(iter(self._waiting)), Dropped.GAVE_WAY)
-        self._wait(_ends(transport), _Held(transport))
+        self._wait(_ends(transport), _OpenConnection(transport))
 
     def remove(self, ends: _Ends) -> None:
         """A connection is gone."""
@@ -128,17 +128,17 @@ class Connections:
             held.is_gone = True
             _stop(held)
 
-    def _wait(self, ends: _Ends, held: _Held) -> None:
+    def _wait(self, ends: _Ends, held: _OpenConnection) -> None:
         """It waits from now on, behind those that wait already."""
         self._waiting.pop(ends, None)
         self._waiting[ends] = held
         held.unsent = inf
         self._start(ends, held)
 
-    def _start(self, ends: _Ends, held: _Held) -> None:
+    def _start(self, ends: _Ends, held: _OpenConnection) -> None:
         held.clock = asyncio.get_running_loop().call_later(_HEAD_S, self._expire, ends, held)
 
-    def _expire(self, ends: _Ends, held: _Held) -> None:
+    def _expire(self, ends: _Ends, held: _OpenConnection) -> None:
         """Close a connection, unless its client still takes what it was sent."""
         unsent = held.transport.get_write_buffer_size()
         if 0 < unsent < held.unsent:
@@ -153,7 +153,7 @@ class Connections:
         held.transport.abort()
         self._on_drop(why)
 
-    def _answer(self, ends: _Ends, held: _Held) -> None:
+    def _answer(self, ends: _Ends, held: _OpenConnection) -> None:
         """A request is whole: its connection does not give way until it is answered."""
         if self._waiting.get(ends) is not held:
             return
@@ -164,7 +164,7 @@ class Connections:
         self._answered[ends] = self._waiting.pop(ends)
 
 
-def _stop(held: _Held) -> None:
+def _stop(held: _OpenConnection) -> None:
     if held.clock is not None:
         held.clock.cancel()
 
@@ -198,7 +198,7 @@ class PacedSocket(socket.socket):
 
     _taken = 0
 
-    def accept(self) -> tuple[socket.socket, Any]:
+    def accept(self) -> tuple[socket.socket, object]:
         """The next connection; none, if this turn has had its share."""
         if self._taken >= _AT_ONCE:
             raise BlockingIOError

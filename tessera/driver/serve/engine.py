@@ -214,7 +214,9 @@ class Engine(EngineLoop):
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
         """Warnings of what was opened."""
-        return tuple(found for one in self._homes.runtimes() for found in one.diagnostics)
+        return tuple(
+            diagnostic for runtime in self._homes.runtimes() for diagnostic in runtime.diagnostics
+        )
 
     @property
     def waiting(self) -> int:

@@ -90,7 +90,7 @@ def draft_program(raw: RawCapture, read: Callable[[str], Bytes] | None = None) -
             is_new |= builder.add_words(program, steps, read)
         if not is_new:
             break
-    found = (*builder.codes.findings, *builder.arguments.all_findings(steps))
+    findings = (*builder.codes.findings, *builder.arguments.all_findings(steps))
     written = frozenset(
         program.buffers[access.buffer].name
         for step in steps
@@ -99,12 +99,12 @@ def draft_program(raw: RawCapture, read: Callable[[str], Bytes] | None = None) -
     )
     kept = any(b.role is ir.Role.OUTPUT or (b.lasting and b.name in written) for b in raw.buffers)
     if not kept and not any(isinstance(a.region, Unknown) for step in steps for a in step.accesses):
-        found = (*found, keeps_nothing())
+        findings = (*findings, keeps_nothing())
     return Draft(
         program=program,
         analyses=analyses,
         written=written,
-        findings=tuple(dict.fromkeys(found)),
+        findings=tuple(dict.fromkeys(findings)),
         random=None if builder.random is None else builder.random.name,
         draws=builder.draws,
         in_calls=builder.in_calls,

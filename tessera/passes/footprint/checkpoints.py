@@ -30,7 +30,7 @@ from tessera.passes.lane_values.slopes import sloped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checkpoint:
+class RunCheckpoint:
     """The state before step `place` of a block; `recorder` has the accesses since the last one."""
 
     block: int
@@ -44,10 +44,10 @@ class Checkpoint:
     local_kind: int
     recorder: Recorder
 
-    def in_part(self, piece: GridPiece, part: GridPiece, widths: dict[str, int]) -> Checkpoint:
+    def in_part(self, piece: GridPiece, part: GridPiece, widths: dict[str, int]) -> RunCheckpoint:
         """The state of a part of the piece; registers have these widths in bits."""
         (axis,) = (i for i in range(3) if piece.axes[i] is not part.axes[i])
-        move = _Move(axis, piece.axes[axis], part.axes[axis])
+        move = _DigitMove(axis, piece.axes[axis], part.axes[axis])
 
         def bits(key: Key) -> int:
             return widths.get(key, 64) if isinstance(key, str) else 8 * key[1]
@@ -72,8 +72,8 @@ class Checkpoint:
 
 
 def take_checkpoint(
-    runner: StepRunner, place: tuple[int, int], mask: Mask, last: Checkpoint | None
-) -> Checkpoint | None:
+    runner: StepRunner, place: tuple[int, int], mask: Mask, last: RunCheckpoint | None
+) -> RunCheckpoint | None:
     """The state of a run at a step of a block, after the last one that was taken; the last one
     where something is open that cannot be put into a part."""
     maps = runner.made_maps
@@ -88,7 +88,7 @@ def take_checkpoint(
     if last is not None:
         last.recorder.absorb(done)
         done = last.recorder
-    return Checkpoint(
+    return RunCheckpoint(
         block=place[0],
         place=place[1],
         mask=mask,
@@ -102,14 +102,14 @@ def take_checkpoint(
     )
 
 
-def restore(runner: StepRunner, at: Checkpoint) -> None:
+def restore(runner: StepRunner, at: RunCheckpoint) -> None:
     """Go on from a checkpoint of this part."""
     runner.registers, runner.pins = dict(at.registers), dict(at.pins)
     runner.halves.registers, runner.products.open = dict(at.halves), dict(at.products)
     runner.origins, runner.local_kind = dict(at.origins), at.local_kind
 
 
-class _Move:
+class _DigitMove:
     """What one digit of an axis becomes in a part; what was one object stays one."""
 
     def __init__(self, axis: int, old: GridAxis, new: GridAxis) -> None:

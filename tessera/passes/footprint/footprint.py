@@ -16,7 +16,7 @@ import numpy as np
 
 from tessera.ir.arrays import Ranges
 from tessera.passes.byte_sets.repeat import TooManyIntervals
-from tessera.passes.footprint.checkpoints import Checkpoint
+from tessera.passes.footprint.checkpoints import RunCheckpoint
 from tessera.passes.footprint.excerpt_state import Follower
 from tessera.passes.footprint.machine import OverBudget, SliceMachine
 from tessera.passes.footprint.made_maps import spoiled_maps
@@ -190,7 +190,9 @@ class _LaunchWalk:
         """CTAs that do the same at once; a piece that turns out to do different things is taken
         apart where that is seen (`checkpoints`), and nothing that was found after it counts."""
         pins: dict[int, str] = {}
-        pending: list[tuple[GridPiece, Checkpoint | None]] = [(whole_grid(self.scene.grid), None)]
+        pending: list[tuple[GridPiece, RunCheckpoint | None]] = [
+            (whole_grid(self.scene.grid), None)
+        ]
         spent = 0
         while pending:
             piece, at = pending.pop()

@@ -33,7 +33,7 @@ from tessera.ir.arrays import Flags
 from tessera.ir.opcodes import Flow
 from tessera.ir.ptx.control_flow import EXIT, branch_targets, innermost_loops
 from tessera.passes.footprint.both_ways import Side
-from tessera.passes.footprint.checkpoints import Checkpoint, restore, take_checkpoint
+from tessera.passes.footprint.checkpoints import RunCheckpoint, restore, take_checkpoint
 from tessera.passes.footprint.excerpt_state import Follower
 from tessera.passes.footprint.operands import Key
 from tessera.passes.footprint.pieces import GridPiece
@@ -89,13 +89,13 @@ class SliceMachine(StepRunner):
         # Whether all threads that have not ended are in the run at hand.
         self.alone = True
         self.untidy = False
-        self.checkpoint: Checkpoint | None = None
+        self.checkpoint: RunCheckpoint | None = None
         self.may_split = shared is None and bool(piece and piece.digits) and not code.flow.tangled
         self.since = 0
         is_exact = most_rounds is None and shared is None and MANY_ROUNDS_AT_ONCE
         self.rounds = LoopRounds(self, self.rank, self.run_block) if is_exact else None
 
-    def start(self, at: Checkpoint | None = None) -> None:
+    def start(self, at: RunCheckpoint | None = None) -> None:
         """Run the kernel from its entry, or from a place that it has come to, to its end."""
         pending = {0: Mask(ALL, ALL, ALL)}
         if at is not None:

@@ -151,7 +151,7 @@ def _blocks(
     kept: frozenset[int] = frozenset(),
 ) -> tuple[tuple[tuple[Step, ...], ...], LiveSteps]:
     """The instructions that matter, and those to be `kept` in any case, block by block."""
-    found = [
+    excerpts = [
         [
             step
             for index in range(block.start, block.end)
@@ -159,14 +159,14 @@ def _blocks(
         ]
         for block in flow.blocks
     ]
-    live = live_steps(flow, found)
+    live = live_steps(flow, excerpts)
     blocks = tuple(
         tuple(
             _step(flat.instructions[step.at], meanings[step.at], step)
             for step in block
             if step.at in live.ends
         )
-        for block in found
+        for block in excerpts
     )
     return blocks, live
 

@@ -19,15 +19,15 @@ _AT_MOST = {"aten::le.Tensor": (0, 1), "aten::ge.Tensor": (1, 0)}  # which reads
 
 def find_causal(flow: ValueFlow) -> dict[int, ir.LibraryCall]:
     """The calls that are causal attention with a mask, by place, without their masks."""
-    found = {}
+    causal = {}
     for at, call in enumerate(flow.calls):
         if call.operator != ATTENTION or len(call.reads) != 4:
             continue
         length, context = call.reads[0].shape[-2:][0], call.reads[1].shape[-2:][0]
         if length == context > 1 and _is_triangle(flow, flow.reads[at][3], length):
             attributes = dict(call.attributes) | {"is_causal": True}
-            found[at] = replace(call, reads=call.reads[:3], attributes=tuple(attributes.items()))
-    return found
+            causal[at] = replace(call, reads=call.reads[:3], attributes=tuple(attributes.items()))
+    return causal
 
 
 def _is_triangle(flow: ValueFlow, mask: Value, length: int) -> bool:

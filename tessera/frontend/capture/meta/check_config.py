@@ -105,8 +105,8 @@ def _count(part: Values, name: str) -> int | None:
 
 
 def _first(part: Values, names: tuple[str, ...]) -> tuple[str, int] | None:
-    found = ((name, _count(part, name)) for name in names)
-    return next(((name, count) for name, count in found if count is not None), None)
+    counts = ((name, _count(part, name)) for name in names)
+    return next(((name, count) for name, count in counts if count is not None), None)
 
 
 def _bad(headline: str, hint: str | None = None) -> TesseraError:

@@ -10,7 +10,7 @@ import pytest
 import tessera.backend.cuda
 from tessera.backend.cuda.loading import _KINDS
 from tessera.backend.ptx_executor.device import Device, LoadedModule
-from tessera.backend.unwritten import Side, buffer_key, device_key, unwritten_bytes
+from tessera.backend.unwritten import ComparedSide, buffer_key, device_key, unwritten_bytes
 from tessera.frontend.ptx.read_ptx import parse_module
 from tessera.ir.program.data_type import DataType
 from tessera.ir.program.program import Buffer, BufferId, Role
@@ -83,8 +83,8 @@ def test_seeded_values_are_those_of_the_host_to_the_byte(
     assert (target.numpy()[size:] == 0xCC).all()
 
 
-@pytest.mark.parametrize("side", Side)
-def test_unwritten_memory_is_the_same_on_a_gpu(loaded: LoadedModule, side: Side) -> None:
+@pytest.mark.parametrize("side", ComparedSide)
+def test_unwritten_memory_is_the_same_on_a_gpu(loaded: LoadedModule, side: ComparedSide) -> None:
     device = loaded.device
     target = device.array(np.full(1000, 7, np.uint8))
     for request, name, (start, end) in (

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tessera.backend.unwritten import Side, buffer_key, device_key, unwritten_bytes
+from tessera.backend.unwritten import ComparedSide, buffer_key, device_key, unwritten_bytes
 from tessera.frontend.machine.quantities import format_bytes
 from tessera.ir.program.program import BufferId
 from tests.helpers.command import Outcome, tessc
@@ -111,7 +111,7 @@ def test_a_run_that_is_not_verified_writes_no_patterns(tmp_path: Path, fake: Fak
 def test_patterns_differ_in_every_byte_from_those_they_are_compared_with() -> None:
     made = {
         (request, device, buffer): unwritten_bytes(
-            Side.RUN, request, device_key(device), buffer_key(0, BufferId(buffer)), 0, 4096
+            ComparedSide.RUN, request, device_key(device), buffer_key(0, BufferId(buffer)), 0, 4096
         )
         for request in range(3)
         for device in "ab"
@@ -119,7 +119,12 @@ def test_patterns_differ_in_every_byte_from_those_they_are_compared_with() -> No
     }
     for (request, _, buffer), content in made.items():
         other = unwritten_bytes(
-            Side.ONE_DEVICE, request, device_key("a"), buffer_key(0, BufferId(buffer)), 0, 4096
+            ComparedSide.ONE_DEVICE,
+            request,
+            device_key("a"),
+            buffer_key(0, BufferId(buffer)),
+            0,
+            4096,
         )
         assert (content != other).all()
         for kind in (np.float16, np.float32, np.float64):
@@ -127,7 +132,12 @@ def test_patterns_differ_in_every_byte_from_those_they_are_compared_with() -> No
             assert np.isfinite(other.view(kind)).all()
         assert 0.15 < (content == 0).mean() < 0.35
         part = unwritten_bytes(
-            Side.ONE_DEVICE, request, device_key("a"), buffer_key(0, BufferId(buffer)), 37, 1029
+            ComparedSide.ONE_DEVICE,
+            request,
+            device_key("a"),
+            buffer_key(0, BufferId(buffer)),
+            37,
+            1029,
         )
         assert np.array_equal(part, other[37:1029])
     keys = list(made)
