@@ -2,9 +2,10 @@
 
 In: a request, a device, a buffer and bytes of it. Out: these bytes. They differ by all of that, and
 between a run and what it is compared with (`ComparedSide`) in every single byte, so that a result
-that depends on memory that nothing has written does not come out the same. What a plan
-knows to be read before a step writes it is no such memory: a `Fill` has written it, with the same on both sides. The
-CUDA backend makes the same bytes in place (`fill_unwritten` in `backend/cuda/helpers.cu`).
+that depends on memory that nothing has written does not come out the same. What a plan knows to be
+read before a step writes it is no such memory: a `Fill` has written it, with the same on both
+sides. The CUDA backend makes the same bytes in place (`fill_unwritten` in
+`backend/cuda/helpers.cu`).
 
 Values are neither NaN nor infinite in any format, so that what is multiplied by zero is gone, and
 large enough that no sum swallows them: a byte is a sign, `100`, three bits of a hash, and the side.
