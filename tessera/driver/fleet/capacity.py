@@ -3,13 +3,14 @@
 In: a `UnitWay`, a `Workload`. Out: a `Capacity`: the rate, and the batch with which it is reached.
 Without limits a unit is taken to be busy for 95% of the time at most. With limits, requests are
 drawn and followed (`follow_ways`), and the highest rate at which the percentile keeps them is found
-by halving; batches are as large as memory allows, or smaller where a step would take too long.
+by halving; batches are as large as memory allows, or smaller.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import inf
 
 from tessera.driver.fleet.follow_ways import follow_way
 from tessera.driver.fleet.mix import Offer, fastest_mix
@@ -23,7 +24,6 @@ _LEAST_PART = 0.02
 _HALVINGS = 5
 _MOST_STEPS = 2_500
 _FEWEST, _MOST = 100, 200
-_PARTS_OF_TPOT = (0.9, 0.5)
 _SHOWN = 3
 
 OnWay = Callable[[int, int], None]
@@ -53,6 +53,8 @@ def capacity_of(way: UnitWay, work: Workload) -> Capacity:
         return Capacity(way=way, rate=BUSY * way.most_rate(work, most), rows=most)
     best = Capacity(way=way, rate=0.0, rows=most)
     for rows in _batches(way, work, most):
+        if best.rate >= BUSY * way.most_rate(work, rows):
+            continue
         tried = _within(way, work, rows)
         if tried.rate > best.rate or best.nearest is None:
             best = tried if tried.rate >= best.rate else best
@@ -104,20 +106,13 @@ def requests_for(way: UnitWay, work: Workload, rows: int) -> int:
 
 
 def _batches(way: UnitWay, work: Workload, most: int) -> list[int]:
-    """The largest batch, and those whose steps take a part of the limit on the time per token."""
-    limit = work.slo.tpot_ns
-    rows = {most}
-    if limit is not None:
-        for part in _PARTS_OF_TPOT:
-            low, high = 0, most
-            while low < high:
-                middle = (low + high + 1) // 2
-                if way.decode.at(middle).ns <= part * limit:
-                    low = middle
-                else:
-                    high = middle - 1
-            rows.add(max(low, 1))
-    return sorted(rows, reverse=True)
+    """The largest batch, and powers of two whose steps keep the limit on the time per token.
+
+    A looser limit tries all that a tighter one does, so that it never serves less.
+    """
+    limit = inf if work.slo.tpot_ns is None else work.slo.tpot_ns
+    powers = [1 << n for n in range(most.bit_length())]
+    return sorted({most, *(n for n in powers if way.decode.at(n).ns <= limit)}, reverse=True)
 
 
 def _within(way: UnitWay, work: Workload, rows: int) -> Capacity:
