@@ -43,7 +43,11 @@ def tensors_of(graph: KernelGraph, first: int, rate: float) -> Iterator[Tensor]:
 def _pieces(
     by_region: Mapping[Region, Sequence[Edge]], size: int
 ) -> list[tuple[tuple[int, ...], int]]:
-    """Sets of readers, and the bytes that just these read; most bytes first where sets meet."""
+    """Sets of readers, and the bytes that just these read.
+
+    Where sets meet, those with the fewest readers come first: a reader of bytes that no other reads
+    has a transfer of its own, which brings what it shares with others too.
+    """
     regions = [({int(edge.target) for edge in edges}, edges) for edges in by_region.values()]
     pieces = [(readers, max(edge.bytes for edge in edges)) for readers, edges in regions]
     if len(pieces) > 1:
@@ -58,7 +62,8 @@ def _pieces(
         key = tuple(sorted(readers))
         joined[key] = joined.get(key, 0) + count
     met = len({reader for key in joined for reader in key}) < sum(map(len, joined))
-    return sorted(joined.items(), key=lambda entry: -entry[1]) if met else list(joined.items())
+    by_readers = sorted(joined.items(), key=lambda entry: (len(entry[0]), -entry[1]))
+    return by_readers if met else list(joined.items())
 
 
 def _apart(

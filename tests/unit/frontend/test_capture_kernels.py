@@ -187,7 +187,7 @@ def test_names_of_files_that_are_written_with_escapes(given: str, wanted: str) -
 def test_equal_code_of_two_files_of_a_cache_is_equal_text() -> None:
     """Which file is named depends on what was compiled before."""
     names = ["c" + "a" * 51, "c" + "7" * 51]
-    code = '\t.file\t1 "/tmp/x/{0}.py"\n\t.loc\t1 18 0     // h.py:9:2 @[ {0}.py:18:0 ]\n\tret;  // end\n'
+    code = '\t.file\t1 "/tmp/x/{0}.py"\n\t.loc\t1 18 0 // h.py:9:2 @[ {0}.py:18:0 ]\n\tret;\n'
     first, second = (without_folders(code.format(name)) for name in names)
     assert first == second == without_folders(code.format("compiled"))
     assert without_folders(code.format("mine")).count("mine.py") == 2
