@@ -255,5 +255,5 @@ def test_bytes_that_two_steps_read_are_one_tensor() -> None:
         (1,): 2048,
         (2,): 2048,
     }
-    # Each step has bytes of its own to wait for: lowering makes two transfers, 0:6144 and 6144:8192.
+    # Each step waits for bytes of its own: lowering makes two transfers, 0:6144 and 6144:8192.
     assert {t.consumers: t.count for t in tensors} == {(1,): 1, (2,): 1, (1, 2): 0}
