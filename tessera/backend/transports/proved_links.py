@@ -1,8 +1,8 @@
 """Connections whose ends have proved the token: the listener, and the call.
 
 In: an address, a name, the token. Out: sockets of peers that have proved it. A caller that has not
-is a stranger: it takes a place in a short line and a few seconds at most, it is told nothing of
-the others, and nothing is reported of it. When the line is full, whoever has stood in it longest
+is a stranger: it holds a place in a short queue for a few seconds at most, learns nothing about
+the others, and is reported to nobody. When the queue is full, the caller that has waited longest
 gives way, so strangers cannot keep a peer out: a peer needs one round trip, and calls again if it
 had to give way.
 """

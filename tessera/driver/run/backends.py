@@ -199,7 +199,7 @@ def _device(name: str, devices: Sequence[str]) -> str:
 def _match(
     plan: Plan, devices: Sequence[str], here: Sequence[LocalGpu], targets: Mapping[str, str]
 ) -> dict[str, str] | None:
-    """A GPU of the right kind for every card of the plan, in order; None where one lacks.
+    """A GPU of the right kind for every card of the plan, in order; None if one is missing.
 
     It has as many SMs as the devices of the card together, and each of these has its own of them.
     """

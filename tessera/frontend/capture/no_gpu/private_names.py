@@ -97,8 +97,8 @@ def _forget() -> None:
             function = getattr(value, "__func__", value)
             if callable(clear := getattr(function, "cache_clear", None)):
                 clear()
-    # Kernels that Triton compiled when they were launched, for the GPU of then. They would ask a
-    # driver to unload their code when they end, which was never loaded.
+    # Kernels that Triton compiled at their launch, for a GPU that is not here. At their end they
+    # would ask a driver to unload code that was never loaded.
     for thing in gc.get_objects():
         if type(thing).__name__ == "CompiledKernel" and thing.module is _NOT_LOADED:
             thing.module = None
