@@ -12,7 +12,7 @@ import pytest
 
 import tessera
 
-HEAVY = ("torch", "cuda", "highspy", "networkx", "numpy", "lark")
+HEAVY = ("torch", "cuda", "highspy", "networkx", "numpy", "lark", "msgspec")
 PLAIN = Path(__file__).parents[1] / "data" / "ptx" / "handwritten" / "conversions.ptx"
 TRACE = Path(__file__).parents[2] / "examples" / "traces" / "mlp.ptx"
 DOCS = Path(__file__).parents[2] / "docs"
