@@ -7,16 +7,11 @@ costs nothing.
 from __future__ import annotations
 
 import importlib
-import sys
 from typing import TYPE_CHECKING
 
 from tessera.ir.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from importlib.machinery import ModuleSpec
-    from types import ModuleType
-
     from tessera.diagnostics import Diagnostic, TesseraError
     from tessera.driver.analyze import Report, analyze
     from tessera.driver.hosts.kept_hosts import KeptHosts
@@ -108,23 +103,3 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
-
-
-class _Moved:
-    """Asked first for a module: finds those that have moved (`driver.moved`).
-
-    First, because a checkout that was updated may still have the empty folders of old modules.
-    """
-
-    @staticmethod
-    def find_spec(
-        name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if not name.startswith("tessera.") or name.startswith("tessera.driver"):
-            return None
-        from tessera.driver.moved import find_moved
-
-        return find_moved(name)
-
-
-sys.meta_path.insert(0, _Moved)

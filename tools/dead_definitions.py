@@ -35,7 +35,7 @@ USED_ELSEWHERE = {
     "uuid": "PyTorch, of what a pass over a graph does",
 }
 # Decorators that use nothing: the definition is as dead with them as without.
-CHANGES = {"dataclass", "property", "classmethod", "staticmethod", "cache", "lanes_are_sequences"}
+CHANGES = {"dataclass", "property", "classmethod", "staticmethod", "cache"}
 
 
 def dead_definitions(root: Path) -> dict[str, Path]:

@@ -124,17 +124,12 @@ def weights_option(command: Callable[..., object]) -> Callable[..., object]:
     )(command)
 
 
-def sequences_options(
+def sequences_option(
     most: int | None, text: str
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The `--sequences` option of a command, and `--lanes`, its old name."""
-
-    def add(command: Callable[..., Any]) -> Callable[..., Any]:
-        kind = click.IntRange(1, most)
-        old = click.option("--lanes", type=kind, metavar="N", help="The same as `--sequences`.")
-        return click.option("--sequences", type=kind, metavar="N", help=text)(old(command))
-
-    return add
+    """The `--sequences` option of a command; `--lanes` is the same option."""
+    kind = click.IntRange(1, most)
+    return click.option("--sequences", "--lanes", "sequences", type=kind, metavar="N", help=text)
 
 
 class ReaderGone(Exception):

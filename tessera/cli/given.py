@@ -65,9 +65,8 @@ class Typed:
 
 
 def names_of(kind: type) -> set[str]:
-    """The parameters that a record takes; `lanes` is the old name of `sequences`."""
-    names = {part.name for part in fields(kind)}
-    return names | {"lanes"} if "sequences" in names else names
+    """The parameters that a record takes."""
+    return {part.name for part in fields(kind)}
 
 
 def reads_options(command: Callable[[Messages, Typed], int]) -> Callable[..., int]:

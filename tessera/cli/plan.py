@@ -14,7 +14,7 @@ from tessera.cli.console import (
     data_root_option,
     form_option,
     page_width,
-    sequences_options,
+    sequences_option,
     write_data,
 )
 from tessera.cli.given import Typed, reads_options
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     type=click.IntRange(1, 64),
     help="Requests under way; default as many as pay and fit.",
 )
-@sequences_options(4096, "Sets of state, one per sequence; default as many as slots.")
+@sequences_option(4096, "Sets of state, one per sequence; default as many as slots.")
 @click.option(
     "--gap",
     type=click.FloatRange(0.0, 1.0),

@@ -22,7 +22,7 @@ from tessera.cli.console import (
     data_root_option,
     form_option,
     page_width,
-    sequences_options,
+    sequences_option,
     silence,
     weights_option,
     write_data,
@@ -119,7 +119,7 @@ _SAME_WISH_S = 2.0
     help="Take inputs of requests from this file; a leading axis counts requests.",
 )
 @click.option("--slots", type=click.IntRange(1), metavar="N", help="Requests of a plan in flight.")
-@sequences_options(None, "Copies of a plan's states, one per sequence.")
+@sequences_option(None, "Copies of a plan's states, one per sequence.")
 @click.option(
     "--policy", metavar="NAME", help="Which of the policies of a plan to serve with; the last one."
 )

@@ -11,7 +11,7 @@ from tessera.cli.console import (
     Messages,
     form_option,
     page_width,
-    sequences_options,
+    sequences_option,
     write_data,
 )
 from tessera.cli.given import Typed, reads_options
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     help="Take the first N arrivals; without `--arrivals`, follow N requests back to back.",
 )
 @click.option("--slots", type=click.IntRange(1), metavar="N", help="Requests in flight.")
-@sequences_options(None, "Copies of the states, one per sequence.")
+@sequences_option(None, "Copies of the states, one per sequence.")
 @click.option(
     "--policy",
     metavar="NAME",

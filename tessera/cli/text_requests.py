@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from tessera.backend.known_backends import BackendName
-from tessera.cli.console import sequences_options, weights_option
+from tessera.cli.console import sequences_option, weights_option
 from tessera.cli.given import Typed
 from tessera.cli.hosts_given import ADDRESS_HELP
 from tessera.driver.options import WrongOption
@@ -168,7 +168,7 @@ def engine_options(command: _Command) -> _Command:
             ),
             click.option("--address", metavar="HOST:PORT|PATH", help=ADDRESS_HELP),
             click.option("--slots", type=click.IntRange(1), metavar="N", help="Steps in flight."),
-            sequences_options(None, "Copies of the states: batches that go side by side."),
+            sequences_option(None, "Copies of the states: batches that go side by side."),
             click.option(
                 "--policy",
                 metavar="NAME",

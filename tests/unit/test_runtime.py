@@ -64,7 +64,7 @@ def values(number: float) -> np.ndarray:
 
 
 def test_a_request(runtime: Runtime) -> None:
-    result = runtime.submit({"x": values(3)}, lane=0).result(300)
+    result = runtime.submit({"x": values(3)}, sequence=0).result(300)
     assert sorted(result) == ["old", "y"]
     assert result["y"].dtype == np.float32
     np.testing.assert_array_equal(result["y"], values(3))
@@ -73,7 +73,7 @@ def test_a_request(runtime: Runtime) -> None:
 
 def test_lanes_keep_their_order_and_their_states(runtime: Runtime) -> None:
     futures = [
-        (lane, n, runtime.submit({"x": values(10 * n + lane)}, lane=lane))
+        (lane, n, runtime.submit({"x": values(10 * n + lane)}, sequence=lane))
         for n in range(1, 4)
         for lane in (1, 2)
     ]
@@ -89,7 +89,7 @@ def test_requests_from_threads(runtime: Runtime) -> None:
     found: dict[int, float] = {}
 
     def send(number: int) -> None:
-        result = runtime.submit({"x": values(number)}, lane=number % 3).result(300)
+        result = runtime.submit({"x": values(number)}, sequence=number % 3).result(300)
         found[number] = float(result["y"][1, 1])
 
     threads = [threading.Thread(target=send, args=(number,)) for number in range(9)]
@@ -192,7 +192,7 @@ def test_arguments_of_the_wrong_type(runtime: Runtime, more: dict[str, Any], sai
 
 
 def test_numbers_of_numpy_are_numbers(runtime: Runtime) -> None:
-    future = runtime.submit({"x": values(2)}, lane=np.int64(0), trace=np.uint8(0))
+    future = runtime.submit({"x": values(2)}, sequence=np.int64(0), trace=np.uint8(0))
     assert future.result(300)["y"][0, 0] == 2
 
 
@@ -201,7 +201,7 @@ def test_numbers_of_numpy_are_numbers(runtime: Runtime) -> None:
     [
         ({"slots": "2"}, "`slots` must be a whole number, not a str: '2'"),
         ({"slots": 2.0}, "`slots` must be a whole number, not a float: 2.0"),
-        ({"lanes": True}, "`lanes` must be a whole number, not a bool"),
+        ({"sequences": True}, "`sequences` must be a whole number, not a bool"),
         ({"max_steps": "many"}, "`max_steps` must be a whole number"),
         ({"seed": None}, "`seed` must be a whole number, not None"),
         ({"seed": "1"}, "`seed` must be a whole number, not a str: '1'"),
@@ -282,7 +282,7 @@ def test_leaving_through_an_exception_does_not_wait() -> None:
     ("options", "said"),
     [
         ({"slots": 0}, "`slots` must be 1 or more, not 0"),
-        ({"lanes": -1}, "`lanes` must be 1 or more"),
+        ({"sequences": -1}, "`sequences` must be 1 or more"),
         ({"max_steps": 0}, "`max_steps` must be 1 or more"),
         ({"time_limit_s": float("nan")}, "`time_limit_s` must be above 0"),
         ({"throttle_bytes_per_s": 0.0}, "`throttle_bytes_per_s` must be above 0"),
@@ -372,9 +372,9 @@ def test_two_traces_share_states() -> None:
         with pytest.raises(TesseraError, match="say which trace"):
             runtime.submit({"x": values(0)})
         for lane in (0, 1):
-            runtime.submit({"x": values(7 + lane)}, lane=lane, trace="trace0")
+            runtime.submit({"x": values(7 + lane)}, sequence=lane, trace="trace0")
         for lane in (0, 1):
-            result = runtime.submit({"x": values(0)}, lane=lane, trace=1).result(300)
+            result = runtime.submit({"x": values(0)}, sequence=lane, trace=1).result(300)
             assert result["y"][0, 0] == 7 + lane
 
 

@@ -11,7 +11,6 @@ from math import inf
 from tessera.diagnostics import TesseraError, error
 from tessera.driver.options import WrongOption
 from tessera.driver.progress import OnProgress, StageProgress
-from tessera.driver.spellings import lanes_are_sequences
 from tessera.frontend.machine.gpus import DEFAULT_LINK, machine_of
 from tessera.frontend.machine.quantities import format_time, parse_bytes
 from tessera.ir.choices import Objective, Strategy
@@ -20,7 +19,6 @@ from tessera.ir.plan.machine import Machine
 SEARCHING = "searching"
 
 
-@lanes_are_sequences
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanOptions:
     """What to plan for. `machine`, a machine or the path of a machine file, wins over `gpus`.

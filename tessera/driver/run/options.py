@@ -25,7 +25,6 @@ from tessera.driver.run.arguments import (
 )
 from tessera.driver.run.backends import check_asked, parse_map
 from tessera.driver.run.data_files import Data
-from tessera.driver.spellings import lanes_are_sequences
 from tessera.frontend.machine.hosts_file import read_hosts
 from tessera.ir.plan.hosts import HostTable
 from tessera.output import is_same_place
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from tessera.driver.hosts.kept_hosts import KeptHosts
 
 
-@lanes_are_sequences
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingOptions:
     """How to serve a plan. `targets` say what stands for its devices, as a mapping or as `--map`.
@@ -94,7 +92,6 @@ class ServingOptions:
         return self.targets or {}
 
 
-@lanes_are_sequences
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRunOptions(ServingOptions):
     """How to run requests of a plan; `inputs` is a file of theirs.

@@ -38,7 +38,6 @@ from tessera.driver.run.data_files import Data
 from tessera.driver.run.options import ServingOptions
 from tessera.driver.run.served import open_served, served_materials
 from tessera.driver.run.serving import Serving
-from tessera.driver.spellings import ABSENT, Absent, both_given
 from tessera.ir.plan.plan import Plan
 from tessera.ir.program.program import Buffer, Program, Role
 
@@ -127,26 +126,23 @@ class Runtime:
         timeline: bool = False,
         isolated: bool = False,
         hosts: str | os.PathLike[str] | KeptHosts | None = None,
-        lanes: int | Absent | None = ABSENT,
     ) -> None:
         """Check the plan, load it onto its devices; the options are those of `tessc run`.
 
-        `hosts` is a file that says which devices are on which hosts, or `KeptHosts`. `lanes` is the
-        old name of `sequences`. With `isolated`, replicas that share no GPU are in processes of
-        their own: a fault ends one of them, and `restart` starts it again.
+        `hosts` is a file that says which devices are on which hosts, or `KeptHosts`. With
+        `isolated`, replicas that share no GPU are in processes of their own: a fault ends one of
+        them, and `restart` starts it again.
 
         A `Plan` that was never a file finds contents beside its traces.
         """
         check_plan_given(plan)
-        given = ABSENT if sequences is None else sequences
-        name, count = _spelled("sequences", given, "lanes", lanes)
         root = os.fspath(data_root) if isinstance(data_root, os.PathLike) else data_root
         folder = os.fspath(weights) if isinstance(weights, os.PathLike) else weights
         options = ServingOptions(
             backend=backend,
             targets=targets,
             slots=slots,
-            sequences=count,
+            sequences=sequences,
             policy=policy,
             data=data,
             data_root=root,
@@ -157,7 +153,7 @@ class Runtime:
             throttle_bytes_per_s=throttle_bytes_per_s,
             timeline=timeline,
             hosts=os.fspath(hosts) if isinstance(hosts, os.PathLike) else hosts,
-            spelled={"sequences": name, "limit_s": "time_limit_s"},
+            spelled={"limit_s": "time_limit_s"},
         )
         opened = open_served(plan, options)
         table = options.read_hosts()
@@ -186,19 +182,16 @@ class Runtime:
         self,
         inputs: Mapping[str, object],
         *,
-        sequence: int | Absent = ABSENT,
+        sequence: int = 0,
         trace: str | int | None = None,
-        lane: int | Absent = ABSENT,
     ) -> RequestHandle[Result]:
         """Start a request when its turn comes; waits while `capacity` requests are under way.
 
-        Requests of one `sequence` (0 unless given; `lane` is its old name) share states and keep
-        their order.
-        `trace` is the name or number of a trace, and may be left out where there is only one.
+        Requests of one `sequence` share states and keep their order. `trace` is the name or number of a trace, and may be left out where there is only one.
         What is called when the handle is done holds up those that end after it.
         """
         self._check_process()
-        number = self._sequence(sequence, lane)
+        number = self._sequence(sequence)
         index = self._trace(trace)
         program = self.programs[index]
         locate = partial(self._serving.locate, sequence=number)
@@ -212,12 +205,10 @@ class Runtime:
             finish=partial(Result, program),
         )
 
-    def states(
-        self, sequence: int | Absent = ABSENT, *, lane: int | Absent = ABSENT
-    ) -> dict[str, TypedArray]:
+    def states(self, sequence: int = 0) -> dict[str, TypedArray]:
         """Copies of a sequence's states by name, once its requests are done."""
         self._check_process()
-        contents = self._serving.read_states(self._sequence(sequence, lane))
+        contents = self._serving.read_states(self._sequence(sequence))
         buffers = self._state_buffers()
         return {name: typed_array(buffers[name], content) for name, content in contents.items()}
 
@@ -229,7 +220,7 @@ class Runtime:
         With `rows`, only these of the first axis of each state.
         """
         self._check_process()
-        number = self._sequence(sequence, ABSENT)
+        number = self._sequence(sequence)
         buffers = self._state_buffers()
         if not isinstance(states, Mapping):
             raise wrong_type("states", states, "a mapping of names to arrays")
@@ -247,7 +238,7 @@ class Runtime:
     def reset_states(self, sequence: int = 0, *, rows: slice | int | None = None) -> None:
         """Give a sequence the states that it began with; with `rows`, only these of each."""
         self._check_process()
-        number = self._sequence(sequence, ABSENT)
+        number = self._sequence(sequence)
         buffers = self._state_buffers()
         first = self._serving.first_states(number)
         given = {
@@ -284,7 +275,7 @@ class Runtime:
     def restart(self, sequence: int) -> None:
         """After a fault, start the replicas of a sequence's group again, with first states."""
         self._check_process()
-        self._serving.restart(self._sequence(sequence, ABSENT))
+        self._serving.restart(self._sequence(sequence))
 
     def close(self, *, wait: bool = True) -> None:
         """Give the devices back, after the requests under way or (`wait=False`) at once."""
@@ -313,18 +304,12 @@ class Runtime:
                 )
             )
 
-    @property
-    def lanes(self) -> int:
-        """The old name of `sequences`."""
-        return self.sequences
-
-    def _sequence(self, sequence: int | Absent, lane: int | Absent) -> int:
-        """The sequence that is meant, by either name; the first unless given."""
-        name, given = _spelled("sequence", sequence, "lane", lane, default=0)
-        number = check_number(name, given)
+    def _sequence(self, sequence: int) -> int:
+        """The number of a sequence of this runtime; raises TSR5053 for any other value."""
+        number = check_number("sequence", sequence)
         if not 0 <= number < self.sequences:
-            notes = (f"{name}s: {self.sequences}",)
-            raise TesseraError(error("TSR5053", f"there is no {name} {number}", notes=notes))
+            notes = (f"sequences: {self.sequences}",)
+            raise TesseraError(error("TSR5053", f"there is no sequence {number}", notes=notes))
         return number
 
     def _trace(self, trace: str | int | None) -> int:
@@ -338,18 +323,3 @@ class Runtime:
                 return trace
         what = "say which trace the request is of" if trace is None else f"no trace `{trace}`"
         raise TesseraError(error("TSR5053", what, hint=f"the traces are: {', '.join(self.traces)}"))
-
-
-def _spelled(
-    new: str,
-    value: int | Absent | None,
-    old: str,
-    old_value: int | Absent | None,
-    default: int | None = None,
-) -> tuple[str, int | None]:
-    """What is given by one of two names, with that name."""
-    if not isinstance(value, Absent) and not isinstance(old_value, Absent):
-        raise TesseraError(error("TSR5053", both_given(new, old)))
-    if not isinstance(old_value, Absent):
-        return old, old_value
-    return new, default if isinstance(value, Absent) else value

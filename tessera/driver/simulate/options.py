@@ -13,7 +13,6 @@ from tessera.driver.run.arguments import (
     check_texts,
     wrong_type,
 )
-from tessera.driver.spellings import lanes_are_sequences
 from tessera.ir.arrivals import Arrivals
 
 MOST_SLOTS = 1024
@@ -22,7 +21,6 @@ MOST_REQUESTS = 2_000_000
 BACKENDS = ("cuda", "cpu")
 
 
-@lanes_are_sequences
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulateOptions:
     """How to follow a plan.

@@ -145,7 +145,6 @@ def test_the_report_fits_the_terminal(made: Plan, width: int) -> None:
         (("--requests", "9999999"), 2, "`--requests` is at most 2000000"),
         (("--slots", "0"), 2, "--slots"),
         (("--slots", "5000"), 1, "error[TSR5053]"),
-        (("--sequences", "1", "--lanes", "1"), 2, "`--lanes` is the old name of `--sequences`"),
         (("--policy", "best"), 1, "error[TSR5053]: `plan.tsp` has no policy `best`"),
         (("--backend", "auto"), 2, "--backend"),
         (("--throttle", "fast"), 2, "--throttle"),

@@ -93,7 +93,7 @@ def proved(found: Plan) -> bool:
 
 
 def test_shared_buffers_are_placed_once(files: tuple[str, str]) -> None:
-    found = plan(files, PlanOptions(gpus="a100", slots=2, lanes=5)).plan
+    found = plan(files, PlanOptions(gpus="a100", slots=2, sequences=5)).plan
     assert [(one.name, one.share) for one in found.traces] == [("prefill", 0.25), ("decode", 0.75)]
     assert proved(found)
     (replica,) = found.replicas

@@ -222,7 +222,7 @@ def test_a_plan_of_another_trace_is_no_placement(tmp_path: Path) -> None:
 
 
 def test_slots_and_lanes(tmp_path: Path) -> None:
-    found = plan(MLP, PlanOptions(gpus="a100", slots=3, lanes=5)).plan
+    found = plan(MLP, PlanOptions(gpus="a100", slots=3, sequences=5)).plan
     assert (found.replicas[0].slots, found.replicas[0].lanes) == (3, 5)
     assert proved(found)
     chain, around = tmp_path / "chain.ptx", tmp_path / "around.txt"

@@ -28,7 +28,7 @@ from tests.helpers.command import tessc
 pytestmark = pytest.mark.usefixtures("kept_analyses")
 
 MLP = Path(__file__).parents[4] / "examples" / "traces" / "mlp.ptx"
-SLICES = PlanOptions(gpus="h200:84sm,h200:48sm", slots=4, lanes=4)
+SLICES = PlanOptions(gpus="h200:84sm,h200:48sm", slots=4, sequences=4)
 STEPS = 8
 
 
@@ -98,7 +98,7 @@ def test_with_one_request_at_a_time_nothing_fills_its_gaps(tmp_path: Path, befor
         "strategy": "dp",
     }
     for slots, each in ((1, 1.5e6), (2, 1.2e6)):
-        found = profiled(tmp_path, before, times, **given, slots=slots, lanes=slots)
+        found = profiled(tmp_path, before, times, **given, slots=slots, sequences=slots)
         assert found.plan.period_ns == pytest.approx(STEPS * each / 2, rel=0.01)
         assert found.plan.latency_ns == pytest.approx(STEPS * 1e6, rel=0.01)
         (step, *_) = found.plan.replicas[0].traces[0].steps
@@ -152,7 +152,7 @@ def test_what_requests_side_by_side_took_on_the_whole_gpu_counts(
     assert len(found.plan.devices) == 1
     assert found.plan.period_ns == pytest.approx(800.0 * STEPS, rel=0.01)
     assert found.plan.bound <= found.plan.period_ns
-    one = profiled(tmp_path, before, times, together=both, gpus="h200", slots=1, lanes=1)
+    one = profiled(tmp_path, before, times, together=both, gpus="h200", slots=1, sequences=1)
     # With one slot nothing hides that inputs come from the host and outputs go there.
     assert 1000.0 * STEPS < one.plan.period_ns < 1000.0 * STEPS + 5000.0
 

@@ -19,7 +19,7 @@ def check(tmp_path: Path, names: tuple[str, ...], gpus: str, seed: int, slots: i
         contents = TRACES / f"{name}.npz"
         if contents.exists():
             (tmp_path / contents.name).write_bytes(contents.read_bytes())
-    options = tessera.PlanOptions(gpus=gpus, placement=f"random:{seed}", slots=slots, lanes=2)
+    options = tessera.PlanOptions(gpus=gpus, placement=f"random:{seed}", slots=slots, sequences=2)
     plan = tessera.plan([TRACES / f"{name}.ptx" for name in names], options).plan
     path = tmp_path / "plan.tsp"
     path.write_text(print_plan(plan))

@@ -151,7 +151,7 @@ def test_other_slots_and_sequences() -> None:
     plan = the_plan(("a", "b"), 2)
     assert cpu(plan, slots=1).full.period_ns == pytest.approx(2 * STEP_NS)
     assert cpu(plan, sequences=1).full.period_ns == pytest.approx(2 * STEP_NS)
-    assert cpu(plan, lanes=1).full.period_ns == pytest.approx(2 * STEP_NS)
+    assert cpu(plan, sequences=1).full.period_ns == pytest.approx(2 * STEP_NS)
     assert cpu(plan, slots=8, sequences=8).full.latency_ns == pytest.approx(8 * STEP_NS)
     with pytest.raises(TesseraError, match=r"TSR5053.*at most 1024 slots"):
         cpu(plan, slots=1025)
