@@ -22,7 +22,6 @@ USED_ELSEWHERE = {
     "check_contents": "programs that keep a graph and its contents apart",
     "check_guards": "tests of the CUDA backend: bytes round places",
     "check_replica": "tests and tools that have launch programs and no plan",
-    "create_module": "Python's import system",
     "encode_tiled": "users who make tensor maps (docs/reference/trace-format.md)",
     "fma_mixed": "generated code, by the name of the opcode",
     "ignore_compile_internals": "PyTorch, of a mode: whether compiled code is looked into",

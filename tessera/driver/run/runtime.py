@@ -187,7 +187,8 @@ class Runtime:
     ) -> RequestHandle[Result]:
         """Start a request when its turn comes; waits while `capacity` requests are under way.
 
-        Requests of one `sequence` share states and keep their order. `trace` is the name or number of a trace, and may be left out where there is only one.
+        Requests of one `sequence` share states and keep their order. `trace` is the name or number
+        of a trace, and may be left out where there is only one.
         What is called when the handle is done holds up those that end after it.
         """
         self._check_process()
