@@ -130,118 +130,118 @@ fuzz: $(ready)
 	HYPOTHESIS_PROFILE=nightly $(python) -m pytest -q -m 'not gpu and not slow and not fuzz' tests/property tests/fuzz $(PYTEST_ARGS)
 
 # Each writes the file under benchmarks/results that README quotes, or prints what it found. Those
-# that fail where PTX is read wrongly come last; faults, opcodes_ptxas and roundtrip ask ptxas.
+# that fail where PTX is read wrongly come last; faults, opcodes and roundtrip ask ptxas.
 results := benchmarks/results
 bench: $(ready)
 	@mkdir -p out
-	$(python) benchmarks/parse.py
-	$(python) benchmarks/trace_read.py --out $(results)/trace_read.json
-	$(python) benchmarks/startup.py
-	$(python) benchmarks/graph_library.py
-	$(python) -m benchmarks.cache
-	$(python) -m benchmarks.analyze
-	$(python) -m benchmarks.grid_size
-	$(python) -m benchmarks.tightness
-	$(python) -m benchmarks.zoo_analysis
-	$(python) benchmarks/tables.py -o $(results)/tables.json
-	$(python) -m benchmarks.fit_durations $(results)/h200_rows.jsonl.xz --folds family rows -o $(results)/fit_durations.json
-	$(python) benchmarks/direction.py -o $(results)/direction.json
-	$(python) benchmarks/planner.py --many -o $(results)/planner.json
-	$(python) -m benchmarks.plan_scale --out $(results)/plan_scale.json
-	$(python) benchmarks/check_plan.py
-	$(python) -m benchmarks.cpu
-	$(python) -m benchmarks.promises -o $(results)/promises.json
-	$(python) -m benchmarks.copy_queues -o $(results)/copy_queues.json
-	$(python) -m benchmarks.cpu_pipelining
-	$(python) -m benchmarks.simulated_cpu --scale 2
-	test -z "$(ARRIVALS)" || $(python) -m benchmarks.serving_simulation $(ARRIVALS) -o $(results)/serving_simulation.json
-	$(python) -m benchmarks.switching_stall -o $(results)/switching_stall.json
-	$(python) -m benchmarks.serving_simulated_cpu -o $(results)/serving_simulated_cpu.json
-	$(python) -m benchmarks.serve_clients -o $(results)/serve_clients.json
-	test -z "$(TRACES)" || $(python) -m benchmarks.adaptation $(TRACES) --choose --requests 1500 -o $(results)/adaptation_choice.json
-	test -z "$(TRACES)" || $(python) -m benchmarks.adaptation $(TRACES) --rules $(results)/adaptation_choice.json -o $(results)/adaptation.json
-	test -z "$(TRACES)" || $(python) -m benchmarks.adaptation $(TRACES) --sweep --requests 2000 -o $(results)/adaptation_sweep.json
-	test -z "$(TRACES)" || $(python) -m benchmarks.adaptation_page
-	$(python) -m benchmarks.interrupts --steps 10000 --out $(results)/interrupts.json
-	$(python) -m benchmarks.host_time
-	$(python) -m benchmarks.serving_host
-	test "$$(id -u)" != 0 || $(python) -m benchmarks.hosts run -o out/placements.jsonl
-	test "$$(id -u)" != 0 || UCX_TLS=tcp $(python) -m benchmarks.hosts run --transport nixl -o out/nixl.jsonl
-	test "$$(id -u)" != 0 || $(python) -m benchmarks.hosts report out/nixl.jsonl -o $(results)/hosts_nixl.json
-	test "$$(id -u)" != 0 || $(python) -m benchmarks.hosts many --count 4 -o out/many.jsonl
-	test "$$(id -u)" != 0 || $(python) -m benchmarks.hosts report out/placements.jsonl out/many.jsonl -o $(results)/hosts.json
-	test "$$(id -u)" != 0 || $(python) -m benchmarks.host_faults run -o out/host_faults.jsonl
-	test "$$(id -u)" != 0 || $(python) -m benchmarks.host_faults report out/host_faults.jsonl -o $(results)/host_faults.json
-	test "$$(id -u)" != 0 || $(python) -m benchmarks.host_faults_fresh run -o out/host_faults_fresh.jsonl
-	test "$$(id -u)" != 0 || $(python) -m benchmarks.host_faults_fresh report out/host_faults_fresh.jsonl -o $(results)/host_faults_fresh.json
-	test "$$(id -u)" != 0 || $(python) -m benchmarks.host_links
-	$(python) -m benchmarks.meta_capture -o $(results)/meta_capture.json
-	$(python) -m benchmarks.no_gpu -o out/no_gpu.jsonl --work out/no_gpu --seconds 7200
-	$(python) -m benchmarks.no_gpu -o out/no_gpu.jsonl --report $(results)/no_gpu.json
-	$(python) -m benchmarks.second_capture
-	$(python) -m benchmarks.serving_traces
-	$(python) -m benchmarks.fleets -o $(results)/fleets.json
-	$(python) -m benchmarks.paper run -o $(results)/paper.json
-	$(python) -m benchmarks.paper plans -o $(results)/paper.json
-	$(python) -m benchmarks.paper show $(results)/paper.json
-	$(python) -m benchmarks.homogeneous theirs -o $(results)/homogeneous.json
-	$(python) -m benchmarks.homogeneous ours -o $(results)/homogeneous.json
-	$(python) -m benchmarks.homogeneous compare -o $(results)/homogeneous.json
-	$(python) benchmarks/accept.py
-	$(python) benchmarks/faults.py plant out/faults.jsonl --per-kind 3
-	$(python) benchmarks/faults.py check out/faults.jsonl
-	$(python) benchmarks/opcodes_ptxas.py
-	$(python) benchmarks/roundtrip.py benchmarks/corpus/corpus.tar.xz --json out/roundtrip.json
+	$(python) -m benchmarks.reading.parse
+	$(python) -m benchmarks.reading.traces --out $(results)/trace_read.json
+	$(python) -m benchmarks.reading.startup
+	$(python) -m benchmarks.analysis.graph_library
+	$(python) -m benchmarks.reading.cache
+	$(python) -m benchmarks.analysis.analyze
+	$(python) -m benchmarks.analysis.grid_size
+	$(python) -m benchmarks.analysis.tightness
+	$(python) -m benchmarks.analysis.zoo
+	$(python) -m benchmarks.prediction.tables -o $(results)/tables.json
+	$(python) -m benchmarks.prediction.fit_durations $(results)/h200_rows.jsonl.xz --folds family rows -o $(results)/fit_durations.json
+	$(python) -m benchmarks.prediction.direction -o $(results)/direction.json
+	$(python) -m benchmarks.planning.planner --many -o $(results)/planner.json
+	$(python) -m benchmarks.planning.plan_scale --out $(results)/plan_scale.json
+	$(python) -m benchmarks.planning.check_plan
+	$(python) -m benchmarks.running.cpu
+	$(python) -m benchmarks.planning.promises -o $(results)/promises.json
+	$(python) -m benchmarks.planning.copy_queues -o $(results)/copy_queues.json
+	$(python) -m benchmarks.running.cpu_pipelining
+	$(python) -m benchmarks.prediction.simulated_cpu --scale 2
+	test -z "$(ARRIVALS)" || $(python) -m benchmarks.serving.simulation $(ARRIVALS) -o $(results)/serving_simulation.json
+	$(python) -m benchmarks.serving.switching_stall -o $(results)/switching_stall.json
+	$(python) -m benchmarks.serving.simulated_cpu -o $(results)/serving_simulated_cpu.json
+	$(python) -m benchmarks.serving.serve_clients -o $(results)/serve_clients.json
+	test -z "$(TRACES)" || $(python) -m benchmarks.serving.adaptation $(TRACES) --choose --requests 1500 -o $(results)/adaptation_choice.json
+	test -z "$(TRACES)" || $(python) -m benchmarks.serving.adaptation $(TRACES) --rules $(results)/adaptation_choice.json -o $(results)/adaptation.json
+	test -z "$(TRACES)" || $(python) -m benchmarks.serving.adaptation $(TRACES) --sweep --requests 2000 -o $(results)/adaptation_sweep.json
+	test -z "$(TRACES)" || $(python) -m benchmarks.serving.adaptation_page
+	$(python) -m benchmarks.running.interrupts --steps 10000 --out $(results)/interrupts.json
+	$(python) -m benchmarks.running.host_time
+	$(python) -m benchmarks.serving.host
+	test "$$(id -u)" != 0 || $(python) -m benchmarks.hosts.placements run -o out/placements.jsonl
+	test "$$(id -u)" != 0 || UCX_TLS=tcp $(python) -m benchmarks.hosts.placements run --transport nixl -o out/nixl.jsonl
+	test "$$(id -u)" != 0 || $(python) -m benchmarks.hosts.placements report out/nixl.jsonl -o $(results)/hosts_nixl.json
+	test "$$(id -u)" != 0 || $(python) -m benchmarks.hosts.placements many --count 4 -o out/many.jsonl
+	test "$$(id -u)" != 0 || $(python) -m benchmarks.hosts.placements report out/placements.jsonl out/many.jsonl -o $(results)/hosts.json
+	test "$$(id -u)" != 0 || $(python) -m benchmarks.hosts.faults run -o out/host_faults.jsonl
+	test "$$(id -u)" != 0 || $(python) -m benchmarks.hosts.faults report out/host_faults.jsonl -o $(results)/host_faults.json
+	test "$$(id -u)" != 0 || $(python) -m benchmarks.hosts.fresh_faults run -o out/host_faults_fresh.jsonl
+	test "$$(id -u)" != 0 || $(python) -m benchmarks.hosts.fresh_faults report out/host_faults_fresh.jsonl -o $(results)/host_faults_fresh.json
+	test "$$(id -u)" != 0 || $(python) -m benchmarks.hosts.links
+	$(python) -m benchmarks.laptop.meta_capture -o $(results)/meta_capture.json
+	$(python) -m benchmarks.laptop.no_gpu -o out/no_gpu.jsonl --work out/no_gpu --seconds 7200
+	$(python) -m benchmarks.laptop.no_gpu -o out/no_gpu.jsonl --report $(results)/no_gpu.json
+	$(python) -m benchmarks.laptop.second_capture
+	$(python) -m benchmarks.planning.serving_traces
+	$(python) -m benchmarks.planning.fleets -o $(results)/fleets.json
+	$(python) -m benchmarks.paper.figures run -o $(results)/paper.json
+	$(python) -m benchmarks.paper.figures plans -o $(results)/paper.json
+	$(python) -m benchmarks.paper.figures show $(results)/paper.json
+	$(python) -m benchmarks.planning.homogeneous theirs -o $(results)/homogeneous.json
+	$(python) -m benchmarks.planning.homogeneous ours -o $(results)/homogeneous.json
+	$(python) -m benchmarks.planning.homogeneous compare -o $(results)/homogeneous.json
+	$(python) -m benchmarks.reading.accept
+	$(python) -m benchmarks.reading.faults plant out/faults.jsonl --per-kind 3
+	$(python) -m benchmarks.reading.faults check out/faults.jsonl
+	$(python) -m benchmarks.reading.opcodes
+	$(python) -m benchmarks.reading.roundtrip benchmarks/corpus/corpus.tar.xz --json out/roundtrip.json
 
 # Files land in out/gpu; copy the JSON files that should be kept to benchmarks/results.
 gpu := out/gpu
 bench-gpu: $(ready)
 	@mkdir -p $(gpu)/gain
-	$(python) -m benchmarks.capture $(gpu)/capture
-	$(python) -m benchmarks.replay_zoo $(gpu)/replay
-	$(python) -m benchmarks.attention -o $(gpu)/attention.json
-	$(python) -m benchmarks.meta_against_gpu -o $(gpu)/meta_against_gpu.json --work $(gpu)/meta
-	$(python) -m benchmarks.no_gpu_against_gpu -o $(gpu)/no_gpu_against_gpu.json --work $(gpu)/no_gpu
-	$(python) -m benchmarks.real_models run --out $(gpu)/real --seconds 3000
-	$(python) -m benchmarks.real_models report --out $(gpu)/real -o $(gpu)/real_models.json
-	$(python) -m benchmarks.gain_real $(gpu)/gain_real --seconds 3000 -o $(gpu)/gain_real.json
-	$(python) -m benchmarks.gain_bound $(gpu)/gain_real_inputs.tar.xz -o $(gpu)/gain_bound.json
-	$(python) -m benchmarks.unprepared -o $(gpu)/unprepared.jsonl --work $(gpu)/unprepared --seconds 1800
-	$(python) -m benchmarks.unprepared -o $(gpu)/unprepared.jsonl --work $(gpu)/unprepared --cpu --seconds 1800
-	$(python) -m benchmarks.unprepared -o $(gpu)/unprepared.jsonl --report $(gpu)/unprepared.json
-	$(python) -m benchmarks.serving_gpu --out $(gpu)/serving --seconds 1200
-	test -z "$(ARRIVALS)" || $(python) -m benchmarks.serving_h200 prepare --work $(gpu)/h200 --arrivals $(ARRIVALS) --seconds 3000
-	test -z "$(ARRIVALS)" || $(python) -m benchmarks.serving_h200 run --work $(gpu)/h200 --out $(gpu)/serving_h200
-	$(python) -m benchmarks.full_size $(gpu)/full_size.json --work $(gpu)/full_size
-	$(python) -m benchmarks.full_size $(gpu)/full_size_olmoe.json --work $(gpu)/olmoe --model olmoe
-	$(python) -m benchmarks.run_cuda_correct $(gpu)/correct
-	$(python) -m benchmarks.hosts_gpu --seconds 900 -o $(gpu)/hosts_gpu.jsonl
-	$(python) -m benchmarks.hosts_gpu report $(gpu)/hosts_gpu.jsonl -o $(results)/hosts_gpu.json
-	$(python) -m benchmarks.run_cuda_overhead $(gpu)/overhead
-	$(python) -m benchmarks.run_rate $(gpu)/run_rate
-	$(python) -m benchmarks.run_cuda_pipeline $(gpu)/pipeline
-	$(python) -m benchmarks.profile_repeat $(gpu)/profile
-	$(python) -m benchmarks.h200_rows --out $(gpu)/rows
-	$(python) -m benchmarks.simulated_h200 profile --out $(gpu)/simulated --work $(gpu)/simulated_work
-	$(python) -m benchmarks.simulated_h200 plan --out $(gpu)/simulated --work $(gpu)/simulated_work
-	$(python) -m benchmarks.simulated_h200 run --out $(gpu)/simulated --work $(gpu)/simulated_work
-	$(python) -m benchmarks.predicted_step measure -o $(results)/predicted_step.json
-	$(python) -m benchmarks.predicted_step predict -o $(results)/predicted_step.json
-	$(python) -m benchmarks.whole_steps measure --out $(gpu)/whole
-	$(python) -m benchmarks.whole_steps keep --out $(gpu)/whole
-	$(python) -m benchmarks.whole_steps compare --made -o $(results)/whole_steps.json
-	$(python) -m benchmarks.gain capture $(gpu)/gain
-	$(python) -m benchmarks.gain_pairs $(gpu)/gain/pairs.json
-	$(python) -m benchmarks.gain profile $(gpu)/gain
-	$(python) -m benchmarks.gain plan $(gpu)/gain
-	$(python) -m benchmarks.gain run $(gpu)/gain
-	$(python) -m benchmarks.gain report $(gpu)/gain $(gpu)/gain.json
+	$(python) -m benchmarks.running.capture $(gpu)/capture
+	$(python) -m benchmarks.running.replay_zoo $(gpu)/replay
+	$(python) -m benchmarks.running.attention -o $(gpu)/attention.json
+	$(python) -m benchmarks.laptop.meta_against_gpu -o $(gpu)/meta_against_gpu.json --work $(gpu)/meta
+	$(python) -m benchmarks.laptop.no_gpu_against_gpu -o $(gpu)/no_gpu_against_gpu.json --work $(gpu)/no_gpu
+	$(python) -m benchmarks.running.real_models run --out $(gpu)/real --seconds 3000
+	$(python) -m benchmarks.running.real_models report --out $(gpu)/real -o $(gpu)/real_models.json
+	$(python) -m benchmarks.gain.real $(gpu)/gain_real --seconds 3000 -o $(gpu)/gain_real.json
+	$(python) -m benchmarks.gain.bound $(gpu)/gain_real_inputs.tar.xz -o $(gpu)/gain_bound.json
+	$(python) -m benchmarks.laptop.unprepared -o $(gpu)/unprepared.jsonl --work $(gpu)/unprepared --seconds 1800
+	$(python) -m benchmarks.laptop.unprepared -o $(gpu)/unprepared.jsonl --work $(gpu)/unprepared --cpu --seconds 1800
+	$(python) -m benchmarks.laptop.unprepared -o $(gpu)/unprepared.jsonl --report $(gpu)/unprepared.json
+	$(python) -m benchmarks.serving.gpu --out $(gpu)/serving --seconds 1200
+	test -z "$(ARRIVALS)" || $(python) -m benchmarks.serving.h200 prepare --work $(gpu)/h200 --arrivals $(ARRIVALS) --seconds 3000
+	test -z "$(ARRIVALS)" || $(python) -m benchmarks.serving.h200 run --work $(gpu)/h200 --out $(gpu)/serving_h200
+	$(python) -m benchmarks.running.full_size $(gpu)/full_size.json --work $(gpu)/full_size
+	$(python) -m benchmarks.running.full_size $(gpu)/full_size_olmoe.json --work $(gpu)/olmoe --model olmoe
+	$(python) -m benchmarks.running.cuda_correct $(gpu)/correct
+	$(python) -m benchmarks.hosts.gpu --seconds 900 -o $(gpu)/hosts_gpu.jsonl
+	$(python) -m benchmarks.hosts.gpu report $(gpu)/hosts_gpu.jsonl -o $(results)/hosts_gpu.json
+	$(python) -m benchmarks.running.cuda_overhead $(gpu)/overhead
+	$(python) -m benchmarks.running.run_rate $(gpu)/run_rate
+	$(python) -m benchmarks.running.cuda_pipeline $(gpu)/pipeline
+	$(python) -m benchmarks.prediction.profile_repeat $(gpu)/profile
+	$(python) -m benchmarks.prediction.h200_rows --out $(gpu)/rows
+	$(python) -m benchmarks.prediction.simulated_h200 profile --out $(gpu)/simulated --work $(gpu)/simulated_work
+	$(python) -m benchmarks.prediction.simulated_h200 plan --out $(gpu)/simulated --work $(gpu)/simulated_work
+	$(python) -m benchmarks.prediction.simulated_h200 run --out $(gpu)/simulated --work $(gpu)/simulated_work
+	$(python) -m benchmarks.prediction.predicted_step measure -o $(results)/predicted_step.json
+	$(python) -m benchmarks.prediction.predicted_step predict -o $(results)/predicted_step.json
+	$(python) -m benchmarks.prediction.whole_steps measure --out $(gpu)/whole
+	$(python) -m benchmarks.prediction.whole_steps keep --out $(gpu)/whole
+	$(python) -m benchmarks.prediction.whole_steps compare --made -o $(results)/whole_steps.json
+	$(python) -m benchmarks.gain.gain capture $(gpu)/gain
+	$(python) -m benchmarks.gain.pairs $(gpu)/gain/pairs.json
+	$(python) -m benchmarks.gain.gain profile $(gpu)/gain
+	$(python) -m benchmarks.gain.gain plan $(gpu)/gain
+	$(python) -m benchmarks.gain.gain run $(gpu)/gain
+	$(python) -m benchmarks.gain.gain report $(gpu)/gain $(gpu)/gain.json
 
 corpus: $(ready)
-	$(python) benchmarks/corpus_build.py --pack
-	$(python) benchmarks/corpus_functions.py --pack
-	$(python) -m benchmarks.h200_cases $(results)/h200_cases.json.xz
-	$(python) -m benchmarks.h200_models out/h200_models
+	$(python) -m benchmarks.reading.corpus_build --pack
+	$(python) -m benchmarks.reading.corpus_functions --pack
+	$(python) -m benchmarks.prediction.h200_cases $(results)/h200_cases.json.xz
+	$(python) -m benchmarks.prediction.h200_models out/h200_models
 
 clean:
 	rm -rf $(VENV) build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,7 +1,7 @@
 """Triton kernels of real models whose sizes are arguments: one compiled kernel, many rows.
 
-`benchmarks.h200_cases` compiles them without a GPU. Products and attention are those of serving
-systems in plain form: tiles in groups, an online softmax, splits of a long cache.
+`benchmarks.prediction.h200_cases` compiles them without a GPU. Products and attention are those of
+serving systems in plain form: tiles in groups, an online softmax, splits of a long cache.
 """
 
 # Triton has no types here, and its names are its own.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from benchmarks.plan_scale import trace_text
+from benchmarks.planning.plan_scale import trace_text
 from tessera.driver.analyses import analysis_manager
 from tessera.driver.load import read_program
 from tessera.frontend.text.readfile import source_of_text

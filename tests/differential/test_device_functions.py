@@ -7,7 +7,7 @@ import tarfile
 
 import pytest
 
-from benchmarks.accept import FUNCTIONS, look, read_texts
+from benchmarks.reading.accept import FUNCTIONS, look, read_texts
 
 EVERY = 29
 

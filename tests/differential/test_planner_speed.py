@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from benchmarks.model_graphs import FAMILIES, draft_graph, model_graph
+from benchmarks.planning.model_graphs import FAMILIES, draft_graph, model_graph
 from tessera.passes.placement.device_types import aggregate
 from tessera.passes.placement.plans import choose
 from tessera.passes.placement.problem import Problem, measure

@@ -13,11 +13,11 @@ ROOT = Path(__file__).parents[2]
 MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
 # Run by another script of its list.
 STARTED_BY = {
-    "gain_run": "gain_real",
-    "gain_tune": "gain",
-    "h200_library": "h200_rows",
-    "real_traces": "promises",
-    "sampled": "full_size",
+    "gain.run": "gain.real",
+    "gain.tune": "gain.gain",
+    "prediction.h200_library": "prediction.h200_rows",
+    "planning.real_traces": "planning.promises",
+    "running.sampled": "running.full_size",
 }
 # What others call: the help leaves them out.
 PARTS = {"help", "setup", "types", "imports", "pytest", "format-check", "lint", "dead"}
@@ -32,13 +32,22 @@ def recipe(target: str) -> str:
 
 def scripts(target: str) -> set[str]:
     """The benchmark scripts that a target runs."""
-    return set(re.findall(r"benchmarks[./](\w+)(?:\.py)?(?= |$)", recipe(target), re.MULTILINE))
+    return set(re.findall(r"-m benchmarks\.([\w.]+)(?= |$)", recipe(target), re.MULTILINE))
 
 
 def runnable() -> set[str]:
     """The files in `benchmarks` that can be started."""
-    found = (ROOT / "benchmarks").glob("*.py")
-    return {path.stem for path in found if '__name__ == "__main__"' in path.read_text("utf-8")}
+    found = (ROOT / "benchmarks").glob("*/*.py")
+    names = {f"{path.parent.name}.{path.stem}" for path in found if is_script(path)}
+    return names - {"kernels.triton_arch"}
+
+
+def is_script(path: Path) -> bool:
+    return '__name__ == "__main__"' in path.read_text("utf-8")
+
+
+def file_of(script: str) -> Path:
+    return ROOT / "benchmarks" / f"{script.replace('.', '/')}.py"
 
 
 def test_every_benchmark_is_in_exactly_one_target() -> None:
@@ -50,12 +59,12 @@ def test_every_benchmark_is_in_exactly_one_target() -> None:
 
 @pytest.mark.parametrize(("script", "starter"), STARTED_BY.items())
 def test_scripts_that_others_start(script: str, starter: str) -> None:
-    assert f"benchmarks.{script}" in (ROOT / "benchmarks" / f"{starter}.py").read_text("utf-8")
+    assert f"benchmarks.{script}" in file_of(starter).read_text("utf-8")
 
 
 @pytest.mark.parametrize("script", sorted(scripts("bench") | scripts("corpus")))
 def test_what_runs_without_a_gpu_imports_no_torch(script: str) -> None:
-    text = (ROOT / "benchmarks" / f"{script}.py").read_text("utf-8")
+    text = file_of(script).read_text("utf-8")
     assert not re.search(r"^(import|from) (torch|triton|cuda)\b", text, re.MULTILINE)
 
 

@@ -1,7 +1,7 @@
 """A recorded sample of the faults that ptxas refused: Tessera refuses them too, on the right line.
 
-`benchmarks/faults.py record` writes the sample and, per kind, how many of it are found today. A
-kind may get better, never worse; no ptxas is needed here.
+`benchmarks/reading/faults.py record` writes the sample and, per kind, how many of it are found
+today. A kind may get better, never worse; no ptxas is needed here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The CUDA backend on a real GPU: equal bytes on slices, faults, emitted programs, operators.
 
-`benchmarks/run_cuda_correct.py` does the same at length. A fault costs the process its context, so
-it happens in a process of its own.
+`benchmarks/running/cuda_correct.py` does the same at length. A fault costs the process its context,
+so it happens in a process of its own.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """An engine on a real GPU that hands decode steps over ahead: tokens are those of a plain loop.
 
-`benchmarks/serving_h200.py` does the same with an 8B model.
+`benchmarks/serving/h200.py` does the same with an 8B model.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import tessera
-from benchmarks.serving_tokens import Loop, by_engine, mixed
+from benchmarks.serving.tokens import Loop, by_engine, mixed
 from tessera.backend.cuda.doctor import check_machine
 
 TRACES = Path(__file__).parents[2] / "examples" / "traces"

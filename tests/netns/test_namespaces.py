@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.host_faults_fresh import copies, tool
+from benchmarks.hosts.fresh_faults import copies, tool
 from tessera.backend.service import ServiceFault
 from tessera.driver.run.runtime import Runtime
 from tessera.frontend.trace.read_trace import parse_trace

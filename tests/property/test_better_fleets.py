@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.serving_traces import ServingStep, serving_trace
+from benchmarks.planning.serving_traces import ServingStep, serving_trace
 from tessera.diagnostics import Diagnostic, ExitCode, TesseraError
 from tessera.driver.fleet import capacity, choose_units, make_fleet
 from tessera.driver.fleet.make_fleet import FleetReport, fleet

@@ -1,7 +1,7 @@
 """Layers from three compilers: regions are exactly what the CPU backend logs, writes are certain.
 
-`benchmarks/tightness.py` measures the same over all kernels; here a layer that becomes wider, or
-whose write is no longer proven, fails.
+`benchmarks/analysis/tightness.py` measures the same over all kernels; here a layer that becomes
+wider, or whose write is no longer proven, fails.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The pure parts of `benchmarks.gain`: choices, ratios, bounds."""
+"""The pure parts of `benchmarks.gain.gain`: choices, ratios, bounds."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.gain import to_profile
-from benchmarks.gain_device import Prepared, Served, measure, rate_between
-from benchmarks.gain_mixes import (
+from benchmarks.gain.device import Prepared, Served, measure, rate_between
+from benchmarks.gain.gain import to_profile
+from benchmarks.gain.mixes import (
     MIXES,
     SMS,
     best,
@@ -22,7 +22,7 @@ from benchmarks.gain_mixes import (
     strategy_of,
     summary,
 )
-from benchmarks.gain_report import (
+from benchmarks.gain.report import (
     LAYERS,
     bound_of,
     by_kind,
@@ -217,7 +217,7 @@ def test_splits_by_their_sms() -> None:
 
 def test_plans_are_measured_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """All once for a short time, then the best way of each strategy."""
-    monkeypatch.setattr("benchmarks.gain_device.MOST_REPLAYS", 4)
+    monkeypatch.setattr("benchmarks.gain.device.MOST_REPLAYS", 4)
     whole = model_of([trace(BUFFERS, COPY, STEPS)], [["a", "a"]], slots=1, lanes=1)
     serial = Prepared(
         name="serial", replicas=(whole.lowered,), traces=(whole.traces,), targets={"a": "cuda:0"}

@@ -1,4 +1,4 @@
-"""The bound of `benchmarks/gain_bound.py` against brute force, and against plans of the planner."""
+"""The bound of `benchmarks/gain/bound.py` against brute force, and against plans of the planner."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.gain_bound import (
+from benchmarks.gain.bound import (
     Group,
     Times,
     alike,

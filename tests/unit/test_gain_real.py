@@ -1,4 +1,4 @@
-"""What `benchmarks/gain_real.py` makes of its stages."""
+"""What `benchmarks/gain/real.py` makes of its stages."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks import gain_real, gain_run
-from benchmarks.full_size import Sizes
+from benchmarks.gain import real as gain_real
+from benchmarks.gain import run as gain_run
+from benchmarks.running.full_size import Sizes
 from tessera.frontend.contents.open_contents import open_arrays
 
 SPLITS = "84+48,100+32"

@@ -9,8 +9,8 @@ from math import prod
 
 import pytest
 
-from benchmarks.paper_page import falls_short, nine_tenths
-from benchmarks.paper_split import (
+from benchmarks.paper.page import falls_short, nine_tenths
+from benchmarks.paper.split import (
     Held,
     Part,
     Sides,

@@ -1,4 +1,4 @@
-"""`benchmarks/parse.py` measures both sides in the run whose result it writes, in turns."""
+"""`benchmarks/reading/parse.py` measures both sides in the run whose result it writes, in turns."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import parse
+from benchmarks.reading import parse
 
 PTX = ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k()\n{\n    ret;\n}\n"
 

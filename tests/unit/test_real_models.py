@@ -1,4 +1,4 @@
-"""What `benchmarks/real_models.py` measures again, in which order, and how it shares a GPU."""
+"""What `real_models` measures again, in which order, and how it shares a GPU."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import real_models
+from benchmarks.running import real_models
 
 UNFINISHED: dict[str, Any] = {"failed": real_models.UNFINISHED}
 
@@ -39,7 +39,7 @@ def test_every_case_gets_its_first_mode_before_any_gets_all(
 ) -> None:
     """And no more run at a time than the memory of the GPU has room for."""
     pytest.importorskip("transformers", reason="transformers is not installed")
-    from benchmarks.real_steps import CASES
+    from benchmarks.running.real_steps import CASES
 
     begun: list[tuple[str, str]] = []
     running: list[str] = []
@@ -117,7 +117,7 @@ def test_a_tiny_case_passes_through_every_stage_without_a_gpu(
     torch = pytest.importorskip("torch", reason="torch is not installed")
     pytest.importorskip("transformers", reason="transformers is not installed")
     pytest.importorskip("triton", reason="triton is not installed")
-    from benchmarks import real_steps
+    from benchmarks.running import real_steps
 
     class Half(torch.nn.Module):  # type: ignore[misc, name-defined]
         """Gives back a part of its buffer, and writes a state; every repeat does the same."""

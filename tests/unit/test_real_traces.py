@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.real_traces import DECODERS, MODELS, hit_experts, real_trace
+from benchmarks.planning.real_traces import DECODERS, MODELS, hit_experts, real_trace
 from tessera.driver.plan.make_plan import plan
 from tessera.driver.plan.options import PlanOptions
 from tessera.driver.simulate.simulate_plan import simulate

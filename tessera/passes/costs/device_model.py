@@ -14,8 +14,8 @@ launch takes the longer of the two, about, after a fixed time, and after the fir
 from memory. Small kernels are all chain and fixed cost: that is why cycles count, and the
 clock, more than bandwidth.
 
-The constants are those of `benchmarks/fit_durations.py --fit` on an H200. For other GPUs the same
-parts of their own data sheets are taken, or what tables say that they reach (`SUSTAINED`);
+The constants are those of `benchmarks/prediction/fit_durations.py --fit` on an H200. For other GPUs
+the same parts of their own data sheets are taken, or what tables say that they reach (`SUSTAINED`);
 `CALIBRATED_ON` says which GPUs were measured.
 """
 
@@ -75,7 +75,8 @@ class Sustained:
     clock: float = 1.0
 
 
-# `benchmarks/direction.py` has the source of these; GPUs without an entry take the fitted parts.
+# `benchmarks/prediction/direction.py` has the source of these; GPUs without an entry take the
+# fitted parts.
 SUSTAINED = {
     "a100-80g-sxm": Sustained(memory=0.8, matrix=0.95, clock=0.94),
     "l40s": Sustained(memory=0.85, matrix=0.95, clock=0.66),
@@ -93,9 +94,10 @@ GRAPHICS_WATTS = 3.05
 _USUAL_CLOCK = 0.7
 
 # What a launch takes before its CTAs run, in nanoseconds, by architecture: the smallest products in
-# published tables, less the cycles that an H200 has for their CTA (`benchmarks/direction.py`). It
-# does not go with the clock. A Hopper GPU takes the fitted cycles; an architecture that is not here
-# what those like it take, or else the median of all.
+# published tables, less the cycles that an H200 has for their CTA
+# (`benchmarks/prediction/direction.py`). It does not go with the clock. A Hopper GPU takes the
+# fitted cycles; an architecture that is not here what those like it take, or else the median of
+# all.
 LAUNCH_NS = {80: 659.0, 89: 836.0, 100: 407.0, 103: 447.0, 120: 843.0}
 _HOPPER = 90
 # The shortest of 1,890 launches on an H200 took 1082 ns (`benchmarks/results/h200_rows.jsonl.xz`).

@@ -47,9 +47,9 @@ from tessera.passes.costs.device_model import CALIBRATED_ON, Traffic, launch_ns,
 from tessera.passes.costs.library_launches import Plain, call_ns
 
 # What a time may be off by, as a fraction: nine of ten left-out measurements are nearer. For GPUs
-# that the model was fitted on see `benchmarks/fit_durations.py`; for others
-# `benchmarks/direction.py`, where short rows are known less well. No kernel that was measured for
-# the model has code for tensor memory.
+# that the model was fitted on see `benchmarks/prediction/fit_durations.py`; for others
+# `benchmarks/prediction/direction.py`, where short rows are known less well. No kernel that was
+# measured for the model has code for tensor memory.
 _ERROR = 0.3
 _ELSEWHERE = 1.1
 _WITH_TENSOR_MEMORY = 1.4

@@ -3,7 +3,7 @@
 In: a function's instructions in a row. Out: 32-bit registers, an estimate: PTX has as many as it
 likes, and the compiler to machine code orders instructions anew. Values are live from where they
 are written to where they are last read, by data flow over the branches; of that, kernels of
-`benchmarks/h200_cases.py` take about 0.85. Predicates have registers of their own.
+`benchmarks/prediction/h200_cases.py` take about 0.85. Predicates have registers of their own.
 """
 
 from __future__ import annotations

@@ -25,7 +25,8 @@ NOISE = 0.03  # a row measured again
 FARTHEST = log(4.0)  # beyond the grid; no answer there
 _BEYOND = 10.0  # what a step beyond the grid weighs against one inside it
 _LEAST = 0.06  # the bar of anything that is interpolated
-# A bar over the mean residual of the rows around: nine in ten hold (`benchmarks/tables.py`).
+# A bar over the mean residual of the rows around: nine in ten hold
+# (`benchmarks/prediction/tables.py`).
 _SPREAD = {
     TableKind.GEMM: 2.2,
     TableKind.CONTEXT: 2.2,

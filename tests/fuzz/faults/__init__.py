@@ -1,1 +1,1 @@
-"""Single faults planted into valid PTX, by kind; `benchmarks/faults.py` has ptxas judge them."""
+"""Single faults planted into valid PTX, by kind; `faults` has ptxas judge them."""

@@ -1,6 +1,6 @@
 """How the analysis grows: by counted work, not by the clock of a shared machine.
 
-`benchmarks/analyze.py` measures seconds and memory at full size.
+`benchmarks/analysis/analyze.py` measures seconds and memory at full size.
 """
 
 from __future__ import annotations

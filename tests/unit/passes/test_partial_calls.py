@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.serving_traces import EXAMPLES, FOLDER, ServingStep, serving_trace, texts
+from benchmarks.planning.serving_traces import EXAMPLES, FOLDER, ServingStep, serving_trace, texts
 from tessera.diagnostics import Source
 from tessera.driver.analyses import analysis_manager
 from tessera.driver.load import read_program

@@ -220,7 +220,7 @@ def test_a_mix_shares_weights_and_state() -> None:
 
 
 def test_what_more_would_buy() -> None:
-    from benchmarks.model_graphs import model_graph
+    from benchmarks.planning.model_graphs import model_graph
 
     problem = model_graph("dense", 60, link="10Gb/s")
     choice = choose(problem)

@@ -174,7 +174,7 @@ def test_source_of_a_kernel_can_be_read():
 
 DIGEST = """
 import hashlib, numpy as np
-from benchmarks.cpu import PTX
+from benchmarks.running.cpu import PTX
 from tessera.backend.ptx_executor.device import Device
 from tessera.frontend.ptx.read_ptx import parse_module
 digest = hashlib.sha256()

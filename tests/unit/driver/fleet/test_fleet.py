@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.serving_traces import ServingStep, serving_trace
+from benchmarks.planning.serving_traces import ServingStep, serving_trace
 from tessera.diagnostics import TesseraError
 from tessera.driver.fleet.capacity import BUSY, capacity_of
 from tessera.driver.fleet.choose_units import FleetChoice, check_mix

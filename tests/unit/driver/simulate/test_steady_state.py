@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.simulated_cpu import case_of, model_of_case, replica_of, simulated_ns
+from benchmarks.prediction.simulated_cpu import case_of, model_of_case, replica_of, simulated_ns
 from tessera.driver.simulate import steady
 from tessera.driver.simulate.events import EventLoop
 from tessera.driver.simulate.hardware import process_hardware

@@ -1,0 +1,563 @@
+"""The paper's figures: kernel level against coarse splits, by tables and an exact program.
+
+    python -m benchmarks.paper.figures run -o benchmarks/results/paper.json --seconds 1200
+    python -m benchmarks.paper.figures plans -o benchmarks/results/paper.json --seconds 600
+    python -m benchmarks.paper.figures show benchmarks/results/paper.json
+
+In: sizes of models (`serving_traces`, `models`), measured tables (extra `tables`). Out: a
+JSON file with a row per cell, cells in the order in which they matter; a run goes on where the last
+one ended. A cell is a pair of GPUs (how many on each side), a model, a batch and a mix of lengths;
+each has figures for links of 25, 100 and 400 Gb/s. Figures are periods: the time between two
+requests in the steady state, with as many batches under way as that takes, within memory.
+
+- `bound`: transfers, gaps and memory free, every kind of step divided between the two at will.
+- `kernel`: the best split by kernels with transfers over the link, all weights on both sides, a
+  placement per request (`benchmarks.paper.split`); `kernel_alone`: the same, one batch at a time.
+- `once`: weights on one side only, one placement for all requests (the search of `tessc plan`).
+- `dp`, `phase`, `attention`, `layers`, `tensor`, `first`, `second`, `two_first`: what people do
+  without a search; missing where it does not fit.
+- `by_age`, `by_arrival`: the split with requests that wait for one another, two queue orders.
+- `losses`, where less than nine tenths of a bound above 1.05 is reached: what eats the rest.
+
+`plans` adds `planned` to cells of one GPU on each side, in an order that spreads them over models,
+GPUs and batches: the plan of `tessc plan` for the same steps, simulated.
+
+`show` writes the page and its plots. It prints gains below the error of looked-up times (5%) as
+none, and names cells without rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from unittest import mock
+
+from benchmarks.paper.models import QWEN_TEXT, mamba_trace, vision_trace
+from benchmarks.paper.page import falls_short, nine_tenths, write_page
+from benchmarks.paper.plans import Planned, planned
+from benchmarks.paper.split import (
+    Held,
+    Part,
+    Sides,
+    best_split,
+    bound,
+    coarse_splits,
+    losses,
+    queued_period,
+)
+from benchmarks.planning.real_traces import DECODERS
+from benchmarks.planning.serving_traces import FOLDER, ServingStep, serving_trace
+from tessera.driver.fleet.kernel_ways import split_places
+from tessera.driver.fleet.make_fleet import offered_for, priced_model
+from tessera.driver.fleet.model_steps import ModelStep, ServedModel
+from tessera.driver.fleet.offered import Offered
+from tessera.driver.fleet.options import FleetOptions
+from tessera.driver.fleet.tensor_parallel import tensor_way
+from tessera.driver.fleet.way_search import WaySearch
+from tessera.driver.fleet.ways import Taken, UnitWay, cache_room, held_by, taken_by
+from tessera.driver.fleet.workload import Workload
+from tessera.driver.plan.durations import find_costs, read_profiles
+from tessera.driver.plan.traces import load_traces
+from tessera.frontend.machine import tables
+from tessera.ir.plan.costs import Costs, Duration
+from tessera.ir.plan.machine import Machine
+from tessera.ir.plan.tables import TableKind
+from tessera.ir.program.program import Role
+from tessera.passes.placement.plan_problem import RESERVED_BYTES, problem_of
+
+ROOT = Path(__file__).parents[2]
+PAIRS = ("a100,l40s", "h100,rtx-pro-6000", "b200,h100")
+BATCHES = (64, 8, 256, 1)
+MIXES = ((1020, 129), (4096, 512))
+LINKS = {"25Gb/s": 25e9 / 8, "100Gb/s": 100e9 / 8, "400Gb/s": 400e9 / 8}
+PROMPTS = 4
+ONCE_LANES = 3
+FEW = 4  # layers that are priced
+MAMBA_LAYERS = 64
+QWEN, MAMBA, IMAGES = "qwen2.5-vl-7b", "mamba2-2.7b", "mmdit"
+SAME = "same"  # kernels of one library on both GPUs, where the tables have one
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One combination; `count` GPUs on each side; kernels of the best or of the `same` library."""
+
+    pair: str
+    model: str
+    batch: int
+    mix: tuple[int, int]
+    count: int = 1
+    backend: str = "best"
+
+    @property
+    def name(self) -> str:
+        """Its key in the file."""
+        sides = f"{self.count}+{self.count}"
+        lengths = f"{self.mix[0]}/{self.mix[1]}"
+        return f"{self.pair} {sides} {self.model} b{self.batch} {lengths} {self.backend}"
+
+
+def cells() -> list[Cell]:
+    """All cells, those that matter most first."""
+    small = ("llama-8b", "gpt-oss-20b")
+    made = [Cell(p, m, b, MIXES[0]) for b in BATCHES for m in small for p in PAIRS]
+    made += [Cell(p, "llama-70b", b, MIXES[0], 4) for b in BATCHES[:2] for p in PAIRS]
+    made += [Cell(p, "gpt-oss-20b", b, MIXES[0], 1, SAME) for b in BATCHES for p in PAIRS[1:]]
+    made += [Cell(p, m, b, MIXES[1]) for b in BATCHES for m in small for p in PAIRS]
+    made += [Cell(p, m, b, MIXES[0]) for m in (QWEN, MAMBA) for b in BATCHES for p in PAIRS]
+    made += [Cell(p, IMAGES, b, (0, 0)) for b in (1, 4) for p in PAIRS]
+    made += [Cell(p, "llama-70b", b, MIXES[0], 8) for b in BATCHES[:2] for p in PAIRS]
+    made += [Cell(p, "llama-70b", BATCHES[0], MIXES[1], 4) for p in PAIRS]
+    return made
+
+
+# --- parts of a request ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Priced:
+    """A model on one GPU of each kind: parts of a request, and bytes."""
+
+    parts: tuple[Part, ...]
+    held: Held
+    machine: Machine
+    offered: Offered
+
+
+def _layers_of(cell: Cell) -> int:
+    if cell.model == MAMBA:
+        return MAMBA_LAYERS
+    return (QWEN_TEXT if cell.model == QWEN else DECODERS[cell.model]).layers
+
+
+def _traces(cell: Cell, context: int, layers: int, rows: int | None = None) -> list[str]:
+    """The texts of its decode and prefill steps; caches have so many rows, or those of the step."""
+    if cell.model == MAMBA:
+        return [
+            mamba_trace(cell.batch, 1, layers, rows),
+            mamba_trace(PROMPTS, cell.mix[0], layers, rows),
+        ]
+    sizes = (
+        ("decode", cell.batch, 1, context),
+        ("prefill", PROMPTS, cell.mix[0], max(context, cell.mix[0])),
+    )
+    with mock.patch.dict(DECODERS, {QWEN: QWEN_TEXT}):
+        return [
+            serving_trace(
+                ServingStep(
+                    model=cell.model,
+                    phase=phase,
+                    batch=batch,
+                    tokens=tokens,
+                    rows=rows or batch,
+                    capacity=capacity,
+                ),
+                layers=layers,
+            )
+            for phase, batch, tokens, capacity in sizes
+        ]
+
+
+def steps_of(cell: Cell, layers: int) -> tuple[ServedModel, Offered]:
+    """The steps of its model with so many layers, on one GPU of each kind."""
+    options = _options(cell)
+    offered = offered_for(options)
+    texts = _traces(cell, round(Workload(lengths=(cell.mix,)).context), layers)
+    with tempfile.TemporaryDirectory() as folder:
+        paths = []
+        for name, text in zip(("decode", "prefill"), texts, strict=True):
+            path = Path(folder, f"{name}.ptx")
+            path.write_text(text)
+            paths.append(str(path))
+        model, _ = priced_model(paths, options, offered)
+    return model, offered
+
+
+def price(cell: Cell) -> Priced:
+    """The parts of a request of a cell, with times by the tables.
+
+    Layers are alike: four are read, analysed and priced, and the two in the middle come again.
+    """
+    if cell.model == IMAGES:
+        return _plain(cell, (FOLDER / "mmdit.ptx").read_text(), 1.0)
+    work = Workload(lengths=(cell.mix,))
+    model, offered = steps_of(cell, FEW)
+    more = (_layers_of(cell) - FEW) // 2
+    decode, prefill = model.decode[-1], model.prefill[-1]
+    reads = work.prompt / (prefill.rows * prefill.tokens)
+    makes = max(work.answer - 1, 0.0) / decode.rows
+    scale = work.context / decode.context
+    parts = [_part(prefill, reads, 1.0).repeated(more), _part(decode, makes, scale).repeated(more)]
+    weights = float(sum(model.weight_bytes.values()))
+    middle = [size for name, size in model.weight_bytes.items() if _is_in_middle(name)]
+    weights += more * float(sum(middle))
+    if cell.model == QWEN:
+        seen = _plain(cell, vision_trace(PROMPTS), reads)
+        parts[0] = _joined(seen.parts[0], parts[0])
+        weights += seen.held.weights
+    each = work.prompt + work.answer
+    names = [(label, label.partition("@")[0]) for label in parts[1].caches]
+    tokens, rows = model.token_bytes, model.row_bytes
+    held = Held(
+        weights=weights,
+        batch={
+            label: (tokens.get(n, 0.0) * each + rows.get(n, 0.0)) * cell.batch for label, n in names
+        },
+        handed={label: tokens.get(n, 0.0) * work.prompt + rows.get(n, 0.0) for label, n in names},
+    )
+    return Priced(parts=tuple(parts), held=held, machine=offered.machine, offered=offered)
+
+
+def _is_in_middle(name: str) -> bool:
+    return name.startswith(("l1.", "l2."))
+
+
+def _options(cell: Cell) -> FleetOptions:
+    if not all(cell.mix):
+        return FleetOptions(gpus=cell.pair, tokens=(1, 1))
+    # A state-space model has no attention that would say it.
+    context = cell.mix[0] if cell.model == MAMBA else None
+    return FleetOptions(gpus=cell.pair, tokens=cell.mix, context=context)
+
+
+def _part(step: ModelStep, share: float, scale: float) -> Part:
+    """A step as a part; what attention takes goes with the context."""
+    ns = tuple(
+        tuple((t or 0.0) * (scale if attends else 1.0) for t in row)
+        for row, attends in zip(step.ns, step.attends, strict=True)
+    )
+    return Part(
+        ns=ns,  # type: ignore[arg-type]
+        tensors=step.tensors,
+        caches=step.users(Role.STATE),
+        attends=step.attends,
+        share=share,
+        sources=_sources(step.costs),
+    )
+
+
+def _sources(costs: Costs) -> tuple[tuple[str, str], ...]:
+    """Where the time of each step on both GPUs comes from."""
+    rows = []
+    for row in costs.steps:
+        a, b = (c.source.value if isinstance(c, Duration) else "none" for c in row.on_device[:2])
+        rows.append((a, b))
+    return tuple(rows)
+
+
+def _shares(parts: Sequence[Part], kind: int) -> dict[str, float]:
+    """Which part of the time on a GPU comes from which source."""
+    sums: dict[str, float] = {}
+    for part in parts:
+        for row, sources in zip(part.ns, part.sources, strict=True):
+            sums[sources[kind]] = sums.get(sources[kind], 0.0) + row[kind] * part.share
+    whole = sum(sums.values()) or 1.0
+    return {name: round(ns / whole, 3) for name, ns in sums.items() if ns}
+
+
+def _plain(cell: Cell, text: str, share: float) -> Priced:
+    """A trace that has no phases: all of it, so often."""
+    options = _options(cell)
+    offered = offered_for(options)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "step.ptx")
+        path.write_text(text)
+        loaded = load_traces([str(path)])
+    plan = options.as_plan()
+    costs = find_costs(loaded, offered.machine, plan, read_profiles(loaded, plan))
+    graph = loaded[0].graph
+    detail = problem_of(graph, offered.machine, costs[0], slots=1, lanes=1).problem.detail
+    assert detail is not None
+    names = [node.name.lower() for node in graph.nodes]
+    part = Part(
+        ns=tuple((t.ns[0] or 0.0, t.ns[1] or 0.0) for t in detail.problem.tasks),
+        tensors=detail.problem.tensors,
+        caches={},
+        attends=tuple("attention" in name for name in names),
+        share=share * (cell.batch if cell.model == IMAGES else 1),
+        sources=_sources(costs[0]),
+    )
+    weights = float(sum(b.bytes for b in graph.buffers if b.role is Role.WEIGHT))
+    held = Held(weights=weights, batch={}, handed={})
+    return Priced(parts=(part,), held=held, machine=offered.machine, offered=offered)
+
+
+def _joined(before: Part, after: Part) -> Part:
+    """Two parts, one after the other, that a request runs equally often."""
+    base = len(before.ns)
+    moved = tuple(
+        replace(t, producer=t.producer + base, consumers=tuple(c + base for c in t.consumers))
+        for t in after.tensors
+    )
+    return Part(
+        ns=before.ns + after.ns,
+        tensors=before.tensors + moved,
+        caches={name: [n + base for n in users] for name, users in after.caches.items()},
+        attends=before.attends + after.attends,
+        share=after.share,
+        sources=before.sources + after.sources,
+    )
+
+
+# --- one library on both GPUs --------------------------------------------------------------------
+
+_LIBRARIES = {
+    TableKind.MOE: "marlin",
+    TableKind.CONTEXT: "flash_attn",
+    TableKind.GENERATION: "flash_attn",
+}
+
+
+def _of_one_library(
+    columns: tables.Columns, name: str, gpu: str, version: str, kind: TableKind
+) -> tuple[tables.TableRows, ...]:
+    """The rows of a library that both tables have; all rows where this one lacks it."""
+    library = _LIBRARIES.get(kind)
+    kernels = [str(kernel) for kernel in columns["kernel_source"]]
+    kept = [n for n, kernel in enumerate(kernels) if library is None or library in kernel]
+    if kept:
+        columns = {key: [values[n] for n in kept] for key, values in columns.items()}
+    return _TABLES_OF(columns, name, gpu, version, kind)
+
+
+_TABLES_OF = tables.tables_of
+
+
+# --- figures -------------------------------------------------------------------------------------
+
+
+def run_cell(cell: Cell) -> dict[str, object]:
+    """The periods of one cell, in ns per request, for each link."""
+    priced = price(cell)
+    row: dict[str, object] = {
+        "bound": bound(priced.parts, cell.count),
+        "sources": [_shares(priced.parts, kind) for kind in (0, 1)],
+        "usd_per_hour": [kind.usd_per_hour for kind in priced.offered.kinds],
+        "weights_gb": round(priced.held.weights / 1e9, 2),
+    }
+    for name in LINKS:
+        sides = _sides(cell, priced, name)
+        own: dict[str, object] = dict(coarse_splits(priced.parts, sides, priced.held))
+        split = best_split(priced.parts, sides, priced.held)
+        if split is not None:
+            own |= {
+                "kernel": split.period,
+                "kernel_alone": split.alone,
+                "busy": [round(load / split.period, 3) for load in (*split.loads, split.link)],
+                "lanes": [split.lanes, split.room],
+            }
+            if name == "100Gb/s" and cell.count == 1:
+                for label, by_age in (("by_age", True), ("by_arrival", False)):
+                    own[label] = queued_period(priced.parts, split, sides, by_age=by_age)
+        row[name] = own
+    usual: dict[str, object] = row["100Gb/s"]  # type: ignore[assignment]
+    if cell.count > 1:
+        usual |= _tensor(cell)
+    if cell.name == Cell(cell.pair, "llama-8b", BATCHES[0], MIXES[0]).name:
+        usual |= _once(cell, priced.parts)
+    return row
+
+
+def _sides(cell: Cell, priced: Priced, link: str) -> Sides:
+    cards = [priced.offered.kinds[kind].gpu.memory_bytes - RESERVED_BYTES for kind in (0, 1)]
+    return Sides(
+        count=cell.count,
+        memory=(float(cards[0]), float(cards[1])),
+        links=max(1, cell.count // 4),
+        bytes_per_second=LINKS[link],
+        latency_ns=priced.machine.links[0].latency_ns,
+        transfer_ns=priced.machine.transfer_ns,
+    )
+
+
+def _tensor(cell: Cell) -> dict[str, float]:
+    """Tensor parallelism on each side, requests dealt to both, where tables have its sums.
+
+    The times of two and of four layers say what a layer takes.
+    """
+    work = Workload(lengths=(cell.mix,))
+    times: list[list[float]] = []
+    rates = []
+    for layers in (FEW - 2, FEW):
+        model, offered = steps_of(cell, layers)
+        ways = [tensor_way(model, offered, kind, cell.count, work) for kind in (0, 1)]
+        if any(way is None for way in ways):
+            return {}
+        times.append([_tensor_ns(cell, work, way) for way in ways if way is not None])
+    for kind in (0, 1):
+        each = (times[1][kind] - times[0][kind]) / 2
+        rates.append(1 / (times[1][kind] + each * (_layers_of(cell) - FEW)))
+    return {"tensor": 1 / sum(rates)}
+
+
+def _tensor_ns(cell: Cell, work: Workload, way: UnitWay) -> float:
+    read = way.prefill.points[-1][1].ns * work.prompt / (PROMPTS * cell.mix[0])
+    return read + way.decode.points[-1][1].ns * (work.answer - 1) / cell.batch
+
+
+def _once(cell: Cell, parts: Sequence[Part]) -> dict[str, object]:
+    """Weights on one GPU only, one placement for all requests: the search of the planner."""
+    work = Workload(lengths=(cell.mix,))
+    model, offered = steps_of(cell, _layers_of(cell))
+    search = WaySearch(model, offered, work)
+    unit = search.unit((1, 1))
+    assert unit is not None
+    decode, prefill = model.decode[-1], model.prefill[-1]
+    places = split_places(search, unit, decode, decode.rows, ONCE_LANES)
+    if places is None:
+        return {}
+    taken = [taken_by(step, places[step.name], unit, work) for step in (prefill, decode)]
+    held = held_by(model, places, unit)
+    rows, _ = cache_room(model, held, unit, work, ONCE_LANES)
+    if None in taken or rows < decode.rows:
+        return {}
+    whole = _sum(taken, (parts[0].share, parts[1].share))
+    return {
+        "once": max(*whole.loads, whole.ns / ONCE_LANES),
+        "once_held_gb": [round(size / 1e9, 2) for size in held.weights],
+    }
+
+
+def _sum(taken: Sequence[Taken | None], shares: Sequence[float]) -> Taken:
+    scaled = [t.scaled(share) for t, share in zip(taken, shares, strict=True) if t is not None]
+    loads = zip(*(t.loads for t in scaled), strict=True)
+    return Taken(sum(t.ns for t in scaled), tuple(map(sum, loads)))
+
+
+# --- planner and simulator beside it -------------------------------------------------------------
+
+
+def planned_cells() -> list[Cell]:
+    """Cells for the planner: the first of them differ in model, GPUs and batch, more follow."""
+    models = ("llama-8b", "gpt-oss-20b", QWEN, MAMBA)
+    made = []
+    for turn in range(len(BATCHES)):
+        for at, model in enumerate(models):
+            for pair in range(len(PAIRS)):
+                batch = BATCHES[(at + pair + turn) % len(BATCHES)]
+                made.append(Cell(PAIRS[pair], model, batch, MIXES[0]))
+        if turn < 1:
+            made += [Cell(pair, IMAGES, 1, (0, 0)) for pair in PAIRS]
+    return made
+
+
+def plan_cell(cell: Cell) -> Planned:
+    """What planner and simulator say of a cell, at 100 Gb/s."""
+    if cell.model == IMAGES:
+        steps = [("images", (FOLDER / "mmdit.ptx").read_text(), float(cell.batch))]
+        return planned(cell.pair, "100Gb/s", steps)
+    work = Workload(lengths=(cell.mix,))
+    rows = max(cell.batch, PROMPTS)  # caches of both steps are the same
+    decode, prefill = _traces(cell, round(work.context), _layers_of(cell), rows)
+    reads, makes = work.prompt / (PROMPTS * cell.mix[0]), (work.answer - 1) / cell.batch
+    steps = [("prefill", prefill, reads), ("decode", decode, makes)]
+    if cell.model == QWEN:
+        steps.append(("vision", vision_trace(PROMPTS), reads))
+    return planned(cell.pair, "100Gb/s", steps)
+
+
+def _plan_all(output: Path, seconds: float) -> None:
+    begun = time.perf_counter()
+    data = json.loads(output.read_text())
+    for cell in planned_cells():
+        row = data["cells"].get(cell.name)
+        if row is None or "kernel" not in row["100Gb/s"] or "plan" in row["100Gb/s"]:
+            continue
+        if time.perf_counter() - begun > seconds:
+            return
+        row["100Gb/s"] |= plan_cell(cell)
+        output.write_text(json.dumps(data, indent=1) + "\n")
+        print(cell.name, row["100Gb/s"].get("planned"), row["100Gb/s"]["plan"], flush=True)
+
+
+def _run(output: Path, seconds: float, only: str | None) -> None:
+    begun = time.perf_counter()
+    data = json.loads(output.read_text()) if output.exists() else {"cells": {}}
+    data["machine"] = {"processor": platform.machine(), "cores": os.cpu_count()}
+    data["with_extra_tables"] = not tables.extra_is_missing()
+    for backend in ("best", SAME):
+        with (
+            mock.patch.object(tables, "tables_of", _of_one_library)
+            if backend == SAME
+            else (mock.patch.object(tables, "tables_of", _TABLES_OF))
+        ):
+            if backend == SAME:
+                tables.read_tables.cache_clear()
+            for cell in cells():
+                if cell.name in data["cells"] or cell.backend != backend:
+                    continue
+                if only and only not in cell.name:
+                    continue
+                if time.perf_counter() - begun > seconds:
+                    return
+                at = time.process_time()
+                data["cells"][cell.name] = {
+                    "pair": cell.pair,
+                    "count": cell.count,
+                    "model": cell.model,
+                    "batch": cell.batch,
+                    "mix": list(cell.mix),
+                    "backend": cell.backend,
+                    **run_cell(cell),
+                }
+                output.write_text(json.dumps(data, indent=1) + "\n")
+                usual = data["cells"][cell.name]["100Gb/s"]
+                said = {k: round(v / 1e6, 2) for k, v in usual.items() if isinstance(v, float)}
+                print(f"{cell.name} {time.process_time() - at:.1f} s", said, flush=True)
+
+
+def _explain(output: Path) -> None:
+    """Add what eats the bound where it is not reached, and how often it is."""
+    data = json.loads(output.read_text())
+    for cell in cells():
+        row = data["cells"].get(cell.name)
+        if row is None or cell.backend == SAME or "losses" in row or not falls_short(row):
+            continue
+        priced = price(cell)
+        found = losses(priced.parts, _sides(cell, priced, "100Gb/s"), priced.held)
+        assert found is not None
+        row["losses"] = {name: round(times, 4) for name, times in found.items()}
+        print(cell.name, row["losses"], flush=True)
+    plain = {name: row for name, row in data["cells"].items() if row["backend"] != SAME}
+    data["nine_tenths"] = nine_tenths(plain)
+    output.write_text(json.dumps(data, indent=1) + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    run = commands.add_parser("run")
+    run.add_argument("-o", "--output", type=Path, required=True)
+    run.add_argument("--seconds", type=float, default=3600.0)
+    run.add_argument("--only", help="cells whose names have this in them")
+    plans = commands.add_parser("plans")
+    plans.add_argument("-o", "--output", type=Path, required=True)
+    plans.add_argument("--seconds", type=float, default=3600.0)
+    show = commands.add_parser("show")
+    show.add_argument("file", type=Path)
+    show.add_argument("--page", type=Path, default=ROOT / "docs" / "concepts" / "paper.md")
+    show.add_argument("--plots", type=Path, default=ROOT / "docs" / "concepts")
+    given = parser.parse_args()
+    if given.command != "show" and tables.extra_is_missing():
+        parser.error(f"most tables are missing: {tables.INSTALL}")
+    if given.command == "run":
+        _run(given.output, given.seconds, given.only)
+        _explain(given.output)
+        return
+    if given.command == "plans":
+        _plan_all(given.output, given.seconds)
+        return
+    data = json.loads(given.file.read_text())
+    missing = [cell.name for cell in cells() if cell.name not in data["cells"]]
+    write_page(data, missing, given.page, given.plots)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,674 @@
+"""The page of the paper's figures, and its plots as SVG: `figures show` calls this."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+NOISE = 0.05
+ENOUGH = 0.9
+_LOST = {
+    "caches": "caches",
+    "link": "the link",
+    "transfers": "transfers",
+    "short": "short requests",
+    "memory": "memory",
+}
+USUAL = "100Gb/s"
+LINKS = ("25Gb/s", USUAL, "400Gb/s")
+COARSE = ("dp", "phase", "attention", "layers", "tensor")
+_NAMES = {
+    "dp": "data parallel",
+    "phase": "phase",
+    "attention": "attention/FFN",
+    "layers": "layers",
+    "two_first": "two of the first",
+}
+_COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee")
+_FEW_ROWS = 0.5
+Row = Mapping[str, Any]
+
+# What a rough script had computed before, with transfers, gaps and memory free: over phase, over
+# attention/FFN, over data parallel, over two of the first GPU; both mixes, batch 1 to 256.
+_ROUGH = {
+    ("a100,l40s", "llama-8b"): ("1.02-1.56", "1.12-1.42", "1.07-1.21", "0.80-1.02"),
+    ("h100,rtx-pro-6000", "llama-8b"): ("1.06-1.58", "1.07-1.44", "1.01-1.08", "0.76-0.87"),
+    ("h100,rtx-pro-6000", "gpt-oss-20b"): ("1.06-2.16", "1.16-1.61", "1.03-1.21", "0.80-1.12"),
+    ("b200,h100", "llama-8b"): ("1.04-1.59", "1.07-1.52", "1.03-1.05", "0.76-1.00"),
+    ("b200,h100", "gpt-oss-20b"): ("1.10-1.59", "1.03-1.66", "1.08-1.20", "0.76-1.00"),
+}
+
+
+def figure(row: Row, name: str, link: str = USUAL) -> float | None:
+    """A period of a cell; `queued` is the better of the two orders."""
+    own = row[link]
+    if name == "bound":
+        return float(row["bound"])
+    if name == "queued":
+        both = [own[key] for key in ("by_age", "by_arrival") if key in own]
+        return min(both) if both else None
+    value = own.get(name)
+    return None if value is None else float(value)
+
+
+def gain(row: Row, over: str, of: str = "kernel", link: str = USUAL) -> float | None:
+    """How many times as many requests one split serves as another; None where one is missing."""
+    ours, theirs = figure(row, of, link), figure(row, over, link)
+    return None if ours is None or theirs is None else theirs / ours
+
+
+def best_coarse(row: Row, link: str = USUAL) -> str | None:
+    """The best of the splits that people make without a search."""
+    known = {n: v for n in COARSE if (v := figure(row, n, link)) is not None}
+    return min(known, key=lambda name: known[name]) if known else None
+
+
+def over_best(row: Row, of: str = "kernel", link: str = USUAL) -> float | None:
+    """Over the best coarse split."""
+    name = best_coarse(row, link)
+    return None if name is None else gain(row, name, of, link)
+
+
+def shown(value: float | None) -> str:
+    """A gain as the page has it: nothing below the error of the times."""
+    if value is None:
+        return "-"
+    return "none" if abs(value - 1) < NOISE else f"{value:.2f}"
+
+
+def eaten(row: Row) -> str:
+    """What keeps kernel level from nine tenths of its bound; empty where nothing does."""
+    if not falls_short(row):
+        return ""
+    if "losses" in row:
+        most = max(row["losses"], key=lambda name: row["losses"][name])
+        words = f"{_LOST[most]} ({row['losses'][most] - 1:.0%})"
+        room = row[USUAL]["lanes"][1]
+        return f"{words}: room for {room} under way" if most == "memory" else words
+    own = row[USUAL]
+    if max(own["busy"]) < 0.98:
+        return f"memory holds {own['lanes'][1]} batches under way"
+    return "the link" if own["busy"][2] > 0.98 else "transfers"
+
+
+def is_judged(row: Row) -> bool:
+    """Whether its bound over the best coarse split is above the error of times."""
+    bound = over_best(row, "bound")
+    return bound is not None and bound > 1 + NOISE and over_best(row) is not None
+
+
+def of_bound(row: Row) -> float:
+    """The part of its bound that kernel level reaches."""
+    part = gain(row, "bound")
+    assert part is not None
+    return part
+
+
+def falls_short(row: Row) -> bool:
+    """Whether it is judged, and reaches less than nine tenths of its bound."""
+    return is_judged(row) and of_bound(row) < ENOUGH
+
+
+def nine_tenths(rows: Mapping[str, Row]) -> dict[str, object]:
+    """How many cells reach nine tenths of their bound; the part that each of the others does."""
+    judged = {name: row for name, row in rows.items() if is_judged(row)}
+    below = {name: round(of_bound(row), 3) for name, row in judged.items() if falls_short(row)}
+    return {"judged": len(judged), "reached": len(judged) - len(below), "below": below}
+
+
+def is_measured(row: Row) -> bool:
+    """Whether tables have most of the time on both GPUs."""
+    return all(own.get("table", 0.0) >= _FEW_ROWS for own in row["sources"])
+
+
+def write_page(data: Row, missing: Sequence[str], page: Path, plots: Path) -> None:
+    """The page and a plot for each pair."""
+    rows: list[Row] = list(data["cells"].values())
+    folder = plots / "images"
+    folder.mkdir(exist_ok=True, parents=True)
+    plain = [row for row in rows if row["backend"] == "best"]
+    single = [row for row in plain if row["count"] == 1]
+    lines = [_HEAD, "", *_summary(plain)]
+    for pair in dict.fromkeys(str(row["pair"]) for row in single):
+        own = [row for row in single if row["pair"] == pair]
+        image = folder / f"paper-{pair.replace(',', '-')}.svg"
+        image.write_text(_plot(pair, own))
+        lines += ["", f"## {_title(pair)}", ""]
+        lines += [f"![kernel level over coarse splits, {_title(pair)}](images/{image.name})", ""]
+        lines += _table(own)
+    lines += ["", "## What eats the bound", "", *_lost(plain)]
+    lines += ["", "## Planner and simulator", "", *_planned(single)]
+    lines += ["", "## No replica on one GPU: Llama-3-70B", "", *_large(plain)]
+    lines += ["", "## The same library on both GPUs", "", *_same(rows)]
+    lines += ["", "## Links", "", *_links(single)]
+    lines += ["", "## Without overlap, another order, weights once", "", *_ablations(single)]
+    lines += ["", "## The bound, computed before by a rough script", "", *_bounds(single)]
+    lines += ["", "## What is not here", "", *(f"- {line}" for line in _NOT_COVERED)]
+    if missing:
+        lines.append(f"- {len(missing)} cells that the script has and that were not reached: "
+                     + ", ".join(missing))  # fmt: skip
+    page.write_text("\n".join(lines) + "\n")
+
+
+_HEAD = "\n".join(
+    (
+        "# The paper's figures",
+        "",
+        "`python -m benchmarks.paper.figures run` makes these figures from "
+        "[measured tables](planning.md#tables) and from the rules by which steps and transfers "
+        "take time; `show` writes this page (`benchmarks/results/paper.json`). Nothing here ran "
+        "on these GPUs.",
+        "",
+        "A cell is a pair of GPUs, a model, a batch and a mix of lengths (tokens of prompt and "
+        "answer); prompts are read in fours, over a link of 100 Gb/s unless said. Figures are "
+        "requests per second of the split by kernels over those of another way to use the same "
+        "GPUs, in the steady state, within their memory. Differences below 5% are within the "
+        "error of looked-up times, and are printed as none.",
+        "",
+        "Kernel level is the best that any split by kernels can do with these times, links and "
+        "memory: weights on both sides, a placement for each request, found by a linear program "
+        "(`benchmarks/paper/split.py`; of nearly equal splits it takes one in which a request "
+        "alone is short, which costs what `short` says [below](#what-eats-the-bound)). It is "
+        "not a plan of `tessc plan`, which has one "
+        "placement for all requests: plans, simulated, stand beside it "
+        "[below](#planner-and-simulator). `queued` is the same split "
+        "when requests wait for one another, with as many batches under way as memory holds, at "
+        "most 8, in the better of two orders. `bound` is what kernel level would reach over the "
+        "best coarse split if transfers, gaps and memory cost nothing. `from tables` is the share "
+        "of the time on each GPU that comes from tables; the rest is carried over by a ratio "
+        "or comes from the model of data sheets. A star marks models of which tables have less "
+        "than half.",
+    )
+)
+
+_NOT_COVERED = (
+    "runs on such pairs of GPUs: none were there",
+    "Llama-3-70B on 1+1 GPUs: it fits no pair",
+    "attention sinks of GPT-OSS, and sliding windows of its prefill steps; scans of Mamba2 are "
+    "priced by their bytes, which is too little for prefill",
+    "Qwen2.5-VL has an image of 784 by 784 in each prompt; the MMDiT is one denoising step",
+    "batches of several sizes at a time, and prompts that differ in length",
+    "of all combinations: Llama-3-70B at batches 1 and 256, and with long prompts at batch 8 or on "
+    "8+8 GPUs; long prompts of Qwen2.5-VL and Mamba2; plans of `tessc plan` for more than one GPU "
+    "on each side",
+)
+
+
+def _range(values: Iterable[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    return f"{min(known):.2f}-{max(known):.2f}" if known else "-"
+
+
+def _summary(rows: Sequence[Row]) -> list[str]:
+    """Where the published gain is met, and where not."""
+    phase = [(g, row) for row in rows if (g := gain(row, "phase")) is not None]
+    best = [(g, row) for row in rows if (g := over_best(row)) is not None]
+    queued = [g for row in rows if (g := over_best(row, "queued")) is not None]
+    if not phase or not best:
+        return ["No cell has all that is compared."]
+    top, where = max(phase, key=lambda item: item[0])
+    mean = sum(g for g, _ in phase) / len(phase)
+    met = sum(g >= 1.5 for g, _ in phase)
+    most, at = max(best, key=lambda item: item[0])
+    gained = sum(g - 1 >= NOISE for g, _ in best)
+    behind = [(g, row) for g, row in best if g <= 1 - NOISE]
+    judged = [row for row in rows if is_judged(row)]
+    reached = sum(not falls_short(row) for row in judged)
+    two = [g for row in rows if (g := gain(row, "two_first")) is not None]
+    per = [g for row in rows if (g := _per_dollar(row)) is not None]
+    return [
+        "The paper publishes up to 2.3 times the throughput of prefill/decode splits, 1.5 in the "
+        f"mean. Here: up to {top:.2f} ({_where(where)}), {mean:.2f} in the mean of {len(phase)} "
+        f"cells; 1.5 or more in {met}.",
+        "",
+        "Over the best coarse split, data parallel among them, there is a gain of more than 5% in "
+        f"{gained} of {len(best)} cells, at most {most:.2f} ({_where(at)}). Data parallelism "
+        "explains most of the gain over phase splits: where a replica fits each GPU, it uses both "
+        "GPUs fully, and a phase split does so only if the work of the two phases happens to "
+        "divide as the speeds do.",
+        "",
+        f"With requests that wait for one another, more than 5% is left in "
+        f"{sum(g - 1 >= NOISE for g in queued)} of {len(queued)} cells of one GPU on each side.",
+        "",
+        f"In {len(behind)} cells kernel level is behind the best coarse split"
+        + (f", at worst {min(behind, key=lambda item: item[0])[0]:.2f}" if behind else "")
+        + ": it has all weights on both sides (the paper's stated limit), and little memory is "
+        "left for batches under way. There the coarse split is the one to take.",
+        "",
+        f"Of {len(judged)} cells whose bound is above 1.05, {reached} reach 90% of it; "
+        "[below](#what-eats-the-bound) is what eats it in the others.",
+        "",
+        f"Against two of the first GPU of the pair: {min(two):.2f} to {max(two):.2f} times the "
+        f"requests; per dollar {min(per):.2f} to {max(per):.2f} times.",
+    ]
+
+
+def _where(row: Row) -> str:
+    sides = f" {row['count']}+{row['count']}" if row["count"] > 1 else ""
+    return f"{row['model']} on {_title(row['pair'])}{sides}, batch {row['batch']}, {_mix(row)}"
+
+
+def _mix(row: Row) -> str:
+    return f"{row['mix'][0]}/{row['mix'][1]}" if row["mix"][0] else "images"
+
+
+def _title(pair: str) -> str:
+    return " + ".join(name.upper() for name in pair.split(","))
+
+
+def _per_dollar(row: Row) -> float | None:
+    two, prices = gain(row, "two_first"), row["usd_per_hour"]
+    return None if two is None or None in prices else two * 2 * prices[0] / sum(prices)
+
+
+def _order(rows: Iterable[Row]) -> list[Row]:
+    return sorted(rows, key=lambda r: (r["model"], r["count"], r["mix"], r["batch"]))
+
+
+def _from_tables(row: Row) -> str:
+    star = "" if is_measured(row) else " *"
+    return " ".join(f"{own.get('table', 0.0):.0%}" for own in row["sources"]) + star
+
+
+def _cells(row: Row) -> list[str]:
+    bound = over_best(row, "bound")
+    return [
+        *(shown(gain(row, name)) for name in COARSE[:4]),
+        shown(over_best(row)),
+        shown(over_best(row, "queued")),
+        "-" if bound is None else f"{bound:.2f}",
+        eaten(row),
+        shown(gain(row, "two_first")),
+        shown(_per_dollar(row)),
+        _from_tables(row),
+    ]
+
+
+_COLUMNS = (
+    "over data parallel",
+    "over phase",
+    "over attention/FFN",
+    "over layers",
+    "over the best",
+    "queued, over the best",
+    "bound",
+    "what eats it",
+    "over two of the first",
+    "per dollar, over two of the first",
+    "from tables",
+)
+
+
+def _lines(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    made = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
+    return [*made, *("| " + " | ".join(cells) + " |" for cells in rows)]
+
+
+def _table(rows: Sequence[Row]) -> list[str]:
+    lines = _lines(
+        ("model, lengths", "batch", *_COLUMNS),
+        ([f"{row['model']}, {_mix(row)}", str(row["batch"]), *_cells(row)] for row in _order(rows)),
+    )
+    return [
+        *lines,
+        "",
+        "A dash: the way does not fit the memory of these GPUs, or there is no such way.",
+    ]
+
+
+def _lost(rows: Sequence[Row]) -> list[str]:
+    """The cells that miss nine tenths of their bound, and what lies between, one by one."""
+    short = sorted((row for row in rows if falls_short(row)), key=of_bound)
+    if not short:
+        return ["Every cell whose bound is above 1.05 reaches 90% of it."]
+    return [
+        "Cells whose bound over the best coarse split is above 1.05 and that reach less than 90% "
+        "of it. Each thing in turn is taken from the bound to the split, and the column says by "
+        "how much it makes the time between requests longer. Caches: the steps that use a cache "
+        "of a request are on one GPU. Link: bytes over 100 Gb/s. Transfers: what GPUs spend on "
+        "each. Short: of nearly equal splits the one in which a request alone takes less. Memory: "
+        "fewer batches under way than that takes. Nothing is lost by rounding to whole kernels: "
+        "each request has a placement of its own, so a kernel may run on either GPU for any share "
+        "of them.",
+        "",
+        *_lines(
+            ("GPUs, model, lengths", "batch", "bound", "reached", *_LOST, "batches under way"),
+            (
+                [
+                    f"{_title(row['pair'])}, {row['model']}, {_mix(row)}",
+                    str(row["batch"]),
+                    f"{over_best(row, 'bound'):.2f}",
+                    f"{of_bound(row):.0%}",
+                    *(f"{row['losses'][name] - 1:.1%}" if "losses" in row else "-"
+                      for name in _LOST),
+                    str(row[USUAL]["lanes"][1]),
+                ]
+                for row in short
+            ),
+        ),
+    ]  # fmt: skip
+
+
+def _planned(rows: Sequence[Row]) -> list[str]:
+    """Plans of `tessc plan`, simulated, beside the linear program."""
+    tried = [row for row in rows if "plan" in row[USUAL]]
+    made = [row for row in tried if "planned" in row[USUAL]]
+    if not made:
+        return ["No cell was planned."]
+    parts = sorted(_of(row, "kernel") for row in made)
+    ahead = [_of(row, best_coarse(row) or "kernel") for row in made]
+    splits = [row for row in made if _split_ns(row) is not None]
+    reached = sorted(_split_of(row) for row in splits)
+    ample = [row for row in splits if _split_of(row) >= ENOUGH]
+    scarce = [row for row in splits if _split_of(row) < ENOUGH]
+    judged = [row for row in made if _bound_over(row) > 1 + NOISE]
+    enough = [row for row in judged if row["bound"] / _better_ns(row) >= ENOUGH]
+    short = [row for row in judged if row not in enough]
+
+    lines = _lines(
+        ("GPUs, model, lengths", "batch", "over kernel level", "over the best coarse split",
+         "its best split, over kernel level", "over its own other ways", "plan", "slots", "busy"),
+        (
+            [
+                f"{_title(row['pair'])}, {row['model']}, {_mix(row)}",
+                str(row["batch"]),
+                f"{_of(row, 'kernel'):.2f}",
+                f"{_of(row, best_coarse(row) or 'kernel'):.2f}",
+                "-" if _split_ns(row) is None else f"{_split_of(row):.2f}",
+                _over_others(row),
+                row[USUAL]["plan"]["strategy"],
+                " + ".join(map(str, row[USUAL]["plan"]["slots"])),
+                " ".join(f"{share:.0%}" for share in row[USUAL]["plan"]["busy"].values()),
+            ]
+            for row in _order(made)
+        ),
+    )  # fmt: skip
+    return [
+        "`python -m benchmarks.paper.figures plans` makes the plan of `tessc plan` (gap 1%) for "
+        f"the same steps of {len(made)} cells, all layers, prefill and decode in the proportion of "
+        "the lengths, and simulates it. Its times are those of the cells; what it has besides: "
+        "memory for all that steps hand to one another, one placement for all requests (data "
+        "parallel plans have one for each GPU), steps that wait for one another, slots within memory, and "
+        "a split only where it gains more than its error bar.",
+        "",
+        f"Requests per second of these plans over kernel level: {median(parts):.2f} in the median, "
+        f"{parts[0]:.2f} at worst, {parts[-1]:.2f} at best. Within 10% of kernel level: "
+        f"{sum(part >= ENOUGH for part in parts)} of {len(parts)}. Over the best coarse split of "
+        f"the linear program, for which nothing waits: {min(ahead):.2f} to {max(ahead):.2f}, above "
+        f"1.05 in {sum(g >= 1 + NOISE for g in ahead)}. So the figures of kernel level on this "
+        "page are what could be reached at best, not what `tessc plan` gives.",
+        "",
+        "A plan is never slower than what `tessc plan` has without a search; a split that is "
+        "faster by less than its error bar is listed and not taken. The best split that it lists, "
+        f"simulated too, reaches {median(reached):.2f} of kernel level in the median, "
+        f"{reached[0]:.2f} at worst, {reached[-1]:.2f} at best; in {len(ample)} of {len(splits)} "
+        f"cells 90% or more. In the others ({len(scarce)}) requests wait for one another: a "
+        "prefill step holds a GPU for long while the other has nothing to do, and memory bounds "
+        "how many batches are under way. Kernel level has no such waiting.",
+        "",
+        f"Of the {len(judged)} planned cells whose bound is above 1.05, the better of plan and "
+        f"best split reaches 90% of the bound in {len(enough)}. Of the others, what kernel level "
+        "loses itself is [above](#what-eats-the-bound); the rest is that splits wait, so that data "
+        "parallelism is the best there: " + ("; ".join(map(_eaten, short)) or "none") + ".",
+        "",
+        *lines,
+        *(
+            f"\n{_where(row)}: no plan, {row[USUAL]['plan']['none']}."
+            for row in tried
+            if "none" in row[USUAL]["plan"]
+        ),
+    ]
+
+
+def _of(row: Row, over: str) -> float:
+    """Requests per second of the plan over those of another way."""
+    times = gain(row, over, "planned")
+    assert times is not None
+    return times
+
+
+_SPLITS = ("kernel", "layers", "phase", "attention")
+
+
+def _split_ns(row: Row) -> float | None:
+    """The period of the planner's best split, simulated."""
+    plan = row[USUAL]["plan"]
+    ways = {**plan["others"], plan["strategy"]: row[USUAL]["planned"]}
+    return min((ways[name] for name in _SPLITS if name in ways), default=None)
+
+
+def _split_of(row: Row) -> float:
+    """Requests per second of the planner's best split over kernel level."""
+    ns = _split_ns(row)
+    assert ns is not None
+    return float(row[USUAL]["kernel"] / ns)
+
+
+def _better_ns(row: Row) -> float:
+    """The period of the plan or of its best split, the shorter."""
+    return min(row[USUAL]["planned"], _split_ns(row) or row[USUAL]["planned"])
+
+
+def _bound_over(row: Row) -> float:
+    best = best_coarse(row)
+    return float(row[USUAL][best] / row["bound"]) if best else 1.0
+
+
+def _eaten(row: Row) -> str:
+    """What a cell reaches of its bound, and what the linear program does."""
+    kernel = row["bound"] / row[USUAL]["kernel"]
+    reached = row["bound"] / _better_ns(row)
+    return f"{_where(row)}, {reached:.3f} (kernel level {kernel:.3f})"
+
+
+def _over_others(row: Row) -> str:
+    others = row[USUAL]["plan"]["others"]
+    if not others:
+        return "-"
+    name = min(others, key=lambda other: others[other])
+    return f"{others[name] / row[USUAL]['planned']:.2f} ({name})"
+
+
+def _large(rows: Sequence[Row]) -> list[str]:
+    many = [row for row in rows if row["count"] > 1]
+    if not many:
+        return ["No such cell was reached."]
+    lines = _lines(
+        ("GPUs, lengths", "batch", "over tensor", *_COLUMNS),
+        (
+            [
+                f"{row['count']}+{row['count']} {_title(row['pair'])}, {_mix(row)}",
+                str(row["batch"]),
+                shown(gain(row, "tensor")),
+                *_cells(row),
+            ]
+            for row in sorted(many, key=lambda r: (r["pair"], r["count"], r["mix"], r["batch"]))
+        ),
+    )
+    return [
+        "A side is a host with four GPUs of a kind, or two such hosts, that hold the layers in "
+        "turn; a link goes from host to host. Data parallel is a pipeline on each side. Tensor "
+        "parallel: every product cut over the GPUs of a side, by the tables' sums, requests dealt "
+        "to both sides; missing where tables lack the sums.",
+        "",
+        *lines,
+    ]
+
+
+def _same(rows: Sequence[Row]) -> list[str]:
+    pairs = []
+    for row in rows:
+        if row["backend"] == "best":
+            continue
+        best = next((r for r in rows if r["backend"] == "best" and _key(r) == _key(row)), None)
+        if best is not None:
+            pairs.append((row, best))
+    if not pairs:
+        return ["No such cell was reached."]
+    lines = _lines(
+        ("GPUs, model, lengths", "batch", "over the best", "with the best on each",
+         "over phase", "with the best on each", "from tables"),
+        (
+            [
+                f"{_title(row['pair'])}, {row['model']}, {_mix(row)}",
+                str(row["batch"]),
+                shown(over_best(row)),
+                shown(over_best(best)),
+                shown(gain(row, "phase")),
+                shown(gain(best, "phase")),
+                _from_tables(row),
+            ]
+            for row, best in pairs
+        ),
+    )  # fmt: skip
+    return [
+        "Tables have the fastest kernel of one version of vLLM. Here only kernels of a library "
+        "that both tables have are looked up: Marlin for experts, flash attention where both have "
+        "it (B200 has none, and keeps its own). Products are of one library anyway. The H100's "
+        "rows of Marlin are not of the sizes of GPT-OSS: its experts are priced by the model here, "
+        "so these cells say little.",
+        "",
+        *lines,
+    ]
+
+
+def _key(row: Row) -> tuple[object, ...]:
+    return row["pair"], row["model"], row["batch"], tuple(row["mix"]), row["count"]
+
+
+def _links(rows: Sequence[Row]) -> list[str]:
+    usual = [row for row in rows if row["mix"] == [1020, 129]]
+    return [
+        "Over the best coarse split with the same link.",
+        "",
+        *_lines(
+            ("GPUs, model", "batch", *LINKS),
+            (
+                [
+                    f"{_title(row['pair'])}, {row['model']}",
+                    str(row["batch"]),
+                    *(shown(over_best(row, link=link)) for link in LINKS),
+                ]
+                for row in _order(usual)
+            ),
+        ),
+    ]
+
+
+def _ablations(rows: Sequence[Row]) -> list[str]:
+    usual = [row for row in rows if row["mix"] == [1020, 129] and "by_age" in row[USUAL]]
+    lines = _lines(
+        ("GPUs, model", "batch", "one batch at a time", "oldest first", "first come, first served",
+         "weights once", "weights held once, GB"),
+        (
+            [
+                f"{_title(row['pair'])}, {row['model']}",
+                str(row["batch"]),
+                *(f"{g:.2f}" if (g := gain(row, "kernel", of)) is not None else "-"
+                  for of in ("kernel_alone", "by_age", "by_arrival", "once")),
+                " + ".join(map(str, row[USUAL].get("once_held_gb", []))) or "-",
+            ]
+            for row in _order(usual)
+        ),
+    )  # fmt: skip
+    return [
+        "Requests per second over those of the split by kernels: 1.00 loses nothing. `oldest "
+        "first` is the paper's order by age. `weights once` is what the search of `tessc plan` "
+        "finds with one placement for all requests and three batches under way, where weights are "
+        "on one GPU unless steps of both use them; the split by kernels has all of them on both "
+        "(the paper's stated limit). It was searched for the cells that have a figure.",
+        "",
+        *lines,
+    ]
+
+
+def _bounds(rows: Sequence[Row]) -> list[str]:
+    made = []
+    for (pair, model), rough in _ROUGH.items():
+        own = [row for row in rows if row["pair"] == pair and row["model"] == model]
+        now = [
+            _range(gain(row, name, "bound") for row in own)
+            for name in ("phase", "attention", "dp", "two_first")
+        ]
+        made.append([f"{_title(pair)}, {model}", *(f"{a} ({b})" for a, b in zip(now, rough,
+                     strict=True))])  # fmt: skip
+    return [
+        "The bound over each way, all batches and both mixes, and in brackets what the script had. "
+        "Its coarse splits had no link and no memory; here a phase split moves caches, an "
+        "attention split activations, and what does not fit is left out. Over data parallel it is "
+        "confirmed (within 0.04), over phase nearly (within 0.11); over attention/FFN it was too "
+        "low, since activations have to cross the link in every layer.",
+        "",
+        *_lines(
+            (
+                "GPUs, model",
+                "over phase",
+                "over attention/FFN",
+                "over data parallel",
+                "over two of the first",
+            ),
+            made,
+        ),
+    ]
+
+
+def _plot(pair: str, rows: Sequence[Row]) -> str:
+    """Gains by batch at 100 Gb/s, a line per baseline, for each model."""
+    usual = [r for r in rows if r["mix"] == [1020, 129]]
+    models = list(dict.fromkeys(str(row["model"]) for row in usual))
+    width, height, left, top = 330, 260, 46, 34
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width * max(len(models), 1) + 150}" '
+        f'height="{height + 60}" font-family="sans-serif" font-size="12">',
+        '<rect width="100%" height="100%" fill="white"/>',
+    ]
+    names = tuple(_NAMES)
+    for number, model in enumerate(models):
+        own = sorted((r for r in usual if r["model"] == model), key=lambda r: int(str(r["batch"])))
+        x0 = number * width + left
+        parts.append(f'<text x="{x0}" y="20">{model} on {_title(pair)}, 1020/129</text>')
+        parts += _axes(x0, top, width - 70, height - 40, [str(r["batch"]) for r in own])
+        for name, colour in zip(names, _COLOURS, strict=True):
+            points = []
+            for at, row in enumerate(own):
+                value = gain(row, name)
+                if value is not None:
+                    x = x0 + (at + 0.5) * (width - 70) / max(len(own), 1)
+                    points.append((x, _y(value, top, height - 40)))
+            line = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+            parts.append(f'<polyline points="{line}" fill="none" stroke="{colour}"/>')
+            parts += [
+                f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in points
+            ]
+    x = width * max(len(models), 1) + 10
+    for at, (name, colour) in enumerate(zip(names, _COLOURS, strict=True)):
+        y = top + 14 + 18 * at
+        parts.append(f'<circle cx="{x}" cy="{y - 4}" r="4" fill="{colour}"/>')
+        parts.append(f'<text x="{x + 10}" y="{y}">over {_NAMES[name]}</text>')
+    return "\n".join([*parts, "</svg>", ""])
+
+
+_LOW, _HIGH = 0.6, 2.4
+
+
+def _y(value: float, top: float, height: float) -> float:
+    part = (min(max(value, _LOW), _HIGH) - _LOW) / (_HIGH - _LOW)
+    return top + height * (1 - part)
+
+
+def _axes(x0: float, top: float, width: float, height: float, labels: Sequence[str]) -> list[str]:
+    parts = []
+    for tick in (0.8, 1.0, 1.2, 1.4, 1.6, 1.8, 2.0, 2.2):
+        y = _y(tick, top, height)
+        colour = "#888" if tick == 1.0 else "#ddd"
+        parts.append(
+            f'<line x1="{x0}" y1="{y:.1f}" x2="{x0 + width}" y2="{y:.1f}" stroke="{colour}"/>'
+        )
+        parts.append(f'<text x="{x0 - 28}" y="{y + 4:.1f}">{tick:.1f}</text>')
+    for at, label in enumerate(labels):
+        x = x0 + (at + 0.5) * width / max(len(labels), 1)
+        parts.append(f'<text x="{x - 8:.1f}" y="{top + height + 18}">{label}</text>')
+    parts.append(f'<text x="{x0 + width / 2 - 20}" y="{top + height + 36}">batch</text>')
+    return parts

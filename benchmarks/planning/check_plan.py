@@ -1,0 +1,142 @@
+"""How long the judge of plans takes, at several sizes, and how many changes of plans it judged.
+
+    python -m benchmarks.planning.check_plan [--mutants CASES] [--out \
+        benchmarks/results/check_plan.json]
+
+Two parts. Speed: a chain of steps with side readers and state, spread over four devices in blocks;
+the CPU seconds of lowering and of the proof. Changes: of random small cases, every single change to
+what lowering made; those that the judge accepts are run in random interleavings against one device,
+and any difference is a fault of the judge (`unsound`, which must be 0).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import random
+import time
+from collections import Counter
+from pathlib import Path
+
+from tessera.ir.graph.graph import KernelGraph
+from tessera.ir.graph.region import Affine, Descriptor, Dimension, Interval
+from tessera.ir.program.program import Program, Role
+from tessera.passes.checker.check_plan import check_replica
+from tessera.passes.lowering.plan import lower_replica
+from tests.helpers.plan_cases import Effect, build, random_case
+from tests.helpers.plan_mutants import mutants
+from tests.helpers.plan_simulator import Request, Stuck, reference, simulate
+
+SIZES = (500, 1000, 5000)
+WHOLE = Interval(0, 1 << 20)
+HALF = Interval(1 << 19, 1 << 20)
+
+
+def chain(steps: int) -> tuple[Program, KernelGraph]:
+    """A long model: each step reads the one before, a weight, at times an older one or a state."""
+    rng = random.Random(1)
+    buffers = [("x", 1 << 20, Role.INPUT), ("y", 1 << 20, Role.OUTPUT)]
+    buffers += [(f"w{n}", 1 << 20, Role.WEIGHT) for n in range(50)]
+    buffers += [(f"s{n}", 1 << 22, Role.STATE) for n in range(40)]
+    buffers += [(f"t{n}", 1 << 20, Role.TEMP) for n in range(steps // 2)]
+    made: list[list[Effect]] = []
+    before = "x"
+    for step in range(steps):
+        after = f"t{step // 2}" if step < steps - 1 else "y"
+        one: list[Effect] = [(before, "read", WHOLE), (f"w{rng.randrange(50)}", "read", WHOLE)]
+        if step % 5 == 0:
+            rows = Descriptor(rng.randrange(16) * 256, 256, (Dimension(16384, 256),))
+            one.append((f"s{step % 40}", "atomic", Affine((rows,))))
+        if step % 7 == 0 and step > 20:
+            one.append((f"t{step // 2 - 8}", "read", Interval(0, 1 << 19)))
+        one.append((after, "must", HALF if step % 2 else WHOLE))
+        made.append(one)
+        before = after
+    return build(buffers, made)
+
+
+def measure(steps: int) -> dict[str, object]:
+    program, graph = chain(steps)
+    placement = [f"g{step // 7 % 4}" for step in range(steps)]
+    begin = time.process_time()
+    lowered = lower_replica([program], [graph], [placement], slots=4, lanes=4)
+    middle = time.process_time()
+    found = check_replica(lowered, [program], [graph], [placement])
+    end = time.process_time()
+    assert found == ()
+    return {
+        "steps": steps,
+        "operations": sum(len(one.operations) for one in lowered.traces[0].programs),
+        "transfers": len(lowered.traces[0].transfers),
+        "lower_cpu_seconds": round(middle - begin, 2),
+        "check_cpu_seconds": round(end - middle, 2),
+    }
+
+
+def judge_mutants(cases: int, runs: int = 6) -> dict[str, object]:
+    refused: Counter[str] = Counter()
+    accepted: Counter[str] = Counter()
+    unsound = 0
+    for seed in range(cases):
+        case = random_case(seed, most_steps=5)
+        rng = random.Random(seed)
+        slots, lanes = rng.choice([1, 2]), rng.choice([1, 2])
+        lowered = lower_replica(
+            case.programs, case.graphs, case.placements, slots=slots, lanes=lanes
+        )
+        requests = [
+            Request(
+                rng.randrange(len(case.programs)),
+                rng.randrange(lanes),
+                rng.randrange(lowered.slots),
+            )
+            for _ in range(4)
+        ]
+        wanted = reference(case.programs, case.graphs, requests)
+        for what, mutant in mutants(lowered, case.programs):
+            kind = what.split()[0]
+            if check_replica(mutant, case.programs, case.graphs, case.placements):
+                refused[kind] += 1
+                continue
+            accepted[kind] += 1
+            for seed_of_run in range(runs):
+                try:
+                    found = simulate(mutant, case.programs, case.graphs, requests, seed_of_run)
+                except (Stuck, RuntimeError, KeyError, ValueError, IndexError):
+                    found = {}
+                if found != wanted:
+                    unsound += 1
+                    print(f"unsound: case {seed}: {what}")
+                    break
+    return {
+        "cases": cases,
+        "interleavings_per_accepted": runs,
+        "mutants": sum(refused.values()) + sum(accepted.values()),
+        "refused": dict(sorted(refused.items())),
+        "accepted_and_equal": dict(sorted(accepted.items())),
+        "unsound": unsound,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--mutants", type=int, default=40, help="cases whose changes are judged")
+    parser.add_argument("--out", default="benchmarks/results/check_plan.json")
+    given = parser.parse_args()
+    value = {
+        "benchmark": "check_plan",
+        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
+        "load_average": os.getloadavg()[0],
+        "python": platform.python_version(),
+        "devices": 4,
+        "sizes": [measure(steps) for steps in SIZES],
+        "changes": judge_mutants(given.mutants),
+    }
+    Path(given.out).write_text(json.dumps(value, indent=2) + "\n", "utf-8")
+    print(json.dumps(value["sizes"], indent=2))
+
+
+if __name__ == "__main__":
+    main()

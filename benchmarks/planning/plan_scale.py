@@ -1,0 +1,213 @@
+"""How long `tessc plan` takes on traces of very many launches, and where the time goes.
+
+    python -m benchmarks.planning.plan_scale [--sizes 1000,10000,100000] [--models NAMES] [--out \
+        FILE]
+        [--beside FOLDER --repeats 3]
+
+The trace is of two element-wise kernels in layers of ten launches, each with a weight of its own,
+planned for an A100 and an L40S. Models are traces of `real_traces.py`: about 1000 calls on two GPUs
+to 1% and at the default gap, and all of Llama 70B on eight GPUs, with slots as they pay and with
+given ones. Each runs in a process of its own, without a cache. Seconds are of processor time, since
+wall time says little on a busy machine; stages are those that a terminal shows. `planning` is what
+comes after reading and durations, without the comparison with other GPUs. A busy machine also makes
+processor time longer: `million_calls_s` is what a million calls of an empty function took just
+before and after, which is about 0.05 on an idle core.
+
+`--beside` is a checkout of another commit: its planner is given the same traces, in turn with this
+one, `--repeats` times each, and the row with the least `planning` of each is kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import inspect
+import json
+import os
+import platform
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+COUNT, LAYER = 65536, 10
+GPUS = "a100,l40s"
+_EIGHT = "4xa100,4xl40s"
+_READING = ("reading and analysing", "analysing", "working out durations")
+_COMPARING = "comparing with other GPUs"
+
+MODELS: dict[str, tuple[str, str, int, dict[str, object]]] = {
+    # name: model, phase, layers, options
+    "decode-1000": ("llama-8b", "decode", 45, {"gap": 0.01}),
+    "decode-1000-default-gap": ("llama-8b", "decode", 45, {}),
+    "prefill-1000": ("llama-8b", "prefill", 45, {"gap": 0.01}),
+    "tight-1000": ("llama-70b", "decode", 45, {"gap": 0.01}),
+    "experts-1000": ("gpt-oss-20b", "decode", 24, {"gap": 0.01}),
+    "70b": ("llama-70b", "decode", 80, {"gpus": _EIGHT}),
+    **{
+        f"70b-slots-{slots}": ("llama-70b", "decode", 80, {"gpus": _EIGHT, "slots": slots})
+        for slots in (1, 2, 6, 8)
+    },
+}
+_KERNEL = """.visible .entry {name}(.param .u64 a, .param .u64 b, .param .u64 c, .param .u32 n) {{
+ .reg .b32 %r<6>; .reg .b64 %rd<8>; .reg .f32 %f<4>; .reg .pred %p<2>;
+ ld.param.u64 %rd1,[a]; ld.param.u64 %rd2,[b]; ld.param.u64 %rd3,[c]; ld.param.u32 %r1,[n];
+ mov.u32 %r2,%ctaid.x; mov.u32 %r3,%ntid.x; mov.u32 %r4,%tid.x; mad.lo.s32 %r5,%r2,%r3,%r4;
+ setp.ge.u32 %p1,%r5,%r1; @%p1 bra END;
+ mul.wide.u32 %rd4,%r5,4; add.s64 %rd5,%rd1,%rd4; add.s64 %rd6,%rd2,%rd4; add.s64 %rd7,%rd3,%rd4;
+ ld.global.f32 %f1,[%rd5]; ld.global.f32 %f2,[%rd6]; {name}.f32 %f3,%f1,%f2;
+ st.global.f32 [%rd7],%f3;
+END: ret; }}
+"""
+
+
+def trace_text(launches: int) -> str:
+    """A chain with a branch in every layer."""
+    size = 4 * COUNT
+    lines = ["//! tessera.trace 1", f"//! buffer x bytes={size} role=input"]
+    lines.append(f"//! buffer y bytes={size} role=output")
+    lines += [f"//! buffer t{n} bytes={size} role=temp" for n in range(LAYER)]
+    layers = -(-launches // LAYER)
+    lines += [f"//! buffer w{n} bytes={size} role=weight" for n in range(layers)]
+    lines += ["//! module m", ".version 8.0\n.target sm_80\n.address_size 64"]
+    lines += [_KERNEL.format(name=name) for name in ("add", "mul")]
+    last = "x"
+    for number in range(launches):
+        place = number % LAYER
+        out = "y" if number == launches - 1 else f"t{place}"
+        other = f"w{number // LAYER}" if place % 2 == 0 else f"t{place - 2}" if place > 1 else last
+        name = "add" if place % 3 else "mul"
+        lines.append(
+            f"//! launch m.{name} grid={COUNT // 256},1,1 block=256,1,1 smem=0 "
+            f"args=[{last}, {other}, {out}, u32:{COUNT}]"
+        )
+        last = out
+    return "\n".join(lines) + "\n"
+
+
+def text_of(case: str) -> str:
+    """The trace of a case: a number of launches, or a model."""
+    if case not in MODELS:
+        return trace_text(int(case))
+    from benchmarks.planning.real_traces import real_trace
+
+    model, phase, layers, _ = MODELS[case]
+    return real_trace(model, phase, batch=8 if phase == "decode" else 1, layers=layers)
+
+
+def measure(case: str, text: str) -> dict[str, object]:
+    """Plan one trace in this process."""
+    os.environ["TESSERA_NO_CACHE"] = "1"
+    from tessera.diagnostics import TesseraError
+    from tessera.driver.plan.make_plan import PlanOptions, Watch, plan
+
+    given: dict[str, object] = MODELS[case][3] if case in MODELS else {}
+    gc.set_threshold(200_000, 20)  # as the command does
+    calls = [_million_calls_s()]
+    began: list[tuple[str, float]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.ptx"
+        path.write_text(text)
+        watch = _watch(Watch, began)
+        options = PlanOptions(**{"gpus": GPUS, **given})  # type: ignore[arg-type]
+        try:
+            found = plan(path, options, watch).plan
+        except TesseraError as fault:
+            found = None
+            answer: dict[str, object] = {"none": fault.diagnostics[0].headline}
+    ends = [*(start for _, start in began[1:]), time.process_time()]
+    calls.append(_million_calls_s())
+    stages: dict[str, float] = {}
+    for (stage, start), end in zip(began, ends, strict=True):
+        stages[stage] = round(stages.get(stage, 0.0) + end - start, 2)
+    if found is not None:
+        answer = {
+            "strategy": found.strategy,
+            "gap": round(found.gap, 6),
+            "slots": found.replicas[0].slots,
+            "requests_per_second": round(1e9 / found.period_ns, 3),
+        }
+    return {
+        "case": case,
+        "launches": text.count("//! launch ") + text.count("//! op "),
+        **given,
+        "cpu_seconds": round(ends[-1] - began[0][1], 2),
+        "planning": round(sum(s for n, s in stages.items() if n not in (*_READING, _COMPARING)), 2),
+        "stages": stages,
+        "million_calls_s": [round(seconds, 3) for seconds in calls],
+        **answer,
+        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+    }
+
+
+def _watch(kind: Callable[..., Any], began: list[tuple[str, float]]) -> Any:
+    """Who notes when stages begin; planners of before the simulator tell them in another way."""
+    if "on_stage" in inspect.signature(kind).parameters:
+        return kind(on_stage=lambda stage: began.append((stage, time.process_time())))
+    return kind(on_progress=lambda told: began.append((told.stage, time.process_time())))
+
+
+def _run(case: str, folder: Path) -> dict[str, object]:
+    """A case in a process of its own, planned by the code in a folder."""
+    command = [sys.executable, "-P", str(Path(__file__).resolve()), "--one", case]
+    place = {**os.environ, "PYTHONPATH": str(folder)}
+    text = text_of(case).encode()
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=place, input=text)
+    row: dict[str, object] = json.loads(done.stdout)
+    return row
+
+
+def _commit(folder: Path) -> str:
+    command = ["git", "-C", str(folder), "rev-parse", "--short", "HEAD"]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+
+
+def _million_calls_s() -> float:
+    def nothing(number: int) -> int:
+        return number
+
+    began = time.process_time()
+    for number in range(1_000_000):
+        nothing(number)
+    return time.process_time() - began
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--sizes", default="1000,10000,100000")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--models", default=",".join(MODELS))
+    parser.add_argument("--one")
+    parser.add_argument("--beside", type=Path)
+    parser.add_argument("--repeats", type=int, default=1)
+    given = parser.parse_args()
+    if given.one is not None:
+        print(json.dumps(measure(given.one, sys.stdin.read())))
+        return
+    rows = []
+    here = Path(__file__).resolve().parents[2]
+    folders = [here, *([given.beside.resolve()] if given.beside else [])]
+    for case in filter(None, f"{given.sizes},{given.models}".split(",")):
+        tried = [[_run(case, folder) for folder in folders] for _ in range(given.repeats)]
+        for folder, own in zip(folders, zip(*tried, strict=True), strict=True):
+            least = min(own, key=lambda row: row["planning"])
+            rows.append({**least, "commit": _commit(folder), "repeats": given.repeats})
+            print(json.dumps(rows[-1]), flush=True)
+    found = {
+        "machine": platform.machine(),
+        "python": platform.python_version(),
+        "gpus": GPUS,
+        "cores": os.cpu_count(),
+        "load": round(os.getloadavg()[0], 1),
+        "rows": rows,
+    }
+    if given.out is not None:
+        given.out.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""Take every PTX file under a folder or in an archive through parse, print, ptxas and back.
+
+    python -m benchmarks.reading.roundtrip PLACE [--limit N] [--no-ptxas] [--option=-O0] [--json \
+        FILE]
+
+Prints each failure, and writes the outcome as JSON. Every file is compared: a target that ptxas no
+longer makes code for is raised to the oldest it has, and `TESSERA_PTXAS` may name several
+assemblers (the first that accepts a file judges it). A file that none accepts is a failure, unless
+`--refused FILE` lists it: a line a file, its name, a tab and the reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import tarfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.helpers.ptxas import architecture, find_all_ptxas, ptxas_version
+from tests.helpers.roundtrip import Trip, check_text
+
+ROOT = Path(__file__).resolve().parents[2]
+OLD = 75
+
+
+def find_files(place: Path, limit: int | None) -> Iterator[tuple[str, bytes]]:
+    """Name and content of every .ptx file in a stable order; with a limit, spread evenly."""
+    if place.is_dir():
+        paths = sorted(path for path in place.rglob("*.ptx") if path.is_file())
+        for path in spread(paths, limit):
+            yield path.relative_to(place).as_posix(), path.read_bytes()
+        return
+    with tarfile.open(place) as archive:
+        members = [member for member in archive.getmembers() if member.name.endswith(".ptx")]
+        for member in spread(members, limit):
+            content = archive.extractfile(member)
+            if content is not None:
+                yield member.name, content.read()
+
+
+def spread(files: list[Any], limit: int | None) -> list[Any]:
+    """All files, or some spread evenly over them."""
+    if limit is None or limit >= len(files):
+        return files
+    return [files[index * len(files) // limit] for index in range(limit)]
+
+
+def check_file(text: str, name: str, with_ptxas: bool, extra: tuple[str, ...]) -> Trip:
+    """The round trip of one file; a crash of ours is a failure like any other."""
+    try:
+        return check_text(text, name, with_ptxas=with_ptxas, extra=extra)
+    except Exception as crash:
+        return Trip("crash", f"{type(crash).__name__}: {crash}"[:500])
+
+
+def read_reasons(path: Path | None) -> dict[str, str]:
+    """The files that may be refused, with the reason of each."""
+    rows = path.read_text().splitlines() if path else []
+    reasons = dict(row.split("\t", 1) for row in rows if row.strip())
+    for name, reason in reasons.items():
+        if not reason.strip():
+            raise SystemExit(f"{name} is listed as refused without a reason")
+    return reasons
+
+
+def is_old(text: str) -> bool:
+    """Whether the target is one that ptxas 13 makes no code for."""
+    found = re.match(r"sm_(\d+)", architecture(text))
+    return found is not None and int(found[1]) < OLD
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run over a place; the exit code says whether anything failed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("place", type=Path, help="a folder or an archive")
+    parser.add_argument("--limit", type=int, help="at most this many files, spread evenly")
+    parser.add_argument("--no-ptxas", action="store_true", help="parse and print only")
+    parser.add_argument("--option", action="append", default=[], help="one more option of ptxas")
+    parser.add_argument("--refused", type=Path, help="files that ptxas may refuse, with reasons")
+    parser.add_argument("--json", type=Path, help="where the outcome goes")
+    options = parser.parse_args(arguments)
+
+    reasons = read_reasons(options.refused)
+    stages: Counter[str] = Counter()
+    producers: dict[str, Counter[str]] = {}
+    failures, old, started = [], 0, time.monotonic()
+    for name, content in find_files(options.place, options.limit):
+        text = content.decode("utf-8", "surrogateescape")
+        trip = check_file(text, name, not options.no_ptxas, tuple(options.option))
+        stage = "listed" if trip.stage == "refused" and name in reasons else trip.stage
+        stages[stage] += 1
+        producers.setdefault(name.split("/")[0], Counter())[stage] += 1
+        old += stage == "ok" and is_old(text)
+        if stage not in ("ok", "listed"):
+            failures.append({"file": name, "stage": stage, "detail": trip.detail})
+            print(f"{name}: {stage}: {trip.detail[:300]}", flush=True)
+    outcome = {
+        "ptxas": [] if options.no_ptxas else [ptxas_version(path) for path in find_all_ptxas()],
+        "options": options.option,
+        "files": stages.total(),
+        "stages": dict(stages),
+        f"compared below sm_{OLD}": old,
+        "listed": reasons,
+        "producers": {name: dict(counts) for name, counts in sorted(producers.items())},
+        "failures": failures,
+    }
+    if options.json:
+        options.json.write_text(json.dumps(outcome, indent=1) + "\n")
+    counts = ", ".join(f"{number} {stage}" for stage, number in stages.items())
+    print(
+        f"{stages.total()} files in {time.monotonic() - started:.0f} s: {counts}; {old} old targets"
+    )
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,489 @@
+"""What serving on one H200 comes to: simulated against real, slices, a burst, one batch in flight.
+
+    python -m benchmarks.serving.h200 prepare --work FOLDER --arrivals azure_code.csv.gz   # no GPU
+    python -m benchmarks.serving.h200 run --work FOLDER --out FOLDER [--seconds 330] [--only PARTS]
+    python -m benchmarks.serving.h200 collect RESULT.json --logs LOG...
+
+`prepare` captures steps of `examples/models/generation.py` (8B, bf16, 8 of its layers and all 32)
+without a GPU and plans them, so that the GPU is not held for that; it needs torch. `run` needs a
+GPU. Weights are random by a seed, made on the GPU. Each part is a process of its own, prints lines
+of JSON as it goes and writes a file at its end; what is there is not done again, and a part that
+fails is a line with the reason. `--tiny` does the same with a small model on the CPU backend.
+
+- `code`: all kernels through the driver's compiler, by many processes, which fills its cache.
+- `tokens`: 64 sequences of mixed lengths that join, leave, stop and are given up, by an engine with
+  one batch and with two, looking ahead and not, against a plain loop over the same steps, token for
+  token (`serving_tokens`): 32 layers with 64 rows and with 8, greedy; 4 layers of a GPT that draws
+  tokens in its steps, every second sequence sampled by a seed.
+- `profile`: `tessc profile` of both steps, and a plan by it.
+- `simulated`: requests at random times, `tessc simulate` against `tessc bench`.
+- `slices`: time per token while prompts come in, on the whole GPU at several sizes of chunks and on
+  slices of 84 and 48 SMs (`serving_slices`).
+- `burst`: three minutes of an Azure trace around its largest burst (those requests that fit the
+  context, of which one in `EVERY` comes; time goes `SPEED` times as fast), by the plan that
+  switches and by each of its two.
+- `speed`: tokens per second of an engine with one batch and with two, against the bare graph.
+- `speed32`, `speed32r8`: the same with all 32 layers; with 8 rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import gzip
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from benchmarks.serving import gpu as serving_gpu
+from benchmarks.serving import slices as serving_slices
+from benchmarks.serving import tokens as serving_tokens
+from benchmarks.serving import watch as serving_watch
+from benchmarks.serving.gpu import LARGE, MODELS, TINY, Setting, done, tessc
+
+ROOT = Path(__file__).parents[2]
+TRACES = "SERVING_TRACES"
+"""Names of traces in the environment: only their kernels are compiled ahead (`code`)."""
+PLANS = "SERVING_PLANS"
+"""Likewise the plans of `tokens`, by their folders."""
+CUT_S, SPEED, EVERY = 180.0, 4.0, 2
+# Chosen by simulation of seconds 1330 to 1510 of the trace, which hold another burst.
+RULE = {"window_ns": 1e9, "high": 0.15, "low": 0.05, "dwell_ns": 5e8}
+SLO_MS = {"ttft_ms": 1000.0, "tpot_ms": 50.0}
+SLICES = "h200:84sm,h200:48sm"
+TARGETS = {"h200-0.0": "cuda:0:84sm", "h200-0.1": "cuda:0:48sm"}
+GPT = {"vocabulary": 32000, "hidden": 2048, "layers": 4, "heads": 16, "blocks": 2049}
+GPT |= {"block": 16, "context": 512}
+CHUNKS = {"prefill": 128, "prefill256": 256, "prefill512": 512}
+TINY_CHUNKS = {"prefill": 4, "prefill256": 8, "prefill512": 16}
+
+
+def setting_of(given: argparse.Namespace) -> Setting:
+    """As `benchmarks.serving.gpu` has it, without a checkpoint."""
+    tiny = given.tiny
+    return Setting(
+        out=given.out,
+        work=given.work,
+        checkpoint=None,
+        layers=1 if tiny else 8,
+        rows=3 if tiny else 64,
+        context=32 if tiny else 1024,
+        chunk=4 if tiny else 128,
+        prompt=12 if tiny else 120,
+        tokens=18 if tiny else 192,
+        requests=40 if tiny else 1500,
+        tiny=tiny,
+        until=time.monotonic() + given.seconds,
+        load_s=given.load_s,
+    )
+
+
+# --- without a GPU --------------------------------------------------------------------------------
+
+
+def prepare(given: argparse.Namespace) -> None:
+    """Traces, plans and the cut of the arrivals; what is there stays."""
+    setting = setting_of(given)
+    chunks = TINY_CHUNKS if given.tiny else CHUNKS
+    long = {"rows": 3, "context": 32} if given.tiny else {"rows": 32, "context": 4096}
+    for folder in ("", "long", "l32", "l32r8", "gpt"):
+        (given.work / folder).mkdir(parents=True, exist_ok=True)
+    wanted: list[tuple[str, str, dict[str, Any]]] = [
+        (name, "prefill", {"chunk": chunk}) for name, chunk in chunks.items()
+    ]
+    wanted += [("decode", "decode", {})]
+    wanted += [("long/prefill", "prefill", long | {"chunk": 16 if given.tiny else 512})]
+    wanted += [("long/decode", "decode", long)]
+    for folder, rows in (("l32", setting.rows), ("l32r8", 3 if given.tiny else 8)):
+        more = {"layers": 1 if given.tiny else 32, "rows": rows}
+        wanted += [(f"{folder}/decode", "decode", more)]
+        wanted += [(f"{folder}/prefill", "prefill", more | {"chunk": setting.chunk})]
+    for name, kind, sizes in wanted:
+        capture(setting, given.work / f"{name}.ptx", f"llama_{kind}", sized(setting) | sizes)
+    for kind, sizes in (("decode", {"rows": 64}), ("prefill", {"chunk": 64})):
+        own = {} if given.tiny else GPT | sizes | {"dtype": "bfloat16"}
+        capture(setting, given.work / "gpt" / f"{kind}.ptx", f"gpt_{kind}", own)
+    shares = [f"{name}.ptx:1" for name in chunks] + [f"decode.ptx:{setting.rows}"]
+    one = ["--sequences", "1", "--slots", "1", "--strategy"]
+    plan(setting, "text.tsp", ["prefill.ptx:1", shares[-1]], ["--gpus", "h200", *one, "single"])
+    plan(setting, "chunks.tsp", shares, ["--gpus", "h200", *one, "single"])
+    plan(setting, "slices.tsp", shares, ["--gpus", SLICES, *one, "dp"])
+    for folder in ("l32", "l32r8"):
+        text = [f"{folder}/prefill.ptx:1", f"{folder}/decode.ptx:{setting.rows}"]
+        plan(setting, f"{folder}/text.tsp", text, ["--gpus", "h200", *one, "single"])
+    text = ["gpt/prefill.ptx:1", "gpt/decode.ptx:16"]
+    plan(setting, "gpt/text.tsp", text, ["--gpus", "h200", *one, "single"])
+    pair = ["--gpus", SLICES, "--objective", "latency+throughput", "--sequences", "2"]
+    pair += ["--slots", "2", "--time-limit", "120"]
+    plan(setting, "pair.tsp", ["long/prefill.ptx:4", "long/decode.ptx:3"], pair)
+    target = given.work / "cut.csv"
+    if not target.exists():
+        target.write_text(cut(given.arrivals, int(long["context"]), given.tiny), encoding="utf-8")
+
+
+def sized(setting: Setting) -> dict[str, Any]:
+    sizes = (TINY if setting.tiny else LARGE) | {"layers": setting.layers, "rows": setting.rows}
+    sizes |= {"context": setting.context, "greedy": "true"}
+    return sizes | {"dtype": "float32" if setting.tiny else "bfloat16"}
+
+
+def capture(setting: Setting, path: Path, step: str, sizes: dict[str, Any]) -> None:
+    if path.exists():
+        return
+    words = [word for name, value in sizes.items() for word in ("--set", f"{name}={value}")]
+    model = f"{MODELS / 'generation.py'}:{step}"
+    begun = time.monotonic()
+    where = ["--device", "none", "--for", "h200"]
+    done(tessc("trace", model, "--no-data", "-o", str(path), *where, *words), setting)
+    print(path.name, "captured in", round(time.monotonic() - begun), "s", flush=True)
+
+
+def plan(setting: Setting, name: str, traces: list[str], words: list[str]) -> None:
+    path = setting.work / name
+    if path.exists():
+        return
+    named = [str(setting.work / trace) for trace in traces]
+    done(tessc("plan", *named, *words, "-o", str(path)), setting)
+    print(name, "planned", flush=True)
+
+
+def cut(path: Path, context: int, tiny: bool) -> str:
+    """The rows of three minutes around the densest second, those that fit."""
+    raw = path.read_bytes()
+    text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode()
+    rows = list(csv.DictReader(text.splitlines()))
+    times = [datetime.fromisoformat(row["TIMESTAMP"][:26]).timestamp() for row in rows]
+    per_second: dict[int, int] = {}
+    for at in times:
+        per_second[int(at)] = per_second.get(int(at), 0) + 1
+    busiest = max(per_second, key=lambda second: per_second[second])
+    begin = max(busiest - 60.0, times[0])
+    inside = [row for at, row in zip(times, rows, strict=True) if begin <= at < begin + CUT_S]
+    lines = ["TIMESTAMP,ContextTokens,GeneratedTokens"]
+    for row in inside:
+        prompt, answer = int(row["ContextTokens"]), int(row["GeneratedTokens"])
+        if tiny:
+            prompt, answer = prompt // 400 + 1, answer // 40 + 1
+        if prompt + answer - 1 <= context:
+            lines.append(f"{row['TIMESTAMP']},{prompt},{answer}")
+    print(f"cut: {len(lines) - 1} of {len(inside)} requests, {per_second[busiest]} in a second")
+    kept = [lines[0], *lines[1::EVERY][: 20 if tiny else None]]
+    return "\n".join(kept) + "\n"
+
+
+# --- on the GPU -----------------------------------------------------------------------------------
+
+
+def code(setting: Setting) -> dict[str, Any]:
+    """Every kernel of every trace, compiled once: a cache on disk keeps it."""
+    from tessera.diagnostics import Source
+    from tessera.driver.load import read_program
+
+    texts: dict[str, None] = {}
+    paths = setting.work.rglob("*.ptx")
+    if TRACES in os.environ:
+        paths = (setting.work / f"{name}.ptx" for name in os.environ[TRACES].split(","))
+    for path in sorted(paths):
+        program, _ = read_program(Source(path.name, path.read_text(encoding="utf-8")))
+        for module in program.modules:
+            texts.update({variant.text: None for variant in module.variants})
+    if setting.tiny:
+        return {"kernels": len(texts)}
+    parts = [list(texts)[number::12] for number in range(12)]
+    begun = time.monotonic()
+    with ProcessPoolExecutor(12) as pool:
+        each = list(pool.map(compiled, parts))
+    took = round(time.monotonic() - begun, 1)
+    return {"kernels": len(texts), "seconds": took, "each_s": each}
+
+
+def compiled(texts: Sequence[str]) -> float:
+    from tessera.backend.cuda.targets import open_driver
+
+    begun = time.monotonic()
+    driver = open_driver(None)
+    driver.use(driver.retain(0))
+    for text in texts:
+        driver.load(text.encode())
+    return round(time.monotonic() - begun, 1)
+
+
+def tokens(setting: Setting) -> dict[str, Any]:
+    """Plan by plan: a plain loop, then engines; what a run before has written is not done again."""
+    import tessera
+
+    kept = setting.out / "tokens.so_far.json"
+    row: dict[str, Any] = json.loads(kept.read_text("utf-8")) if kept.exists() else {}
+    missing: list[str] = []
+    for folder in os.environ.get(PLANS, ",".join(TOKENS)).split(","):
+        settings = TOKENS[folder]
+        wide = folder == "gpt"
+        vocabulary = (GPT if wide else LARGE)["vocabulary"]
+        prompts, answers = (1, 200), (8, 72)
+        if setting.tiny:
+            vocabulary, prompts, answers = 64, (1, 9), (1, 12)
+        count = 8 if setting.tiny else 64
+        asked = serving_tokens.mixed(count, vocabulary, prompts, answers, wide)
+        path, options = setting.runs(f"{folder}/text.tsp")
+        right: list[list[int]] = []
+        for batches, ahead, isolated in settings:
+            name = f"{folder}, batches {batches}, {'' if ahead else 'not '}looking ahead"
+            name += ", a process of its own" if isolated else ""
+            if name in row:
+                continue
+            if setting.left() < 10:
+                missing.append(name)
+                continue
+            if not right:
+                with tessera.Runtime(path, **options) as runtime:
+                    loop = serving_tokens.Loop(runtime=runtime, limit_s=setting.left())
+                    right = loop.answers(asked)
+            more = {"sequences": batches, "slots": batches, "isolated": isolated}
+            with tessera.Engine(path, **options, **more, look_ahead=ahead) as engine:
+                own = serving_tokens.by_engine(engine, asked, right, setting.left())
+            tell(row, name, own)
+            kept.write_text(json.dumps(row), encoding="utf-8")
+    return row | ({"not reached": missing} if missing else {})
+
+
+TOKENS = {
+    "gpt": ((1, True, False), (2, True, False), (1, False, False), (1, True, True)),
+    "l32r8": ((1, True, False), (2, True, False), (2, False, False)),
+    "l32": ((1, True, False), (2, True, False), (1, False, False), (1, True, True)),
+}
+"""By the folder of the plan: batches, whether it looks ahead, whether in a process of its own."""
+
+
+def profile(setting: Setting) -> dict[str, Any]:
+    return serving_gpu.profile(setting)
+
+
+def simulated(setting: Setting) -> dict[str, Any]:
+    return serving_gpu.simulated(setting)
+
+
+def speed(setting: Setting) -> dict[str, Any]:
+    """One batch, looking ahead and not; two."""
+    row: dict[str, Any] = {"rows": setting.rows, "layers": setting.layers}
+    tell(row, "batches 1", serving_gpu.speed_with(setting, 1))
+    tell(row, "batches 1, not looking ahead", serving_gpu.speed_with(setting, 1, False))
+    if setting.left() > 20:
+        tell(row, "batches 2", serving_gpu.speed_with(setting, 2))
+    return row
+
+
+def speed32(setting: Setting) -> dict[str, Any]:
+    return speed(replace(setting, layers=32, work=setting.work / "l32"))
+
+
+def speed32r8(setting: Setting) -> dict[str, Any]:
+    rows = 3 if setting.tiny else 8
+    return speed(replace(setting, layers=32, rows=rows, work=setting.work / "l32r8"))
+
+
+def tell(row: dict[str, Any], name: str, value: Any) -> Any:
+    """Put a figure into a row, and say it at once."""
+    row[name] = value
+    print(json.dumps({"so far": {name: value}}), flush=True)
+    return value
+
+
+def slices(setting: Setting) -> dict[str, Any]:
+    """The same requests on the whole GPU and on slices of it."""
+    import tessera
+    from benchmarks.serving.slices import Shape, Steps, arrivals, mover
+
+    tiny = setting.tiny
+    chunks = TINY_CHUNKS if tiny else CHUNKS
+    shape = Shape(
+        prompt=16 if tiny else 512,
+        answer=8 if tiny else 128,
+        rows=setting.rows,
+        vocabulary=setting.sizes["vocabulary"],
+    )
+    row: dict[str, Any] = {"prompt": shape.prompt, "answer": shape.answer, "rows": shape.rows}
+    each_s, count = (1.0, 3) if tiny else (5.0, 20)
+    whole_path, options = setting.runs("chunks.tsp")
+    cut_path, _ = setting.runs("slices.tsp")
+    cut = dict(options)
+    if not tiny:
+        cut["targets"] = TARGETS
+    begun = time.monotonic()
+    with (
+        tessera.Runtime(whole_path, **options) as whole,
+        tessera.Runtime(cut_path, **cut) as parts,
+    ):
+        row["start_s"] = round(time.monotonic() - begun, 1)
+        steps = {"whole": Steps(whole, 0, shape)}
+        steps |= {"84": Steps(parts, 0, shape), "48": Steps(parts, 1, shape)}
+        alone = {
+            name: {"decode": own.time_decode(count)}
+            | {trace: own.time_prefill(trace, chunk, count) for trace, chunk in chunks.items()}
+            for name, own in steps.items()
+        }
+        rounded = {
+            name: {step: round(s * 1e3, 3) for step, s in own.items()}
+            for name, own in alone.items()
+        }
+        tell(row, "alone_ms", rounded)
+        most = capacities(shape, alone, chunks)
+        tell(row, "requests_per_s_at_most", {name: round(rate, 2) for name, rate in most.items()})
+        best = max(rate for name, rate in most.items() if name.startswith("whole"))
+        rate = 0.7 * min(best, most["slices"])
+        row["requests_per_s"] = round(rate, 3)
+        row["tokens_per_s"] = round(rate * (shape.prompt + shape.answer), 1)
+        each_s = max(each_s, 6 / rate)
+        times = arrivals(rate, each_s)
+        limit_s = 2 * each_s + 2
+        for trace, chunk in chunks.items():
+            served = serving_slices.serve_whole(steps["whole"], times, trace, chunk, limit_s)
+            own = serving_slices.figures(served, shape, each_s)
+            tell(row, f"whole, chunks of {chunk}", own)
+        trace = min(chunks, key=lambda name: alone["84"][name] / chunks[name])
+        served = serving_slices.serve_slices(
+            steps["84"], steps["48"], times, trace, chunks[trace], mover(parts, shape), limit_s
+        )
+        label = f"slices, prompts on 84 SMs in chunks of {chunks[trace]}, answers on 48"
+        own = tell(row, label, serving_slices.figures(served, shape, each_s))
+        compared = [row[key] for key in row if key.startswith("whole, ")]
+        kept_up = [fig for fig in compared if fig["whole"] == fig["requests"]] or compared
+        for name in ("tpot_p99_ms", "gap_p99_ms", "tpot_p50_ms"):
+            if name in own:
+                least = min(fig.get(name, float("inf")) for fig in kept_up)
+                row[f"{name} whole over slices"] = round(least / own[name], 3)
+    return row
+
+
+def capacities(
+    shape: Any, alone: dict[str, dict[str, float]], chunks: dict[str, int]
+) -> dict[str, float]:
+    """Requests per second that each way can take, by what its steps take alone."""
+    most = {}
+    for trace, chunk in chunks.items():
+        prompts = -(-shape.prompt // chunk) * alone["whole"][trace]
+        most[f"whole {chunk}"] = 1 / (
+            prompts + shape.answer * alone["whole"]["decode"] / shape.rows
+        )
+    prompts = min(-(-shape.prompt // chunk) * alone["84"][name] for name, chunk in chunks.items())
+    answers = shape.answer * alone["48"]["decode"] / shape.rows
+    most["slices"] = 1 / max(prompts, answers)
+    return most
+
+
+def burst(setting: Setting) -> dict[str, Any]:
+    """The cut by the plan that switches, then by each of its two policies."""
+    import tessera
+    from tessera.driver.serve.bench_text import bench_text
+    from tessera.driver.serve.measures import Slo
+    from tessera.driver.serve.options import ArrivingText
+    from tessera.driver.serve.policies import SwitchRule
+
+    slo = Slo(ttft_ns=SLO_MS["ttft_ms"] * 1e6, tpot_ns=SLO_MS["tpot_ms"] * 1e6)
+    arriving = ArrivingText(arrivals=setting.work / "cut.csv", speed=SPEED, slo=slo)
+    row: dict[str, Any] = {"speed": SPEED, "one in": EVERY, "slo": SLO_MS, "rule": RULE}
+    more = {} if setting.tiny else {"targets": TARGETS}
+    for policy in ("adaptive", "throughput", "latency"):
+        named = None if policy == "adaptive" else policy
+        if setting.left() < 10 + CUT_S / SPEED / 2 and named is not None:
+            row[policy] = "not reached"
+            continue
+        begun = time.monotonic()
+        path, options = setting.runs("pair.tsp", isolated=False, policy=named, **more)
+        options["switch"] = SwitchRule(**RULE) if named is None else None
+        with tessera.Engine(path, **options) as engine:
+            started = time.monotonic() - begun
+            engine.generate([[1, 2, 3]] * 2, max_tokens=4)
+            watched = serving_watch.Watched(engine)
+            report = bench_text(engine, "burst", arriving)
+            series = json.dumps(watched.series(measured=report))
+            (setting.out / f"burst.steps.{policy}.json").write_text(series, encoding="utf-8")
+            drifts = len(engine.drifts)
+        own = {name: round(value, 3) for name, value in serving_gpu.figures(report).items()}
+        own |= {name: round(value, 3) for name, value in report.rates().items()}
+        times = sorted(s.ended_ns - s.came_ns for s in report.whole)
+        own["end_to_end_mean_ms"] = round(sum(times) / max(len(times), 1) / 1e6, 3)
+        own |= {"start_s": round(started, 1), "endings": report.endings()}
+        own |= {"switches": len(report.switches), "policies": report.policies()}
+        tell(row, policy, own | {"drifts": drifts, "watched": watched.summary()})
+    return row
+
+
+PARTS = {
+    call.__name__: call
+    for call in (code, tokens, profile, simulated, slices, burst, speed, speed32, speed32r8)
+}
+
+
+def run(given: argparse.Namespace) -> None:
+    """Part by part, each in a process of its own."""
+    until = time.monotonic() + given.seconds
+    for part in given.only.split(","):
+        left = until - time.monotonic()
+        path = given.out / f"{part}.json"
+        if path.exists() or left < 5:
+            print(json.dumps({"part": part, "skipped": "there" if path.exists() else "no time"}))
+            continue
+        words = [sys.executable, "-m", "benchmarks.serving.h200", "part", "--only", part]
+        words += ["--work", str(given.work), "--out", str(given.out), "--seconds", f"{left:.1f}"]
+        words += ["--load-s", str(given.load_s), *(["--tiny"] if given.tiny else [])]
+        begun = time.monotonic()
+        log = given.out / f"{part}.log"
+        with log.open("wb") as stream, suppress(subprocess.TimeoutExpired):
+            subprocess.run(words, cwd=ROOT, stderr=stream, timeout=left)
+        took = round(time.monotonic() - begun, 1)
+        said = "" if path.exists() else log.read_text(encoding="utf-8", errors="replace")[-900:]
+        print(json.dumps({"part": part, "ended": path.exists(), "took_s": took, "said": said}))
+        sys.stdout.flush()
+
+
+def part(given: argparse.Namespace) -> None:
+    row = PARTS[given.only](setting_of(given))
+    text = json.dumps({"part": given.only, "tiny": given.tiny, **row})
+    if "not reached" not in row:
+        (given.out / f"{given.only}.json").write_text(text + "\n", encoding="utf-8")
+    print(text, flush=True)
+
+
+def collect(given: argparse.Namespace) -> None:
+    """What runs have printed, as one file: a log each, by its name. Runs that it has stay."""
+    runs: dict[str, Any] = {}
+    if given.file.exists():
+        runs = json.loads(given.file.read_text(encoding="utf-8"))["runs"]
+    for log in given.logs:
+        for line in log.read_text(encoding="utf-8").splitlines():
+            row = json.loads(line) if line.startswith('{"part"') else {}
+            if "tiny" in row and not row.pop("tiny"):
+                runs.setdefault(log.stem, {})[row.pop("part")] = row
+    value = {"what": "Llama 3 8B (8 layers unless a part says 32), bf16, on one H200", "runs": runs}
+    given.file.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("stage", choices=("prepare", "run", "part", "collect"))
+    parser.add_argument("file", nargs="?", type=Path)
+    parser.add_argument("--work", type=Path, default=Path("/tmp/serving_h200"))
+    parser.add_argument("--out", type=Path, default=Path("/tmp/serving_h200.out"))
+    parser.add_argument("--arrivals", type=Path)
+    parser.add_argument("--logs", type=Path, nargs="+", help="of `collect`: what `run` has printed")
+    parser.add_argument("--seconds", type=float, default=330.0)
+    parser.add_argument("--load-s", type=float, default=12.0, help="of each load of `simulated`")
+    parser.add_argument("--only", default=",".join(PARTS))
+    parser.add_argument("--tiny", action="store_true", help="a small model, without a GPU")
+    given = parser.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
+    given.work.mkdir(parents=True, exist_ok=True)
+    {"prepare": prepare, "run": run, "part": part, "collect": collect}[given.stage](given)
+
+
+if __name__ == "__main__":
+    main()
