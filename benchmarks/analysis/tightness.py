@@ -171,7 +171,7 @@ def measure() -> dict[str, Any]:
         for step, log in zip(steps, run_logged(case, run, {}), strict=True):
             if step.pins:
                 pinned.append(
-                    {"case": case.name, "class": class_of(case), "reason": step.pins[0].reason}
+                    {"case": case.name, "class": class_of(case), "reason": str(step.pins[0].reason)}
                 )
                 continue
             for found in compare(program, step, log):

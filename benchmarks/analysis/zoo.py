@@ -56,7 +56,12 @@ def classes_of(steps: tuple[StepAccesses, ...]) -> dict[str, int]:
 def pins_of(steps: tuple[StepAccesses, ...]) -> list[dict[str, Any]]:
     """Every reason for which a launch is pinned."""
     return [
-        {"launch": int(step.id), "kernel": step.name, "reason": pin.reason, "at": _place(pin.span)}
+        {
+            "launch": int(step.id),
+            "kernel": step.name,
+            "reason": str(pin.reason),
+            "at": _place(pin.span),
+        }
         for step in steps
         for pin in step.pins
     ]

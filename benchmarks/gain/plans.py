@@ -32,6 +32,7 @@ from tessera.passes.costs.estimate_costs import estimate_costs
 from tessera.passes.placement.candidates import Candidate
 from tessera.passes.placement.plans import Choice
 from tessera.passes.placement.problem import transfers_of
+from tessera.wording import Wording
 
 # What is tried: slots, and requests as one graph or call by call. A graph that spans slices has
 # queues inside that graphs of other slots share, so plans with many changes of slice go by calls.
@@ -220,7 +221,7 @@ def _measured(costs: Costs) -> Costs:
 
     def known(cost: Cost) -> Cost:
         unknown = isinstance(cost, Duration) and cost.source is not CostSource.PROFILE
-        return Barred("it was not measured") if unknown else cost
+        return Barred(Wording("it was not measured")) if unknown else cost
 
     return Costs(
         tuple(replace(one, on_device=tuple(map(known, one.on_device))) for one in costs.steps)

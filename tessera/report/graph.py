@@ -15,6 +15,7 @@ from tessera.ir.graph.region import region_text
 from tessera.passes.byte_sets import intervals
 from tessera.passes.byte_sets.regions import regions_bytes
 from tessera.passes.dependences.prefix_cuts import prefix_cuts
+from tessera.wording import Wording
 
 _MOST_EDGES = 400
 _LONGEST_REGION = 60
@@ -99,7 +100,7 @@ def graph_blocks(graph: KernelGraph) -> Iterator[str]:
 
 def _need_rows(graph: KernelGraph) -> Iterator[str]:
     """What kernels ask of the machine, once each, at the first step that does."""
-    seen: set[tuple[str, str]] = set()
+    seen: set[tuple[str, Wording]] = set()
     for node in graph.nodes:
         for need in node.needs:
             if (node.name, need.reason) not in seen:
@@ -229,8 +230,8 @@ def _node_value(graph: KernelGraph, node: Node) -> dict[str, object]:
         "id": node.id,
         "name": node.name,
         "class": address_class(node),
-        "pins": [pin.reason for pin in node.pins],
-        "needs": [{"kind": need.kind.value, "reason": need.reason} for need in node.needs],
+        "pins": [str(pin.reason) for pin in node.pins],
+        "needs": [{"kind": need.kind.value, "reason": str(need.reason)} for need in node.needs],
         "accesses": [
             {
                 "buffer": graph.buffers[access.buffer].name,

@@ -27,6 +27,7 @@ from tessera.ir.plan.verify_predictions import predicted_value
 from tessera.report.diagnostics import safe
 from tessera.report.plan_figures import doubt_lines, interval_text, rate_text
 from tessera.report.table import Column, Fit, fitted, table
+from tessera.wording import Wording
 
 _MOST_CLASSES = 12
 _MOST_KINDS = 4
@@ -201,7 +202,7 @@ def _class_row(kernel_class: KernelClass, kinds: int, labels: Mapping[str, str])
 
 def _excluded(report: PlanReport) -> Iterator[str]:
     """Where steps cannot run, and why; one line per reason."""
-    refused: dict[tuple[str, str], dict[str, None]] = {}
+    refused: dict[tuple[str, Wording], dict[str, None]] = {}
     for costs in report.setting.costs:
         for step in costs.steps:
             for device, cost in zip(report.machine.devices, step.on_device, strict=True):

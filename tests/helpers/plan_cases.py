@@ -20,6 +20,7 @@ from tessera.ir.program.program import (
     Program,
     Role,
 )
+from tessera.wording import Wording
 
 Effect = tuple[str, str, Region]
 """Buffer, what happens (`read`, `may`, `must`, `atomic`), and where."""
@@ -66,7 +67,7 @@ def build(
             id=LaunchId(number),
             name=f"k{number}",
             accesses=tuple(_access(ids[name], how, where) for name, how, where in effects),
-            pins=(Pin("it follows pointers"),) if number in pinned else (),
+            pins=(Pin(Wording("it follows pointers")),) if number in pinned else (),
         )
         for number, effects in enumerate(steps)
     )
@@ -162,7 +163,7 @@ def _random_step(rng: random.Random, buffers: Sequence[tuple[str, int, Role]]) -
 def _random_region(rng: random.Random, size: int) -> Region:
     match rng.randrange(6):
         case 0 | 1:
-            return WholeBuffer("for the test") if rng.random() < 0.3 else Interval(0, size)
+            return WholeBuffer(Wording("for the test")) if rng.random() < 0.3 else Interval(0, size)
         case 2 if size >= 64:
             stride = rng.choice([16, 32])
             count = rng.randint(2, size // stride)

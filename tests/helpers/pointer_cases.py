@@ -58,7 +58,7 @@ def checked(text: str, fills: Sequence[int] = (0, 1)) -> list[Launched]:
                 )
                 exact[record.id] = exact[record.id] and same
     return [
-        Launched(step.name, tuple(pin.reason for pin in step.pins), exact[i] and not step.pins)
+        Launched(step.name, tuple(str(pin.reason) for pin in step.pins), exact[i] and not step.pins)
         for i, step in enumerate(steps)
     ]
 

@@ -24,6 +24,7 @@ from tessera.ir.program.program import Role
 from tessera.passes.checker.check_plan import check_replica
 from tessera.passes.lowering import puts
 from tessera.passes.lowering.plan import lower_replica
+from tessera.wording import Wording
 from tests.helpers.plan_cases import Case, random_case
 from tests.helpers.plan_edits import edits
 from tests.helpers.plan_mutants import mutants
@@ -305,7 +306,7 @@ def _lasting(graph: KernelGraph, trace: int) -> dict[int, object]:
 def with_pins(case: Case, rng: random.Random) -> Case:
     def pinned(graph: KernelGraph) -> Iterator[Node]:
         for node in graph.nodes:
-            pins = (Pin("it follows pointers"),) if rng.random() < 0.25 else ()
+            pins = (Pin(Wording("it follows pointers")),) if rng.random() < 0.25 else ()
             yield replace(node, pins=pins)
 
     graphs = tuple(replace(graph, nodes=tuple(pinned(graph))) for graph in case.graphs)

@@ -197,7 +197,7 @@ def test_findings(body: str, args: str, code: str) -> None:
 def test_a_number_is_not_said_to_come_from_memory() -> None:
     given = program(f"{STORE} ret;", "u64:0x123456789abc, x, u32:0")
     (step,) = AnalysisManager(given).get(AccessRegions).steps
-    assert [p.reason for p in step.pins] == [
+    assert [str(p.reason) for p in step.pins] == [
         "the address of `st.global.u32` is a number that points into no buffer of the trace"
     ]
 

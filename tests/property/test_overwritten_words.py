@@ -76,7 +76,7 @@ def analysed(program: ir.Program) -> list[dict[str, str]]:
     """Per step how sure its writes are, by buffer; `pinned` says that it may touch anything."""
     found = []
     for step in AnalysisManager(program).get(AccessRegions).steps:
-        row = {"pinned": "; ".join(pin.reason for pin in step.pins)}
+        row = {"pinned": "; ".join(str(pin.reason) for pin in step.pins)}
         for access in step.accesses:
             name = program.buffers[access.buffer].name
             if access.kind.writes and row.get(name) != "must":

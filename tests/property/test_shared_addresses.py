@@ -515,7 +515,7 @@ def test_pinned_where_anything_may_be_there(name: str) -> None:
     given = program(LOST[name])
     step = analysed(given)
     assert step.pins
-    assert "comes from memory (loaded by `ld." in step.pins[0].reason
+    assert "comes from memory (loaded by `ld." in str(step.pins[0].reason)
     check(given, step)
 
 

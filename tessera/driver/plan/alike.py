@@ -21,6 +21,7 @@ from tessera.ir.plan.costs import Barred, Costs
 from tessera.ir.plan.plan import Replica
 from tessera.ir.plan.policies import are_alike
 from tessera.ir.program.program import Role
+from tessera.wording import Wording
 
 _MOST_WIDE = 3
 """So many ways for throughput get a search for latency of their own."""
@@ -63,7 +64,9 @@ def _kept_where(setting: PlanSetting, replica: Replica) -> PlanSetting:
                     replace(
                         step,
                         on_device=tuple(
-                            cost if device == where[step.step] else Barred("states are alike")
+                            cost
+                            if device == where[step.step]
+                            else Barred(Wording("states are alike"))
                             for device, cost in enumerate(step.on_device)
                         ),
                     )

@@ -14,6 +14,7 @@ from tessera.driver.plan.search import Decision
 from tessera.ir.graph.graph import Edge
 from tessera.ir.plan.costs import Cost, Duration, LaunchWork
 from tessera.passes.placement.candidates import candidate_of
+from tessera.wording import Wording
 
 _STEP = re.compile(r"(?:(.+):)?[k#]?([0-9]{1,9})")
 
@@ -39,7 +40,7 @@ class StepReason:
     name: str
     replica: int
     together: tuple[int, ...]
-    pins: tuple[str, ...]
+    pins: tuple[Wording, ...]
     memory_bytes: float
     work: LaunchWork | None
     elsewhere: tuple[Elsewhere, ...]

@@ -39,6 +39,7 @@ from tessera.ir.graph.region import (
     WholeBuffer,
 )
 from tessera.ir.program.program import BufferId, LaunchId, Role
+from tessera.wording import Wording
 
 _MOST_DIGITS = 40
 _DIGEST = re.compile("[0-9a-f]{64}")
@@ -180,10 +181,10 @@ class _GraphBuilder(Transformer[Token, KernelGraph]):
         return LaunchId(int(identity)), _text(name)
 
     def pin(self, reason: Token) -> Pin:
-        return Pin(_text(reason))
+        return Pin(Wording(_text(reason)))
 
     def need(self, kind: Token, reason: Token) -> Need:
-        return Need(_member(NeedKind, kind), _text(reason))
+        return Need(_member(NeedKind, kind), Wording(_text(reason)))
 
     def contents(self, buffer: Token, digest: Token) -> ContentsDigest:
         text = _text(digest)
@@ -251,10 +252,10 @@ class _GraphBuilder(Transformer[Token, KernelGraph]):
         return Dimension(int(stride), int(count))
 
     def whole(self, reason: Token) -> Region:
-        return WholeBuffer(_text(reason))
+        return WholeBuffer(Wording(_text(reason)))
 
     def unknown(self, reason: Token) -> Region:
-        return Unknown(_text(reason))
+        return Unknown(Wording(_text(reason)))
 
 
 def _check(graph: KernelGraph, version: Token) -> None:

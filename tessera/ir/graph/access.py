@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from tessera.diagnostics import Span
 from tessera.ir.graph.region import Region
 from tessera.ir.program.program import BufferId
+from tessera.wording import Wording
 
 
 class AccessKind(enum.Enum):
@@ -93,7 +94,7 @@ class Pin:
     `reason` is for people, and what kernel graphs keep. Decisions are made by `kind`.
     """
 
-    reason: str
+    reason: Wording
     span: Span | None = field(default=None, compare=False, repr=False)
     kind: PinKind = field(default=PinKind.STATED, compare=False, repr=False)
 
@@ -119,5 +120,5 @@ class Need:
     """One thing that a step asks of the machine, and the instruction that shows it."""
 
     kind: NeedKind
-    reason: str
+    reason: Wording
     span: Span | None = field(default=None, compare=False, repr=False)

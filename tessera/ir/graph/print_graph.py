@@ -39,9 +39,9 @@ def _lines(graph: KernelGraph) -> Iterator[str]:
     for node in graph.nodes:
         yield f"node {node.id} {_quoted(node.name)}"
         for pin in node.pins:
-            yield f"  pin {_quoted(pin.reason)}"
+            yield f"  pin {_quoted(str(pin.reason))}"
         for need in node.needs:
-            yield f"  need {need.kind.value} {_quoted(need.reason)}"
+            yield f"  need {need.kind.value} {_quoted(str(need.reason))}"
         for access in node.accesses:
             region = regions.get(id(access.region))
             if region is None:
@@ -69,7 +69,7 @@ def _edge(edge: Edge) -> str:
 
 def _region(region: Region) -> str:
     if isinstance(region, WholeBuffer | Unknown):
-        return f"{region_text(region)}({_quoted(region.reason)})"
+        return f"{region_text(region)}({_quoted(str(region.reason))})"
     return region_text(region)
 
 

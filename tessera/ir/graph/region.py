@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tessera.diagnostics import Span
+from tessera.wording import Wording
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ class Interval:
 class WholeBuffer:
     """Any byte of the buffer."""
 
-    reason: str
+    reason: Wording
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
@@ -75,7 +76,7 @@ class WholeBuffer:
 class Unknown:
     """Any byte of any buffer."""
 
-    reason: str
+    reason: Wording
     span: Span | None = field(default=None, compare=False, repr=False)
 
 

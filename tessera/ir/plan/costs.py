@@ -9,6 +9,7 @@ import enum
 from dataclasses import dataclass
 
 from tessera.ir.program.program import LaunchId
+from tessera.wording import Wording
 
 
 class CostSource(enum.Enum):
@@ -49,7 +50,7 @@ class Duration:
 class Barred:
     """The step cannot run on the device, and why; `asked`: because the user says so."""
 
-    reason: str
+    reason: Wording
     asked: bool = False
 
 

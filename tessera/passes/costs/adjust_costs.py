@@ -26,6 +26,7 @@ from tessera.ir.plan.costs import (
     StepCosts,
 )
 from tessera.ir.plan.machine import Device, Machine
+from tessera.wording import Wording
 
 MOST_NS = 3.6e12  # as of a time in a profile
 
@@ -143,7 +144,7 @@ def bar_endless(costs: Costs) -> Costs:
     def bounded(cost: Cost) -> Cost:
         if isinstance(cost, Barred) or cost.ns <= MOST_NS:
             return cost
-        return Barred(f"it would take about {cost.ns / MOST_NS:.2g} hours there")
+        return Barred(Wording(f"it would take about {cost.ns / MOST_NS:.2g} hours there"))
 
     return Costs(
         tuple(replace(step, on_device=tuple(map(bounded, step.on_device))) for step in costs.steps)
@@ -158,7 +159,7 @@ def restrict_steps(
     chosen = [s for s in costs.steps if f"#{s.step}" == steps or fnmatchcase(s.name, steps)]
     if not named or not chosen:
         return None
-    reason = f"{'forbidden' if forbid else 'pinned'} by `{steps}={devices}`"
+    reason = Wording(f"{'forbidden' if forbid else 'pinned'} by `{steps}={devices}`")
     touched = {step.step for step in chosen}
     return Costs(
         tuple(

@@ -45,6 +45,7 @@ from tessera.passes.costs.call_shapes import call_shape_of, expert_bytes, put_by
 from tessera.passes.costs.count_work import LaunchCounts
 from tessera.passes.costs.device_model import CALIBRATED_ON, Traffic, launch_ns, resident_ctas
 from tessera.passes.costs.library_launches import Plain, call_ns
+from tessera.wording import Wording
 
 # What a time may be off by, as a fraction: nine of ten left-out measurements are nearer. For GPUs
 # that the model was fitted on see `benchmarks/prediction/fit_durations.py`; for others
@@ -180,11 +181,11 @@ class _Estimator:
         variant = best_variant(self.program, work, gpu.arch, device.sms, gpu.sms)
         if variant is None:
             archs = ", ".join(other.arch for other in self.program.modules[work.module].variants)
-            return Barred(f"no code for {gpu.arch}: the module has {archs}"), None
+            return Barred(Wording(f"no code for {gpu.arch}: the module has {archs}")), None
         launch = for_arch(work, variant.arch)
         counted = self.counted.of(variant, launch)
         if reason := _too_large(launch, counted, node, gpu, device):
-            return Barred(reason), None
+            return Barred(Wording(reason)), None
         if counted is None:
             traffic = moved.traffic(gpu, self.persistent, None)
             touched = moved.total

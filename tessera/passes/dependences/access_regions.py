@@ -47,6 +47,7 @@ from tessera.passes.dependences.pointer_words import PointerWords, Written, grow
 from tessera.passes.kernel_facts.idle_parameters import idle_parameters, without_values
 from tessera.passes.kernel_facts.initial_pointers import initial_pointers
 from tessera.passes.kernel_facts.kernel_memory import KernelFacts, KernelMemory, Store
+from tessera.wording import Wording
 
 if TYPE_CHECKING:
     from tessera.passes.footprint.footprint import Footprint
@@ -202,7 +203,7 @@ class _Walker:
             return accesses
         why = "it may overwrite pointers in `{}`"
         named = ((self.program.buffers[a.buffer].name, a.span) for a in dict.fromkeys(lost))
-        pins = tuple(Pin(why.format(name), at, PinKind.OVERWRITTEN) for name, at in named)
+        pins = tuple(Pin(Wording(why.format(name)), at, PinKind.OVERWRITTEN) for name, at in named)
         told = findings.overwritten_pointers(pins, accesses.name)
         return replace(
             accesses, pins=(*accesses.pins, *pins), diagnostics=(*accesses.diagnostics, *told)
@@ -229,7 +230,7 @@ class _Walker:
             report = self._launch_in(step, own, True) or self._launch_in(step, own, False)
         except TooManyObjects:
             code = self._code(step, self.program.modules[step.module].variants[0])
-            return self._anything(step, code, "it has too many pointers")
+            return self._anything(step, code, Wording("it has too many pointers"))
         assert report is not None
         return report
 
@@ -322,7 +323,7 @@ class _Walker:
         code = self._code(step, variant)
         footprint = self.footprints[step.module, variant.arch, step.kernel, setting.key]
         if footprint.gave_up:
-            return self._anything(step, code, _TANGLED if code.flow.tangled else _SLOW)
+            return self._anything(step, code, Wording(_TANGLED if code.flow.tangled else _SLOW))
         name = self._name(step)
         return LaunchReport(self.program, step, name, code, setting, footprint).build()
 
@@ -362,7 +363,7 @@ class _Walker:
             code = self.codes[key] = prepare_kernel(variant.ptx, function)
         return code
 
-    def _anything(self, step: ir.Launch, code: KernelCode, why: str) -> StepAccesses:
+    def _anything(self, step: ir.Launch, code: KernelCode, why: Wording) -> StepAccesses:
         name = self._name(step)
         pin = Pin(why, code.module.span(code.function.at), PinKind.KERNEL)
         return StepAccesses(

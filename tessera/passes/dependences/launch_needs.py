@@ -12,6 +12,7 @@ from tessera.diagnostics import Span
 from tessera.ir.graph.access import Need, NeedKind
 from tessera.ir.program import program as ir
 from tessera.passes.kernel_facts.operand_names import registers_in
+from tessera.wording import Wording
 
 if TYPE_CHECKING:
     from tessera.passes.kernel_facts.kernel_code import KernelCode
@@ -21,10 +22,14 @@ def launch_needs(code: KernelCode, launch: ir.Launch) -> tuple[Need, ...]:
     """The needs, one of a kind that the launch itself has first."""
     needs: list[Need] = []
     if launch.cooperative:
-        needs.append(Need(NeedKind.GRID, "the launch is cooperative", _grid_line(code, launch)))
+        needs.append(
+            Need(NeedKind.GRID, Wording("the launch is cooperative"), _grid_line(code, launch))
+        )
     if launch.cluster is not None and launch.cluster != (1, 1, 1):
         sizes = "x".join(map(str, launch.cluster))
-        needs.append(Need(NeedKind.CLUSTER, f"the launch has clusters of {sizes}", launch.span))
+        needs.append(
+            Need(NeedKind.CLUSTER, Wording(f"the launch has clusters of {sizes}"), launch.span)
+        )
     for need in code.needs:
         needs.append(Need(need.kind, need.reason, instruction_span(code, need.index)))
     return tuple(needs)

@@ -31,6 +31,7 @@ from tessera.passes.byte_sets.regions import (
 )
 from tessera.passes.dependences.launch_needs import instruction_span, launch_needs
 from tessera.passes.dependences.launch_scene import LaunchSetting
+from tessera.wording import Wording
 
 if TYPE_CHECKING:
     from tessera.passes.footprint.footprint import Footprint, FootprintEntry
@@ -59,7 +60,7 @@ class StepAccesses:
 
 def anywhere(
     program: ir.Program,
-    why: str,
+    why: Wording,
     span: Span | None,
     among: frozenset[ir.BufferId] | None = None,
     *,
@@ -149,13 +150,13 @@ class LaunchReport:
 
     def _pins(self) -> tuple[Pin, ...]:
         pins = [
-            Pin(reason, self._span(at), PinKind.INSTRUCTION)
+            Pin(Wording(reason), self._span(at), PinKind.INSTRUCTION)
             for at, reason in self.footprint.pins.items()
         ]
         for effect, why in self.footprint.unresolved.items():
             at = why if why >= 0 and effect not in self.footprint.mixed else effect[0]
             kind, reason = self._unresolved(effect, why)
-            pins.append(Pin(reason, self._span(at), kind))
+            pins.append(Pin(Wording(reason), self._span(at), kind))
         return tuple(dict.fromkeys(pins))
 
     def _unresolved(self, effect: tuple[int, int], why: int) -> tuple[PinKind, str]:
@@ -182,13 +183,14 @@ class LaunchReport:
             self._in_buffer(moved, step, self.program.buffers[buffer_id])
             return
         for target in self.setting.targets.get(entry.key.zone, ()):
-            reason = "the address comes from a table of pointers"
+            reason = Wording("the address comes from a table of pointers")
             region = WholeBuffer(reason, self._span(entry.key.at))
             self._add(step, entry, target, region, Certainty.MAY, AddressClass.POINTER)
 
     def _in_buffer(self, entry: FootprintEntry, step: Step, buffer: ir.Buffer) -> None:
         if entry.whole is not None:
-            reason = f"the index is loaded by `{self.code.opcode_text(max(entry.whole, 0))}`"
+            loader = self.code.opcode_text(max(entry.whole, 0))
+            reason = Wording(f"the index is loaded by `{loader}`")
             region = WholeBuffer(reason, self._span(entry.whole))
             self._add(step, entry, buffer.id, region, Certainty.MAY, AddressClass.INDEXED)
         inside = intervals.clip(entry.may, 0, buffer.bytes)

@@ -24,6 +24,7 @@ from tessera.ir.graph.region import (
 from tessera.ir.program import program as ir
 from tessera.passes.dependences.launch_pattern import Buffers, Pattern, PatternContents
 from tessera.passes.dependences.launch_report import StepAccesses
+from tessera.wording import Wording
 
 
 class PatternCodec:
@@ -50,7 +51,9 @@ class PatternCodec:
             ]
             for access in report.accesses
         ]
-        needs = [[need.kind.value, need.reason, self._place(need.span)] for need in report.needs]
+        needs = [
+            [need.kind.value, str(need.reason), self._place(need.span)] for need in report.needs
+        ]
         contents = [pattern.contents.looked_up, pattern.contents.asked]
         return [accesses, [self._region(region) for region, _ in regions], needs, contents]
 
@@ -65,7 +68,7 @@ class PatternCodec:
                 name=name,
                 accesses=tuple(self._read_access(a, known, buffers) for a in _list(accesses)),
                 needs=tuple(
-                    Need(NeedKind(kind), _text(reason), self._span(place))
+                    Need(NeedKind(kind), Wording(_text(reason)), self._span(place))
                     for kind, reason, place in map(_list, _list(needs))
                 ),
             )
@@ -118,9 +121,9 @@ class PatternCodec:
                 ]
                 return ["affine", rows]
             case WholeBuffer(reason, span):
-                return ["whole", reason, self._place(span)]
+                return ["whole", str(reason), self._place(span)]
             case Unknown(reason, span):
-                return ["unknown", reason, self._place(span)]
+                return ["unknown", str(reason), self._place(span)]
 
     def _read_region(self, value: object) -> Region:
         match value:
@@ -129,9 +132,9 @@ class PatternCodec:
             case ["affine", rows]:
                 return Affine(tuple(_descriptor(row) for row in _list(rows)))
             case ["whole", reason, place]:
-                return WholeBuffer(_text(reason), self._span(place))
+                return WholeBuffer(Wording(_text(reason)), self._span(place))
             case ["unknown", reason, place]:
-                return Unknown(_text(reason), self._span(place))
+                return Unknown(Wording(_text(reason)), self._span(place))
         raise ValueError("not a region")
 
 

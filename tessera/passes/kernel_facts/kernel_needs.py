@@ -27,6 +27,7 @@ from tessera.ir.ptx.control_flow import ControlFlow, Loop
 from tessera.ir.ptx.flatten import FlatFunction
 from tessera.passes.kernel_facts.inline_calls import call_parts
 from tessera.passes.kernel_facts.operand_names import registers_in
+from tessera.wording import Wording
 
 _STRONG = frozenset({"volatile", "acquire", "relaxed"})
 _OUTSIDE = frozenset({"global", "generic"})
@@ -42,7 +43,7 @@ class KernelNeed:
 
     kind: NeedKind
     index: int
-    reason: str
+    reason: Wording
 
 
 def kernel_needs(
@@ -63,7 +64,9 @@ def kernel_needs(
 def _head_needs(flat: FlatFunction) -> Iterator[KernelNeed]:
     for directive in flat.function.directives:
         if directive.name.lstrip(".") in {"reqnctapercluster", "explicitcluster"}:
-            yield KernelNeed(NeedKind.CLUSTER, -1, f"the kernel asks for it by `{directive.name}`")
+            yield KernelNeed(
+                NeedKind.CLUSTER, -1, Wording(f"the kernel asks for it by `{directive.name}`")
+            )
 
 
 def _instruction_needs(
@@ -76,10 +79,10 @@ def _instruction_needs(
             instruction, meaning = flat.instructions[index], meanings[index]
             yield from _machine_registers(instruction, index)
             if meaning.scope is ThreadScope.CLUSTER or instruction.opcode.name == "mapa":
-                reason = f"the kernel uses `{instruction.opcode}`"
+                reason = Wording(f"the kernel uses `{instruction.opcode}`")
                 yield KernelNeed(NeedKind.CLUSTER, index, reason)
             if instruction.opcode.name == "call" and call_parts(instruction)[0] in _PRINTERS:
-                yield KernelNeed(NeedKind.OUTPUT, index, "it calls `vprintf`")
+                yield KernelNeed(NeedKind.OUTPUT, index, Wording("it calls `vprintf`"))
 
 
 def _machine_registers(instruction: ptx.Instruction, index: int) -> Iterator[KernelNeed]:
@@ -89,7 +92,7 @@ def _machine_registers(instruction: ptx.Instruction, index: int) -> Iterator[Ker
                 continue
             special = special_register(name)
             if special is not None and special.varies is Varies.MACHINE:
-                yield KernelNeed(NeedKind.MACHINE, index, f"the kernel reads `{name}`")
+                yield KernelNeed(NeedKind.MACHINE, index, Wording(f"the kernel reads `{name}`"))
 
 
 # --- waiting ---------------------------------------------------------------------------------
@@ -102,7 +105,9 @@ def _waiting(
         index = _polled(flat, flow, meanings, loop)
         if index is not None:
             text = flat.instructions[index].opcode
-            yield KernelNeed(NeedKind.WAIT, index, f"a loop ends when `{text}` sees another value")
+            yield KernelNeed(
+                NeedKind.WAIT, index, Wording(f"a loop ends when `{text}` sees another value")
+            )
 
 
 def _polled(

@@ -72,7 +72,7 @@ def graph_section(given: Given, trace: GivenTrace, number: int) -> PageSection:
             "class": [CLASSES.index(address_class(node)) for node in graph.nodes],
         },
         "names": names.values,
-        "pins": {str(n.id): [pin.reason for pin in n.pins] for n in graph.nodes if n.pins},
+        "pins": {str(n.id): [str(pin.reason) for pin in n.pins] for n in graph.nodes if n.pins},
         "needs": {
             str(n.id): [f"{need.kind.value}: {need.reason}" for need in n.needs]
             for n in graph.nodes
@@ -256,7 +256,7 @@ def _times(given: Given, trace: GivenTrace) -> dict[str, object]:
                     row += [round(cost.ns, 1), round(cost.error, 4)]
                     row.append(sources.number(cost.source.value))
                 case Barred():
-                    row += [-1, reasons.number(cost.reason), 0]
+                    row += [-1, reasons.number(str(cost.reason)), 0]
         ns.append(row)
     rows = NumberedTable()
     return {

@@ -15,6 +15,7 @@ from tessera.ir.graph.graph import ContentsDigest, TraceReference
 from tessera.ir.graph.print_dot import print_dot
 from tessera.ir.graph.print_graph import print_graph
 from tessera.ir.program.program import BufferId
+from tessera.wording import Wording
 from tests.helpers.traces import COPY, dependences, trace
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "traces"
@@ -88,7 +89,7 @@ def test_dot_draws_a_layer_once() -> None:
 
 def test_needs_and_contents_are_read_back() -> None:
     graph = dependences(trace(BUFFERS, COPY, STEPS)).graph
-    first = replace(graph.nodes[0], needs=(Need(NeedKind.GRID, 'a "launch"'),))
+    first = replace(graph.nodes[0], needs=(Need(NeedKind.GRID, Wording('a "launch"')),))
     known = (ContentsDigest(BufferId(2), "0f" * 32),)
     full = replace(graph, nodes=(first, *graph.nodes[1:]), contents=known)
     assert parse_graph(print_graph(full)) == full

@@ -21,6 +21,7 @@ from tessera.passes.costs.device_model import Traffic, launch_ns, resident_ctas
 from tessera.passes.costs.estimate_costs import estimate_costs
 from tessera.passes.costs.thread_code import thread_code
 from tessera.passes.dependences.dependences import Dependences
+from tessera.wording import Wording
 
 TRACE = """//! tessera.trace 1
 //! buffer x bytes=4096 role=input
@@ -137,17 +138,17 @@ def test_static_shared_memory_counts_and_bars() -> None:
     assert isinstance(cost(large, "a100"), Duration)
     barred = cost(large, "l40s")
     assert isinstance(barred, Barred)
-    assert "130000 bytes of shared memory" in barred.reason
+    assert "130000 bytes of shared memory" in str(barred.reason)
 
 
 def test_blocks_that_wait_for_each_other_must_fit_together() -> None:
     made = program(grid=20000)
     assert isinstance(cost(made, "h200"), Duration)
     graph = graph_of(made)
-    waits = replace(graph.nodes[0], needs=(Need(NeedKind.WAIT, "spins"),))
+    waits = replace(graph.nodes[0], needs=(Need(NeedKind.WAIT, Wording("spins")),))
     barred = cost(made, "h200", replace(graph, nodes=(waits, *graph.nodes[1:])))
     assert isinstance(barred, Barred)
-    assert "at most 2112 fit" in barred.reason
+    assert "at most 2112 fit" in str(barred.reason)
 
 
 def test_resident_ctas() -> None:

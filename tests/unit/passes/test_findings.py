@@ -86,7 +86,7 @@ def test_a_launch_that_overwrites_a_table_and_does_not_follow_it_touches_what_it
     steps = "pointers table @{8:x+64}\n" + copy("table", "x", 3)
     node = dependences(program(steps)).graph.nodes[0]
     assert {a.region.__class__.__name__ for a in node.accesses} == {"Interval"}
-    assert [pin.reason for pin in node.pins] == ["it may overwrite pointers in `table`"]
+    assert [str(pin.reason) for pin in node.pins] == ["it may overwrite pointers in `table`"]
 
 
 def test_writing_beside_a_table() -> None:

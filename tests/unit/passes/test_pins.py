@@ -62,7 +62,7 @@ def analysed(body: str) -> StepAccesses:
 )
 def test_pinned(body: str, reason: str) -> None:
     step = analysed(f"st.param.b64 [first], %rd1; st.param.b64 [second], %rd1;\n{body}")
-    assert [pin.reason for pin in step.pins] == [reason]
+    assert [str(pin.reason) for pin in step.pins] == [reason]
     (finding,) = step.diagnostics
     assert finding.code == "TSR2001"
     assert finding.primary is not None

@@ -25,6 +25,7 @@ from tessera.passes.placement.plan_tensors import tensors_of
 from tessera.passes.placement.plans import choose
 from tessera.passes.placement.schedule import request_times
 from tessera.passes.placement.sensitivity import sensitivities
+from tessera.wording import Wording
 
 MLP = Path(__file__).parents[3] / "examples" / "traces" / "mlp.ptx"
 
@@ -110,7 +111,7 @@ def test_a_pinned_step_stays_with_its_neighbours(graph: KernelGraph) -> None:
     free = groups_of(graph)
     middle = len(graph.nodes) // 2
     nodes = tuple(
-        replace(node, pins=(Pin("touches anything"),)) if node.id == middle else node
+        replace(node, pins=(Pin(Wording("touches anything")),)) if node.id == middle else node
         for node in graph.nodes
     )
     pinned = groups_of(replace(graph, nodes=nodes))
