@@ -34,7 +34,9 @@ import numpy.typing as npt
 
 from tessera.backend.unwritten import ComparedSide
 from tessera.diagnostics import Diagnostic, ExitCode, TesseraError
+from tessera.ir.graph.graph import KernelGraph
 from tessera.ir.plan.launch_program import LoweredReplica, Queue
+from tessera.ir.plan.plan import Plan, Replica
 from tessera.ir.program.program import BufferId, LaunchId, Program
 
 Bytes = npt.NDArray[np.uint8]
@@ -57,6 +59,24 @@ class ServedTrace:
     program: Program
     arches: tuple[str, ...]
     touched: tuple[frozenset[BufferId], ...] = ()
+
+
+def served_traces(
+    plan: Plan, replica: Replica, programs: Sequence[Program], graphs: Sequence[KernelGraph]
+) -> tuple[ServedTrace, ...]:
+    """The traces of a plan with the variants that a replica runs, and what their steps touch."""
+    placed = {placed_trace.trace: placed_trace for placed_trace in replica.traces}
+    return tuple(
+        ServedTrace(
+            name=trace.name,
+            program=program,
+            arches=tuple(step.arch for step in placed[index].steps) if index in placed else (),
+            touched=tuple(frozenset(a.buffer for a in node.accesses) for node in graph.nodes),
+        )
+        for index, (trace, program, graph) in enumerate(
+            zip(plan.traces, programs, graphs, strict=True)
+        )
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

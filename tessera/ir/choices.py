@@ -2,7 +2,7 @@
 
 Members are strings, so they print, compare and serialise as the words that users type. Nothing
 heavy is imported here: the command line takes its choices from this module. The names of backends
-are in `backend.known_backends`, each with what makes it.
+are in `backend.known_backends`.
 """
 
 from __future__ import annotations

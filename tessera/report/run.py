@@ -6,7 +6,6 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from tessera.backend.known_backends import backend_named
 from tessera.driver.run.compare_runs import Verdict
 from tessera.driver.run.digests import digests_of, digests_of_all
 from tessera.driver.run.outcome import Figures, Outcome
@@ -27,7 +26,7 @@ def run_text(
     """The report of a run, for a terminal of that width or for a file."""
     figures = outcome.figures()
     total, done = len(outcome.turns), len(outcome.done)
-    where = backend_named(outcome.backend).shown_as
+    where = outcome.backend.shown_as
     lines = [
         f"ran {_count(done, 'request')} of {safe(outcome.opened.name)} on {where} "
         f"in {format_time(figures.seconds * 1e9)}"

@@ -13,7 +13,7 @@ import time
 from collections.abc import Collection, Sequence
 
 from tessera.backend.hosts.channel import ChannelClosed, ControlChannel, Head, Part
-from tessera.backend.hosts.launchers import CommandProcess, Launcher
+from tessera.backend.hosts.launchers import Launcher
 from tessera.ir.plan.hosts import HostEntry
 
 _HANG_UP_S = 0.5
@@ -27,9 +27,7 @@ Inbox = queue.SimpleQueue[tuple[str, Head | None, list[Part]]]
 class DeviceLink:
     """One process, seen from the driver."""
 
-    def __init__(
-        self, device: str, host: HostEntry, inbox: Inbox, launch: Launcher = CommandProcess
-    ) -> None:
+    def __init__(self, device: str, host: HostEntry, inbox: Inbox, launch: Launcher) -> None:
         """Start it; raises `OSError` where the command of the host cannot be run."""
         self.host = host
         self.has_begun = False

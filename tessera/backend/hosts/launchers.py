@@ -19,7 +19,6 @@ from typing import IO, Protocol
 from tessera.ir.plan.hosts import HostEntry
 from tessera.settings import with_environment
 
-DEVICE_MODULE = "tessera.driver.hosts.device_process"
 _SAID = 2000
 
 
@@ -63,8 +62,8 @@ Launcher = Callable[[HostEntry], StartedDevice]
 class CommandProcess:
     """A process by the command of its host. It has a session of its own: Ctrl-C is for us."""
 
-    def __init__(self, host: HostEntry, module: str = DEVICE_MODULE) -> None:
-        """Start it; raises `OSError` where the command cannot be run."""
+    def __init__(self, host: HostEntry, module: str) -> None:
+        """Start a module of Python there; raises `OSError` where the command cannot be run."""
         self._errors = _error_file()
         try:
             self._process = _start(host, module, self._errors)

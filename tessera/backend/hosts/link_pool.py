@@ -13,7 +13,7 @@ import time
 
 from tessera.backend.hosts import host_faults
 from tessera.backend.hosts.device_link import DeviceLink, Inbox, stop_links
-from tessera.backend.hosts.launchers import CommandProcess, Launcher
+from tessera.backend.hosts.launchers import Launcher
 from tessera.ir.plan.hosts import HostEntry
 
 _RELEASE_S = 2.0
@@ -23,7 +23,7 @@ _SILENT_S = 1.0
 class LinkPool:
     """Processes by host. For any thread."""
 
-    def __init__(self, launch: Launcher = CommandProcess) -> None:
+    def __init__(self, launch: Launcher) -> None:
         """`launch` starts a process on a host."""
         self._launch = launch
         self._idle: list[DeviceLink] = []
@@ -88,9 +88,7 @@ class LinkPool:
         stop_links({str(number): link for number, link in enumerate(idle)})
 
 
-def start_link(
-    device: str, host: HostEntry, inbox: Inbox, launch: Launcher = CommandProcess
-) -> DeviceLink:
+def start_link(device: str, host: HostEntry, inbox: Inbox, launch: Launcher) -> DeviceLink:
     """A new process for a device; raises `ServiceFault` where the command cannot be run."""
     try:
         return DeviceLink(device, host, inbox, launch)

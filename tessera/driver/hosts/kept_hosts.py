@@ -18,12 +18,21 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from tessera.backend.hosts.launchers import CommandProcess
 from tessera.backend.hosts.link_pool import LinkPool
 from tessera.driver.hosts.running_cluster import find_cluster
 from tessera.frontend.machine.hosts_file import read_hosts
 
 if TYPE_CHECKING:
     from tessera.driver.hosts.ray_launcher import RayLauncher
+
+
+DEVICE_MODULE = "tessera.driver.hosts.device_process"
+
+
+def device_pool() -> LinkPool:
+    """Processes of devices, started by the commands of their hosts."""
+    return LinkPool(partial(CommandProcess, module=DEVICE_MODULE))
 
 
 def _leave(pool: LinkPool, launcher: RayLauncher) -> None:
@@ -44,7 +53,7 @@ class KeptHosts:
         """
         self.table = read_hosts(os.fspath(path))
         if address is None:
-            self.pool = LinkPool()
+            self.pool = device_pool()
             self._close = weakref.finalize(self, self.pool.close)
             return  # no cluster, and none of its packages
         from tessera.driver.hosts.ray_launcher import RayLauncher

@@ -7,31 +7,27 @@ analysed and proved as by `tessc check`. Contents of weights that decide accesse
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tessera.backend.hosts.channel import Head, Part
-from tessera.backend.service import Model
+from tessera.backend.service import Model, served_traces
 from tessera.diagnostics import Source, TesseraError
 from tessera.driver.hosts.host_contents import digest_of, own_contents
 from tessera.driver.load import read_program
-from tessera.driver.run.open_plan import served_traces
 from tessera.frontend.plan.tsp import parse_plan
 from tessera.ir.graph.graph import KernelGraph
 from tessera.ir.plan.hosts import HostEntry
+from tessera.ir.plan.plan import Plan
 from tessera.ir.plan.print_plan import print_plan
 from tessera.ir.program.program import BufferId, KnownContents, Program
 from tessera.ir.program.seeded import LazyContents, Seeded
 from tessera.passes.base import AnalysisManager
 from tessera.passes.checker.check_plan import check_plan
 from tessera.passes.dependences.dependences import Dependences
-
-if TYPE_CHECKING:
-    from tessera.driver.run.open_plan import OpenPlan
 
 _KEPT = 32
 
@@ -40,16 +36,21 @@ class SentPlan:
     """A plan to be sent; its text is made once."""
 
     def __init__(
-        self, opened: OpenPlan, weights: LazyContents, host_of: Mapping[str, HostEntry]
+        self,
+        plan: Plan,
+        programs: Sequence[Program],
+        graphs: Sequence[KernelGraph],
+        weights: LazyContents,
+        host_of: Mapping[str, HostEntry],
     ) -> None:
         self._weights = weights
         self._host_of = host_of
         self._digests: dict[str, str] = {}
-        self._text = np.frombuffer(print_plan(opened.plan).encode(), np.uint8)
-        self._replicas = [id(replica.lowered) for replica in opened.plan.replicas]
+        self._text = np.frombuffer(print_plan(plan).encode(), np.uint8)
+        self._replicas = [id(replica.lowered) for replica in plan.replicas]
         self._known: list[tuple[int, int, str]] = []
         self._contents: list[Part] = []
-        for trace, (program, graph) in enumerate(zip(opened.programs, opened.graphs, strict=True)):
+        for trace, (program, graph) in enumerate(zip(programs, graphs, strict=True)):
             for known in graph.contents:
                 self._known.append((trace, int(known.buffer), known.sha256))
                 self._contents.append(weights[program.buffers[known.buffer].name])

@@ -12,9 +12,10 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import assert_never
 
-from tessera.backend.known_backends import KNOWN_BACKENDS, BackendName, backend_named
+from tessera.backend.known_backends import KNOWN_BACKENDS, BackendName
 from tessera.backend.service import Backend, BackendOptions, Model
 from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error, warning
 from tessera.driver.hosts.assign import assign_hosts
@@ -40,7 +41,7 @@ class LocalGpu:
 class BackendChoice:
     """The backend, and the GPU that stands for each device where it is on GPUs."""
 
-    backend: str
+    backend: BackendName
     targets: Mapping[str, str]
     hosts: HostTable | None = None
 
@@ -125,8 +126,8 @@ def choose_backend(
             ),
             exit_code=ExitCode.USAGE,
         )
-    for kind in map(backend_named, kinds):
-        if not kind.is_on_gpus:
+    for kind in KNOWN_BACKENDS:
+        if kind in kinds and not kind.is_on_gpus:
             return BackendChoice(backend=kind, targets={})
     if not all(name in targets for name in devices):
         _check_hosts(opened.plan, devices)
@@ -268,8 +269,21 @@ def find_gpus() -> tuple[LocalGpu, ...]:
 
 
 def make_backend(choice: BackendChoice, model: Model, options: BackendOptions) -> Backend:
-    """The backend of one replica."""
-    return backend_named(choice.backend).make(model, options)
+    """The backend of one replica: the one place that knows the classes."""
+    match choice.backend:
+        case BackendName.CPU:
+            from tessera.backend.processes.workers import CpuBackend
+
+            return CpuBackend(model, options)
+        case BackendName.CUDA:
+            from tessera.backend.cuda.backend import CudaBackend
+            from tessera.ir.plan.one_host import on_one_host
+
+            return CudaBackend(replace(model, lowered=on_one_host(model.lowered)), options)
+        case BackendName.AUTO:
+            raise ValueError("`auto` is chosen by `choose_backend`; it cannot be made")
+        case _ as never:
+            assert_never(never)
 
 
 def rehearsal(seconds: float) -> Diagnostic:

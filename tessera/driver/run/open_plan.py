@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
 
-from tessera.backend.service import ServedTrace
+from tessera.backend.service import ServedTrace, served_traces
 from tessera.diagnostics import Diagnostic, Source, TesseraError, error
 from tessera.driver.analyses import analysis_manager
 from tessera.driver.hosts.assign import assign_hosts, unused_hosts
@@ -75,24 +75,6 @@ class OpenPlan:
     def served(self, replica: Replica) -> tuple[ServedTrace, ...]:
         """The traces with the variants that a replica runs."""
         return served_traces(self.plan, replica, self.programs, self.graphs)
-
-
-def served_traces(
-    plan: Plan, replica: Replica, programs: Sequence[Program], graphs: Sequence[KernelGraph]
-) -> tuple[ServedTrace, ...]:
-    """The traces of a plan with the variants that a replica runs, and what their steps touch."""
-    placed = {placed_trace.trace: placed_trace for placed_trace in replica.traces}
-    return tuple(
-        ServedTrace(
-            name=trace.name,
-            program=program,
-            arches=tuple(step.arch for step in placed[index].steps) if index in placed else (),
-            touched=tuple(frozenset(a.buffer for a in node.accesses) for node in graph.nodes),
-        )
-        for index, (trace, program, graph) in enumerate(
-            zip(plan.traces, programs, graphs, strict=True)
-        )
-    )
 
 
 def is_plan(path: str | os.PathLike[str]) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from tessera.backend.known_backends import BackendName
 from tessera.backend.service import Bytes, Completion, TimelineEvent
 from tessera.diagnostics import Diagnostic
 from tessera.driver.run.digests import Sums
@@ -57,7 +58,7 @@ class Outcome:
     """
 
     opened: OpenPlan
-    backend: str
+    backend: BackendName
     turns: tuple[Turn, ...]
     done: Mapping[int, Completion]
     states: tuple[Mapping[str, Bytes], ...] | None

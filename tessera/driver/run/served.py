@@ -37,7 +37,7 @@ def open_served(
 def served_materials(
     opened: OpenPlan,
     options: ServingOptions,
-    backend: str,
+    backend: BackendName,
     inputs: str | None = None,
     count: Count = lambda done, total: None,
 ) -> Materials:

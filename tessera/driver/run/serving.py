@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from tessera.backend.host_loop.dispatch import NOTHING, Dispatcher
 from tessera.backend.host_loop.request_handle import RequestHandle
-from tessera.backend.known_backends import backend_named
 from tessera.backend.service import (
     Backend,
     BackendOptions,
@@ -79,7 +78,7 @@ class Serving:
         self._processes: dict[int, ReplicaProcess | None] = {}
         self._closed = False
         self._run: HostsRun | None = None
-        on_gpus = backend_named(choice.backend).is_on_gpus
+        on_gpus = choice.backend.is_on_gpus
         self._isolated = isolated and on_gpus and choice.hosts is None
         self._given = given
         targets = choice.targets or options.targets
@@ -98,7 +97,7 @@ class Serving:
     def _find_groups(self) -> list[list[int]]:
         """Replicas that fault together: on GPUs those with a card in common."""
         opened = self.opened
-        if not backend_named(self._choice.backend).is_on_gpus:
+        if not self._choice.backend.is_on_gpus:
             return [[index] for index in range(len(opened.replicas))]
         card_of = {device.name: device.card for device in opened.plan.devices}
         return sharing_cards(
@@ -255,17 +254,19 @@ def hosts_run(
     Without a pool of the caller's, replicas that start again find processes in one of their own.
     """
     from tessera.backend.hosts.hosts_run import HostsRun
-    from tessera.backend.hosts.link_pool import LinkPool
+    from tessera.driver.hosts.kept_hosts import device_pool
     from tessera.driver.hosts.sent_plan import SentPlan
 
     host_of = assign_hosts(table, opened.plan)
     return HostsRun(
         host_of=host_of,
-        describe=SentPlan(opened, materials.weights, host_of).describe,
+        describe=SentPlan(
+            opened.plan, opened.programs, opened.graphs, materials.weights, host_of
+        ).describe,
         heartbeat_s=table.heartbeat_s,
         silent_s=table.silent_s,
         transport=table.transport or TRANSPORTS[0],
-        pool=pool or LinkPool(),
+        pool=pool or device_pool(),
     )
 
 

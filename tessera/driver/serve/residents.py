@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from tessera.backend.known_backends import backend_named
 from tessera.diagnostics import TesseraError, error
 from tessera.driver.run.runtime import Runtime
 from tessera.driver.serve.drift import StepMonitor
@@ -86,7 +85,7 @@ def check_rule(rule: SwitchRule | None, *, is_needed: bool) -> None:
 
 def find_monitor(runtime: Runtime, asked: bool | None) -> StepMonitor | None:
     """Who watches the times of steps: plans are made for GPUs, so on those unless it is asked."""
-    is_wanted = backend_named(runtime.backend).is_on_gpus if asked is None else asked
+    is_wanted = runtime.backend.is_on_gpus if asked is None else asked
     if not is_wanted:
         return None
     hardware = engine_hardware(runtime.plan, runtime.backend)

@@ -21,7 +21,9 @@ from tests.property.test_known_contents import TABLE, knowing, program
 
 def sent(opened: OpenPlan, model: Model) -> tuple[dict, list]:
     model = replace(model, lowered=opened.plan.replicas[0].lowered)
-    head, parts = SentPlan(opened, model.weights, {"a": HostEntry(name="x")}).describe(model, "a")
+    head, parts = SentPlan(
+        opened.plan, opened.programs, opened.graphs, model.weights, {"a": HostEntry(name="x")}
+    ).describe(model, "a")
     return {**head, "host": "x"}, parts
 
 
