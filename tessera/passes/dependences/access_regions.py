@@ -19,12 +19,13 @@ from tessera.ir.graph.graph import ContentsDigest
 from tessera.ir.program import program as ir
 from tessera.passes import findings
 from tessera.passes.base import Analysis, Facts
-from tessera.passes.dependences.address_holders import AddressHolders
-from tessera.passes.dependences.launch_needs import launch_needs
 from tessera.passes.dependences.launch_pattern import (
     Buffers,
+    KernelFacts,
+    KernelMemory,
     Pattern,
     PatternContents,
+    Store,
     launch_pattern,
 )
 from tessera.passes.dependences.launch_report import (
@@ -32,6 +33,7 @@ from tessera.passes.dependences.launch_report import (
     StepAccesses,
     anywhere,
     combine_variants,
+    launch_needs,
 )
 from tessera.passes.dependences.launch_scene import (
     LaunchSetting,
@@ -44,9 +46,9 @@ from tessera.passes.dependences.plain_steps import (
     memset_accesses,
 )
 from tessera.passes.dependences.pointer_words import PointerWords, Written, grows, merged
+from tessera.passes.dependences.stored_addresses import AddressHolders
 from tessera.passes.kernel_facts.idle_parameters import idle_parameters, without_values
 from tessera.passes.kernel_facts.initial_pointers import initial_pointers
-from tessera.passes.kernel_facts.kernel_memory import KernelFacts, KernelMemory, Store
 from tessera.wording import Wording
 
 if TYPE_CHECKING:
@@ -135,7 +137,7 @@ class _Walker:
         self.codes: dict[tuple[int, str, str], KernelCode] = {}
         self.facts: dict[tuple[int, str, str], KernelFacts] = {}
         self.footprints: dict[tuple[object, ...], Footprint] = {}
-        # Those that hold with all draws of addresses (`draws`).
+        # Those that hold with all draws of addresses (`agreed_footprint`).
         self.agreed: set[tuple[object, ...]] = set()
         self.patterns: dict[tuple[object, ...], Pattern] = {}
         self.known = _known_weights(program)
@@ -303,8 +305,7 @@ class _Walker:
         if footprint is not None and (apart or key in self.agreed or not footprint.doubt):
             return footprint
         # Imported here: kernels that the store remembers are not followed again.
-        from tessera.passes.dependences.draws import agreed_footprint
-        from tessera.passes.footprint.footprint import find_footprint
+        from tessera.passes.footprint.footprint import agreed_footprint, find_footprint
 
         code = self._code(step, variant)
 

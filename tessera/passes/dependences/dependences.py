@@ -6,6 +6,9 @@ nothing wrote, and conflicts that the streams leave unordered (a race; file orde
 Steps are taken in file order. `last_touch` knows for every byte who may have written it since the
 last certain write and who read it since. A buffer that persists from request to request is then
 walked once more, as the next request would: what that finds between the two is loop-carried.
+
+`find_order` says which steps the streams and events of a program order. Each step has a clock: per
+stream, the last step that is over before it starts.
 """
 
 from __future__ import annotations
@@ -25,7 +28,6 @@ from tessera.passes.base import Analysis, Facts
 from tessera.passes.byte_sets import intervals
 from tessera.passes.byte_sets.regions import may_region, region_bytes
 from tessera.passes.dependences.access_regions import AccessRegions
-from tessera.passes.dependences.happens_before import find_order
 from tessera.passes.dependences.last_touch import MOST_KEPT, LastTouch, Touch
 from tessera.passes.dependences.launch_report import StepAccesses
 from tessera.passes.dependences.read_back import without_read_back
@@ -250,3 +252,38 @@ def _races(program: ir.Program, graph: KernelGraph) -> Iterator[Finding]:
             continue
         first, second = graph.nodes[edge.source], graph.nodes[edge.target]
         yield Finding(findings.race(graph, edge), (first.name, second.name), second.span)
+
+
+Clock = dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class HappensBefore:
+    """Clocks and streams by step."""
+
+    clocks: tuple[Clock, ...]
+    streams: tuple[str, ...]
+
+    def ordered(self, first: int, second: int) -> bool:
+        """Whether `first` is over before `second` starts."""
+        return self.clocks[second].get(self.streams[first], -1) >= first
+
+
+def find_order(program: ir.Program) -> HappensBefore:
+    """Walk the records once."""
+    current: dict[str, Clock] = {}
+    events: dict[int, Clock] = {}
+    clocks: list[Clock] = []
+    streams: list[str] = []
+    for step in program.steps:
+        clock = current.setdefault(step.stream, {})
+        if isinstance(step, ir.Event):
+            events[step.id] = dict(clock)
+        elif isinstance(step, ir.Wait):
+            for stream, last in events.get(step.event, {}).items():
+                clock[stream] = max(clock.get(stream, -1), last)
+        else:
+            clocks.append(dict(clock))
+            streams.append(step.stream)
+            clock[step.stream] = int(step.id)
+    return HappensBefore(tuple(clocks), tuple(streams))

@@ -3,6 +3,9 @@
 In: a launch, its kernel's code, the setting it ran in and the footprint. Out: `StepAccesses`.
 `combine_variants` makes one of the reports for several variants of a kernel: what any of them may
 do may happen, and only what all of them must do must.
+
+`launch_needs` has what a launch asks of the machine: the kernel's needs, and those of a launch in
+clusters or a cooperative one, whatever the kernel does with them.
 """
 
 from __future__ import annotations
@@ -15,7 +18,16 @@ import numpy as np
 
 from tessera.diagnostics import Diagnostic, Span
 from tessera.ir.arrays import Ranges
-from tessera.ir.graph.access import Access, AccessKind, AddressClass, Certainty, Need, Pin, PinKind
+from tessera.ir.graph.access import (
+    Access,
+    AccessKind,
+    AddressClass,
+    Certainty,
+    Need,
+    NeedKind,
+    Pin,
+    PinKind,
+)
 from tessera.ir.graph.region import Affine, Region, Unknown, WholeBuffer
 from tessera.ir.opcodes import MemoryAction as Effect
 from tessera.ir.opcodes import MemoryEffect, TensorBox
@@ -29,13 +41,14 @@ from tessera.passes.byte_sets.regions import (
     must_region,
     region_bytes,
 )
-from tessera.passes.dependences.launch_needs import instruction_span, launch_needs
 from tessera.passes.dependences.launch_scene import LaunchSetting
+from tessera.passes.kernel_facts.operand_names import registers_in
 from tessera.wording import Wording
 
 if TYPE_CHECKING:
     from tessera.passes.footprint.footprint import Footprint, FootprintEntry
     from tessera.passes.kernel_facts.kernel_code import KernelCode, Step
+
 
 # A launch with so many pieces in all gets fewer for each further access.
 _MANY_PIECES = 1 << 15
@@ -171,7 +184,7 @@ class LaunchReport:
         return PinKind.MEMORY, f"{text} comes from memory{source}"
 
     def _span(self, index: int) -> Span | None:
-        return None if index < 0 else instruction_span(self.code, index)
+        return None if index < 0 else self.code.span(index)
 
     def _entry(self, entry: FootprintEntry) -> None:
         step = self.steps[entry.key.at]
@@ -333,3 +346,29 @@ def _common_writes(sums: list[_Totals], report: StepAccesses) -> Iterator[Access
             a for a in report.accesses if a.buffer == buffer and a.kind is AccessKind.WRITE
         )
         yield replace(model, certainty=Certainty.MUST, region=region)
+
+
+def launch_needs(code: KernelCode, launch: ir.Launch) -> tuple[Need, ...]:
+    """The needs, one of a kind that the launch itself has first."""
+    needs: list[Need] = []
+    if launch.cooperative:
+        needs.append(
+            Need(NeedKind.GRID, Wording("the launch is cooperative"), _grid_line(code, launch))
+        )
+    if launch.cluster is not None and launch.cluster != (1, 1, 1):
+        sizes = "x".join(map(str, launch.cluster))
+        needs.append(
+            Need(NeedKind.CLUSTER, Wording(f"the launch has clusters of {sizes}"), launch.span)
+        )
+    for need in code.needs:
+        needs.append(Need(need.kind, need.reason, code.span(need.index)))
+    return tuple(needs)
+
+
+def _grid_line(code: KernelCode, launch: ir.Launch) -> Span | None:
+    """Where the kernel gets the barrier over the grid; else the launch."""
+    for index, instruction in enumerate(code.flat.instructions):
+        for operand in instruction.operands:
+            if any(name.startswith("%envreg") for name in registers_in(operand)):
+                return code.span(index)
+    return launch.span

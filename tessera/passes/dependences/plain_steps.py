@@ -2,18 +2,24 @@
 
 In: a record of a trace. Out: its accesses. A fill and a copy touch what they say; a library call
 its operands, as the table of operators says.
+
+Source: the strides of `ir.program.program.Operand`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from tessera.diagnostics import Span
+from tessera.ir.arrays import Ranges
 from tessera.ir.graph.access import Access, AccessKind, AddressClass, Certainty
 from tessera.ir.graph.region import Interval
 from tessera.ir.program import program as ir
+from tessera.ir.program.program import Operand
+from tessera.passes.byte_sets import intervals
 from tessera.passes.byte_sets.regions import may_region, must_region
-from tessera.passes.dependences.operand_bytes import operand_bytes
 
 
 def _plain(
@@ -73,3 +79,30 @@ def library_accesses(step: ir.LibraryCall) -> Iterator[Access]:
                 text=step.operator,
                 span=step.span,
             )
+
+
+_MOST = 1 << 20
+
+
+def operand_bytes(operand: Operand) -> Ranges:
+    """Runs of bytes; past a limit, everything from the first to the last."""
+    if 0 in operand.shape:
+        return intervals.EMPTY
+    width = operand.dtype.bytes
+    dimensions = sorted(
+        (stride * width, count)
+        for stride, count in zip(operand.element_strides(), operand.shape, strict=True)
+        if stride and count > 1
+    )
+    starts = np.array([operand.pointer.offset], dtype=np.int64)
+    run = width
+    for stride, count in dimensions:
+        if stride <= run and len(starts) == 1:
+            run = stride * (count - 1) + run
+            continue
+        if len(starts) * count > _MOST:
+            start = operand.pointer.offset
+            return intervals.interval(start, start + operand.extent_bytes())
+        steps = np.arange(count, dtype=np.int64) * stride
+        starts = (starts[None, :] + steps[:, None]).ravel()
+    return intervals.words(starts, run)

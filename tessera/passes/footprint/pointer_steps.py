@@ -8,7 +8,7 @@ is one of several values. Out: its results.
   distances in one object. Which of two objects lies first in memory is not known.
 - A sum of addresses of which one address is left is that address, and a sum that is small is a
   distance in one object: all addresses in it cancel out. That is seen from the numbers; so the
-  launch is doubtful, and run again with other addresses (`dependences.draws`).
+  launch is doubtful, and run again with other addresses (`footprint.agreed_footprint`).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ The addresses are drawn: 21 bits say which 2**42 bytes of the address space hold
 where in them it starts, at a multiple of 256. So a sum of addresses that leaves anything but one of
 them, once, lies in no zone, or, once in a million times, in the wrong one; with the addresses of
 another draw (`salt`) it lies elsewhere. Whoever has to be certain compares draws
-(`dependences.draws`).
+(`footprint.agreed_footprint`).
 
 The zones from `LOADED` on stand for what a load from shared memory gives (`shared_roots`).
 

@@ -20,7 +20,6 @@ from tessera.ir.graph.expr import Expression
 from tessera.ir.opcodes import MemoryEffect
 from tessera.ir.program import program as ir
 from tessera.passes.base import Analysis, Facts
-from tessera.passes.dependences.launch_needs import instruction_span
 from tessera.passes.kernel_facts.describe_kernel import Describer
 from tessera.passes.kernel_facts.kernel_code import KernelCode, Step
 from tessera.passes.kernel_facts.kernel_codes import KernelCodes, KernelId, find_kernel
@@ -98,7 +97,7 @@ def _access(
         conditions=tuple(str(c).replace("@", "?") for c in describer.conditions(number, step)),
         address=address,
         loads=loads,
-        span=instruction_span(code, step.index),
+        span=code.span(step.index),
     )
 
 

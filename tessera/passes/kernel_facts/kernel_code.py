@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from tessera.diagnostics import Span
 from tessera.ir.opcodes import (
     READ_ROLES,
     Flow,
@@ -89,6 +90,13 @@ class KernelCode:
     hidden: HiddenAddresses
     shared: SharedUse | None = None
     unfollowed: KernelCode | None = None
+
+    def span(self, index: int) -> Span | None:
+        """Where an instruction stands; the head of the kernel for -1."""
+        if index < 0:
+            return self.module.span(self.function.at)
+        instruction = self.flat.instructions[index]
+        return self.module.span(instruction.at, len(str(instruction.opcode)))
 
     def opcode_text(self, index: int) -> str:
         """The opcode of an instruction, for messages."""

@@ -19,7 +19,6 @@ from tessera.ir.graph.expr import Expression
 from tessera.ir.program import program as ir
 from tessera.ir.ptx.control_flow import Loop
 from tessera.passes.base import Analysis, Facts
-from tessera.passes.dependences.launch_needs import instruction_span
 from tessera.passes.kernel_facts.describe_kernel import Condition, Describer
 from tessera.passes.kernel_facts.kernel_code import KernelCode
 from tessera.passes.kernel_facts.kernel_codes import KernelCodes, KernelId, find_kernel
@@ -80,7 +79,7 @@ def kernel_loops(code: KernelCode) -> tuple[LoopBound, ...]:
 
 def _bound(code: KernelCode, describer: Describer, number: int) -> LoopBound:
     loop = code.flow.loops[number]
-    span = instruction_span(code, code.flow.blocks[loop.header].start)
+    span = code.span(code.flow.blocks[loop.header].start)
     stays = list(_conditions(code, describer, loop))
     text = " and ".join(str(condition) for condition in stays).replace("@", "?") or "always"
     counter = describer.counters.get(number, "")

@@ -20,7 +20,6 @@ from tessera.ir.graph import expr
 from tessera.ir.graph.expr import Expression
 from tessera.ir.program import program as ir
 from tessera.passes.base import Analysis, Facts
-from tessera.passes.dependences.launch_needs import instruction_span
 from tessera.passes.kernel_facts.describe_kernel import Describer
 from tessera.passes.kernel_facts.kernel_code import KernelCode
 from tessera.passes.kernel_facts.kernel_codes import KernelCodes, KernelId, find_kernel
@@ -111,7 +110,7 @@ def kernel_values(code: KernelCode) -> tuple[RegisterValue, ...]:
                         low=bounds[0] if bounds else None,
                         high=bounds[1] if bounds else None,
                         bits=value.bits,
-                        span=instruction_span(code, step.index),
+                        span=code.span(step.index),
                     )
                 )
     return tuple(values)

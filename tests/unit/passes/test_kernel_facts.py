@@ -7,7 +7,7 @@ import pytest
 from tessera.ir.graph.access import AccessKind, AddressClass
 from tessera.passes.base import AnalysisManager
 from tessera.passes.dependences.access_regions import AccessRegions
-from tessera.passes.kernel_facts.indirect import IndirectAccesses
+from tessera.passes.dependences.indirect import IndirectAccesses
 from tessera.passes.kernel_facts.kernel_accesses import KernelAccesses
 from tessera.passes.kernel_facts.kernel_codes import KernelCodes
 from tessera.passes.kernel_facts.known_bits import KnownBits, constant_bits, result_bits

@@ -9,7 +9,7 @@ from tessera.driver.trace.build import build_program
 from tessera.driver.trace.streams import find_lines
 from tessera.frontend.capture.raw import RawBuffer, RawCapture, RawMemset
 from tessera.ir.program.program import Event, Memset, Program, Role, Wait
-from tessera.passes.dependences.happens_before import find_order
+from tessera.passes.dependences.dependences import find_order
 
 START = 0x7F0000000000
 
