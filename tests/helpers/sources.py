@@ -14,6 +14,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 _BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
+# Names of modules in strings: what `import_module`, `python -m` and registries are given.
+_DOTTED = re.compile(r"""(?<=["'])tessera(?:\.\w+)+""")
 # Where one of them is stored, no word but `in` comes next: most files need not be walked.
 _VAGUE = re.compile(r"\b(?:found|one)\b[^\S\n]*(?:\n|[^\w\s]|in\b)")
 
@@ -36,10 +38,11 @@ class ImportedNames:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file: its own text, its imports, its classes with their texts, vague variables."""
+    """A file: its own text, imports, modules named in strings, classes with texts, vague names."""
 
     text: str
     imports: tuple[ImportedNames, ...]
+    strings: tuple[str, ...]
     classes: tuple[tuple[str, str], ...]
     vague: int  # how often a variable called `found` or `one` is stored
 
@@ -66,6 +69,7 @@ def parse(text: str) -> Source:
     return Source(
         text=ast.get_docstring(tree) or "",
         imports=tuple(imports),
+        strings=tuple(_DOTTED.findall(text)),
         classes=tuple(classes),
         vague=_vague_variables(tree) if _VAGUE.search(text) else 0,
     )
