@@ -11,6 +11,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from typing import Self
 
 LONGEST_TEXT = 1000
 
@@ -165,6 +166,23 @@ class TesseraError(Exception):
         self.diagnostics: tuple[Diagnostic, ...] = tuple(diagnostics)
         self.exit_code = exit_code
         super().__init__("\n".join(map(summarise, self.diagnostics)))
+
+    @classmethod
+    def of(
+        cls,
+        code: str,
+        headline: str,
+        span: Span | None = None,
+        label: str = "",
+        *,
+        secondary: tuple[Label, ...] = (),
+        notes: tuple[str, ...] = (),
+        hint: str | None = None,
+        exit_code: int = ExitCode.ERRORS,
+    ) -> Self:
+        """One `error(...)`, to be raised."""
+        made = error(code, headline, span, label, secondary=secondary, notes=notes, hint=hint)
+        return cls(made, exit_code)
 
     def __reduce__(self) -> tuple[Callable[..., TesseraError], tuple[object, ...]]:
         return _from_another_process, (type(self), self.args, dict(self.__dict__))

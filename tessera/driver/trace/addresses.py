@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-from tessera.diagnostics import TesseraError, error
+from tessera.diagnostics import TesseraError
 from tessera.driver.trace.tables import Words
 from tessera.frontend.capture.raw import RawBuffer
 from tessera.ir.program import program as ir
@@ -39,12 +39,10 @@ class Addresses:
         """The place of an address; memory that nobody owns is an error."""
         place = self.find(address)
         if place is None:
-            raise TesseraError(
-                error(
-                    "TSR6005",
-                    f"the address {address:#x} belongs to no known tensor",
-                    hint="keep the tensor alive until the trace is made, or pass it as an input",
-                )
+            raise TesseraError.of(
+                "TSR6005",
+                f"the address {address:#x} belongs to no known tensor",
+                hint="keep the tensor alive until the trace is made, or pass it as an input",
             )
         return place
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tessera.diagnostics import Diagnostic, TesseraError, error, warning
+from tessera.diagnostics import Diagnostic, TesseraError, warning
 from tessera.driver.trace.addresses import Addresses
 from tessera.frontend.capture.raw import RawLaunch
 from tessera.ir.graph.access import PinKind
@@ -45,12 +45,10 @@ class Arguments:
         if key not in self.bases:
             self.bases[key] = base_words(module.variants[0].ptx, kernel)
         if len(node.arguments) != len(kernel.parameters):
-            raise TesseraError(
-                error(
-                    "TSR6004",
-                    f"`{node.name}` was launched with {len(node.arguments)} arguments"
-                    f" and has {len(kernel.parameters)} parameters",
-                )
+            raise TesseraError.of(
+                "TSR6004",
+                f"`{node.name}` was launched with {len(node.arguments)} arguments"
+                f" and has {len(kernel.parameters)} parameters",
             )
         for parameter, content in zip(kernel.parameters, node.arguments, strict=True):
             words = None if any_word else self.bases[key][parameter.name]

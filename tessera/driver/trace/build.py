@@ -14,7 +14,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 
-from tessera.diagnostics import Diagnostic, TesseraError, error
+from tessera.diagnostics import Diagnostic, TesseraError
 from tessera.driver.analyses import remembering
 from tessera.driver.trace.addresses import Addresses
 from tessera.driver.trace.arguments import Arguments, is_from_number
@@ -327,12 +327,8 @@ class _TraceBuilder:
                         bytes=size,
                     )
             case RawOther():
-                raise TesseraError(
-                    error(
-                        "TSR6002",
-                        f"the model {work.what}, which a trace cannot hold",
-                        hint=work.hint,
-                    )
+                raise TesseraError.of(
+                    "TSR6002", f"the model {work.what}, which a trace cannot hold", hint=work.hint
                 )
             case RawOperator() if work.writes and all(0 in tensor.shape for tensor in work.writes):
                 return  # nothing is what it gives, and there may be no memory to name

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tessera.diagnostics import TesseraError, error
+from tessera.diagnostics import TesseraError
 from tessera.frontend.capture.raw import RawOther
 from tessera.ir.operators.table import OperatorMismatch, bind
 from tessera.ir.program import program as ir
@@ -51,20 +51,16 @@ def check_operator(call: ir.LibraryCall, odd: Sequence[RawOther]) -> None:
         bind(call)
     except OperatorMismatch as reason:
         if odd:
-            raise TesseraError(
-                error(
-                    "TSR6002",
-                    f"the model {odd[0].what}, which a trace cannot hold",
-                    notes=(f"in `{call.operator}`",),
-                    hint=odd[0].hint,
-                )
-            ) from None
-        raise TesseraError(
-            error(
+            raise TesseraError.of(
                 "TSR6002",
-                f"the model calls `{call.operator}`, which a trace cannot hold",
-                notes=(str(reason),),
-                hint="use the route that compiles everything to PTX, or a listed operator:"
-                " `docs/reference/operators.md`",
-            )
+                f"the model {odd[0].what}, which a trace cannot hold",
+                notes=(f"in `{call.operator}`",),
+                hint=odd[0].hint,
+            ) from None
+        raise TesseraError.of(
+            "TSR6002",
+            f"the model calls `{call.operator}`, which a trace cannot hold",
+            notes=(str(reason),),
+            hint="use the route that compiles everything to PTX, or a listed operator:"
+            " `docs/reference/operators.md`",
         ) from None

@@ -25,7 +25,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error
+from tessera.diagnostics import Diagnostic, ExitCode, TesseraError
 from tessera.driver.progress import OnProgress, StageProgress
 from tessera.driver.run.data_files import opened_checkpoint
 from tessera.driver.trace.build import Draft, draft_program, settle_roles
@@ -160,19 +160,17 @@ class TraceOptions:
 
     def __post_init__(self) -> None:
         if slices_of(self.tune) and self.route == Route.EAGER:
-            raise TesseraError(error("TSR6007", "by the route `eager` there is nothing to tune"))
+            raise TesseraError.of("TSR6007", "by the route `eager` there is nothing to tune")
         if self.route not in [*Route]:
-            raise TesseraError(
-                error("TSR6007", f"`{self.route}` is no route", hint=f"one of {', '.join(Route)}")
+            raise TesseraError.of(
+                "TSR6007", f"`{self.route}` is no route", hint=f"one of {', '.join(Route)}"
             )
         for arch in self.archs:
             if arch_number(arch) < 10 or sms_of(arch):
-                raise TesseraError(
-                    error(
-                        "TSR6007",
-                        f"`{arch}` is no architecture to compile for",
-                        hint="such as `--arch sm_80,sm_89`; `tessc gpus` lists those of GPUs",
-                    )
+                raise TesseraError.of(
+                    "TSR6007",
+                    f"`{arch}` is no architecture to compile for",
+                    hint="such as `--arch sm_80,sm_89`; `tessc gpus` lists those of GPUs",
                 )
 
 
@@ -336,12 +334,10 @@ def require_gpu() -> None:
     except ImportError as problem:
         raise _no_package(problem, "cuda,torch") from None
     if not torch.cuda.is_available():
-        raise TesseraError(
-            error(
-                "TSR6000",
-                "tracing needs a GPU, and torch finds none on this machine",
-                hint="`--dry-run` says what would be captured",
-            ),
+        raise TesseraError.of(
+            "TSR6000",
+            "tracing needs a GPU, and torch finds none on this machine",
+            hint="`--dry-run` says what would be captured",
             exit_code=ExitCode.NO_DEVICE,
         )
 
@@ -350,13 +346,11 @@ def _no_package(problem: ImportError, extras: str) -> TesseraError:
     module = (problem.name or "").partition(".")[0]
     package = {"cuda": "cuda-python"}.get(module, module or "torch")
     is_missing = module and isinstance(problem, ModuleNotFoundError)
-    return TesseraError(
-        error(
-            "TSR6000",
-            f"tracing needs the package `{package}`",
-            notes=() if is_missing else (f"it cannot be imported: {problem}",),
-            hint=f"pip install 'tessera-compiler[{extras}]'",
-        ),
+    return TesseraError.of(
+        "TSR6000",
+        f"tracing needs the package `{package}`",
+        notes=() if is_missing else (f"it cannot be imported: {problem}",),
+        hint=f"pip install 'tessera-compiler[{extras}]'",
         exit_code=ExitCode.NO_DEVICE,
     )
 

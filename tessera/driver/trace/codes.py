@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from tessera.backend.ptx_executor.emit.kinds import Unsupported
 from tessera.backend.ptx_executor.memory.initialize import initial_bytes
-from tessera.diagnostics import Diagnostic, TesseraError, error, warning
+from tessera.diagnostics import Diagnostic, TesseraError, warning
 from tessera.frontend.capture.raw import RawCapture, RawCode, RawLaunch, RawVariant
 from tessera.frontend.ptx.read_ptx import parse_module
 from tessera.ir.program import program as ir
@@ -35,14 +35,12 @@ class Codes:
             for name, content in code.variables:
                 first = _initial(declared[name])
                 if first is not None and first != content[: len(first)]:
-                    raise TesseraError(
-                        error(
-                            "TSR6002",
-                            f"the variable `{name}` of a kernel's module holds"
-                            " something else than its module says, which a trace"
-                            " cannot hold",
-                            hint="pass it to the kernel as an argument",
-                        )
+                    raise TesseraError.of(
+                        "TSR6002",
+                        f"the variable `{name}` of a kernel's module holds"
+                        " something else than its module says, which a trace"
+                        " cannot hold",
+                        hint="pass it to the kernel as an argument",
                     )
 
     def has(self, node: RawLaunch) -> bool:
@@ -53,18 +51,16 @@ class Codes:
         """The module and the kernel that a node launches."""
         module = self._of.get(node.function)
         if module is None:
-            raise TesseraError(
-                error(
-                    "TSR6004",
-                    f"the kernel `{node.name}` has no PTX and belongs to no operator",
-                    hint="use the route that compiles everything to PTX, launch the kernel from a"
-                    " torch operator, or give its PTX with `--ptx`",
-                )
+            raise TesseraError.of(
+                "TSR6004",
+                f"the kernel `{node.name}` has no PTX and belongs to no operator",
+                hint="use the route that compiles everything to PTX, launch the kernel from a"
+                " torch operator, or give its PTX with `--ptx`",
             )
         kernels = module.variants[0].ptx.kernels()
         kernel = next((k for k in kernels if k.name == node.name), None)
         if kernel is None:
-            raise TesseraError(error("TSR6004", f"the PTX of `{node.name}` does not define it"))
+            raise TesseraError.of("TSR6004", f"the PTX of `{node.name}` does not define it")
         return module, kernel
 
     def overrides(self, node: RawLaunch) -> Iterator[ir.LaunchVariant]:

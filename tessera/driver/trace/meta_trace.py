@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from tessera.diagnostics import Diagnostic, TesseraError, error, warning
+from tessera.diagnostics import Diagnostic, TesseraError, warning
 from tessera.driver.progress import OnProgress, StageProgress
 from tessera.driver.trace.build import build_program
 from tessera.driver.trace.capture_trace import GraphNodes, Trace
@@ -88,13 +88,10 @@ def _check_sizes(raw: RawCapture) -> None:
     """Refuse memory that no trace can name: tensors without memory may be of any size."""
     large = next((buffer for buffer in raw.buffers if buffer.bytes > MAX_BYTES), None)
     if large is not None:
-        raise TesseraError(
-            error(
-                "TSR6002",
-                f"`{large.name}` has {large.bytes} bytes, and a buffer of a trace at most"
-                f" {MAX_BYTES}",
-                hint="look at the sizes that the model is made with",
-            )
+        raise TesseraError.of(
+            "TSR6002",
+            f"`{large.name}` has {large.bytes} bytes, and a buffer of a trace at most {MAX_BYTES}",
+            hint="look at the sizes that the model is made with",
         )
 
 
@@ -146,13 +143,11 @@ def _other(operator: RawOperator) -> RawOperator:
     writes = tuple(tensor for tensor in operator.writes if 0 not in tensor.shape)
     if len(writes) > MOST_WRITES or not operator.writes:
         many = f"writes {len(writes)} tensors, and a trace holds {MOST_WRITES}"
-        raise TesseraError(
-            error(
-                "TSR6002",
-                f"the model calls `{operator.operator}`, which a trace cannot hold",
-                notes=(many if writes else "it writes no tensor that it names",),
-                hint="write it with operators of PyTorch, or capture on a machine with a GPU",
-            )
+        raise TesseraError.of(
+            "TSR6002",
+            f"the model calls `{operator.operator}`, which a trace cannot hold",
+            notes=(many if writes else "it writes no tensor that it names",),
+            hint="write it with operators of PyTorch, or capture on a machine with a GPU",
         )
     return replace(
         operator,

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error, warning
+from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, warning
 from tessera.driver.progress import OnProgress, StageProgress
 from tessera.driver.trace.build import draft_program, settle_roles
 from tessera.driver.trace.capture_trace import FILLED, KEPT, Trace, count_nodes
@@ -66,24 +66,20 @@ class NoGpuOptions:
 
     def __post_init__(self) -> None:
         if not self.gpus:
-            raise TesseraError(
-                error(
-                    "TSR6007",
-                    "without a GPU it has to be said which GPUs to compile for",
-                    hint="such as `--for a100,l40s`; `tessc gpus` lists them",
-                )
+            raise TesseraError.of(
+                "TSR6007",
+                "without a GPU it has to be said which GPUs to compile for",
+                hint="such as `--for a100,l40s`; `tessc gpus` lists them",
             )
 
 
 def require_triton() -> None:
     """Raise unless Triton is installed: builds of PyTorch for hosts come without it."""
     if find_spec("triton") is None:
-        raise TesseraError(
-            error(
-                "TSR6000",
-                "compiling kernels needs the package `triton`",
-                hint="pip install 'tessera-compiler[torch,triton]'",
-            ),
+        raise TesseraError.of(
+            "TSR6000",
+            "compiling kernels needs the package `triton`",
+            hint="pip install 'tessera-compiler[torch,triton]'",
             exit_code=ExitCode.NO_DEVICE,
         )
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from tessera.diagnostics import TesseraError, error
+from tessera.diagnostics import TesseraError
 from tessera.frontend.capture.raw import RawBuffer, RawOperator, RawRandom
 from tessera.frontend.ptx.read_ptx import parse_module
 from tessera.ir.program import program as ir
@@ -94,17 +94,15 @@ def draw_launch(
 def check_drawn(drawn: int, draws: int) -> None:
     """Refuse a call that moves the generator by more than the trace's launches do."""
     if drawn != draws * DRAWN:
-        raise TesseraError(
-            error(
-                "TSR6002",
-                "the model draws random numbers in a way that a trace cannot hold",
-                notes=(
-                    f"the call draws {drawn} numbers per thread from PyTorch's generator, and"
-                    f" its {draws} draws of seeds are {draws * DRAWN} of them",
-                ),
-                hint="use `--route ptx`, where torch.compile makes random numbers from seeds, or"
-                " turn dropout off (`.eval()`)",
-            )
+        raise TesseraError.of(
+            "TSR6002",
+            "the model draws random numbers in a way that a trace cannot hold",
+            notes=(
+                f"the call draws {drawn} numbers per thread from PyTorch's generator, and"
+                f" its {draws} draws of seeds are {draws * DRAWN} of them",
+            ),
+            hint="use `--route ptx`, where torch.compile makes random numbers from seeds, or"
+            " turn dropout off (`.eval()`)",
         )
 
 

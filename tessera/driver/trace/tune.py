@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tessera.diagnostics import Diagnostic, TesseraError, error, warning
+from tessera.diagnostics import Diagnostic, TesseraError, warning
 from tessera.driver.card_names import is_card
 from tessera.driver.progress import OnProgress, StageProgress
 from tessera.driver.trace.build import draft_program, reread
@@ -52,7 +52,7 @@ def slices_of(text: str) -> tuple[int, ...]:
 
 def _bad(text: str, why: str) -> TesseraError:
     hint = "such as `--tune h200,h200:84sm,h200:48sm`"
-    return TesseraError(error("TSR6007", f"`--tune {text}`: {why}", hint=hint))
+    return TesseraError.of("TSR6007", f"`--tune {text}`: {why}", hint=hint)
 
 
 def check_card(text: str, driver: Driver | None = None) -> None:

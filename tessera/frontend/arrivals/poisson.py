@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import re
 
-from tessera.diagnostics import TesseraError, error
+from tessera.diagnostics import TesseraError
 from tessera.ir.arrivals import Arrival, Arrivals
 
 DEFAULT_COUNT = 1000
@@ -51,11 +51,9 @@ def _parsed(text: str, most: int | None) -> tuple[float, int]:
 
 
 def _wrong(text: str, what: str) -> TesseraError:
-    return TesseraError(
-        error(
-            "TSR1915",
-            f"`{text}` {what}",
-            hint="write `poisson:20/s`, or `poisson:20/s:5000` for 5000 requests; a file whose "
-            "name begins like this is read as `./poisson:...`",
-        )
+    return TesseraError.of(
+        "TSR1915",
+        f"`{text}` {what}",
+        hint="write `poisson:20/s`, or `poisson:20/s:5000` for 5000 requests; a file whose "
+        "name begins like this is read as `./poisson:...`",
     )

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import IO, cast
 
-from tessera.diagnostics import Source, Span, TesseraError, error
+from tessera.diagnostics import Source, Span, TesseraError
 from tessera.frontend.arrivals.formats import BadLine, LineReader, UnknownFormat, line_reader
 from tessera.frontend.arrivals.poisson import draw_arrivals, is_process
 from tessera.frontend.text.readfile import STDIN, STDIN_NAME, missing_file, unreadable_file
@@ -45,11 +45,11 @@ def read_arrivals(given: str, *, most: int | None = None, seed: int = 0) -> Arri
 def _opened(given: str) -> AbstractContextManager[IO[bytes]]:
     if given == STDIN:
         if sys.stdin is None:
-            raise TesseraError(error("TSR1902", "cannot read standard input: it is closed"))
+            raise TesseraError.of("TSR1902", "cannot read standard input: it is closed")
         return nullcontext(sys.stdin.buffer)
     if os.path.isdir(given):
         message = f"`{given}` is a folder, not a file of arrivals"
-        raise TesseraError(error("TSR1901", message, hint="name one file"))
+        raise TesseraError.of("TSR1901", message, hint="name one file")
     try:
         return open(given, "rb")
     except FileNotFoundError:
@@ -63,8 +63,8 @@ def _read(stream: IO[bytes], name: str, most: int | None) -> Arrivals:
     lines = file.lines()
     first = next(lines, None)
     if first is None:
-        raise TesseraError(
-            error("TSR1903", f"`{name}` is empty", hint="look at the program that wrote it")
+        raise TesseraError.of(
+            "TSR1903", f"`{name}` is empty", hint="look at the program that wrote it"
         )
     try:
         form, read, is_title = line_reader(first)
@@ -74,7 +74,7 @@ def _read(stream: IO[bytes], name: str, most: int | None) -> Arrivals:
         raise file.fault(bad) from None
     requests = tuple(_requests(file, read, lines, None if is_title else first, most))
     if not requests:
-        raise TesseraError(error("TSR1903", f"`{name}` has no requests, only the names of columns"))
+        raise TesseraError.of("TSR1903", f"`{name}` has no requests, only the names of columns")
     return Arrivals(name=name, form=form, requests=requests)
 
 
@@ -85,12 +85,8 @@ def _requests(
     line = next(lines, None) if first is None else first
     while line is not None and (most is None or count < most):
         if count == MOST_REQUESTS:
-            raise TesseraError(
-                error(
-                    "TSR1904",
-                    f"`{file.name}` has more than {MOST_REQUESTS} requests",
-                    hint=_FEWER,
-                )
+            raise TesseraError.of(
+                "TSR1904", f"`{file.name}` has more than {MOST_REQUESTS} requests", hint=_FEWER
             )
         try:
             at_ns, going_in, coming_out = read(line)
@@ -156,7 +152,7 @@ class _File:
                 raise self.fault(BadLine(f"the line is longer than {LONGEST_LINE} bytes"))
             if left < 0:
                 message = f"`{self.name}` is too large: more than {MOST_BYTES} bytes"
-                raise TesseraError(error("TSR1904", message, hint=_FEWER))
+                raise TesseraError.of("TSR1904", message, hint=_FEWER)
             yield data
             data = self._unpacked(readline)
 
@@ -179,7 +175,7 @@ class _File:
         size = len(bad.cell) if bad.cell in self._line else 0
         span = Span(source, start, start + max(size or len(self._line), 1))
         message = f"`{self.name}`, line {number}: {bad.message}"
-        return TesseraError(error(code, message, span, hint=bad.hint))
+        return TesseraError.of(code, message, span, hint=bad.hint)
 
 
 class _Joined:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tessera.diagnostics import TesseraError, error
+from tessera.diagnostics import TesseraError
 from tessera.frontend.capture.raw import RawLaunch, RawMemcpy, RawMemset, RawNode, RawOther
 
 if TYPE_CHECKING:
@@ -48,12 +48,10 @@ def call(function: Callable[..., tuple[Any, ...]], *arguments: object) -> Any:
     status, *results = function(*arguments)
     if int(status) != 0:
         name = getattr(function, "__name__", "a driver call")
-        raise TesseraError(
-            error(
-                "TSR6001",
-                f"`{name}` failed while the graph was read",
-                notes=(f"the driver says {status}",),
-            )
+        raise TesseraError.of(
+            "TSR6001",
+            f"`{name}` failed while the graph was read",
+            notes=(f"the driver says {status}",),
         )
     return results[0] if len(results) == 1 else tuple(results)
 
@@ -122,11 +120,9 @@ def order_of(
     sources: list[set[int]] = [set() for _ in range(count)]
     for first, second in sorted(edges, key=lambda edge: edge[1]):
         if first >= second:
-            raise TesseraError(
-                error(
-                    "TSR6001",
-                    "the driver lists the nodes of the graph in no order that its edges allow",
-                )
+            raise TesseraError.of(
+                "TSR6001",
+                "the driver lists the nodes of the graph in no order that its edges allow",
             )
         sources[second] |= {number[first]} if first in number else sources[first]
     return tuple(tuple(sorted(sources[place])) for place in places)
@@ -159,12 +155,10 @@ def _kernel(node: driver.CUgraphNode, is_known: Callable[[int, str], bool]) -> R
     name = call(driver.cuFuncGetName, function)
     name = name.decode() if isinstance(name, bytes) else str(name)
     if _COMMUNICATES.match(name):
-        raise TesseraError(
-            error(
-                "TSR6002",
-                f"the model talks to other GPUs (`{name}`), which a trace cannot hold",
-                hint="trace the parts between the collective operations, on one GPU",
-            )
+        raise TesseraError.of(
+            "TSR6002",
+            f"the model talks to other GPUs (`{name}`), which a trace cannot hold",
+            hint="trace the parts between the collective operations, on one GPU",
         )
     pointers = int(params.kernelParams) if is_known(int(function), name) else 0
     return RawLaunch(

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tessera.diagnostics import Diagnostic, TesseraError, error, warning
+from tessera.diagnostics import Diagnostic, TesseraError, warning
 from tessera.frontend.capture.operator_mode import name_of
 
 if TYPE_CHECKING:
@@ -117,11 +117,9 @@ def fixed_constants(count: int) -> Diagnostic:
 
 def changed_constant(name: str) -> TesseraError:
     """A constant that the call writes: the next call would begin with what this one has left."""
-    return TesseraError(
-        error(
-            "TSR6003",
-            f"the model copies a tensor from the host and then changes it (`{name}`)",
-            hint="make it on the GPU (`torch.full`, `torch.zeros`, `torch.arange`), or change a"
-            " copy (`.clone()`)",
-        )
+    return TesseraError.of(
+        "TSR6003",
+        f"the model copies a tensor from the host and then changes it (`{name}`)",
+        hint="make it on the GPU (`torch.full`, `torch.zeros`, `torch.arange`), or change a"
+        " copy (`.clone()`)",
     )

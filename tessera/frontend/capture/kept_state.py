@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from tessera.diagnostics import TesseraError, error
+from tessera.diagnostics import TesseraError
 from tessera.frontend.capture.graph_nodes import storage_of
 
 if TYPE_CHECKING:
@@ -130,12 +130,10 @@ def put_back(places: list[KeptPlace], result: object) -> None:
     old = {storage_of(place.tensor) for place, _ in changed}
     if any(storage_of(tensor) in old for tensor in tensors_in(result)):
         names = ", ".join(f"`{place.name}`" for place, _ in changed[:3])
-        raise TesseraError(
-            error(
-                "TSR6003",
-                f"the call returns the tensor that it replaces by another ({names})",
-                hint="return a copy (`.clone()`), or change the tensor in place (`.copy_()`)",
-            )
+        raise TesseraError.of(
+            "TSR6003",
+            f"the call returns the tensor that it replaces by another ({names})",
+            hint="return a copy (`.clone()`), or change the tensor in place (`.copy_()`)",
         )
     # What moves from one place to another is read before it is written over.
     sources = [new.clone() if storage_of(new) in old else new for _, new in changed]
@@ -169,13 +167,11 @@ def check_kept(places: list[KeptPlace]) -> None:
         new = place.content()
         if place.is_model and isinstance(new, torch.Tensor) and new.shape != place.tensor.shape:
             before, after = list(place.tensor.shape), list(new.shape)
-            raise TesseraError(
-                error(
-                    "TSR6003",
-                    f"the call replaces `{place.name}` of {before} by a tensor of {after}: a"
-                    " trace holds one set of shapes",
-                    hint="give it its final size, and write into it in place (a static cache)",
-                )
+            raise TesseraError.of(
+                "TSR6003",
+                f"the call replaces `{place.name}` of {before} by a tensor of {after}: a"
+                " trace holds one set of shapes",
+                hint="give it its final size, and write into it in place (a static cache)",
             )
 
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tessera.diagnostics import TesseraError, error
+from tessera.diagnostics import TesseraError
 from tessera.frontend.capture.cuda_graph import call
 from tessera.frontend.capture.inputs import modules_of
 from tessera.frontend.capture.memory_digests import digest_of
@@ -57,13 +57,10 @@ class CapturedMemory:
         try:
             storage = tensor.untyped_storage()
         except (RuntimeError, NotImplementedError):
-            raise TesseraError(
-                error(
-                    "TSR6002",
-                    f"the tensor `{name}` is of the layout {tensor.layout}, which a"
-                    " trace cannot hold",
-                    hint="make it dense (`.to_dense()`)",
-                )
+            raise TesseraError.of(
+                "TSR6002",
+                f"the tensor `{name}` is of the layout {tensor.layout}, which a trace cannot hold",
+                hint="make it dense (`.to_dense()`)",
             ) from None
         address, size = self._start(storage), storage.nbytes()
         if not address or not size or self.holds(address, size):
@@ -337,13 +334,11 @@ def _segments() -> list[dict[str, Any]]:
     try:
         segments: list[dict[str, Any]] = torch.cuda.memory_snapshot()
     except RuntimeError as problem:
-        raise TesseraError(
-            error(
-                "TSR6002",
-                "PyTorch's allocator does not tell what memory is in use",
-                notes=(str(problem).splitlines()[0],),
-                hint="use its own: unset `PYTORCH_CUDA_ALLOC_CONF`, and plug in no other one",
-            )
+        raise TesseraError.of(
+            "TSR6002",
+            "PyTorch's allocator does not tell what memory is in use",
+            notes=(str(problem).splitlines()[0],),
+            hint="use its own: unset `PYTORCH_CUDA_ALLOC_CONF`, and plug in no other one",
         ) from None
     return segments
 

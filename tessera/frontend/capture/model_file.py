@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tessera.diagnostics import TesseraError, error
+from tessera.diagnostics import TesseraError
 from tessera.frontend.capture.inputs import Inputs
 from tessera.frontend.capture.problems import refusal
 
@@ -82,17 +82,15 @@ def _check_call(function: Callable[..., object], name: str, sizes: dict[str, obj
     try:
         signature.bind(**sizes)
     except TypeError as problem:
-        raise TesseraError(
-            error(
-                "TSR6007",
-                f"`{name}` cannot be called with these arguments: {problem}",
-                notes=(f"it takes {', '.join(signature.parameters) or 'none'}",),
-                hint="`--set NAME=VALUE` gives it arguments; a model that takes tensors is"
-                " returned by a function, together with its inputs",
-            )
+        raise TesseraError.of(
+            "TSR6007",
+            f"`{name}` cannot be called with these arguments: {problem}",
+            notes=(f"it takes {', '.join(signature.parameters) or 'none'}",),
+            hint="`--set NAME=VALUE` gives it arguments; a model that takes tensors is"
+            " returned by a function, together with its inputs",
         ) from None
 
 
 def _bad_model(headline: str) -> TesseraError:
     hint = "for example `tessc trace examples/models/llama.py:decode -o decode.ptx`"
-    return TesseraError(error("TSR6007", headline, hint=hint))
+    return TesseraError.of("TSR6007", headline, hint=hint)

@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
-from tessera.diagnostics import Diagnostic, TesseraError, error, warning
+from tessera.diagnostics import Diagnostic, TesseraError, warning
 from tessera.settings import read_settings
 
 NOT_COMPILED = "TSR6010"
@@ -56,28 +56,24 @@ def refusal(problem: BaseException) -> TesseraError:
     if (full := next(filter(_is_full, chain(problem)), None)) is not None:
         return _no_room(full)
     if _is_memory(problem):
-        return TesseraError(
-            error(
-                "TSR6011",
-                "the GPU has too little memory for the model",
-                notes=(first_line(problem),),
-                hint="give the model smaller sizes (`--set`), or free the GPU",
-            )
+        return TesseraError.of(
+            "TSR6011",
+            "the GPU has too little memory for the model",
+            notes=(first_line(problem),),
+            hint="give the model smaller sizes (`--set`), or free the GPU",
         )
     if (raised := _RAISED_THERE.search(str(problem))) is not None:
         headline = f"the model's code raised {raised['kind']}: {raised['text']}"[:_LONGEST]
-        return TesseraError(error(RAISED, headline, notes=_user_lines(str(problem))))
+        return TesseraError.of(RAISED, headline, notes=_user_lines(str(problem)))
     if any(kind.startswith(("torch._dynamo.exc", "torch._inductor.exc")) for kind in kinds):
-        return TesseraError(
-            error(
-                NOT_COMPILED,
-                "torch.compile cannot make one graph of the model",
-                notes=(first_line(problem), *_explained(problem), *_user_lines(str(problem))),
-                hint="take the line out of the traced function, or use `--route eager`",
-            )
+        return TesseraError.of(
+            NOT_COMPILED,
+            "torch.compile cannot make one graph of the model",
+            notes=(first_line(problem), *_explained(problem), *_user_lines(str(problem))),
+            hint="take the line out of the traced function, or use `--route eager`",
         )
     headline = f"the model's code raised {type(problem).__name__}: {first_line(problem)}"
-    return TesseraError(error(RAISED, headline, notes=_places(problem)))
+    return TesseraError.of(RAISED, headline, notes=_places(problem))
 
 
 def not_captured(problem: BaseException) -> TesseraError:
@@ -87,7 +83,7 @@ def not_captured(problem: BaseException) -> TesseraError:
         return refusal(first if _is_memory(first) else problem)
     headline = "the call cannot be captured as a CUDA graph"
     notes = (first_line(first), *_places(first))
-    return TesseraError(error("TSR6003", headline, notes=notes, hint=_ADVICE))
+    return TesseraError.of("TSR6003", headline, notes=notes, hint=_ADVICE)
 
 
 def not_fake(problem: BaseException) -> TesseraError | None:
@@ -101,7 +97,7 @@ def not_fake(problem: BaseException) -> TesseraError | None:
     notes = (first_line(problem), *_places(problem))
     hint = f"{_ADVICE}; experts can be computed by grouped products (`torch._grouped_mm`)"
     headline = f"the model {what}, and without a GPU there is none"
-    return TesseraError(error("TSR6003", headline, notes=notes, hint=hint))
+    return TesseraError.of("TSR6003", headline, notes=notes, hint=hint)
 
 
 def _no_shapes(problem: BaseException) -> TesseraError | None:
@@ -113,23 +109,19 @@ def _no_shapes(problem: BaseException) -> TesseraError | None:
     if operator is None:
         return None
     if "sparse" in operator:
-        return TesseraError(
-            error(
-                "TSR6002",
-                f"the model makes a sparse tensor (`{operator}`), which a trace cannot hold",
-                notes=_places(problem),
-                hint="compute with dense tensors (`.to_dense()` before the call), or pick what is"
-                " there by places (`index_select`, `index_add`)",
-            )
-        )
-    return TesseraError(
-        error(
-            "TSR6003",
-            f"PyTorch cannot run `{operator}` on tensors without memory",
+        return TesseraError.of(
+            "TSR6002",
+            f"the model makes a sparse tensor (`{operator}`), which a trace cannot hold",
             notes=_places(problem),
-            hint="write it with other operators, use `--device none`, where torch.compile takes"
-            " some of them apart, or capture on a machine with a GPU",
+            hint="compute with dense tensors (`.to_dense()` before the call), or pick what is"
+            " there by places (`index_select`, `index_add`)",
         )
+    return TesseraError.of(
+        "TSR6003",
+        f"PyTorch cannot run `{operator}` on tensors without memory",
+        notes=_places(problem),
+        hint="write it with other operators, use `--device none`, where torch.compile takes"
+        " some of them apart, or capture on a machine with a GPU",
     )
 
 
@@ -144,7 +136,7 @@ def takes_functions(name: str, stack: str | None = None) -> TesseraError:
             "use `--route ptx` or `--route library`, where torch.compile makes kernels of it, or"
             " write it without"
         )
-    return TesseraError(error("TSR6002", headline, notes=_lines(stack), hint=hint))
+    return TesseraError.of("TSR6002", headline, notes=_lines(stack), hint=hint)
 
 
 def draws_numbers(name: str, stack: str | None = None) -> TesseraError:
@@ -155,7 +147,7 @@ def draws_numbers(name: str, stack: str | None = None) -> TesseraError:
         " probability can be made of those: `(p.log() - (-u.log()).log()).argmax(-1)` for `u` of"
         " `torch.rand`"
     )
-    return TesseraError(error("TSR6002", headline, notes=_lines(stack), hint=hint))
+    return TesseraError.of("TSR6002", headline, notes=_lines(stack), hint=hint)
 
 
 def _lines(stack: str | None) -> tuple[str, ...]:
@@ -170,17 +162,15 @@ def reads_data(stack: str, *, is_size: bool) -> TesseraError:
     """The model waits for the GPU in the place that a stack of calls ends in."""
     what = _NEEDS[_SIZES if is_size else _READS]
     notes = (*_user_lines(stack), "the call cannot be captured as a CUDA graph")
-    return TesseraError(error("TSR6003", f"the model {what}", notes=notes, hint=_ADVICE))
+    return TesseraError.of("TSR6003", f"the model {what}", notes=notes, hint=_ADVICE)
 
 
 def launches_nothing() -> TesseraError:
     """The call has no work for a GPU in it."""
-    return TesseraError(
-        error(
-            "TSR6003",
-            "the call launches nothing on the GPU, so there is nothing to capture",
-            hint="put the model and its inputs on the GPU (`.cuda()`)",
-        )
+    return TesseraError.of(
+        "TSR6003",
+        "the call launches nothing on the GPU, so there is nothing to capture",
+        hint="put the model and its inputs on the GPU (`.cuda()`)",
     )
 
 
@@ -196,13 +186,11 @@ def keeps_nothing() -> Diagnostic:
 
 def computes_on_host() -> TesseraError:
     """A part of the call is computed on the host, from what is not known without a GPU."""
-    return TesseraError(
-        error(
-            "TSR6003",
-            "the model, or a part of it, is on the host: that is computed there, not captured",
-            hint="put the model and its inputs on the GPU (`.cuda()`); with `--device none` too,"
-            " where no GPU is needed for that",
-        )
+    return TesseraError.of(
+        "TSR6003",
+        "the model, or a part of it, is on the host: that is computed there, not captured",
+        hint="put the model and its inputs on the GPU (`.cuda()`); with `--device none` too,"
+        " where no GPU is needed for that",
     )
 
 
@@ -243,14 +231,12 @@ def _is_full(problem: BaseException) -> bool:
 
 def _no_room(problem: BaseException) -> TesseraError:
     cache = read_settings().cache_dir
-    return TesseraError(
-        error(
-            "TSR1911",
-            f"cannot write what is compiled: {first_line(problem)}",
-            notes=(f"compilers write to `{cache}` and to `{tempfile.gettempdir()}`",),
-            hint="make room there, or name another folder (`TESSERA_CACHE_DIR`, `TMPDIR`);"
-            " `tessc cache --clear` removes what was kept",
-        )
+    return TesseraError.of(
+        "TSR1911",
+        f"cannot write what is compiled: {first_line(problem)}",
+        notes=(f"compilers write to `{cache}` and to `{tempfile.gettempdir()}`",),
+        hint="make room there, or name another folder (`TESSERA_CACHE_DIR`, `TMPDIR`);"
+        " `tessc cache --clear` removes what was kept",
     )
 
 

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tessera.diagnostics import Diagnostic, TesseraError, error, warning
+from tessera.diagnostics import Diagnostic, TesseraError, warning
 from tessera.frontend.capture.cuda_graph import CapturedNodes, read_graph
 from tessera.frontend.capture.graph_nodes import storages
 from tessera.frontend.capture.host_copies import fixed_constants, made_on_host
@@ -148,13 +148,11 @@ def on_one_gpu(function: Callable[..., object], inputs: Inputs) -> Iterator[None
     tensors = [*tensors_in(inputs.plain), *tensors_in(inputs.named), *owned]
     indices = sorted({t.device.index for t in tensors if t.is_cuda})
     if len(indices) > 1:
-        raise TesseraError(
-            error(
-                "TSR6002",
-                f"the model is on {len(indices)} GPUs, and a trace is of one",
-                notes=(f"on {', '.join(f'cuda:{index}' for index in indices)}",),
-                hint="put it on one GPU; `tessc plan` splits the trace over several",
-            )
+        raise TesseraError.of(
+            "TSR6002",
+            f"the model is on {len(indices)} GPUs, and a trace is of one",
+            notes=(f"on {', '.join(f'cuda:{index}' for index in indices)}",),
+            hint="put it on one GPU; `tessc plan` splits the trace over several",
         )
     with torch.cuda.device(indices[0] if indices else torch.cuda.current_device()):
         yield

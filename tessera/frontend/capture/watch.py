@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, contextmanager
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from tessera.diagnostics import TesseraError, error
+from tessera.diagnostics import TesseraError
 from tessera.frontend.capture.cuda_graph import count_nodes
 from tessera.frontend.capture.host_copies import HostCopies
 from tessera.frontend.capture.meta.stand_in import real_host
@@ -312,12 +312,10 @@ def check_plain(tensor: torch.Tensor, what: str) -> None:
 
 
 def _cannot_hold(what: str, how: str, instead: str) -> TesseraError:
-    return TesseraError(
-        error(
-            "TSR6002",
-            f"{what} is {how}, which a trace cannot hold",
-            hint=f"make it a plain tensor before ({instead}), or use `--route ptx`",
-        )
+    return TesseraError.of(
+        "TSR6002",
+        f"{what} is {how}, which a trace cannot hold",
+        hint=f"make it a plain tensor before ({instead}), or use `--route ptx`",
     )
 
 

@@ -104,13 +104,11 @@ _INCOMPLETE = "the checkpoint is not complete: copy all files that its index nam
 
 
 def _no_checkpoint(folder: str, why: str) -> TesseraError:
-    return TesseraError(
-        error(
-            "TSR1188",
-            f"`{folder}` is no checkpoint: {why}",
-            hint="a checkpoint has `model.safetensors`, or several such files and "
-            "`model.safetensors.index.json`",
-        )
+    return TesseraError.of(
+        "TSR1188",
+        f"`{folder}` is no checkpoint: {why}",
+        hint="a checkpoint has `model.safetensors`, or several such files and "
+        "`model.safetensors.index.json`",
     )
 
 
@@ -137,7 +135,7 @@ def _json(place: str, root: str | None) -> object:
 
 
 def _damaged(place: str, why: str) -> TesseraError:
-    return TesseraError(error("TSR1188", f"`{place}` cannot be read: {why}"))
+    return TesseraError.of("TSR1188", f"`{place}` cannot be read: {why}")
 
 
 def _weight_map(place: str, root: str | None) -> dict[str, str]:
@@ -169,13 +167,11 @@ def _check_index(
                 wrong.append(f"`{tensor}` is in `{places[tensor]}` and in `{file}`")
             places[tensor] = file
     if wrong:
-        raise TesseraError(
-            error(
-                "TSR1188",
-                f"the index of `{folder}` and its files do not agree",
-                notes=_listed(wrong),
-                hint="copy or save the checkpoint again",
-            )
+        raise TesseraError.of(
+            "TSR1188",
+            f"the index of `{folder}` and its files do not agree",
+            notes=_listed(wrong),
+            hint="copy or save the checkpoint again",
         )
 
 
@@ -265,12 +261,10 @@ def check_used(programs: Sequence[Program], checkpoint: Checkpoint) -> None:
     contents that a capture has kept must not stand in for it unsaid."""
     roles = {buffer.role for program in programs for buffer in program.declared_buffers()}
     if Role.WEIGHT in roles and not any(fitting(program, checkpoint) for program in programs):
-        raise TesseraError(
-            error(
-                "TSR1187",
-                f"`{checkpoint.folder}` has none of the weights",
-                hint="name the checkpoint that the model was loaded from",
-            )
+        raise TesseraError.of(
+            "TSR1187",
+            f"`{checkpoint.folder}` has none of the weights",
+            hint="name the checkpoint that the model was loaded from",
         )
 
 

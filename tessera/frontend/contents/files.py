@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib import format as npy
 
-from tessera.diagnostics import TesseraError, error
+from tessera.diagnostics import TesseraError
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -155,23 +155,19 @@ def unreadable(name: str, reason: Exception | str, array: str | None = None) -> 
     """Refuse a file, or one of its arrays."""
     where = f"array `{array[:80]}` in `{name}`" if array is not None else f"`{name}`"
     detail = str(reason).strip().split("\n")[0][:200] or type(reason).__name__
-    raise TesseraError(
-        error(
-            "TSR1183",
-            f"{where} cannot be read as contents: {detail}",
-            hint="save or copy it again"
-            if name.endswith(".safetensors")
-            else "write it with `numpy.savez(file, **arrays)`, one array per buffer",
-        )
+    raise TesseraError.of(
+        "TSR1183",
+        f"{where} cannot be read as contents: {detail}",
+        hint="save or copy it again"
+        if name.endswith(".safetensors")
+        else "write it with `numpy.savez(file, **arrays)`, one array per buffer",
     ) from None
 
 
 def unusable(name: str, array: str, what: str) -> NoReturn:
     """Refuse an array whose bytes could not be those of a buffer."""
-    raise TesseraError(
-        error(
-            "TSR1184",
-            f"array `{array[:80]}` in `{name}` {what}",
-            hint="store the bytes: `array.view(numpy.uint8)`",
-        )
+    raise TesseraError.of(
+        "TSR1184",
+        f"array `{array[:80]}` in `{name}` {what}",
+        hint="store the bytes: `array.view(numpy.uint8)`",
     ) from None

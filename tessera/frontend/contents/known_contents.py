@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator
 
-from tessera.diagnostics import TesseraError, error
+from tessera.diagnostics import TesseraError
 from tessera.frontend.contents.open_contents import Contents
 from tessera.ir.graph.graph import KernelGraph
 from tessera.ir.program.program import BufferId, KnownContents, Program, Role
@@ -33,13 +33,11 @@ def check_contents(program: Program, graph: KernelGraph, contents: Contents) -> 
     for known in graph.contents:
         buffer = program.buffers[known.buffer]
         if hashlib.sha256(contents.read(buffer).tobytes()).hexdigest() != known.sha256:
-            raise TesseraError(
-                error(
-                    "TSR2014",
-                    f"the weight `{buffer.name}` differs from the one analysed",
-                    buffer.span,
-                    "other contents are given for this",
-                    notes=("its contents decided which bytes the steps touch",),
-                    hint="analyse and plan again with these contents",
-                )
+            raise TesseraError.of(
+                "TSR2014",
+                f"the weight `{buffer.name}` differs from the one analysed",
+                buffer.span,
+                "other contents are given for this",
+                notes=("its contents decided which bytes the steps touch",),
+                hint="analyse and plan again with these contents",
             )

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib import format as npy
 
-from tessera.diagnostics import TesseraError, error
+from tessera.diagnostics import TesseraError
 from tessera.ir.program.program import Buffer
 from tessera.output import Kind, mark, write_stream
 
@@ -82,7 +82,7 @@ def _writer(place: Path) -> Callable[[IO[bytes], Rows, Kind, str], None]:
     writers = {".npz": _write_npz, ".safetensors": _write_safetensors}
     writer = writers.get(place.suffix)
     if writer is None:
-        raise TesseraError(error("TSR1180", f"`{place}` is not a `.npz` or `.safetensors` file"))
+        raise TesseraError.of("TSR1180", f"`{place}` is not a `.npz` or `.safetensors` file")
     return writer
 
 

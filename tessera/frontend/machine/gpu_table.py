@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tessera.diagnostics import TesseraError, error
+from tessera.diagnostics import TesseraError
 from tessera.ir.plan.machine import Gpu, Rate
 
 _TABLE = Path(__file__).parents[2] / "data" / "gpus.json"
@@ -52,14 +52,12 @@ def find_gpu(name: str) -> Gpu:
         return table[key]
     near = difflib.get_close_matches(wanted, [*aliases(), *table], n=3, cutoff=0.5)
     known = ", ".join(f"`{gpu_name}`" for gpu_name in near)
-    raise TesseraError(
-        error(
-            "TSR3001",
-            f"there is no GPU `{name}` in the table",
-            hint=f"did you mean {known}?"
-            if near
-            else "`tessc gpus` lists all; a machine file describes others",
-        )
+    raise TesseraError.of(
+        "TSR3001",
+        f"there is no GPU `{name}` in the table",
+        hint=f"did you mean {known}?"
+        if near
+        else "`tessc gpus` lists all; a machine file describes others",
     )
 
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tessera.diagnostics import TesseraError, error
+from tessera.diagnostics import TesseraError
 from tessera.frontend.machine.gpu_table import find_gpu
 from tessera.frontend.machine.quantities import format_bytes, parse_bandwidth
 from tessera.ir.plan.machine import Card, CardId, Channel, Device, DeviceId, Gpu, Link, Machine
@@ -189,30 +189,24 @@ def _check_names(option: str, given: Mapping[str, object], cards: tuple[Card, ..
     known = {n for c in cards for n in (c.name, c.label, c.gpu.key)}
     for name, value in given.items():
         if name not in known:
-            raise TesseraError(
-                error(
-                    "TSR3004",
-                    f"`{option} {name}={value}` names no GPU of this machine",
-                    hint=f"the GPUs are: {', '.join(card.name for card in cards)}",
-                )
+            raise TesseraError.of(
+                "TSR3004",
+                f"`{option} {name}={value}` names no GPU of this machine",
+                hint=f"the GPUs are: {', '.join(card.name for card in cards)}",
             )
         sane = isinstance(value, int | float) and (value == 0 or 1e-6 <= value < 1e18)
         if not sane:
-            raise TesseraError(
-                error("TSR3004", f"`{option} {name}={value}` is no number above zero")
-            )
+            raise TesseraError.of("TSR3004", f"`{option} {name}={value}` is no number above zero")
 
 
 def check_memory(gpu: Gpu, given: int) -> None:
     """Refuse more memory than a card of this kind has: a slip of the pen, or another card."""
     if given > gpu.most_bytes():
         size, most = format_bytes(given), format_bytes(gpu.memory_bytes)
-        raise TesseraError(
-            error(
-                "TSR3004",
-                f"{gpu.name} has {most} of memory, not {size}",
-                hint="describe another GPU as a `[gpu.NAME]` of a machine file",
-            )
+        raise TesseraError.of(
+            "TSR3004",
+            f"{gpu.name} has {most} of memory, not {size}",
+            hint="describe another GPU as a `[gpu.NAME]` of a machine file",
         )
 
 
@@ -271,8 +265,8 @@ _LIST = "write names with counts and slices: `a100,l40s`, `2xa100`, `h200:84sm,h
 
 
 def _bad_list(headline: str, hint: str = _LIST) -> TesseraError:
-    return TesseraError(error("TSR3002", headline, hint=hint))
+    return TesseraError.of("TSR3002", headline, hint=hint)
 
 
 def _bad_link(headline: str, hint: str | None) -> TesseraError:
-    return TesseraError(error("TSR3003", headline, hint=hint))
+    return TesseraError.of("TSR3003", headline, hint=hint)

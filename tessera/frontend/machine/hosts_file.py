@@ -24,7 +24,7 @@ import shlex
 import tomllib
 from collections.abc import Iterable
 
-from tessera.diagnostics import ExitCode, TesseraError, error
+from tessera.diagnostics import ExitCode, TesseraError
 from tessera.frontend.machine.quantities import parse_time_ns
 from tessera.frontend.text.readfile import read_source
 from tessera.ir.plan.hosts import DEFAULT_ADDRESS, TRANSPORTS, HostEntry, HostTable
@@ -145,4 +145,4 @@ def _check_once(names: Iterable[str], what: str) -> None:
 
 def bad_hosts(headline: str, hint: str | None = None) -> TesseraError:
     """A file of hosts that cannot be used."""
-    return TesseraError(error("TSR5070", headline, hint=hint), exit_code=ExitCode.USAGE)
+    return TesseraError.of("TSR5070", headline, hint=hint, exit_code=ExitCode.USAGE)

@@ -49,7 +49,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TypeVar
 
-from tessera.diagnostics import TesseraError, error
+from tessera.diagnostics import TesseraError
 from tessera.frontend.machine.gpu_table import find_gpu
 from tessera.frontend.machine.gpus import (
     DEFAULT_LINK,
@@ -300,4 +300,4 @@ def _quantity(row: dict[str, object], key: str, parse: Callable[[str], T | None]
 
 
 def _bad(headline: str, hint: str | None = None) -> TesseraError:
-    return TesseraError(error("TSR3005", headline, hint=hint))
+    return TesseraError.of("TSR3005", headline, hint=hint)

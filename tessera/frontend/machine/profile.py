@@ -23,7 +23,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from tessera.diagnostics import TesseraError, error
+from tessera.diagnostics import TesseraError
 from tessera.frontend.machine.gpu_table import find_gpu
 from tessera.frontend.text.nested import is_deep
 from tessera.ir.plan.costs import Measured, MeasuredCopy, MeasuredTogether, Profile
@@ -213,4 +213,4 @@ def _field(row: dict[str, object], key: str, where: str) -> Any:
 
 def bad_profile(headline: str, hint: str | None = None) -> TesseraError:
     """An error about a profile."""
-    return TesseraError(error("TSR3015", headline, hint=hint))
+    return TesseraError.of("TSR3015", headline, hint=hint)

@@ -19,7 +19,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from tessera.diagnostics import TesseraError, error
+from tessera.diagnostics import TesseraError
 from tessera.ir.plan.tables import FIXED, SIZES, Fixed, Sizes, TableKind, TableRows
 
 FRAMEWORK = "vllm"
@@ -322,10 +322,8 @@ def _listed(kind: TableKind, sizes: Sizes) -> str:
 
 
 def _broken(name: str, why: str) -> TesseraError:
-    return TesseraError(
-        error(
-            "TSR3022",
-            f"the table of kernel times `{name}` cannot be used: {why}",
-            hint="`--no-tables` plans without tables; installing the package again mends its files",
-        )
+    return TesseraError.of(
+        "TSR3022",
+        f"the table of kernel times `{name}` cannot be used: {why}",
+        hint="`--no-tables` plans without tables; installing the package again mends its files",
     )

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 from lark import Lark, Token, Transformer, UnexpectedInput, v_args
 from lark.exceptions import VisitError
 
-from tessera.diagnostics import Source, Span, TesseraError, error
+from tessera.diagnostics import Source, Span, TesseraError
 from tessera.frontend.plan.tsp_faults import bad_text, unexpected
 from tessera.frontend.plan.tsp_values import DIGITS, BadText, RangeReader, operations_of
 from tessera.frontend.text.grammar import grammar_text
@@ -83,7 +83,7 @@ def check_kind(source: Source) -> None:
     first = next((line for line in lines if line and not line.startswith("//")), "")
     if not first.startswith(FORMAT):
         hint = "`tessc plan` makes a plan of a trace"
-        raise TesseraError(error("TSR3020", f"`{source.name}` is no plan", hint=hint))
+        raise TesseraError.of("TSR3020", f"`{source.name}` is no plan", hint=hint)
 
 
 def read_plan(source: Source) -> PlanText:

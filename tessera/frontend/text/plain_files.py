@@ -36,7 +36,7 @@ def open_plain(name: str, hint: str | None = None, root: str | None = None) -> i
     except (OSError, ValueError) as problem:
         reason = str(getattr(problem, "strerror", None) or problem).lower()
         message = f"the file of contents cannot be read: `{name}`: {reason}"
-        raise TesseraError(error("TSR1181", message)) from None
+        raise TesseraError.of("TSR1181", message) from None
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise TesseraError(_not_plain(name, "not a regular file"))
@@ -74,14 +74,12 @@ def _open_below(name: str, base: str, root: str) -> int:
     """What a link leads to, if that is below a folder."""
     target = os.path.realpath(name)
     if not os.path.isdir(base):
-        raise TesseraError(error("TSR1181", f"the folder for contents is no folder: `{root}`"))
+        raise TesseraError.of("TSR1181", f"the folder for contents is no folder: `{root}`")
     if os.path.commonpath([base, target]) != base or target == base:
-        raise TesseraError(
-            error(
-                "TSR1182",
-                f"the file of contents is a link that leads out of `{root}`: `{name}`",
-                hint="name a folder with `--data-root` that holds what the link leads to",
-            )
+        raise TesseraError.of(
+            "TSR1182",
+            f"the file of contents is a link that leads out of `{root}`: `{name}`",
+            hint="name a folder with `--data-root` that holds what the link leads to",
         )
     if os.open not in os.supports_dir_fd:
         return os.open(target, _FLAGS)

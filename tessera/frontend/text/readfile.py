@@ -36,12 +36,10 @@ def read_source(path: str | os.PathLike[str], limit: int = MAX_BYTES) -> Source:
     if name == STDIN:
         return source_of_bytes(_read_stdin(limit), STDIN_NAME)
     if os.path.isdir(name):
-        raise TesseraError(
-            error(
-                "TSR1901",
-                f"`{name}` is a folder, not a file",
-                hint="name one file; `-` reads standard input",
-            )
+        raise TesseraError.of(
+            "TSR1901",
+            f"`{name}` is a folder, not a file",
+            hint="name one file; `-` reads standard input",
         )
     try:
         with open(name, "rb") as stream:
@@ -67,8 +65,8 @@ def source_of_bytes(data: bytes, name: str) -> Source:
     text = data.decode("utf-8", "surrogateescape")
     source = Source(name, text)
     if not text or text.isspace():
-        raise TesseraError(
-            error("TSR1903", f"`{name}` is empty", hint="look at the program that wrote it")
+        raise TesseraError.of(
+            "TSR1903", f"`{name}` is empty", hint="look at the program that wrote it"
         )
     if problem := _binary(data, source) or sniff_text(source):
         raise TesseraError(problem)
@@ -89,7 +87,7 @@ def text_to_bytes(text: str) -> bytes:
 def _read_stdin(limit: int) -> bytes:
     # Python has no stream where the process was started with the descriptor closed.
     if sys.stdin is None:
-        raise TesseraError(error("TSR1902", "cannot read standard input: it is closed"))
+        raise TesseraError.of("TSR1902", "cannot read standard input: it is closed")
     try:
         return _read_stream(sys.stdin.buffer, STDIN_NAME, limit)
     except OSError as problem:
@@ -114,12 +112,10 @@ def _read_stream(stream: BinaryIO, name: str, limit: int) -> bytes:
         return head + _read_up_to(stream, limit - len(head))
     data = head + _read_up_to(stream, max(limit + 1 - len(head), 0))
     if len(data) > limit:
-        raise TesseraError(
-            error(
-                "TSR1904",
-                f"`{name}` is too large: more than {limit} bytes",
-                hint="give PTX; a module of that size can be split by function",
-            )
+        raise TesseraError.of(
+            "TSR1904",
+            f"`{name}` is too large: more than {limit} bytes",
+            hint="give PTX; a module of that size can be split by function",
         )
     return data
 

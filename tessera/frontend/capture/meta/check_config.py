@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from tessera.diagnostics import TesseraError, error
+from tessera.diagnostics import TesseraError
 from tessera.frontend.capture.problems import chain
 from tessera.frontend.capture.watch import tensors_in
 
@@ -110,4 +110,4 @@ def _first(part: Values, names: tuple[str, ...]) -> tuple[str, int] | None:
 
 
 def _bad(headline: str, hint: str | None = None) -> TesseraError:
-    return TesseraError(error(CODE, headline, hint=hint))
+    return TesseraError.of(CODE, headline, hint=hint)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from unittest import mock
 
-from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error, warning
+from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, warning
 from tessera.frontend.capture.inputs import Inputs
 from tessera.frontend.capture.meta.check_config import (
     check_cache,
@@ -111,8 +111,10 @@ def require_transformers() -> None:
         import transformers  # noqa: F401
     except ImportError as problem:
         name = (problem.name or "transformers").partition(".")[0]
-        raise TesseraError(
-            error("TSR6000", f"`hf:` needs the package `{name}`", hint=INSTALL),
+        raise TesseraError.of(
+            "TSR6000",
+            f"`hf:` needs the package `{name}`",
+            hint=INSTALL,
             exit_code=ExitCode.NO_DEVICE,
         ) from None
 
@@ -270,4 +272,4 @@ def _inputs(
 
 
 def _bad(headline: str, hint: str | None = None) -> TesseraError:
-    return TesseraError(error(_CODE, headline, hint=hint))
+    return TesseraError.of(_CODE, headline, hint=hint)

@@ -22,7 +22,7 @@ from math import prod
 from typing import TYPE_CHECKING
 from unittest import mock
 
-from tessera.diagnostics import Diagnostic, TesseraError, error
+from tessera.diagnostics import Diagnostic, TesseraError
 from tessera.frontend.capture.graph_nodes import storages
 from tessera.frontend.capture.host_copies import HostCopies, fixed_constants
 from tessera.frontend.capture.inputs import Inputs, held_tensors
@@ -375,12 +375,10 @@ def _are_sizes(parts: list[object] | tuple[object, ...]) -> bool:
 
 def leaves_the_gpu(func: torch._ops.OpOverload) -> TesseraError:
     """Why a copy to the host is refused."""
-    return TesseraError(
-        error(
-            "TSR6003",
-            f"the model copies from the GPU to the host (`{name_of(func)}`)",
-            hint="a trace holds what the GPU does: take the copy out of the traced function",
-        )
+    return TesseraError.of(
+        "TSR6003",
+        f"the model copies from the GPU to the host (`{name_of(func)}`)",
+        hint="a trace holds what the GPU does: take the copy out of the traced function",
     )
 
 

@@ -22,7 +22,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 from unittest import mock
 
-from tessera.diagnostics import ExitCode, TesseraError, error
+from tessera.diagnostics import ExitCode, TesseraError
 
 if TYPE_CHECKING:
     import torch
@@ -210,12 +210,10 @@ def does_not_fit(reason: str, tested: str = f"PyTorch {TESTED}") -> TesseraError
     """Why this PyTorch (or what compiles for it) is no help without a GPU."""
     import torch
 
-    return TesseraError(
-        error(
-            "TSR6014",
-            f"this PyTorch ({torch.__version__}) cannot stand in for a GPU",
-            notes=(reason,),
-            hint=f"{tested} was tried; or capture on a machine with a GPU",
-        ),
+    return TesseraError.of(
+        "TSR6014",
+        f"this PyTorch ({torch.__version__}) cannot stand in for a GPU",
+        notes=(reason,),
+        hint=f"{tested} was tried; or capture on a machine with a GPU",
         exit_code=ExitCode.NO_DEVICE,
     )

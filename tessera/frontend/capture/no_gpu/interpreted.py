@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from unittest import mock
 
-from tessera.diagnostics import TesseraError, error
+from tessera.diagnostics import TesseraError
 from tessera.frontend.capture.no_gpu.products import Inner
 from tessera.frontend.capture.problems import RAISED, first_line
 
@@ -35,7 +35,7 @@ def interpreted_kernels() -> Iterator[list[str]]:
             InterpretedFunction(kernel.fn).run(*given, grid=grid, warmup=False, **named)
         except Exception as problem:  # whatever the interpreter does not know
             said = f"Triton's interpreter does not run the kernel `{name}`: {first_line(problem)}"
-            raise TesseraError(error(RAISED, said)) from problem
+            raise TesseraError.of(RAISED, said) from problem
         if name not in names:
             names.append(name)
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from tessera.diagnostics import TesseraError, error, warning
+from tessera.diagnostics import TesseraError, warning
 from tessera.frontend.cache.code_digest import code_digest
 from tessera.frontend.capture.host_copies import HostCopies
 from tessera.frontend.capture.inputs import Inputs
@@ -249,12 +249,10 @@ class _Launches(Recording):
         if hosted and any(tensor.is_cuda for tensor in given):
             if not given[0].is_cuda and func._schema.is_mutable:
                 raise leaves_the_gpu(func)
-            raise TesseraError(
-                error(
-                    "TSR6003",
-                    f"the model copies from the host to the GPU (`{name_of(func)}`)",
-                    hint="put the tensor on the GPU (`.cuda()`) before the call",
-                )
+            raise TesseraError.of(
+                "TSR6003",
+                f"the model copies from the host to the GPU (`{name_of(func)}`)",
+                hint="put the tensor on the GPU (`.cuda()`) before the call",
             )
         super().add(func, args, kwargs, result)
 
@@ -278,12 +276,10 @@ class _Launches(Recording):
     def _argument(self, name: str, kind: object, value: Inner) -> bytes:
         """The bytes of an argument."""
         if not isinstance(kind, str) or kind.startswith("tensordesc"):
-            raise TesseraError(
-                error(
-                    "TSR6002",
-                    f"a kernel takes `{name}` as {kind}, which cannot be captured without a GPU",
-                    hint="capture on a machine with a GPU, or pass it as plain arguments",
-                )
+            raise TesseraError.of(
+                "TSR6002",
+                f"a kernel takes `{name}` as {kind}, which cannot be captured without a GPU",
+                hint="capture on a machine with a GPU, or pass it as plain arguments",
             )
         if kind.startswith("*"):
             return struct.pack("<Q", value if isinstance(value, int) else self._place(value))
