@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 from tessera.cli.complete import complete_kernel
-from tessera.cli.console import Messages, data_root_option, form_option, page_width, write_data
+from tessera.cli.console import Messages, page_width, write_data, write_text
 from tessera.cli.given import Typed, reads_options
+from tessera.cli.options import data_root_option, form_option, json_option, output_option
 from tessera.cli.progress import Progress
 from tessera.diagnostics import Diagnostic, ExitCode, Severity, TesseraError
 from tessera.driver.options import WrongOption
@@ -26,7 +27,7 @@ _KINDS = {"ptx": Kind.PTX, "graph": Kind.GRAPH, "dot": Kind.DOT, "html": Kind.PA
 @click.command(short_help="Summarise a PTX file or a trace.")
 @click.argument("file", type=click.Path(allow_dash=True))
 @click.option("--full", is_flag=True, help="Print every step, edge and kernel.")
-@click.option("--json", "as_json", is_flag=True, help="Print all of it as JSON.")
+@json_option
 @click.option(
     "-k",
     "--kernel",
@@ -57,14 +58,10 @@ _KINDS = {"ptx": Kind.PTX, "graph": Kind.GRAPH, "dot": Kind.DOT, "html": Kind.PA
 @data_root_option
 @form_option
 @click.option("--strict", is_flag=True, help="Exit with 1 on warnings too.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(allow_dash=True),
-    default="-",
-    metavar="PATH",
-    help="Write there instead of standard output; all of it or nothing. Replaces only what it has "
+@output_option(
+    "Write there instead of standard output; all of it or nothing. Replaces only what it has "
     "written itself.",
+    dash=True,
 )
 @reads_options
 def analyze(messages: Messages, given: Typed) -> int:
@@ -106,7 +103,7 @@ def analyze(messages: Messages, given: Typed) -> int:
         if command.as_json and command.output == "-":
             from tessera.report.analysis import failure_json
 
-            write_data(failure_json(command.file, failure.diagnostics).encode(), "-")
+            write_text(failure_json(command.file, failure.diagnostics))
         raise
     _show_findings(messages, command, report, () if options.kernels else analysed.diagnostics)
     return _exit_code(report.diagnostics, command.strict)
@@ -182,7 +179,7 @@ def _write(
         width = page_width(command.output)
         data = _report_data(report, command, graph_file, width, described=described)
         if graph_file is not None and command.output != "-":
-            write_data(f"{_wrote(graph_file)}\n".encode(errors="replace"), "-")
+            write_text(f"{_wrote(graph_file)}\n")
     write_data(data, command.output, command.kind)
 
 

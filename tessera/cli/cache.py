@@ -6,7 +6,8 @@ import json
 
 import click
 
-from tessera.cli.console import Messages, write_data
+from tessera.cli.console import Messages, write_text
+from tessera.cli.options import json_option
 from tessera.diagnostics import ExitCode, error
 from tessera.report.diagnostics import safe
 from tessera.settings import read_settings
@@ -14,7 +15,7 @@ from tessera.settings import read_settings
 
 @click.command(short_help="Show or clear the cache.")
 @click.option("--clear", is_flag=True, help="Remove every file of it.")
-@click.option("--json", "as_json", is_flag=True, help="Print the same as JSON.")
+@json_option
 @click.pass_obj
 def cache(messages: Messages, clear: bool, as_json: bool) -> int:
     """Show where parsed modules and what is known of their kernels are kept, and how much.
@@ -64,7 +65,7 @@ def cache(messages: Messages, clear: bool, as_json: bool) -> int:
         ]
         lines.append(f"removed {removed} files" if clear else _room(files, most))
         text = "\n".join(lines) + "\n"
-    write_data(text.encode(errors="replace"), "-")
+    write_text(text)
     return 0
 
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tessera.cli.console import Messages, data_root_option, form_option, page_width, write_data
+from tessera.cli.console import Messages, page_width, write_text
 from tessera.cli.given import Typed, reads_options
+from tessera.cli.options import data_option, data_root_option, form_option, json_option
 from tessera.cli.progress import Progress
 from tessera.diagnostics import ExitCode, Severity, TesseraError
 from tessera.report.diagnostics import safe
@@ -20,14 +21,10 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Prove a plan right, or say what is wrong.")
 @click.argument("file", type=click.Path(allow_dash=True))
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-@click.option(
-    "--data",
-    multiple=True,
-    type=click.Path(),
-    metavar="[TRACE=]PATH",
-    help="Take the contents that decide accesses from this file, not from the one beside a plan; "
-    "of one trace of several, if it is named. May be repeated.",
+@json_option
+@data_option(
+    "Take the contents that decide accesses from this file, not from the one beside a plan; "
+    "of one trace of several, if it is named. May be repeated."
 )
 @data_root_option
 @form_option
@@ -61,7 +58,7 @@ def check(messages: Messages, given: Typed) -> int:
         if command.as_json:
             from tessera.report.check import refusal_json
 
-            write_data(refusal_json(command.file, failure.diagnostics).encode(), "-")
+            write_text(refusal_json(command.file, failure.diagnostics))
         raise
 
 
@@ -81,7 +78,7 @@ def _check_plan(messages: Messages, command: CheckCommand, options: CheckOptions
         opened = check_plan_file(command.file, options, shown.hear)
     messages.show((*opened.diagnostics, *opened.stored_addresses()))
     text = check_json(opened) if command.as_json else check_text(opened, page_width())
-    write_data(text.encode(errors="replace"), "-")
+    write_text(text)
     return 0
 
 
@@ -101,5 +98,5 @@ def _check_trace(messages: Messages, command: CheckCommand, options: AnalyzeOpti
     else:
         errors, warnings = counts[Severity.ERROR], counts[Severity.WARNING]
         text = f"{safe(analysis.name)}: {errors} errors, {warnings} warnings\n"
-    write_data(text.encode(errors="replace"), "-")
+    write_text(text)
     return ExitCode.ERRORS if counts[Severity.ERROR] else 0

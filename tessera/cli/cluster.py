@@ -7,9 +7,10 @@ from contextlib import suppress
 
 import click
 
-from tessera.cli.console import Messages, write_data
+from tessera.cli.console import Messages, write_text
+from tessera.cli.given import Typed, reads_options
+from tessera.cli.options import output_option
 from tessera.cli.run import terminable
-from tessera.diagnostics import TesseraError
 from tessera.output import Kind, check_output, write_file
 
 
@@ -28,22 +29,17 @@ def cluster() -> None:
 
 @cluster.command(short_help="Start a node on every host of a file.")
 @click.argument("hosts", type=click.Path())
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(),
-    metavar="PATH",
-    default="cluster.json",
-    show_default=True,
-    help="Write where the cluster is, its token and how to end it. Only you can read the file.",
+@output_option(
+    "Write where the cluster is, its token and how to end it. Only you can read the file.",
+    "cluster.json",
 )
 @click.option(
     "--no-token",
     is_flag=True,
     help="Start it without a token: everyone who reaches it can run code on every host.",
 )
-@click.pass_obj
-def up(messages: Messages, hosts: str, output: str, no_token: bool) -> int:
+@reads_options
+def up(messages: Messages, given: Typed) -> int:
     """Start a node of a Ray cluster on every host of HOSTS; the first one is the head.
 
     The commands of the file are run. Every node has the label `tessera-host` with the name of its
@@ -58,30 +54,26 @@ def up(messages: Messages, hosts: str, output: str, no_token: bool) -> int:
     from tessera.driver.hosts.running_cluster import check_free, cluster_text
     from tessera.frontend.machine.hosts_file import read_hosts
 
-    try:
-        with terminable():
-            table = read_hosts(hosts)
-            check_output(output, Kind.CLUSTER, [hosts])
-            check_free(output)
-            running = start_cluster(table, _say, tokens=not no_token)
-            try:
-                write_file(output, cluster_text(running).encode(), Kind.CLUSTER)
-            except BaseException:
-                stop_cluster(running, _say)
-                raise
-    except TesseraError as failure:
-        messages.show(failure.diagnostics)
-        return failure.exit_code
-    count = len(running.nodes)
-    text = f"a cluster of {count} nodes runs at {running.address}; its token is in {output}\n"
-    write_data(text.encode(errors="replace"), "-")
+    hosts, output = str(given.values["hosts"]), str(given.values["output"])
+    with terminable():
+        table = read_hosts(hosts)
+        check_output(output, Kind.CLUSTER, [hosts])
+        check_free(output)
+        running = start_cluster(table, _say, tokens=not given.values["no_token"])
+        try:
+            write_file(output, cluster_text(running).encode(), Kind.CLUSTER)
+        except BaseException:
+            stop_cluster(running, _say)
+            raise
+    where = f"{len(running.nodes)} nodes runs at {running.address}"
+    write_text(f"a cluster of {where}; its token is in {output}\n")
     return 0
 
 
 @cluster.command(short_help="End the nodes that `up` has started.")
 @click.argument("file", type=click.Path())
-@click.pass_obj
-def down(messages: Messages, file: str) -> int:
+@reads_options
+def down(messages: Messages, given: Typed) -> int:
     """End the nodes that `tessc cluster up` has started and written to FILE, and nothing else.
 
     FILE is removed once all have ended.
@@ -94,11 +86,8 @@ def down(messages: Messages, file: str) -> int:
     from tessera.driver.hosts.running_cluster import parse_cluster
     from tessera.frontend.text.readfile import read_source
 
-    try:
-        problems = stop_cluster(parse_cluster(read_source(file).text, file), _say)
-    except TesseraError as failure:
-        messages.show(failure.diagnostics)
-        return failure.exit_code
+    file = str(given.values["file"])
+    problems = stop_cluster(parse_cluster(read_source(file).text, file), _say)
     for problem in problems:
         messages.show(problem.diagnostics)
     if not problems:

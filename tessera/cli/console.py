@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -90,48 +90,6 @@ class Messages:
         return at_terminal() and read_settings().color is not False
 
 
-def form_option(command: Callable[..., object]) -> Callable[..., object]:
-    """The `--format` option of a command."""
-    return click.option(
-        "--format",
-        "form",
-        type=click.Choice(["full", "concise", "json"]),
-        default="full",
-        show_default=True,
-        help="How to show errors and warnings on standard error.",
-    )(command)
-
-
-def data_root_option(command: Callable[..., object]) -> Callable[..., object]:
-    """The `--data-root` option of a command that reads contents."""
-    return click.option(
-        "--data-root",
-        type=click.Path(exists=True, file_okay=False),
-        metavar="FOLDER",
-        help="Follow files of contents that are links, as in caches of model hubs, to files below "
-        "this folder.",
-    )(command)
-
-
-def weights_option(command: Callable[..., object]) -> Callable[..., object]:
-    """The `--weights` option of a command that reads contents."""
-    return click.option(
-        "--weights",
-        type=click.Path(),
-        metavar="FOLDER",
-        help="Take weights by name from the safetensors files of this checkpoint, as "
-        "`save_pretrained` writes it; they are mapped, not copied.",
-    )(command)
-
-
-def sequences_option(
-    most: int | None, text: str
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The `--sequences` option of a command; `--lanes` is the same option."""
-    kind = click.IntRange(1, most)
-    return click.option("--sequences", "--lanes", "sequences", type=kind, metavar="N", help=text)
-
-
 class ReaderGone(Exception):
     """Whoever reads standard output has stopped. Not an OSError: click would exit with 1."""
 
@@ -149,3 +107,8 @@ def write_data(data: bytes, target: str, kind: Kind = Kind.REPORT) -> None:
         sys.stdout.buffer.flush()
     except BrokenPipeError:
         raise ReaderGone from None
+
+
+def write_text(text: str) -> None:
+    """Text to standard output; what cannot be encoded is replaced."""
+    write_data(text.encode(errors="replace"), "-")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from tessera.cli.console import Messages, write_data
+from tessera.cli.console import Messages, write_data, write_text
 from tessera.diagnostics import TesseraError, error
 from tessera.output import Kind, write_file
 from tessera.report.diagnostics import safe
@@ -79,7 +79,7 @@ def demo(context: click.Context, folder: str, opens: bool) -> int:
         if code:
             return code
     where = Path(page).resolve().as_uri()
-    write_data(f"\nopen {safe(page)} in a browser ({where})\n".encode(errors="replace"), "-")
+    write_text(f"\nopen {safe(page)} in a browser ({where})\n")
     if opens:
         import webbrowser
 
@@ -106,7 +106,7 @@ def _run(context: click.Context, title: str, arguments: list[str], target: str |
     """One command, as somebody would type it; its exit code."""
     end = "" if target is None else f" > {shlex.quote(target)}"
     said = f"\n# {title}\n$ {shlex.join(['tessc', *arguments])}{end}\n"
-    write_data(_safe_lines(said).encode(errors="replace"), "-")
+    write_text(_safe_lines(said))
     command = context.find_root().command
     if target is None:
         code = command.main(arguments, prog_name="tessc", standalone_mode=False)

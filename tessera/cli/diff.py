@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import click
 
-from tessera.cli.console import Messages, form_option, page_width, write_data
+from tessera.cli.console import Messages, page_width, write_data, write_text
 from tessera.cli.given import Typed, reads_options
+from tessera.cli.options import form_option, json_option, output_option
 from tessera.cli.progress import Progress
 from tessera.driver.options import WrongOption
 from tessera.output import Kind, check_output
@@ -16,8 +17,8 @@ from tessera.output import Kind, check_output
 @click.command(short_help="Say what differs between two plans.")
 @click.argument("first", type=click.Path())
 @click.argument("second", type=click.Path())
-@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
-@click.option("-o", "--output", type=click.Path(), metavar="PATH", help="Also write a page there.")
+@json_option
+@output_option("Also write a page there.")
 @form_option
 @reads_options
 def diff(messages: Messages, given: Typed) -> int:
@@ -43,12 +44,8 @@ def diff(messages: Messages, given: Typed) -> int:
         from tessera.report.page.render import page_html
 
         write_data(page_html(diff_page(differing)).encode(), command.output, Kind.PAGE)
-    text = (
-        diff_json(differing)
-        if command.as_json
-        else diff_text(differing, command.output, page_width())
-    )
-    write_data(text.encode(errors="replace"), "-")
+    as_text = diff_text(differing, command.output, page_width())
+    write_text(diff_json(differing) if command.as_json else as_text)
     return 0
 
 

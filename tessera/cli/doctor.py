@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
 
-from tessera.cli.console import Messages, page_width, write_data
-from tessera.cli.hosts_given import ADDRESS_HELP
-from tessera.diagnostics import ExitCode, TesseraError
+from tessera.cli.console import Messages, page_width, write_data, write_text
+from tessera.cli.given import Typed, reads_options
+from tessera.cli.options import hosts_options, json_option, output_option
+from tessera.diagnostics import ExitCode
+from tessera.driver.options import WrongOption
 from tessera.output import Kind, check_output
 
 if TYPE_CHECKING:
@@ -17,25 +20,13 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Say what this machine has to run plans with.")
-@click.option(
-    "--hosts",
-    type=click.Path(),
-    metavar="PATH",
-    help="Examine the hosts in this file instead, and measure every pair; its commands are run.",
+@hosts_options(
+    "Examine the hosts in this file instead, and measure every pair; its commands are run."
 )
-@click.option("--address", metavar="HOST:PORT|PATH", help=ADDRESS_HELP)
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(),
-    metavar="PATH",
-    help="With `--hosts`: write what was measured as the `[link_matrix]` of a machine file.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
-@click.pass_obj
-def doctor(
-    messages: Messages, hosts: str | None, address: str | None, output: str | None, as_json: bool
-) -> int:
+@output_option("With `--hosts`: write what was measured as the `[link_matrix]` of a machine file.")
+@json_option
+@reads_options
+def doctor(messages: Messages, given: Typed) -> int:
     """Say which GPUs are there and whether plans can run on them.
 
     GPUs with their free memory, the driver and the newest PTX that it reads, which GPUs reach each
@@ -52,34 +43,40 @@ def doctor(
       tessc doctor --hosts hosts.toml -o links.toml
       tessc doctor --hosts hosts.toml --address cluster.json
     """
-    if hosts is not None:
-        try:
-            return _examine(hosts, address, output, as_json)
-        except TesseraError as failure:
-            messages.show(failure.diagnostics)
-            return failure.exit_code
-    for option, given in (("--output", output), ("--address", address)):
-        if given is not None:
-            raise click.UsageError(f"`{option}` goes with `--hosts`")
+    command = given.record(DoctorCommand)
+    if command.hosts is not None:
+        return _examine(command.hosts, command)
     from tessera.backend.cuda.doctor import check_machine
     from tessera.report.machine import doctor_text
 
     checkup = check_machine()
-    if as_json:
-        text = json.dumps(_data(checkup), indent=2) + "\n"
-    else:
-        text = doctor_text(checkup, page_width())
-    write_data(text.encode(errors="replace"), "-")
+    as_json = json.dumps(_data(checkup), indent=2) + "\n"
+    write_text(as_json if command.as_json else doctor_text(checkup, page_width()))
     return 0
 
 
-def _examine(path: str, address: str | None, output: str | None, as_json: bool) -> int:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoctorCommand:
+    """What `tessc doctor` examines, and where what it measured goes."""
+
+    hosts: str | None = None
+    address: str | None = None
+    output: str | None = None
+    as_json: bool = False
+
+    def __post_init__(self) -> None:
+        for name, value in (("output", self.output), ("address", self.address)):
+            if value is not None and self.hosts is None:
+                raise WrongOption(f"{{{name}}} goes with {{hosts}}")
+
+
+def _examine(path: str, command: DoctorCommand) -> int:
     from tessera.driver.hosts.examine_hosts import examine_hosts
     from tessera.driver.hosts.kept_hosts import KeptHosts
     from tessera.frontend.machine.hosts_file import bad_hosts, read_hosts
     from tessera.report.hosts import hosts_json, hosts_text, matrix_toml
 
-    table = read_hosts(path)
+    table, output = read_hosts(path), command.output
     if output is not None:
         check_output(output, Kind.LINKS, [path])
         if not all(host.devices for host in table.hosts):
@@ -87,12 +84,11 @@ def _examine(path: str, address: str | None, output: str | None, as_json: bool) 
                 "a matrix is of devices, and a host lists none",
                 "list the names of its devices under `devices` of every host",
             )
-    with KeptHosts(path, address=address) as kept:
+    with KeptHosts(path, address=command.address) as kept:
         report = examine_hosts(kept)
     if output is not None:
         write_data(matrix_toml(report).encode(), output, Kind.LINKS)
-    text = hosts_json(report) if as_json else hosts_text(report, page_width())
-    write_data(text.encode(errors="replace"), "-")
+    write_text(hosts_json(report) if command.as_json else hosts_text(report, page_width()))
     return 0 if report.is_fine else ExitCode.NO_DEVICE
 
 

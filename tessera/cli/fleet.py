@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
-from tessera.cli.complete import complete_gpus
-from tessera.cli.console import Messages, data_root_option, form_option, page_width, write_data
-from tessera.cli.fleet_config import traces_of_config
+from tessera.cli.console import Messages, page_width, write_text
 from tessera.cli.given import Typed, reads_options
-from tessera.cli.gpu_options import gpu_options
+from tessera.cli.options import (
+    data_root_option,
+    form_option,
+    json_option,
+    machine_options,
+    priced_options,
+)
 from tessera.cli.progress import Progress
-from tessera.cli.text_requests import slo_option, tokens_option
-from tessera.cli.trace_fake import HF
-from tessera.cli.types import finite_number
+from tessera.cli.text_options import arrivals_options, slo_option, tokens_option
 from tessera.driver.options import WrongOption
 
 _RATE = re.compile(r"([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?|\.[0-9]+)(?:/(s|min|h))?")
@@ -48,28 +50,16 @@ def _most(
 
 @click.command(short_help="Say which GPUs to use, and how, for requests for text.")
 @click.argument("traces", nargs=-1, required=True, metavar="TRACE...|hf:CONFIG")
-@click.option(
-    "--gpus",
-    metavar="LIST",
-    help="The GPUs to choose from, such as `4xa100,4xl40s`. With `--demand` a kind without a "
-    "number may be taken as often as needed.",
-    shell_complete=complete_gpus,
+@machine_options(
+    "The GPUs to choose from, such as `4xa100,4xl40s`. With `--demand` a kind without a "
+    "number may be taken as often as needed."
 )
-@click.option("--machine", type=click.Path(), metavar="PATH", help="A machine file, in TOML.")
 @click.option("--have", metavar="LIST", help="GPUs that are there already: they cost nothing more.")
 @click.option(
     "--most", multiple=True, callback=_most, metavar="GPU=N", help="What is scarce: at most N."
 )
-@click.option(
-    "--link", metavar="LINK", help="nvlink, pcie4, a bandwidth, or none.  [default: 100Gb/s]"
-)
 @tokens_option
-@click.option(
-    "--arrivals",
-    metavar="FILE|poisson:RATE/s[:COUNT]",
-    help="How long requests are and how they come: a file of Azure, BurstGPT or Mooncake.",
-)
-@click.option("--requests", type=click.IntRange(1), metavar="N", help="Take the first N arrivals.")
+@arrivals_options("How long requests are and how they come: a file of Azure, BurstGPT or Mooncake.")
 @click.option(
     "--demand",
     callback=_rate,
@@ -88,22 +78,14 @@ def _most(
     metavar="LIST",
     help="Only these: single,layers,phase,attention,tensor,kernel.",
 )
-@gpu_options
+@priced_options
 @click.option(
     "--context",
     type=click.IntRange(1),
     metavar="N",
     help="Tokens that the attention of decode traces goes over, where they do not say.",
 )
-@click.option(
-    "--speed",
-    type=click.FloatRange(min=0, min_open=True),
-    callback=finite_number,
-    metavar="FACTOR",
-    help="Let arrivals of a file come so many times as fast.",
-)
-@click.option("--seed", type=click.IntRange(0), metavar="N", help="Seed of random arrivals; 0.")
-@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@json_option
 @data_root_option
 @form_option
 @reads_options
@@ -130,20 +112,12 @@ def fleet(messages: Messages, given: Typed) -> int:
     from tessera.report.fleet import fleet_json, fleet_text
 
     command = given.record(FleetCommand)
-    values = given.values | {
-        "slo": Slo(**(command.slo or {})),
-        "strategies": command.chosen_strategies(),
-    }
-    options = replace(given, values=values).record(FleetOptions)
+    limits, names = Slo(**(command.slo or {})), command.chosen_strategies()
+    options = given.having(slo=limits, strategies=names).record(FleetOptions)
     with Progress(messages, "reading") as shown:
-        if any(name.startswith(HF) for name in command.traces):
-            with traces_of_config(messages, command.traces, shown.hear) as traces:
-                report = plan_fleet(traces, options, shown.hear)
-        else:
-            report = plan_fleet(command.traces, options, shown.hear)
+        report = plan_fleet(command.traces, options, shown.hear)
     messages.show(report.diagnostics)
-    text = fleet_json(report) if command.as_json else fleet_text(report, page_width())
-    write_data(text.encode(errors="replace"), "-")
+    write_text(fleet_json(report) if command.as_json else fleet_text(report, page_width()))
     return 0
 
 
@@ -157,9 +131,6 @@ class FleetCommand:
     as_json: bool = False
 
     def __post_init__(self) -> None:
-        configs = [name for name in self.traces if name.startswith(HF)]
-        if configs and len(self.traces) > 1:
-            raise WrongOption("a config file makes all traces itself: give nothing beside it")
         names = [str(Path(name)) for name in self.traces]
         if len(set(names)) < len(names):
             raise WrongOption("a trace is given twice")

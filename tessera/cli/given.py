@@ -43,6 +43,10 @@ class Typed:
         """A record of the parameters that it has fields for."""
         return kind(**{name: value for name, value in self._typed() if name in names_of(kind)})
 
+    def having(self, **values: object) -> Typed:
+        """The same with other values of some parameters."""
+        return replace(self, values=self.values | values)
+
     def refuse_others(self, only: str, *kinds: type, hint: str = "") -> None:
         """An option that none of the records has would do nothing: more likely a slip than a wish.
 
@@ -74,7 +78,7 @@ def reads_options(command: Callable[[Messages, Typed], int]) -> Callable[..., in
 
     @click.pass_context
     @wraps(command)
-    def invoke(context: click.Context, /, form: str, **values: object) -> int:
+    def invoke(context: click.Context, /, form: str = "full", **values: object) -> int:
         messages = replace(context.find_object(Messages) or Messages(), form=form)
         spelled = {
             parameter.name or "": max(parameter.opts, key=len)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import click
 
 from tessera.cli.complete import complete_gpus
-from tessera.cli.console import Messages, page_width, write_data
-from tessera.diagnostics import TesseraError
+from tessera.cli.console import Messages, page_width, write_text
+from tessera.cli.given import Typed, reads_options
+from tessera.cli.options import json_option
 
 if TYPE_CHECKING:
     from tessera.ir.plan.machine import Gpu
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
 
 @click.command(short_help="List the GPUs that a plan can name.")
 @click.argument("names", nargs=-1, shell_complete=complete_gpus)
-@click.option("--json", "as_json", is_flag=True, help="Print the table as JSON.")
-@click.pass_obj
-def gpus(messages: Messages, names: tuple[str, ...], as_json: bool) -> int:
+@json_option
+@reads_options
+def gpus(messages: Messages, given: Typed) -> int:
     """List the GPUs that can be named, or only those of NAMES.
 
     A short name stands for one of them: `a100` for the 80 GB SXM card. Rates are dense, without
@@ -35,13 +36,9 @@ def gpus(messages: Messages, names: tuple[str, ...], as_json: bool) -> int:
     from tessera.frontend.machine.gpu_table import find_gpu, gpu_table
     from tessera.report.machine import gpus_text
 
-    try:
-        chosen = [find_gpu(name) for name in names] or list(gpu_table().values())
-    except TesseraError as failure:
-        messages.show(failure.diagnostics)
-        return failure.exit_code
-    text = _json(chosen) if as_json else gpus_text(chosen, page_width())
-    write_data(text.encode(), "-")
+    names = cast("tuple[str, ...]", given.values["names"])
+    chosen = [find_gpu(name) for name in names] or list(gpu_table().values())
+    write_text(_json(chosen) if given.values["as_json"] else gpus_text(chosen, page_width()))
     return 0
 
 

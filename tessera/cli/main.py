@@ -39,13 +39,7 @@ from tessera.cli import selftest as cli_selftest
 from tessera.cli import serve as cli_serve
 from tessera.cli import simulate as cli_simulate
 from tessera.cli import trace as cli_trace
-from tessera.cli.console import (
-    Messages,
-    ReaderGone,
-    page_width,
-    silence,
-    write_data,
-)
+from tessera.cli.console import Messages, ReaderGone, page_width, silence, write_text
 from tessera.diagnostics import ExitCode, error
 from tessera.ir.version import __version__
 from tessera.report import diagnostics as render
@@ -117,11 +111,11 @@ def explain(code: str | None) -> int:
     if code is None:
         from tessera.report.codes import codes_text
 
-        write_data(codes_text(page_width()).encode(), "-")
+        write_text(codes_text(page_width()))
         return 0
     entry = codes.find_code(code)
     if entry is not None:
-        write_data(codes.explain(entry).encode(), "-")
+        write_text(codes.explain(entry))
         return 0
     near = ", ".join(f"`{near.code}` ({near.title})" for near in codes.near_codes(code))
     hint = f"did you mean {near}?" if near else "`tessc explain` lists all codes."
@@ -142,7 +136,7 @@ def completion(shell: str) -> int:
     script = get_completion_class(shell)
     if script is None:
         raise click.UsageError(f"this version of click cannot complete for `{shell}`")
-    write_data(script(cli, {}, "tessc", "_TESSC_COMPLETE").source().encode(), "-")
+    write_text(script(cli, {}, "tessc", "_TESSC_COMPLETE").source())
     return 0
 
 

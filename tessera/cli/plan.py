@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tessera.cli.complete import complete_gpus, complete_rule, complete_step
-from tessera.cli.console import (
-    Messages,
+from tessera.cli.complete import complete_rule, complete_step
+from tessera.cli.console import Messages, page_width, write_data, write_text
+from tessera.cli.given import Typed, reads_options
+from tessera.cli.options import (
     data_root_option,
     form_option,
-    page_width,
+    json_option,
+    machine_options,
+    output_option,
+    priced_options,
     sequences_option,
-    write_data,
 )
-from tessera.cli.given import Typed, reads_options
-from tessera.cli.gpu_options import gpu_options
 from tessera.cli.progress import PlanProgress
 from tessera.diagnostics import ExitCode, warning
 from tessera.driver.options import WrongOption
@@ -26,7 +27,6 @@ from tessera.ir.choices import CUT_SHORT, Objective, Strategy
 from tessera.output import Kind, check_folder, check_output, write_folder
 from tessera.report import diagnostics as render
 
-DEFAULT_LINK = "100Gb/s"
 DEFAULT_OUTPUT = "plan.tsp"
 DEFAULT_FOLDER = "plan_cuda"
 
@@ -36,16 +36,7 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Place the steps of traces on GPUs.")
 @click.argument("traces", nargs=-1, type=click.Path(allow_dash=True), metavar="[TRACE[:PART]]...")
-@click.option(
-    "--gpus",
-    metavar="LIST",
-    help="The GPUs, such as `a100,l40s` or `2xa100`.",
-    shell_complete=complete_gpus,
-)
-@click.option("--machine", type=click.Path(), metavar="PATH", help="A machine file, in TOML.")
-@click.option(
-    "--link", default=DEFAULT_LINK, show_default=True, help="nvlink, pcie4, a bandwidth, or none."
-)
+@machine_options("The GPUs, such as `a100,l40s` or `2xa100`.")
 @click.option(
     "--objective",
     type=click.Choice([choice.value for choice in Objective]),
@@ -82,7 +73,7 @@ if TYPE_CHECKING:
     metavar="SECONDS",
     help="End the search by the clock; by default only counts end it.",
 )
-@gpu_options
+@priced_options
 @click.option(
     "--states-alike",
     is_flag=True,
@@ -113,20 +104,17 @@ if TYPE_CHECKING:
     help="Say why `k17` is there.",
     shell_complete=complete_step,
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@json_option
 @click.option(
     "--emit",
     type=click.Choice(["lp", "launch", "cuda-python"]),
     help="Print the integer program or the launch programs (to `-o`, if given), or write a Python "
     "program per device to the folder `-o` (default `plan_cuda`), and write no plan.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(allow_dash=True),
-    metavar="PATH",
-    help=f"Where to write the plan (default {DEFAULT_OUTPUT}), or what `--emit` makes; `-` is "
+@output_option(
+    f"Where to write the plan (default {DEFAULT_OUTPUT}), or what `--emit` makes; `-` is "
     "standard output, in place of the report.",
+    dash=True,
 )
 @data_root_option
 @form_option
@@ -240,23 +228,17 @@ def _report(messages: Messages, command: PlanCommand, planned: PlanReport, targe
     from tessera.report import plan_json as report_plan_json
 
     explained = [report_plan.explain_text(planned, s, page_width()) for s in command.steps]
-    if command.emit == "launch":
-        messages.show(planned.diagnostics)
-        write_data(report_plan.launch_text(planned.plan).encode(), target, Kind.PROGRAMS)
-        return
-    if command.emit == "cuda-python":
-        messages.show(planned.diagnostics)
-        _write_programs(planned, target)
-        return
     messages.show(planned.diagnostics)
-    if target == "-":
+    if command.emit == "launch":
+        write_data(report_plan.launch_text(planned.plan).encode(), target, Kind.PROGRAMS)
+    elif command.emit == "cuda-python":
+        _write_programs(planned, target)
+    elif target == "-":
         _write_plan(planned, target)
-        return
-    if command.as_json:
-        text = report_plan_json.plan_json(planned, command.steps)
+    elif command.as_json:
+        write_text(report_plan_json.plan_json(planned, command.steps))
     else:
-        text = report_plan.plan_text(planned, target, page_width()) + "".join(explained)
-    write_data(text.encode(errors="replace"), "-")
+        write_text(report_plan.plan_text(planned, target, page_width()) + "".join(explained))
 
 
 def _write_programs(planned: PlanReport, folder: str) -> None:
@@ -268,7 +250,7 @@ def _write_programs(planned: PlanReport, folder: str) -> None:
     write_folder(folder, data, WRITTEN_BY.encode())
     runs = (Path(folder, name) for name in files if Path(name).name == "run.py")
     said = ", ".join(f"`python {render.safe(str(path))} --help`" for path in runs)
-    write_data(f"programs written to {render.safe(folder)}: {said}\n".encode(errors="replace"), "-")
+    write_text(f"programs written to {render.safe(folder)}: {said}\n")
 
 
 def _only_graph() -> str:

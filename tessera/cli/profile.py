@@ -7,17 +7,16 @@ from typing import Any
 
 import click
 
-from tessera.cli.console import (
-    Messages,
+from tessera.cli.console import Messages, page_width, write_text
+from tessera.cli.given import Typed, reads_options
+from tessera.cli.options import (
     data_root_option,
     form_option,
-    page_width,
+    output_option,
+    seconds_option,
     weights_option,
-    write_data,
 )
-from tessera.cli.given import Typed, reads_options
 from tessera.cli.progress import Progress
-from tessera.cli.types import finite
 from tessera.output import Kind, check_output, write_file
 from tessera.report.diagnostics import safe
 from tessera.report.table import fitted
@@ -31,15 +30,7 @@ from tessera.report.table import fitted
     metavar="LIST",
     help="What to measure on: GPUs and slices, such as `h200,h200:84sm,h200:48sm`.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(),
-    default="profile.json",
-    show_default=True,
-    metavar="PATH",
-    help="Where to write the profile.",
-)
+@output_option("Where to write the profile.", "profile.json")
 @click.option(
     "--repeats",
     type=click.IntRange(3, 1000),
@@ -50,13 +41,8 @@ from tessera.report.table import fitted
 @click.option("--data", type=click.Path(), metavar="PATH", help="Contents of the buffers.")
 @data_root_option
 @weights_option
-@click.option(
-    "--time-limit",
-    "limit_s",
-    type=click.FloatRange(min=0, min_open=True),
-    callback=finite,
-    metavar="SECONDS",
-    help="Give up when a step does not end for so long; 60 unless given.",
+@seconds_option(
+    "--time-limit", "limit_s", "Give up when a step has not ended by then; 60 unless given."
 )
 @form_option
 @reads_options
@@ -79,8 +65,7 @@ def profile(messages: Messages, given: Typed) -> int:
     with Progress(messages, f"reading {command.file}") as shown:
         measured = driver.profile(command.file, options, shown.hear)
     write_file(command.output, driver.profile_text(measured).encode(), Kind.PROFILE)
-    text = f"{_text(measured)}wrote {safe(command.output)}\n"
-    write_data(text.encode(errors="replace"), "-")
+    write_text(f"{_text(measured)}wrote {safe(command.output)}\n")
     return 0
 
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import click
 
-from tessera.cli.console import Messages, data_root_option, form_option, write_data
+from tessera.cli.console import Messages, write_data, write_text
 from tessera.cli.given import Typed, reads_options
+from tessera.cli.options import data_root_option, form_option, output_option
 from tessera.cli.progress import Progress
 from tessera.driver.options import WrongOption
 from tessera.output import Kind, check_output
@@ -23,13 +24,10 @@ from tessera.report.diagnostics import safe
 @click.option(
     "--json", "as_json", is_flag=True, help="Print the data of the page as JSON, and write no page."
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(allow_dash=True),
-    metavar="PATH",
-    help="Where to write the page (default report.html); `-` is standard output. Replaces only "
+@output_option(
+    "Where to write the page (default report.html); `-` is standard output. Replaces only "
     "pages that it has written itself.",
+    dash=True,
 )
 @data_root_option
 @form_option
@@ -63,11 +61,11 @@ def report(messages: Messages, given: Typed) -> int:
         shown.stage("drawing")
         page = build_page(files, command.title)
     if command.as_json:
-        write_data(page_json(page).encode(), "-")
+        write_text(page_json(page))
         return 0
     write_data(page_html(page).encode(), command.place, Kind.PAGE)
     if command.place != "-":
-        write_data(f"wrote {safe(command.place)}\n".encode(errors="replace"), "-")
+        write_text(f"wrote {safe(command.place)}\n")
     return 0
 
 

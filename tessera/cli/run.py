@@ -16,21 +16,22 @@ from typing import TYPE_CHECKING
 import click
 
 from tessera.backend.known_backends import BackendName
-from tessera.cli.console import (
-    Messages,
-    ReaderGone,
+from tessera.cli.console import Messages, ReaderGone, page_width, silence, write_text
+from tessera.cli.given import Typed, reads_options
+from tessera.cli.options import (
+    data_option,
     data_root_option,
     form_option,
-    page_width,
+    hosts_options,
+    json_option,
+    on_hosts,
+    seconds_option,
     sequences_option,
-    silence,
+    throttle_option,
+    timeline_option,
     weights_option,
-    write_data,
 )
-from tessera.cli.given import Typed, reads_options
-from tessera.cli.hosts_given import ADDRESS_HELP, on_hosts
 from tessera.cli.progress import Progress
-from tessera.cli.types import finite, speed
 
 if TYPE_CHECKING:
     from tessera.driver.run.options import KeepOptions, PlanRunOptions
@@ -49,13 +50,9 @@ _SAME_WISH_S = 2.0
     help="Write outputs and states, by buffer name, to this `.npz` or `.safetensors` file.",
 )
 @click.option("--arch", metavar="ARCH", help="Run this variant of a trace's modules, say sm_90a.")
-@click.option(
-    "--data",
-    multiple=True,
-    type=click.Path(),
-    metavar="[TRACE=]PATH",
-    help="Take the contents of buffers from this file instead of the one the trace names; of one "
-    "trace of a plan's several, if it is named. May be repeated.",
+@data_option(
+    "Take the contents of buffers from this file instead of the one the trace names; of one "
+    "trace of a plan's several, if it is named. May be repeated."
 )
 @data_root_option
 @weights_option
@@ -90,21 +87,11 @@ _SAME_WISH_S = 2.0
     metavar="MAP",
     help="What stands for the devices of a plan: `a100=cuda:0,l40s=cuda:1:48sm` or `a100=cpu`.",
 )
-@click.option(
-    "--hosts",
-    type=click.Path(),
-    metavar="PATH",
-    help="Run a plan on processes of the hosts in this file; its commands are run.",
-)
+@hosts_options("Run a plan on processes of the hosts in this file; its commands are run.")
 @click.option(
     "--retry",
     is_flag=True,
     help="With `--hosts`: replay requests that were lost with a host, where they have no states.",
-)
-@click.option(
-    "--address",
-    metavar="HOST:PORT|PATH",
-    help=ADDRESS_HELP,
 )
 @click.option(
     "--verify",
@@ -123,29 +110,14 @@ _SAME_WISH_S = 2.0
 @click.option(
     "--policy", metavar="NAME", help="Which of the policies of a plan to serve with; the last one."
 )
-@click.option(
-    "--timeline",
-    "timeline_file",
-    type=click.Path(),
-    metavar="PATH",
-    help="Write what every device did when, as a file that Perfetto opens.",
-)
-@click.option(
-    "--throttle",
-    "throttle_bytes_per_s",
-    callback=speed,
-    metavar="SPEED",
-    help="Slow transfers between devices down to this speed, such as 12.5GB/s.",
-)
-@click.option(
+@timeline_option
+@throttle_option
+@seconds_option(
     "--time-limit",
     "limit_s",
-    type=click.FloatRange(min=0, min_open=True),
-    callback=finite,
-    metavar="SECONDS",
-    help="Give up when no device does anything for a request for so long; 60 unless given.",
+    "Give up when no device has done anything for a request by then; 60 unless given.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@json_option
 @form_option
 @reads_options
 def run(messages: Messages, given: Typed) -> int:
@@ -205,11 +177,8 @@ def _run_trace(messages: Messages, command: RunCommand, options: RunOptions) -> 
     if command.outputs is not None:
         write_outputs(report, command.outputs)
     messages.show(report.diagnostics)
-    if command.as_json:
-        text = ran_json(report)
-    else:
-        text = report.result.output + ran_text(report, command.outputs, page_width())
-    write_data(text.encode(errors="replace"), "-")
+    as_text = report.result.output + ran_text(report, command.outputs, page_width())
+    write_text(ran_json(report) if command.as_json else as_text)
     return 0
 
 
@@ -233,7 +202,7 @@ def _run_plan(
         text = printed + run_text(kept.outcome, kept.verdict, kept.written, page_width())
     messages.show(kept.outcome.fault)
     try:
-        write_data(text.encode(errors="replace"), "-")
+        write_text(text)
     except (OSError, ReaderGone):
         if not kept.exit_code:
             raise

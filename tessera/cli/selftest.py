@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import click
 
-from tessera.cli.console import Messages, form_option, page_width, silence, write_data
+from tessera.cli.console import Messages, page_width, silence, write_text
 from tessera.cli.given import Typed, reads_options
+from tessera.cli.options import finite, form_option, output_option, seconds_option
 from tessera.cli.progress import Progress
 from tessera.cli.run import terminable
-from tessera.cli.types import finite, finite_number
 from tessera.diagnostics import ExitCode, TesseraError, error
 from tessera.driver.options import WrongOption
 from tessera.driver.progress import StageProgress
@@ -40,7 +40,7 @@ from tessera.report.diagnostics import safe
     type=click.FloatRange(min=0, min_open=True),
     default=10.0,
     show_default=True,
-    callback=finite_number,
+    callback=finite,
     help="What all parts may take together.",
 )
 @click.option(
@@ -73,23 +73,10 @@ from tessera.report.diagnostics import safe
     show_default=True,
     help="Seed of all that is random.",
 )
-@click.option(
-    "--time-limit",
-    "limit_s",
-    type=click.FloatRange(min=0, min_open=True),
-    callback=finite,
-    metavar="SECONDS",
-    help="Give up when nothing happens for so long; 60 unless given.",
+@seconds_option(
+    "--time-limit", "limit_s", "Give up when nothing has happened by then; 60 unless given."
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(),
-    default="selftest.json",
-    show_default=True,
-    metavar="PATH",
-    help="Where to write what was found.",
-)
+@output_option("Where to write what was found.", "selftest.json")
 @form_option
 @reads_options
 def selftest(messages: Messages, given: Typed) -> int:
@@ -112,7 +99,7 @@ def selftest(messages: Messages, given: Typed) -> int:
     from tessera.report.selftest import selftest_text
 
     command = given.record(SelftestCommand)
-    options = replace(given, values=command.listed(given.values)).record(SelftestOptions)
+    options = given.having(models=command.models_listed()).record(SelftestOptions)
     check_output(command.output, Kind.SELFTEST)
     begun: list[str] = []
     with terminable(), Progress(messages, "looking at the devices") as shown:
@@ -127,25 +114,25 @@ def selftest(messages: Messages, given: Typed) -> int:
             document = run_selftest(command.output, options, hear)
         except KeyboardInterrupt:
             raise _interrupted(command.output) from None
-    write_data(selftest_text(document, page_width()).encode(errors="replace"), "-")
+    write_text(selftest_text(document, page_width()))
     return document.exit_code()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelftestCommand:
-    """Where `tessc selftest` writes to."""
+    """Which models `tessc selftest` tries, and where it writes to."""
 
     output: str
+    models: str | None = None
 
     def __post_init__(self) -> None:
         if self.output == "-":
             raise WrongOption("{output} names a file: the report is on standard output")
 
-    def listed(self, values: dict[str, object]) -> dict[str, object]:
-        """The parameters, with models as a list."""
-        models = values["models"]
-        names = models.split(",") if isinstance(models, str) else ()
-        return {**values, "models": tuple(name.strip() for name in names)}
+    def models_listed(self) -> tuple[str, ...]:
+        """The models that are named; none: all of them."""
+        names = () if self.models is None else self.models.split(",")
+        return tuple(name.strip() for name in names)
 
 
 def _tell(text: str) -> None:

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -14,21 +14,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tessera.backend.known_backends import BackendName
-from tessera.cli.console import Messages, form_option, write_data
+from tessera.cli.console import Messages, write_text
 from tessera.cli.given import Typed, reads_options
-from tessera.cli.hosts_given import on_hosts
-from tessera.cli.text_requests import burst_option, engine_options, steps_option
-from tessera.cli.types import finite
+from tessera.cli.options import data_option, form_option, seconds_option
+from tessera.cli.text_options import EngineCommand, burst_option, engine_options, steps_option
 from tessera.diagnostics import TesseraError, error, warning
 
 if TYPE_CHECKING:
-    from tessera.driver.hosts.kept_hosts import KeptHosts
     from tessera.driver.serve.drift import Drift
     from tessera.driver.serve.engine import Engine
     from tessera.driver.serve.generation import Generation
     from tessera.driver.serve.metrics import Metrics
-    from tessera.driver.serve.policies import SwitchRule
 
 _LONGEST_KEY = 4096
 _TURN_S = 0.0005
@@ -81,22 +77,10 @@ _TURN_S = 0.0005
     metavar="N",
     help="The largest body that is read.",
 )
-@click.option(
-    "--deadline",
-    type=click.FloatRange(min=0, min_open=True),
-    callback=finite,
-    metavar="SECONDS",
-    help="Give answers up that take longer.",
-)
+@seconds_option("--deadline", "deadline", "Give answers up that take longer.")
 @burst_option
 @engine_options
-@click.option(
-    "--data",
-    multiple=True,
-    type=click.Path(),
-    metavar="[TRACE=]PATH",
-    help="Take weights from this file instead of the one the trace names.",
-)
+@data_option("Take weights from this file instead of the one the trace names.")
 @form_option
 @reads_options
 def serve(messages: Messages, given: Typed) -> int:
@@ -131,25 +115,23 @@ def serve(messages: Messages, given: Typed) -> int:
     metrics = Metrics()
     with (
         open_socket(command.host, command.port) as listening,
-        on_hosts(command.hosts, command.address) as hosts,
+        command.engine(
+            max_waiting=command.max_waiting,
+            on_end=_Ends(metrics, messages).hear,
+            on_drift=partial(_say_drift, messages),
+        ) as engine,
     ):
-        ends = _Ends(metrics, messages)
-        engine = command.engine(ends.hear, partial(_say_drift, messages), hosts)
         messages.show(engine.diagnostics)
-        handed = HandOver(engine, command.file, messages)
-        try:
-            tokenizer = None
-            if command.tokenizer is not None:
-                tokenizer = TokenizerFile(command.tokenizer, engine.model.vocabulary)
-            server = CompletionServer(engine, options, tokenizer, metrics)
-            server.application()  # what is missing shows before anybody is told to ask
-            host, port = listening.getsockname()[:2]
-            shown = f"[{host}]" if ":" in host else host
-            write_data(f"serving {command.file} on http://{shown}:{port}\n".encode(), "-")
-            with handed, quick_turns():
-                run_server(server, listening)
-        finally:
-            engine.close()
+        tokenizer = None
+        if command.tokenizer is not None:
+            tokenizer = TokenizerFile(command.tokenizer, engine.model.vocabulary)
+        server = CompletionServer(engine, options, tokenizer, metrics)
+        server.application()  # what is missing shows before anybody is told to ask
+        host, port = listening.getsockname()[:2]
+        shown = f"[{host}]" if ":" in host else host
+        write_text(f"serving {command.file} on http://{shown}:{port}\n")
+        with HandOver(engine, command.file, messages), quick_turns():
+            run_server(server, listening)
     return 0
 
 
@@ -212,33 +194,21 @@ class HandOver:
         except TesseraError as problem:
             self._messages.show(problem.diagnostics)
         else:
-            write_data(f"{self._file} was read again and has taken over\n".encode(), "-")
+            write_text(f"{self._file} was read again and has taken over\n")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServeCommand:
+class ServeCommand(EngineCommand):
     """What `tessc serve` was asked for."""
 
-    file: str
     host: str
     port: int
     name: str
     max_waiting: int
     max_bytes: int
-    steps: str | None = None
     tokenizer: str | None = None
     api_key_file: str | None = None
     deadline: float | None = None
-    burst: int = 1
-    backend: str = BackendName.AUTO
-    slots: int | None = None
-    sequences: int | None = None
-    policy: str | None = None
-    switch: SwitchRule | None = None
-    weights: str | None = None
-    hosts: str | None = None
-    address: str | None = None
-    data: tuple[str, ...] = ()
 
     def key(self) -> str | None:
         """The API key, if there is one."""
@@ -255,29 +225,3 @@ class ServeCommand:
             message = f"`{os.fspath(self.api_key_file)}` must hold a key: one line of plain letters"
             raise TesseraError(error("TSR5066", message))
         return key
-
-    def engine(
-        self,
-        on_end: Callable[[Generation], object],
-        on_drift: Callable[[Drift], object],
-        hosts: str | KeptHosts | None,
-    ) -> Engine:
-        """The engine of the plan."""
-        from tessera.driver.serve.engine import Engine
-
-        return Engine(
-            self.file,
-            steps=None if self.steps == "names" else self.steps,
-            burst=self.burst,
-            max_waiting=self.max_waiting,
-            on_end=on_end,
-            on_drift=on_drift,
-            backend=self.backend,
-            slots=self.slots,
-            sequences=self.sequences,
-            policy=self.policy,
-            switch=self.switch,
-            weights=self.weights,
-            hosts=hosts,
-            data=list(self.data) or None,
-        )

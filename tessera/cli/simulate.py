@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tessera.cli.console import (
-    Messages,
-    form_option,
-    page_width,
-    sequences_option,
-    write_data,
-)
+from tessera.cli.console import Messages, page_width, write_text
 from tessera.cli.given import Typed, reads_options
+from tessera.cli.options import (
+    form_option,
+    json_option,
+    sequences_option,
+    throttle_option,
+    timeline_option,
+)
 from tessera.cli.progress import Progress
-from tessera.cli.text_requests import TextCommand, switch_option, text_options
-from tessera.cli.types import finite_number, speed
+from tessera.cli.text_options import TextCommand, arrivals_options, switch_option, text_options
 from tessera.driver.options import WrongOption
 from tessera.output import Kind, check_output
 
@@ -28,24 +28,10 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Say what a plan's requests would take.")
 @click.argument("file", type=click.Path(allow_dash=True), metavar="PLAN")
-@click.option(
-    "--arrivals",
-    metavar="FILE|poisson:RATE/s[:COUNT]",
-    help="Let requests come at the times of this file (Azure, BurstGPT or Mooncake, also with "
+@arrivals_options(
+    "Let requests come at the times of this file (Azure, BurstGPT or Mooncake, also with "
     "gzip), or at random. Without it they come back to back.",
-)
-@click.option(
-    "--speed",
-    type=click.FloatRange(min=0, min_open=True),
-    callback=finite_number,
-    metavar="FACTOR",
-    help="Let them come so many times as fast.",
-)
-@click.option(
-    "--requests",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Take the first N arrivals; without `--arrivals`, follow N requests back to back.",
+    "Take the first N arrivals; without `--arrivals`, follow N requests back to back.",
 )
 @click.option("--slots", type=click.IntRange(1), metavar="N", help="Requests in flight.")
 @sequences_option(None, "Copies of the states, one per sequence.")
@@ -69,13 +55,7 @@ if TYPE_CHECKING:
     help="By whose rules: GPUs, or the processes of the CPU backend. The times of steps are those "
     "of the plan.  [default: cuda]",
 )
-@click.option(
-    "--throttle",
-    "throttle_bytes_per_s",
-    callback=speed,
-    metavar="SPEED",
-    help="Slow transfers between devices down to this speed, such as 12.5GB/s.",
-)
+@throttle_option
 @click.option(
     "--noise",
     is_flag=True,
@@ -83,16 +63,7 @@ if TYPE_CHECKING:
     help="Also draw the times of steps from their error bars, 20 times, and say how far the "
     "figures spread.",
 )
-@click.option(
-    "--seed", type=click.IntRange(0), metavar="N", help="Seed of random arrivals and of noise; 0."
-)
-@click.option(
-    "--timeline",
-    "timeline_file",
-    type=click.Path(),
-    metavar="PATH",
-    help="Write what every device did when, as a file that Perfetto opens.",
-)
+@timeline_option
 @text_options
 @click.option(
     "--between",
@@ -106,7 +77,7 @@ if TYPE_CHECKING:
     help="With `--steps`: follow every operation of every step, or go by the rates of steps.  "
     "[default: auto]",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@json_option
 @form_option
 @reads_options
 def simulate(messages: Messages, given: Typed) -> int:
@@ -139,11 +110,8 @@ def simulate(messages: Messages, given: Typed) -> int:
     with Progress(messages, f"simulating {command.file}") as shown:
         report = follow(command.file, options, shown.hear)
     written = _write_timeline(command, report)
-    if command.as_json:
-        text = simulation_json(report)
-    else:
-        text = simulation_text(report, written, page_width())
-    write_data(text.encode(errors="replace"), "-")
+    as_text = simulation_text(report, written, page_width())
+    write_text(simulation_json(report) if command.as_json else as_text)
     return 0
 
 
@@ -194,9 +162,8 @@ def _simulate_text(messages: Messages, given: Typed, command: SimulateCommand) -
     options = given.record(TextSimulationOptions)
     with Progress(messages, f"simulating {command.file}") as shown:
         report = simulate_text(command.file, arriving, options, shown.hear)
-    show = serving_json(report) if command.as_json else ""
-    text = show or serving_text(report, written, page_width())
-    write_data(text.encode(errors="replace"), "-")
+    as_text = serving_text(report, written, page_width())
+    write_text(serving_json(report) if command.as_json else as_text)
     return 0
 
 

@@ -1,19 +1,26 @@
-"""`tessc trace`: capture one call of a PyTorch model as a trace."""
+"""`tessc trace`: capture one call of a PyTorch model as a trace.
+
+Three ways: on a GPU (`--device cuda`), compiled for GPUs that are not there (`--device none`), and
+on shapes alone (`--device meta`, `hf:`), which gives a trace of operators.
+
+Longer than 400 lines because all three share the options, the checks and the words of one command.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tessera.cli.console import Messages, data_root_option, form_option, page_width, write_data
+from tessera.cli.console import Messages, page_width, write_text
 from tessera.cli.given import Typed, reads_options
+from tessera.cli.options import data_root_option, form_option, output_option
 from tessera.cli.progress import Progress
-from tessera.cli.trace_fake import HF, FakeCommand, said_roles, trace_fake, trace_no_gpu
-from tessera.diagnostics import TesseraError, error
+from tessera.diagnostics import Diagnostic, TesseraError, error
 from tessera.ir.architecture import sms_of
 from tessera.ir.choices import Route
 from tessera.output import Kind, check_apart, check_output
@@ -22,23 +29,22 @@ from tessera.report.table import Column, Fit, fitted, table
 
 if TYPE_CHECKING:
     from tessera.driver.trace.capture_trace import Trace, TraceOptions
+    from tessera.driver.trace.meta_trace import FakeTrace
     from tessera.driver.trace.no_gpu_trace import NoGpuOptions
     from tessera.frontend.capture.inputs import Inputs
+    from tessera.frontend.capture.meta.hf import HfConfig, HfStep
     from tessera.ir.program.program import Program
 
+    Maker = Callable[[], tuple[Callable[..., object], Inputs]]
+
+HF = "hf:"
+"""What the name of a config file begins with."""
 _WORDS = {"true": True, "false": False}
 
 
 @click.command(short_help="Capture a PyTorch model as a trace.")
 @click.argument("model", metavar="FILE.py:FUNCTION|hf:CONFIG")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(),
-    required=True,
-    metavar="PATH",
-    help="The trace to write; contents and reference outputs go beside it.",
-)
+@output_option("The trace to write; contents and reference outputs go beside it.", required=True)
 @click.option(
     "--route",
     type=click.Choice([choice.value for choice in Route]),
@@ -152,7 +158,7 @@ def trace(messages: Messages, given: Typed) -> int:
 
     with kept_bytecode("torch"):
         text = _trace(messages, command)
-    write_data(fitted(text, page_width()).encode(errors="replace"), "-")
+    write_text(fitted(text, page_width()))
     return 0
 
 
@@ -179,16 +185,32 @@ class TraceCommand:
     context: int = 1024
     no_fuse: bool = False
 
-    def is_fake(self) -> bool:
-        """Whether shapes are enough."""
-        return self.device != "none" and (self.device == "meta" or self.model.startswith(HF))
+    @property
+    def is_config(self) -> bool:
+        """Whether the model is a config file."""
+        return self.model.startswith(HF)
+
+    @property
+    def model_file(self) -> str:
+        """The file that the model is read from."""
+        return self.model.removeprefix(HF) if self.is_config else self.model.rpartition(":")[0]
+
+    @property
+    def suffix(self) -> str:
+        """The ending of the files of contents."""
+        return f".{self.contents}"
+
+    @property
+    def arguments(self) -> dict[str, object]:
+        """The arguments of the function."""
+        return dict(_size(text) for text in self.sizes)
 
     def idle(self) -> tuple[tuple[str, ...], str]:
         """The options that would do nothing for this kind of trace, and why."""
         config = ("phase", "batch", "context")
         kernels = ("route", "gpus", "archs", "texts", "tune")
         contents = ("contents", "weights", "data_root", "no_data")
-        match self.device, self.model.startswith(HF):
+        match self.device, self.is_config:
             case "none", True:
                 names = ("sizes", "dry_run", "no_fuse", "tune", *contents)
                 return names, "with a config file: it has sizes alone"
@@ -203,18 +225,6 @@ class TraceCommand:
                 return (*config, "weights", "data_root", "no_fuse", "tune"), reason
             case _:
                 return (*config, "no_fuse"), "with a Python file on a GPU"
-
-    def fake(self) -> FakeCommand:
-        """What is traced on shapes."""
-        return FakeCommand(
-            model=self.model,
-            output=self.output,
-            arguments=dict(_size(text) for text in self.sizes),
-            phase=self.phase,
-            batch=self.batch,
-            context=self.context,
-            no_fuse=self.no_fuse,
-        )
 
     def no_gpu_options(self, data: bool) -> NoGpuOptions:
         """What is compiled without a GPU, and for which."""
@@ -246,22 +256,22 @@ class TraceCommand:
 
 
 def _trace(messages: Messages, command: TraceCommand) -> str:
+    """Write the trace; what there is to say about it."""
+    if command.device == "none" and not command.dry_run:
+        return _trace_no_gpu(messages, command)
+    if command.device == "meta" or (command.is_config and command.device != "none"):
+        return _trace_shapes(messages, command)
+    return _trace_on_gpu(messages, command)
+
+
+def _trace_on_gpu(messages: Messages, command: TraceCommand) -> str:
     from tessera.driver.trace import capture_trace as tracing
     from tessera.frontend.capture.dry_run import without_gpu
     from tessera.frontend.capture.model_file import find_model, load_model
 
-    if command.device == "none" and not command.dry_run:
-        return _trace_no_gpu(messages, command)
-    if command.is_fake():
-        is_config = command.model.startswith(HF)
-        given = command.model[len(HF) :] if is_config else command.model.rpartition(":")[0]
-        _check_places(Path(command.output), (given,), ".npz", data=False)
-        return trace_fake(messages, command.fake())
     place = find_model(command.model)
-    arguments = dict(_size(text) for text in command.sizes)
-    options = command.options()
-    suffix = f".{command.contents}"
-    _check_places(Path(command.output), (str(place[0]), *command.texts), suffix, data=options.data)
+    arguments, options = command.arguments, command.options()
+    _check_places(command, (str(place[0]), *command.texts), data=options.data)
     if command.dry_run:
         tracing.require_torch()
         with without_gpu():
@@ -270,37 +280,130 @@ def _trace(messages: Messages, command: TraceCommand) -> str:
     with Progress(messages, f"loading {command.model}") as shown:
         traced = tracing.trace_call(*load_model(place, arguments), options, shown.hear)
     messages.show(traced.diagnostics)
-    names = tracing.write_trace(traced, command.output, data=options.data, suffix=suffix)
+    names = tracing.write_trace(traced, command.output, data=options.data, suffix=command.suffix)
     program = traced.program
-    launches = sum(1 for _ in program.launches())
-    others = sum(1 for _ in program.work()) - launches
-    lines = [
-        f"captured {launches} launches and {others} other steps, {len(program.modules)} kernels",
-        said_roles(program),
-    ]
-    lines += _tuned(program)
+    lines = [f"captured {_counted(program)}", _roles(program), *_tuned(program)]
     lines += _measured(traced)
     lines += [f"wrote {safe(name)}" for name in names]
     return "\n".join(lines) + "\n"
 
 
 def _trace_no_gpu(messages: Messages, command: TraceCommand) -> str:
-    is_config = command.model.startswith(HF)
-    given = command.model[len(HF) :] if is_config else command.model.rpartition(":")[0]
-    data = not command.no_data and not is_config
-    inputs, suffix = (given, *command.texts), f".{command.contents}"
+    """A trace that is compiled for named GPUs."""
+    from tessera.driver.trace import capture_trace as tracing
+    from tessera.driver.trace import no_gpu_trace
+
+    data = not command.no_data and not command.is_config
     options = command.no_gpu_options(data)
-    _check_places(Path(command.output), inputs, suffix, data=data)
-    return trace_no_gpu(messages, command.fake(), options, suffix)
+    _check_places(command, (command.model_file, *command.texts), data=data)
+    make, notes = _maker(command)
+    no_gpu_trace.require_triton()
+    with Progress(messages, f"loading {command.model}") as shown:
+        traced = no_gpu_trace.trace_no_gpu(make, options, shown.hear)
+    messages.show((*notes, *traced.trace.diagnostics))
+    has_data = bool(traced.trace.contents)
+    names = tracing.write_trace(traced.trace, command.output, data=has_data, suffix=command.suffix)
+    program = traced.trace.program
+    gpus = ", ".join(gpu.key for gpu in options.gpus)
+    lines = [f"compiled {_counted(program)}, for {gpus}", _roles(program)]
+    if any(program.launches()):
+        lines.append("tiles were chosen by the model of durations, and not measured")
+    if not has_data:
+        lines.append(f"no contents: {traced.problem}; a run seeds them")
+    elif traced.problem:
+        lines.append(f"no reference, results of a run are not compared: {traced.problem}")
+    elif traced.interpreted:
+        kernels = ", ".join(f"`{name}`" for name in traced.interpreted)
+        lines.append(f"the reference of {kernels} is by Triton's interpreter on the host")
+    lines += [f"wrote {safe(name)}" for name in names]
+    return "\n".join(lines) + "\n"
+
+
+def _trace_shapes(messages: Messages, command: TraceCommand) -> str:
+    """A trace of operators on fake tensors: of a function of a file, or of a config file's step."""
+    from tessera.driver.trace import capture_trace as tracing
+    from tessera.driver.trace import meta_trace
+
+    _check_places(command, (command.model_file,), data=False)
+    fused = not command.no_fuse
+    with Progress(messages, f"loading {command.model}") as shown:
+        if command.is_config:
+            traced, notes = _trace_config(command, shown)
+        else:
+            make, notes = _maker(command)
+            traced = meta_trace.trace_fake(make, fused=fused, on_progress=shown.hear)
+    messages.show((*notes, *traced.trace.diagnostics))
+    tracing.write_trace(traced.trace, command.output, data=False)
+    program = traced.trace.program
+    steps = sum(1 for _ in program.work())
+    lines = [f"recorded {traced.trace.nodes.others} operators, written as {steps} steps"]
+    lines += [f"  {count} x {name}" for name, count in traced.patterns.items()]
+    lines += [_roles(program), f"wrote {safe(command.output)}"]
+    lines.append(
+        "it has no kernels: it can be analysed, planned, simulated and reported, and running it"
+        " needs a trace of the model on a GPU"
+    )
+    return "\n".join(lines) + "\n"
+
+
+def _trace_config(
+    command: TraceCommand, shown: Progress
+) -> tuple[FakeTrace, tuple[Diagnostic, ...]]:
+    """The step of a config file; layers that are alike are traced once."""
+    from tessera.driver.trace.config_trace import ConfigTracer
+    from tessera.frontend.capture.meta.record import among_fakes
+
+    step, config = _step_of_config(command)
+    with among_fakes():
+        tracer = ConfigTracer(config, fused=not command.no_fuse, on_progress=shown.hear)
+        return tracer.trace(step), config.notes
+
+
+def _step_of_config(command: TraceCommand) -> tuple[HfStep, HfConfig]:
+    from tessera.frontend.capture.meta import hf
+
+    step = hf.HfStep(phase=command.phase, batch=command.batch, context=command.context)
+    config = hf.read_config(hf.find_config(command.model))
+    hf.require_transformers()
+    return step, config
+
+
+def _maker(command: TraceCommand) -> tuple[Maker, tuple[Diagnostic, ...]]:
+    """What makes the callable and its inputs, with warnings of a config file."""
+    if command.is_config:
+        from tessera.frontend.capture.meta import hf
+
+        step, config = _step_of_config(command)
+        return (lambda: hf.make_step(config, step)), config.notes
+    from tessera.driver.trace.capture_trace import require_torch
+    from tessera.frontend.capture.model_file import find_model, load_model
+
+    require_torch()
+    place, arguments = find_model(command.model), command.arguments
+    return (lambda: load_model(place, arguments)), ()
+
+
+def _counted(program: Program) -> str:
+    """How many launches, other steps and kernels a trace has."""
+    launches = sum(1 for _ in program.launches())
+    others = sum(1 for _ in program.work()) - launches
+    return f"{launches} launches and {others} other steps, {len(program.modules)} kernels"
+
+
+def _roles(program: Program) -> str:
+    """How many buffers there are, by role."""
+    roles = Counter(buffer.role.value for buffer in program.declared_buffers())
+    return "buffers: " + ", ".join(f"{count} {role}" for role, count in roles.items())
 
 
 def _tuned(program: Program) -> Iterator[str]:
     """How many launches have code for a number of SMs."""
-    counts: dict[int, int] = {}
-    for launch in program.launches():
-        for variant in program.modules[launch.module].variants:
-            if sms := sms_of(variant.arch):
-                counts[sms] = counts.get(sms, 0) + 1
+    counts = Counter(
+        sms
+        for launch in program.launches()
+        for variant in program.modules[launch.module].variants
+        if (sms := sms_of(variant.arch))
+    )
     for sms, count in counts.items():
         yield f"code for {sms} SMs: {count} of {sum(1 for _ in program.launches())} launches"
 
@@ -328,11 +431,12 @@ def _measured(traced: Trace) -> Iterator[str]:
         yield f"time: {format_time(whole)}, {traced.times.share:.0%} of it in library calls"
 
 
-def _check_places(target: Path, inputs: tuple[str, ...], suffix: str, *, data: bool) -> None:
+def _check_places(command: TraceCommand, inputs: tuple[str, ...], *, data: bool) -> None:
     """Refuse places that cannot be written or that hold an input, before any work."""
     from tessera.driver.trace.capture_trace import files_beside
 
-    beside = files_beside(target, suffix) if data else ()
+    target = Path(command.output)
+    beside = files_beside(target, command.suffix) if data else ()
     if target.suffix in (".npz", ".safetensors", ".py") or str(target) == "-":
         raise TesseraError(
             error("TSR6007", f"`{target}` is no name for a trace", hint="name it `out.ptx`")
@@ -360,7 +464,7 @@ def _archs(gpus: str, archs: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(wanted))
 
 
-def _size(text: str) -> tuple[str, Any]:
+def _size(text: str) -> tuple[str, object]:
     name, mark, value = text.partition("=")
     if not mark or not name.isidentifier():
         raise TesseraError(

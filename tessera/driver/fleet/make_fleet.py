@@ -1,6 +1,7 @@
 """`fleet`: which GPUs, how many, and how each is used, for requests for text.
 
-In: traces of decode and prefill steps, `FleetOptions`. Out: a `FleetReport`. The stages, in order:
+In: traces of decode and prefill steps, or a config file (`hf:PATH/config.json`) that they are made
+of, and `FleetOptions`. Out: a `FleetReport`. The stages, in order:
 
 1. `load_traces`, `find_costs`: read, analyse and price the traces on each kind of GPU.
 2. `find_ways`: every way to use some GPUs as one unit, with what its steps take.
@@ -15,12 +16,14 @@ Raises `TesseraError`, with exit code 3 where nothing serves the demand: it says
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tessera.diagnostics import Diagnostic, TesseraError, error
 from tessera.driver.fleet.capacity import Capacity, capacities_of
 from tessera.driver.fleet.choose_units import FleetChoice, best_choice, check_mix, rival_choices
+from tessera.driver.fleet.config_steps import CONFIG, steps_of_config
 from tessera.driver.fleet.find_ways import find_ways, why_none
 from tessera.driver.fleet.fleet_words import (
     check_prices,
@@ -36,8 +39,9 @@ from tessera.driver.fleet.offered import part_of_machine as one_of_each
 from tessera.driver.fleet.options import FleetOptions
 from tessera.driver.fleet.way_search import WaySearch
 from tessera.driver.fleet.workload import Workload
+from tessera.driver.options import WrongOption
 from tessera.driver.plan.durations import find_costs, read_profiles, unmeasured
-from tessera.driver.plan.traces import TraceName, load_traces
+from tessera.driver.plan.traces import LoadedTrace, TraceName, load_traces, loaded_program
 from tessera.driver.progress import OnProgress, StageProgress, counter
 from tessera.driver.serve.follow import Wanted
 from tessera.driver.serve.measures import ServingReport
@@ -86,7 +90,7 @@ def fleet(
     options: FleetOptions,
     on_progress: OnProgress | None = None,
 ) -> FleetReport:
-    """Plan a fleet for traces of a model's decode and prefill steps."""
+    """Plan a fleet for traces of a model's decode and prefill steps, or for its config file."""
 
     def tell(stage: str, note: str = "") -> None:
         if on_progress is not None:
@@ -95,7 +99,7 @@ def fleet(
     work, arrivals = _workload(options)
     offered = offered_for(options)
     tell("reading and analysing")
-    model, findings = priced_model(traces, options, offered)
+    model, findings = priced_model(traces, options, offered, on_progress)
     tell("finding ways to use GPUs")
     search = WaySearch(model, offered, work, options.strategies)
     ways = find_ways(search, lambda name: tell("finding ways to use GPUs", name))
@@ -166,18 +170,13 @@ def offered_for(options: FleetOptions) -> Offered:
 
 
 def priced_model(
-    traces: TraceName | Sequence[TraceName], options: FleetOptions, offered: Offered
+    traces: TraceName | Sequence[TraceName],
+    options: FleetOptions,
+    offered: Offered,
+    on_progress: OnProgress | None = None,
 ) -> tuple[ServedModel, list[Diagnostic]]:
     """The steps of the traces, with times on one GPU of each kind."""
-    given = [traces] if isinstance(traces, str | os.PathLike) else list(traces)
-    loaded = [load_traces([name], options.data_root)[0] for name in given]
-    names: dict[str, int] = {}
-    for number, trace in enumerate(loaded):
-        label = trace.planned.name
-        names[label] = names.get(label, 0) + 1
-        if names[label] > 1:
-            planned = replace(trace.planned, name=f"{label}-{names[label]}")
-            loaded[number] = replace(trace, planned=planned)
+    loaded, findings = _loaded_steps(traces, options, on_progress)
     firsts = [offered.devices(kind, 1) for kind in range(len(offered.kinds))]
     if any(not own for own in firsts):
         empty = next(offered.kinds[n].label for n, own in enumerate(firsts) if not own)
@@ -187,7 +186,31 @@ def priced_model(
     profiles = read_profiles(loaded, plan)
     costs = find_costs(loaded, machine, plan, profiles)
     model = served_model(loaded, costs, machine, options.context)
-    return model, unmeasured(costs, options.profiles, machine)
+    return model, [*findings, *unmeasured(costs, options.profiles, machine)]
+
+
+def _loaded_steps(
+    traces: TraceName | Sequence[TraceName],
+    options: FleetOptions,
+    on_progress: OnProgress | None,
+) -> tuple[list[LoadedTrace], tuple[Diagnostic, ...]]:
+    """The traces of files, or those that a config file (`hf:PATH`) stands for."""
+    given = [traces] if isinstance(traces, str | os.PathLike) else list(traces)
+    configs = [name for name in given if str(name).startswith(CONFIG)]
+    if configs and len(given) > 1:
+        raise WrongOption("a config file makes all traces itself: give nothing beside it")
+    if configs:
+        programs, findings = steps_of_config(str(configs[0]), on_progress)
+        return [loaded_program(program, name) for name, program in programs.items()], findings
+    loaded = [load_traces([name], options.data_root)[0] for name in given]
+    names = Counter[str]()
+    for number, trace in enumerate(loaded):
+        label = trace.planned.name
+        names[label] += 1
+        if names[label] > 1:
+            planned = replace(trace.planned, name=f"{label}-{names[label]}")
+            loaded[number] = replace(trace, planned=planned)
+    return loaded, ()
 
 
 # --- choosing ------------------------------------------------------------------------------------

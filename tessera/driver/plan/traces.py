@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tessera.diagnostics import Diagnostic, TesseraError, error, warning
@@ -127,11 +127,25 @@ def _load(
         )
     given = _read_graph(path) if path.endswith(GRAPH_ENDING) else None
     trace = path if given is None else _trace_of(path, given.trace)
-    program = load(trace) if given is None else _load_named(trace, path)
+    if given is None:
+        return loaded_program(load(trace), label, share, trace, data_root, on_progress)
+    program = _load_named(trace, path)
+    _check_digest(path, trace, given, text_digest(print_program(program)))
+    loaded = loaded_program(program, label, share, trace, data_root, on_progress)
+    differing = _compare(path, trace, given, loaded.graph)
+    return replace(loaded, diagnostics=(*loaded.diagnostics, *differing))
+
+
+def loaded_program(
+    program: Program,
+    label: str,
+    share: float = 1.0,
+    trace: str = "",
+    data_root: str | None = None,
+    on_progress: OnProgress | None = None,
+) -> LoadedTrace:
+    """A program that is read or made, analysed; `trace` is its file, if it has one."""
     text = print_program(program)
-    digest = text_digest(text)
-    if given is not None:
-        _check_digest(path, trace, given, digest)
     folder = os.path.dirname(trace)
     manager = analysis_manager(program, folder or ".", data_root, on_progress=on_progress)
     facts = manager.get(Dependences)
@@ -139,7 +153,7 @@ def _load(
         raise TesseraError(
             error(
                 "TSR3013",
-                f"there is nothing to plan in `{trace}`",
+                f"there is nothing to plan in `{trace or label}`",
                 notes=("it has no launch, memset, memcpy or op record",),
                 hint=_GET_A_TRACE,
             )
@@ -147,15 +161,13 @@ def _load(
     planned = PlannedTrace(
         name=label,
         share=share,
-        digest=digest,
+        digest=text_digest(text),
         text=text,
         contents_digest=_contents_digest(program, trace, data_root),
         folder=os.path.abspath(folder),
     )
     findings = [*facts.diagnostics, *stored_addresses(program, facts.graph)]
     findings += layout_warnings(program)
-    if given is not None:
-        findings += _compare(path, trace, given, facts.graph)
     return LoadedTrace(
         planned=planned,
         folder=folder,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tessera.cli import options as cli_options
 from tessera.cli import plan as cli_plan
 from tessera.diagnostics import TesseraError
 from tessera.driver.plan.make_plan import PlanOptions, plan
@@ -268,4 +269,4 @@ def test_the_command_offers_what_the_library_has() -> None:
     offered = {p.name: p.type for p in cli_plan.plan.params}
     assert list(offered["objective"].choices) == [*Objective]
     assert list(offered["strategy"].choices) == [*Strategy]
-    assert cli_plan.DEFAULT_LINK == gpus.DEFAULT_LINK
+    assert cli_options.DEFAULT_LINK == gpus.DEFAULT_LINK
