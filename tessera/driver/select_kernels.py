@@ -11,8 +11,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 
 from tessera.driver.options import WrongOption
-from tessera.passes.kernel_facts.summarise_kernels import FunctionSummary
-from tessera.passes.kernel_facts.summarise_program import ProgramSummary
+from tessera.passes.kernel_facts.summarise_program import FunctionSummary, ProgramSummary
 
 
 def select_kernels(summary: ProgramSummary, patterns: tuple[str, ...]) -> ProgramSummary:

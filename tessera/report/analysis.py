@@ -13,16 +13,14 @@ from tessera.diagnostics import Diagnostic
 from tessera.driver.analyze import Report
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.print_ptx import print_operand
-from tessera.passes.kernel_facts.summarise_kernels import (
+from tessera.passes.kernel_facts.summarise_program import (
     Count,
     FunctionSummary,
+    LaunchTotal,
     ModuleSummary,
     ParameterSummary,
-    VariableSummary,
-)
-from tessera.passes.kernel_facts.summarise_program import (
-    LaunchTotal,
     ProgramSummary,
+    VariableSummary,
     VariantSummary,
 )
 from tessera.report.diagnostics import in_order, safe, to_json

@@ -12,8 +12,7 @@ from collections.abc import Iterable, Iterator
 from tessera import codes
 from tessera.diagnostics import Diagnostic, Severity
 from tessera.driver.analyze import Report
-from tessera.passes.kernel_facts.summarise_kernels import ModuleSummary
-from tessera.passes.kernel_facts.summarise_program import ProgramSummary
+from tessera.passes.kernel_facts.summarise_program import ModuleSummary, ProgramSummary
 from tessera.report.analysis import amount, is_trace, report_text
 from tessera.report.diagnostics import safe
 from tessera.report.table import Column, Fit, fitted, table

@@ -200,14 +200,14 @@ CASES = (
         rule="calls that end threads",
         body=f"mov.u32 %r9, 2; call cudaStop, (%r9, %d6); {STORE}",
         functions=again("cudaStop", last="exit;"),
-        without=("kernel_facts.call_reach._may_exit", never),
+        without=("kernel_facts.call_graph._may_exit", never),
     ),
     Broken(
         rule="quiet calls",
         body="mov.u32 %r9, 2; call f, (%r9, %d6);",
         functions=again("f", "mul.wide.u32 %v, %b, 4; add.u64 %v, %v, %w; st.global.u32 [%v], %b;"),
         block=1,
-        without=("kernel_facts.call_reach._reaches", lambda function: [function.name]),
+        without=("kernel_facts.call_graph._reaches", lambda function: [function.name]),
     ),
     Broken(
         rule="inlined calls",

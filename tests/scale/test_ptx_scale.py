@@ -10,8 +10,8 @@ import pytest
 from tessera.diagnostics import TesseraError
 from tessera.frontend.ptx.read_ptx import parse_module
 from tessera.ir.ptx.print_ptx import print_module
-from tessera.passes.kernel_facts.call_reach import call_reach
-from tessera.passes.kernel_facts.summarise_kernels import summarise_module
+from tessera.passes.kernel_facts.call_graph import call_reach
+from tessera.passes.kernel_facts.summarise_program import summarise_module
 from tests.helpers.operations import growth
 
 pytestmark = pytest.mark.slow

@@ -1,17 +1,27 @@
 """Sets of bytes as arrays of sorted, disjoint intervals that do not touch.
 
 In and out: int64 arrays of shape (n, 2) with starts and ends (exclusive).
+
+`repeated` has a set of bytes at equal distances, along several dimensions. Short distances come
+first, and each dimension is done by doubling what there is, so that pieces that touch have grown
+together before they are repeated further: the work is that of the result, not of the count. One
+interval that touches its repetitions is one again, and what is shorter than the distance is only
+copied.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tessera.ir.arrays import Integers, Offsets, Ranges
 
 EMPTY: Ranges = np.zeros((0, 2), dtype=np.int64)
+MOST_INTERVALS = 1 << 21
+T = TypeVar("T", bound=np.integer)
 
 
 def interval(start: int, end: int) -> Ranges:
@@ -125,3 +135,51 @@ def narrow_to(ranges: Ranges, most: int) -> Ranges:
     starts = np.append(ranges[:1, 0], ranges[1:, 0][keep])
     ends = np.append(ranges[:-1, 1][keep], ranges[-1:, 1])
     return np.stack([starts, ends], axis=1)
+
+
+def distinct(values: NDArray[T]) -> NDArray[T]:
+    """The distinct integers of an array of any shape, in ascending order.
+
+    `numpy.unique` does the same, but loads NumPy's masked arrays, which take longer to import than
+    a small trace to analyse.
+    """
+    ordered = np.sort(values, axis=None)
+    is_first = np.ones(ordered.shape, dtype=bool)
+    np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
+    return ordered[is_first]
+
+
+class TooManyIntervals(Exception):
+    """The repetitions have more pieces than can be kept."""
+
+
+def repeated(ranges: Ranges, steps: Iterable[tuple[int, int]]) -> Ranges:
+    """All repetitions of some bytes; `steps` are distances and how often each is gone, the start
+    included."""
+    if len(ranges) == 0:
+        return ranges
+    for distance, count in sorted(steps, key=lambda step: abs(step[0])):
+        if distance < 0:
+            ranges, distance = shift(ranges, distance * (count - 1)), -distance
+        ranges = _along(ranges, distance, count)
+    return ranges
+
+
+def _along(ranges: Ranges, distance: int, count: int) -> Ranges:
+    """Sorted intervals that do not touch, repeated at a distance of at least 0."""
+    start, end = int(ranges[0, 0]), int(ranges[-1, 1])
+    if len(ranges) == 1 and distance <= end - start:
+        return interval(start, end + distance * (count - 1))
+    if distance > end - start:
+        if len(ranges) * count > MOST_INTERVALS:
+            raise TooManyIntervals
+        steps = distance * np.arange(count, dtype=np.int64)
+        return (ranges[None, :, :] + steps[:, None, None]).reshape(-1, 2)
+    done = 1
+    while done < count and distance:
+        more = min(done, count - done)
+        ranges = union([ranges, shift(ranges, distance * more)])
+        done += more
+        if len(ranges) > MOST_INTERVALS:
+            raise TooManyIntervals
+    return ranges

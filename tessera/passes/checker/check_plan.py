@@ -11,12 +11,11 @@ What is proved of every request, whatever the devices' speeds:
 - the programs come to an end, also where a send ends only with its receive;
 - memory has room for everything, and nothing is used after it was freed.
 
-The parts: `shape` (everything is there once), `memory` (places), `modules` (what they bring along),
+The parts: `shape` (everything is there once), `memory` (places, modules, what policies share),
 `landings` (what lands on which bytes of another host), `tenants` (who is in a place, and how long),
 `order` (what comes before what), `expected` (what one device would do), `versions` (the walk),
-`homes` (from request to request), `pins` and `tables` (pointers), `policies` (what they share),
-`fits` (what devices can run). None
-of it is shared with planning or lowering.
+`waste` (what transfers carry), `homes` (from request to request), `pins` and `tables` (pointers),
+`fits` (what devices can run). None of it is shared with planning or lowering.
 
 Source: decision records 0005 and 0007.
 """
@@ -31,17 +30,21 @@ from tessera.ir.graph.graph import KernelGraph
 from tessera.ir.plan.launch_program import LoweredReplica
 from tessera.ir.plan.plan import PlacedTrace, Plan, Replica
 from tessera.ir.program.program import Launch, Program, Role
-from tessera.passes.checker.effects import find_effects
-from tessera.passes.checker.expected import find_expected
+from tessera.passes.checker.expected import find_effects, find_expected
 from tessera.passes.checker.findings import Findings, Locate, nowhere
 from tessera.passes.checker.fits import check_fits
 from tessera.passes.checker.homes import check_homes, writes_variables
 from tessera.passes.checker.landings import check_landings, find_landings
-from tessera.passes.checker.memory import check_capacity, check_memory
-from tessera.passes.checker.modules import Arches, check_modules
+from tessera.passes.checker.memory import (
+    Arches,
+    check_capacity,
+    check_layouts,
+    check_memory,
+    check_modules,
+    shared_areas,
+)
 from tessera.passes.checker.order import find_order
 from tessera.passes.checker.pins import check_pins, check_words
-from tessera.passes.checker.policies import check_layouts, shared_areas
 from tessera.passes.checker.shape import find_shape
 from tessera.passes.checker.versions import check_versions
 

@@ -22,7 +22,7 @@ from tessera.ir.graph.graph import KernelGraph
 from tessera.ir.plan.launch_program import Home, LoweredReplica
 from tessera.ir.program.program import Buffer, Program, Role
 from tessera.passes.checker.bytes import NOTHING, Array, common, join, minus, ranges_of, text
-from tessera.passes.checker.effects import Effects, pointer_words
+from tessera.passes.checker.expected import Effects, pointer_words
 from tessera.passes.checker.findings import Findings
 from tessera.passes.checker.memory import Memory
 from tessera.passes.checker.shape import LASTING, bytes_fault

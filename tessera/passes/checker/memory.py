@@ -9,6 +9,13 @@ all traces: they have one place on a device, which nothing else shares. Places i
 overlap: `checker.versions` proves that their tenants do not meet. Where a variable is only its
 module's loading knows; no two share bytes. A weight with words of a `pointers` record may be in a
 slot instead, because what they point to may be.
+
+To load a module is to have all its `.global` and `.const` variables in memory, whether a step
+touches them or not (`check_modules`). A device loads the modules of the launches that run there:
+every trace its own, and every variant that one of its launches takes.
+
+One policy serves at a time, and a run may go from one to another without loading weights again. So
+on a device all policies have them in one layout (`check_layouts`), and they take memory once.
 """
 
 from __future__ import annotations
@@ -25,7 +32,8 @@ from tessera.ir.plan.launch_program import (
     LoweredReplica,
     Place,
 )
-from tessera.ir.program.program import Program, Role
+from tessera.ir.plan.plan import Replica
+from tessera.ir.program.program import Launch, Program, Role
 from tessera.passes.checker.findings import Findings
 from tessera.passes.checker.tables import check_tables
 
@@ -275,3 +283,107 @@ def check_capacity(
                 hint="plan again, with fewer slots or for GPUs with more memory",
             )
     return used
+
+
+Arches = Mapping[int, Sequence[str]]
+"""Per trace the variant of each step."""
+
+
+def check_modules(
+    replica: LoweredReplica,
+    programs: Sequence[Program],
+    placements: Mapping[int, Sequence[str]],
+    arches: Arches,
+    findings: Findings,
+) -> None:
+    """The module area of every device holds what its modules bring along."""
+    loaded: dict[str, set[tuple[int, int, str]]] = {}
+    for trace in sorted({trace_programs.trace for trace_programs in replica.traces}):
+        own = arches.get(trace, ())
+        for number, step in enumerate(programs[trace].work()):
+            if isinstance(step, Launch):
+                arch = own[number] if number < len(own) else ""
+                here = loaded.setdefault(placements[trace][number], set())
+                here.add((trace, int(step.module), arch))
+    sizes = {trace: _variable_bytes(programs[trace]) for trace in placements}
+    rooms = {a.device: a for a in replica.areas if a.kind is AreaKind.MODULE}
+    for device, modules in sorted(loaded.items()):
+        need = sum(sizes[trace].get(module, 0) for trace, module, _ in modules)
+        area = rooms.get(device)
+        room = 0 if area is None else area.bytes
+        if need > room:
+            findings.add(
+                "TSR4009",
+                f"the module area of `{device}` has {room} bytes, and the variables of the modules "
+                f"that it loads take {need}",
+                "a module brings all its variables along, used or not",
+                at=area,
+            )
+
+
+def _variable_bytes(program: Program) -> dict[int, int]:
+    """Per module the bytes of its variables."""
+    numbers = {module.name: int(module.id) for module in program.modules}
+    bytes_of: dict[int, int] = {}
+    for variable in program.buffers:
+        if variable.role is Role.VARIABLE:
+            module = numbers.get(variable.name.rpartition(".")[0])
+            if module is not None:
+                bytes_of[module] = bytes_of.get(module, 0) + variable.bytes
+    return bytes_of
+
+
+def check_layouts(
+    replicas: Sequence[Replica], programs: Sequence[Program], findings: Findings
+) -> None:
+    """A weight is in one place in every policy, and nothing else is there in any."""
+    if len({replica.policy for replica in replicas}) < 2:
+        return
+    layouts: dict[str, dict[str, tuple[int, int]]] = {}
+    for replica in replicas:
+        for place in replica.lowered.places:
+            if place.kind is not AreaKind.WEIGHTS or not 0 <= place.trace < len(programs):
+                continue
+            buffers = programs[place.trace].buffers
+            if not 0 <= place.buffer < len(buffers):
+                continue  # `checker.memory` says so
+            weight = buffers[place.buffer]
+            layout = layouts.setdefault(place.device, {})
+            known = layout.setdefault(weight.name, (place.offset, place.offset + weight.bytes))
+            if known[0] != place.offset:
+                findings.add(
+                    "TSR4009",
+                    f"policies share `{weight.name}` on `{place.device}` and have it at {known[0]} "
+                    f"and at {place.offset}",
+                    at=place,
+                )
+    for device, layout in layouts.items():
+        rows = sorted((start, end, name) for name, (start, end) in layout.items())
+        for (_, end, name), (start, _, other) in pairwise(rows):
+            if start < end:
+                findings.add(
+                    "TSR4009",
+                    f"policies share the weights area of `{device}`, and `{name}` and `{other}` "
+                    f"share bytes {start}:{end} of it",
+                )
+
+
+def shared_areas(replicas: Sequence[Replica]) -> list[Area]:
+    """The areas of all replicas; of several policies, only the largest weights of each device."""
+    weights: dict[tuple[str, str], list[Area]] = {}
+    kept = []
+    for replica in replicas:
+        for area in replica.lowered.areas:
+            if area.kind is AreaKind.WEIGHTS:
+                weights.setdefault((area.device, replica.policy), []).append(area)
+            else:
+                kept.append(area)
+    largest: dict[str, list[Area]] = {}
+    for (device, _), areas in weights.items():
+        if _taken(areas) >= _taken(largest.get(device, [])):
+            largest[device] = areas
+    return [*kept, *(area for areas in largest.values() for area in areas)]
+
+
+def _taken(areas: Sequence[Area]) -> int:
+    return sum(area.bytes * area.count for area in areas)

@@ -40,7 +40,6 @@ from tessera.passes.checker.bytes import Array, Index, marked, places, ranges_of
 from tessera.passes.checker.expected import FIRST, ExpectedVersions, StepTouch, Versions
 from tessera.passes.checker.findings import Findings, Op
 from tessera.passes.checker.homes import Claims
-from tessera.passes.checker.host import Host
 from tessera.passes.checker.limits import give_up
 from tessera.passes.checker.memory import Memory
 from tessera.passes.checker.order import Clock, Order
@@ -54,7 +53,7 @@ from tessera.passes.checker.space import (
     expand,
 )
 from tessera.passes.checker.tenants import Tenants
-from tessera.passes.checker.waste import find_waste
+from tessera.passes.checker.waste import Host, find_waste
 
 
 def check_versions(

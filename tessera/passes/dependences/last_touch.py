@@ -26,7 +26,7 @@ import numpy as np
 
 from tessera.ir.arrays import Flags, Offsets, Ranges
 from tessera.passes.byte_sets import intervals
-from tessera.passes.byte_sets.distinct import distinct
+from tessera.passes.byte_sets.intervals import distinct
 
 Touch = tuple[int, int]
 """A step and one of its totals."""

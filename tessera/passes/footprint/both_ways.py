@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tessera.ir.arrays import Flags, Words
-from tessera.passes.byte_sets.distinct import distinct
+from tessera.passes.byte_sets.intervals import distinct
 from tessera.passes.lane_values.lane_values import Slopes
 from tessera.passes.lane_values.lanes import U64, Lanes
 from tessera.passes.lane_values.slopes import same

@@ -18,12 +18,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tessera.ir.arrays import Flags, Offsets, Words
+from tessera.passes.footprint.excerpt_state import Key, SliceState
 from tessera.passes.footprint.halves import Half
 from tessera.passes.footprint.moved_products import OpenProduct
-from tessera.passes.footprint.operands import Key
 from tessera.passes.footprint.pieces import GridAxis, GridPiece
 from tessera.passes.footprint.recorder import Recorder
-from tessera.passes.footprint.steps import StepRunner
 from tessera.passes.lane_values.lane_values import MASKS, U64, Lanes
 from tessera.passes.lane_values.masks import Mask
 from tessera.passes.lane_values.slopes import sloped
@@ -72,7 +71,7 @@ class RunCheckpoint:
 
 
 def take_checkpoint(
-    runner: StepRunner, place: tuple[int, int], mask: Mask, last: RunCheckpoint | None
+    runner: SliceState, place: tuple[int, int], mask: Mask, last: RunCheckpoint | None
 ) -> RunCheckpoint | None:
     """The state of a run at a step of a block, after the last one that was taken; the last one
     where something is open that cannot be put into a part."""
@@ -102,7 +101,7 @@ def take_checkpoint(
     )
 
 
-def restore(runner: StepRunner, at: RunCheckpoint) -> None:
+def restore(runner: SliceState, at: RunCheckpoint) -> None:
     """Go on from a checkpoint of this part."""
     runner.registers, runner.pins = dict(at.registers), dict(at.pins)
     runner.halves.registers, runner.products.open = dict(at.halves), dict(at.products)

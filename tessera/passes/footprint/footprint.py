@@ -28,19 +28,18 @@ import numpy as np
 
 from tessera.ir.arrays import Ranges
 from tessera.passes.byte_sets import intervals
-from tessera.passes.byte_sets.repeat import TooManyIntervals
+from tessera.passes.byte_sets.intervals import TooManyIntervals
 from tessera.passes.footprint.checkpoints import RunCheckpoint
 from tessera.passes.footprint.excerpt_state import Follower
 from tessera.passes.footprint.machine import OverBudget, SliceMachine
 from tessera.passes.footprint.made_maps import spoiled_maps
 from tessera.passes.footprint.pieces import GridPiece, TooManyPieces, boxes, whole_grid
 from tessera.passes.footprint.pointer_steps import BITS, SUMS
-from tessera.passes.footprint.recorder import Recorder
+from tessera.passes.footprint.recorder import Key, Recorder
 from tessera.passes.footprint.scene import Scene
 from tessera.passes.footprint.shared import SharedFollower
 from tessera.passes.footprint.shared_phases import SharedTrouble
 from tessera.passes.footprint.shared_roots import SharedRoots
-from tessera.passes.footprint.touched import Key
 from tessera.passes.footprint.zones import LOADED
 from tessera.passes.kernel_facts.kernel_code import KernelCode
 from tessera.passes.lane_values.digits import Split

@@ -20,7 +20,6 @@ import numpy as np
 from tessera.ir.arrays import Flags, Signed, Words
 from tessera.ir.opcodes.types import is_type
 from tessera.ir.ptx import syntax as ptx
-from tessera.passes.footprint.operands import Key
 from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.lanes import FAR, MASK, U64, WIDE, Lanes
 
@@ -67,7 +66,9 @@ class Halves:
         if half is not None and value is not None:
             self.registers[name] = value, half
 
-    def of(self, operand: ptx.Operand, registers: Mapping[Key, Lanes]) -> Half | None:
+    def of(
+        self, operand: ptx.Operand, registers: Mapping[str | tuple[int, int], Lanes]
+    ) -> Half | None:
         """What the register that an operand names is a half of."""
         if not isinstance(operand, ptx.Name) or operand.component is not None:
             return None

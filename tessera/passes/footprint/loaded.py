@@ -1,22 +1,33 @@
 """What a load from memory that outlives a CTA gives, in an excerpt.
 
-In: a load and its addresses. Out: its results: pointers from an intact table, words of a weight
-whose contents are known, else anything. An address that is one of several gives one of what is
-there.
+In: a load and its addresses. Out: its results. An address that is one of several gives one of what
+is there.
+- From an object with pointers (`Table`): the pointer where each thread loads a word of the table
+  that nothing may have overwritten; otherwise an address in one of the objects that the table
+  points to, as long as the bytes were never written: what is not a pointer there is data, and no
+  launch follows data. Bytes that may have been written can hold any address.
+- From a weight whose contents are known: the very word where the address is exact; where it is an
+  interval, an interval that holds every word in it. Loads are aligned, and objects start at
+  multiples of 256 bytes, so only words at multiples of their size count. What lies outside the
+  object can be anything.
+- From anywhere else: anything.
 """
 
 from __future__ import annotations
 
+import numpy as np
+
+from tessera.ir.arrays import Bytes, Flags, Integers, Offsets, Ranges, Signed, Words
 from tessera.ir.opcodes import type_bits
 from tessera.ir.opcodes.types import is_type
-from tessera.passes.byte_sets.distinct import distinct
-from tessera.passes.footprint.contents import contents_value
+from tessera.passes.byte_sets.intervals import distinct
 from tessera.passes.footprint.excerpt_state import SliceState
 from tessera.passes.footprint.local import any_of_type
-from tessera.passes.footprint.table_words import may_be_address, table_word
+from tessera.passes.footprint.scene import Scene
+from tessera.passes.footprint.zones import Zones
 from tessera.passes.kernel_facts.kernel_code import Step
 from tessera.passes.lane_values import lanes
-from tessera.passes.lane_values.lanes import HARD, NUMBER, Lanes
+from tessera.passes.lane_values.lanes import HARD, NUMBER, POINTER, U64, Lanes
 from tessera.passes.lane_values.masks import Mask
 
 
@@ -71,3 +82,117 @@ def _known_word(
         return None
     runner.recorder.looked_up.add(zone)
     return contents_value(runner.scene.zones, content, address, offset, type, bits, index)
+
+
+_WIDTHS = (1, 2, 4, 8)
+
+
+def contents_value(
+    zones: Zones, content: Bytes, address: Lanes, offset: int, type: str, bits: int, index: int
+) -> Lanes | None:
+    """The words of `type` at the addresses plus an offset; None where nothing is known of them.
+
+    `content` is the object's bytes. The addresses are in its zone, all of them.
+    """
+    width = (type_bits(type) + 7) // 8
+    if width not in _WIDTHS or 8 * width > max(bits, 8):
+        return None
+    words = content[: len(content) // width * width].view(_dtype(type, width))
+    starts = zones.decode(address.lo)[1] + offset
+    if address.span is not None:
+        return _any_in(words, starts, address.span, width, bits, index)
+    inside = (starts >= 0) & (starts + width <= len(content)) & (starts % width == 0)
+    if not inside.any() or len(words) == 0:
+        return None
+    loaded = words[np.where(inside, starts // width, 0)]
+    exact = lanes.truncate(Lanes(loaded.astype(np.int64).view(U64)), bits)
+    if inside.all():
+        return exact
+    return lanes.merge(inside, exact, lanes.unknown(bits, index))
+
+
+def _dtype(type: str, width: int) -> str:
+    return f"<{'i' if type.startswith('s') else 'u'}{width}"
+
+
+def _any_in(
+    words: Integers, starts: Signed, span: Words, width: int, bits: int, index: int
+) -> Lanes | None:
+    """Bounds over every word that a thread may load; by assumption it loads one of the object."""
+    full = span >= U64(lanes.WIDE)
+    reach = np.where(full, U64(0), span).astype(np.int64)
+    low = np.where(full, 0, starts)
+    high = np.where(full, len(words) * width, starts + reach)
+    first = max(int(low.min()) // width, 0)
+    last = min(int(high.max()) // width + 1, len(words))
+    if first >= last:
+        return None
+    chosen = words[first:last]
+    return lanes.between(int(chosen.min()), int(chosen.max()), bits, index)
+
+
+_BYTES = 8
+
+
+def table_word(scene: Scene, address: Lanes, offset: int, index: int) -> Lanes | None:
+    """The words at the addresses plus an offset; None where nothing is known of them."""
+    if not scene.tables:
+        return None
+    zone, offsets = scene.zones.decode(address.lo)
+    first = int(zone.flat[0])
+    table = scene.tables.get(first)
+    if table is None or not (zone == first).all():
+        return None
+    wanted = offsets + offset
+    place = np.minimum(np.searchsorted(table.offsets, wanted), len(table.offsets) - 1)
+    others = table.offsets[place] != wanted
+    if address.span is None and not others.any():
+        return Lanes(table.targets[place], kind=POINTER)
+    if len(table.written) and _may_be_written(table.written, wanted, address, others):
+        return None
+    return lanes.unknown(64, index, scene.zones.address(table.zone))
+
+
+def may_be_address(scene: Scene, address: Lanes, offset: int, width: int) -> bool:
+    """Whether an unknown word may be an address of a table, or a part of one: then it is no index.
+
+    Also where nothing is left of the table: what is there now may be such an address, too.
+    """
+    if not scene.holders:
+        return False
+    zones, offsets = scene.zones.decode(address.lo)
+    span = lanes.spans(address)
+    for zone in distinct(zones).tolist():
+        table = scene.tables.get(zone)
+        if zone == 0 or (zone in scene.holders and table is None):
+            return True
+        if table is None:
+            continue
+        here = np.broadcast_to(zones == zone, np.broadcast_shapes(zones.shape, span.shape))
+        if (span >= U64(lanes.WIDE)).any():
+            return True
+        low = np.broadcast_to(offsets, here.shape)[here] + offset
+        high = low + np.broadcast_to(span, here.shape)[here].astype(np.int64) + width
+        words = np.stack([table.offsets, table.offsets + _BYTES], axis=1)
+        if any(_meet(ranges, low, high) for ranges in (words, table.written)):
+            return True
+    return False
+
+
+def _meet(ranges: Ranges, low: Offsets, high: Offsets) -> bool:
+    """Whether some of the bytes from `low` to `high` are in ranges that are sorted."""
+    place = np.searchsorted(ranges[:, 1], low, side="right")
+    inside = place < len(ranges)
+    return bool((ranges[place[inside], 0] < high[inside]).any())
+
+
+def _may_be_written(written: Ranges, wanted: Offsets, address: Lanes, others: Flags) -> bool:
+    """Whether a thread may load bytes that were written, other than an intact word."""
+    span = lanes.spans(address)
+    shape = np.broadcast_shapes(wanted.shape, span.shape)
+    span, start = np.broadcast_to(span, shape), np.broadcast_to(wanted, shape)
+    if (span >= U64(lanes.WIDE)).any():
+        return True
+    chosen = np.broadcast_to(others, shape) | (span > U64(0))
+    low = start[chosen]
+    return _meet(written, low, low + span[chosen].astype(np.int64) + _BYTES)

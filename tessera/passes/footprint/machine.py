@@ -34,8 +34,7 @@ from tessera.ir.opcodes import Flow
 from tessera.ir.ptx.control_flow import EXIT, branch_targets, innermost_loops
 from tessera.passes.footprint.both_ways import Side
 from tessera.passes.footprint.checkpoints import RunCheckpoint, restore, take_checkpoint
-from tessera.passes.footprint.excerpt_state import Follower
-from tessera.passes.footprint.operands import Key
+from tessera.passes.footprint.excerpt_state import Follower, Key
 from tessera.passes.footprint.pieces import GridPiece
 from tessera.passes.footprint.recorder import Recorder
 from tessera.passes.footprint.rounds import LoopRounds
@@ -44,10 +43,10 @@ from tessera.passes.footprint.steps import StepRunner
 from tessera.passes.kernel_facts.kernel_code import KernelCode, Step
 from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.digits import NotAlike
-from tessera.passes.lane_values.elections import elected_sides
 from tessera.passes.lane_values.lanes import HARD, U64, Lanes
 from tessera.passes.lane_values.masks import ALL, NONE, Mask
 from tessera.passes.lane_values.predicates import invert
+from tessera.passes.lane_values.warps import elected_sides
 
 MANY_ROUNDS_AT_ONCE = True
 _ROUNDS = 3

@@ -12,25 +12,20 @@ As everywhere, threads of a CTA are taken to synchronise what they share.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from tessera.ir.program.tensor_map import FIELDS, SIZE, replace_field
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.constants import integer_value
 from tessera.passes.byte_sets import intervals
-from tessera.passes.byte_sets.distinct import distinct
-from tessera.passes.footprint.excerpt_state import SliceState
+from tessera.passes.byte_sets.intervals import distinct
+from tessera.passes.footprint.excerpt_state import Field, SliceState
+from tessera.passes.footprint.recorder import Recorder
 from tessera.passes.kernel_facts.kernel_code import KernelCode, Step
 from tessera.passes.kernel_facts.operand_names import registers_in
 from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.lanes import U64
 from tessera.passes.lane_values.masks import Mask
-
-if TYPE_CHECKING:
-    from tessera.passes.footprint.map_table import Field
-from tessera.passes.footprint.recorder import Recorder
 
 _PER_AXIS = ("box_dim", "global_dim", "element_stride")
 _ONCE = ("global_address", "rank", "elemtype", "interleave_layout")

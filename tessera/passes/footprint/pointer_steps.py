@@ -9,6 +9,11 @@ is one of several values. Out: its results.
 - A sum of addresses of which one address is left is that address, and a sum that is small is a
   distance in one object: all addresses in it cancel out. That is seen from the numbers; so the
   launch is doubtful, and run again with other addresses (`footprint.agreed_footprint`).
+- A result that depends on where a variable lies (on bits of its address, or on its neighbours) is
+  unknown. Allocations begin at multiples of 256; a variable of a module or of local memory begins
+  at multiples of its own alignment and no more, and nobody knows which one follows it. The numbers
+  that stand for their addresses are multiples of 256 and far apart, so what shows that is no
+  result.
 """
 
 from __future__ import annotations
@@ -16,18 +21,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tessera.ir.arrays import Flags, Words
-from tessera.passes.footprint.unplaced import are_neighbours, unplaced_result
+from tessera.ir.arrays import Flags, Offsets, Signed, Words
+from tessera.ir.ptx.layout import alignment
+from tessera.passes.footprint.excerpt_state import SliceState
+from tessera.passes.footprint.zones import LOCAL
 from tessera.passes.kernel_facts.kernel_code import Step
 from tessera.passes.kernel_facts.operand_names import registers_in
 from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.lane_kinds import TESTS, result_kind
 from tessera.passes.lane_values.lanes import (
     HARD,
+    MASK,
     MIXED,
     MOST_OPTIONS,
     NUMBER,
@@ -35,9 +42,6 @@ from tessera.passes.lane_values.lanes import (
     U64,
     Lanes,
 )
-
-if TYPE_CHECKING:
-    from tessera.passes.footprint.operands import Operands
 
 Results = tuple[Lanes, ...]
 Evaluate = Callable[[Step, Sequence[Lanes]], Results]
@@ -50,7 +54,7 @@ _FACTORS = frozenset({"and", "mad", "mul", "shl"})
 
 
 def pointer_results(
-    runner: Operands, step: Step, values: Sequence[Lanes], evaluate: Evaluate
+    runner: SliceState, step: Step, values: Sequence[Lanes], evaluate: Evaluate
 ) -> Results:
     """The results of an instruction on addresses; `evaluate` runs it on numbers."""
     if step.instruction.opcode.name in _FACTORS:
@@ -98,7 +102,9 @@ def _is_test(step: Step) -> bool:
     return step.instruction.opcode.name == "setp"
 
 
-def _results(runner: Operands, step: Step, values: Sequence[Lanes], evaluate: Evaluate) -> Results:
+def _results(
+    runner: SliceState, step: Step, values: Sequence[Lanes], evaluate: Evaluate
+) -> Results:
     if not any(value.kind for value in values):
         return evaluate(step, values)
     if step.instruction.opcode.name in TESTS:
@@ -112,7 +118,7 @@ def _results(runner: Operands, step: Step, values: Sequence[Lanes], evaluate: Ev
     return (settled(runner, lanes.of_kind(result, kind), bits),)
 
 
-def settled(runner: Operands, value: Lanes, bits: int) -> Lanes:
+def settled(runner: SliceState, value: Lanes, bits: int) -> Lanes:
     """A value of the least kind that its numbers show it to be."""
     if value.kind <= POINTER or value.options or bits != 64:
         return value
@@ -131,7 +137,7 @@ def _is_small(numbers: Words) -> Flags:
     return numbers + U64(_SMALL) < U64(2 * _SMALL)
 
 
-def _tested(runner: Operands, step: Step, values: Sequence[Lanes], evaluate: Evaluate) -> Results:
+def _tested(runner: SliceState, step: Step, values: Sequence[Lanes], evaluate: Evaluate) -> Results:
     """Of a comparison, a minimum or a maximum."""
     first, second = values[0], values[1]
     results = evaluate(step, values)
@@ -153,7 +159,7 @@ def _tested(runner: Operands, step: Step, values: Sequence[Lanes], evaluate: Eva
     )
 
 
-def _comparable(runner: Operands, first: Lanes, second: Lanes) -> Flags:
+def _comparable(runner: SliceState, first: Lanes, second: Lanes) -> Flags:
     """Where the order of two values hangs on no address."""
     if max(first.kind, second.kind) > MIXED:
         return np.zeros((1, 1), dtype=np.bool_)
@@ -169,7 +175,7 @@ def _comparable(runner: Operands, first: Lanes, second: Lanes) -> Flags:
     return comparable
 
 
-def hidden_kind(runner: Operands, step: Step) -> int:
+def hidden_kind(runner: SliceState, step: Step) -> int:
     """The kind of the unknown results of an instruction that computes: what was computed from
     addresses may be a distance between objects."""
     for operand in step.instruction.operands:
@@ -178,3 +184,78 @@ def hidden_kind(runner: Operands, step: Step) -> int:
             if value is not None and value.kind:
                 return HARD
     return NUMBER
+
+
+_ALIGNED = 256
+_SUMS = frozenset({"add", "cvta", "mov", "selp"})
+
+
+def unplaced_result(runner: SliceState, step: Step, values: Sequence[Lanes]) -> Lanes | None:
+    """What a result may be that shows where a variable lies; None where it shows nothing."""
+    name = step.instruction.opcode.name
+    if name in _SUMS:
+        return None
+    aligned = [_alignment(runner, value) for value in values]
+    least = min(aligned)
+    if least >= _ALIGNED:
+        return None
+    if name == "sub":
+        return _hidden(runner, step) if _leaves(runner, values[0], values[1]) else None
+    if name == "mad" and min(aligned[:2]) >= _ALIGNED:
+        return None
+    if name not in {"and", "rem"}:
+        return _hidden(runner, step)
+    numbers = [value for value in values if not value.kind and value.span is None]
+    low, high = numbers[0].bounds() if numbers else (0, MASK[64])
+    bits = runner.bits(step.targets[0])
+    if name == "rem":
+        is_power = low == high and low & (low - 1) == 0 and values[1] is numbers[0]
+        if is_power and low <= least:
+            return None
+        return lanes.between(0, low - 1, bits, step.index) if is_power else _hidden(runner, step)
+    if high < least or low > MASK[64] - least:
+        return None
+    if high < _ALIGNED:
+        return lanes.between(0, high, bits, step.index)
+    address = next(value for value in values if value.kind)
+    if low > MASK[64] - _ALIGNED:
+        return lanes.widened(address, 64, step.index)
+    return _hidden(runner, step)
+
+
+def _hidden(runner: SliceState, step: Step) -> Lanes:
+    bits = runner.bits(step.targets[0])
+    return lanes.of_kind(lanes.unknown(bits, step.index), HARD)
+
+
+def _alignment(runner: SliceState, value: Lanes) -> int:
+    """What an address is known to be a multiple of, as far as it is one of a variable."""
+    if value.kind != POINTER:
+        return _ALIGNED
+    zones, places = runner.scene.zones.decode(value.start)
+    if (zones == LOCAL).all():
+        numbers = np.unique(_variables(runner, places)) - 1
+        own = [v for v in runner.code.flat.variables if v.space in {"local", "param"}]
+        return min(alignment(own[number]) if number >= 0 else 1 for number in numbers.tolist())
+    return min(runner.alignments.get(int(zone), _ALIGNED) for zone in np.unique(zones))
+
+
+def _leaves(runner: SliceState, first: Lanes, second: Lanes) -> bool:
+    """Whether an address of local memory is taken from anything but one in the same variable."""
+    zones = [runner.scene.zones.decode(value.start)[0] for value in (first, second)]
+    alone = (zones[1] == LOCAL) & (zones[0] != LOCAL)
+    return bool(alone.any()) or bool(are_neighbours(runner, first, second).any())
+
+
+def are_neighbours(runner: SliceState, first: Lanes, second: Lanes) -> Flags:
+    """Where two values are in different variables of local memory."""
+    (zone, place), (other_zone, other) = map(runner.scene.zones.decode, (first.start, second.start))
+    numbers, others = _variables(runner, place), _variables(runner, other)
+    apart: Flags = (zone == LOCAL) & (other_zone == LOCAL) & (numbers != others)
+    return apart
+
+
+def _variables(runner: SliceState, places: Offsets) -> Signed:
+    """The numbers of the variables of local memory around some places, from 1."""
+    starts = [start for start, _ in runner.local_variables]
+    return np.asarray(np.searchsorted(starts, places, side="right"))

@@ -5,20 +5,22 @@ it. Out: per instruction and zone the bytes it may touch and those it surely tou
 
 In a loop the addresses of an instruction mostly move by one distance each time. Such a run is
 kept as its first set with distances, and put together at the end.
+
+Longer than 400 lines because every form of an access (exact, open, growing with digits, moving in a
+loop) ends in the same sets of bytes.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
 from tessera.ir.arrays import Flags, Offsets, Ranges, Words
 from tessera.passes.byte_sets import intervals
-from tessera.passes.byte_sets.distinct import distinct
-from tessera.passes.byte_sets.repeat import repeated
+from tessera.passes.byte_sets.intervals import distinct, repeated
 from tessera.passes.footprint.both_ways import SureWrite
-from tessera.passes.footprint.touched import Key, TouchedBytes
 from tessera.passes.footprint.zones import REACH, Zones
 from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.digits import RoundDigit, Split
@@ -398,3 +400,37 @@ def _spread(ranges: Ranges, moves: Offsets) -> Ranges:
 
 def _leaves_zone(ranges: Ranges) -> bool:
     return len(ranges) > 0 and (ranges[0, 0] < -REACH or ranges[-1, 1] > REACH)
+
+
+class Key(NamedTuple):
+    """An instruction, one of its effects, and the zone of the object."""
+
+    at: int
+    effect: int
+    zone: int
+
+
+@dataclass(slots=True)
+class TouchedBytes:
+    """Bytes of one object by one effect of one instruction; `whole`: maybe any byte of it."""
+
+    may: list[Ranges] = field(default_factory=list)
+    sure: list[Ranges] = field(default_factory=list)
+    whole: int | None = None
+    always: bool = True
+
+    def compact(self) -> None:
+        """Merge what was collected."""
+        alike = len(self.may) == len(self.sure) and all(
+            a is b for a, b in zip(self.may, self.sure, strict=True)
+        )
+        self.may = [intervals.union(self.may)]
+        self.sure = self.may[:] if alike else [intervals.union(self.sure)]
+
+    def add(self, other: TouchedBytes) -> None:
+        """Bytes that were collected apart."""
+        self.may += other.may
+        self.sure += other.sure
+        self.whole = other.whole if self.whole is None else self.whole
+        self.always = self.always and other.always
+        self.compact()

@@ -19,10 +19,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tessera.ir.arrays import Flags, Ranges, Signed, Words
-from tessera.passes.byte_sets.repeat import TooManyIntervals
-from tessera.passes.footprint.excerpt_state import SliceState
+from tessera.passes.byte_sets.intervals import TooManyIntervals
+from tessera.passes.footprint.excerpt_state import Key, SliceState
 from tessera.passes.footprint.made_maps import is_map_step
-from tessera.passes.footprint.operands import Key
 from tessera.passes.footprint.recorder import Recorder
 from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.digits import NotAlike, RoundDigit, RoundLimit, Split

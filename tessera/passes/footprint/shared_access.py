@@ -13,7 +13,7 @@ from tessera.ir.arrays import Flags, Signed, Words
 from tessera.ir.opcodes import Bytes, MemoryEffect, Rows, SizeOperand, type_bits
 from tessera.ir.opcodes.types import is_type
 from tessera.ir.ptx import syntax as ptx
-from tessera.passes.byte_sets.distinct import distinct
+from tessera.passes.byte_sets.intervals import distinct
 from tessera.passes.footprint.excerpt_state import Follower, SliceState
 from tessera.passes.footprint.scene import Scene
 from tessera.passes.footprint.shared_image import CELL

@@ -24,7 +24,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from tessera.ir.arrays import Flags, Offsets, Signed
-from tessera.passes.byte_sets.distinct import distinct
+from tessera.passes.byte_sets.intervals import distinct
 from tessera.passes.footprint.shared_phases import Phase, Phases, SharedTrouble
 from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.lanes import HARD, MASK, NUMBER, U64, Lanes

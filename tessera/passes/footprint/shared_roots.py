@@ -21,7 +21,7 @@ import numpy as np
 from tessera.ir.arrays import Flags
 from tessera.ir.opcodes import MemoryEffect, type_bits
 from tessera.ir.ptx import syntax as ptx
-from tessera.passes.byte_sets.distinct import distinct
+from tessera.passes.byte_sets.intervals import distinct
 from tessera.passes.footprint.excerpt_state import SliceState
 from tessera.passes.footprint.local import any_of_type
 from tessera.passes.footprint.scene import Scene

@@ -12,47 +12,29 @@ from tessera.ir.opcodes import Flow, OperandRole, TensorBox, type_bits
 from tessera.ir.opcodes.types import is_type
 from tessera.ir.ptx import syntax as ptx
 from tessera.passes.footprint.calls import run_call
-from tessera.passes.footprint.excerpt_state import Follower, SliceState
-from tessera.passes.footprint.halves import Half, Halves, result_half
+from tessera.passes.footprint.excerpt_state import SliceState
+from tessera.passes.footprint.halves import Half, result_half
 from tessera.passes.footprint.loaded import load_results
 from tessera.passes.footprint.local import local_access
 from tessera.passes.footprint.made_maps import is_map_step, map_step
 from tessera.passes.footprint.memory import extent_accesses
-from tessera.passes.footprint.moved_products import MovedProducts
-from tessera.passes.footprint.pieces import GridPiece
 from tessera.passes.footprint.pointer_steps import hidden_kind, pointer_results, settled
-from tessera.passes.footprint.recorder import Recorder
-from tessera.passes.footprint.scene import Scene
 from tessera.passes.footprint.shared_access import convert_shared, in_shared
 from tessera.passes.footprint.tensor import tensor_access
 from tessera.passes.footprint.zones import LOCAL, PARAMETER, SHARED
 from tessera.passes.kernel_facts.kernel_code import KernelCode, Step
 from tessera.passes.lane_values import lanes
-from tessera.passes.lane_values.elections import choose, elect
 from tessera.passes.lane_values.lane_ops import source_bits
 from tessera.passes.lane_values.lanes import HARD, LOW, MASK, U64, Lanes
 from tessera.passes.lane_values.masks import Mask
 from tessera.passes.lane_values.predicates import PREDICATES, invert
-from tessera.passes.lane_values.shuffle import shuffle, source_threads
+from tessera.passes.lane_values.warps import choose, elect, shuffle, source_threads
 
 _LOCAL_SPACES = frozenset({"local", "param", "param::entry", "param::func"})
 
 
 class StepRunner(SliceState):
     """What each instruction does to the registers."""
-
-    def __init__(
-        self,
-        code: KernelCode,
-        scene: Scene,
-        piece: GridPiece | None,
-        recorder: Recorder,
-        shared: Follower | None = None,
-    ) -> None:
-        super().__init__(code, scene, piece, recorder, shared)
-        self._sources = _source_table(code)
-        self.halves = Halves()
-        self.products = MovedProducts(code)
 
     # --- steps -----------------------------------------------------------------------------
 
@@ -119,7 +101,7 @@ class StepRunner(SliceState):
         opcode = step.instruction.opcode
         if not self.halves.may_touch(opcode) or not self._keeps_halves(step, mask):
             return None
-        operands = [operand for operand, _ in self._sources[step.index]]
+        operands = [operand for operand, _ in _source_table(self.code)[step.index]]
         known = [
             None if isinstance(operand, Lanes) else self.halves.of(operand, self.registers)
             for operand in operands
@@ -157,9 +139,10 @@ class StepRunner(SliceState):
         return results
 
     def _source_values(self, step: Step) -> Iterator[Lanes]:
-        sources = self._sources.get(step.index)
+        table = _source_table(self.code)
+        sources = table.get(step.index)
         if sources is None:
-            sources = self._sources[step.index] = tuple(_sources(step))
+            sources = table[step.index] = tuple(_sources(step))
         return (
             operand if isinstance(operand, Lanes) else self.value(operand, bits, step.index)
             for operand, bits in sources

@@ -1,10 +1,11 @@
 """Tensor copies (`cp.async.bulk.tensor`) in an excerpt: from a map and coordinates to bytes.
 
 A map that is a parameter is decoded (`ir.program.tensor_map`, the layout that the CUDA driver
-writes). In tile mode a copy then touches the box at its coordinates, clipped to the tensor; where a
-coordinate is an interval, every box in it. Other modes (im2col, gather, scatter), interleaved
-layouts and element types of less than a byte may touch all of the tensor, or all of the object that
-the map points to. A store surely writes the elements of an exact box that lie inside the tensor.
+writes). In tile mode a copy then touches the box at its coordinates, clipped to the tensor as the
+hardware does; where a coordinate is an interval, every box in it. Other modes (im2col, gather,
+scatter), interleaved layouts and element types of less than a byte may touch all of the tensor, or
+all of the object that the map points to. A store surely writes the elements of an exact box that
+lie inside the tensor.
 
 A map that the kernel made itself is known as far as `made_maps` followed it. A map anywhere else
 is not known: such a copy is pinned.
@@ -13,6 +14,8 @@ is not known: such a copy is pinned.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
+from math import prod
 
 import numpy as np
 
@@ -21,9 +24,8 @@ from tessera.ir.opcodes import MemoryAction, MemoryEffect
 from tessera.ir.program.tensor_map import SIZE, BadTensorMap, TensorMap, decode
 from tessera.ir.ptx import syntax as ptx
 from tessera.passes.byte_sets import intervals
-from tessera.passes.byte_sets.distinct import distinct
+from tessera.passes.byte_sets.intervals import distinct
 from tessera.passes.footprint.excerpt_state import SliceState
-from tessera.passes.footprint.tensor_boxes import box_bytes, tensor_bytes
 from tessera.passes.footprint.zones import PARAMETER
 from tessera.passes.kernel_facts.kernel_code import Step
 from tessera.passes.lane_values import lanes
@@ -193,3 +195,57 @@ def _tiled(content: bytes) -> TensorMap | None:
     except BadTensorMap:
         return None
     return None if tensor_map.interleave else tensor_map
+
+
+_MOST_ROWS = 1 << 20
+
+
+def box_bytes(tensor_map: TensorMap, starts: Offsets, ends: Offsets) -> Ranges | None:
+    """The bytes of boxes; None where they have too many rows to list.
+
+    `starts` and `ends` have one row per box and one column per axis.
+    """
+    dims = np.array(tensor_map.dims, dtype=np.int64)
+    low, high = np.clip(starts, 0, dims), np.clip(ends, 0, dims)
+    some = (low < high).all(axis=1)
+    low, high = low[some], high[some]
+    if len(low) == 0:
+        return intervals.EMPTY
+    # In a loop the same boxes come again, moved: what they are made of is worked out once.
+    base = low.min(axis=0)
+    steps = (tensor_map.element_bytes, *tensor_map.strides)
+    rows = _rows(steps, (low - base).tobytes(), (high - low).tobytes())
+    return None if rows is None else intervals.shift(rows, int((base * np.array(steps)).sum()))
+
+
+@lru_cache(maxsize=256)
+def _rows(steps: tuple[int, ...], first: bytes, size: bytes) -> Ranges | None:
+    """The bytes of boxes, given by the bytes of their first elements and of their sizes."""
+    axes = len(steps)
+    table = np.concatenate(
+        [np.frombuffer(part, dtype=np.int64).reshape(-1, axes) for part in (first, size)], axis=1
+    )
+    table = np.unique(table, axis=0)
+    low, counts = table[:, :axes], table[:, axes:]
+    most = counts.max(axis=0)
+    if len(low) * prod(int(count) for count in most[1:]) > _MOST_ROWS:
+        return None
+    rows, lengths = low[:, 0] * steps[0], counts[:, 0] * steps[0]
+    for axis in range(1, axes):
+        index = np.broadcast_to(np.arange(most[axis]), (len(low), int(most[axis])))
+        inside = index < counts[:, axis, None]
+        boxes = np.nonzero(inside)[0]
+        rows = rows[boxes] + (low[boxes, axis] + index[inside]) * steps[axis]
+        lengths, low, counts = lengths[boxes], low[boxes], counts[boxes]
+    return intervals.union([np.stack([rows, rows + lengths], axis=1)])
+
+
+def tensor_bytes(tensor_map: TensorMap) -> Ranges:
+    """Every byte of the tensor; with too many rows, everything from the first to the last."""
+    everything = np.array([tensor_map.dims], dtype=np.int64)
+    rows = box_bytes(tensor_map, np.zeros_like(everything), everything)
+    if rows is not None:
+        return rows
+    reach = tensor_map.dims[0] * tensor_map.element_bytes
+    reach += sum((d - 1) * s for d, s in zip(tensor_map.dims[1:], tensor_map.strides, strict=True))
+    return intervals.interval(0, reach)

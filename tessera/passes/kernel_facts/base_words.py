@@ -19,8 +19,8 @@ from tessera.ir.opcodes.types import is_type, type_bits
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.constants import integer_value
 from tessera.passes.kernel_facts.inline_calls import inline_calls
-from tessera.passes.kernel_facts.known_meaning import known_meaning
 from tessera.passes.kernel_facts.operand_names import (
+    known_meaning,
     registers_in,
     results_in,
     written_registers,

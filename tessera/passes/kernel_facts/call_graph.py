@@ -1,13 +1,34 @@
-"""Facts about all that a function calls, in time linear in the calls.
+"""Who calls whom, and what a call can touch that cannot be put in place of the call.
 
-In: who calls whom. `components` is Tarjan's algorithm without recursion, so that a chain of any
-length is walked; `closed_names` is the greatest set that holds all it needs.
+In: a module, and who calls whom. `gather` and `closed_names` find facts about all that a function
+calls, in time linear in the calls. `components` is Tarjan's algorithm without recursion, so that a
+chain of any length is walked.
+
+`call_reach` is about the calls that stay in a kernel (recursion, a register). Out: the callees that
+are
+- quiet: their accesses, and those of all they call, stay in local, parameter and shared memory.
+  Such a call gives unknown results and nothing else;
+- bounded: neither they nor the kernel load a pointer. They touch only what the kernel was given:
+  its arguments' buffers and the module's variables.
+
+`may_exit`: a thread may end in one of these calls, so what follows them is not certain.
+
+A call through a register can reach the functions named by anything but a direct call; it is quiet
+or bounded where all of them are.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TypeVar
+
+from tessera.ir.opcodes import OperandRole, meaning_of
+from tessera.ir.ptx import syntax as ptx
+from tessera.ir.ptx.flatten import FlatFunction, flatten
+from tessera.passes.kernel_facts.inline_calls import call_parts
+from tessera.passes.kernel_facts.operand_names import registers_in
 
 Item = TypeVar("Item")
 
@@ -85,3 +106,144 @@ def closed_names(needs: Mapping[str, Collection[str]]) -> frozenset[str]:
                 gone.add(user)
                 bad.append(user)
     return frozenset(needs.keys() - gone)
+
+
+# What CUDA has on the device; its functions come back, or end the launch.
+_RUNTIME = re.compile(r"vprintf|malloc|free|__assert_?fail|cuda\w*")
+_THROUGH_A_REGISTER = " "  # no function has this name
+_PLAIN = frozenset({"global", "const", "generic"})
+_OWN = frozenset({"local", "param", "param::entry", "param::func"})
+
+
+@dataclass(frozen=True, slots=True)
+class CallReach:
+    """The callees in a kernel's calls, registers included, of which something is known."""
+
+    quiet: frozenset[str] = frozenset()
+    bounded: frozenset[str] = frozenset()
+    may_exit: bool = False
+
+
+def call_reach(module: ptx.Module, flat: FlatFunction) -> CallReach:
+    """What the calls that stayed in a kernel can touch."""
+    called = {call_parts(i)[0] or "" for i in flat.instructions if i.opcode.name == "call"}
+    if not called:
+        return CallReach()
+    taken = _address_taken(module)
+    registers = {r.name for r in flat.registers}
+    quiet = _quiet_functions(module)
+    bounded = frozenset[str]() if _loads_pointers(flat) else _bounded_functions(module)
+
+    def among(good: frozenset[str]) -> frozenset[str]:
+        through = called & registers if taken and taken <= good else set()
+        return frozenset(called & good | through)
+
+    return CallReach(among(quiet), among(bounded), _may_exit(module, called - registers, called))
+
+
+def _may_exit(module: ptx.Module, names: set[str], called: set[str]) -> bool:
+    """Whether a thread may end in a call: in a function of the module, or in one that is not
+    known."""
+    bodies = [f for f in module.functions() if f.body is not None and not f.is_entry]
+    own = {f.name for f in bodies}
+    # What the module defines is its own, whatever it is called.
+    unknown = {name for name in names - own if not _RUNTIME.fullmatch(name)}
+    if unknown:
+        return True
+    return any(name in own or not _RUNTIME.fullmatch(name) for name in called) and any(
+        instruction.opcode.name == "exit" for f in bodies for instruction in flatten(f).instructions
+    )
+
+
+def _bounded_functions(module: ptx.Module) -> frozenset[str]:
+    """The functions that, with all they call, load no pointers and are understood."""
+    bodies = {f.name: flatten(f) for f in module.functions() if f.body and not f.is_entry}
+    taken = _address_taken(module)
+    calls = {
+        name: {call_parts(i)[0] or "" for i in flat.instructions if i.opcode.name == "call"}
+        for name, flat in bodies.items()
+    }
+    registers = {name: {r.name for r in flat.registers} for name, flat in bodies.items()}
+    good = {name for name, flat in bodies.items() if not _loads_pointers(flat)}
+    needs = {
+        name: {_THROUGH_A_REGISTER if c in registers[name] and c not in good else c for c in called}
+        for name, called in calls.items()
+        if name in good
+    }
+    return closed_names({**needs, _THROUGH_A_REGISTER: taken}) - {_THROUGH_A_REGISTER}
+
+
+def _loads_pointers(flat: FlatFunction) -> bool:
+    """Whether a body may bring an address from memory, as one word or in parts; or do more."""
+    for instruction in flat.instructions:
+        meaning = meaning_of(instruction)
+        if meaning is None or not meaning.fits or OperandRole.TENSOR_MAP in meaning.roles:
+            return True
+        name, modifiers = instruction.opcode.name, instruction.opcode.modifiers
+        wide = any(m.endswith(("64", "128")) for m in modifiers)
+        outside = [e for e in meaning.effects if e.space not in _OWN]
+        if any(e.space not in _PLAIN and not e.space.startswith("shared") for e in outside):
+            return True
+        if wide and any(e.access.reads for e in outside):
+            return True
+        packs = name == "mov" and any(isinstance(o, ptx.Vector) for o in instruction.operands[1:])
+        if wide and (packs or name in {"bfi", "or", "xor", "prmt"}):
+            return True
+    return False
+
+
+def _quiet_functions(module: ptx.Module) -> frozenset[str]:
+    bodies = {f.name: f for f in module.functions() if f.body is not None and not f.is_entry}
+    reached = {name: frozenset(_reaches(f)) for name, f in bodies.items()}
+    return closed_names({name: callees for name, callees in reached.items() if "" not in callees})
+
+
+def _reaches(function: ptx.Function) -> Iterator[str]:
+    """The functions that a body calls; "" where it touches memory or is not understood."""
+    for instruction in flatten(function).instructions:
+        meaning = meaning_of(instruction)
+        if meaning is None or not meaning.fits:
+            yield ""
+            continue
+        if instruction.opcode.name == "call":
+            yield call_parts(instruction)[0] or ""
+        for effect in meaning.effects:
+            if effect.space not in _OWN and not effect.space.startswith("shared"):
+                yield ""
+        if OperandRole.TENSOR_MAP in meaning.roles:
+            yield ""
+
+
+def _address_taken(module: ptx.Module) -> frozenset[str]:
+    """The functions of a module whose address something may hold."""
+    names = {f.name for f in module.functions()}
+    taken: set[str] = set()
+    for function in module.functions():
+        if function.body is None:
+            continue
+        flat = flatten(function)
+        for instruction in flat.instructions:
+            taken.update(names & set(_mentioned(instruction)))
+        for targets in flat.targets:
+            taken.update(names & set(targets.targets))
+    for variable in module.variables():
+        if variable.initializer is not None:
+            taken.update(names & set(_initial_names(variable.initializer)))
+    return frozenset(taken)
+
+
+def _mentioned(instruction: ptx.Instruction) -> Iterator[str]:
+    meaning = meaning_of(instruction)
+    roles = meaning.roles if meaning is not None else ()
+    for place, operand in enumerate(instruction.operands):
+        if place < len(roles) and roles[place] is OperandRole.FUNCTION:
+            continue
+        yield from registers_in(operand)
+
+
+def _initial_names(initializer: ptx.Initializer) -> Iterator[str]:
+    if isinstance(initializer, ptx.InitializerList):
+        for element in initializer.elements:
+            yield from _initial_names(element)
+    elif not isinstance(initializer, ptx.InitializerField):
+        yield from registers_in(initializer)

@@ -7,29 +7,39 @@ and all elements of one may be changed alike. Anything else depends on the layou
 registers, handing them to other lanes or to `mma.sync`, adding up elements, changing only some,
 making fragments of other values. What `mma.sync` takes and gives is specified.
 
-`fragment_slice` says which instructions matter, `fragment_values` what registers hold; that is
-followed along the flow of control until nothing changes. Where lanes part at a branch, what they
-change on the way to its end counts as changed by a condition, unless `wmma` is used there: then all
-lanes take the branch alike. It is a hint for people, no proof: values are not followed through
-shared memory, nor through local memory whose address is computed (code without optimisation).
+What registers hold (`fragment_steps`) is followed along the flow of control until nothing changes,
+for the instructions that elements may get to and those that what is done to them is computed from
+(`fragment_slice`): most of a kernel is neither. Where lanes part at a branch, what they change on
+the way to its end counts as changed by a condition, unless `wmma` is used there: then all lanes
+take the branch alike. It is a hint for people, no proof: values are not followed through shared
+memory, nor through local memory whose address is computed (code without optimisation).
 
 Source: PTX ISA 9.0, section 9.7.14.4 (wmma).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tessera.diagnostics import Diagnostic, warning
+from tessera.ir.opcodes import Meaning
 from tessera.ir.program import program as ir
 from tessera.ir.ptx import syntax as ptx
-from tessera.ir.ptx.control_flow import build_control_flow
+from tessera.ir.ptx.control_flow import EXIT, ControlFlow, build_control_flow
 from tessera.ir.ptx.flatten import FlatFunction
-from tessera.passes.kernel_facts.fragment_slice import between, fragment_slice
-from tessera.passes.kernel_facts.fragment_steps import FragmentSteps, State, Use
-from tessera.passes.kernel_facts.fragment_values import JOINED, FragmentValue, Holds, combine, join
+from tessera.passes.kernel_facts.fragment_steps import (
+    JOINED,
+    FragmentSteps,
+    FragmentValue,
+    Holds,
+    State,
+    Use,
+    combine,
+    join,
+)
 from tessera.passes.kernel_facts.inline_calls import inline_calls
+from tessera.passes.kernel_facts.operand_names import registers_in, written_registers
 
 _MOST_ROUNDS = 50
 
@@ -166,3 +176,102 @@ class _FragmentWalk:
             instruction.opcode.name == "wmma"
             for instruction in self.flat.instructions[block.start : block.end]
         )
+
+
+_OTHERS = frozenset({"global", "shared", "shared::cta", "shared::cluster", "const"})
+
+
+def fragment_slice(
+    flat: FlatFunction, flow: ControlFlow, meanings: Sequence[Meaning]
+) -> frozenset[int]:
+    """The instructions that matter, by their numbers."""
+    written = [written_registers(*pair) for pair in zip(flat.instructions, meanings, strict=True)]
+    read = [frozenset(_read(instruction)) for instruction in flat.instructions]
+    own = [
+        name in ("ld", "st", "call") and not any(e.space in _OTHERS for e in meaning.effects)
+        for name, meaning in zip((i.opcode.name for i in flat.instructions), meanings, strict=True)
+    ]
+    touching = _touching(flat, written, read, own)
+    needed = [name for index in touching for name in read[index]]
+    needed += _conditions(flat, flow, touching)
+    writers: dict[str, list[int]] = {}
+    for index, names in enumerate(written):
+        for name in names:
+            writers.setdefault(name, []).append(index)
+    kept, seen = set(touching), set(needed)
+    while needed:
+        for index in writers.get(needed.pop(), ()):
+            kept.add(index)
+            more = read[index] - seen
+            seen |= more
+            needed += more
+    return frozenset(kept)
+
+
+def between(flow: ControlFlow, number: int) -> Iterator[int]:
+    """The blocks that a branch at the end of a block may lead to before its paths meet."""
+    end = flow.post_dominators[number]
+    seen = {number, EXIT if end is None else end}
+    pending = list(flow.blocks[number].successors)
+    while pending:
+        block = pending.pop()
+        if block not in seen:
+            seen.add(block)
+            yield block
+            pending.extend(flow.blocks[block].successors)
+
+
+def _read(instruction: ptx.Instruction) -> Iterator[str]:
+    if instruction.guard is not None:
+        yield instruction.guard.register
+    is_wmma = instruction.opcode.name == "wmma"  # where its matrices lie does not matter
+    for operand in instruction.operands:
+        if not (is_wmma and isinstance(operand, ptx.Address)):
+            yield from registers_in(operand)
+
+
+def _touching(
+    flat: FlatFunction,
+    written: Sequence[tuple[str, ...]],
+    read: Sequence[frozenset[str]],
+    own: Sequence[bool],
+) -> set[int]:
+    """Instructions that elements may get to; memory of a thread's own is one place for all."""
+    users: dict[str, list[int]] = {}
+    for index, names in enumerate(read):
+        for name in names:
+            users.setdefault(name, []).append(index)
+    pending = [
+        i for i, instruction in enumerate(flat.instructions) if instruction.opcode.name == "wmma"
+    ]
+    touching = set(pending)
+    carries: set[str] = set()
+    in_memory = False
+    while pending:
+        index = pending.pop()
+        more = [name for name in written[index] if name not in carries]
+        carries.update(more)
+        reached = [user for name in more for user in users.get(name, ())]
+        if own[index] and not in_memory:
+            in_memory = True
+            reached += [i for i, is_own in enumerate(own) if is_own]
+        for user in reached:
+            if user not in touching:
+                touching.add(user)
+                pending.append(user)
+    return touching
+
+
+def _conditions(flat: FlatFunction, flow: ControlFlow, touching: set[int]) -> Iterator[str]:
+    """Guards of branches that decide whether elements are touched."""
+    blocks = {
+        block.index
+        for block in flow.blocks
+        if any(index in touching for index in range(block.start, block.end))
+    }
+    for block in flow.blocks:
+        if block.end <= block.start:
+            continue
+        guard = flat.instructions[block.end - 1].guard
+        if guard is not None and any(other in blocks for other in between(flow, block.index)):
+            yield guard.register

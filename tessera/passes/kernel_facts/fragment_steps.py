@@ -1,41 +1,147 @@
-"""What single instructions do to the values of `fragment_values`.
+"""What registers hold with regard to fragments of `wmma`, and what instructions do to that.
 
 In: an instruction and the values of registers before it. Out: the values after it, and whether it
 uses the layout of a fragment. Local memory and parameters of calls are followed where the address
 is the same text or made in the same way; what is printed is not followed.
+
+A value is UNIFORM (the same in all lanes of a warp), LANE_ID (the lane's number plus something
+uniform), LANES (other in each lane), FRAGMENT (one element of a fragment per lane) or LAYOUT: it
+depends on which element of a matrix a lane's register holds, which PTX leaves open. Order, from
+below: UNIFORM, LANE_ID, LANES, LAYOUT; and UNIFORM, FRAGMENT, LAYOUT. What is computed of an
+element and a uniform value is an element; of an element and another one, or one and what differs
+from lane to lane, it depends on the layout.
+
+A value also has a recipe, a number for how it was made without regard to the register of the
+fragment: elements of one fragment that were treated alike have equal recipes. Where paths meet all
+recipes become one, and what comes from memory that is not followed has none; so a difference may
+be missed, and none is made up.
+
+Longer than 400 lines because values and the rules that make them explain each other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import enum
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from tessera.ir.opcodes import Meaning, OperandRole, ThreadScope, Varies, special_register
+from tessera.ir.opcodes.extents import matrix_shape
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.constants import integer_value
 from tessera.ir.ptx.flatten import FlatFunction
-from tessera.passes.kernel_facts.fragment_values import (
-    JOINED,
-    UNKNOWN,
-    FragmentShape,
-    FragmentValue,
-    Holds,
-    combine,
-    fragment_shapes,
-    join,
-)
-from tessera.passes.kernel_facts.known_meaning import known_meaning
-from tessera.passes.kernel_facts.operand_names import registers_in, written_registers
+from tessera.passes.kernel_facts.operand_names import known_meaning, registers_in, written_registers
 
-State = dict[str, FragmentValue]
-Use = tuple[int, str]
-
+JOINED = 0
+UNKNOWN = -1
 _WARP_BITS = 5
-_OF_LAYOUT = (Holds.FRAGMENT, Holds.LAYOUT)
 _OWN_SPACES = ("local", "param")
 _COMMUTE = frozenset({"add", "mul", "min", "max", "and", "or", "xor", "fma", "mad"})
 # Votes whose result is the same whichever lane holds what.
 _AGREED = frozenset({"any", "all", "uni"})
 _SPECIFIED = frozenset({"mma", "wgmma", "stmatrix", "movmatrix"})
+
+
+class Holds(enum.IntEnum):
+    """What differs between the lanes of a warp."""
+
+    UNIFORM = 0
+    LANE_ID = 1
+    LANES = 2
+    FRAGMENT = 3
+    LAYOUT = 4
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentShape:
+    """Which fragments have one layout: `role` is `a`, `b` or `accumulator`."""
+
+    role: str
+    layout: str
+    shape: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentValue:
+    """What a register holds. A FRAGMENT has the fragment's shape, the register's number in it and,
+    where a register was cut into halves, which one this is. `local`: an address of local memory."""
+
+    holds: Holds = Holds.UNIFORM
+    recipe: int = JOINED
+    shape: FragmentShape | None = None
+    number: int = -1
+    part: int = -1
+    local: bool = False
+
+    @property
+    def element(self) -> tuple[FragmentShape | None, int, int]:
+        """Which element of which kind of fragment it is."""
+        return self.shape, self.number, self.part
+
+
+def combine(values: Iterable[FragmentValue], recipe: int) -> FragmentValue:
+    """A value that is computed of others, lane by lane."""
+    combined = FragmentValue(recipe=recipe)
+    for value in values:
+        combined = _together(combined, value, recipe, combined.local or value.local)
+    return combined
+
+
+def join(left: FragmentValue, right: FragmentValue) -> FragmentValue:
+    """A value that is one or the other."""
+    recipe = left.recipe if left.recipe == right.recipe else JOINED
+    return _together(left, right, recipe, left.local and right.local)
+
+
+def _together(left: FragmentValue, right: FragmentValue, recipe: int, local: bool) -> FragmentValue:
+    low, high = sorted((left, right), key=lambda value: value.holds)
+    if high.holds is Holds.FRAGMENT and low.holds is Holds.FRAGMENT:
+        same = low.element == high.element
+        holds = Holds.FRAGMENT if same else Holds.LAYOUT
+    elif high.holds is Holds.FRAGMENT and low.holds is not Holds.UNIFORM:
+        holds = Holds.LAYOUT
+    elif high.holds is Holds.LANE_ID and low.holds is Holds.LANE_ID:
+        holds = Holds.LANES
+    else:
+        holds = high.holds
+    if holds is not Holds.FRAGMENT:
+        return FragmentValue(holds, recipe, local=local)
+    return FragmentValue(holds, recipe, high.shape, high.number, high.part, local)
+
+
+def fragment_shapes(modifiers: tuple[str, ...]) -> tuple[FragmentShape, ...]:
+    """The fragments of an instruction: of `wmma.load.x` and `wmma.store.d` one; of `wmma.mma`
+    those of D, A, B and C, in operand order."""
+    layouts = [modifier for modifier in modifiers if modifier in ("row", "col")]
+    at = next((n for n, modifier in enumerate(modifiers) if matrix_shape(modifier)), None)
+    if at is None or not layouts:
+        return ()
+    shape = modifiers[at]
+    types = [modifier for modifier in modifiers[at + 1 :] if _is_element(modifier)]
+    if modifiers[0] in ("load", "store"):
+        role, kind = modifiers[1], types[-1] if types else ""
+        if role in ("a", "b"):
+            return (FragmentShape(role, layouts[0], shape, kind),)
+        return (FragmentShape("accumulator", "", shape, kind),)
+    if len(types) < 2 or len(layouts) < 2:
+        return ()
+    factors = types[1:3] if len(types) >= 4 else ["f16", "f16"]
+    return (
+        FragmentShape("accumulator", "", shape, types[0]),
+        FragmentShape("a", layouts[0], shape, factors[0]),
+        FragmentShape("b", layouts[1], shape, factors[1]),
+        FragmentShape("accumulator", "", shape, types[-1]),
+    )
+
+
+def _is_element(modifier: str) -> bool:
+    return modifier.lstrip("tbfsu").isdigit() and modifier[0] in "tbfsu"
+
+
+State = dict[str, FragmentValue]
+Use = tuple[int, str]
+_OF_LAYOUT = (Holds.FRAGMENT, Holds.LAYOUT)
 
 
 class FragmentSteps:

@@ -28,14 +28,13 @@ from tessera.ir.opcodes import (
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.control_flow import ControlFlow, build_control_flow
 from tessera.ir.ptx.flatten import FlatFunction
-from tessera.passes.kernel_facts.call_reach import CallReach, call_reach
+from tessera.passes.kernel_facts.call_graph import CallReach, call_reach
 from tessera.passes.kernel_facts.doomed_blocks import doomed_blocks, meeting_blocks
 from tessera.passes.kernel_facts.hidden_addresses import HiddenAddresses, hidden_addresses
 from tessera.passes.kernel_facts.inline_calls import inline_calls
 from tessera.passes.kernel_facts.kernel_needs import KernelNeed, kernel_needs
-from tessera.passes.kernel_facts.known_meaning import known_meaning
 from tessera.passes.kernel_facts.live_steps import ExcerptStep, LiveSteps, live_steps
-from tessera.passes.kernel_facts.operand_names import registers_in, written_registers
+from tessera.passes.kernel_facts.operand_names import known_meaning, registers_in, written_registers
 from tessera.passes.kernel_facts.pointer_uses import odd_parameters
 from tessera.passes.kernel_facts.shared_use import (
     SharedUse,

@@ -1,10 +1,10 @@
-"""The names in an operand, wherever they stand, and the registers that an instruction writes."""
+"""Names in operands, the registers that an instruction writes, and what an instruction means."""
 
 from __future__ import annotations
 
 from itertools import chain
 
-from tessera.ir.opcodes import WRITTEN_ROLES, Meaning
+from tessera.ir.opcodes import WRITTEN_ROLES, Meaning, meaning_of, widened_meaning
 from tessera.ir.ptx import syntax as ptx
 
 SINK = "_"
@@ -61,3 +61,9 @@ def results_in(operand: ptx.Operand) -> tuple[str, ...]:
             return tuple(chain.from_iterable(map(results_in, operand.elements)))
         case _:
             return registers_in(operand)
+
+
+def known_meaning(instruction: ptx.Instruction) -> Meaning:
+    """What the table says, or, where it has no such form, the most that it may do."""
+    meaning = meaning_of(instruction)
+    return meaning if meaning is not None and meaning.fits else widened_meaning(instruction)

@@ -29,9 +29,8 @@ from tessera.passes.lane_values.lane_bits import (
     permute_bytes,
     shift_funnel,
 )
-from tessera.passes.lane_values.lane_compare import compare_function
 from tessera.passes.lane_values.lanes import MASK, U64, Lanes
-from tessera.passes.lane_values.predicates import PREDICATES
+from tessera.passes.lane_values.predicates import PREDICATES, compare_function
 from tessera.passes.lane_values.sloped_ops import (
     sloped_bits,
     sloped_division,

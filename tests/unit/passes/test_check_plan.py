@@ -18,7 +18,7 @@ from tessera.ir.program.program import BufferId, Program, Role
 from tessera.passes.checker import check_plan, limits
 from tessera.passes.checker.check_plan import check_replica
 from tessera.passes.checker.findings import Findings
-from tessera.passes.checker.policies import check_layouts
+from tessera.passes.checker.memory import check_layouts
 from tests.helpers.launch_text import lowered
 from tests.helpers.plan_cases import Effect, build
 

@@ -10,9 +10,8 @@ from tessera import analyze
 from tessera.frontend.trace.read_trace import parse_trace
 from tessera.ir.ptx.control_flow import build_control_flow
 from tessera.ir.ptx.flatten import flatten
-from tessera.passes.kernel_facts.fragment_layout import layout_warnings
-from tessera.passes.kernel_facts.fragment_slice import fragment_slice
-from tessera.passes.kernel_facts.known_meaning import known_meaning
+from tessera.passes.kernel_facts.fragment_layout import fragment_slice, layout_warnings
+from tessera.passes.kernel_facts.operand_names import known_meaning
 from tests.helpers.command import tessc
 
 F = "{%f0, %f1, %f2, %f3, %f4, %f5, %f6, %f7}"

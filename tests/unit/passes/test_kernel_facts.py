@@ -8,11 +8,15 @@ from tessera.ir.graph.access import AccessKind, AddressClass
 from tessera.passes.base import AnalysisManager
 from tessera.passes.dependences.access_regions import AccessRegions
 from tessera.passes.dependences.indirect import IndirectAccesses
-from tessera.passes.kernel_facts.kernel_accesses import KernelAccesses
 from tessera.passes.kernel_facts.kernel_codes import KernelCodes
 from tessera.passes.kernel_facts.known_bits import KnownBits, constant_bits, result_bits
 from tessera.passes.kernel_facts.loop_bounds import Decided, LoopBounds
-from tessera.passes.kernel_facts.register_values import Provenance, RegisterValue, RegisterValues
+from tessera.passes.kernel_facts.register_values import (
+    KernelAccesses,
+    Provenance,
+    RegisterValue,
+    RegisterValues,
+)
 from tests.helpers.traces import COPY, trace
 
 BUFFERS = """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tessera.frontend.ptx.read_ptx import parse_module
-from tessera.passes.kernel_facts.summarise_kernels import (
+from tessera.passes.kernel_facts.summarise_program import (
     Count,
     FunctionSummary,
     ModuleSummary,
