@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Self
 
+from tessera.wording import Wording
+
 LONGEST_TEXT = 1000
 
 
@@ -76,7 +78,7 @@ class Diagnostic:
 
     code: str
     severity: Severity
-    headline: str
+    headline: Wording
     primary: Label | None = None
     secondary: tuple[Label, ...] = ()
     notes: tuple[str, ...] = ()
@@ -90,7 +92,7 @@ def shorten(text: str) -> str:
 
 def error(
     code: str,
-    headline: str,
+    headline: str | Wording,
     span: Span | None = None,
     label: str = "",
     *,
@@ -103,7 +105,7 @@ def error(
     return Diagnostic(
         code=code,
         severity=Severity.ERROR,
-        headline=shorten(headline),
+        headline=Wording(shorten(str(headline))),
         primary=primary,
         secondary=secondary,
         notes=notes,
@@ -113,7 +115,7 @@ def error(
 
 def warning(
     code: str,
-    headline: str,
+    headline: str | Wording,
     span: Span | None = None,
     label: str = "",
     *,
@@ -128,7 +130,7 @@ def warning(
 
 def note(
     code: str,
-    headline: str,
+    headline: str | Wording,
     span: Span | None = None,
     label: str = "",
     *,
@@ -201,6 +203,11 @@ def summarise(diagnostic: Diagnostic) -> str:
     """The one-line form: `file:line:column: error[CODE] headline`."""
     where = f"{diagnostic.primary.span}: " if diagnostic.primary else ""
     return f"{where}{diagnostic.severity.value}[{diagnostic.code}] {diagnostic.headline}"
+
+
+def in_one_line(diagnostic: Diagnostic) -> str:
+    """The headline and the notes, for a message about something else."""
+    return "; ".join((str(diagnostic.headline), *diagnostic.notes))
 
 
 def in_text_order(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:

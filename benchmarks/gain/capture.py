@@ -16,5 +16,5 @@ def capture_step(path: Path, **sizes: int | str) -> None:
     options = tracing.TraceOptions(route="as-is", warm_ups=2, data=False)
     found = tracing.trace(function, *inputs.plain, options=options)
     for problem in found.diagnostics:
-        print(path.name, problem.code, problem.headline, flush=True)
+        print(path.name, problem.code, str(problem.headline), flush=True)
     tracing.write_trace(found, path, data=False)

@@ -94,7 +94,7 @@ def ran(prepared: Prepared, requests: int) -> Outcome:
     )
     outcome = run_prepared(replace(prepared, turns=tuple(turns)))
     if outcome.fault:
-        raise RuntimeError(outcome.fault[0].headline)
+        raise RuntimeError(str(outcome.fault[0].headline))
     return outcome
 
 

@@ -295,7 +295,7 @@ def running_case(kind: str, rng: random.Random, hosts: Hosts, path: str, known: 
 def said(problem: BaseException) -> str:
     """All that an error says."""
     if isinstance(problem, ServiceFault | TesseraError):
-        return "\n".join(line for d in problem.diagnostics for line in (d.headline, *d.notes))
+        return "\n".join(line for d in problem.diagnostics for line in (str(d.headline), *d.notes))
     return f"{type(problem).__name__}: {problem}"
 
 

@@ -94,7 +94,7 @@ def run_case(
     started = time.monotonic()
     outcome = run_prepared(prepared)
     took_s = time.monotonic() - started
-    equal, why = not outcome.fault, "; ".join(fault.headline for fault in outcome.fault)
+    equal, why = not outcome.fault, "; ".join(str(fault.headline) for fault in outcome.fault)
     if equal:
         verify_run(outcome, prepared)  # raises where a byte differs
     lowered = plan.replicas[0].lowered

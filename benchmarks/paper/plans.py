@@ -38,7 +38,7 @@ def planned(gpus: str, link: str, traces: Sequence[tuple[str, str, float]]) -> P
     try:
         return _followed(gpus, link, traces)
     except TesseraError as fault:
-        return {"plan": {"none": fault.diagnostics[0].headline}}
+        return {"plan": {"none": str(fault.diagnostics[0].headline)}}
     except OverLimitError:
         return {"plan": {"none": f"not made in {LIMIT_S} s of processor time"}}
     finally:

@@ -140,7 +140,7 @@ def measure(case: dict[str, object], folder: Path) -> dict[str, object]:
     try:
         found = plan(path, options, compare=False).plan
     except TesseraError as fault:
-        return {**case, "none": fault.diagnostics[0].headline}
+        return {**case, "none": str(fault.diagnostics[0].headline)}
     (period, latency), (period_apart, latency_apart) = (
         simulated(found, builder) for builder in (_Builder, _Apart)
     )

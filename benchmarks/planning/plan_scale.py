@@ -118,7 +118,7 @@ def measure(case: str, text: str) -> dict[str, object]:
             found = plan(path, options, watch).plan
         except TesseraError as fault:
             found = None
-            answer: dict[str, object] = {"none": fault.diagnostics[0].headline}
+            answer: dict[str, object] = {"none": str(fault.diagnostics[0].headline)}
     ends = [*(start for _, start in began[1:]), time.process_time()]
     calls.append(_million_calls_s())
     stages: dict[str, float] = {}

@@ -32,7 +32,7 @@ def keep_graph(report: Report, graph_file: str | None) -> tuple[Report, str | No
         check_output(graph_file, Kind.GRAPH, (report.name,))
         write_file(graph_file, text_to_bytes(print_graph(with_trace(report))), Kind.GRAPH)
     except TesseraError as failure:
-        reason = failure.diagnostics[0].headline.removeprefix(f"cannot write `{graph_file}`: ")
+        reason = str(failure.diagnostics[0].headline).removeprefix(f"cannot write `{graph_file}`: ")
         missed = warning(
             "TSR1912",
             f"the kernel graph was not written to `{graph_file}`: {reason}",

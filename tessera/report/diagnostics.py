@@ -94,7 +94,7 @@ def render_json(diagnostics: Iterable[Diagnostic]) -> str:
 def concise(diagnostic: Diagnostic) -> str:
     """The one-line form."""
     where = f"{safe(str(diagnostic.primary.span))}: " if diagnostic.primary else ""
-    headline = _one_line(diagnostic.headline)
+    headline = _one_line(str(diagnostic.headline))
     return f"{where}{diagnostic.severity.value}[{diagnostic.code}] {headline}"
 
 
@@ -104,7 +104,7 @@ def to_json(diagnostic: Diagnostic) -> dict[str, object]:
     return {
         "code": diagnostic.code,
         "severity": diagnostic.severity.value,
-        "headline": diagnostic.headline,
+        "headline": str(diagnostic.headline),
         "primary": _label_json(primary) if primary else None,
         "secondary": [_label_json(label) for label in diagnostic.secondary],
         "notes": list(diagnostic.notes),
@@ -117,7 +117,7 @@ def full(diagnostic: Diagnostic, color: bool = False) -> str:
     paint = _Paint(color)
     tone = _COLORS[diagnostic.severity]
     kind = paint(tone, f"{diagnostic.severity.value}[{diagnostic.code}]")
-    lines = [kind + paint(_BOLD, f": {_one_line(diagnostic.headline)}")]
+    lines = [kind + paint(_BOLD, f": {_one_line(str(diagnostic.headline))}")]
     lines += _excerpt(diagnostic, paint, tone)
     for note in diagnostic.notes:
         lines += _paragraph(paint(_CYAN, "note"), note, "      ")

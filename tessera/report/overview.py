@@ -16,6 +16,7 @@ from tessera.passes.kernel_facts.summarise_program import ModuleSummary, Program
 from tessera.report.analysis import amount, is_trace, report_text
 from tessera.report.diagnostics import safe
 from tessera.report.table import Column, Fit, fitted, table
+from tessera.wording import Wording
 
 _SCREEN = 24
 _MOST_KERNELS = 16
@@ -83,7 +84,7 @@ def _buffers(summary: ProgramSummary) -> str:
 
 def _warnings(diagnostics: Iterable[Diagnostic]) -> str:
     """Findings that are no errors, by kind."""
-    by_code: dict[str, list[str]] = {}
+    by_code: dict[str, list[Wording]] = {}
     for finding in diagnostics:
         if finding.severity is not Severity.ERROR:
             by_code.setdefault(finding.code, []).append(finding.headline)

@@ -145,7 +145,7 @@ def run_json(outcome: Outcome, verdict: Verdict | None) -> str:
         "errors": [
             {
                 "code": diagnostic.code,
-                "headline": diagnostic.headline,
+                "headline": str(diagnostic.headline),
                 "notes": list(diagnostic.notes),
             }
             for diagnostic in outcome.fault

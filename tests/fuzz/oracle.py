@@ -97,7 +97,7 @@ def _judge_refusal(text: str, failure: TesseraError) -> Verdict:
 def _fault_of(text: str, diagnostic: Diagnostic) -> str | None:
     if not CODE.fullmatch(diagnostic.code):
         return f"code {diagnostic.code} is not of the syntax group"
-    if not diagnostic.headline.strip():
+    if not str(diagnostic.headline).strip():
         return "no headline"
     labels = [*diagnostic.secondary]
     if diagnostic.primary is None:

@@ -89,9 +89,9 @@ def test_a_cut_cable(tmp_path: Path, head: str) -> None:
         assert isinstance(problem, ServiceFault)
         (found,) = problem.diagnostics
         assert found.code == "TSR5072"
-        assert "has lost device" in found.headline
-        assert "host `left`" in found.headline
-        assert "host `right`" in found.headline
+        assert "has lost device" in str(found.headline)
+        assert "host `left`" in str(found.headline)
+        assert "host `right`" in str(found.headline)
         assert not any(processes_in(name) for name, _ in places)
 
 

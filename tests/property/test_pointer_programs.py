@@ -66,7 +66,7 @@ def test_messages_show_no_made_up_addresses() -> None:
     for text in texts:
         for step in analysed(text):
             said = [str(pin.reason) for pin in step.pins]
-            said += [str(part) for d in step.diagnostics for part in (d.headline, *d.notes)]
+            said += [str(part) for d in step.diagnostics for part in (str(d.headline), *d.notes)]
             for word in " ".join(said).replace(",", " ").split():
                 digits = word.strip("`.:()")
                 assert not digits.isdigit() or int(digits) < 1 << 32, said

@@ -37,7 +37,7 @@ def findings(text: str, *, read_all: bool) -> list[tuple[object, ...]] | str:
 
 
 def _told(one: Diagnostic) -> tuple[object, ...]:
-    return (one.code, one.severity, one.headline, repr(one))
+    return (one.code, one.severity, str(one.headline), repr(one))
 
 
 def _pick(lines: list[str], chance: random.Random) -> int:

@@ -122,7 +122,7 @@ def test_past_the_buffer_is_reported() -> None:
     run = run_of(buffers, Launch("copy_tiles", (1, 2), 256, [*maps, I32(0), I32(0)]))
     _, (step,) = analyse("tensor", run)
     (found,) = [d for d in step.diagnostics if d.code == "TSR2004"]
-    assert "reaches outside `out`: bytes 0 to 2048 of 1024" in found.headline
+    assert "reaches outside `out`: bytes 0 to 2048 of 1024" in str(found.headline)
 
 
 def test_a_map_in_memory_is_pinned() -> None:

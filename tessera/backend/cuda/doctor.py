@@ -14,7 +14,7 @@ from pathlib import Path
 from tessera.backend.cuda.api import Driver, DriverError, GpuFacts
 from tessera.backend.cuda.faults import explain
 from tessera.backend.cuda.targets import open_driver
-from tessera.diagnostics import TesseraError
+from tessera.diagnostics import TesseraError, in_one_line
 
 PACKAGES = ("cuda-bindings", "cuda-core", "torch", "triton")
 _TRIED = tuple(
@@ -61,8 +61,7 @@ def check_machine(driver: Driver | None = None) -> Checkup:
             packages=packages,
         )
     except TesseraError as failure:
-        diagnostic = failure.diagnostics[0]
-        problem = "; ".join((diagnostic.headline, *diagnostic.notes))
+        problem = in_one_line(failure.diagnostics[0])
     except DriverError as failure:
         problem = explain(failure)
     return Checkup(

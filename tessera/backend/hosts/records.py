@@ -15,6 +15,7 @@ from tessera.backend.unwritten import ComparedSide
 from tessera.diagnostics import Diagnostic, Severity
 from tessera.ir.plan.launch_program import Queue
 from tessera.ir.program.program import LaunchId
+from tessera.wording import Wording
 
 
 def event_row(event: TimelineEvent) -> list[object]:
@@ -87,7 +88,7 @@ def diagnostic_head(diagnostic: Diagnostic) -> Head:
     where = () if diagnostic.primary is None else (f"at {diagnostic.primary.span}",)
     return {
         "code": diagnostic.code,
-        "headline": diagnostic.headline,
+        "headline": str(diagnostic.headline),
         "notes": [*diagnostic.notes, *where],
         "hint": diagnostic.hint,
     }
@@ -99,7 +100,7 @@ def diagnostic_of(head: Head) -> Diagnostic:
     return Diagnostic(
         code=str(head["code"]),
         severity=Severity.ERROR,
-        headline=str(head["headline"]),
+        headline=Wording(str(head["headline"])),
         notes=tuple(map(str, head["notes"])),
         hint=None if hint is None else str(hint),
     )

@@ -16,7 +16,7 @@ from tessera.backend.hosts import host_faults
 from tessera.backend.hosts.channel import Head
 from tessera.backend.hosts.device_link import DeviceLink, Inbox, stop_links
 from tessera.backend.transports.sockets import CUT_S
-from tessera.diagnostics import TesseraError
+from tessera.diagnostics import TesseraError, in_one_line
 from tessera.driver.hosts.kept_hosts import KeptHosts
 from tessera.ir.plan.hosts import TRANSPORTS, HostEntry
 from tessera.ir.version import __version__
@@ -208,5 +208,4 @@ class _Examination:
 
 
 def _said(failure: TesseraError) -> str:
-    first = failure.diagnostics[0]
-    return "; ".join((first.headline, *first.notes))
+    return in_one_line(failure.diagnostics[0])

@@ -204,7 +204,7 @@ class Feeder:
         try:
             self._serving.restart(turns[0].sequence)
         except BaseException as why:
-            said = why.diagnostics[0].headline if isinstance(why, TesseraError) else str(why)
+            said = str(why.diagnostics[0].headline) if isinstance(why, TesseraError) else str(why)
             replays.give_up(again, f"the replica cannot be started again: {said}")
             return self._gives_up(replica, fault, why)
         for turn in again:

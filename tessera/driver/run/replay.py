@@ -49,7 +49,7 @@ class Replays:
         self.give_up(stuck, "the states of their sequences are lost")
         for turn in again:
             if turn.request in self._submitted:
-                self._again[turn.request] = fault.diagnostics[0].headline
+                self._again[turn.request] = str(fault.diagnostics[0].headline)
         return again
 
     def give_up(self, turns: Iterable[Turn], why: str) -> None:

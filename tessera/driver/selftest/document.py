@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from tessera.diagnostics import ExitCode, TesseraError, error
+from tessera.diagnostics import ExitCode, TesseraError, error, in_one_line
 from tessera.driver.selftest.ground import TrialGround
 from tessera.driver.selftest.options import SelftestOptions, SelftestPart
 from tessera.frontend.text.nested import is_deep
@@ -72,7 +72,7 @@ class SelftestDocument:
     def tidy(self, problem: TesseraError) -> str:
         """An error in one line, without the names of folders."""
         finding = problem.diagnostics[0]
-        text = f"{finding.code}: {'; '.join((finding.headline, *finding.notes))}"
+        text = f"{finding.code}: {in_one_line(finding)}"
         for folder in (self.folder, os.getcwd(), os.path.expanduser("~")):
             text = text.replace(folder, "...") if len(folder) > 1 else text
         return text

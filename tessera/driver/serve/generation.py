@@ -139,7 +139,7 @@ class Generation:
         if self.fault is None:
             return "the server had a fault"
         first = self.fault.diagnostics[0]
-        return "; ".join([first.headline, *first.notes[:1]])
+        return "; ".join([str(first.headline), *first.notes[:1]])
 
     def _raise_problem(self) -> None:
         if self._problem is not None:

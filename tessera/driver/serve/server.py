@@ -198,7 +198,7 @@ class CompletionServer:
             if code is ErrorCode.INVALID_VALUE and is_long:
                 code = ErrorCode.CONTEXT_LENGTH_EXCEEDED
             retry_s = 1 if code.status in (429, 503) else 0
-            raise BadRequest(diagnostic.headline, code=code, retry_s=retry_s) from None
+            raise BadRequest(str(diagnostic.headline), code=code, retry_s=retry_s) from None
         return answers
 
     async def _body(self, request: Request) -> bytes:

@@ -85,7 +85,7 @@ def tuned_for_slices(
                 if tuned.launches and (name := differing(call, other, draft.written)):
                     problem = f"`{name}` holds something else then"
         except TesseraError as refused:
-            findings.append(_not_tuned(sms, refused.diagnostics[0].headline))
+            findings.append(_not_tuned(sms, str(refused.diagnostics[0].headline)))
             continue
         if problem:
             findings.append(_not_tuned(sms, problem))

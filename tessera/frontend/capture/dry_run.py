@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from tessera.diagnostics import TesseraError
-from tessera.frontend.capture.problems import RAISED
+from tessera.frontend.capture.problems import RAISED, chain
 
 
 @contextmanager
@@ -42,7 +42,9 @@ def without_gpu(*, on_gpu: bool = True) -> Iterator[None]:
             yield
     except TesseraError as failure:
         first, *rest = failure.diagnostics
-        told = first.headline.lower()
+        # Exceptions of PyTorch that are about CUDA have no type in common: only their texts tell.
+        causes = (cause for cause in chain(failure) if not isinstance(cause, TesseraError))
+        told = " ".join(map(str, causes)).lower()
         if first.code != RAISED or not ("cuda" in told or "nvidia" in told):
             raise
         hint = "there is no GPU here: what the model asks of one itself (streams, generators) fails"

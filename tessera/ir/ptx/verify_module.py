@@ -303,10 +303,13 @@ class _Verifier:
         if diagnostic is None:
             words = self.words(instruction.operands)
             diagnostic = form_fault(self.module, instruction, words, self.ground)
-        if diagnostic is None or diagnostic.headline in self.unknown_opcodes:
+        if diagnostic is None:
             return
         if diagnostic.code == "TSR1025":
-            self.unknown_opcodes.add(diagnostic.headline)  # one of a name is enough
+            name = str(instruction.opcode)
+            if name in self.unknown_opcodes:
+                return  # one of a name is enough
+            self.unknown_opcodes.add(name)
         else:
             good.discard(id(instruction.opcode))  # every such instruction is reported
         self.add(diagnostic)

@@ -78,7 +78,7 @@ def _own_findings(program: ir.Program, steps: tuple[StepAccesses, ...]) -> Itera
     """What was found for each step by itself; pins are told apart by their reasons."""
     for work, step in zip(program.work(), steps, strict=True):
         for diagnostic in step.diagnostics:
-            reason = (diagnostic.headline,) if diagnostic.code == findings.PINNED else ()
+            reason = (str(diagnostic.headline),) if diagnostic.code == findings.PINNED else ()
             yield Finding(diagnostic, (step.name, *reason), work.span)
 
 

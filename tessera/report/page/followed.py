@@ -64,7 +64,7 @@ def follow(plan: Plan, programs: Sequence[Program]) -> Followed:
             is_long=not short,
         )
     except TesseraError as failure:
-        return Followed(spread=_own_spread(plan), problem=failure.diagnostics[0].headline)
+        return Followed(spread=_own_spread(plan), problem=str(failure.diagnostics[0].headline))
 
 
 def _operations(plan: Plan) -> int:

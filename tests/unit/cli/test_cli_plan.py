@@ -251,7 +251,7 @@ def test_plan_files_that_are_refused(text: str, old: str, new: str, said: str) -
     assert old in text
     with pytest.raises(TesseraError, match="TSR3020") as failure:
         parse_plan(text.replace(old, new))
-    assert said in failure.value.diagnostics[0].headline
+    assert said in str(failure.value.diagnostics[0].headline)
     assert failure.value.diagnostics[0].primary is not None
 
 

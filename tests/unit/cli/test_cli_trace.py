@@ -107,7 +107,7 @@ def test_a_package_that_is_not_there_is_told_by_the_name_to_install(
     problem: ImportError, package: str, notes: int
 ) -> None:
     (found,) = _no_package(problem, "cuda,torch").diagnostics
-    assert f"the package `{package}`" in found.headline
+    assert f"the package `{package}`" in str(found.headline)
     assert len(found.notes) == notes
     assert found.hint == "pip install 'tessera-compiler[cuda,torch]'"
 

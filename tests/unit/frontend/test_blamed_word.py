@@ -24,7 +24,7 @@ def test_one_word_is_blamed(statement: str, word: str) -> None:
     with pytest.raises(TesseraError) as failure:
         parse_module(f"{HEAD}{statement}\n}}\n")
     found = failure.value.diagnostics[0]
-    assert found.headline == f"unexpected `{word}`"
+    assert str(found.headline) == f"unexpected `{word}`"
     assert found.primary is not None
     span = found.primary.span
     assert span.source.text[span.start : span.end] == word

@@ -100,7 +100,7 @@ def test_what_the_model_raises_is_told_with_its_line(model: Path) -> None:
         load_model((model, "broken"), {})
     (found,) = caught.value.diagnostics
     assert found.code == "TSR6008"
-    assert "hidden must be a multiple" in found.headline
+    assert "hidden must be a multiple" in str(found.headline)
     assert found.notes == (f"in `broken`, model.py:{MODEL.splitlines().index(RAISES) + 1}",)
 
 
@@ -136,7 +136,7 @@ def test_arguments_that_do_not_fit(
         load_model((model, name), sizes)
     (found,) = caught.value.diagnostics
     assert found.code == "TSR6007"
-    assert expected in found.headline
+    assert expected in str(found.headline)
 
 
 def test_a_model_that_leaves_is_told(model: Path) -> None:

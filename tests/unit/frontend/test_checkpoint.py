@@ -40,7 +40,7 @@ def refused(folder: Path, text: str = TRACE, given: tuple[str, ...] = ()) -> tup
     with pytest.raises(TesseraError) as caught:
         taken(folder, text, given)
     (diagnostic,) = caught.value.diagnostics
-    return diagnostic.code, "\n".join((diagnostic.headline, *diagnostic.notes))
+    return diagnostic.code, "\n".join((str(diagnostic.headline), *diagnostic.notes))
 
 
 @pytest.mark.parametrize("in_one", [True, False])

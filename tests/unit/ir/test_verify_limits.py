@@ -39,6 +39,6 @@ def test_a_name_of_a_megabyte_is_cut_in_messages(statement: str) -> None:
     assert reported
     for found in reported:
         label = found.primary.text if found.primary else ""
-        assert len(found.headline) <= LONGEST_TEXT
+        assert len(str(found.headline)) <= LONGEST_TEXT
         assert len(label) <= LONGEST_TEXT
         assert len(found.hint or "") <= LONGEST_TEXT

@@ -97,8 +97,8 @@ def test_a_broken_rule_is_named(text: str, old: str, new: str, said: str) -> Non
     assert count == 1, f"{old} is not in the plan"
     with pytest.raises(TesseraError) as failure:
         parse_plan(changed, "p.tsp")
-    matching = [one for one in failure.value.diagnostics if said in one.headline]
-    assert matching, [one.headline for one in failure.value.diagnostics]
+    matching = [one for one in failure.value.diagnostics if said in str(one.headline)]
+    assert matching, [str(one.headline) for one in failure.value.diagnostics]
     assert matching[0].code == "TSR3020"
     assert matching[0].primary is not None
     assert len(failure.value.diagnostics) <= 20

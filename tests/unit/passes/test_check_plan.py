@@ -47,7 +47,7 @@ def codes(found: Sequence[Diagnostic]) -> list[str]:
 
 
 def said(found: Sequence[Diagnostic]) -> str:
-    return "\n".join("\n".join((one.headline, *one.notes)) for one in found)
+    return "\n".join("\n".join((str(one.headline), *one.notes)) for one in found)
 
 
 def changed(text: str, changes: Sequence[tuple[str, str]]) -> str:
@@ -96,7 +96,7 @@ def test_a_right_program_is_proved() -> None:
 def test_a_removed_wait_names_the_pair() -> None:
     (found,) = chain(("b compute: await 0; run 1", "b compute: run 1"))
     assert found.code == "TSR4005"
-    assert "bytes 0:64 of `t` on `b`" in found.headline
+    assert "bytes 0:64 of `t` on `b`" in str(found.headline)
     assert "the receive of transfer 1 of `t` from `a` to `b`" in found.notes[0]
     assert "in queue" in found.notes[0]
     assert "step `#1 k1` (operation 2 of `b`, compute queue)" in found.notes[1]

@@ -57,7 +57,7 @@ def test_nothing_to_say() -> None:
 
 def test_a_loaded_pointer_pins() -> None:
     (only,) = [d for d in found(gather(0)) if d.code == "TSR2001"]
-    assert "loaded by `ld.global.u64`" in only.headline
+    assert "loaded by `ld.global.u64`" in str(only.headline)
     assert only.primary is not None
     assert only.primary.span.source.line_text(only.primary.span.start).strip().startswith("ld.gl")
 
@@ -103,7 +103,7 @@ def test_weights_are_not_written() -> None:
 
 def test_past_the_buffer() -> None:
     (only,) = [d for d in found(copy("y", "x+3996", 50)) if d.code == "TSR2004"]
-    assert "reaches outside `x`: bytes 3996 to 4196 of 4096" in only.headline
+    assert "reaches outside `x`: bytes 3996 to 4196 of 4096" in str(only.headline)
 
 
 def test_null_pointer() -> None:

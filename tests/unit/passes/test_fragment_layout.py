@@ -48,7 +48,7 @@ def module(body: str) -> str:
 
 
 def told(body: str) -> list[str]:
-    return [one.headline for one in layout_warnings(parse_trace(module(body)))]
+    return [str(one.headline) for one in layout_warnings(parse_trace(module(body)))]
 
 
 FINE = {
@@ -179,7 +179,7 @@ def test_in_a_function_that_is_called() -> None:
     )
     text = module(LOAD + call).replace(".visible", called + ".visible", 1)
     (only,) = layout_warnings(parse_trace(text))
-    assert "`st.global.f32` stores it" in only.headline
+    assert "`st.global.f32` stores it" in str(only.headline)
 
 
 def test_kernels_that_are_not_launched_are_left_alone() -> None:

@@ -34,7 +34,7 @@ def judged(plan: Plan, *, sms: int = 108, arch: str = "sm_80") -> str:
     )
     found = check_plan(changed, programs, [graph_of(one) for one in programs])
     assert {one.code for one in found} <= {"TSR4013"}
-    return "\n".join(one.headline for one in found)
+    return "\n".join(str(one.headline) for one in found)
 
 
 @pytest.mark.parametrize(

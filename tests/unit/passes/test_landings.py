@@ -57,7 +57,7 @@ def judged(*changes: tuple[str, str]) -> list[tuple[str, str]]:
         text = text.replace(old, new)
     replica = lowered([TWO[0]], text)
     found = check_replica(replica, [TWO[0]], [TWO[1]], [tuple("aab")])
-    return [(one.code, one.headline) for one in found]
+    return [(one.code, str(one.headline)) for one in found]
 
 
 def test_a_landing_that_two_transfers_share_is_proved() -> None:

@@ -364,4 +364,4 @@ def test_nothing_shares_bytes_with_a_weight_that_points_into_slots() -> None:
     )
     (found, *_) = check_replica(replace(lowered, places=moved), [one[0]], [one[1]], ["AA"])
     assert found.code == "TSR4009"
-    assert "shares bytes with the weight `w`" in found.headline
+    assert "shares bytes with the weight `w`" in str(found.headline)

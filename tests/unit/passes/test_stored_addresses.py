@@ -73,7 +73,7 @@ def test_an_address_in_a_result(steps: str, said: str) -> None:
     found = stored_addresses(program, dependences(program).graph)
     assert found
     assert {one.code for one in found} == {"TSR2015"}
-    assert all(said in one.headline for one in found)
+    assert all(said in str(one.headline) for one in found)
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,7 @@ def test_many_launches_one_finding(code: str, monkeypatch: pytest.MonkeyPatch) -
     early = partial(footprint.find_footprint, exact_budget=20_000_000)
     monkeypatch.setattr(footprint, "find_footprint", early)
     found = [one for one in told(REPEATED[code]) if one.code == code]
-    assert len(found) == 1, [one.headline for one in found]
+    assert len(found) == 1, [str(one.headline) for one in found]
     assert any("more steps (lines" in note for note in found[0].notes), found[0].notes
 
 
@@ -136,7 +136,7 @@ def test_different_kernels_are_told_apart() -> None:
 def test_different_reasons_for_a_pin_are_told_apart() -> None:
     other = "launch m.follow grid=1,1,1 block=1,1,1 args=[y, u64:4096]"
     found = [one for one in told(f"{FOLLOWING}\n{other}\n{FOLLOWING}") if one.code == "TSR2001"]
-    assert len({one.headline for one in found}) == len(found)
+    assert len({str(one.headline) for one in found}) == len(found)
 
 
 def test_a_number_for_a_pointer_is_told_once() -> None:

@@ -59,7 +59,7 @@ def call_on_host(
             memory, known = _known(function, inputs, buffers)
             before = {buffer.name: memory.read(buffer) for buffer in known}
     except TesseraError as failure:
-        return HostBytes(problem=failure.diagnostics[0].headline)
+        return HostBytes(problem=str(failure.diagnostics[0].headline))
     try:
         with without_gpu(on_gpu=False), torch.no_grad(), interpreted_kernels() as names:
             if any(buffer.lasting and name not in before for name, buffer in buffers.items()):
@@ -68,7 +68,7 @@ def call_on_host(
                 before = {buffer.name: memory.read(buffer) for buffer in known}
             result = inputs.call(function)
     except (Exception, SystemExit) as problem:  # whatever the model raises
-        headline = refusal(problem).diagnostics[0].headline
+        headline = str(refusal(problem).diagnostics[0].headline)
         return HostBytes(before=before, problem=headline)
     after = {buffer.name: memory.read(buffer) for buffer in known}
     after |= _results(list(tensors_in(result)), buffers, returned)

@@ -398,7 +398,7 @@ def test_ptx_newer_than_the_driver() -> None:
 
 def test_code_for_a_newer_gpu() -> None:
     failure = refused(two_copies(), FakeCuda(capability=(7, 5)), SLICES, "TSR5104")
-    assert "sm_75" in failure.diagnostics[0].headline
+    assert "sm_75" in str(failure.diagnostics[0].headline)
 
 
 def test_memory_that_may_not_be_used() -> None:
@@ -473,7 +473,7 @@ def test_a_gpu_that_another_program_fills() -> None:
     fake.cuDevicePrimaryCtxRetain = lambda gpu: (full, None) if gpu else retain(gpu)
     with pytest.raises(TesseraError, match="TSR5102") as caught:
         open_devices(Driver(fake), ["a", "b"], {})
-    assert "cuda:1" in caught.value.diagnostics[0].headline
+    assert "cuda:1" in str(caught.value.diagnostics[0].headline)
     assert fake.calls["cuDevicePrimaryCtxRelease"] == 1
 
 

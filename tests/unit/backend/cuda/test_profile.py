@@ -251,7 +251,7 @@ def test_requests_that_hang_together_do_not_fill_the_queues(
     with pytest.raises(TesseraError) as caught:
         together_with(monkeypatch, counting, fake, begin)
     assert caught.value.diagnostics[0].code == "TSR5052"
-    assert "beside itself" in caught.value.diagnostics[0].headline
+    assert "beside itself" in str(caught.value.diagnostics[0].headline)
     assert 20 < len(handed) <= 20 + 4 * together._LEAST_AHEAD
 
 
@@ -331,7 +331,7 @@ def test_a_step_that_never_ends_is_named() -> None:
     found = caught.value.diagnostics[0]
     assert found.code == "TSR5052"
     assert caught.value.exit_code == 6
-    assert "`linear`" in found.headline
+    assert "`linear`" in str(found.headline)
     assert fake.allocated, "to free memory would wait for the kernel"
 
 

@@ -90,8 +90,8 @@ def test_a_process_that_is_gone_or_stopped(
     assert isinstance(problem, ServiceFault)
     (found,) = problem.diagnostics
     assert found.code == "TSR5072"
-    assert "device `c` on host `right`" in found.headline
-    assert words in found.headline
+    assert "device `c` on host `right`" in str(found.headline)
+    assert words in str(found.headline)
     assert any("queue" in note or "request" in note for note in found.notes)
     # The others stay for the next run, with nothing of this one.
     kept = sorted(processes[device].pid for device in "ab")
@@ -180,8 +180,8 @@ def test_hosts_that_cannot_be_used(plan: str, tmp_path: Path, row: str, what: st
         Runtime(plan, hosts=hosts)
     (found,) = caught.value.diagnostics
     assert found.code == "TSR5071"
-    assert what in found.headline
-    assert "right" in found.headline or "right" in str(found.notes)
+    assert what in str(found.headline)
+    assert "right" in str(found.headline) or "right" in str(found.notes)
 
 
 def test_a_host_that_no_device_uses_is_reported(plan: str, tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_a_host_that_no_device_uses_is_reported(plan: str, tmp_path: Path) -> No
     table = parse_hosts(Path(hosts_file(tmp_path, *rows)).read_text(), "hosts.toml")
     (found,) = open_plan(plan, hosts=table).diagnostics
     assert (found.code, found.severity) == ("TSR5074", Severity.WARNING)
-    assert "host `rihgt` of `hosts.toml` has no device" in found.headline
+    assert "host `rihgt` of `hosts.toml` has no device" in str(found.headline)
     assert "`left`, `right`" in str(found.hint)
     whole = parse_hosts(Path(hosts_file(tmp_path, *TWO)).read_text(), "hosts.toml")
     assert not open_plan(plan, hosts=whole).diagnostics

@@ -23,4 +23,4 @@ def test_a_step_called_transfer_is_no_transfer() -> None:
     )
     fault = stall_fault((("a", (step,)), ("b", (moved,))), 0, "for 1 s")
     assert fault.device == "b"
-    assert moved.text in fault.diagnostics[0].headline
+    assert moved.text in str(fault.diagnostics[0].headline)

@@ -63,4 +63,4 @@ def test_a_count_that_is_no_multiple_of_the_warp_is_refused(barrier):
     with pytest.raises(TesseraError) as failure:
         run(barrier + STORE, block=64)
     assert failure.value.diagnostics[0].code == "TSR5023"
-    assert "multiple of 32" in failure.value.diagnostics[0].headline
+    assert "multiple of 32" in str(failure.value.diagnostics[0].headline)

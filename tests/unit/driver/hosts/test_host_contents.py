@@ -45,8 +45,8 @@ def test_other_contents_are_refused(path: str, name: str, array: str, what: str)
         own_contents("right", there, [(array, digest_of(flat(W)))])
     (said,) = caught.value.diagnostics
     assert said.code == "TSR5071"
-    assert f"`{there}` of host `right`" in said.headline
-    assert what in said.headline
+    assert f"`{there}` of host `right`" in str(said.headline)
+    assert what in str(said.headline)
     assert caught.value.exit_code == 4
 
 

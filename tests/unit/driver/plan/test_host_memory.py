@@ -48,6 +48,6 @@ def test_more_slots_than_fit_are_refused(room: int, hint: str) -> None:
         planned(f'memory = "{room}B"', slots=2)
     (said,) = caught.value.diagnostics
     assert said.code == "TSR3010"
-    assert f"of the memory of node `left`, and may take {room}" in said.headline
+    assert f"of the memory of node `left`, and may take {room}" in str(said.headline)
     assert (said.hint or "").startswith(f"with {hint} ")
     assert caught.value.exit_code == 3

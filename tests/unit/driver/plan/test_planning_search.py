@@ -208,7 +208,7 @@ def test_placement_files_that_are_refused(tmp_path: Path, text: str, said: str) 
     path.write_text(text)
     with pytest.raises(TesseraError) as failure:
         plan(MLP, PlanOptions(gpus=PAIR, placement=str(path)))
-    assert said in failure.value.diagnostics[0].headline
+    assert said in str(failure.value.diagnostics[0].headline)
     assert failure.value.exit_code == 1
 
 

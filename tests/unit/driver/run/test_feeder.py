@@ -174,7 +174,7 @@ def test_what_was_lost_is_replayed() -> None:
     assert feeder.fault() is None
     assert list(feeder.completions()) == list(range(8))
     (said,) = feeder.warnings()
-    assert said.headline == "replayed from their inputs: requests 2, 5"
+    assert str(said.headline) == "replayed from their inputs: requests 2, 5"
     assert said.code == "TSR5073"
     assert said.notes == ("gone",)
 

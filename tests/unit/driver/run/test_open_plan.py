@@ -90,7 +90,7 @@ def test_wrong_gates(tmp_path: Path, plan: Plan, gate: str) -> None:
         open_plan(path)
     (found,) = failure.value.diagnostics
     assert found.code == "TSR3020"
-    assert "gate" in found.headline or "too large" in found.headline
+    assert "gate" in str(found.headline) or "too large" in str(found.headline)
     assert found.primary is not None
 
 

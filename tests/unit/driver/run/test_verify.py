@@ -76,8 +76,8 @@ def test_an_output_that_was_changed_afterwards(prepared: Prepared) -> None:
     (found,) = failure.value.diagnostics
     assert failure.value.exit_code == 5
     assert found.code == "TSR5054"
-    assert "request 0" in found.headline
-    assert "output `y1`: 1 of 256 bytes" in found.headline
+    assert "request 0" in str(found.headline)
+    assert "output `y1`: 1 of 256 bytes" in str(found.headline)
     assert "byte 5" in found.notes[0]
 
 

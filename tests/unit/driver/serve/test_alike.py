@@ -112,6 +112,6 @@ def test_the_planner_says_what_states_that_are_alike_cost(tmp_path: Path) -> Non
     assert len(made.plan.replicas) == 2
     assert are_alike(*made.plan.replicas, [PROGRAM])
     (said,) = [d for d in made.diagnostics if d.code == "TSR3028"]
-    assert "more time between requests" in said.headline
+    assert "more time between requests" in str(said.headline)
     with pytest.raises((TesseraError, ValueError), match="states_alike"):
         replace(options, objective="latency")

@@ -68,7 +68,7 @@ def test_a_monitor_speaks_when_steps_leave_the_bars_and_when_they_are_back() -> 
     messages = mock.Mock()
     serve_command._say_drift(messages, drift)
     ((said,),) = messages.show.call_args.args
-    assert (said.code, said.headline) == ("TSR5067", drift_words(drift))
+    assert (said.code, str(said.headline)) == ("TSR5067", drift_words(drift))
     assert follow(watched, 1000.0, 2 * STEPS, 0.5 * QUIET_NS) == []  # too soon after the last
     (back,) = follow(watched, 1000.0, 2 * STEPS, 2 * QUIET_NS)
     assert back.is_back

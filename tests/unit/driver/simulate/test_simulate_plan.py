@@ -282,7 +282,7 @@ def test_a_plan_of_version_1(tmp_path: Path) -> None:
             simulate(given)
         (found,) = failure.value.diagnostics
         assert found.code == "TSR5060"
-        assert "version 1" in found.headline
+        assert "version 1" in str(found.headline)
         assert "--backend cpu" in (found.hint or "")
     assert simulate(path, SimulateOptions(backend="cpu")).full.period_ns == pytest.approx(2000)
 

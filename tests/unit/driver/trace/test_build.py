@@ -279,7 +279,7 @@ def test_a_module_variable_must_hold_what_its_module_says(
     with pytest.raises(TesseraError) as caught:
         build_program(raw)
     assert caught.value.diagnostics[0].code == "TSR6002"
-    assert "`table`" in caught.value.diagnostics[0].headline
+    assert "`table`" in str(caught.value.diagnostics[0].headline)
 
 
 def test_an_operand_without_elements_may_stand_anywhere() -> None:
@@ -318,7 +318,7 @@ def test_memory_that_nobody_owns_any_more_is_reported_without_a_declaration() ->
     gone = 0x7F00DEAD0000
     _, findings = build_program(capture(launch(gone, gone + 8), unowned={gone, gone + 8}))
     assert [finding.code for finding in findings] == ["TSR6005", "TSR6005"]
-    assert "the word at 8 of `s`" in findings[1].headline
+    assert "the word at 8 of `s`" in str(findings[1].headline)
 
 
 def test_rows_without_gaps_are_one_step() -> None:
@@ -355,7 +355,9 @@ def test_a_variant_with_instructions_that_its_gpu_lacks_is_left_out_and_told() -
     assert [v.arch for v in program.modules[0].variants] == ["sm_90a"]
     (finding,) = findings
     assert finding.code == "TSR6006"
-    assert finding.headline.startswith("`scale` does not compile for sm_80: `elect.sync` needs")
+    assert str(finding.headline).startswith(
+        "`scale` does not compile for sm_80: `elect.sync` needs"
+    )
     with pytest.raises(TesseraError, match="TSR1029"):
         build_program(capture(launch(X, Y), codes=(code(text=newer),)))
 

@@ -232,7 +232,7 @@ def test_a_slice_that_fails_costs_its_own_code_alone(monkeypatch: pytest.MonkeyP
     text = ",".join(f"h200:{sms}sm" for sms in others)
     made = tune.tuned_for_slices(base, captured(base), text, again, told.append)
     assert [d.code for d in made.findings] == ["TSR6006"] * 3
-    said = [d.headline for d in made.findings]
+    said = [str(d.headline) for d in made.findings]
     assert "84 SMs: cannot be cut" in said[0]
     assert "72 SMs: the call has other buffers" in said[1]
     assert "60 SMs: `y` holds something else" in said[2]

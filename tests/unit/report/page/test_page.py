@@ -93,7 +93,7 @@ def test_unknown_files(text: str, words: str, tmp_path: Path) -> None:
     with pytest.raises(TesseraError, match="TSR1916") as raised:
         read_given([path])
     assert len(raised.value.diagnostics) == 1
-    assert words in raised.value.diagnostics[0].headline
+    assert words in str(raised.value.diagnostics[0].headline)
 
 
 def test_files_of_different_traces(planned: Path, tmp_path: Path) -> None:
