@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tessera.backend.ptx_executor.device import Device, DeviceArray, LoadedModule
-from tessera.backend.ptx_executor.launch import LaunchResult
+from tessera.backend.ptx_executor.simt.launch import LaunchResult
 from tessera.frontend.ptx.read_ptx import parse_module
 
 HEADER = ".version 8.6\n.target sm_90a\n.address_size 64\n"

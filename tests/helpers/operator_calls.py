@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from tessera.backend.ptx_executor.device import Device
-from tessera.backend.ptx_executor.launch import LaunchResult
 from tessera.backend.ptx_executor.operators.run import run
+from tessera.backend.ptx_executor.simt.launch import LaunchResult
 from tessera.ir.program.data_type import DataType
 from tessera.ir.program.program import (
     AttributeValue,

@@ -69,7 +69,7 @@ def test_what_the_cache_remembers_is_not_read_again(tmp_path: Path) -> None:
     enter += "; os.environ.pop('TESSERA_NO_CACHE', None)"
     code = f"{enter}; from tessera.cli.main import run; run(['analyze', 't.ptx'])"
     first, second = all_modules_after(code), all_modules_after(code)
-    for name in ("frontend.ptx.scan", "ir.ptx.verify_module", "passes.kernel_facts.kernel_code"):
+    for name in ("frontend.ptx.scan", "ir.verify_ptx.module", "passes.kernel_facts.kernel_code"):
         assert f"tessera.{name}" in first - second
 
 

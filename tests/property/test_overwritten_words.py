@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tessera.backend.processes.reference import Reference
-from tessera.backend.ptx_executor.launch import LaunchResult
 from tessera.backend.ptx_executor.run import OneDevice
+from tessera.backend.ptx_executor.simt.launch import LaunchResult
 from tessera.ir.graph.access import Certainty
 from tessera.ir.program import program as ir
 from tessera.passes.base import AnalysisManager

@@ -12,7 +12,7 @@ from tessera.diagnostics import Diagnostic, Source, TesseraError
 from tessera.frontend.ptx import body as ptx_body
 from tessera.frontend.ptx.read_ptx import parse_source
 from tessera.ir.ptx import syntax as ptx
-from tessera.ir.ptx.verify_module import verify_module
+from tessera.ir.verify_ptx.module import verify_module
 from tests.helpers.corpus import extracted, manifest
 
 Change = Callable[[list[str], random.Random], None]

@@ -20,9 +20,9 @@ from tessera.backend.processes.packing import pack, unpack
 from tessera.backend.processes.sight import buffers_in_sight
 from tessera.backend.processes.visits import QueueWait, ReadyOperation, Visit, step_name
 from tessera.backend.ptx_executor.device import Device
-from tessera.backend.ptx_executor.launch import LaunchResult
-from tessera.backend.ptx_executor.launch_state import DEFAULT_STEPS
 from tessera.backend.ptx_executor.memory.memory import Array
+from tessera.backend.ptx_executor.simt.chunk import DEFAULT_STEPS
+from tessera.backend.ptx_executor.simt.launch import LaunchResult
 from tessera.backend.ptx_executor.steps import StepExecutor
 from tessera.backend.service import LONGEST_S, Model, ServiceFault, TimelineEvent
 from tessera.backend.unwritten import ComparedSide

@@ -15,9 +15,9 @@ from types import MappingProxyType
 import numpy as np
 
 from tessera.backend.ptx_executor.device import Device
-from tessera.backend.ptx_executor.launch import LaunchResult
-from tessera.backend.ptx_executor.launch_state import DEFAULT_STEPS
 from tessera.backend.ptx_executor.run import OneDevice, oldest
+from tessera.backend.ptx_executor.simt.chunk import DEFAULT_STEPS
+from tessera.backend.ptx_executor.simt.launch import LaunchResult
 from tessera.backend.service import Bytes, ServedTrace
 from tessera.backend.unwritten import ComparedSide, buffer_key, device_key, unwritten_bytes
 from tessera.ir.plan.launch_program import POISON

@@ -22,18 +22,26 @@ from types import TracebackType
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from tessera.backend.ptx_executor.arguments import pack_arguments
-from tessera.backend.ptx_executor.borrowed import Borrowed
-from tessera.backend.ptx_executor.emit.compiled import KernelProgram
+from tessera.backend.ptx_executor.arguments import Borrowed, grid_workspace, pack_arguments
+from tessera.backend.ptx_executor.emit.initialize import initial_bytes, sized
 from tessera.backend.ptx_executor.emit.kinds import Unsupported
 from tessera.backend.ptx_executor.emit.layout import function_addresses
 from tessera.backend.ptx_executor.emit.program_cache import compiled, digest_of
-from tessera.backend.ptx_executor.launch import LaunchResult, run_launch
-from tessera.backend.ptx_executor.launch_state import DEFAULT_STEPS, LaunchState
-from tessera.backend.ptx_executor.limits import as_size, check_shared, check_sizes, cluster_of
+from tessera.backend.ptx_executor.limits import (
+    as_size,
+    check_shared,
+    check_sizes,
+    cluster_of,
+    element_type,
+    lengths_of,
+    module_like,
+    plain_array,
+    sequence,
+    whole_number,
+    wrong,
+)
 from tessera.backend.ptx_executor.memory.access_log import AccessLog
-from tessera.backend.ptx_executor.memory.grid_workspace import grid_workspace, without_workspace
-from tessera.backend.ptx_executor.memory.initialize import initial_bytes, sized
+from tessera.backend.ptx_executor.memory.faults import refuse
 from tessera.backend.ptx_executor.memory.memory import (
     ALIGNMENT,
     DEFAULT_CAPACITY,
@@ -44,16 +52,9 @@ from tessera.backend.ptx_executor.memory.memory import (
     Array,
 )
 from tessera.backend.ptx_executor.memory.watch import Checks, LaunchWatch, Shadow
-from tessera.backend.ptx_executor.misuse import (
-    element_type,
-    lengths_of,
-    module_like,
-    plain_array,
-    sequence,
-    whole_number,
-    wrong,
-)
-from tessera.backend.ptx_executor.simt.faults import refuse
+from tessera.backend.ptx_executor.simt.chunk import DEFAULT_STEPS, LaunchState
+from tessera.backend.ptx_executor.simt.compiled import KernelProgram
+from tessera.backend.ptx_executor.simt.launch import LaunchResult, run_launch
 from tessera.ir.ptx import syntax as ptx
 
 
@@ -325,7 +326,7 @@ class LoadedKernel:
     ) -> LaunchResult:
         """Run the kernel to its end; `shared` is the dynamic shared memory in bytes.
 
-        A NumPy array given for a pointer is copied to the device and back (see `borrowed`).
+        A NumPy array given for a pointer is copied to the device and back (see `arguments`).
         A device runs one launch at a time: launches of other Python threads wait.
         """
         program = self.program
@@ -348,7 +349,6 @@ class LoadedKernel:
                 grid=grid_size,
                 block=block_size,
                 cluster=cluster_size,
-                explicit_cluster=cluster_size != (1, 1, 1),
                 dynamic_shared=shared,
                 workspace=workspace,
                 parameter_bytes=pack_arguments(program, borrowed.args),
@@ -358,13 +358,11 @@ class LoadedKernel:
                 max_steps=limit,
                 watch=self._watch(block_size),
                 has_read_only=any(a.read_only for a in device.space.table),
-                output=[],
-                parameters={},
-                tensor_maps={},
             )
             result = device.run(launch)
             borrowed.fetch(result.accesses)
-            return replace(result, accesses=without_workspace(result.accesses, workspace))
+            seen = tuple(access for access in result.accesses if access.address != workspace)
+            return replace(result, accesses=seen)
 
     def _watch(self, block: tuple[int, int, int]) -> LaunchWatch | None:
         device = self.module.device

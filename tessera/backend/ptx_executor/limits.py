@@ -1,4 +1,7 @@
-"""What a launch may ask for: sizes of grids and blocks, shared memory, clusters.
+"""What callers may pass: arguments of the right type, and launches of sizes that GPUs have.
+
+In: what a caller passed. Out: the same in the type that the rest of the backend expects, or a
+refusal before anything is touched.
 
 Source: CUDA programming guide, compute capabilities; PTX ISA 9.0, section 11.4 (directives).
 """
@@ -6,11 +9,18 @@ Source: CUDA programming guide, compute capabilities; PTX ISA 9.0, section 11.4 
 from __future__ import annotations
 
 import operator
-from typing import Any
+from collections.abc import Sequence
+from math import prod
+from typing import Any, SupportsIndex
 
-from tessera.backend.ptx_executor.emit.compiled import KernelProgram
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
+
 from tessera.backend.ptx_executor.emit.kinds import constant_value
-from tessera.backend.ptx_executor.simt.faults import refuse
+from tessera.backend.ptx_executor.memory.faults import refuse
+from tessera.backend.ptx_executor.memory.memory import Array
+from tessera.backend.ptx_executor.simt.compiled import KernelProgram
+from tessera.diagnostics import TesseraError
 from tessera.ir.architecture import (
     CLUSTERS_FROM,
     LIMITS,
@@ -28,14 +38,25 @@ _BLOCK = (1024, 1024, 64)
 _CLUSTER = 16
 
 
-def as_size(value: int | tuple[int, ...], what: str) -> Size:
-    """A size with one to three axes."""
-    given = _whole_numbers(value)
-    if given is None:
-        raise refuse("TSR5008", f"{what} must be a whole number or a tuple of them: {value!r}")
-    if not 1 <= len(given) <= 3 or any(v < 1 for v in given):
-        raise refuse("TSR5008", f"{what} must have 1 to 3 positive sizes: {given}")
-    return (*given, *(1,) * (3 - len(given)))  # type: ignore[return-value]
+# --- types ---------------------------------------------------------------------------------
+
+
+def wrong(what: str, value: object, wanted: str, hint: str | None = None) -> TesseraError:
+    """A refusal that says what was given in place of what."""
+    text = repr(value)
+    shown = text if len(text) <= 60 else f"{text[:57]}..."
+    return refuse("TSR5024", f"{what} must be {wanted}: {shown}", hint=hint)
+
+
+def whole_number(what: str, value: SupportsIndex, least: int, most: int = 2**63 - 1) -> int:
+    """A Python or NumPy integer in a range."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise wrong(what, value, "a whole number") from None
+    if not least <= number <= most:
+        raise wrong(what, value, f"from {least} to {most}")
+    return number
 
 
 def _whole_numbers(value: Any) -> tuple[int, ...] | None:
@@ -50,6 +71,63 @@ def _whole_numbers(value: Any) -> tuple[int, ...] | None:
         return None
 
 
+def lengths_of(shape: int | tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of an array, from one length or a sequence of them."""
+    lengths = _whole_numbers(shape)
+    if lengths is None:
+        raise wrong("the shape of an array", shape, "a whole number or a tuple of them")
+    return lengths
+
+
+def element_type(dtype: DTypeLike) -> np.dtype[np.generic]:
+    """A NumPy type whose elements are plain bytes."""
+    try:
+        kind: np.dtype[np.generic] = np.dtype(dtype)
+    except TypeError:
+        raise wrong("the type of an array", dtype, "one of NumPy's") from None
+    if kind.hasobject:
+        raise wrong("the type of an array", dtype, "plain data, not Python objects")
+    return kind
+
+
+def plain_array(values: ArrayLike) -> Array:
+    """Anything that NumPy makes an array of plain data of."""
+    try:
+        array = np.asarray(values)
+    except (TypeError, ValueError) as reason:
+        raise wrong("an array", values, f"what NumPy takes ({reason})") from None
+    element_type(array.dtype)
+    return array
+
+
+def module_like(module: object) -> ptx.Module:
+    """A parsed module."""
+    if isinstance(module, ptx.Module):
+        return module
+    hint = "`Device(parse=...)` takes the function that reads PTX text"
+    raise wrong("what is loaded", module, "a module", hint if isinstance(module, str) else None)
+
+
+def sequence(args: object) -> Sequence[object]:
+    """The arguments of a launch."""
+    if isinstance(args, list | tuple):
+        return args
+    raise wrong("the arguments of a launch", args, "a list or a tuple")
+
+
+# --- sizes of launches ---------------------------------------------------------------------
+
+
+def as_size(value: int | tuple[int, ...], what: str) -> Size:
+    """A size with one to three axes."""
+    given = _whole_numbers(value)
+    if given is None:
+        raise refuse("TSR5008", f"{what} must be a whole number or a tuple of them: {value!r}")
+    if not 1 <= len(given) <= 3 or any(v < 1 for v in given):
+        raise refuse("TSR5008", f"{what} must have 1 to 3 positive sizes: {given}")
+    return (*given, *(1,) * (3 - len(given)))  # type: ignore[return-value]
+
+
 def check_sizes(program: KernelProgram, grid: Size, block: Size) -> None:
     """Refuse grids and blocks beyond PTX's limits or the kernel's own."""
     name = program.kernel.name
@@ -59,14 +137,14 @@ def check_sizes(program: KernelProgram, grid: Size, block: Size) -> None:
                 raise refuse(
                     "TSR5008", f"{what}.{axis} of `{name}` is beyond the limit of {limit}: {value}"
                 )
-    threads = block[0] * block[1] * block[2]
+    threads = prod(block)
     if threads > THREADS_PER_CTA:
         most = THREADS_PER_CTA
         raise refuse("TSR5008", f"block of `{name}` has more than {most} threads: {threads}")
     for directive in program.kernel.directives:
         values = _integers(directive)
-        if directive.name == "maxntid" and values and threads > _product(values):
-            most = _product(values)
+        if directive.name == "maxntid" and values and threads > prod(values):
+            most = prod(values)
             raise refuse(
                 "TSR5008", f"block of `{name}` has {threads} threads, `.maxntid` allows {most}"
             )
@@ -87,7 +165,7 @@ def cluster_of(program: KernelProgram, grid: Size, cluster: Size | None) -> Size
         cluster = cluster or (asked[0], asked[1], asked[2])
     if cluster is None:
         return (1, 1, 1)
-    size = _product(list(cluster))
+    size = prod(cluster)
     name = program.kernel.name
     if size > _CLUSTER:
         raise refuse("TSR5008", f"cluster of `{name}` has more than {_CLUSTER} CTAs: {size}")
@@ -145,10 +223,3 @@ def _target_number(target: tuple[str, ...]) -> int:
 def _integers(directive: ptx.Directive) -> list[int]:
     values = (constant_value(v) for v in directive.values if not isinstance(v, str))
     return [v for v in values if v is not None]
-
-
-def _product(values: list[int]) -> int:
-    result = 1
-    for value in values:
-        result *= value
-    return result

@@ -18,10 +18,10 @@ import numpy as np
 
 from tessera.backend.address_words import plain_word
 from tessera.backend.ptx_executor.device import Device, DeviceArray
-from tessera.backend.ptx_executor.launch import LaunchResult
-from tessera.backend.ptx_executor.launch_state import DEFAULT_STEPS
 from tessera.backend.ptx_executor.memory.memory import POISON, Array
 from tessera.backend.ptx_executor.operators import run as operators
+from tessera.backend.ptx_executor.simt.chunk import DEFAULT_STEPS
+from tessera.backend.ptx_executor.simt.launch import LaunchResult
 from tessera.backend.ptx_executor.steps import LoadedModules, StepExecutor
 from tessera.ir.architecture import arch_number, sms_of
 from tessera.ir.program import program as ir

@@ -13,9 +13,9 @@ from typing import assert_never
 import numpy as np
 
 from tessera.backend.ptx_executor.device import Device, DeviceAddress, DeviceArray, LoadedModule
-from tessera.backend.ptx_executor.launch import LaunchResult
 from tessera.backend.ptx_executor.memory.memory import Array
 from tessera.backend.ptx_executor.operators import run as operators
+from tessera.backend.ptx_executor.simt.launch import LaunchResult
 from tessera.ir.program import program as ir
 
 

@@ -16,9 +16,9 @@ import numpy as np
 
 from tessera.backend.processes.inline import InlineBackend
 from tessera.backend.processes.reference import Reference
-from tessera.backend.ptx_executor.launch import LaunchResult
 from tessera.backend.ptx_executor.memory.memory import Array
 from tessera.backend.ptx_executor.run import OneDevice
+from tessera.backend.ptx_executor.simt.launch import LaunchResult
 from tessera.backend.service import BackendOptions, Bytes, Model, Request
 from tessera.backend.unwritten import ComparedSide, filled_ranges
 from tessera.diagnostics import TesseraError

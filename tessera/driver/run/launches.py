@@ -16,8 +16,8 @@ import numpy as np
 from tessera.backend.processes.reference import Reference
 from tessera.backend.processes.visits import step_name
 from tessera.backend.ptx_executor.device import Device
-from tessera.backend.ptx_executor.launch import LaunchResult
 from tessera.backend.ptx_executor.run import OneDevice, oldest
+from tessera.backend.ptx_executor.simt.launch import LaunchResult
 from tessera.backend.service import Bytes, Model
 from tessera.diagnostics import ExitCode, TesseraError, error
 from tessera.driver.progress import OnProgress, counter

@@ -42,8 +42,8 @@ def run_trace(
     on_progress: OnProgress | None = None,
 ) -> RunReport:
     """Run one trace on one CPU device; `on_progress` hears how far it is."""
-    from tessera.backend.ptx_executor.launch_state import DEFAULT_STEPS
     from tessera.backend.ptx_executor.run import run_program
+    from tessera.backend.ptx_executor.simt.chunk import DEFAULT_STEPS
 
     options = options or RunOptions()
     source = read_source(path)

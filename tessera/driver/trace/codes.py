@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tessera.backend.ptx_executor.emit.initialize import initial_bytes
 from tessera.backend.ptx_executor.emit.kinds import Unsupported
-from tessera.backend.ptx_executor.memory.initialize import initial_bytes
 from tessera.diagnostics import Diagnostic, TesseraError, warning
 from tessera.frontend.capture.raw import RawCapture, RawCode, RawLaunch, RawVariant
 from tessera.frontend.ptx.read_ptx import parse_module

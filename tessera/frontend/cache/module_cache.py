@@ -52,6 +52,7 @@ _SOURCES = (
     "frontend/cache",
     "ir/ptx",
     "ir/opcodes/**",
+    "ir/verify_ptx",
 )
 
 

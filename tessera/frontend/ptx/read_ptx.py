@@ -54,7 +54,7 @@ def load_module(
     if module is not None and cached is not None and cached.is_clean:
         return module, ()
     # Imported here, as the reader is above: what the cache has needs neither.
-    from tessera.ir.ptx.verify_module import verify_module
+    from tessera.ir.verify_ptx.module import verify_module
 
     is_new = module is None
     module = module or parse_source(source)

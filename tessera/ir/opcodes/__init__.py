@@ -42,7 +42,7 @@ from tessera.ir.opcodes.special_registers import (
     Varies,
     special_register,
 )
-from tessera.ir.opcodes.types import is_type, state_space, type_bits, type_width
+from tessera.ir.ptx.types import is_type, state_space, type_bits, type_width
 
 __all__ = [
     "OPCODES",

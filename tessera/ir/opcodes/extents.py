@@ -17,7 +17,7 @@ from tessera.ir.opcodes.records import (
     TensorBox,
     UnknownExtent,
 )
-from tessera.ir.opcodes.types import VECTOR_COUNTS, is_type, type_bits, type_width
+from tessera.ir.ptx.types import VECTOR_COUNTS, is_type, type_bits, type_width
 
 _MATRIX_SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)")
 

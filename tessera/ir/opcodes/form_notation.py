@@ -43,7 +43,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from tessera.ir.opcodes.targets import Needs, read_needs
-from tessera.ir.opcodes.types import is_type
+from tessera.ir.ptx.types import is_type
 
 GROUPS: dict[str, str] = {
     "integers": "u16/u32/u64/s16/s32/s64",

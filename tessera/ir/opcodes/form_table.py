@@ -13,8 +13,8 @@ from tessera.ir.opcodes import families
 from tessera.ir.opcodes.form_notation import Form, read_form, written_lines
 from tessera.ir.opcodes.modifiers import is_known_modifier
 from tessera.ir.opcodes.targets import Needs
-from tessera.ir.opcodes.types import is_type
 from tessera.ir.ptx import syntax as ptx
+from tessera.ir.ptx.types import is_type
 
 
 @dataclass(frozen=True, slots=True)

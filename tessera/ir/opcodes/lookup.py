@@ -29,8 +29,8 @@ from tessera.ir.opcodes.records import (
     UnknownExtent,
 )
 from tessera.ir.opcodes.special_registers import SPECIAL_REGISTERS
-from tessera.ir.opcodes.types import is_float, is_type, state_space
 from tessera.ir.ptx import syntax as ptx
+from tessera.ir.ptx.types import is_float, is_type, state_space
 
 _MEMORY_KINDS = {
     "global": InstructionKind.GLOBAL,

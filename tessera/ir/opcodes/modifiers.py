@@ -15,7 +15,7 @@ from functools import cache
 
 from tessera.ir.opcodes import families
 from tessera.ir.opcodes.form_notation import written_lines, written_modifiers
-from tessera.ir.opcodes.types import SPACES, VECTOR_COUNTS, is_type
+from tessera.ir.ptx.types import SPACES, VECTOR_COUNTS, is_type
 
 _LIST = """
     approx full ftz noftz sat satfinite relu oob rn rz rm rp rna rs rni rzi rmi rpi pzo NaN xorsign

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from tessera.ir.opcodes.types import VECTOR_COUNTS, is_float, is_type, state_space, type_bits
+from tessera.ir.ptx.types import VECTOR_COUNTS, is_float, is_type, state_space, type_bits
 
 _UNTYPED = "f16x2"  # ptxas takes a register of this type for any of 32 bits, and for a predicate
 _GENERIC = frozenset({"global", "shared", "local"})

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tessera.ir.opcodes.types import type_width
 from tessera.ir.ptx import syntax as ptx
+from tessera.ir.ptx.types import type_width
 
 Element = ptx.Constant | ptx.InitializerField
 

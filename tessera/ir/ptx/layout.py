@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import prod
 
-from tessera.ir.opcodes.types import type_width
 from tessera.ir.ptx import syntax as ptx
+from tessera.ir.ptx.types import type_width
 
 
 def element_bytes(variable: ptx.Variable) -> int:

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from tessera.ir.opcodes import InstructionKind, meaning_of
 from tessera.ir.opcodes.extents import matrix_shape
-from tessera.ir.opcodes.types import VECTOR_COUNTS, is_type, type_width
 from tessera.ir.ptx import syntax as ptx
+from tessera.ir.ptx.types import VECTOR_COUNTS, is_type, type_width
 
 _MATRIX_UNITS = {
     "f16": "fp16",

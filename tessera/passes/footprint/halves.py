@@ -18,8 +18,8 @@ from typing import NamedTuple
 import numpy as np
 
 from tessera.ir.arrays import Flags, Signed, Words
-from tessera.ir.opcodes.types import is_type
 from tessera.ir.ptx import syntax as ptx
+from tessera.ir.ptx.types import is_type
 from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.lanes import FAR, MASK, U64, WIDE, Lanes
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from tessera.ir.arrays import Bytes, Flags, Integers, Offsets, Ranges, Signed, Words
 from tessera.ir.opcodes import type_bits
-from tessera.ir.opcodes.types import is_type
+from tessera.ir.ptx.types import is_type
 from tessera.passes.byte_sets.intervals import distinct
 from tessera.passes.footprint.excerpt_state import SliceState
 from tessera.passes.footprint.local import any_of_type

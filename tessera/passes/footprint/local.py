@@ -16,8 +16,8 @@ import numpy as np
 
 from tessera.ir.arrays import Offsets
 from tessera.ir.opcodes import type_bits
-from tessera.ir.opcodes.types import is_type
 from tessera.ir.ptx import syntax as ptx
+from tessera.ir.ptx.types import is_type
 from tessera.passes.byte_sets.intervals import distinct
 from tessera.passes.footprint.excerpt_state import SliceState
 from tessera.passes.footprint.pointer_steps import BITS

@@ -11,8 +11,8 @@ import numpy as np
 
 from tessera.ir.arrays import Flags, Signed, Words
 from tessera.ir.opcodes import Bytes, MemoryEffect, Rows, SizeOperand, type_bits
-from tessera.ir.opcodes.types import is_type
 from tessera.ir.ptx import syntax as ptx
+from tessera.ir.ptx.types import is_type
 from tessera.passes.byte_sets.intervals import distinct
 from tessera.passes.footprint.excerpt_state import Follower, SliceState
 from tessera.passes.footprint.scene import Scene

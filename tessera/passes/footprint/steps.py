@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from tessera.ir.opcodes import Flow, OperandRole, TensorBox, type_bits
-from tessera.ir.opcodes.types import is_type
 from tessera.ir.ptx import syntax as ptx
+from tessera.ir.ptx.types import is_type
 from tessera.passes.footprint.calls import run_call
 from tessera.passes.footprint.excerpt_state import SliceState
 from tessera.passes.footprint.halves import Half, result_half

@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tessera.ir.opcodes import Meaning, OperandRole
-from tessera.ir.opcodes.types import is_type, type_bits
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.constants import integer_value
+from tessera.ir.ptx.types import is_type, type_bits
 from tessera.passes.kernel_facts.inline_calls import inline_calls
 from tessera.passes.kernel_facts.operand_names import (
     known_meaning,

@@ -18,9 +18,9 @@ from tessera.ir.graph import expr
 from tessera.ir.graph.expr import Expression
 from tessera.ir.opcodes import Bytes, Flow
 from tessera.ir.opcodes.comparisons import COMPARISON_SIGNS, INVERSE_COMPARISONS
-from tessera.ir.opcodes.types import is_type
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.constants import integer_value
+from tessera.ir.ptx.types import is_type
 from tessera.passes.kernel_facts.kernel_code import KernelCode, Step
 from tessera.passes.kernel_facts.operand_names import written_registers
 

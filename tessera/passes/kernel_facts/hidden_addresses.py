@@ -23,10 +23,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tessera.ir.opcodes import Meaning, OperandRole, type_bits
-from tessera.ir.opcodes.types import is_type
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.constants import integer_value
 from tessera.ir.ptx.flatten import FlatFunction
+from tessera.ir.ptx.types import is_type
 from tessera.passes.kernel_facts.doomed_blocks import never_returns
 from tessera.passes.kernel_facts.inline_calls import call_parts
 from tessera.passes.kernel_facts.operand_names import registers_in, written_registers

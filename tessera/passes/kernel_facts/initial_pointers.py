@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from tessera.ir.opcodes.types import type_width
 from tessera.ir.program import program as ir
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.constants import integer_value
 from tessera.ir.ptx.initializers import initial_elements
+from tessera.ir.ptx.types import type_width
 
 Words = dict[int, ir.Pointer]
 Sum = tuple[str, int]

@@ -18,9 +18,9 @@ import numpy as np
 
 from tessera.ir.opcodes import Flow, OperandRole, type_bits
 from tessera.ir.opcodes.comparisons import INVERSE_COMPARISONS, MIRRORED_COMPARISONS, UNSIGNED_NAMES
-from tessera.ir.opcodes.types import is_type
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.constants import integer_value
+from tessera.ir.ptx.types import is_type
 from tessera.passes.kernel_facts import known_bits
 from tessera.passes.kernel_facts.kernel_code import KernelCode, Step
 from tessera.passes.kernel_facts.known_bits import NOTHING, KnownBits

@@ -8,7 +8,7 @@ import pytest
 
 from tessera.diagnostics import LONGEST_TEXT, Diagnostic, Source, TesseraError
 from tessera.frontend.ptx.read_ptx import load_module
-from tessera.ir.ptx.verify_module import MAX_ERRORS
+from tessera.ir.verify_ptx.module import MAX_ERRORS
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n.entry k()\n{\n"
 

@@ -12,11 +12,11 @@ from tessera.backend.ptx_executor.emit import matrix as emit_matrix
 from tessera.backend.ptx_executor.emit import video as emit_video
 from tessera.backend.ptx_executor.emit import warp as emit_warp
 from tessera.backend.ptx_executor.emit.block import Emitter
-from tessera.backend.ptx_executor.emit.compiled import Members
 from tessera.backend.ptx_executor.emit.control import save_registers
 from tessera.backend.ptx_executor.emit.integer import Handler
 from tessera.backend.ptx_executor.emit.kinds import Unsupported, constant_value
 from tessera.backend.ptx_executor.emit.lower import is_warp_wide, member_mask
+from tessera.backend.ptx_executor.simt.compiled import Members
 from tessera.ir.ptx import syntax as ptx
 
 TABLE: dict[str, Handler] = {

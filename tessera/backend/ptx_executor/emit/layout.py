@@ -13,12 +13,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tessera.backend.ptx_executor.emit.kinds import ValueKind, kind_of
+from tessera.backend.ptx_executor.simt.compiled import FUNCTION_BASE, FUNCTION_STEP
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.flatten import FlatFunction
 
 HEADER = 16
-FUNCTION_BASE = 1 << 32
-FUNCTION_STEP = 16
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,56 +2,64 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+
+import numpy as np
+
 from tessera.backend.ptx_executor.emit.block import Emitter
 from tessera.backend.ptx_executor.emit.data import space_of
+from tessera.backend.ptx_executor.emit.float import ROUNDING
 from tessera.backend.ptx_executor.emit.integer import Handler, call
-from tessera.backend.ptx_executor.emit.kinds import TYPES, Unsupported, ValueKind, kind_of
-from tessera.backend.ptx_executor.simt.matrix_ops import (
-    check_mma,
-    check_sparse,
-    check_wgmma,
-    check_wmma,
-)
+from tessera.backend.ptx_executor.emit.kinds import TYPES, Unsupported, ValueKind
+from tessera.backend.ptx_executor.memory.lanes import WARP
+from tessera.backend.ptx_executor.numerics import quiet, wgmma
+from tessera.backend.ptx_executor.numerics.matrix import wmma
+from tessera.backend.ptx_executor.numerics.matrix.elements import element_bits
+from tessera.backend.ptx_executor.numerics.matrix.mma import parse_shape
+from tessera.backend.ptx_executor.simt.matrix_ops import PRODUCTS
 from tessera.ir.ptx import syntax as ptx
 
-_FORMATS = TYPES | {"tf32", "e4m3", "e5m2", "e3m2", "e2m3", "e2m1", "b1", "u4", "s4"}
+# The NumPy types of the registers of each operand; a single register is a string.
+Kinds = tuple[str | tuple[str, ...], ...]
+
+_FORMATS = TYPES | {"e3m2", "e2m3", "e2m1", "u4", "s4"}
 
 
-def registers(operand: ptx.Operand) -> tuple[ptx.Operand, ...]:
-    """The registers of a fragment."""
-    return operand.elements if isinstance(operand, ptx.Vector) else (operand,)
+# --- fragments -----------------------------------------------------------------------------
+
+
+def _registers(e: Emitter, operand: ptx.Operand) -> list[tuple[ptx.Operand, int]]:
+    """The registers of a fragment and their widths in bytes."""
+    elements = operand.elements if isinstance(operand, ptx.Vector) else (operand,)
+    return [
+        (
+            element,
+            e.register(element.name)[1].width
+            if isinstance(element, ptx.Name) and element.name in e.layout.registers
+            else 4,
+        )
+        for element in elements
+    ]
 
 
 def fragment(e: Emitter, operand: ptx.Operand) -> str:
     """A fragment as a list of register values."""
-    parts = []
-    for element in registers(operand):
-        if isinstance(element, ptx.Name) and element.name in e.layout.registers:
-            width = e.register(element.name)[1].width
-        else:
-            width = 4
-        parts.append(e.value(element, f"b{8 * width}"))
+    parts = (e.value(element, f"b{8 * width}") for element, width in _registers(e, operand))
     return f"[{', '.join(parts)}]"
 
 
 def kinds(e: Emitter, operand: ptx.Operand) -> tuple[str, ...]:
     """The NumPy types of the registers of a fragment."""
-    types: list[str] = []
-    for element in registers(operand):
-        known = isinstance(element, ptx.Name) and element.name in e.layout.registers
-        width = e.register(element.name)[1].width if known else 4  # type: ignore[union-attr]
-        types.append(f"u{width}")
-    return tuple(types)
+    return tuple(f"u{width}" for _, width in _registers(e, operand))
 
 
-def write_fragment(e: Emitter, operand: ptx.Operand, results: str) -> None:
-    """Set the registers of a fragment."""
-    for number, element in enumerate(registers(operand)):
-        if isinstance(element, ptx.Sink):
-            continue
-        if not isinstance(element, ptx.Name):
+def write_fragment(e: Emitter, operand: ptx.Operand, made: str) -> None:
+    """Set the registers of a fragment to the elements of an expression."""
+    results = e.temporary(made)
+    for number, (element, width) in enumerate(_registers(e, operand)):
+        if not isinstance(element, ptx.Name | ptx.Sink):
             raise Unsupported("fragment with something that is not a register")
-        width = e.register(element.name)[1].width
         e.write(element, f"b{8 * width}", f"{results}[{number}]")
 
 
@@ -68,53 +76,113 @@ def formats_of(i: ptx.Instruction) -> list[str]:
     return [m for m in i.opcode.modifiers if m in _FORMATS]
 
 
+# --- forms that `numerics` has -------------------------------------------------------------
+
+
+def _try(function: Callable[..., object], *operands: object, **settings: object) -> None:
+    """Refuse a form that `numerics` does not have, before anything runs."""
+    try:
+        with quiet():
+            function(*operands, **settings)
+    except NotImplementedError as reason:
+        raise Unsupported(str(reason)) from None
+    except (ValueError, IndexError, KeyError, TypeError) as reason:
+        raise Unsupported(f"operands that do not fit the shape ({reason})") from None
+
+
+@functools.cache
+def _try_product(name: str, static: tuple[str, ...], parts: Kinds, **settings: object) -> None:
+    def zeros(part: str | tuple[str, ...]) -> object:
+        if isinstance(part, tuple):
+            return [zeros(kind) for kind in part]
+        return np.zeros((1, WARP), dtype=part)
+
+    _try(PRODUCTS[name], *static, *map(zeros, parts), **settings)
+
+
+@functools.cache
+def _try_wgmma(
+    static: tuple[str, ...], registers: int, a_registers: int | None, **settings: object
+) -> None:
+    """`a_registers` is None for A in shared memory."""
+    shape, dt, at, bt = static
+
+    def multiply_zeros() -> None:
+        _, n, k = parse_shape(shape)
+        lane = np.zeros((4, WARP), dtype=np.uint32)
+        size, depth = (32, k // 32) if at == "b1" else (element_bits(at), k)
+        rows = np.zeros((1, 64, depth), dtype=f"u{size // 8}")
+        left: object = rows if a_registers is None else [lane] * a_registers
+        right = np.zeros((1, n, depth), dtype=rows.dtype)
+        product: Callable[..., object] = wgmma.mma
+        product(shape, dt, at, bt, [lane] * registers, left, right, **settings)
+
+    _try(multiply_zeros)
+
+
+# --- products of fragments -----------------------------------------------------------------
+
+
+def _multiply(
+    e: Emitter, i: ptx.Instruction, name: str, static: tuple[str, ...], **settings: object
+) -> None:
+    """D = A * B + C; a fifth source of `mma.sp` is its metadata."""
+    sources = i.operands[1:4]
+    parts: Kinds = tuple(kinds(e, o) for o in sources)
+    operands = ", ".join(fragment(e, o) for o in sources)
+    if name == "mma.sp":
+        parts = (*parts, "u4")
+        operands += f", {e.value(i.operands[4], 'b32')}"
+    _try_product(name, static, parts, **settings)
+    write_fragment(
+        e, i.operands[0], f"multiply(cx, {name!r}, {static!r}, {operands}, **{settings})"
+    )
+
+
+def _settings(i: ptx.Instruction) -> dict[str, object]:
+    """Saturation of integers, the operation on bits, the rounding of f64."""
+    modifiers = i.opcode.modifiers
+    return {
+        "satfinite": "satfinite" in modifiers,
+        "op": next((m for m in ("xor", "and") if m in modifiers), None),
+        "rounding": next((m for m in ROUNDING if m in modifiers), "rn"),
+    }
+
+
 def _emit_mma(e: Emitter, i: ptx.Instruction) -> None:
     modifiers = i.opcode.modifiers
-    if "sp" in modifiers or "sp::ordered_metadata" in modifiers:
-        _emit_mma_sparse(e, i)
-        return
     if any(m.startswith(("kind", "block_scale", "scale_vec")) for m in modifiers):
         raise Unsupported("mma with block scaling")
-    types = formats_of(i)
-    layouts = [m for m in modifiers if m in ("row", "col")] or ["row", "col"]
-    op = "xor" if "xor" in modifiers else "and" if "and" in modifiers else None
-    satfinite = "satfinite" in modifiers
-    static = (shape_of(i), *types)
-    check_mma(static, tuple(kinds(e, o) for o in i.operands[1:4]), tuple(layouts), satfinite, op)
-    a, b, c = (fragment(e, o) for o in i.operands[1:4])
-    settings = f"{tuple(layouts)!r}, {satfinite}, {op!r}"
-    made = e.temporary(f"mma(cx, {static!r}, {a}, {b}, {c}, {settings})")
-    write_fragment(e, i.operands[0], made)
-
-
-def _emit_mma_sparse(e: Emitter, i: ptx.Instruction) -> None:
-    modifiers = i.opcode.modifiers
-    if any(m.startswith(("kind", "block_scale", "scale_vec")) for m in modifiers):
-        raise Unsupported("sparse mma with block scaling")
     static = (shape_of(i), *formats_of(i))
-    a, b, c = (fragment(e, o) for o in i.operands[1:4])
-    metadata = e.value(i.operands[4], "b32")
-    selector = e.integer(i.operands[5])
-    check_sparse(static, tuple(kinds(e, o) for o in i.operands[1:4]), selector)
-    ordered = "sp::ordered_metadata" in modifiers
-    settings = f"{metadata}, {selector}, {ordered}, {'satfinite' in modifiers}"
-    made = e.temporary(f"mma_sparse(cx, {static!r}, {a}, {b}, {c}, {settings})")
-    write_fragment(e, i.operands[0], made)
+    # `.sp::ordered_metadata` promises rising indices, which changes no result.
+    if "sp" in modifiers or "sp::ordered_metadata" in modifiers:
+        selector, satfinite = e.integer(i.operands[5]), "satfinite" in modifiers
+        _multiply(e, i, "mma.sp", static, selector=selector, satfinite=satfinite)
+        return
+    alayout, blayout = [m for m in modifiers if m in ("row", "col")] or ["row", "col"]
+    layouts = {"alayout": alayout, "blayout": blayout}
+    _multiply(e, i, "mma", static, **layouts, **_settings(i))
 
 
-def _matrix_count(i: ptx.Instruction) -> int:
-    return next((int(m[1]) for m in i.opcode.modifiers if m in ("x1", "x2", "x4")), 1)
+def _emit_wmma_mma(e: Emitter, i: ptx.Instruction) -> None:
+    """The layouts only matter where fragments are loaded."""
+    types = formats_of(i)
+    if len(types) == 2:  # d and c of f16 wmma; a and b are f16
+        types = [types[0], "f16", "f16", types[1]]
+    _multiply(e, i, "wmma", (shape_of(i), *types), **_settings(i))
+
+
+# --- rows in memory ------------------------------------------------------------------------
 
 
 def _emit_ldmatrix(e: Emitter, i: ptx.Instruction) -> None:
     modifiers = i.opcode.modifiers
-    shape = shape_of(i)
-    if shape != "m8n8":
-        raise Unsupported(f"ldmatrix.{shape}")
+    if shape_of(i) != "m8n8":
+        raise Unsupported(f"ldmatrix.{shape_of(i)}")
     address, space = e.address(i.operands[1], space_of(i))
-    count, trans = _matrix_count(i), "trans" in modifiers
-    text = f"ldmatrix(cx, gather_{space}, {e.site}, {address}, {count}, {trans})"
-    write_fragment(e, i.operands[0], e.temporary(text))
+    count = next((int(m[1]) for m in modifiers if m in ("x1", "x2", "x4")), 1)
+    places = f"gather_{space}, {e.site}, {address}, {count}, {'trans' in modifiers}"
+    write_fragment(e, i.operands[0], f"ldmatrix(cx, {places})")
 
 
 def _emit_stmatrix(e: Emitter, i: ptx.Instruction) -> None:
@@ -130,9 +198,6 @@ def _emit_movmatrix(e: Emitter, i: ptx.Instruction) -> None:
     call(e, i, f"movmatrix(cx, {e.value(i.operands[1], 'b32')})", "b32")
 
 
-# --- wmma ----------------------------------------------------------------------------------
-
-
 def _emit_wmma(e: Emitter, i: ptx.Instruction) -> None:
     modifiers = i.opcode.modifiers
     if modifiers[0] == "mma":
@@ -140,49 +205,23 @@ def _emit_wmma(e: Emitter, i: ptx.Instruction) -> None:
         return
     which = modifiers[1]
     layout = next(m for m in modifiers if m in ("row", "col"))
-    t = formats_of(i)[-1]
-    static = f"{which!r}, {shape_of(i)!r}, {t!r}, {layout!r}"
-    if modifiers[0] == "load":
-        target, memory = i.operands[0], i.operands[1]
-        stride = _stride(e, i, 2, which, layout)
-        address, space = e.address(memory, space_of(i))
-        text = f"wmma_load(cx, gather_{space}, {e.site}, {address}, {stride}, {static})"
-        write_fragment(e, target, e.temporary(text))
+    form = f"{which!r}, {shape_of(i)!r}, {formats_of(i)[-1]!r}, {layout!r}"
+    loads = modifiers[0] == "load"
+    address, space = e.address(i.operands[1 if loads else 0], space_of(i))
+    stride = _stride(e, i, which, layout)
+    if loads:
+        places = f"gather_{space}, {e.site}, {address}, {stride}"
+        write_fragment(e, i.operands[0], f"wmma_load(cx, {places}, {form})")
         return
-    address, space = e.address(i.operands[0], space_of(i))
     values = fragment(e, i.operands[1])
-    stride = _stride(e, i, 2, which, layout)
-    e.line(f"wmma_store(cx, scatter_{space}, {e.site}, {address}, {stride}, {values}, {static})")
+    e.line(f"wmma_store(cx, scatter_{space}, {e.site}, {address}, {stride}, {values}, {form})")
 
 
-def _stride(e: Emitter, i: ptx.Instruction, place: int, which: str, layout: str) -> str:
-    if len(i.operands) > place:
-        return e.value(i.operands[place], "u32")
-    m, n, k = _sizes(shape_of(i))
-    rows, cols = {"a": (m, k), "b": (k, n)}.get(which, (m, n))
-    return e.program.constant(cols if layout == "row" else rows, ValueKind("u", 4))
-
-
-def _sizes(shape: str) -> tuple[int, int, int]:
-    m, rest = shape[1:].split("n")
-    n, k = rest.split("k")
-    return int(m), int(n), int(k)
-
-
-def _emit_wmma_mma(e: Emitter, i: ptx.Instruction) -> None:
-    modifiers = i.opcode.modifiers
-    types = formats_of(i)
-    if len(types) == 2:  # d and c of f16 wmma; a and b are f16
-        types = [types[0], "f16", "f16", types[1]]
-    op = "xor" if "xor" in modifiers else "and" if "and" in modifiers else None
-    layouts = tuple(m for m in modifiers if m in ("row", "col"))
-    a, b, c = (fragment(e, o) for o in i.operands[1:4])
-    static = (shape_of(i), *types)
-    satfinite = "satfinite" in modifiers
-    check_wmma(static, tuple(kinds(e, o) for o in i.operands[1:4]), satfinite, op)
-    settings = f"{layouts!r}, {satfinite}, {op!r}"
-    made = e.temporary(f"wmma_mma(cx, {static!r}, {a}, {b}, {c}, {settings})")
-    write_fragment(e, i.operands[0], made)
+def _stride(e: Emitter, i: ptx.Instruction, which: str, layout: str) -> str:
+    if len(i.operands) > 2:
+        return e.value(i.operands[2], "u32")
+    rows, columns = wmma.extent(which, shape_of(i))
+    return e.program.constant(columns if layout == "row" else rows, ValueKind("u", 4))
 
 
 # --- wgmma ---------------------------------------------------------------------------------
@@ -194,27 +233,24 @@ def _emit_wgmma(e: Emitter, i: ptx.Instruction) -> None:
         return
     if "sp" in modifiers:
         raise Unsupported("sparse wgmma")
-    types = formats_of(i)
+    static = (shape_of(i), *formats_of(i))
     d, a, b = i.operands[:3]
     rest = list(i.operands[3:])
     scale_d = e.value(rest.pop(0), "pred") if rest else "True"
     numbers = [e.integer(o) for o in rest]
-    scales = [*numbers, 1, 1][:2] if types[1] not in ("b1", "u8", "s8") else [1, 1]
-    transposes = [*numbers[2:], 0, 0][:2]
-    if not isinstance(a, ptx.Vector):
-        a_text = e.value(a, "b64")
-    else:
-        a_text = fragment(e, a)
-        transposes = [0, [*numbers[2:], 0][0]]
-    static = (shape_of(i), *types)
-    op = "and" if "and" in modifiers else None
+    has_scales = static[2] not in ("b1", "u8", "s8")
+    scale_a, scale_b = [*numbers, 1, 1][:2] if has_scales else (1, 1)
+    # A in registers cannot be transposed: its place belongs to B.
+    in_memory = not isinstance(a, ptx.Vector)
+    flags = [*numbers[2:], 0, 0]
+    transposes = (flags[0], flags[1]) if in_memory else (0, flags[0])
     satfinite = "satfinite" in modifiers
-    a_count = len(registers(a)) if isinstance(a, ptx.Vector) else None
-    check_wgmma(static, len(registers(d)), a_count, satfinite)
-    settings = f"{scale_d}, {tuple(scales)!r}, {tuple(transposes)!r}, {satfinite}, {op!r}"
-    operands = f"{fragment(e, d)}, {a_text}, {e.value(b, 'b64')}"
-    made = e.temporary(f"wgmma_mma(cx, {e.site}, {static!r}, {operands}, {settings})")
-    write_fragment(e, d, made)
+    a_count = None if in_memory else len(_registers(e, a))
+    _try_wgmma(static, len(_registers(e, d)), a_count, satfinite=satfinite)
+    left = e.value(a, "b64") if in_memory else fragment(e, a)
+    operands = f"{fragment(e, d)}, {left}, {e.value(b, 'b64')}, {scale_d}, {transposes}"
+    settings = {"scale_a": scale_a, "scale_b": scale_b, "satfinite": satfinite}
+    write_fragment(e, d, f"wgmma_mma(cx, {e.site}, {static!r}, {operands}, **{settings})")
 
 
 HANDLERS: dict[str, Handler] = {
@@ -225,5 +261,3 @@ HANDLERS: dict[str, Handler] = {
     "wmma": _emit_wmma,
     "wgmma": _emit_wgmma,
 }
-
-__all__ = ["HANDLERS", "kind_of"]

@@ -10,6 +10,7 @@ import numpy as np
 
 from tessera.backend.ptx_executor.emit.kinds import ValueKind
 from tessera.backend.ptx_executor.memory import access, addressing
+from tessera.backend.ptx_executor.memory.lanes import blend
 from tessera.backend.ptx_executor.memory.memory import UNSIGNED, Array
 from tessera.backend.ptx_executor.memory.spaces import SPACES
 from tessera.backend.ptx_executor.numerics import (
@@ -30,7 +31,6 @@ from tessera.backend.ptx_executor.simt import (
     tensor_copy,
     warp,
 )
-from tessera.backend.ptx_executor.simt.lanes import blend
 
 _TYPES: dict[str, object] = {
     "np": np,
@@ -78,13 +78,11 @@ _FUNCTIONS = (
     builtins.trap,
     frames.copy_local,
     matrix_ops.ldmatrix,
-    matrix_ops.mma,
-    matrix_ops.mma_sparse,
     matrix_ops.movmatrix,
+    matrix_ops.multiply,
     matrix_ops.stmatrix,
     matrix_ops.wgmma_mma,
     matrix_ops.wmma_load,
-    matrix_ops.wmma_mma,
     matrix_ops.wmma_store,
     tensor_copy.copy_map,
     tensor_copy.load_tensor,

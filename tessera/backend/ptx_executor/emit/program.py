@@ -18,11 +18,8 @@ import numpy as np
 
 from tessera.backend.ptx_executor.emit import handlers
 from tessera.backend.ptx_executor.emit.block import EXIT, Control, Emitter, following_blocks
-from tessera.backend.ptx_executor.emit.compiled import CompiledBlock, KernelProgram, Members, Site
 from tessera.backend.ptx_executor.emit.kinds import Unsupported, ValueKind, kind_of
 from tessera.backend.ptx_executor.emit.layout import (
-    FUNCTION_BASE,
-    FUNCTION_STEP,
     FunctionLayout,
     SymbolPlace,
     align,
@@ -35,9 +32,17 @@ from tessera.backend.ptx_executor.emit.liveness import live_out
 from tessera.backend.ptx_executor.emit.lower import BARRIERS, is_warp_wide
 from tessera.backend.ptx_executor.emit.namespace import NAMESPACE, constant_array
 from tessera.backend.ptx_executor.emit.reach import functions_by_name, names_in, reach
+from tessera.backend.ptx_executor.memory.faults import refuse
 from tessera.backend.ptx_executor.memory.memory import Array
 from tessera.backend.ptx_executor.numerics import quiet
-from tessera.backend.ptx_executor.simt.faults import refuse
+from tessera.backend.ptx_executor.simt.compiled import (
+    FUNCTION_BASE,
+    FUNCTION_STEP,
+    CompiledBlock,
+    KernelProgram,
+    Members,
+    Site,
+)
 from tessera.diagnostics import Diagnostic, TesseraError, error
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.control_flow import build_control_flow

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import hashlib
 
-from tessera.backend.ptx_executor.emit.compiled import KernelProgram
 from tessera.backend.ptx_executor.emit.program import compile_kernel
+from tessera.backend.ptx_executor.simt.compiled import KernelProgram
 from tessera.ir.ptx import syntax as ptx
 
 _PROGRAMS: dict[tuple[str, str], KernelProgram] = {}

@@ -7,15 +7,16 @@ together, and find the lane behind a bad address.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 
+from tessera.backend.ptx_executor.memory.faults import AddressFault
 from tessera.backend.ptx_executor.memory.global_access import check_aligned
+from tessera.backend.ptx_executor.memory.lanes import LaneSet, blend
 from tessera.backend.ptx_executor.memory.memory import UNSIGNED, WORDS, Array
 from tessera.backend.ptx_executor.memory.spaces import Gather, Scatter
-from tessera.backend.ptx_executor.simt.faults import AddressFault
-from tessera.backend.ptx_executor.simt.lanes import LaneSet, blend
 
 
 def load(
@@ -159,6 +160,16 @@ def store(
         raise
 
 
+@contextmanager
+def blaming(cx: LaneSet, addr: Array, on: Array | None) -> Iterator[None]:
+    """An access of lanes to addresses: a fault inside names the lane, see `blame`."""
+    try:
+        yield
+    except AddressFault as fault:
+        blame(cx, fault, addr, on)
+        raise
+
+
 def blame(cx: LaneSet, fault: AddressFault, addr: Array, on: Array | None) -> None:
     """Set the first lane that named the bad address (also where a window was taken off)."""
     named = np.broadcast_to(addr, cx.shape)
@@ -170,6 +181,3 @@ def blame(cx: LaneSet, fault: AddressFault, addr: Array, on: Array | None) -> No
     places = np.flatnonzero(bad)
     if len(places):
         fault.lane = int(places[0])
-
-
-__all__ = ["blend", "load", "load_vector", "split_words", "store"]

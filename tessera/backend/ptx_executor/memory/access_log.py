@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tessera.backend.ptx_executor.memory.faults import refuse
 from tessera.backend.ptx_executor.memory.memory import AddressSpace, Allocation, Array, reserve
-from tessera.backend.ptx_executor.simt.faults import refuse
 from tessera.diagnostics import ExitCode
 from tessera.ir.arrays import Ranges
 

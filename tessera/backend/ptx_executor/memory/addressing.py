@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from tessera.backend.ptx_executor.memory.lanes import LaneSet
 from tessera.backend.ptx_executor.memory.memory import Array
 from tessera.backend.ptx_executor.memory.spaces import (
     LOCAL_BASE,
@@ -15,7 +16,6 @@ from tessera.backend.ptx_executor.memory.spaces import (
     WINDOW,
     WINDOWS_END,
 )
-from tessera.backend.ptx_executor.simt.lanes import LaneSet
 
 _BASES = {"shared": SHARED_BASE, "local": LOCAL_BASE, "param": PARAM_BASE}
 

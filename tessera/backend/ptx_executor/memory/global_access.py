@@ -13,9 +13,9 @@ import bisect
 import numpy as np
 
 from tessera.backend.ptx_executor.memory.access_log import Direction
+from tessera.backend.ptx_executor.memory.faults import AddressFault
+from tessera.backend.ptx_executor.memory.lanes import LaneSet
 from tessera.backend.ptx_executor.memory.memory import AddressSpace, Array
-from tessera.backend.ptx_executor.simt.faults import AddressFault
-from tessera.backend.ptx_executor.simt.lanes import LaneSet
 
 SHIFT = {1: 0, 2: 1, 4: 2, 8: 3, 16: 4}
 

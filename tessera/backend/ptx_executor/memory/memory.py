@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tessera.backend.ptx_executor.memory.faults import refuse
 from tessera.backend.ptx_executor.memory.host_memory import available_bytes
-from tessera.backend.ptx_executor.simt.faults import refuse
 from tessera.diagnostics import ExitCode
 
 Array = npt.NDArray[Any]

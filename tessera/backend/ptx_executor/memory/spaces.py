@@ -16,15 +16,15 @@ from collections.abc import Callable
 
 import numpy as np
 
+from tessera.backend.ptx_executor.memory.faults import AddressFault
 from tessera.backend.ptx_executor.memory.global_access import (
     SHIFT,
     check_aligned,
     gather_global,
     scatter_global,
 )
+from tessera.backend.ptx_executor.memory.lanes import LaneSet
 from tessera.backend.ptx_executor.memory.memory import WORDS, Array
-from tessera.backend.ptx_executor.simt.faults import AddressFault
-from tessera.backend.ptx_executor.simt.lanes import LaneSet
 
 WINDOW = 1 << 36
 SHARED_BASE = 1 * WINDOW
@@ -156,7 +156,7 @@ def gather_param(cx: LaneSet, site: int, addr: Array, width: int, who: Array | N
     """Words of the kernel's parameters."""
     block: Array = cx.chunk.launch.parameter_bytes
     high = int(addr.max())
-    if high + width > cx.chunk.launch.parameter_size:
+    if high + width > cx.chunk.launch.program.parameter_size:
         raise AddressFault(
             "TSR5005", f"access outside the kernel's parameters: offset {high}", site, high
         )

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tessera.backend.ptx_executor.memory.faults import AddressFault
+from tessera.backend.ptx_executor.memory.lanes import WARP, LaneSet
 from tessera.backend.ptx_executor.memory.memory import AddressSpace, Array, reserve
-from tessera.backend.ptx_executor.simt.faults import AddressFault
-from tessera.backend.ptx_executor.simt.lanes import WARP, LaneSet
 
 _NOBODY = -1
 _SEVERAL = -2

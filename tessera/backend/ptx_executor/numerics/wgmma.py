@@ -102,14 +102,13 @@ def mma(
     scale_a: int = 1,
     scale_b: int = 1,
     satfinite: bool = False,
-    op: str = "and",
 ) -> list[Bits]:
     """The registers of D; `a` is four registers or element bits, `b` element bits [G, N, K].
 
     With `scale_d` false (per lane, uniform in a warpgroup) D is A * B alone.
     """
     _, n, _ = parse_shape(shape)
-    left = _a_from_memory(at, a) if isinstance(a, np.ndarray) else _a_from_registers(at, a)
+    left = _turned(at, a) if isinstance(a, np.ndarray) else _a_from_registers(at, a)
     right = _turned(bt, b)
     if scale_a < 0:
         left = -left
@@ -126,7 +125,9 @@ def mma(
         part = slice(start, start + _GROUPS)
         columns, rows = left[:, part, :, None], right[:, part, None, :]
         parts.append(
-            product(dt, at, dt, columns, rows, c[part], satfinite=satfinite, op=op, is_wgmma=True)
+            product(
+                dt, at, dt, columns, rows, c[part], satfinite=satfinite, op="and", is_wgmma=True
+            )
         )
     return _store(dt, np.concatenate(parts), shape_of_lanes)
 
@@ -149,10 +150,6 @@ def _values(t: str, raw: Bits) -> Values:
 def _turned(t: str, raw: Bits) -> Values:
     """[K, G, rows] values from element bits [G, rows, K]."""
     return _values(t, np.ascontiguousarray(raw.transpose(2, 0, 1)))
-
-
-def _a_from_memory(t: str, raw: Bits) -> Values:
-    return _turned(t, raw)
 
 
 def _a_from_registers(t: str, registers: Sequence[Operand]) -> Values:

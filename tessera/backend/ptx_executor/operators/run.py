@@ -7,12 +7,14 @@ call that has no code here is refused before anything runs.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Protocol
 
 import numpy as np
 
-from tessera.backend.ptx_executor.device import Device
-from tessera.backend.ptx_executor.launch import LaunchResult
-from tessera.backend.ptx_executor.memory.access_log import Direction
+from tessera.backend.ptx_executor.memory.access_log import AccessLog, Direction
+from tessera.backend.ptx_executor.memory.faults import refuse
+from tessera.backend.ptx_executor.memory.memory import AddressSpace
+from tessera.backend.ptx_executor.memory.watch import Shadow
 from tessera.backend.ptx_executor.numerics import quiet
 from tessera.backend.ptx_executor.operators.elementwise import ELEMENTWISE
 from tessera.backend.ptx_executor.operators.matrix import MATRIX
@@ -26,7 +28,7 @@ from tessera.backend.ptx_executor.operators.values import (
     storage,
 )
 from tessera.backend.ptx_executor.operators.windows import WINDOWS
-from tessera.backend.ptx_executor.simt.faults import refuse
+from tessera.backend.ptx_executor.simt.launch import LaunchResult
 from tessera.diagnostics import ExitCode
 from tessera.ir.operators.records import Bound, Kinds, OperandSpec, OperatorMismatch, Reach
 from tessera.ir.operators.table import bind
@@ -37,6 +39,17 @@ AddressOf = Callable[[ir.BufferId], int]
 FUNCTIONS = {**ELEMENTWISE, **MATRIX, **REDUCTIONS, **MOVEMENT, **WINDOWS}
 # Functions that add to what they change: the chosen elements are read, too.
 _ADDS = frozenset(("scatter_add", "scatter_reduce", "index_add"))
+
+
+class CalledMemory(Protocol):
+    """What a call needs of a `device.Device`."""
+
+    space: AddressSpace
+    log: AccessLog
+    shadow: Shadow | None
+
+    def mark_written(self, address: int, size: int) -> None:
+        """The bytes are no longer uninitialised."""
 
 
 def check(call: ir.LibraryCall) -> Bound:
@@ -82,7 +95,7 @@ def _moves_bits(bound: Bound) -> bool:
     return all(dtype is bound.writes[0][1].dtype for dtype in moved)
 
 
-def run(device: Device, call: ir.LibraryCall, address_of: AddressOf) -> LaunchResult:
+def run(device: CalledMemory, call: ir.LibraryCall, address_of: AddressOf) -> LaunchResult:
     """Do a call; the result is that of a launch of one step."""
     bound = check(call)
     places = _OperandPlaces(device, address_of)
@@ -110,7 +123,7 @@ def run(device: Device, call: ir.LibraryCall, address_of: AddressOf) -> LaunchRe
 class _OperandPlaces:
     """Where operands lie in the memory of a device."""
 
-    def __init__(self, device: Device, address_of: AddressOf) -> None:
+    def __init__(self, device: CalledMemory, address_of: AddressOf) -> None:
         self.device = device
         self.address_of = address_of
 

@@ -12,13 +12,13 @@ from __future__ import annotations
 import numpy as np
 
 from tessera.backend.ptx_executor.memory.access import load, store
+from tessera.backend.ptx_executor.memory.faults import Fault
 from tessera.backend.ptx_executor.memory.global_access import gather_global
+from tessera.backend.ptx_executor.memory.lanes import LaneSet
 from tessera.backend.ptx_executor.memory.memory import UNSIGNED, Array
 from tessera.backend.ptx_executor.memory.spaces import RANK_SHIFT, SPACES, scatter_shared
 from tessera.backend.ptx_executor.simt import mbarrier
 from tessera.backend.ptx_executor.simt.atomics import step_of
-from tessera.backend.ptx_executor.simt.faults import Fault
-from tessera.backend.ptx_executor.simt.lanes import LaneSet
 
 
 def copy_small(

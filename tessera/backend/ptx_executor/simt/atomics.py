@@ -16,6 +16,8 @@ from collections.abc import Callable
 import numpy as np
 
 from tessera.backend.ptx_executor.memory.access import blame
+from tessera.backend.ptx_executor.memory.faults import AddressFault
+from tessera.backend.ptx_executor.memory.lanes import LaneSet
 from tessera.backend.ptx_executor.memory.memory import UNSIGNED, WORDS, Array
 from tessera.backend.ptx_executor.memory.spaces import (
     SPACES,
@@ -26,8 +28,6 @@ from tessera.backend.ptx_executor.memory.spaces import (
     _split_windows,
 )
 from tessera.backend.ptx_executor.numerics import floats
-from tessera.backend.ptx_executor.simt.faults import AddressFault
-from tessera.backend.ptx_executor.simt.lanes import LaneSet
 
 Step = Callable[[Array, Array, "Array | None"], Array]
 

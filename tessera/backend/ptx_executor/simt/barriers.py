@@ -15,10 +15,10 @@ from typing import Protocol
 
 import numpy as np
 
+from tessera.backend.ptx_executor.memory.faults import Fault
+from tessera.backend.ptx_executor.memory.lanes import WARP, LaneSet
 from tessera.backend.ptx_executor.memory.memory import Array
 from tessera.backend.ptx_executor.simt.chunk import Chunk
-from tessera.backend.ptx_executor.simt.faults import Fault
-from tessera.backend.ptx_executor.simt.lanes import WARP, LaneSet
 
 NAMED = 16
 OPERATIONS = ("popc", "and", "or")

@@ -11,12 +11,11 @@ import struct
 
 import numpy as np
 
-from tessera.backend.ptx_executor.emit.layout import FUNCTION_BASE, FUNCTION_STEP
-from tessera.backend.ptx_executor.memory.access import load
+from tessera.backend.ptx_executor.memory.faults import Fault
+from tessera.backend.ptx_executor.memory.lanes import LaneSet
 from tessera.backend.ptx_executor.memory.memory import Array
 from tessera.backend.ptx_executor.memory.spaces import gather_generic
-from tessera.backend.ptx_executor.simt.faults import Fault
-from tessera.backend.ptx_executor.simt.lanes import LaneSet
+from tessera.backend.ptx_executor.simt.compiled import FUNCTION_BASE, FUNCTION_STEP
 
 # Sizes of the parameters and of the result, in bytes.
 BUILTINS: dict[str, tuple[tuple[int, ...], int]] = {
@@ -211,6 +210,3 @@ def find_function(cx: LaneSet, site: int, address: Array) -> Array:
         at = int(np.broadcast_to(address, cx.shape).reshape(-1)[lane])
         raise Fault("TSR5021", f"call of an address that is no function: 0x{at:x}", site, lane)
     return entries[np.clip(number, 0, len(entries) - 1)]
-
-
-__all__ = ["BUILTINS", "load"]

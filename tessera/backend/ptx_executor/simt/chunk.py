@@ -1,4 +1,4 @@
-"""The state of a chunk: CTAs that run together, with their registers and their own memories.
+"""The state of a launch, and of a chunk of it: CTAs that run together, with memories of their own.
 
 Shared memory is one row of bytes per CTA, local memory one row per lane (it grows with the
 call stack). Rows are padded to 16 bytes so that they can be viewed as words of any width.
@@ -11,20 +11,78 @@ Time is virtual: the clock counts executed instructions, `nanosleep` moves it fo
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
-from tessera.backend.ptx_executor.memory.memory import POISON, WORDS, Array
-from tessera.backend.ptx_executor.simt.faults import Fault
+from tessera.backend.ptx_executor.memory.access_log import AccessLog
+from tessera.backend.ptx_executor.memory.faults import Fault
+from tessera.backend.ptx_executor.memory.lanes import WARP, LaneSet
+from tessera.backend.ptx_executor.memory.memory import (
+    POISON,
+    UNSIGNED,
+    WORDS,
+    AddressSpace,
+    Array,
+)
+from tessera.backend.ptx_executor.memory.watch import LaunchWatch
+from tessera.backend.ptx_executor.simt.compiled import KernelProgram
 from tessera.backend.ptx_executor.simt.fragments import Fragments
-from tessera.backend.ptx_executor.simt.lanes import WARP, LaneSet
-
-if TYPE_CHECKING:
-    from tessera.backend.ptx_executor.launch_state import LaunchState
 
 # Bytes of local memory that calls may take per thread beyond what the functions declare.
 STACK_LIMIT = 64 << 10
+
+
+DEFAULT_STEPS = 1 << 25
+
+
+@dataclass(slots=True, kw_only=True)
+class LaunchState:
+    """A launch in progress, as its chunks and instructions see it; see `device` for the checks."""
+
+    program: KernelProgram
+    space: AddressSpace
+    log: AccessLog
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    cluster: tuple[int, int, int]
+    dynamic_shared: int
+    workspace: int
+    parameter_bytes: Array
+    symbols: list[Array]
+    number: int
+    start_ns: int
+    max_steps: int
+    watch: LaunchWatch | None
+    has_read_only: bool
+    output: list[str] = field(default_factory=list)
+    parameters: dict[tuple[int, int], Array] = field(default_factory=dict)
+
+    @property
+    def reserved_start(self) -> int:
+        """Where the shared memory that the kernel asked for ends."""
+        asked = self.program.shared_static + self.dynamic_shared
+        return asked if not self.program.reserved_shared else -(-asked // 16) * 16
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory of a CTA: static, dynamic, and the system's part if it is used."""
+        return self.reserved_start + self.program.reserved_shared
+
+    @property
+    def cluster_size(self) -> int:
+        """CTAs in a cluster."""
+        return self.cluster[0] * self.cluster[1] * self.cluster[2]
+
+    def parameter(self, offset: int, width: int) -> Array:
+        """A parameter word as a value that all lanes share."""
+        word = self.parameters.get((offset, width))
+        if word is None:
+            raw = self.parameter_bytes[offset : offset + width]
+            word = raw.copy().view(UNSIGNED[width]).reshape(1, 1)
+            self.parameters[offset, width] = word
+        return word
 
 
 class RowMemory:
@@ -115,98 +173,79 @@ class Chunk:
         return col % width, col // width % height, col // (width * height)
 
 
+# --- special registers ---------------------------------------------------------------------
+
+
 def _scalar(value: int) -> Array:
     return np.array([[value & 0xFFFFFFFF]], dtype=np.uint32)
 
 
-def _thread(axis: int) -> Callable[[Chunk], Array]:
-    def compute(chunk: Chunk) -> Array:
-        linear = np.arange(chunk.threads, dtype=np.uint32)
-        return _split(linear, chunk.launch.block)[axis][None, :]
-
-    return compute
-
-
-def _cta(axis: int) -> Callable[[Chunk], Array]:
-    def compute(chunk: Chunk) -> Array:
-        return _split(chunk.cta_ids, chunk.launch.grid)[axis][:, None]
-
-    return compute
-
-
-def _split(linear: Array, size: tuple[int, int, int]) -> tuple[Array, Array, Array]:
+def _place(linear: Array, size: tuple[int, int, int], axis: int) -> Array:
+    """One coordinate of linear numbers."""
     width, height = np.uint32(size[0]), np.uint32(size[1])
-    return linear % width, linear // width % height, linear // (width * height)
+    return (linear % width, linear // width % height, linear // (width * height))[axis]
 
 
-def _in_cluster(axis: int) -> Callable[[Chunk], Array]:
-    def compute(chunk: Chunk) -> Array:
-        return _cta(axis)(chunk) % np.uint32(chunk.launch.cluster[axis])
-
-    return compute
+def _cta(chunk: Chunk, axis: int) -> Array:
+    return _place(chunk.cta_ids, chunk.launch.grid, axis)[:, None]
 
 
-def _cluster(axis: int) -> Callable[[Chunk], Array]:
-    def compute(chunk: Chunk) -> Array:
-        return _cta(axis)(chunk) // np.uint32(chunk.launch.cluster[axis])
-
-    return compute
-
-
-def _clusters(axis: int) -> Callable[[Chunk], Array]:
-    def compute(chunk: Chunk) -> Array:
-        return _scalar(-(-chunk.launch.grid[axis] // chunk.launch.cluster[axis]))
-
-    return compute
-
-
-def _of_launch(what: str, axis: int) -> Callable[[Chunk], Array]:
-    def compute(chunk: Chunk) -> Array:
-        return _scalar(getattr(chunk.launch, what)[axis])
-
-    return compute
+def _in_cluster(chunk: Chunk, axis: int) -> Array:
+    return _cta(chunk, axis) % np.uint32(chunk.launch.cluster[axis])
 
 
 def _cluster_rank(chunk: Chunk) -> Array:
-    x, y, z = (_in_cluster(axis)(chunk) for axis in range(3))
+    x, y, z = (_in_cluster(chunk, axis) for axis in range(3))
     width, height, _ = chunk.launch.cluster
     result: Array = x + np.uint32(width) * (y + np.uint32(height) * z)
     return result
 
 
-def _lane_id(chunk: Chunk) -> Array:
-    return (np.arange(chunk.threads, dtype=np.uint32) % np.uint32(WARP))[None, :]
+def _threads(chunk: Chunk) -> Array:
+    return np.arange(chunk.threads, dtype=np.uint32)
 
 
-def _warp_id(chunk: Chunk) -> Array:
-    return (np.arange(chunk.threads, dtype=np.uint32) // np.uint32(WARP))[None, :]
+def _lane_mask(of_bit: Callable[[Array], Array]) -> Callable[[Chunk], Array]:
+    """A mask of 32 bits from the bit of each lane, in 64 bits."""
+    return lambda chunk: of_bit(_ONE << (_threads(chunk) % WARP).astype(np.uint64))[None, :].astype(
+        np.uint32
+    )
 
 
-def _lane_mask(shape: Callable[[Array], Array]) -> Callable[[Chunk], Array]:
-    def compute(chunk: Chunk) -> Array:
-        return shape(_lane_id(chunk).astype(np.uint64)).astype(np.uint32)
-
-    return compute
+def _on_axis(value: Callable[[Chunk, int], Array], axis: int) -> Callable[[Chunk], Array]:
+    return lambda chunk: value(chunk, axis)
 
 
 _ONE = np.uint64(1)
 _ALL = np.uint64(0xFFFFFFFF)
 
+_BY_AXIS: dict[str, Callable[[Chunk, int], Array]] = {
+    "%tid": lambda chunk, axis: _place(_threads(chunk), chunk.launch.block, axis)[None, :],
+    "%ctaid": _cta,
+    "%ntid": lambda chunk, axis: _scalar(chunk.launch.block[axis]),
+    "%nctaid": lambda chunk, axis: _scalar(chunk.launch.grid[axis]),
+    "%cluster_ctaid": _in_cluster,
+    "%cluster_nctaid": lambda chunk, axis: _scalar(chunk.launch.cluster[axis]),
+    "%clusterid": lambda chunk, axis: _cta(chunk, axis) // np.uint32(chunk.launch.cluster[axis]),
+    "%nclusterid": lambda chunk, axis: _scalar(
+        -(-chunk.launch.grid[axis] // chunk.launch.cluster[axis])
+    ),
+}
 _SPECIAL: dict[str, Callable[[Chunk], Array]] = {
-    "%laneid": _lane_id,
-    "%warpid": _warp_id,
+    "%laneid": lambda chunk: (_threads(chunk) % np.uint32(WARP))[None, :],
+    "%warpid": lambda chunk: (_threads(chunk) // np.uint32(WARP))[None, :],
     "%nwarpid": lambda chunk: _scalar(-(-chunk.threads // WARP)),
     "%smid": lambda chunk: _scalar(0),
     "%nsmid": lambda chunk: _scalar(1),
     "%gridid": lambda chunk: np.array([[chunk.launch.number]], dtype=np.uint64),
-    "%is_explicit_cluster": lambda chunk: np.array([[chunk.launch.explicit_cluster]]),
+    "%is_explicit_cluster": lambda chunk: np.array([[chunk.launch.cluster_size != 1]]),
     "%cluster_ctarank": _cluster_rank,
-    "%cluster_nctarank": lambda chunk: _scalar(int(np.prod(chunk.launch.cluster))),
-    "%lanemask_eq": _lane_mask(lambda lane: _ONE << lane),
-    "%lanemask_lt": _lane_mask(lambda lane: (_ONE << lane) - _ONE),
-    "%lanemask_le": _lane_mask(lambda lane: ((_ONE << lane) << _ONE) - _ONE),
-    "%lanemask_ge": _lane_mask(lambda lane: _ALL & ~((_ONE << lane) - _ONE)),
-    "%lanemask_gt": _lane_mask(lambda lane: _ALL & ~(((_ONE << lane) << _ONE) - _ONE)),
+    "%cluster_nctarank": lambda chunk: _scalar(chunk.launch.cluster_size),
+    "%lanemask_eq": _lane_mask(lambda bit: bit),
+    "%lanemask_lt": _lane_mask(lambda bit: bit - _ONE),
+    "%lanemask_le": _lane_mask(lambda bit: (bit << _ONE) - _ONE),
+    "%lanemask_ge": _lane_mask(lambda bit: _ALL & ~(bit - _ONE)),
+    "%lanemask_gt": _lane_mask(lambda bit: _ALL & ~((bit << _ONE) - _ONE)),
     "%dynamic_smem_size": lambda chunk: _scalar(chunk.launch.dynamic_shared),
     "%total_smem_size": lambda chunk: _scalar(chunk.launch.reserved_start),
     "%aggr_smem_size": lambda chunk: _scalar(chunk.launch.shared_bytes),
@@ -216,18 +255,14 @@ _SPECIAL: dict[str, Callable[[Chunk], Array]] = {
     "%reserved_smem_offset_end": lambda chunk: _scalar(chunk.launch.shared_bytes),
     "%reserved_smem_offset_cap": lambda chunk: _scalar(chunk.launch.shared_bytes),
     "%current_graph_exec": lambda chunk: np.zeros((1, 1), dtype=np.uint64),
+    "%envreg1": lambda chunk: _scalar(chunk.launch.workspace >> 32),
+    "%envreg2": lambda chunk: _scalar(chunk.launch.workspace),
+    **{
+        f"{name}.{letter}": _on_axis(value, axis)
+        for axis, letter in enumerate("xyz")
+        for name, value in _BY_AXIS.items()
+    },
 }
-for _axis, _letter in enumerate("xyz"):
-    _SPECIAL[f"%tid.{_letter}"] = _thread(_axis)
-    _SPECIAL[f"%ctaid.{_letter}"] = _cta(_axis)
-    _SPECIAL[f"%ntid.{_letter}"] = _of_launch("block", _axis)
-    _SPECIAL[f"%nctaid.{_letter}"] = _of_launch("grid", _axis)
-    _SPECIAL[f"%cluster_ctaid.{_letter}"] = _in_cluster(_axis)
-    _SPECIAL[f"%cluster_nctaid.{_letter}"] = _of_launch("cluster", _axis)
-    _SPECIAL[f"%clusterid.{_letter}"] = _cluster(_axis)
-    _SPECIAL[f"%nclusterid.{_letter}"] = _clusters(_axis)
-_SPECIAL["%envreg1"] = lambda chunk: _scalar(chunk.launch.workspace >> 32)
-_SPECIAL["%envreg2"] = lambda chunk: _scalar(chunk.launch.workspace)
 
 
 def _now_ns(chunk: Chunk) -> int:

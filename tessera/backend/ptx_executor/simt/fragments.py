@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from tessera.backend.ptx_executor.memory.lanes import LaneSet
 from tessera.backend.ptx_executor.memory.memory import Array
 from tessera.backend.ptx_executor.numerics import aligned
 from tessera.backend.ptx_executor.numerics.formats import widen
@@ -23,7 +24,6 @@ from tessera.backend.ptx_executor.numerics.matrix.cut_sum import (
     sum_of_products,
 )
 from tessera.backend.ptx_executor.numerics.matrix.mma import parse_shape
-from tessera.backend.ptx_executor.simt.lanes import LaneSet
 
 TYPES = frozenset({"f16", "bf16", "tf32"})
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tessera.backend.ptx_executor.memory.access import load, store
+from tessera.backend.ptx_executor.memory.lanes import LaneSet
 from tessera.backend.ptx_executor.memory.memory import Array
 from tessera.backend.ptx_executor.memory.spaces import gather_local, scatter_local
-from tessera.backend.ptx_executor.simt.lanes import LaneSet
 
 
 def copy_local(cx: LaneSet, site: int, target: Array, source: Array, size: int) -> None:

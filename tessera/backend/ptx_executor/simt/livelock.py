@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tessera.backend.ptx_executor.emit.compiled import CompiledBlock, KernelProgram
 from tessera.backend.ptx_executor.memory.memory import Array
+from tessera.backend.ptx_executor.simt.compiled import CompiledBlock, KernelProgram
 from tessera.ir.opcodes import Flow, InstructionKind, Meaning, ThreadScope, meaning_of
 from tessera.ir.ptx import syntax as ptx
 
 if TYPE_CHECKING:
-    from tessera.backend.ptx_executor.simt.lanes import LaneSet
+    from tessera.backend.ptx_executor.memory.lanes import LaneSet
 
 # What these do besides writing destinations is not kept anywhere: the carry flag is a register.
 _LEAVES_NOTHING = frozenset({InstructionKind.INTEGER, InstructionKind.FENCE})

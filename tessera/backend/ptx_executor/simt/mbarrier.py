@@ -20,6 +20,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from tessera.backend.ptx_executor.memory.access import blame
+from tessera.backend.ptx_executor.memory.faults import AddressFault, Fault
+from tessera.backend.ptx_executor.memory.lanes import LaneSet
 from tessera.backend.ptx_executor.memory.memory import Array
 from tessera.backend.ptx_executor.memory.spaces import (
     SHARED_BASE,
@@ -27,8 +29,6 @@ from tessera.backend.ptx_executor.memory.spaces import (
     gather_shared,
     scatter_shared,
 )
-from tessera.backend.ptx_executor.simt.faults import AddressFault, Fault
-from tessera.backend.ptx_executor.simt.lanes import LaneSet
 
 _COUNT = (1 << 20) - 1
 _EXPECTED_SHIFT = 20

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from tessera.backend.ptx_executor.emit.compiled import CompiledBlock
+from tessera.backend.ptx_executor.memory.lanes import WARP, LaneSet
 from tessera.backend.ptx_executor.memory.memory import Array
 from tessera.backend.ptx_executor.simt import report
 from tessera.backend.ptx_executor.simt.barriers import (
@@ -21,7 +21,7 @@ from tessera.backend.ptx_executor.simt.barriers import (
     covers_whole_ctas,
 )
 from tessera.backend.ptx_executor.simt.chunk import Chunk
-from tessera.backend.ptx_executor.simt.lanes import WARP, LaneSet
+from tessera.backend.ptx_executor.simt.compiled import CompiledBlock
 
 # What a barrier instruction gives: what is done, the barrier, how many threads, and for `bar.red`
 # the votes, their operation and the register of the result.

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tessera.backend.ptx_executor.memory.faults import Fault, refuse
+from tessera.backend.ptx_executor.memory.lanes import WARP, LaneSet
 from tessera.backend.ptx_executor.memory.memory import Array
 from tessera.backend.ptx_executor.simt.chunk import Chunk
-from tessera.backend.ptx_executor.simt.faults import Fault, refuse
-from tessera.backend.ptx_executor.simt.lanes import WARP, LaneSet
 from tessera.diagnostics import ExitCode, TesseraError
 
 if TYPE_CHECKING:
-    from tessera.backend.ptx_executor.emit.compiled import CompiledBlock
+    from tessera.backend.ptx_executor.simt.compiled import CompiledBlock
 
 # What is waited for, by which lanes, and the instruction where each of them waits.
 Waiters = list[tuple[str, Array, Array]]

@@ -16,13 +16,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tessera.backend.ptx_executor.emit.compiled import CompiledBlock
+from tessera.backend.ptx_executor.memory.faults import Fault
+from tessera.backend.ptx_executor.memory.lanes import LaneSet
 from tessera.backend.ptx_executor.memory.memory import Array
 from tessera.backend.ptx_executor.simt import report
 from tessera.backend.ptx_executor.simt.barriers import split_members
 from tessera.backend.ptx_executor.simt.chunk import Chunk
-from tessera.backend.ptx_executor.simt.faults import Fault
-from tessera.backend.ptx_executor.simt.lanes import LaneSet
+from tessera.backend.ptx_executor.simt.compiled import CompiledBlock
 from tessera.backend.ptx_executor.simt.livelock import Rounds, Stillness
 from tessera.backend.ptx_executor.simt.meetings import BarrierUse, Meetings
 from tessera.diagnostics import TesseraError

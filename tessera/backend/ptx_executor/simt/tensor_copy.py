@@ -15,13 +15,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tessera.backend.ptx_executor.memory.faults import Fault
+from tessera.backend.ptx_executor.memory.lanes import WARP, LaneSet
 from tessera.backend.ptx_executor.memory.memory import UNSIGNED, Array
 from tessera.backend.ptx_executor.memory.spaces import SPACES
 from tessera.backend.ptx_executor.simt import mbarrier
 from tessera.backend.ptx_executor.simt.async_copy import complete, read_bytes, spread, write_bytes
 from tessera.backend.ptx_executor.simt.atomics import step_of
-from tessera.backend.ptx_executor.simt.faults import Fault
-from tessera.backend.ptx_executor.simt.lanes import WARP, LaneSet
 from tessera.ir.program import tensor_map
 from tessera.ir.program.tensor_map import TensorMap
 

@@ -13,8 +13,8 @@ import functools
 
 import numpy as np
 
+from tessera.backend.ptx_executor.memory.lanes import WARP, LaneSet
 from tessera.backend.ptx_executor.memory.memory import Array
-from tessera.backend.ptx_executor.simt.lanes import WARP, LaneSet
 
 _LANE = np.arange(WARP, dtype=np.int64)
 _BIT = np.uint32(1) << np.arange(WARP, dtype=np.uint32)

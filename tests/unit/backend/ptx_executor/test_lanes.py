@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.backend.ptx_executor.simt.lanes import LaneSet
+from tessera.backend.ptx_executor.memory.lanes import LaneSet
 
 
 @st.composite

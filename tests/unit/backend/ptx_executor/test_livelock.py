@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tessera.backend.ptx_executor import launch
+from tessera.backend.ptx_executor.simt import launch
 from tessera.diagnostics import TesseraError
 from tests.helpers.cpu_kernels import run
 

@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 import pytest
 
-from tessera.backend.ptx_executor.emit.compiled import KernelProgram
 from tessera.backend.ptx_executor.emit.handlers import TABLE
 from tessera.backend.ptx_executor.emit.lower import is_cta_barrier, is_warp_wide
 from tessera.backend.ptx_executor.emit.namespace import NAMESPACE
 from tessera.backend.ptx_executor.emit.program import compile_kernel
 from tessera.backend.ptx_executor.simt.builtins import BUILTINS
+from tessera.backend.ptx_executor.simt.compiled import KernelProgram
 from tessera.backend.ptx_executor.simt.livelock import is_still
 from tessera.diagnostics import TesseraError
 from tessera.frontend.ptx.read_ptx import parse_module

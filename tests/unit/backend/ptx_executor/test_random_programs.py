@@ -147,7 +147,7 @@ def test_any_schedule_gives_the_same(seed: int, monkeypatch: pytest.MonkeyPatch)
     program = generate(source, 3, 4)
     grid, block = source.choice([(1, 5), (3, 32), (2, 70), (9, 16)])
     monkeypatch.setattr(
-        "tessera.backend.ptx_executor.launch.LANES", source.choice([16, 64, 1 << 15])
+        "tessera.backend.ptx_executor.simt.launch.LANES", source.choice([16, 64, 1 << 15])
     )
     compiler = Compiler()
     compiler.emit([*program, *(("store", i, i % WORDS) for i in range(REGISTERS))])

@@ -136,7 +136,7 @@ def test_lock_taken_by_every_thread():
 
 def test_ctas_that_wait_for_later_ctas(monkeypatch: pytest.MonkeyPatch):
     """CTA 0 spins until the last CTA has set a flag: chunks take turns."""
-    monkeypatch.setattr("tessera.backend.ptx_executor.launch.LANES", 64)
+    monkeypatch.setattr("tessera.backend.ptx_executor.simt.launch.LANES", 64)
     out, _ = run(
         """
         setp.ne.u32 %p1, %r2, 0;

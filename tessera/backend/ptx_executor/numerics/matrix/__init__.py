@@ -1,7 +1,7 @@
 """Warp-level matrix instructions: data movement, `mma`, `mma.sp`, `wmma`.
 
 In: register operands, each an array of lanes ([warps * 32] or [warps, 32]). Out: results of the
-same kind. Imported by `numerics` and `simt`.
+same kind. Imported by `numerics`, `simt` and `emit`.
 """
 
 from tessera.backend.ptx_executor.numerics.matrix import wmma

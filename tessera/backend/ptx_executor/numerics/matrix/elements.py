@@ -18,24 +18,14 @@ from tessera.backend.ptx_executor.numerics import aligned
 from tessera.backend.ptx_executor.numerics.bits import Bits, Operand, bits
 from tessera.backend.ptx_executor.numerics.convert_packed import decode_table
 from tessera.backend.ptx_executor.numerics.formats import widen
+from tessera.ir.ptx.types import type_bits
 
 Values = NDArray[Any]
 
-ELEMENT_BITS = {
-    "f16": 16,
-    "bf16": 16,
-    "tf32": 32,
-    "f64": 64,
-    "s8": 8,
-    "u8": 8,
-    "e4m3": 8,
-    "e5m2": 8,
-    "s4": 4,
-    "u4": 4,
-    "b1": 1,
-}
+_FLOATS = ("f16", "bf16", "tf32", "f64", "e4m3", "e5m2")
 INTEGERS = ("s8", "u8", "s4", "u4")
 _FP8 = ("e4m3", "e5m2")
+ELEMENT_BITS = {t: type_bits(t) for t in (*_FLOATS, *INTEGERS, "b1")}
 
 
 def element_bits(t: str) -> int:

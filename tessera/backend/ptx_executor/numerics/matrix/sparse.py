@@ -48,15 +48,11 @@ def mma_sp(
     b: Sequence[Operand],
     c: Sequence[Operand],
     metadata: Operand,
-    selector: int,
     *,
-    ordered: bool = False,
+    selector: int,
     satfinite: bool = False,
 ) -> list[Bits]:
-    """The registers of D, in the shape of the operands' arrays.
-
-    `ordered` (`.sp::ordered_metadata`) promises rising indices, which changes no result.
-    """
+    """The registers of D, in the shape of the operands' arrays."""
     size = element_bits(at)
     if shape not in _SHAPES.get(size, ()):
         raise NotImplementedError(f"mma.sp.{shape}.{dt}.{at}.{bt}.{ct} is not supported")

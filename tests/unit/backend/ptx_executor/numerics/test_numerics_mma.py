@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tessera.backend.ptx_executor.numerics import matrix, quiet
+from tests.helpers.cpu_kernels import run
 from tests.helpers.numerics_reference import value
 
 WARPS = 3
@@ -359,3 +360,21 @@ def test_unknown_forms_are_refused():
         matrix.mma("m16n8k24", "f32", "f16", "f16", "f32", zero, zero[:2], zero)
     with pytest.raises(NotImplementedError):
         matrix.mma("m16n8k16", "f32", "q5", "q5", "f32", zero, zero[:2], zero)
+
+
+@pytest.mark.parametrize(("rounding", "steps"), [("", 0), (".rz", 0), (".rn", 0), (".rp", 4)])
+@pytest.mark.parametrize("opcode", ["mma", "wmma.mma"])
+def test_products_of_f64_round_as_their_modifier_says(
+    opcode: str, rounding: str, steps: int
+) -> None:
+    shape = "m8n8k4.row.col" if opcode == "mma" else "row.col.m8n8k4"
+    body = f"""
+        mov.f64 %fd1, 0d3FF0000000000000;  // 1
+        mov.f64 %fd2, 0d43B0000000000000;  // 2^60, where doubles are 256 apart
+        {opcode}.sync.aligned.{shape}{rounding}.f64.f64.f64.f64
+            {{%fd3, %fd4}}, {{%fd1}}, {{%fd1}}, {{%fd2, %fd2}};
+        mad.wide.u32 %rd3, %r1, 8, %rd1;
+        st.global.f64 [%rd3], %fd3;
+    """
+    made, _ = run(body, dtype=np.float64)
+    assert (made == 2.0**60 + 256 * steps).all()

@@ -2,7 +2,7 @@
 
 In: an instruction of a module. Out: at most one diagnostic. It depends only on the opcode and on
 what kind of operand stands where, never on names, so that the caller asks once per combination.
-Modifiers and types are held against the forms of the opcode in `verify_forms`.
+Modifiers and types are held against the forms of the opcode in `verify_ptx.forms`.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _look(module: ptx.Module, instruction: ptx.Instruction, *, is_new: bool) -> 
     meaning = meaning_of(instruction)
     unknown = [m for m in instruction.opcode.modifiers if not is_known_modifier(m)]
     if meaning is None and not unknown and isinstance(find_form(instruction.opcode, True), Unfit):
-        return None  # `verify_forms` says what is wrong with it
+        return None  # `verify_ptx.forms` says what is wrong with it
     if meaning is None or unknown:
         return _unknown_opcode(module, instruction, unknown, is_new=is_new)
     if not meaning.fits:

@@ -25,18 +25,18 @@ from tessera.ir.opcodes.targets import NEWEST_VERSION
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.constants import WARP_SIZE_NAME
 from tessera.ir.ptx.locate import name_span, operand_span
-from tessera.ir.ptx.verify_calls import call_faults
-from tessera.ir.ptx.verify_declarations import (
+from tessera.ir.verify_ptx.calls import call_faults
+from tessera.ir.verify_ptx.declarations import (
     directive_fault,
     directive_lacks,
     same_prototype,
     variable_fault,
 )
-from tessera.ir.ptx.verify_forms import Ground, form_fault
-from tessera.ir.ptx.verify_header import header_fault
-from tessera.ir.ptx.verify_instruction import close_matches, instruction_fault
-from tessera.ir.ptx.verify_operands import FUNCTION, operand_word, special_kind, variable_kind
-from tessera.ir.ptx.verify_scopes import NameScope, names_in, names_in_constant
+from tessera.ir.verify_ptx.forms import Ground, form_fault
+from tessera.ir.verify_ptx.header import header_fault
+from tessera.ir.verify_ptx.instruction import close_matches, instruction_fault
+from tessera.ir.verify_ptx.operands import FUNCTION, operand_word, special_kind, variable_kind
+from tessera.ir.verify_ptx.scopes import NameScope, names_in, names_in_constant
 
 FUNCTION_DIRECTIVES = frozenset(
     """maxnreg maxntid reqntid minnctapersm maxnctapersm noreturn pragma abi_preserve

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from tessera.diagnostics import Diagnostic, Label, error
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.locate import name_span, operand_span
-from tessera.ir.ptx.verify_declarations import argument_fault
-from tessera.ir.ptx.verify_operands import operand_word
+from tessera.ir.verify_ptx.declarations import argument_fault
+from tessera.ir.verify_ptx.operands import operand_word
 
 
 def call_faults(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tessera.ir.ptx import syntax as ptx
-from tessera.ir.ptx.verify_operands import LABEL
+from tessera.ir.verify_ptx.operands import LABEL
 
 _DIGITS = "0123456789"
 
@@ -31,7 +31,7 @@ class NameScope:
         return None if span is None else span[1]
 
     def kind(self, name: str) -> str | None:
-        """The word for a name of this block (`verify_operands`), if it is one."""
+        """The word for a name of this block (`verify_ptx.operands`), if it is one."""
         kind = self.kinds.get(name)
         if kind is not None:
             return kind

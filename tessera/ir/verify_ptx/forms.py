@@ -1,6 +1,6 @@
 """What must hold of one instruction against the forms of its opcode: modifiers, types, targets.
 
-In: an instruction with the words for its operands (`verify_operands`). Out: at most one
+In: an instruction with the words for its operands (`verify_ptx.operands`). Out: at most one
 diagnostic. Everything that is looked up here comes from the forms in `opcodes.families`.
 """
 
@@ -20,9 +20,9 @@ from tessera.ir.opcodes.operand_types import (
     wide_type,
 )
 from tessera.ir.opcodes.targets import Version
-from tessera.ir.opcodes.types import is_type
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.locate import opcode_span, operand_span
+from tessera.ir.ptx.types import is_type
 
 _IN_WORDS = {"#i": "an integer", "#f": "a float", "#d": "a float", ":": "a label"}
 _TAKE_SPECIAL = frozenset({"mov", "cvt"})

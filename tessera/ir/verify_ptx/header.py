@@ -12,7 +12,7 @@ from tessera.ir.opcodes.targets import (
 )
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.locate import name_span
-from tessera.ir.ptx.verify_instruction import close_matches
+from tessera.ir.verify_ptx.instruction import close_matches
 
 
 def header_fault(module: ptx.Module, *, is_new: bool) -> Diagnostic | None:

@@ -14,12 +14,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tessera.backend.ptx_executor.launch_state import LaunchState
 from tessera.backend.ptx_executor.memory.access_log import BufferAccess
 from tessera.backend.ptx_executor.memory.heap import keep_freed_memory
 from tessera.backend.ptx_executor.memory.memory import Array
 from tessera.backend.ptx_executor.numerics import quiet
-from tessera.backend.ptx_executor.simt.chunk import STACK_LIMIT, Chunk
+from tessera.backend.ptx_executor.simt.chunk import STACK_LIMIT, Chunk, LaunchState
 from tessera.backend.ptx_executor.simt.schedule import DONE, ChunkRunner
 
 LANES = 1 << 16

@@ -10,6 +10,10 @@ from tessera.backend.ptx_executor.memory.memory import Array
 from tessera.diagnostics import Span
 from tessera.ir.ptx import syntax as ptx
 
+# Addresses of functions: the first, and the distance between two.
+FUNCTION_BASE = 1 << 32
+FUNCTION_STEP = 16
+
 
 @dataclass(slots=True)
 class Site:

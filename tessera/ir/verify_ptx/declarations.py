@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from tessera.ir.opcodes.operand_types import value_fits
 from tessera.ir.opcodes.targets import read_needs
-from tessera.ir.opcodes.types import is_float, type_bits
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.constants import integer_value
+from tessera.ir.ptx.types import is_float, type_bits
 
 _INSTRUCTION_TYPES = frozenset({"bf16", "bf16x2", "tf32", "f32x2"})
 _OPAQUE = frozenset({"texref", "samplerref", "surfref"})
@@ -180,7 +180,7 @@ def directive_fault(directive: ptx.Directive, *, is_entry: bool) -> str | None:
 
 
 def argument_fault(formal: ptx.Variable, word: str, *, is_result: bool) -> str | None:
-    """What is wrong with an argument of a call, given as a word of `verify_operands`."""
+    """What is wrong with an argument of a call, given as a word of `verify_ptx.operands`."""
     if word[0] in "?_=(!{":
         return None
     if word[0] == "#" and is_result:
