@@ -138,7 +138,6 @@ bench: $(ready)
 	$(python) -m benchmarks.reading.traces --out $(results)/trace_read.json
 	$(python) -m benchmarks.reading.startup
 	$(python) -m benchmarks.analysis.graph_library
-	$(python) -m benchmarks.reading.cache
 	$(python) -m benchmarks.analysis.analyze
 	$(python) -m benchmarks.analysis.grid_size
 	$(python) -m benchmarks.analysis.tightness
@@ -151,8 +150,6 @@ bench: $(ready)
 	$(python) -m benchmarks.planning.check_plan
 	$(python) -m benchmarks.running.cpu
 	$(python) -m benchmarks.planning.promises -o $(results)/promises.json
-	$(python) -m benchmarks.planning.copy_queues -o $(results)/copy_queues.json
-	$(python) -m benchmarks.running.cpu_pipelining
 	$(python) -m benchmarks.prediction.simulated_cpu --scale 2
 	test -z "$(ARRIVALS)" || $(python) -m benchmarks.serving.simulation $(ARRIVALS) -o $(results)/serving_simulation.json
 	$(python) -m benchmarks.serving.switching_stall -o $(results)/switching_stall.json
@@ -162,9 +159,7 @@ bench: $(ready)
 	test -z "$(TRACES)" || $(python) -m benchmarks.serving.adaptation $(TRACES) --rules $(results)/adaptation_choice.json -o $(results)/adaptation.json
 	test -z "$(TRACES)" || $(python) -m benchmarks.serving.adaptation $(TRACES) --sweep --requests 2000 -o $(results)/adaptation_sweep.json
 	test -z "$(TRACES)" || $(python) -m benchmarks.serving.adaptation_page
-	$(python) -m benchmarks.running.interrupts --steps 10000 --out $(results)/interrupts.json
 	$(python) -m benchmarks.running.host_time
-	$(python) -m benchmarks.serving.host
 	test "$$(id -u)" != 0 || $(python) -m benchmarks.hosts.placements run -o out/placements.jsonl
 	test "$$(id -u)" != 0 || UCX_TLS=tcp $(python) -m benchmarks.hosts.placements run --transport nixl -o out/nixl.jsonl
 	test "$$(id -u)" != 0 || $(python) -m benchmarks.hosts.placements report out/nixl.jsonl -o $(results)/hosts_nixl.json
@@ -196,7 +191,7 @@ bench: $(ready)
 # Files land in out/gpu; copy the JSON files that should be kept to benchmarks/results.
 gpu := out/gpu
 bench-gpu: $(ready)
-	@mkdir -p $(gpu)/gain
+	@mkdir -p $(gpu)
 	$(python) -m benchmarks.running.capture $(gpu)/capture
 	$(python) -m benchmarks.running.replay_zoo $(gpu)/replay
 	$(python) -m benchmarks.running.attention -o $(gpu)/attention.json
@@ -218,24 +213,17 @@ bench-gpu: $(ready)
 	$(python) -m benchmarks.hosts.gpu --seconds 900 -o $(gpu)/hosts_gpu.jsonl
 	$(python) -m benchmarks.hosts.gpu report $(gpu)/hosts_gpu.jsonl -o $(results)/hosts_gpu.json
 	$(python) -m benchmarks.running.cuda_overhead $(gpu)/overhead
-	$(python) -m benchmarks.running.run_rate $(gpu)/run_rate
 	$(python) -m benchmarks.running.cuda_pipeline $(gpu)/pipeline
 	$(python) -m benchmarks.prediction.profile_repeat $(gpu)/profile
 	$(python) -m benchmarks.prediction.h200_rows --out $(gpu)/rows
-	$(python) -m benchmarks.prediction.simulated_h200 profile --out $(gpu)/simulated --work $(gpu)/simulated_work
-	$(python) -m benchmarks.prediction.simulated_h200 plan --out $(gpu)/simulated --work $(gpu)/simulated_work
-	$(python) -m benchmarks.prediction.simulated_h200 run --out $(gpu)/simulated --work $(gpu)/simulated_work
+	$(python) -m benchmarks.prediction.simulated_h200 profile --work $(gpu)/simulated
+	$(python) -m benchmarks.prediction.simulated_h200 plan --work $(gpu)/simulated
+	$(python) -m benchmarks.prediction.simulated_h200 run --work $(gpu)/simulated
 	$(python) -m benchmarks.prediction.predicted_step measure -o $(results)/predicted_step.json
 	$(python) -m benchmarks.prediction.predicted_step predict -o $(results)/predicted_step.json
 	$(python) -m benchmarks.prediction.whole_steps measure --out $(gpu)/whole
 	$(python) -m benchmarks.prediction.whole_steps keep --out $(gpu)/whole
 	$(python) -m benchmarks.prediction.whole_steps compare --made -o $(results)/whole_steps.json
-	$(python) -m benchmarks.gain.gain capture $(gpu)/gain
-	$(python) -m benchmarks.gain.pairs $(gpu)/gain/pairs.json
-	$(python) -m benchmarks.gain.gain profile $(gpu)/gain
-	$(python) -m benchmarks.gain.gain plan $(gpu)/gain
-	$(python) -m benchmarks.gain.gain run $(gpu)/gain
-	$(python) -m benchmarks.gain.gain report $(gpu)/gain $(gpu)/gain.json
 
 corpus: $(ready)
 	$(python) -m benchmarks.reading.corpus_build --pack

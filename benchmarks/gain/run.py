@@ -9,7 +9,8 @@ how many requests have ended over time, without the first and the last, while no
 work; `with_ends_us` is from the first beginning to the last end. Requests are rounded up until all
 sequences have had whole mixes. With `--timeline` as many as `--events` are run once more, with
 stamps, and what every device did when is written in columns: device, queue, slot, request and
-step by number, begin and length in nanoseconds. Prints JSON: microseconds for one mix.
+step by number, begin and length in nanoseconds. Prints JSON: microseconds for one mix, and the
+median of a request.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import lzma
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -109,6 +111,7 @@ def rate(outcome: Outcome, of_a_mix: int, ends: int) -> dict[str, float]:
     return {
         "us": round(slope * of_a_mix / 1e3, 1),
         "with_ends_us": round((last - first) * of_a_mix / 1e3 / len(ended), 1),
+        "latency_us": round(median(one.ended_ns - one.started_ns for one in done) / 1e3, 1),
         "requests": len(ended),
     }
 

@@ -327,3 +327,106 @@ def merge_heads(x, out, first, length, HEADS: tl.constexpr):
     at = tl.arange(0, 128)
     value = tl.load(x + (head * length + first + row) * 128 + at)
     tl.store(out + row * (HEADS * 128) + head * 128 + at, value)
+
+
+@triton.jit
+def _turned(source, cos, sin, position, HALF: tl.constexpr):
+    """A head with its two halves turned by the angles of a position."""
+    at = tl.arange(0, HALF)
+    c = tl.load(cos + position * HALF + at)
+    s = tl.load(sin + position * HALF + at)
+    first = tl.load(source + at).to(tl.float32)
+    second = tl.load(source + HALF + at).to(tl.float32)
+    return (first * c - second * s).to(tl.bfloat16), (first * s + second * c).to(tl.bfloat16)
+
+
+@triton.jit(do_not_specialize=["row0", "position"])
+def rotate_decode(
+    qkv, cos, sin, queries, keys, values, row0, position, CONTEXT: tl.constexpr, HEADS: tl.constexpr
+):
+    """One token per sequence, all at one position: queries turned, keys and values to the cache."""
+    token, head = tl.program_id(0), tl.program_id(1)
+    HALF: tl.constexpr = 64
+    at = tl.arange(0, HALF)
+    row = qkv + (row0 + token) * ((HEADS * 6) * 128)
+    for one in range(4):
+        number = head * 4 + one
+        first, second = _turned(row + number * 128, cos, sin, position, HALF)
+        target = queries + token * (HEADS * 4 * 128) + number * 128
+        tl.store(target + at, first)
+        tl.store(target + HALF + at, second)
+    place = ((token * HEADS + head) * CONTEXT + position) * 128
+    first, second = _turned(row + (HEADS * 4 + head) * 128, cos, sin, position, HALF)
+    tl.store(keys + place + at, first)
+    tl.store(keys + place + HALF + at, second)
+    whole = tl.arange(0, 128)
+    tl.store(values + place + whole, tl.load(row + (HEADS * 5 + head) * 128 + whole))
+
+
+@triton.jit(do_not_specialize=["row0", "position"])
+def rotate_prefill(
+    qkv, cos, sin, queries, keys, values, row0, position, CONTEXT: tl.constexpr, HEADS: tl.constexpr
+):
+    """A chunk of one sequence: queries turned, keys and values to its cache."""
+    token, head = tl.program_id(0), tl.program_id(1)
+    HALF: tl.constexpr = 64
+    at = tl.arange(0, HALF)
+    row = qkv + (row0 + token) * ((HEADS * 6) * 128)
+    here = position + token
+    for one in range(4):
+        number = head * 4 + one
+        first, second = _turned(row + number * 128, cos, sin, here, HALF)
+        target = queries + token * (HEADS * 4 * 128) + number * 128
+        tl.store(target + at, first)
+        tl.store(target + HALF + at, second)
+    place = (head * CONTEXT + here) * 128
+    first, second = _turned(row + (HEADS * 4 + head) * 128, cos, sin, here, HALF)
+    tl.store(keys + place + at, first)
+    tl.store(keys + place + HALF + at, second)
+    whole = tl.arange(0, 128)
+    tl.store(values + place + whole, tl.load(row + (HEADS * 5 + head) * 128 + whole))
+
+
+@triton.jit(do_not_specialize=["row0", "position"])
+def attention_prefill(
+    queries,
+    keys,
+    values,
+    out,
+    row0,
+    position,
+    CONTEXT: tl.constexpr,
+    HEADS: tl.constexpr,
+    BM: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A tile of the chunk's queries of one head against what they see of the cache."""
+    tile, head = tl.program_id(0), tl.program_id(1)
+    row = tile * BM + tl.arange(0, BM)
+    at = tl.arange(0, 128)
+    inner = tl.arange(0, BLOCK)
+    wide: tl.constexpr = HEADS * 4 * 128
+    q = tl.load(queries + row[:, None] * wide + head * 128 + at[None, :])
+    cache = (head // 4) * (CONTEXT * 128)
+    k_at = keys + cache + inner[None, :] * 128 + at[:, None]
+    v_at = values + cache + inner[:, None] * 128 + at[None, :]
+    top = tl.full((BM,), -1e30, tl.float32)
+    below = tl.zeros((BM,), tl.float32)
+    total = tl.zeros((BM, 128), tl.float32)
+    seen = position + (tile + 1) * BM
+    for start in range(0, seen, BLOCK):
+        score = tl.dot(q, tl.load(k_at)) * 0.12751744
+        known = (start + inner)[None, :] <= (position + row)[:, None]
+        score = tl.where(known, score, -1e30)
+        most = tl.maximum(top, tl.max(score, 1))
+        weight = tl.exp2(score - most[:, None])
+        shrink = tl.exp2(top - most)
+        below = below * shrink + tl.sum(weight, 1)
+        total = total * shrink[:, None]
+        total = tl.dot(weight.to(tl.bfloat16), tl.load(v_at), total)
+        top = most
+        k_at += BLOCK * 128
+        v_at += BLOCK * 128
+    total = total / below[:, None]
+    place = out + (row0 + row)[:, None] * wide + head * 128 + at[None, :]
+    tl.store(place, total.to(tl.bfloat16))

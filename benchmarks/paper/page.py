@@ -390,8 +390,8 @@ def _planned(rows: Sequence[Row]) -> list[str]:
         f"the same steps of {len(made)} cells, all layers, prefill and decode in the proportion of "
         "the lengths, and simulates it. Its times are those of the cells; what it has besides: "
         "memory for all that steps hand to one another, one placement for all requests (data "
-        "parallel plans have one for each GPU), steps that wait for one another, slots within memory, and "
-        "a split only where it gains more than its error bar.",
+        "parallel plans have one for each GPU), steps that wait for one another, slots within "
+        "memory, and a split only where it gains more than its error bar.",
         "",
         f"Requests per second of these plans over kernel level: {median(parts):.2f} in the median, "
         f"{parts[0]:.2f} at worst, {parts[-1]:.2f} at best. Within 10% of kernel level: "

@@ -184,7 +184,7 @@ def prompt(
     to: Builder, rows: int, heads: int, context: int, turn: Sequence[str], caches: Sequence[str]
 ) -> str:
     """Attention of a prompt that begins its cache."""
-    from benchmarks.gain import kernels
+    from benchmarks.kernels import h200_triton as kernels
 
     queries, out = (to.buffer("t", rows * heads * 4 * 128) for _ in range(2))
     sizes = {"CONTEXT": context, "HEADS": heads}
@@ -201,7 +201,6 @@ def tokens(
     to: Builder, rows: int, heads: int, context: int, turn: Sequence[str], caches: Sequence[str]
 ) -> str:
     """Attention of a token of each sequence, in parts."""
-    from benchmarks.gain import kernels as gain_kernels
     from benchmarks.kernels import h200_triton as kernels
 
     count = rows * heads * 4
@@ -209,7 +208,7 @@ def tokens(
     sizes = {"CONTEXT": context, "HEADS": heads}
     given: tuple[str | int, ...] = (*turn, queries, *caches, 0, context - 1)
     floats = {1: "fp32", 2: "fp32"}
-    to.launch(gain_kernels.rotate_decode, (rows, heads), given, sizes, 1, 2, kinds=floats)
+    to.launch(kernels.rotate_decode, (rows, heads), given, sizes, 1, 2, kinds=floats)
     parts = max(1, min(context // 256, 264 // (rows * heads)))
     split = to.buffer("t", parts * count * 128)
     sums = to.buffer("t", parts * count, kind="fp32")

@@ -14,7 +14,6 @@ MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
 # Run by another script of its list.
 STARTED_BY = {
     "gain.run": "gain.real",
-    "gain.tune": "gain.gain",
     "prediction.h200_library": "prediction.h200_rows",
     "planning.real_traces": "planning.promises",
     "running.sampled": "running.full_size",
