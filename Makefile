@@ -170,9 +170,7 @@ bench: $(ready)
 	test "$$(id -u)" != 0 || $(python) -m benchmarks.hosts.fresh_faults run -o out/host_faults_fresh.jsonl
 	test "$$(id -u)" != 0 || $(python) -m benchmarks.hosts.fresh_faults report out/host_faults_fresh.jsonl -o $(results)/host_faults_fresh.json
 	test "$$(id -u)" != 0 || $(python) -m benchmarks.hosts.links
-	$(python) -m benchmarks.laptop.meta_capture -o $(results)/meta_capture.json
-	$(python) -m benchmarks.laptop.no_gpu -o out/no_gpu.jsonl --work out/no_gpu --seconds 7200
-	$(python) -m benchmarks.laptop.no_gpu -o out/no_gpu.jsonl --report $(results)/no_gpu.json
+	$(python) -m benchmarks.laptop.no_gpu -o out/no_gpu.json --work out/no_gpu
 	$(python) -m benchmarks.laptop.second_capture
 	$(python) -m benchmarks.planning.serving_traces
 	$(python) -m benchmarks.planning.fleets -o $(results)/fleets.json
@@ -201,10 +199,8 @@ bench-gpu: $(ready)
 	$(python) -m benchmarks.running.real_models report --out $(gpu)/real -o $(gpu)/real_models.json
 	$(python) -m benchmarks.gain.real $(gpu)/gain_real --seconds 3000 -o $(gpu)/gain_real.json
 	$(python) -m benchmarks.gain.bound $(gpu)/gain_real_inputs.tar.xz -o $(gpu)/gain_bound.json
-	$(python) -m benchmarks.laptop.unprepared -o $(gpu)/unprepared.jsonl --work $(gpu)/unprepared --seconds 1800
-	$(python) -m benchmarks.laptop.unprepared -o $(gpu)/unprepared.jsonl --work $(gpu)/unprepared --cpu --seconds 1800
-	$(python) -m benchmarks.laptop.unprepared -o $(gpu)/unprepared.jsonl --report $(gpu)/unprepared.json
-	$(python) -m benchmarks.serving.gpu --out $(gpu)/serving --seconds 1200
+	$(python) -m benchmarks.laptop.unprepared -o $(gpu)/unprepared.json --work $(gpu)/unprepared --seconds 1800
+	$(python) -m benchmarks.laptop.unprepared -o $(gpu)/unprepared_cpu.json --work $(gpu)/unprepared --cpu --seconds 1800
 	test -z "$(ARRIVALS)" || $(python) -m benchmarks.serving.h200 prepare --work $(gpu)/h200 --arrivals $(ARRIVALS) --seconds 3000
 	test -z "$(ARRIVALS)" || $(python) -m benchmarks.serving.h200 run --work $(gpu)/h200 --out $(gpu)/serving_h200
 	$(python) -m benchmarks.running.full_size $(gpu)/full_size.json --work $(gpu)/full_size

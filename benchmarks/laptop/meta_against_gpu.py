@@ -16,7 +16,6 @@ capture on a GPU could hold.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -26,10 +25,10 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from benchmarks.laptop.captured import FILES, STEPS, roles
-from benchmarks.laptop.side_by_side import ROOT, add_options, run_cases
-from benchmarks.laptop.unprepared import why
-from benchmarks.laptop.unprepared_models import MODELS, build
+from benchmarks.common import MODELS as FILES
+from benchmarks.common import ROOT
+from benchmarks.laptop.cases import HIDDEN, STEPS, parser_of, roles, run_cases, why
+from benchmarks.laptop.models import MODELS, build
 from tessera.driver import analyze as driver
 from tessera.driver.trace.capture_trace import TraceOptions, trace_call, write_trace
 from tessera.driver.trace.meta_trace import OTHER, trace_fake
@@ -168,7 +167,7 @@ def compared(name: str, folder: Path) -> dict[str, Any]:
     hidden = subprocess.Popen(
         [*command, "--work", str(folder)],
         cwd=ROOT,
-        env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
+        env=os.environ | HIDDEN,
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -206,17 +205,15 @@ def one(name: str, folder: Path, *, fake: bool) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    add_options(parser, seconds=300.0, jobs=14)
+    parser = parser_of(__doc__, seconds=300.0, jobs=14)
     parser.add_argument("--fake", action="store_true", help="traces on shapes alone")
     options = parser.parse_args()
-    if options.one:
-        row = one(options.one, options.work.resolve(), fake=options.fake)
-        print(json.dumps(row), flush=True)
-        return
-    more = ("--fake",) if options.fake else ()
     run_cases(
-        "benchmarks.laptop.meta_against_gpu", (*STEPS[:6], *LIBRARY, *STEPS[6:]), options, more
+        "benchmarks.laptop.meta_against_gpu",
+        (*STEPS[:6], *LIBRARY, *STEPS[6:]),
+        options,
+        lambda name: one(name, options.work, fake=options.fake),
+        more=("--fake",) if options.fake else (),
     )
 
 

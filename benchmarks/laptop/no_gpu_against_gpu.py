@@ -18,7 +18,6 @@ ends the run early.
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import time
@@ -29,9 +28,9 @@ from unittest import mock
 
 import numpy as np
 
-from benchmarks.laptop.captured import FILES, STEPS, roles, tessc
-from benchmarks.laptop.side_by_side import add_options, run_cases
-from benchmarks.laptop.unprepared import why
+from benchmarks.common import MODELS as FILES
+from benchmarks.common import tessc
+from benchmarks.laptop.cases import HIDDEN, STEPS, parser_of, roles, run_cases
 from tessera.driver import analyze as driver
 from tessera.driver.trace.capture_trace import TraceOptions, trace_call, write_trace
 from tessera.frontend.capture import routes
@@ -100,7 +99,7 @@ def hidden_capture(case: str, path: Path, gpu: str) -> float:
     """A capture by a process that sees no GPU; its seconds."""
     begun = time.perf_counter()
     given = ("--device", "none", "--for", gpu, "-o", str(path))
-    tessc("trace", str(FILES / case), *given, hidden=True)
+    tessc("trace", str(FILES / case), *given, settings=HIDDEN)
     return round(time.perf_counter() - begun, 1)
 
 
@@ -165,18 +164,16 @@ def compare(case: str, folder: Path, gpu: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    add_options(parser, seconds=240.0, jobs=7)
+    parser = parser_of(__doc__, seconds=240.0, jobs=7)
     parser.add_argument("--gpu", default="h200", help="the kind of GPU that is here")
     options = parser.parse_args()
-    if options.one:
-        try:
-            row = compare(options.one, options.work.resolve(), options.gpu)
-        except BaseException as problem:
-            row = {"failed": why(problem)}
-        print(json.dumps(row), flush=True)
-        return
-    run_cases("benchmarks.laptop.no_gpu_against_gpu", CASES, options, ("--gpu", options.gpu))
+    run_cases(
+        "benchmarks.laptop.no_gpu_against_gpu",
+        CASES,
+        options,
+        lambda case: compare(case, options.work, options.gpu),
+        more=("--gpu", options.gpu),
+    )
 
 
 if __name__ == "__main__":

@@ -1,41 +1,36 @@
 """Steps of Llama 3 8B from its config file and tables alone, against what an H200 takes.
 
-    python -m benchmarks.prediction.predicted_step measure -o benchmarks/results/predicted_step.json
-    python -m benchmarks.prediction.predicted_step predict -o benchmarks/results/predicted_step.json
+    python -m benchmarks.prediction.predicted_step measure|predict [-o FILE] [--seconds 3600]
 
 `measure` needs a GPU and torch: the step in plain torch with the sizes of `examples/configs`,
 random weights and full caches; a layer is compiled by torch.compile, the whole step is a CUDA
 graph, and the row has the median of 20 replays and the kernels that take longest. Each step is
 measured as serving engines have it (one product for queries, keys and values, one for gate and up:
 `measured_us`) and with the products apart, as in transformers (`apart_us`). Cases that are in the
-file are not measured again, and `--seconds` ends the run before the next. `--layers 1 --dry` runs
-the same code on the processor, without a graph. `predict` needs no GPU: the same step as `tessc
-trace hf:` makes it, priced for an H200 by the extra `tables`. It also takes the steps of eight
-layers of `real_models.json`, which were measured as plans of a capture (`ratio`) and by the fastest
-mode of torch.compile (`ratio_to_torch`), and those of `serving_gpu.json`: the step of a model that
-is served (`ratio_to_served`; one graph, caches of 1024 tokens). What has been predicted is not
+file are not measured again, and `--seconds` ends the run before the next. `predict` needs no GPU:
+the same step as `tessc trace hf:` makes it, priced for an H200 by the extra `tables`. It also takes
+the steps of eight layers of `real_models.json`, which were measured as plans of a capture (`ratio`)
+and by the fastest mode of torch.compile (`ratio_to_torch`). What has been predicted is not
 predicted again.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from benchmarks.common import RESULTS, ROOT, Row, arguments, write
 
 if TYPE_CHECKING:
     import torch
 
-ROOT = Path(__file__).parents[2]
 CONFIG = ROOT / "examples" / "configs" / "llama-3-8b.json"
-REAL = ROOT / "benchmarks" / "results" / "real_models.json"
-SERVING = ROOT / "benchmarks" / "results" / "serving_gpu.json"
 REPLAYS = 20
 WITHIN = 0.15
 
@@ -69,10 +64,6 @@ CASES = (Case("decode", 8, 1024), Case("decode", 64, 1024), Case("prefill", 1, 1
 SMALL = {
     "decode 8 layers, batch 1, context 1k": Case("decode", 1, 1024, 8),
     "decode 8 layers, batch 8, context 1k": Case("decode", 8, 1024, 8),
-}
-SERVED = {
-    "8-layers-8-rows": Case("decode", 8, 1024, 8),
-    "8-layers-64-rows": Case("decode", 64, 1024, 8),
 }
 
 
@@ -113,10 +104,11 @@ def measure(case: Case, weights: Weights, *, merged: bool) -> dict[str, object]:
     }
 
 
-def make_weights(layers: int, device: str, values: dict[str, int]) -> Weights:
+def make_weights(layers: int, device: str) -> Weights:
     """Random ones of the model that `CONFIG` describes."""
     import torch
 
+    values = json.loads(CONFIG.read_text())
     torch.manual_seed(0)
     hidden, inner = values["hidden_size"], values["intermediate_size"]
     width = hidden // values["num_attention_heads"]
@@ -248,71 +240,64 @@ def predict(case: Case) -> dict[str, object]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = arguments(__doc__, "predicted_step.json")
     parser.add_argument("command", choices=("measure", "predict"))
-    parser.add_argument("-o", "--output", type=Path, required=True)
     parser.add_argument("--seconds", type=float, default=3600.0)
-    parser.add_argument("--layers", type=int, default=32, help="fewer, for a try")
-    parser.add_argument("--dry", action="store_true", help="measure: on the processor, no times")
     given = parser.parse_args()
-    begun = time.perf_counter()
+    until = time.monotonic() + given.seconds
     data = json.loads(given.output.read_text()) if given.output.exists() else {}
-    cases = {case.name: case for case in (replace(case, layers=given.layers) for case in CASES)}
-    weights = None
-    if given.command == "measure":
-        values = json.loads(CONFIG.read_text())
-        if given.dry:
-            values |= {"hidden_size": 512, "intermediate_size": 1024, "vocab_size": 1000}
-            values |= {"num_attention_heads": 8, "num_key_value_heads": 2}
-        weights = make_weights(given.layers, "cpu" if given.dry else "cuda", values)
-    else:
+    cases = {case.name: case for case in CASES}
+    if given.command == "predict":
         cases |= {case.name: case for case in SMALL.values()}
-        cases |= {case.name: case for case in SERVED.values()}
-        for name, run in json.loads(SERVING.read_text())["runs"].items():
-            if name in SERVED and "speed" in run:
-                own = data.setdefault(SERVED[name].name, {})
-                own["served_us"] = run["speed"]["batches 1"]["bare_us"]
-        for row in json.loads(REAL.read_text())["rows"]:
-            if row["case"] in SMALL and row["route"] == "auto" and "ours" in row:
-                own = data.setdefault(SMALL[row["case"]].name, {})
-                own |= {"machine": row["machine"], "measured_us": row["ours"],
-                        "measured": "a plan of a capture", "torch_us": row["torch"]}  # fmt: skip
+        add_captured(data)
+    weights = make_weights(32, "cuda") if given.command == "measure" else None
     for name, case in cases.items():
         row = data.setdefault(name, {})
-        if time.perf_counter() - begun > given.seconds:
+        if time.monotonic() > until:
             break
-        if given.command == "predict":
-            if "predicted_us" not in row:
-                row |= predict(case)
-            for key, measured in (
-                ("ratio", row.get("measured_us")),
-                ("ratio_to_apart", row.get("apart_us")),
-                ("ratio_to_served", row.get("served_us")),
-                ("ratio_to_torch", min(row.get("torch_us", {}).values(), default=None)),
-            ):
-                if measured is not None:
-                    row[key] = round(row["predicted_us"] / measured, 3)
-                    row[f"{key}_within_15_percent"] = abs(row[key] - 1) <= WITHIN
-            row.pop("within_15_percent", None)
-        elif given.dry:
-            assert weights is not None
-            for merged in (True, False):
-                print(name, merged, make_step(case, weights, merged=merged, device="cpu")().norm())
-            continue
+        if weights is None:
+            compare(row, case)
         else:
-            import torch
-
-            assert weights is not None
-            row["measured"] = "a layer by torch.compile, the step as a CUDA graph"
-            row["machine"] = f"{torch.cuda.get_device_name(0)}, torch {torch.__version__}"
-            if "measured_us" not in row:
-                row |= measure(case, weights, merged=True)
-            if "apart_us" not in row:
-                apart = measure(case, weights, merged=False)
-                row |= {"apart_us": apart["measured_us"], "apart_kernels": apart["kernels"]}
-            torch.compiler.reset()
+            measure_both(row, case, weights)
         print(name, row, flush=True)
-        given.output.write_text(json.dumps(data, indent=1) + "\n")
+        write(data, given.output)
+
+
+def add_captured(data: dict[str, Row]) -> None:
+    """What plans of captures took, and PyTorch: rows of `real_models.json`."""
+    for row in json.loads((RESULTS / "real_models.json").read_text())["rows"]:
+        if row["case"] in SMALL and row["route"] == "auto" and "ours" in row:
+            own = data.setdefault(SMALL[row["case"]].name, {})
+            own |= {"machine": row["machine"], "measured": "a plan of a capture"}
+            own |= {"measured_us": row["ours"], "torch_us": row["torch"]}
+
+
+def compare(row: Row, case: Case) -> None:
+    """Predict a case, unless that is done, and hold it against all that was measured."""
+    if "predicted_us" not in row:
+        row |= predict(case)
+    for key, measured in (
+        ("ratio", row.get("measured_us")),
+        ("ratio_to_apart", row.get("apart_us")),
+        ("ratio_to_torch", min(row.get("torch_us", {}).values(), default=None)),
+    ):
+        if measured is not None:
+            row[key] = round(row["predicted_us"] / measured, 3)
+            row[f"{key}_within_15_percent"] = abs(row[key] - 1) <= WITHIN
+
+
+def measure_both(row: Row, case: Case, weights: Weights) -> None:
+    """Measure a case with its products merged and apart, unless that is done."""
+    import torch
+
+    row["measured"] = "a layer by torch.compile, the step as a CUDA graph"
+    row["machine"] = f"{torch.cuda.get_device_name(0)}, torch {torch.__version__}"
+    if "measured_us" not in row:
+        row |= measure(case, weights, merged=True)
+    if "apart_us" not in row:
+        apart = measure(case, weights, merged=False)
+        row |= {"apart_us": apart["measured_us"], "apart_kernels": apart["kernels"]}
+    torch.compiler.reset()
 
 
 if __name__ == "__main__":

@@ -44,13 +44,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks.serving import gpu as serving_gpu
+from benchmarks.common import MODELS, ROOT, read_rows, write
+from benchmarks.serving import engines
 from benchmarks.serving import slices as serving_slices
 from benchmarks.serving import tokens as serving_tokens
 from benchmarks.serving import watch as serving_watch
-from benchmarks.serving.gpu import LARGE, MODELS, TINY, Setting, done, tessc
+from benchmarks.serving.engines import LARGE, TINY, Setting, done, profile, simulated, tessc
 
-ROOT = Path(__file__).parents[2]
 TRACES = "SERVING_TRACES"
 """Names of traces in the environment: only their kernels are compiled ahead (`code`)."""
 PLANS = "SERVING_PLANS"
@@ -68,12 +68,10 @@ TINY_CHUNKS = {"prefill": 4, "prefill256": 8, "prefill512": 16}
 
 
 def setting_of(given: argparse.Namespace) -> Setting:
-    """As `benchmarks.serving.gpu` has it, without a checkpoint."""
     tiny = given.tiny
     return Setting(
         out=given.out,
         work=given.work,
-        checkpoint=None,
         layers=1 if tiny else 8,
         rows=3 if tiny else 64,
         context=32 if tiny else 1024,
@@ -263,21 +261,13 @@ TOKENS = {
 """By the folder of the plan: batches, whether it looks ahead, whether in a process of its own."""
 
 
-def profile(setting: Setting) -> dict[str, Any]:
-    return serving_gpu.profile(setting)
-
-
-def simulated(setting: Setting) -> dict[str, Any]:
-    return serving_gpu.simulated(setting)
-
-
 def speed(setting: Setting) -> dict[str, Any]:
     """One batch, looking ahead and not; two."""
     row: dict[str, Any] = {"rows": setting.rows, "layers": setting.layers}
-    tell(row, "batches 1", serving_gpu.speed_with(setting, 1))
-    tell(row, "batches 1, not looking ahead", serving_gpu.speed_with(setting, 1, False))
+    tell(row, "batches 1", engines.speed_with(setting, 1))
+    tell(row, "batches 1, not looking ahead", engines.speed_with(setting, 1, False))
     if setting.left() > 20:
-        tell(row, "batches 2", serving_gpu.speed_with(setting, 2))
+        tell(row, "batches 2", engines.speed_with(setting, 2))
     return row
 
 
@@ -407,7 +397,7 @@ def burst(setting: Setting) -> dict[str, Any]:
             series = json.dumps(watched.series(measured=report))
             (setting.out / f"burst.steps.{policy}.json").write_text(series, encoding="utf-8")
             drifts = len(engine.drifts)
-        own = {name: round(value, 3) for name, value in serving_gpu.figures(report).items()}
+        own = {name: round(value, 3) for name, value in engines.figures(report).items()}
         own |= {name: round(value, 3) for name, value in report.rates().items()}
         times = sorted(s.ended_ns - s.came_ns for s in report.whole)
         own["end_to_end_mean_ms"] = round(sum(times) / max(len(times), 1) / 1e6, 3)
@@ -459,12 +449,11 @@ def collect(given: argparse.Namespace) -> None:
     if given.file.exists():
         runs = json.loads(given.file.read_text(encoding="utf-8"))["runs"]
     for log in given.logs:
-        for line in log.read_text(encoding="utf-8").splitlines():
-            row = json.loads(line) if line.startswith('{"part"') else {}
-            if "tiny" in row and not row.pop("tiny"):
+        for row in read_rows(log):
+            if "part" in row and "tiny" in row and not row.pop("tiny"):
                 runs.setdefault(log.stem, {})[row.pop("part")] = row
-    value = {"what": "Llama 3 8B (8 layers unless a part says 32), bf16, on one H200", "runs": runs}
-    given.file.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+    what = "Llama 3 8B (8 layers unless a part says 32), bf16, on one H200"
+    write({"what": what, "runs": runs}, given.file)
 
 
 def main() -> None:

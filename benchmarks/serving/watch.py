@@ -1,7 +1,7 @@
 """What an engine did while it served: its steps, and what its thread was busy with.
 
-Used by `benchmarks.serving.gpu` and `benchmarks.serving.h200` to say where simulated and real times
-part. It puts itself between the engine's thread and its own methods, so it is for benchmarks only.
+Used by `benchmarks.serving.h200` to say where simulated and real times part. It puts itself between
+the engine's thread and its own methods, so it is for benchmarks only.
 `series` has every step and every request, `summary` what is worth a line.
 """
 

@@ -76,7 +76,7 @@ def test_the_greatest_of_rows(dtype: Any) -> None:
 @pytest.mark.parametrize("name", ["mixtral", "gpt_oss", "qwen3_moe", "deepseek_v3"])
 def test_captured_a_mixture_of_experts_as_it_comes(name: str, route: str) -> None:
     pytest.importorskip("transformers", reason="transformers is not installed")
-    from benchmarks.laptop.unprepared_models import build
+    from benchmarks.laptop.models import build
 
     model, inputs = build(name, "cuda")
     found = trace(model, options=TraceOptions(route=route), **inputs)

@@ -215,17 +215,12 @@ MODELS: dict[str, Unprepared] = {
 
 def build(name: str, device: str, dtype: Any = None) -> tuple[Any, dict[str, Any]]:
     """A model and what it is called with, by name; `llama@8` is `llama` with eight layers."""
-    return build_row(MODELS[name.partition("@")[0]], name, device, dtype)
-
-
-def build_row(
-    row: Unprepared, name: str, device: str, dtype: Any = None
-) -> tuple[Any, dict[str, Any]]:
-    """Likewise, of a row of any list."""
     import torch
     import transformers
 
-    if layers := name.partition("@")[2]:
+    kind_of_model, _, layers = name.partition("@")
+    row = MODELS[kind_of_model]
+    if layers:
         (key,) = {"num_hidden_layers", "n_layer"} & set(row.sizes)
         row = replace(row, sizes=row.sizes | {key: int(layers)})
     torch.manual_seed(0)
@@ -253,23 +248,6 @@ def _inputs(row: Unprepared, config: Any, model: Any, device: str) -> dict[str, 
     match row.inputs:
         case "image":
             return {"pixel_values": numbers(1, 3, 64, 64)}
-        case "pair":
-            some = {"input_ids": tokens, "decoder_input_ids": tokens[:, :9], "use_cache": False}
-            return some
-        case "video":
-            return {"pixel_values": numbers(1, config.num_frames, 3, 32, 32)}
-        case "frames":
-            return {"input_values": numbers(1, config.max_length, config.num_mel_bins)}
-        case "wave":
-            return {"input_values": numbers(1, 1, 320)}
-        case "sound_and_tokens":
-            return {
-                "input_values": numbers(1, 2000),
-                "decoder_input_ids": tokens[:, :9],
-                "use_cache": False,
-            }
-        case "series":
-            return {"past_values": numbers(1, config.context_length, config.num_input_channels)}
         case "sound":
             return {"input_values": numbers(1, 4000)}
         case "spectrum":
