@@ -16,21 +16,21 @@ if TYPE_CHECKING:
     from tessera.driver.analyze import Report, analyze
     from tessera.driver.hosts.kept_hosts import KeptHosts
     from tessera.driver.load import load
-    from tessera.driver.plan.make_plan import PlanOptions, PlanReport, plan
+    from tessera.driver.plan import PlanOptions, PlanReport, plan
     from tessera.driver.profile import ProfileOptions, profile
     from tessera.driver.run.options import PlanRunOptions
     from tessera.driver.run.run_plan import run_plan
     from tessera.driver.run.runtime import Runtime
     from tessera.driver.serve.engine import Engine
     from tessera.driver.serve.generation import Generation
-    from tessera.driver.simulate.options import SimulateOptions
-    from tessera.driver.simulate.report import SimulationReport
-    from tessera.driver.simulate.simulate_plan import simulate
     from tessera.driver.trace.capture_trace import Trace, TraceOptions, trace, write_trace
     from tessera.ir.plan.plan import Plan
     from tessera.ir.program.program import Program
     from tessera.ir.ptx.syntax import Module
     from tessera.report.page.inputs import read_report
+    from tessera.simulation.options import SimulateOptions
+    from tessera.simulation.report import SimulationReport
+    from tessera.simulation.simulate_plan import simulate
 
 __all__ = [
     "Diagnostic",
@@ -70,25 +70,25 @@ _HOMES = {
     "KeptHosts": "tessera.driver.hosts.kept_hosts",
     "Module": "tessera.ir.ptx.syntax",
     "Plan": "tessera.ir.plan.plan",
-    "PlanOptions": "tessera.driver.plan.make_plan",
-    "PlanReport": "tessera.driver.plan.make_plan",
+    "PlanOptions": "tessera.driver.plan",
+    "PlanReport": "tessera.driver.plan",
     "PlanRunOptions": "tessera.driver.run.options",
     "ProfileOptions": "tessera.driver.profile",
     "Program": "tessera.ir.program.program",
     "Report": "tessera.driver.analyze",
     "Runtime": "tessera.driver.run.runtime",
-    "SimulateOptions": "tessera.driver.simulate.options",
-    "SimulationReport": "tessera.driver.simulate.report",
+    "SimulateOptions": "tessera.simulation.options",
+    "SimulationReport": "tessera.simulation.report",
     "TesseraError": "tessera.diagnostics",
     "Trace": "tessera.driver.trace.capture_trace",
     "TraceOptions": "tessera.driver.trace.capture_trace",
     "analyze": "tessera.driver.analyze",
     "load": "tessera.driver.load",
-    "plan": "tessera.driver.plan.make_plan",
+    "plan": "tessera.driver.plan",
     "profile": "tessera.driver.profile",
     "read_report": "tessera.report.page.inputs",
     "run_plan": "tessera.driver.run.run_plan",
-    "simulate": "tessera.driver.simulate.simulate_plan",
+    "simulate": "tessera.simulation.simulate_plan",
     "trace": "tessera.driver.trace.capture_trace",
     "write_trace": "tessera.driver.trace.capture_trace",
 }

@@ -51,19 +51,19 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gain.real import plan_place
-from tessera.driver.plan.contention import find_crowds
-from tessera.driver.plan.durations import find_costs
-from tessera.driver.plan.make_plan import PlanOptions, PlanReport, PlanSetting, plan
-from tessera.driver.plan.trial import with_gate
-from tessera.driver.simulate.hardware import hardware_of
-from tessera.driver.simulate.simulate import shares_of
-from tessera.driver.simulate.steady import saturate
+from tessera.driver.plan import PlanOptions, PlanReport, PlanSetting, plan
 from tessera.ir.plan.costs import Costs, Duration
 from tessera.ir.plan.print_plan import print_plan
-from tessera.passes.costs.adjust_costs import beside_neighbours, in_crowds
-from tessera.passes.placement.period_limits import LimitKind
-from tessera.passes.placement.problem import Problem, transfers_of
+from tessera.planning.prices.adjust_costs import beside_neighbours, in_crowds
+from tessera.planning.prices.durations import find_costs
+from tessera.planning.problem.period_limits import LimitKind
+from tessera.planning.problem.problem import Problem, transfers_of
+from tessera.planning.promise.contention import find_crowds
+from tessera.planning.promise.trial import with_gate
 from tessera.report.plan_json import plan_json
+from tessera.simulation.hardware import hardware_of
+from tessera.simulation.simulate import shares_of
+from tessera.simulation.steady import saturate
 
 GPU = "h200"
 KINDS = ("prefill", "decode")

@@ -35,16 +35,16 @@ from pathlib import Path
 from benchmarks.prediction.simulated_cpu import NAP
 from tessera.backend.service import TimelineEvent
 from tessera.driver.hosts.kept_hosts import KeptHosts
-from tessera.driver.plan.make_plan import PlanOptions, plan
+from tessera.driver.plan import PlanOptions, plan
 from tessera.driver.run.runtime import Runtime
-from tessera.driver.simulate.hardware import process_hardware, throttled
-from tessera.driver.simulate.steady import saturate
 from tessera.frontend.machine.machine_file import parse_machine
 from tessera.ir.plan.launch_program import HOST
 from tessera.ir.plan.plan import Plan
 from tessera.ir.plan.print_plan import print_plan
 from tessera.ir.program.print_trace import print_program
 from tessera.ir.text_digest import text_digest
+from tessera.simulation.hardware import process_hardware, throttled
+from tessera.simulation.steady import saturate
 from tests.helpers.host_runs import inputs_of
 from tests.helpers.namespaces import hosts_in, namespaces
 from tests.helpers.traces import trace

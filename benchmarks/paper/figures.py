@@ -63,14 +63,14 @@ from tessera.driver.fleet.tensor_parallel import tensor_way
 from tessera.driver.fleet.way_search import WaySearch
 from tessera.driver.fleet.ways import Taken, UnitWay, cache_room, held_by, taken_by
 from tessera.driver.fleet.workload import Workload
-from tessera.driver.plan.durations import find_costs, read_profiles
-from tessera.driver.plan.traces import load_traces
+from tessera.driver.traces import load_traces
 from tessera.frontend.machine import tables
 from tessera.ir.plan.costs import Costs, Duration
 from tessera.ir.plan.machine import Machine
 from tessera.ir.plan.tables import TableKind
 from tessera.ir.program.program import Role
-from tessera.passes.placement.plan_problem import RESERVED_BYTES, problem_of
+from tessera.planning.prices.durations import find_costs, read_profiles
+from tessera.planning.problem.plan_problem import RESERVED_BYTES, problem_of
 
 ROOT = Path(__file__).parents[2]
 PAIRS = ("a100,l40s", "h100,rtx-pro-6000", "b200,h100")

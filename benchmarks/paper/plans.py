@@ -16,9 +16,9 @@ from types import FrameType
 
 from benchmarks.planning.promises import OverLimitError
 from tessera.diagnostics import TesseraError
-from tessera.driver.plan.make_plan import plan
-from tessera.driver.plan.options import PlanOptions
-from tessera.driver.simulate.simulate_plan import simulate
+from tessera.driver.plan import plan
+from tessera.planning.problem.options import PlanOptions
+from tessera.simulation.simulate_plan import simulate
 
 GAP = 0.01
 LIMIT_S = 120

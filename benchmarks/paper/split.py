@@ -22,7 +22,7 @@ from typing import TypeVar
 import highspy
 import numpy as np
 
-from tessera.passes.placement.problem import Tensor
+from tessera.planning.problem.problem import Tensor
 
 T = TypeVar("T")
 

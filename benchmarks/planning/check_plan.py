@@ -24,7 +24,7 @@ from tessera.ir.graph.graph import KernelGraph
 from tessera.ir.graph.region import Affine, Descriptor, Dimension, Interval
 from tessera.ir.program.program import Program, Role
 from tessera.passes.checker.check_plan import check_replica
-from tessera.passes.lowering.plan import lower_replica
+from tessera.planning.lower.lower_plan import lower_replica
 from tests.helpers.plan_cases import Effect, build, random_case
 from tests.helpers.plan_mutants import mutants
 from tests.helpers.plan_simulator import Request, Stuck, reference, simulate

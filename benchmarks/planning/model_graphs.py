@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from tessera.frontend.machine.gpus import machine_of
 from tessera.ir.plan.machine import Machine
-from tessera.passes.placement.problem import Pipe, Problem, Resident, Room, Task, Tensor, Wire
+from tessera.planning.problem.problem import Pipe, Problem, Resident, Room, Task, Tensor, Wire
 
 FAMILIES = ("dense", "moe", "ssm", "dit", "multimodal")
 WIDTH = 4096

@@ -103,7 +103,7 @@ def measure(case: str, text: str) -> dict[str, object]:
     """Plan one trace in this process."""
     os.environ["TESSERA_NO_CACHE"] = "1"
     from tessera.diagnostics import TesseraError
-    from tessera.driver.plan.make_plan import PlanOptions, Watch, plan
+    from tessera.driver.plan import PlanOptions, Watch, plan
 
     given: dict[str, object] = MODELS[case][3] if case in MODELS else {}
     gc.set_threshold(200_000, 20)  # as the command does

@@ -19,11 +19,11 @@ from pathlib import Path
 
 from benchmarks.planning.model_graphs import FAMILIES, model_graph
 from tessera.ir.choices import Strategy
-from tessera.passes.placement.model import build_model
-from tessera.passes.placement.plans import choose
-from tessera.passes.placement.problem import Problem
-from tessera.passes.placement.relax import relax
-from tessera.passes.placement.solve import SolveOptions, solve
+from tessera.planning.bound.model import build_model
+from tessera.planning.bound.relax import relax
+from tessera.planning.problem.problem import Problem
+from tessera.planning.search.plans import choose
+from tessera.planning.search.solve import SolveOptions, solve
 
 TARGETS = {1000: (("0.01", 2.0), ("0.001", 10.0)), 2000: (("0.01", 5.0),), 5000: (("0.01", 20.0),)}
 

@@ -34,13 +34,13 @@ from types import FrameType
 
 from benchmarks.planning.real_traces import real_trace
 from tessera.diagnostics import TesseraError
-from tessera.driver.plan.make_plan import PlanReport, plan
-from tessera.driver.plan.options import PlanOptions
-from tessera.driver.plan.traces import load_traces
-from tessera.driver.simulate.simulate_plan import simulate
+from tessera.driver.plan import PlanReport, plan
+from tessera.driver.traces import load_traces
 from tessera.ir.choices import Objective, Strategy
 from tessera.ir.plan.print_plan import print_plan
 from tessera.ir.program.program import Role
+from tessera.planning.problem.options import PlanOptions
+from tessera.simulation.simulate_plan import simulate
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "traces"
 CHOSEN = "chosen"

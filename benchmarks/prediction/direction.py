@@ -42,11 +42,11 @@ from tessera.ir.plan.machine import Gpu
 from tessera.ir.program.data_type import DataType
 from tessera.ir.program.program import Launch, LaunchId, ModuleId, Pointer, Scalar
 from tessera.ir.ptx import syntax as ptx
-from tessera.passes.costs import device_model
-from tessera.passes.costs.count_work import count_work
-from tessera.passes.costs.device_model import Traffic, launch_ns
-from tessera.passes.costs.estimate_costs import error_of
-from tessera.passes.costs.library_launches import Plain, call_ns
+from tessera.planning.prices import device_model
+from tessera.planning.prices.count_work import count_work
+from tessera.planning.prices.device_model import Traffic, launch_ns
+from tessera.planning.prices.estimate_costs import error_of
+from tessera.planning.prices.library_launches import Plain, call_ns
 
 HERE = Path(__file__).parents[1]
 ROWS = HERE / "results" / "direction_rows.json"

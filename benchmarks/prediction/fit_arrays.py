@@ -15,7 +15,7 @@ import numpy as np
 from tessera.ir.architecture import WARP
 from tessera.ir.plan.costs import LaunchWork
 from tessera.ir.plan.machine import Gpu
-from tessera.passes.costs.device_model import (
+from tessera.planning.prices.device_model import (
     SHARED_PER_CYCLE,
     SPECIAL_PER_CYCLE,
     WAIT_BARRIERS,

@@ -37,8 +37,8 @@ from benchmarks.prediction.h200_shapes import Case
 from tessera.frontend.machine.gpus import machine_of
 from tessera.ir.plan.costs import LaunchWork
 from tessera.ir.plan.machine import Gpu
-from tessera.passes.costs.device_model import FITTED, Constants, Traffic, launch_ns
-from tessera.passes.costs.library_launches import (
+from tessera.planning.prices.device_model import FITTED, Constants, Traffic, launch_ns
+from tessera.planning.prices.library_launches import (
     USUAL,
     Attention,
     CallShape,
@@ -164,7 +164,7 @@ def count_case(given: tuple[Case, str]) -> dict[str, Any] | None:
     """The work of a case as JSON data; None where it cannot be counted."""
     from tessera.driver.load import load
     from tessera.ir.program.program import Launch
-    from tessera.passes.costs.count_work import count_work
+    from tessera.planning.prices.count_work import count_work
 
     case, ptx = given
     with tempfile.TemporaryDirectory() as folder:
@@ -181,8 +181,8 @@ def count_copies() -> Iterator[dict[str, Any]]:
     """Kernels of very many small CTAs in the models that `simulated_h200` has profiled, as rows."""
     from benchmarks.prediction.h200_models import unpack
     from benchmarks.prediction.whole_steps import PROFILES
-    from tessera.driver.plan.traces import load_traces
-    from tessera.passes.costs.estimate_costs import distinct_bytes, estimate_costs
+    from tessera.driver.traces import load_traces
+    from tessera.planning.prices.estimate_costs import distinct_bytes, estimate_costs
 
     with tempfile.TemporaryDirectory() as folder:
         for model, path in unpack(Path(folder)).items():

@@ -206,13 +206,13 @@ def make_step(
 
 def predict(case: Case) -> dict[str, object]:
     """Microseconds by config and tables, and which part of them comes from where."""
-    from tessera.driver.plan.durations import find_costs, read_profiles
-    from tessera.driver.plan.make_plan import PlanOptions
-    from tessera.driver.plan.traces import load_traces
+    from tessera.driver.plan import PlanOptions
     from tessera.driver.trace.capture_trace import write_trace
     from tessera.driver.trace.meta_trace import trace_fake
+    from tessera.driver.traces import load_traces
     from tessera.frontend.capture.meta import hf
     from tessera.ir.plan.costs import Duration
+    from tessera.planning.prices.durations import find_costs, read_profiles
 
     with tempfile.TemporaryDirectory() as folder:
         values = json.loads(CONFIG.read_text()) | {"num_hidden_layers": case.layers}

@@ -30,13 +30,13 @@ from typing import Any
 from tessera.backend.host_loop.dispatch import Dispatcher
 from tessera.backend.processes.workers import CpuBackend
 from tessera.backend.service import BackendOptions, Completion, Model
-from tessera.driver.simulate.hardware import process_hardware
-from tessera.driver.simulate.simulate import alone, percentile
-from tessera.driver.simulate.steady import round_of, saturate
-from tessera.driver.simulate.turns import sequence_turns
 from tessera.ir.plan.launch_program import LoweredReplica
 from tessera.ir.plan.plan import PlacedStep, PlacedTrace, Replica
 from tessera.ir.program.program import Program
+from tessera.simulation.hardware import process_hardware
+from tessera.simulation.simulate import alone, percentile
+from tessera.simulation.steady import round_of, saturate
+from tessera.simulation.turns import sequence_turns
 from tests.helpers.served import Ask, inputs_of, model_of
 from tests.helpers.traces import trace
 

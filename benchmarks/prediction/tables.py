@@ -21,8 +21,8 @@ from pathlib import Path
 from tessera.frontend.machine.gpu_table import find_gpu
 from tessera.frontend.machine.tables import extra_is_missing, read_tables
 from tessera.ir.plan.tables import Sizes, TableKind
-from tessera.passes.costs.table_lookup import TableIndex, ratio
-from tessera.passes.costs.table_shapes import model_shape
+from tessera.planning.prices.table_lookup import TableIndex, ratio
+from tessera.planning.prices.table_shapes import model_shape
 
 RESULTS = Path(__file__).parents[1] / "results" / "tables.json"
 PAIRS = [

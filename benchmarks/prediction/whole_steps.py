@@ -267,9 +267,9 @@ def kernels_of(graph: Any, stream: Any) -> list[tuple[str, float]]:
 
 def predicted(path: Path, gpus: str) -> list[tuple[str, float]]:
     """Names and nanoseconds of a trace's steps, by the model alone."""
-    from tessera.driver.plan.traces import load_traces
+    from tessera.driver.traces import load_traces
     from tessera.frontend.machine.gpus import machine_of
-    from tessera.passes.costs.estimate_costs import estimate_costs
+    from tessera.planning.prices.estimate_costs import estimate_costs
 
     (trace,) = load_traces(str(path))
     costs = estimate_costs(trace.program, trace.graph, machine_of(gpus, "100Gb/s"))

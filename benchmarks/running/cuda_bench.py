@@ -14,11 +14,11 @@ from tessera.backend.cuda.backend import CudaBackend, CudaOptions
 from tessera.backend.cuda.targets import open_driver
 from tessera.backend.host_loop.dispatch import Dispatcher
 from tessera.backend.service import BackendOptions, Bytes, Completion, Model, ServedTrace
-from tessera.driver.plan.assemble import variant_on
 from tessera.frontend.machine.gpu_table import find_gpu
 from tessera.ir.graph.graph import KernelGraph
 from tessera.ir.program.program import Program
-from tessera.passes.lowering.plan import lower_replica
+from tessera.planning.lower.lower_plan import lower_replica
+from tessera.planning.prices.estimate_costs import variant_on
 
 
 class BenchModel(Protocol):

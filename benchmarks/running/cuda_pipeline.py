@@ -41,7 +41,7 @@ from benchmarks.running.cuda_bench import (
 from benchmarks.running.cuda_models import CudaModel, Sizes, build
 from tessera.backend.host_loop.dispatch import Dispatcher
 from tessera.backend.service import Model
-from tessera.driver.plan.make_plan import PlanOptions, plan
+from tessera.driver.plan import PlanOptions, plan
 from tessera.driver.run.outcome import overlap, spans_by_device, total
 from tessera.frontend.machine.machine_file import parse_machine
 from tessera.ir.plan.launch_program import HOST, LoweredReplica, Queue

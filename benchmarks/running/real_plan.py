@@ -22,7 +22,6 @@ from tessera.backend.cuda.backend import CudaBackend
 from tessera.backend.host_loop.dispatch import Dispatcher
 from tessera.backend.service import BackendOptions, Model, ServedTrace
 from tessera.driver.analyses import analysis_manager
-from tessera.driver.progress import OnProgress
 from tessera.driver.trace import capture_trace as tracing
 from tessera.driver.trace.build import draft_program, settle_roles
 from tessera.frontend.capture.inputs import Inputs
@@ -30,9 +29,10 @@ from tessera.frontend.capture.session import Call, on_one_gpu
 from tessera.frontend.capture.watch import tensors_in
 from tessera.ir.plan.launch_program import AreaKind
 from tessera.ir.program.program import Launch, LibraryCall, Role
-from tessera.passes.costs.estimate_costs import best_variant
+from tessera.ir.progress import OnProgress
 from tessera.passes.dependences.dependences import Dependences
-from tessera.passes.lowering.plan import lower_replica
+from tessera.planning.lower.lower_plan import lower_replica
+from tessera.planning.prices.estimate_costs import best_variant
 
 DEVICE = "gpu"
 _FILLED = (Role.WEIGHT, Role.INPUT, Role.STATE)

@@ -21,7 +21,6 @@ import torch
 
 from benchmarks.running import real_plan
 from benchmarks.running.real_steps import RealStep
-from tessera.driver.progress import OnProgress
 from tessera.driver.trace.no_gpu_trace import NoGpuOptions, _recorded
 from tessera.frontend.capture.dry_run import without_gpu
 from tessera.frontend.capture.inputs import Inputs
@@ -31,6 +30,7 @@ from tessera.frontend.capture.no_gpu.on_host import call_on_host
 from tessera.frontend.capture.session import Call
 from tessera.frontend.capture.watch import torch_type
 from tessera.frontend.machine.gpu_table import gpu_table
+from tessera.ir.progress import OnProgress
 from tests.helpers.fake_cuda import OK, FakeCuda
 
 GPU = "h200"

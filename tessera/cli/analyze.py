@@ -14,7 +14,7 @@ from tessera.cli.given import Typed, reads_options
 from tessera.cli.options import data_root_option, form_option, json_option, output_option
 from tessera.cli.progress import Progress
 from tessera.diagnostics import Diagnostic, ExitCode, Severity, TesseraError
-from tessera.driver.options import WrongOption
+from tessera.ir.options import WrongOption
 from tessera.output import Kind, check_apart, check_output
 from tessera.report.diagnostics import safe
 

@@ -12,7 +12,7 @@ from tessera.cli.console import Messages, page_width, write_data, write_text
 from tessera.cli.given import Typed, reads_options
 from tessera.cli.options import hosts_options, json_option, output_option
 from tessera.diagnostics import ExitCode
-from tessera.driver.options import WrongOption
+from tessera.ir.options import WrongOption
 from tessera.output import Kind, check_output
 
 if TYPE_CHECKING:

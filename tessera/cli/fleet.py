@@ -19,7 +19,7 @@ from tessera.cli.options import (
 )
 from tessera.cli.progress import Progress
 from tessera.cli.text_options import arrivals_options, slo_option, tokens_option
-from tessera.driver.options import WrongOption
+from tessera.ir.options import WrongOption
 
 _RATE = re.compile(r"([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?|\.[0-9]+)(?:/(s|min|h))?")
 _PER = {"s": 1.0, "min": 60.0, "h": 3600.0}

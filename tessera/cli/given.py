@@ -25,7 +25,7 @@ from click.core import ParameterSource
 
 from tessera.cli.console import Messages
 from tessera.diagnostics import TesseraError
-from tessera.driver.options import WrongOption
+from tessera.ir.options import WrongOption
 from tessera.report.diagnostics import safe
 
 _Record = TypeVar("_Record")

@@ -22,8 +22,8 @@ from tessera.cli.options import (
 )
 from tessera.cli.progress import PlanProgress
 from tessera.diagnostics import ExitCode, warning
-from tessera.driver.options import WrongOption
 from tessera.ir.choices import CUT_SHORT, Objective, Strategy
+from tessera.ir.options import WrongOption
 from tessera.output import Kind, check_folder, check_output, write_folder
 from tessera.report import diagnostics as render
 
@@ -31,7 +31,7 @@ DEFAULT_OUTPUT = "plan.tsp"
 DEFAULT_FOLDER = "plan_cuda"
 
 if TYPE_CHECKING:
-    from tessera.driver.plan.make_plan import PlanOptions, PlanReport
+    from tessera.driver.plan import PlanOptions, PlanReport
 
 
 @click.command(short_help="Place the steps of traces on GPUs.")
@@ -136,8 +136,8 @@ def plan(messages: Messages, given: Typed) -> int:
       tessc plan trace.ptx --gpus 2xa100,l40s --objective cost --price a100=1.80
       tessc plan trace.ptx --gpus h200:84sm,h200:48sm --explain k17
     """
-    from tessera.driver.plan.make_plan import PlanOptions, emit_lp
-    from tessera.driver.plan.make_plan import plan as make_plan
+    from tessera.driver.plan import PlanOptions, emit_lp
+    from tessera.driver.plan import plan as make_plan
 
     command, options = given.record(PlanCommand), given.record(PlanOptions)
     options.check_one_machine()
@@ -243,7 +243,7 @@ def _report(messages: Messages, command: PlanCommand, planned: PlanReport, targe
 
 def _write_programs(planned: PlanReport, folder: str) -> None:
     """A Python program per device, and what they share."""
-    from tessera.driver.plan.cuda_python import WRITTEN_BY, cuda_python_files
+    from tessera.driver.cuda_python import WRITTEN_BY, cuda_python_files
 
     files = cuda_python_files(planned.plan, planned.setting)
     data = {name: text.encode("utf-8", "surrogateescape") for name, text in files.items()}
@@ -255,7 +255,7 @@ def _write_programs(planned: PlanReport, folder: str) -> None:
 
 def _only_graph() -> str:
     """The one kernel graph in this folder."""
-    from tessera.driver.plan.make_plan import graphs_in
+    from tessera.driver.plan import graphs_in
 
     graphs = graphs_in(".")
     if len(graphs) == 1:

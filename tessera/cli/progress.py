@@ -15,13 +15,13 @@ from types import FrameType, TracebackType
 from typing import IO, TYPE_CHECKING, Any, Self, cast
 
 from tessera.cli.console import Forgiving, Messages, at_terminal
-from tessera.driver.progress import StageProgress
+from tessera.ir.progress import StageProgress
 from tessera.report.diagnostics import safe
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
-    from tessera.driver.plan.make_plan import Watch
+    from tessera.driver.plan import Watch
 
 _DELAY_S = 0.3  # commands that end before show nothing, and do not wait for rich
 
@@ -130,7 +130,7 @@ class PlanProgress(Progress):
 
     def listen(self) -> Watch:
         """What to hand to the planner."""
-        from tessera.driver.plan.make_plan import Watch
+        from tessera.driver.plan import Watch
 
         return Watch(on_progress=self.hear, should_stop=self._should_stop)
 

@@ -13,8 +13,8 @@ from tessera.cli.options import finite, form_option, output_option, seconds_opti
 from tessera.cli.progress import Progress
 from tessera.cli.run import terminable
 from tessera.diagnostics import ExitCode, TesseraError, error
-from tessera.driver.options import WrongOption
-from tessera.driver.progress import StageProgress
+from tessera.ir.options import WrongOption
+from tessera.ir.progress import StageProgress
 from tessera.output import Kind, check_output
 from tessera.report.diagnostics import safe
 

@@ -18,12 +18,12 @@ from tessera.cli.options import (
 )
 from tessera.cli.progress import Progress
 from tessera.cli.text_options import TextCommand, arrivals_options, switch_option, text_options
-from tessera.driver.options import WrongOption
+from tessera.ir.options import WrongOption
 from tessera.output import Kind, check_output
 
 if TYPE_CHECKING:
-    from tessera.driver.simulate.options import SimulateOptions
-    from tessera.driver.simulate.report import SimulationReport
+    from tessera.simulation.options import SimulateOptions
+    from tessera.simulation.report import SimulationReport
 
 
 @click.command(short_help="Say what a plan's requests would take.")
@@ -96,9 +96,9 @@ def simulate(messages: Messages, given: Typed) -> int:
       tessc simulate plan.tsp --requests 32 --slots 4 --timeline simulated.json
       tessc simulate plan.tsp --steps names --arrivals conv.csv.gz --slo ttft=1s,tpot=50ms
     """
-    from tessera.driver.simulate.options import SimulateOptions
-    from tessera.driver.simulate.simulate_plan import simulate as follow
     from tessera.report.simulation import simulation_json, simulation_text
+    from tessera.simulation.options import SimulateOptions
+    from tessera.simulation.simulate_plan import simulate as follow
 
     command = given.record(SimulateCommand)
     if command.is_text:
@@ -170,7 +170,7 @@ def _simulate_text(messages: Messages, given: Typed, command: SimulateCommand) -
 def _write_timeline(command: SimulateCommand, report: SimulationReport) -> tuple[str, ...]:
     if command.timeline_file is None:
         return ()
-    from tessera.driver.simulate.timeline import timeline_events
+    from tessera.driver.simulated_timeline import timeline_events
     from tessera.driver.timeline import write_events
 
     replicas = report.replicas

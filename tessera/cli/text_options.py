@@ -24,8 +24,8 @@ from tessera.cli.options import (
     together,
     weights_option,
 )
-from tessera.driver.options import WrongOption
 from tessera.frontend.machine.quantities import parse_time_ns
+from tessera.ir.options import WrongOption
 from tessera.output import Kind, check_output
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tessera.diagnostics import Diagnostic, TesseraError
-from tessera.driver.progress import Count, OnProgress, counter
 from tessera.ir.program.program import BufferId, KnownContents, Program
+from tessera.ir.progress import Count, OnProgress, counter
 from tessera.settings import read_settings
 
 if TYPE_CHECKING:

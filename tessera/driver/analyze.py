@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING
 from tessera.diagnostics import Diagnostic
 from tessera.driver.analyses import analysis_manager, layout_findings
 from tessera.driver.load import load, read_program
-from tessera.driver.progress import OnProgress
 from tessera.driver.run.run_trace import RunOptions, RunReport, write_outputs
 from tessera.driver.run.run_trace import run_trace as run
 from tessera.driver.select_kernels import select_kernels
@@ -30,6 +29,7 @@ from tessera.frontend.text.bulk import collector_paused
 from tessera.frontend.text.readfile import STDIN_NAME, read_source
 from tessera.ir.notebook import frame_of, html_of
 from tessera.ir.program.program import Program
+from tessera.ir.progress import OnProgress
 from tessera.passes.kernel_facts.summarise_program import ProgramSummary, summarise_program
 
 if TYPE_CHECKING:

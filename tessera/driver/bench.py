@@ -17,17 +17,17 @@ from tessera.backend.service import DEFAULT_LIMIT_S
 from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error
 from tessera.driver.analyses import analysis_manager
 from tessera.driver.card_names import is_card
-from tessera.driver.options import WrongOption
-from tessera.driver.plan.assemble import variant_on, variants_on
 from tessera.driver.run.data_files import opened_checkpoint
 from tessera.frontend.contents.open_contents import open_contents, open_contents_file
 from tessera.frontend.machine.gpus import GpuEntry
 from tessera.ir.graph.graph import KernelGraph
+from tessera.ir.options import WrongOption
 from tessera.ir.plan.machine import Gpu
 from tessera.ir.program.program import Launch, Program, Role, Work
 from tessera.ir.program.seeded import LazyContents
 from tessera.passes.dependences.dependences import Dependences
-from tessera.passes.lowering.plan import lower_replica
+from tessera.planning.lower.lower_plan import lower_replica
+from tessera.planning.prices.estimate_costs import variant_on, variants_on
 
 if TYPE_CHECKING:
     from tessera.backend.cuda.api import Driver, GpuFacts

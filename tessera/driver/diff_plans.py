@@ -18,14 +18,14 @@ import os
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from tessera.driver.progress import OnProgress, StageProgress
-from tessera.driver.simulate.counts import with_counts
-from tessera.driver.simulate.hardware import Hardware, hardware_of
-from tessera.driver.simulate.simulate import alone, shares_of
-from tessera.driver.simulate.simulate_plan import check_followed, read_followed
-from tessera.driver.simulate.steady import saturate
 from tessera.ir.graph.layers import kernel_family
 from tessera.ir.plan.plan import PlacedStep, Plan, PlannedTrace, Replica
+from tessera.ir.progress import OnProgress, StageProgress
+from tessera.simulation.counts import with_counts
+from tessera.simulation.hardware import Hardware, hardware_of
+from tessera.simulation.simulate import alone, shares_of
+from tessera.simulation.simulate_plan import check_followed, read_followed
+from tessera.simulation.steady import saturate
 
 _SAME = 1e-9
 

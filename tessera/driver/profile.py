@@ -30,12 +30,12 @@ from typing import TYPE_CHECKING
 
 from tessera.driver.bench import Bench, ProfileOptions, bench_of, find_card, open_contexts
 from tessera.driver.load import load
-from tessera.driver.progress import Count, OnProgress, counter
 from tessera.frontend.machine.gpus import GpuEntry, parse_gpus
 from tessera.frontend.machine.profile import SCHEMA
 from tessera.ir.plan.machine import Gpu
 from tessera.ir.program.print_trace import print_program
 from tessera.ir.program.program import Program
+from tessera.ir.progress import Count, OnProgress, counter
 from tessera.ir.text_digest import text_digest
 
 if TYPE_CHECKING:

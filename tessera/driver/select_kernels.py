@@ -10,7 +10,7 @@ import difflib
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
-from tessera.driver.options import WrongOption
+from tessera.ir.options import WrongOption
 from tessera.passes.kernel_facts.summarise_program import FunctionSummary, ProgramSummary
 
 

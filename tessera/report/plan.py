@@ -11,10 +11,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from tessera.driver.plan.attempts import runs_alone
-from tessera.driver.plan.explain import Elsewhere, StepReason, explain_step
-from tessera.driver.plan.insight import KernelClass, kernel_classes
-from tessera.driver.plan.make_plan import PlanReport
+from tessera.driver.plan import PlanReport
 from tessera.frontend.machine.gpus import describe_card
 from tessera.frontend.machine.quantities import format_bytes, format_time
 from tessera.ir.choices import Ending
@@ -24,6 +21,9 @@ from tessera.ir.plan.launch_program import HOST
 from tessera.ir.plan.plan import Baseline, PlacedStep, Plan, Replica, hosts_of, staged_bytes
 from tessera.ir.plan.print_launch import lowered_lines
 from tessera.ir.plan.verify_predictions import predicted_value
+from tessera.planning.attempts import runs_alone
+from tessera.planning.explain import Elsewhere, StepReason, explain_step
+from tessera.planning.insight import KernelClass, kernel_classes
 from tessera.report.diagnostics import safe
 from tessera.report.plan_figures import doubt_lines, interval_text, rate_text
 from tessera.report.table import Column, Fit, fitted, table

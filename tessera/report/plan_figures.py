@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tessera.driver.plan.make_plan import PlanReport
+from tessera.driver.plan import PlanReport
 from tessera.frontend.machine.quantities import format_time
 from tessera.ir.choices import Ending, Objective
 from tessera.ir.plan.plan import Plan

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from tessera.driver.plan.explain import explain_step
-from tessera.driver.plan.insight import kernel_classes
-from tessera.driver.plan.make_plan import PlanReport
+from tessera.driver.plan import PlanReport
 from tessera.ir.plan.plan import Plan, Replica
+from tessera.planning.explain import explain_step
+from tessera.planning.insight import kernel_classes
 
 SCHEMA = "tessera-plan-report/1"
 

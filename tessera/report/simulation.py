@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from tessera.driver.simulate.report import (
+from tessera.frontend.machine.quantities import format_time
+from tessera.ir.plan.plan_digest import plan_digest
+from tessera.report.diagnostics import safe
+from tessera.report.table import Column, Fit, fitted, table
+from tessera.simulation.report import (
     Claim,
     SimulationReport,
     middle,
@@ -13,11 +17,7 @@ from tessera.driver.simulate.report import (
     rate_of,
     served_rate,
 )
-from tessera.driver.simulate.simulate import Simulation
-from tessera.frontend.machine.quantities import format_time
-from tessera.ir.plan.plan_digest import plan_digest
-from tessera.report.diagnostics import safe
-from tessera.report.table import Column, Fit, fitted, table
+from tessera.simulation.simulate import Simulation
 
 SCHEMA = "tessera-simulate/1"
 

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from tessera.ir.choices import SINGLE_OBJECTIVES
-from tessera.passes.placement.balance import balance
-from tessera.passes.placement.classes import classes_of
-from tessera.passes.placement.plans import choose
-from tessera.passes.placement.problem import Problem, measure, memory_of
-from tessera.passes.placement.search import State, improve, splice
-from tessera.passes.placement.solve import SolveOptions, lower_bound, solve
+from tessera.planning.bound.classes import classes_of
+from tessera.planning.problem.problem import Problem, measure, memory_of
+from tessera.planning.search.balance import balance
+from tessera.planning.search.plans import choose
+from tessera.planning.search.single_moves import State, improve, splice
+from tessera.planning.search.solve import SolveOptions, lower_bound, solve
 from tests.helpers.planning import (
     constrained,
     every_placement,

@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 
 from tessera.ir.choices import SINGLE_OBJECTIVES
-from tessera.passes.placement.baselines import STRATEGIES, best_baseline
-from tessera.passes.placement.device_types import aggregate, equal_parts, types_of
-from tessera.passes.placement.infeasible import find_obstacle
-from tessera.passes.placement.many import solve_many
-from tessera.passes.placement.plans import choose
-from tessera.passes.placement.problem import Problem, Tensor
-from tessera.passes.placement.solve import SolveOptions, lower_bound
+from tessera.planning.bound.infeasible import find_obstacle
+from tessera.planning.problem.device_types import aggregate, equal_parts, types_of
+from tessera.planning.problem.problem import Problem, Tensor
+from tessera.planning.search.baselines import STRATEGIES, best_baseline
+from tessera.planning.search.many import solve_many
+from tessera.planning.search.plans import choose
+from tessera.planning.search.solve import SolveOptions, lower_bound
 from tests.helpers.planning import (
     constrained,
     every_placement,

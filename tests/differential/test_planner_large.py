@@ -8,14 +8,14 @@ from dataclasses import replace
 
 import pytest
 
-from tessera.passes.placement import many
-from tessera.passes.placement.candidates import candidate_of, one_placement, with_rates
-from tessera.passes.placement.chains import best_runs
-from tessera.passes.placement.class_model import class_bound
-from tessera.passes.placement.device_types import types_of
-from tessera.passes.placement.plans import choose
-from tessera.passes.placement.problem import Placement, Problem, contract, measure
-from tessera.passes.placement.solve import SolveOptions, lower_bound
+from tessera.planning.bound.class_model import class_bound
+from tessera.planning.problem.device_types import types_of
+from tessera.planning.problem.problem import Placement, Problem, contract, measure
+from tessera.planning.search import many
+from tessera.planning.search.candidates import candidate_of, one_placement, with_rates
+from tessera.planning.search.chains import best_runs
+from tessera.planning.search.plans import choose
+from tessera.planning.search.solve import SolveOptions, lower_bound
 from tests.helpers.planning import every_placement, layered, random_problem
 
 
@@ -132,7 +132,7 @@ def test_runs_are_the_best_of_all_runs(seed: int) -> None:
 def test_more_counts_than_can_be_listed_are_taken_in_blocks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("tessera.passes.placement.chains._MOST_COUNTS", 1)
+    monkeypatch.setattr("tessera.planning.search.chains._MOST_COUNTS", 1)
     problem = in_types(1, 6, (3, 3))
     placement = best_runs(problem, types_of(problem), range(len(problem.tasks)), 0.0, 6)
     assert placement is not None

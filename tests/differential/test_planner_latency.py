@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from tessera.passes.placement import latency as partition_latency
-from tessera.passes.placement.bounds import request_bound
-from tessera.passes.placement.latency import separators, solve_latency
-from tessera.passes.placement.problem import INFINITY, Problem, Tensor
-from tessera.passes.placement.schedule import MovedRequest, latency_of
-from tessera.passes.placement.search import Offers, State
+from tessera.planning.bound.bounds import request_bound
+from tessera.planning.problem.problem import INFINITY, Problem, Tensor
+from tessera.planning.search import latency as partition_latency
+from tessera.planning.search.latency import separators, solve_latency
+from tessera.planning.search.schedule import MovedRequest, latency_of
+from tessera.planning.search.single_moves import Offers, State
 from tests.helpers.planning import every_placement, makespan, random_problem
 
 

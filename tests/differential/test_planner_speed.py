@@ -7,10 +7,10 @@ import time
 import pytest
 
 from benchmarks.planning.model_graphs import FAMILIES, draft_graph, model_graph
-from tessera.passes.placement.device_types import aggregate
-from tessera.passes.placement.plans import choose
-from tessera.passes.placement.problem import Problem, measure
-from tessera.passes.placement.solve import SolveOptions, lower_bound, solve
+from tessera.planning.problem.device_types import aggregate
+from tessera.planning.problem.problem import Problem, measure
+from tessera.planning.search.plans import choose
+from tessera.planning.search.solve import SolveOptions, lower_bound, solve
 
 
 @pytest.mark.parametrize("family", FAMILIES)

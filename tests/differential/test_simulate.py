@@ -15,14 +15,6 @@ from typing import Any
 
 import pytest
 
-from tessera.driver.simulate.events import EventLoop
-from tessera.driver.simulate.hardware import Hardware, Path, process_hardware
-from tessera.driver.simulate.intake import SimulatedReplica
-from tessera.driver.simulate.journal import Journal
-from tessera.driver.simulate.known_work import work_of
-from tessera.driver.simulate.simulate import arrive
-from tessera.driver.simulate.steady import saturate
-from tessera.driver.simulate.turns import always
 from tessera.ir.plan.launch_program import (
     HOST,
     Await,
@@ -42,6 +34,14 @@ from tessera.ir.plan.launch_program import (
 )
 from tessera.ir.plan.plan import Plan
 from tessera.ir.program.program import BufferId, LaunchId
+from tessera.simulation.events import EventLoop
+from tessera.simulation.hardware import Hardware, Path, process_hardware
+from tessera.simulation.intake import SimulatedReplica
+from tessera.simulation.journal import Journal
+from tessera.simulation.known_work import work_of
+from tessera.simulation.simulate import arrive
+from tessera.simulation.steady import saturate
+from tessera.simulation.turns import always
 from tests.helpers.launch_cases import Case, Numbers, on_slices, plan_of, random_launches
 from tests.helpers.slow_simulator import SlowSimulator
 

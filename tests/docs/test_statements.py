@@ -20,16 +20,17 @@ import tessera
 from tessera.backend.cuda import replica
 from tessera.backend.transports import proved_links
 from tessera.codes import CODES
-from tessera.driver.plan import trial
 from tessera.driver.serve import completion_requests
-from tessera.driver.simulate import host_calls, simulate_plan
 from tessera.ir.opcodes.lookup import OPCODES
 from tessera.ir.opcodes.targets import NEWEST_VERSION
 from tessera.passes.dependences import last_touch
 from tessera.passes.footprint import footprint
 from tessera.passes.lane_values import lane_values
-from tessera.passes.placement import coarse, small
+from tessera.planning.bound import coarse
+from tessera.planning.promise import trial
+from tessera.planning.search import small
 from tessera.report import diagnostics
+from tessera.simulation import host_calls, simulate_plan
 from tests.docs.pages import ROOT, read
 from tests.docs.test_commands import parsed
 from tests.docs.texts import Known, Statement, quoted, read_all

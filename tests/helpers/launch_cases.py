@@ -11,7 +11,6 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tessera.driver.simulate.hardware import Hardware, Path
 from tessera.ir.plan.launch_program import (
     HOST,
     Await,
@@ -33,7 +32,8 @@ from tessera.ir.plan.launch_program import (
 )
 from tessera.ir.plan.plan import PlacedStep, PlacedTrace, Plan, PlannedTrace, Replica
 from tessera.ir.program.program import BufferId, LaunchId
-from tessera.passes.lowering.plan import lower_replica
+from tessera.planning.lower.lower_plan import lower_replica
+from tessera.simulation.hardware import Hardware, Path
 from tests.helpers.plan_cases import random_case
 
 

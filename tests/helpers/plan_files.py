@@ -23,7 +23,7 @@ from tessera.ir.plan.print_plan import print_plan
 from tessera.ir.program import program as ir
 from tessera.ir.program.print_trace import print_program
 from tessera.ir.text_digest import text_digest
-from tessera.passes.lowering.plan import lower_replica
+from tessera.planning.lower.lower_plan import lower_replica
 from tests.helpers.served import graph_of
 
 CAPACITY = 1 << 30

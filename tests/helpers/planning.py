@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tessera.passes.placement.problem import (
+from tessera.planning.problem.problem import (
     Cycle,
     Pipe,
     Problem,

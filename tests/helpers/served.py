@@ -15,7 +15,7 @@ from tessera.ir.program import program as ir
 from tessera.ir.program.seeded import seeded_bytes
 from tessera.passes.base import AnalysisManager
 from tessera.passes.dependences.dependences import Dependences
-from tessera.passes.lowering.plan import lower_replica
+from tessera.planning.lower.lower_plan import lower_replica
 
 _SCRATCH = (ir.Role.OUTPUT, ir.Role.TEMP)
 

@@ -1,4 +1,4 @@
-"""Follows launch programs through time, slowly: the second opinion on `tessera.driver.simulate`.
+"""Follows launch programs through time, slowly: the second opinion on `tessera.simulation`.
 
 Written from `docs/concepts/simulation.md` alone, without a line of the code that it judges. At
 every moment all queues are looked at again; when nothing can happen, time goes on to the next end.

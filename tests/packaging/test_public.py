@@ -59,7 +59,7 @@ def test_analysis_of_a_trace_needs_no_parser_tables(tmp_path: Path) -> None:
     assert "numpy" in loaded
     for prefix in ("torch", "cuda", "highspy", "networkx", "lark", "rich", "numpy.ma", "zipfile"):
         assert not {name for name in loaded if name == prefix or name.startswith(f"{prefix}.")}
-    for prefix in ("ir.operators", "ir.plan", "frontend.contents", "passes.costs", "backend"):
+    for prefix in ("ir.operators", "ir.plan", "frontend.contents", "planning", "backend"):
         assert not {name for name in loaded if name.startswith(f"tessera.{prefix}.")}, prefix
 
 

@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 
 from tessera.diagnostics import ExitCode, TesseraError
-from tessera.driver.plan.make_plan import PlanOptions, plan
+from tessera.driver.plan import PlanOptions, plan
 from tessera.frontend.machine.gpus import machine_of
 from tessera.ir.plan.machine import Machine
 from tessera.ir.plan.plan import Plan
-from tessera.passes.placement.plan_problem import RESERVED_BYTES
-from tessera.passes.placement.plans import choose
-from tessera.passes.placement.problem import Problem, restrict
-from tessera.passes.placement.solve import SolveOptions
+from tessera.planning.problem.plan_problem import RESERVED_BYTES
+from tessera.planning.problem.problem import Problem, restrict
+from tessera.planning.search.plans import choose
+from tessera.planning.search.solve import SolveOptions
 from tests.helpers.planning import constrained, layered, random_problem
 
 BUDGET = SolveOptions(max_nodes=20)

@@ -22,8 +22,8 @@ from tessera.ir.graph.region import region_intervals
 from tessera.ir.plan.launch_program import LoweredReplica
 from tessera.ir.program.program import Role
 from tessera.passes.checker.check_plan import check_replica
-from tessera.passes.lowering import puts
-from tessera.passes.lowering.plan import lower_replica
+from tessera.planning.lower import puts
+from tessera.planning.lower.lower_plan import lower_replica
 from tessera.wording import Wording
 from tests.helpers.plan_cases import Case, random_case
 from tests.helpers.plan_edits import edits

@@ -19,7 +19,7 @@ from tessera.frontend.trace.read_trace import parse_trace
 from tessera.ir.plan.launch_program import LoweredReplica
 from tessera.ir.program.program import Program, Role
 from tessera.passes.checker.check_plan import check_replica
-from tessera.passes.lowering.plan import lower_replica
+from tessera.planning.lower.lower_plan import lower_replica
 from tests.helpers.plan_cases import Case
 from tests.helpers.plan_edits import edits
 from tests.helpers.plan_mutants import mutants

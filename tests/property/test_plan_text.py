@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tessera.diagnostics import Source, TesseraError
-from tessera.driver.plan.make_plan import PlanOptions, plan
+from tessera.driver.plan import PlanOptions, plan
 from tessera.frontend.plan.tsp import parse_plan
 from tessera.frontend.plan.tsp_values import RangeReader
 from tessera.ir.plan.launch_program import Bytes

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from tessera.diagnostics import TesseraError
-from tessera.driver.plan.doubt import Doubt
-from tessera.driver.plan.make_plan import PlanOptions, PlanReport, plan
+from tessera.driver.plan import PlanOptions, PlanReport, plan
 from tessera.frontend.plan.tsp import parse_plan
 from tessera.ir.plan.print_plan import print_plan
+from tessera.planning.promise.doubt import Doubt
 
 GIGA = 1_000_000_000
 GPUS = ("a100", "l40s", "h100", "rtx-pro-6000", "h200:60sm,h200:60sm")

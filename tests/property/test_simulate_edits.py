@@ -10,13 +10,13 @@ from itertools import islice
 import pytest
 
 from tessera.diagnostics import TesseraError
-from tessera.driver.simulate.options import SimulateOptions
-from tessera.driver.simulate.simulate_plan import simulate
-from tessera.driver.simulate.timeline import timeline_events
+from tessera.driver.simulated_timeline import timeline_events
 from tessera.frontend.plan.tsp import parse_plan
 from tessera.ir.plan.plan import Plan, PlanCapacity, PlanPath
 from tessera.ir.plan.print_plan import print_plan
 from tessera.report.simulation import simulation_json, simulation_text
+from tessera.simulation.options import SimulateOptions
+from tessera.simulation.simulate_plan import simulate
 from tests.property.test_plan_file_edits import changes, made
 
 OPTIONS = (

@@ -21,7 +21,7 @@ from benchmarks.gain.bound import (
     levels,
     row_of,
 )
-from tessera.driver.plan.make_plan import PlanOptions, plan
+from tessera.driver.plan import PlanOptions, plan
 
 MLP = Path(__file__).parents[2] / "examples" / "traces" / "mlp.ptx"
 

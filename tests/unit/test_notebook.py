@@ -11,8 +11,8 @@ import pytest
 
 import tessera
 from tessera.diagnostics import TesseraError
-from tessera.driver.plan.make_plan import PlanOptions, plan
-from tessera.driver.simulate.simulate_plan import simulate
+from tessera.driver.plan import PlanOptions, plan
+from tessera.simulation.simulate_plan import simulate
 from tests.helpers.corpus import ROOT
 
 MLP = ROOT / "examples" / "traces" / "mlp.ptx"

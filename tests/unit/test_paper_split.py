@@ -20,7 +20,7 @@ from benchmarks.paper.split import (
     losses,
     queued_period,
 )
-from tessera.passes.placement.problem import Tensor
+from tessera.planning.problem.problem import Tensor
 
 HELD = Held(weights=10.0, batch={}, handed={})
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tessera.diagnostics import TesseraError
-from tessera.driver.plan.make_plan import PlanOptions, plan
+from tessera.driver.plan import PlanOptions, plan
 from tessera.frontend.machine.profile import parse_profile
 from tessera.ir.plan.costs import CostSource
 

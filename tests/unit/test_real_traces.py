@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from benchmarks.planning.real_traces import DECODERS, MODELS, hit_experts, real_trace
-from tessera.driver.plan.make_plan import plan
-from tessera.driver.plan.options import PlanOptions
-from tessera.driver.simulate.simulate_plan import simulate
+from tessera.driver.plan import plan
 from tessera.frontend.trace.read_trace import parse_trace
 from tessera.ir.operators.table import work_of
 from tessera.ir.plan.print_plan import print_plan
 from tessera.ir.program.program import LibraryCall, Program, Role
+from tessera.planning.problem.options import PlanOptions
+from tessera.simulation.simulate_plan import simulate
 
 
 def weight_bytes(trace: str) -> int:

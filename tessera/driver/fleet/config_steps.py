@@ -7,8 +7,8 @@ and transformers; no weights, no GPU and no file.
 from __future__ import annotations
 
 from tessera.diagnostics import Diagnostic
-from tessera.driver.progress import OnProgress, StageProgress
 from tessera.ir.program.program import Program
+from tessera.ir.progress import OnProgress, StageProgress
 
 CONFIG = "hf:"
 """What the name of a config file begins with."""

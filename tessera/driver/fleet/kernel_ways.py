@@ -16,10 +16,10 @@ from tessera.driver.fleet.ways import GpuUnit, Places, UnitWay
 from tessera.ir.choices import Objective, Strategy
 from tessera.ir.plan.costs import Costs
 from tessera.ir.program.program import Role
-from tessera.passes.placement.candidates import Candidate, splits_requests
-from tessera.passes.placement.plan_problem import Planning, TracePart, problem_of_mix
-from tessera.passes.placement.plans import choose
-from tessera.passes.placement.solve import SolveOptions
+from tessera.planning.problem.plan_problem import Planning, TracePart, problem_of_mix
+from tessera.planning.search.candidates import Candidate, splits_requests
+from tessera.planning.search.plans import choose
+from tessera.planning.search.solve import SolveOptions
 
 _MIXED = ((1, 1), (1, 2), (2, 1), (2, 2))
 _MOST_WORK = 3_000  # steps times GPUs: some seconds; `tessc plan` has no such limit

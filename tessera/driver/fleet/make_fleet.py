@@ -39,13 +39,14 @@ from tessera.driver.fleet.offered import part_of_machine as one_of_each
 from tessera.driver.fleet.options import FleetOptions
 from tessera.driver.fleet.way_search import WaySearch
 from tessera.driver.fleet.workload import Workload
-from tessera.driver.options import WrongOption
-from tessera.driver.plan.durations import find_costs, read_profiles, unmeasured
-from tessera.driver.plan.traces import LoadedTrace, TraceName, load_traces, loaded_program
-from tessera.driver.progress import OnProgress, StageProgress, counter
 from tessera.driver.serve.follow import Wanted
 from tessera.driver.serve.measures import ServingReport
 from tessera.driver.serve.options import ArrivingText
+from tessera.driver.traces import TraceName, load_traces, loaded_program
+from tessera.ir.options import WrongOption
+from tessera.ir.progress import OnProgress, StageProgress, counter
+from tessera.planning.prices.durations import find_costs, read_profiles, unmeasured
+from tessera.planning.problem.setting import LoadedTrace
 
 _MARGINS = 6
 _RAISE = 1.04

@@ -15,7 +15,7 @@ from typing import cast
 
 import numpy as np
 
-from tessera.passes.placement.highs import Highs
+from tessera.planning.bound.highs import Highs
 
 _CLOSE = 1e-9
 _TRIES = 4

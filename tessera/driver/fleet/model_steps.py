@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tessera.diagnostics import TesseraError, error
-from tessera.driver.plan.traces import LoadedTrace
 from tessera.ir.graph.graph import GraphBuffer
 from tessera.ir.plan.costs import Costs, CostSource, Duration
 from tessera.ir.plan.machine import Machine
 from tessera.ir.plan.tables import TableKind
 from tessera.ir.program.program import LibraryCall, Role
-from tessera.passes.costs.work_shapes import call_shape
-from tessera.passes.placement.plan_problem import problem_of
-from tessera.passes.placement.problem import Tensor
+from tessera.planning.prices.work_shapes import call_shape
+from tessera.planning.problem.plan_problem import problem_of
+from tessera.planning.problem.problem import Tensor
+from tessera.planning.problem.setting import LoadedTrace
 
 _TOKENS = ("tokens", "input_ids")
 _INTEGERS = ("s64", "s32", "u64", "u32")

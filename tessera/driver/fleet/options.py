@@ -8,10 +8,10 @@ from math import inf, isfinite
 
 from tessera.driver.fleet.way_search import STRATEGIES
 from tessera.driver.fleet.workload import P99, PERCENTILES
-from tessera.driver.options import WrongOption
-from tessera.driver.plan.options import PlanOptions
 from tessera.driver.serve.measures import Slo
 from tessera.frontend.machine.gpus import DEFAULT_LINK
+from tessera.ir.options import WrongOption
+from tessera.planning.problem.options import PlanOptions
 
 MOST_DEMAND = 1e9
 MOST_TOKENS = 10_000_000

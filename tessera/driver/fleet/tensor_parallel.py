@@ -12,12 +12,12 @@ from tessera.driver.fleet.model_steps import ModelStep, ServedModel
 from tessera.driver.fleet.offered import Offered
 from tessera.driver.fleet.ways import Curve, Taken, UnitWay
 from tessera.driver.fleet.workload import Workload
-from tessera.driver.plan.tables import table_ns
 from tessera.frontend.machine.collectives import all_reduce_ns
 from tessera.ir.plan.tables import TableKind, WorkShape
 from tessera.ir.program.program import LibraryCall
-from tessera.passes.costs.work_shapes import call_shape
-from tessera.passes.placement.plan_problem import RESERVED_BYTES
+from tessera.planning.prices.tables import table_ns
+from tessera.planning.prices.work_shapes import call_shape
+from tessera.planning.problem.plan_problem import RESERVED_BYTES
 
 _SUMS = 2  # per layer: after attention, and after the feed-forward part
 

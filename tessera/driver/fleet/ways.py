@@ -19,7 +19,7 @@ from tessera.driver.fleet.model_steps import ModelStep, ServedModel
 from tessera.driver.fleet.workload import Workload
 from tessera.ir.plan.machine import Machine
 from tessera.ir.program.program import Role
-from tessera.passes.placement.plan_problem import RESERVED_BYTES
+from tessera.planning.problem.plan_problem import RESERVED_BYTES
 
 
 @dataclass(frozen=True, slots=True)

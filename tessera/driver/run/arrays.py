@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from tessera.backend.service import Bytes, DeviceBytes, EarlierOutput
 from tessera.diagnostics import TesseraError, error
-from tessera.driver.run.arguments import wrong_type
 from tessera.frontend.contents.write import as_array, numpy_type
+from tessera.ir.arguments import wrong_type
 from tessera.ir.program.program import Buffer, Program, Role
 
 TypedArray = npt.NDArray[Any]

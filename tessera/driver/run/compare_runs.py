@@ -24,7 +24,6 @@ from tessera.backend.processes.visits import step_name
 from tessera.backend.service import Bytes, Model
 from tessera.backend.unwritten import ComparedSide, buffer_key, device_key, unwritten_bytes
 from tessera.diagnostics import ExitCode, TesseraError, error
-from tessera.driver.progress import OnProgress, counter
 from tessera.driver.run.diverge import depends_on_unwritten, find_divergence
 from tessera.driver.run.materials import Materials
 from tessera.driver.run.outcome import Outcome
@@ -33,6 +32,7 @@ from tessera.driver.run.schedule import Turn
 from tessera.ir.graph.access import NeedKind
 from tessera.ir.plan.launch_program import POISON
 from tessera.ir.program import program as ir
+from tessera.ir.progress import OnProgress, counter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from tessera.driver.run.open_plan import OpenPlan
 from tessera.driver.run.schedule import Turn
 from tessera.ir.program.program import Launch, Program
-from tessera.passes.costs.count_work import count_work
+from tessera.planning.prices.count_work import count_work
 
 _STEP_S = 5e-4
 _CALL_S = 25e-6

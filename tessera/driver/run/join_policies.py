@@ -14,7 +14,7 @@ from tessera.ir.graph.graph import KernelGraph
 from tessera.ir.plan.plan import Plan, Replica, memory_on
 from tessera.ir.plan.policies import are_alike, is_placed_as, policies_of
 from tessera.ir.program.program import Program
-from tessera.passes.lowering.plan import lower_replica
+from tessera.planning.lower.lower_plan import lower_replica
 
 _PAIR = 2
 

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from tessera.backend.service import BackendOptions
 from tessera.backend.unwritten import ComparedSide
 from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error
-from tessera.driver.progress import OnProgress
 from tessera.driver.run.compare_runs import Verdict
 from tessera.driver.run.data_files import data_paths
 from tessera.driver.run.options import KeepOptions, PlanRunOptions
@@ -28,6 +27,7 @@ from tessera.driver.run.results import write_results
 from tessera.driver.run.run_plan import Prepared, prepare_run, run_prepared
 from tessera.driver.timeline import write_events
 from tessera.frontend.contents.write import check_format
+from tessera.ir.progress import OnProgress
 from tessera.output import Kind, check_output
 
 

@@ -20,11 +20,11 @@ from tessera.backend.ptx_executor.run import OneDevice, oldest
 from tessera.backend.ptx_executor.simt.launch import LaunchResult
 from tessera.backend.service import Bytes, Model
 from tessera.diagnostics import ExitCode, TesseraError, error
-from tessera.driver.progress import OnProgress, counter
 from tessera.driver.run.diverge import written
 from tessera.driver.run.run_plan import Prepared
 from tessera.driver.run.tolerance import nearest
 from tessera.ir.program import program as ir
+from tessera.ir.progress import OnProgress, counter
 
 OtherWay = Callable[[int, ir.Work, Mapping[str, Bytes]], Mapping[str, Bytes] | None]
 """The buffers after a step of a trace, from those before it; None where there is no other way."""

@@ -22,13 +22,13 @@ import numpy as np
 from tessera.backend.ptx_executor.memory.host_memory import available_bytes
 from tessera.backend.service import Bytes
 from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error
-from tessera.driver.progress import Count
 from tessera.driver.run.data_files import Data, Sources, data_files, opened_checkpoint
 from tessera.driver.run.given_inputs import GivenInput, read_given
 from tessera.driver.run.open_plan import OpenPlan
 from tessera.driver.run.schedule import Turn
 from tessera.ir.program.program import Buffer, Program, Role
 from tessera.ir.program.seeded import LazyContents, Seeded, Source, seeded_bytes
+from tessera.ir.progress import Count
 
 # So many bytes of seeded floats are not all zero.
 _SURELY_MORE_BYTES = 4096

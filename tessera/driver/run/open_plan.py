@@ -19,7 +19,6 @@ from tessera.diagnostics import Diagnostic, Source, TesseraError, error
 from tessera.driver.analyses import analysis_manager
 from tessera.driver.hosts.assign import assign_hosts, unused_hosts
 from tessera.driver.load import read_program
-from tessera.driver.progress import OnProgress, StageProgress
 from tessera.driver.run.data_files import Data, Sources, data_files, opened_checkpoint
 from tessera.driver.run.join_policies import can_join, joined_plan
 from tessera.frontend.plan.tsp import check_kind, read_plan
@@ -36,13 +35,14 @@ from tessera.ir.plan.print_plan import FORMAT
 from tessera.ir.plan.verify_plan import Flaw, verify_plan
 from tessera.ir.plan.verify_predictions import verify_predictions
 from tessera.ir.program.program import Program
+from tessera.ir.progress import OnProgress, StageProgress
 from tessera.passes.checker.check_plan import check_plan
 from tessera.passes.checker.findings import Locate, nowhere
 from tessera.passes.dependences.dependences import Dependences
 from tessera.passes.dependences.stored_addresses import stored_addresses
-from tessera.passes.lowering.plan import lower_replica
+from tessera.planning.lower.lower_plan import lower_replica
 
-MOST_SLOTS = 256  # as many as plans are made with (`driver.plan.trial`)
+MOST_SLOTS = 256  # as many as plans are made with (`planning.promise.trial`)
 MOST_SEQUENCES = 4096
 _MOST_FLAWS = 20
 

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING
 
 from tessera.backend.known_backends import BackendName
 from tessera.backend.service import DEFAULT_LIMIT_S
-from tessera.driver.options import WrongOption
-from tessera.driver.run.arguments import (
+from tessera.driver.run.backends import check_asked, parse_map
+from tessera.driver.run.data_files import Data
+from tessera.frontend.machine.hosts_file import read_hosts
+from tessera.ir.arguments import (
     check_amounts,
     check_counts,
     check_flags,
@@ -23,9 +25,7 @@ from tessera.driver.run.arguments import (
     check_targets,
     check_texts,
 )
-from tessera.driver.run.backends import check_asked, parse_map
-from tessera.driver.run.data_files import Data
-from tessera.frontend.machine.hosts_file import read_hosts
+from tessera.ir.options import WrongOption
 from tessera.ir.plan.hosts import HostTable
 from tessera.output import is_same_place
 

@@ -25,7 +25,6 @@ from tessera.backend.known_backends import BackendName
 from tessera.backend.ptx_executor.memory.host_memory import available_bytes
 from tessera.backend.service import BackendOptions
 from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error, warning
-from tessera.driver.progress import OnProgress, counter
 from tessera.driver.run.backends import BackendChoice, choose_backend, rehearsal
 from tessera.driver.run.estimate import cpu_seconds
 from tessera.driver.run.feeder import Feeder
@@ -40,6 +39,7 @@ from tessera.ir.plan.launch_program import Await, Record
 from tessera.ir.plan.plan import Plan
 from tessera.ir.plan.policies import refuse_adaptive
 from tessera.ir.program.program import Role
+from tessera.ir.progress import OnProgress, counter
 
 DEFAULT_REQUESTS = 8
 MOST_REQUESTS = 1_000_000

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING
 from tessera.diagnostics import Diagnostic, ExitCode, Source, TesseraError, error
 from tessera.driver.analyses import layout_findings
 from tessera.driver.load import read_program
-from tessera.driver.options import WrongOption
-from tessera.driver.progress import OnProgress, counter
-from tessera.driver.run.arguments import check_counts
 from tessera.frontend.text.readfile import read_source
+from tessera.ir.arguments import check_counts
+from tessera.ir.options import WrongOption
 from tessera.ir.program.program import Buffer, Program, Role
+from tessera.ir.progress import OnProgress, counter
 from tessera.output import Kind, check_output
 
 if TYPE_CHECKING:

@@ -23,7 +23,6 @@ from tessera.backend.host_loop.request_handle import RequestHandle
 from tessera.backend.known_backends import BackendName
 from tessera.backend.service import DEFAULT_LIMIT_S, Completion, TimelineEvent
 from tessera.diagnostics import TesseraError, error
-from tessera.driver.run.arguments import check_number, check_plan_given, wrong_type
 from tessera.driver.run.arrays import (
     TypedArray,
     float_array,
@@ -38,6 +37,8 @@ from tessera.driver.run.data_files import Data
 from tessera.driver.run.options import ServingOptions
 from tessera.driver.run.served import open_served, served_materials
 from tessera.driver.run.serving import Serving
+from tessera.frontend.plan.tsp_faults import check_plan_given
+from tessera.ir.arguments import check_number, wrong_type
 from tessera.ir.plan.plan import Plan
 from tessera.ir.program.program import Buffer, Program, Role
 

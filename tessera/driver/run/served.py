@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 
 from tessera.backend.known_backends import BackendName
-from tessera.driver.progress import Count, OnProgress
 from tessera.driver.run.materials import Materials, read_materials
 from tessera.driver.run.open_plan import OpenPlan, open_plan
 from tessera.driver.run.options import ServingOptions
 from tessera.ir.plan.plan import Plan
+from tessera.ir.progress import Count, OnProgress
 
 
 def open_served(

@@ -16,12 +16,12 @@ from tessera.backend.known_backends import BackendName
 from tessera.backend.processes.reference import Reference
 from tessera.backend.service import Model
 from tessera.backend.unwritten import ComparedSide, filled_ranges
-from tessera.driver.progress import OnProgress
 from tessera.driver.run.compare_runs import Verdict, compare_runs, variants_used
 from tessera.driver.run.launches import compare_launches, in_oldest_variant
 from tessera.driver.run.outcome import Outcome
 from tessera.driver.run.run_plan import Prepared
 from tessera.driver.run.serving import models_of
+from tessera.ir.progress import OnProgress
 
 
 def verify_run(

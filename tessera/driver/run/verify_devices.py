@@ -17,7 +17,6 @@ from tessera.backend.processes.reference import Expected
 from tessera.backend.service import BackendOptions, Bytes, Model, ServedTrace
 from tessera.backend.unwritten import ComparedSide
 from tessera.diagnostics import TesseraError
-from tessera.driver.progress import OnProgress
 from tessera.driver.run.backends import BackendChoice, find_gpus, make_backend
 from tessera.driver.run.compare_runs import Verdict, compare_runs, variants_used
 from tessera.driver.run.launches import compare_launches
@@ -34,10 +33,11 @@ from tessera.ir.plan.launch_program import (
     Run,
 )
 from tessera.ir.program import program as ir
+from tessera.ir.progress import OnProgress
 from tessera.ir.ptx import syntax as ptx
 from tessera.passes.base import AnalysisManager
 from tessera.passes.dependences.dependences import Dependences
-from tessera.passes.lowering.plan import lower_replica
+from tessera.planning.lower.lower_plan import lower_replica
 
 NO_MEMORY = "TSR5102"
 _FLOATS = frozenset(("f16", "f16x2", "bf16", "bf16x2", "f32", "f64"))

@@ -7,8 +7,8 @@ from enum import StrEnum
 from math import inf
 
 from tessera.backend.service import DEFAULT_LIMIT_S
-from tessera.driver.options import WrongOption
 from tessera.driver.selftest.traces import TrialModel, TrialSize
+from tessera.ir.options import WrongOption
 
 BACKENDS = ("cuda", "cpu")
 MOST_PLACEMENTS = 10_000

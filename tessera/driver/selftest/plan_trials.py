@@ -22,11 +22,11 @@ from tessera.driver.run.run_plan import Prepared
 from tessera.driver.run.serving import Serving
 from tessera.driver.selftest.document import Row
 from tessera.driver.selftest.trials import Workshop, compare_bytes, digest_of, run_whole
-from tessera.driver.simulate.options import SimulateOptions
-from tessera.driver.simulate.report import middle, rate_of
-from tessera.driver.simulate.simulate_plan import simulate
 from tessera.ir.choices import Strategy
 from tessera.ir.plan.plan import Plan
+from tessera.simulation.options import SimulateOptions
+from tessera.simulation.report import middle, rate_of
+from tessera.simulation.simulate_plan import simulate
 
 PLANS = (Strategy.DP, Strategy.LAYERS, Strategy.KERNEL)
 _SEARCH_S = 10.0

@@ -16,8 +16,7 @@ import numpy as np
 from tessera.backend.processes.reference import Expected, Reference
 from tessera.backend.service import Bytes
 from tessera.diagnostics import ExitCode, TesseraError, error
-from tessera.driver.plan.make_plan import plan as make_plan
-from tessera.driver.plan.options import PlanOptions
+from tessera.driver.plan import plan as make_plan
 from tessera.driver.run.compare_runs import OneDeviceRun
 from tessera.driver.run.options import PlanRunOptions
 from tessera.driver.run.outcome import Outcome
@@ -30,6 +29,7 @@ from tessera.ir.plan.machine import Machine
 from tessera.ir.plan.plan import Plan
 from tessera.ir.plan.print_plan import print_plan
 from tessera.ir.text_digest import text_digest
+from tessera.planning.problem.options import PlanOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tessera.driver.run.arguments import check_number
 from tessera.driver.run.runtime import Result
 from tessera.driver.serve.generation import Generation, Wish, refused
 from tessera.driver.serve.sampling import Sampling, draw_token
 from tessera.driver.serve.scheduler import Sizes, StepWork
 from tessera.driver.serve.step_inputs import RowInput
 from tessera.driver.serve.step_roles import GenerationSteps, StepRoles
+from tessera.ir.arguments import check_number
 from tessera.ir.arrays import Floats
 
 

@@ -12,12 +12,12 @@ import threading
 import time
 
 from tessera.diagnostics import TesseraError
-from tessera.driver.progress import OnProgress, counter
 from tessera.driver.serve.engine import Engine
 from tessera.driver.serve.follow import Wanted, refusals
 from tessera.driver.serve.generation import Generation
 from tessera.driver.serve.measures import Served, ServingReport
 from tessera.driver.serve.options import ArrivingText
+from tessera.ir.progress import OnProgress, counter
 
 _LOOK_S = 0.05
 _TOKENS = 64

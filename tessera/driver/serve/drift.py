@@ -27,9 +27,9 @@ from functools import partial
 
 from tessera.driver.serve.scheduler import StepWork
 from tessera.driver.serve.step_clocks import RatedClock
-from tessera.driver.simulate.hardware import Hardware
-from tessera.driver.simulate.steady import saturate
 from tessera.ir.plan.plan import PlacedStep, Plan, Replica
+from tessera.simulation.hardware import Hardware
+from tessera.simulation.steady import saturate
 
 STEPS = 32
 """Steps of a trace that are looked at together."""

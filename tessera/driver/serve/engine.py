@@ -27,7 +27,6 @@ from types import TracebackType
 from typing import Any, Self
 
 from tessera.diagnostics import Diagnostic, TesseraError, error
-from tessera.driver.run.arguments import check_amounts, check_counts
 from tessera.driver.run.runtime import Runtime
 from tessera.driver.serve.answers import check_prompt
 from tessera.driver.serve.drift import Drift
@@ -37,19 +36,10 @@ from tessera.driver.serve.loaded_objects import put_back, set_aside
 from tessera.driver.serve.look_ahead import chained_steps
 from tessera.driver.serve.policies import SwitchRule
 from tessera.driver.serve.ranges import with_token_range
-from tessera.driver.serve.residents import (
-    check_same_steps,
-    engine_sizes,
-    find_monitor,
-    find_switch,
-)
+from tessera.driver.serve.residents import check_same_steps, engine_sizes, find_monitor, find_switch
 from tessera.driver.serve.sampling import Sampling
-from tessera.driver.serve.steps import (
-    Declaration,
-    declaration_beside,
-    find_steps,
-    read_declaration,
-)
+from tessera.driver.serve.steps import Declaration, declaration_beside, find_steps, read_declaration
+from tessera.ir.arguments import check_amounts, check_counts
 from tessera.ir.choices import ADAPTIVE
 from tessera.ir.plan.plan import Plan
 

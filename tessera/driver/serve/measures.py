@@ -14,7 +14,7 @@ import bisect
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tessera.driver.simulate.report import percentiles
+from tessera.simulation.report import percentiles
 
 WINDOWS = 60
 

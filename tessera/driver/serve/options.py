@@ -7,14 +7,14 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from tessera.diagnostics import TesseraError, error
-from tessera.driver.options import WrongOption
-from tessera.driver.run.arguments import check_amounts, check_counts, check_texts
 from tessera.driver.serve.follow import Wanted
 from tessera.driver.serve.measures import Slo
 from tessera.driver.serve.policies import SwitchRule
 from tessera.frontend.arrivals.read_arrivals import read_arrivals
+from tessera.ir.arguments import check_amounts, check_counts, check_texts
 from tessera.ir.arrivals import LATEST_NS, Arrivals
 from tessera.ir.choices import ADAPTIVE
+from tessera.ir.options import WrongOption
 from tessera.ir.plan.plan import Plan
 from tessera.ir.plan.policies import policies_of
 

@@ -23,10 +23,10 @@ from itertools import accumulate
 from math import ceil
 from typing import Protocol
 
-from tessera.driver.options import WrongOption
-from tessera.driver.run.arguments import check_amounts
 from tessera.driver.serve.scheduler import Sizes
+from tessera.ir.arguments import check_amounts
 from tessera.ir.choices import POLICIES
+from tessera.ir.options import WrongOption
 
 LATENCY, THROUGHPUT = (policy.value for policy in POLICIES)
 _MEMORY = 1 / 64

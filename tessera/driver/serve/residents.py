@@ -18,8 +18,8 @@ from tessera.driver.serve.policies import LATENCY, PolicySwitch, StepPrices, Swi
 from tessera.driver.serve.scheduler import Sizes
 from tessera.driver.serve.step_clocks import RatedClock, batches_of
 from tessera.driver.serve.step_roles import GenerationSteps, wrong_steps
-from tessera.driver.simulate.hardware import Hardware, hardware_of, process_hardware
 from tessera.ir.plan.plan import Plan, Replica
+from tessera.simulation.hardware import Hardware, hardware_of, process_hardware
 
 
 def with_policies(

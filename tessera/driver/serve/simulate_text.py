@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 
 from tessera.diagnostics import Source
 from tessera.driver.load import read_program
-from tessera.driver.progress import OnProgress, counter
 from tessera.driver.run.join_policies import can_join, joined_replica
 from tessera.driver.serve.follow import Following, Wanted, crowding, refusals
 from tessera.driver.serve.measures import ServingReport
@@ -27,24 +26,20 @@ from tessera.driver.serve.residents import check_rule, find_prices, with_policie
 from tessera.driver.serve.scheduler import Sizes
 from tessera.driver.serve.step_clocks import ExactClock, RatedClock, StepClock, batches_of
 from tessera.driver.serve.step_roles import GenerationSteps
-from tessera.driver.serve.steps import (
-    Declaration,
-    declaration_beside,
-    find_steps,
-    read_declaration,
-)
-from tessera.driver.simulate.counts import with_counts
-from tessera.driver.simulate.options import SimulateOptions
-from tessera.driver.simulate.simulate_plan import (
+from tessera.driver.serve.steps import Declaration, declaration_beside, find_steps, read_declaration
+from tessera.ir.choices import ADAPTIVE
+from tessera.ir.plan.plan import Plan, Replica
+from tessera.ir.plan.policies import policies_of
+from tessera.ir.program.program import Program
+from tessera.ir.progress import OnProgress, counter
+from tessera.simulation.counts import with_counts
+from tessera.simulation.options import SimulateOptions
+from tessera.simulation.simulate_plan import (
     check_followed,
     choose_served,
     find_hardware,
     read_followed,
 )
-from tessera.ir.choices import ADAPTIVE
-from tessera.ir.plan.plan import Plan, Replica
-from tessera.ir.plan.policies import policies_of
-from tessera.ir.program.program import Program
 
 MOST_EXACT = 3_000_000
 """Operations that are followed one by one: a minute or so. More go by rates, unless asked for."""

@@ -20,15 +20,15 @@ from itertools import pairwise
 from typing import Protocol
 
 from tessera.driver.serve.scheduler import StepSize, StepWork
-from tessera.driver.simulate.counts import with_counts
-from tessera.driver.simulate.hardware import Hardware
-from tessera.driver.simulate.intake import SimulatedReplica
-from tessera.driver.simulate.known_work import work_of
-from tessera.driver.simulate.simulate import alone
-from tessera.driver.simulate.steady import largest_load_ns, saturate
-from tessera.driver.simulate.stepwise import StepwiseLoop
-from tessera.driver.simulate.work import COMPUTE
 from tessera.ir.plan.plan import Replica
+from tessera.simulation.counts import with_counts
+from tessera.simulation.hardware import Hardware
+from tessera.simulation.intake import SimulatedReplica
+from tessera.simulation.known_work import work_of
+from tessera.simulation.simulate import alone
+from tessera.simulation.steady import largest_load_ns, saturate
+from tessera.simulation.stepwise import StepwiseLoop
+from tessera.simulation.work import COMPUTE
 
 
 class StepClock(Protocol):

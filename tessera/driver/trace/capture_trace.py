@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tessera.diagnostics import Diagnostic, ExitCode, TesseraError
-from tessera.driver.progress import OnProgress, StageProgress
 from tessera.driver.run.data_files import opened_checkpoint
 from tessera.driver.trace.build import Draft, draft_program, settle_roles
 from tessera.driver.trace.hints import with_hints
@@ -43,6 +42,7 @@ from tessera.ir.architecture import arch_number, sms_of
 from tessera.ir.choices import Route
 from tessera.ir.program import program as ir
 from tessera.ir.program.print_trace import print_program
+from tessera.ir.progress import OnProgress, StageProgress
 from tessera.output import Kind, check_output, write_file
 
 if TYPE_CHECKING:

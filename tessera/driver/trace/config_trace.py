@@ -12,9 +12,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tessera.diagnostics import TesseraError
-from tessera.driver.progress import OnProgress
 from tessera.driver.trace.meta_trace import FakeTrace, trace_among_fakes
 from tessera.driver.trace.repeat_layers import is_same, with_more_layers
+from tessera.ir.progress import OnProgress
 
 if TYPE_CHECKING:
     import transformers

@@ -11,11 +11,11 @@ from dataclasses import replace
 from tessera.driver.analyses import remembering
 from tessera.ir.program import program as ir
 from tessera.passes.base import AnalysisManager
-from tessera.passes.costs.count_work import LaunchCounts
-from tessera.passes.costs.estimate_costs import distinct_bytes
-from tessera.passes.costs.merge_tables import used_buffers
-from tessera.passes.costs.work_shapes import found_hint, may_have_hint
 from tessera.passes.dependences.dependences import Dependences
+from tessera.planning.prices.count_work import LaunchCounts
+from tessera.planning.prices.estimate_costs import distinct_bytes
+from tessera.planning.prices.merge_tables import used_buffers
+from tessera.planning.prices.work_shapes import found_hint, may_have_hint
 
 
 def with_hints(program: ir.Program, analyses: AnalysisManager | None = None) -> ir.Program:

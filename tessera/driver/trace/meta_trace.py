@@ -15,7 +15,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from tessera.diagnostics import Diagnostic, TesseraError, warning
-from tessera.driver.progress import OnProgress, StageProgress
 from tessera.driver.trace.build import build_program
 from tessera.driver.trace.capture_trace import GraphNodes, Trace
 from tessera.driver.trace.patterns.fuse import fuse
@@ -25,6 +24,7 @@ from tessera.frontend.trace.records import MAX_BYTES
 from tessera.ir.operators.fused import MOST_WRITES
 from tessera.ir.operators.table import OperatorMismatch, bind
 from tessera.ir.program import program as ir
+from tessera.ir.progress import OnProgress, StageProgress
 
 OTHER = "tessera::other"
 Made = tuple[Callable[..., object], Inputs]

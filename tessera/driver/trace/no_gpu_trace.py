@@ -21,7 +21,6 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, warning
-from tessera.driver.progress import OnProgress, StageProgress
 from tessera.driver.trace.build import draft_program, settle_roles
 from tessera.driver.trace.capture_trace import FILLED, KEPT, Trace, count_nodes
 from tessera.driver.trace.hints import with_hints
@@ -33,6 +32,7 @@ from tessera.frontend.machine.quantities import format_bytes
 from tessera.ir.choices import Route
 from tessera.ir.plan.machine import Gpu
 from tessera.ir.program import program as ir
+from tessera.ir.progress import OnProgress, StageProgress
 
 if TYPE_CHECKING:
     from tessera.frontend.capture.meta.record import RawRecord

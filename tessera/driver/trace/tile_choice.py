@@ -18,9 +18,9 @@ from tessera.frontend.capture.experts.launch import ProductSize, ProductTiles
 from tessera.frontend.capture.no_gpu.products import ProductCut
 from tessera.frontend.machine.gpu_table import gpu_table
 from tessera.ir.plan.machine import Gpu
-from tessera.passes.costs.device_model import Traffic
-from tessera.passes.costs.library_launches import Attention, Product, call_ns
-from tessera.passes.costs.tile_costs import Tile, attention_tile_ns, product_tile_ns
+from tessera.planning.prices.device_model import Traffic
+from tessera.planning.prices.library_launches import Attention, Product, call_ns
+from tessera.planning.prices.tile_costs import Tile, attention_tile_ns, product_tile_ns
 
 Cut = TypeVar("Cut")
 _CANNOT_RUN_NS = 1e15  # a tile that a GPU has no room for

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 
 from tessera.diagnostics import Diagnostic, TesseraError, warning
 from tessera.driver.card_names import is_card
-from tessera.driver.progress import OnProgress, StageProgress
 from tessera.driver.trace.build import draft_program, reread
 from tessera.driver.trace.variants import with_code_for
 from tessera.frontend.machine.gpus import parse_gpus
 from tessera.ir.program.program import Program
+from tessera.ir.progress import OnProgress, StageProgress
 
 if TYPE_CHECKING:
     from tessera.backend.cuda.api import Driver

@@ -1,5 +1,5 @@
 """Names, tables and files of GPUs, links and profiles to `ir.plan` records.
 
 In: `a100,l40s`, a machine file, a profile. Out: a `Machine`, measured durations. Imported by
-`driver`, `cli`, `report` and `frontend.plan`.
+`planning`, `driver`, `cli`, `report` and `frontend.plan`.
 """

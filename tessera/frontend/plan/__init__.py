@@ -1,4 +1,5 @@
 """The text of a plan, `.tsp`, to `ir.plan` records.
 
-In: text. Out: a `Plan`. `tsp` is the way in. Imported by `driver` and `report`.
+In: text. Out: a `Plan`. `tsp` is the way in. Imported by `planning`, `simulation`,
+`driver` and `report`.
 """

@@ -5,10 +5,14 @@ In: the text, and Lark's exception or a fault of a value. Out: a `Diagnostic` wi
 
 from __future__ import annotations
 
+import os
+
 from lark import UnexpectedInput, UnexpectedToken
 
 from tessera.diagnostics import Diagnostic, Source, Span, error
 from tessera.frontend.plan.tsp_values import BadText
+from tessera.ir.arguments import wrong_type
+from tessera.ir.plan.plan import Plan
 from tessera.ir.plan.print_plan import FORMAT, VERSION
 
 
@@ -72,3 +76,10 @@ _SAID = {
 def bad_text(source: Source, fault: BadText) -> Diagnostic:
     """A value, or a whole record, that cannot be so."""
     return error("TSR3020", str(fault), Span(source, fault.start, fault.start + fault.length))
+
+
+def check_plan_given(plan: object) -> None:
+    """A plan or the path of one."""
+    if not isinstance(plan, str | os.PathLike | Plan):
+        hint = " (the `plan` of a report is one)" if hasattr(plan, "plan") else ""
+        raise wrong_type("plan", plan, f"a path or a `Plan`{hint}")

@@ -1,5 +1,6 @@
 """Bytes to text, text to parsers, faults to diagnostics: what all readers share.
 
 In: paths, bytes, grammars. Out: sources, parsers, diagnostics. Imported by the other folders of
-`frontend`, by `driver`, and by `cli` and `report` for files and names that users give.
+`frontend`, by `planning`, `simulation` and `driver`, and by `cli` and `report` for files
+and names that users give.
 """

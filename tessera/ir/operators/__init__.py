@@ -1,5 +1,5 @@
 """Library operators: what an `op` record may call.
 
 In: a name with its operands. Out: shapes, types, accesses of the call. `table` finds an operator
-by its name. Imported by `passes`, `frontend`, `driver.trace` and `backend`.
+by its name. Imported by `passes`, `planning`, `frontend`, `driver.trace` and `backend`.
 """

@@ -1,6 +1,6 @@
 """How long each step takes on each device, where the number comes from, and how far to trust it.
 
-In: nothing. Out: frozen records that `passes.costs.estimate_costs` fills and the planner reads.
+In: nothing. Out: frozen records that `planning.prices.estimate_costs` fills and the planner reads.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Launch programs: what every device of a replica does for one request, operation by operation.
 
-In: nothing. Out: frozen records that `passes.lowering` makes, `passes.checker.check_plan` proves
+In: nothing. Out: frozen records that `planning.lower` makes, `passes.checker.check_plan` proves
 and the backends run.
 
 A request runs in a slot and a lane. Every device has three queues per slot (compute, in, out); a

@@ -1,6 +1,6 @@
 """Tables of measured kernel times, and the shapes that they are looked up by.
 
-In: nothing. Out: frozen records that `frontend.machine.tables` fills and `passes.costs` reads.
+In: nothing. Out: frozen records that `frontend.machine.tables` fills and `planning.prices` reads.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """What the code of a kernel says, whatever the launch.
 
 In: kernels (`ir.ptx`). Out: analyses per kernel: values, loops, accesses, the reduced code that
-addresses depend on. Imported by the other passes, `driver` and `report`.
+addresses depend on. Imported by the other passes, `planning`, `driver` and `report`.
 """

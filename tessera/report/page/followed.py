@@ -11,15 +11,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from tessera.diagnostics import TesseraError
-from tessera.driver.simulate.options import SimulateOptions
-from tessera.driver.simulate.report import SimulationReport, middle
-from tessera.driver.simulate.simulate_plan import simulate
-from tessera.driver.simulate.timeline import timeline_events
+from tessera.driver.simulated_timeline import timeline_events
 from tessera.ir.choices import Objective
 from tessera.ir.plan.plan import PlacedTrace, Plan, Replica
 from tessera.ir.program.program import Program
 from tessera.report.page.answer import Spread, is_split, rate_of
 from tessera.report.page.given import GivenTimeline, TimelineSpan
+from tessera.simulation.options import SimulateOptions
+from tessera.simulation.report import SimulationReport, middle
+from tessera.simulation.simulate_plan import simulate
 
 _MOST_OPERATIONS = 2_000  # of all slots; a simulation of these takes a part of a second
 _ROUNDS = 3

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tessera.driver.plan.durations import find_costs
-from tessera.driver.plan.options import PlanOptions
-from tessera.driver.plan.traces import LoadedTrace
 from tessera.frontend.machine.gpu_table import gpu_table
 from tessera.ir.plan.costs import Costs
 from tessera.ir.plan.machine import Card, CardId, Device, DeviceId, Machine
 from tessera.ir.plan.plan import Plan, PlannedTrace
+from tessera.planning.prices.durations import find_costs
+from tessera.planning.problem.options import PlanOptions
+from tessera.planning.problem.setting import LoadedTrace
 from tessera.report.page.given import Given, GivenTrace
 
 

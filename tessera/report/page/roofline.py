@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tessera.ir.plan.costs import Duration, LaunchWork
 from tessera.ir.plan.machine import Device, Machine
-from tessera.passes.costs.device_model import unit_rate
+from tessera.planning.prices.device_model import unit_rate
 from tessera.report.page.given import Given, GivenTrace
 from tessera.report.page.model import PageSection
 

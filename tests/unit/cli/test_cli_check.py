@@ -14,7 +14,7 @@ import pytest
 
 from tessera.diagnostics import Source, TesseraError
 from tessera.driver.analyze import read_program
-from tessera.driver.plan.make_plan import PlanOptions, plan
+from tessera.driver.plan import PlanOptions, plan
 from tessera.frontend.plan.tsp import parse_plan
 from tessera.ir.graph.graph import KernelGraph
 from tessera.ir.plan.plan import Plan

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tessera.driver.diff_plans import diff
-from tessera.driver.plan.make_plan import PlanOptions, plan
+from tessera.driver.plan import PlanOptions, plan
 from tessera.ir.plan.plan import Plan
 from tessera.ir.plan.print_plan import print_plan
 from tessera.ir.text_digest import text_digest

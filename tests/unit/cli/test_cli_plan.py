@@ -11,7 +11,7 @@ import pytest
 from tessera.cli import options as cli_options
 from tessera.cli import plan as cli_plan
 from tessera.diagnostics import TesseraError
-from tessera.driver.plan.make_plan import PlanOptions, plan
+from tessera.driver.plan import PlanOptions, plan
 from tessera.frontend.machine import gpus
 from tessera.frontend.machine.gpus import machine_of
 from tessera.frontend.plan.tsp import parse_plan

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
-from tessera.driver.plan.make_plan import PlanOptions, plan
-from tessera.driver.simulate.options import SimulateOptions
-from tessera.driver.simulate.simulate_plan import simulate
+from tessera.driver.plan import PlanOptions, plan
 from tessera.frontend.plan.tsp import parse_plan
 from tessera.ir.plan.plan import Plan
 from tessera.ir.plan.print_plan import print_plan
 from tessera.report.simulation import simulation_text
+from tessera.simulation.options import SimulateOptions
+from tessera.simulation.simulate_plan import simulate
 from tests.helpers.command import tessc
 from tests.helpers.corpus import ROOT
 
@@ -209,5 +209,5 @@ def test_nothing_that_plans_is_loaded(folder: Path) -> None:
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
     loaded = done.stderr.split()
-    for prefix in ("tessera.passes", "tessera.driver.plan", "highspy", "networkx", "torch"):
+    for prefix in ("tessera.passes", "tessera.planning", "highspy", "networkx", "torch"):
         assert not [name for name in loaded if name.startswith(prefix)], prefix

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tessera.cli import serve as serve_command
-from tessera.driver.plan.make_plan import PlanOptions, plan
+from tessera.driver.plan import PlanOptions, plan
 from tessera.frontend.arrivals.read_arrivals import read_arrivals
 from tessera.ir.plan.print_plan import print_plan
 from tests.helpers.command import tessc

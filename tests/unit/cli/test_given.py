@@ -17,12 +17,12 @@ from tessera.cli.profile import ProfileCommand
 from tessera.cli.run import RunCommand
 from tessera.cli.trace import TraceCommand
 from tessera.driver.analyze import AnalyzeOptions
-from tessera.driver.options import WrongOption
 from tessera.driver.profile import ProfileOptions
 from tessera.driver.run.open_plan import CheckOptions
 from tessera.driver.run.options import KeepOptions
 from tessera.driver.run.run_trace import RunOptions
 from tessera.frontend.machine.gpus import machine_of
+from tessera.ir.options import WrongOption
 
 RECORDS: dict[str, tuple[type, ...]] = {
     "analyze": (AnalyzeCommand, AnalyzeOptions),

@@ -14,7 +14,7 @@ import pytest
 
 from tessera.cli.console import Messages
 from tessera.cli.progress import PlanProgress, Progress
-from tessera.driver.progress import StageProgress
+from tessera.ir.progress import StageProgress
 
 HIDE_CURSOR = "\x1b[?25l"
 ERASE = "\x1b[2K"

@@ -13,7 +13,7 @@ from tessera.diagnostics import TesseraError
 from tessera.frontend.capture.meta import hf
 from tessera.ir.plan.tables import TableKind
 from tessera.ir.program.program import LibraryCall
-from tessera.passes.costs.work_shapes import call_shape
+from tessera.planning.prices.work_shapes import call_shape
 from tests.helpers.hf_configs import FAMILIES, small_config
 
 LLAMA = {

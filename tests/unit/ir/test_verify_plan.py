@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tessera.diagnostics import TesseraError
-from tessera.driver.plan.make_plan import PlanOptions, plan
+from tessera.driver.plan import PlanOptions, plan
 from tessera.frontend.plan.tsp import parse_plan
 from tessera.ir.plan.print_plan import print_plan
 

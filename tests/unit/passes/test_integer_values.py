@@ -19,9 +19,9 @@ from tessera.ir.opcodes.families import arithmetic, logic
 from tessera.ir.opcodes.form_table import forms_of
 from tessera.ir.opcodes.notation import read_table
 from tessera.ir.ptx import syntax as ptx
-from tessera.passes.costs.integer_values import integer_function, value_of
 from tessera.passes.kernel_facts.known_bits import KnownBits, opcode_bits
 from tessera.passes.lane_values.lane_ops import source_bits
+from tessera.planning.prices.integer_values import integer_function, value_of
 from tests.helpers.cpu_kernels import run
 
 CASES = 2048  # of a name, shared by its forms

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from tessera.diagnostics import TesseraError
-from tessera.driver.plan.make_plan import PlanOptions, plan
+from tessera.driver.plan import PlanOptions, plan
 from tessera.ir.plan.launch_program import AreaKind, LoweredReplica
 from tessera.ir.program.program import Program
 from tessera.passes.checker.check_plan import check_plan, check_replica
-from tessera.passes.lowering.plan import lower_replica
+from tessera.planning.lower.lower_plan import lower_replica
 from tests.helpers.served import graph_of
 from tests.helpers.traces import COPY, HEADER, trace
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tessera.driver.plan.make_plan import PlanOptions, plan
+from tessera.driver.plan import PlanOptions, plan
 from tessera.ir.graph.access import AccessKind
 from tessera.ir.plan.launch_program import Fill
 from tessera.ir.program.print_trace import print_program

@@ -10,9 +10,9 @@ from tessera.frontend.machine.gpus import machine_of
 from tessera.ir.plan.costs import Duration
 from tessera.ir.plan.tables import TableKind
 from tessera.ir.program.program import LibraryCall
-from tessera.passes.costs.estimate_costs import estimate_costs
-from tessera.passes.costs.work_shapes import call_shape
 from tessera.passes.dependences.dependences import Dependences
+from tessera.planning.prices.estimate_costs import estimate_costs
+from tessera.planning.prices.work_shapes import call_shape
 
 
 def _times(model: str, phase: str, batch: int, tokens: int = 1) -> dict[str, float]:

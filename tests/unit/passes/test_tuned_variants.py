@@ -17,7 +17,7 @@ from tessera.ir.architecture import architecture, runs_on, sms_of
 from tessera.ir.plan.print_plan import print_plan
 from tessera.ir.program.print_trace import print_program
 from tessera.ir.program.program import Launch, Program, for_arch
-from tessera.passes.costs.estimate_costs import best_variant
+from tessera.planning.prices.estimate_costs import best_variant
 from tests.helpers.command import tessc
 from tests.helpers.served import graph_of
 

@@ -16,8 +16,8 @@ from tessera.driver.fleet.choose_units import FleetChoice, check_mix
 from tessera.driver.fleet.fleet_words import NOISE, verdict_of
 from tessera.driver.fleet.make_fleet import FleetReport, fleet
 from tessera.driver.fleet.options import FleetOptions
-from tessera.driver.options import WrongOption
 from tessera.driver.serve.measures import Slo
+from tessera.ir.options import WrongOption
 from tessera.report.fleet import fleet_json, fleet_text
 from tests.helpers.command import tessc
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tessera.diagnostics import TesseraError
-from tessera.driver.plan.make_plan import PlanOptions
-from tessera.driver.plan.make_plan import plan as make_plan
+from tessera.driver.plan import PlanOptions
+from tessera.driver.plan import plan as make_plan
 from tessera.driver.run.open_plan import is_plan, open_plan
 from tessera.frontend.machine.machine_file import parse_machine
 from tessera.ir.choices import Objective
@@ -136,8 +136,8 @@ def test_a_policy_that_is_not_there(plan: Plan) -> None:
 
 
 def test_a_run_takes_as_many_slots_as_a_plan_may_have() -> None:
-    from tessera.driver.plan import trial
     from tessera.driver.run import open_plan as opening
+    from tessera.planning.promise import trial
 
     assert opening.MOST_SLOTS >= trial.MOST_SLOTS
 

@@ -12,7 +12,7 @@ from tessera.diagnostics import TesseraError
 from tessera.driver.hosts.sent_plan import SentPlan, received_model
 from tessera.driver.run.open_plan import OpenPlan, open_plan
 from tessera.ir.plan.hosts import HostEntry
-from tessera.passes.lowering.plan import lower_replica
+from tessera.planning.lower.lower_plan import lower_replica
 from tests.helpers.plan_files import plan_of
 from tests.helpers.random_traces import random_program
 from tests.helpers.served import graph_of, model_of, served

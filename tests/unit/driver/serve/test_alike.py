@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tessera.diagnostics import TesseraError
-from tessera.driver.plan.make_plan import PlanOptions, plan
+from tessera.driver.plan import PlanOptions, plan
 from tessera.driver.run.join_policies import can_join
 from tessera.driver.run.open_plan import open_plan
 from tessera.driver.serve.engine import Engine

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tessera.diagnostics import TesseraError
-from tessera.driver.plan.make_plan import PlanOptions, plan
+from tessera.driver.plan import PlanOptions, plan
 from tessera.ir.plan.print_plan import print_plan
 from tessera.report.page.build import build_page
 from tessera.report.page.inputs import read_given

@@ -11,7 +11,7 @@ import pytest
 
 from tessera.diagnostics import TesseraError
 from tessera.driver.load import load
-from tessera.driver.plan.make_plan import PlanOptions, plan
+from tessera.driver.plan import PlanOptions, plan
 from tessera.driver.profile import program_digest
 from tessera.frontend.machine.quantities import format_time
 from tessera.ir.plan.print_plan import print_plan

@@ -1,0 +1,61 @@
+"""`tessc plan`: read and analyse the traces, then plan them.
+
+In: files and `PlanOptions`. Out: a `PlanReport`. `planning.make_plan` has the stages that follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tessera.driver.traces import TraceName, graphs_in, load_traces
+from tessera.planning.make_plan import PlanReport, integer_program, make_plan
+from tessera.planning.problem.options import PlanOptions, Watch
+from tessera.planning.problem.setting import LoadedTrace, PlanSetting
+
+__all__ = [
+    "PlanOptions",
+    "PlanReport",
+    "PlanSetting",
+    "Watch",
+    "emit_lp",
+    "graphs_in",
+    "plan",
+]
+
+
+def plan(
+    traces: TraceName | Sequence[TraceName],
+    options: PlanOptions,
+    watch: Watch | None = None,
+    *,
+    compare: bool = True,
+    pareto: bool = False,
+    on_proved: Callable[[PlanReport], None] | None = None,
+) -> PlanReport:
+    """Plan traces for a machine. Each is a file, or `FILE:NUMBER` for its part of the requests.
+
+    `compare` also plans for as many GPUs of each kind alone; `pareto` collects the plans that none
+    beats in throughput, latency and cost at once. `on_proved` is given the report as soon as the
+    plan is proved, without these.
+    """
+    watch = watch or Watch()
+    return make_plan(
+        _loaded(traces, options, watch),
+        options,
+        watch,
+        compare=compare,
+        pareto=pareto,
+        on_proved=on_proved,
+    )
+
+
+def emit_lp(traces: TraceName | Sequence[TraceName], options: PlanOptions) -> str:
+    """The integer program behind a throughput plan, in the LP format."""
+    return integer_program(_loaded(traces, options, Watch()), options)
+
+
+def _loaded(
+    traces: TraceName | Sequence[TraceName], options: PlanOptions, watch: Watch
+) -> tuple[LoadedTrace, ...]:
+    watch.tell("reading and analysing")
+    return load_traces(traces, options.data_root, watch.on_progress)

@@ -1,0 +1,5 @@
+"""What no placement beats: the integer program, its relaxation, counts of classes.
+
+In: a `Problem`. Out: bounds, and placements that come with them. `relax` is the way in. Imported
+by its neighbours in `planning` and by `driver.fleet`.
+"""

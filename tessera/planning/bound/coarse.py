@@ -1,0 +1,51 @@
+"""Large problems in fewer tasks: what follows each other goes together.
+
+In: a `Problem` of very many tasks. Out: a `Coarse`: the problem in which runs of tasks are one, and
+ways to go from placements of one to those of the other. A relaxation of a hundred thousand tasks
+takes minutes, and neighbours in a trace mostly belong together. What is found is a placement of the
+large problem, if not the best; a bound of the coarse problem is none of the large one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tessera.planning.problem.problem import Placement, Problem, contract
+
+MOST_TASKS = 20_000  # that are placed one by one
+COARSE_TASKS = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class Coarse:
+    """A problem of fewer tasks, and per task of the large one the task that holds it."""
+
+    problem: Problem
+    groups: tuple[int, ...]
+
+    def expand(self, placement: Sequence[int]) -> Placement:
+        """The device of each task of the large problem."""
+        return tuple(placement[group] for group in self.groups)
+
+    def shrink(self, placement: Sequence[int]) -> Placement:
+        """A placement like one of the large problem: where the last task of a run is."""
+        shrunk = [0] * len(self.problem.tasks)
+        for group, device in zip(self.groups, placement, strict=True):
+            shrunk[group] = device
+        return tuple(shrunk)
+
+
+def coarsen(problem: Problem, most: int = COARSE_TASKS) -> Coarse:
+    """Runs of equal length, so that there are so many; more where tasks cannot go together."""
+    length = -(-len(problem.tasks) // max(most, 1))
+    groups: list[int] = []
+    number, size = -1, 0
+    allowed, trace = set[int](), -1
+    for task in problem.tasks:
+        both = allowed.intersection(task.allowed())
+        if not both or task.trace != trace or size == length:
+            number, size, trace, both = number + 1, 0, task.trace, set(task.allowed())
+        allowed, size = both, size + 1
+        groups.append(number)
+    return Coarse(contract(problem, tuple(groups)), tuple(groups))

@@ -1,0 +1,396 @@
+"""Find a plan: gather candidates, rank them, lower and prove; fewer slots where memory is short.
+
+In: a `PlanSetting`. Out: a `Decision`. `find_plan` is the loop, `choose_best` gathers and ranks. A
+candidate becomes a plan only if its launch programs fit the memory and `passes.checker.check_plan`
+proves them; otherwise the next best is taken, and that is said. So nothing leaves here that is not
+proved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from tessera.diagnostics import Diagnostic, error
+from tessera.ir.choices import CUT_SHORT, Ending, Objective, Strategy
+from tessera.ir.plan.plan import Plan
+from tessera.ir.plan.verify_plan import verify_plan
+from tessera.ir.progress import counter
+from tessera.passes.checker.check_plan import check_plan
+from tessera.planning.attempts import attempts, build_problem, host_ns, runs_alone
+from tessera.planning.few_slots import bound_of_any, with_fewer_slots
+from tessera.planning.placements import given_choice
+from tessera.planning.problem.options import SEARCHING, Watch
+from tessera.planning.problem.problem import INFINITY, Problem
+from tessera.planning.problem.setting import Attempt, PlanSetting
+from tessera.planning.promise.assemble import assemble, overflows
+from tessera.planning.promise.contention import Search, has_neighbours, settle_all
+from tessera.planning.promise.doubt import Doubt, doubt, interval, splits
+from tessera.planning.promise.host_memory import short_of_memory
+from tessera.planning.promise.promise import Promise, promises
+from tessera.planning.refusals import Refused, no_plan, none_left, refusals_of, was_ended
+from tessera.planning.search.candidates import (
+    Candidate,
+    busiest_ns,
+    candidate_of,
+    slots_needed,
+    splits_requests,
+)
+from tessera.planning.search.plans import Choice, choose, first_of_names
+from tessera.planning.search.small import is_small
+from tessera.planning.search.solve import SolveOptions
+
+MOST_SLOTS = 64
+_LESS_LOAD = 0.995
+_NEAR, _NEAR_IF_LARGE = 1.002, 1.03
+_LARGE_TASKS = 1_000
+_ANY = SolveOptions(gap=1.0, max_nodes=1, thorough=False, any_plan=True)
+PROVING = "proving the plan"
+SIMULATING = "simulating what was found"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """A proved plan, the candidate behind it, and what it was chosen from.
+
+    `setting` has the times of the plan. `split` is the best split as it would run, or, if there is
+    none, the plan.
+    """
+
+    plan: Plan
+    setting: PlanSetting
+    attempt: Attempt
+    choice: Choice
+    chosen: Candidate
+    diagnostics: tuple[Diagnostic, ...]
+    doubt: Doubt | None = None
+    split: Promise | None = None
+
+
+def find_plan(setting: PlanSetting, watch: Watch) -> Decision:
+    """The best plan that fits and is proved; raises with exit code 3 where there is none."""
+    refused: list[Refused] = []
+    last = None
+    watch.stopped()
+    for attempt in attempts(setting):
+        watch.tell(SEARCHING, f"{attempt.slots} slots")
+        last = attempt
+        choice = choose_best(setting, attempt, setting.options.objective, watch)
+        if choice is None:
+            continue
+        if choice.ended == Ending.INTERRUPTED:
+            choice = _briefly(choice)
+        count = counter(watch.on_progress, SIMULATING, "candidates")
+        made = promises(setting, [(attempt, choice)], choice.objective, count=count)
+        more = [] if _is_near(made, choice) else _with_more_slots(setting, attempt, choice, watch)
+        fewer = with_fewer_slots(setting, attempt, choice, partial(_again, setting, watch))
+        tried = [(attempt, choice), *more, *fewer]
+        made = promises(setting, tried[1:], choice.objective, count=count, before=made)
+        ranked = _ranked(setting, made, choice)
+        ranked, doubted = _settled(ranked, choice)
+        watch.tell(PROVING)
+        bound = min(found.bound for _, found in tried)
+        if attempt.least_ns is not None:
+            bound = attempt.least_ns
+        elif choice.ended != Ending.GIVEN:
+            bound = min(bound, bound_of_any(setting, attempt, choice.objective, watch))
+        if choice.objective == Objective.THROUGHPUT and choice.ended != Ending.GIVEN:
+            bound = max(bound, host_ns(setting))
+        decision = _first_proved(ranked, replace(choice, bound=bound), refused, doubted)
+        if decision is not None:
+            return decision
+    assert last is not None
+    if refused:
+        raise none_left(refused)
+    raise no_plan(last.planning, setting.costs, setting.machine, _what_fits(setting))
+
+
+def _again(setting: PlanSetting, watch: Watch, attempt: Attempt) -> Choice | None:
+    return choose_best(setting, attempt, setting.options.objective, watch)
+
+
+def _is_near(made: list[Promise], choice: Choice) -> bool:
+    """Whether another search has little to gain: the best is near the bound as it would run."""
+    tasks = len(choice.best.replicas[0].placement)
+    near = _NEAR_IF_LARGE if tasks > _LARGE_TASKS else _NEAR
+    best = min(promise.chosen.value(choice.objective) for promise in made)
+    return choice.ended != Ending.GIVEN and best <= near * choice.bound
+
+
+def _briefly(choice: Choice) -> Choice:
+    """The best and the best that does not split: somebody is waiting for the end."""
+    whole = [c for c in choice.candidates if not splits_requests(c)]
+    return replace(choice, candidates=tuple(dict.fromkeys((choice.best, *whole[:1]))))
+
+
+def _what_fits(setting: PlanSetting) -> str:
+    """As many slots and sequences as there is a plan for, where the user asked for more."""
+    options = setting.options
+    most = max(options.slots or 1, options.sequences or 1)
+    low, high = 0, most  # there is a plan with `low` at most of each, and none with `high`
+    while high > 1 and high - low > max(1, low // 8):
+        middle = (low + high) // 2
+        slots, lanes = min(options.slots or 1, middle), min(options.sequences or 1, middle)
+        problem = build_problem(setting, slots, lanes).problem
+        if choose(problem, Objective.THROUGHPUT, _ANY) is None:
+            high = middle
+        else:
+            low = middle
+    if low == 0:
+        return ""
+    asked = (("--slots", options.slots), ("--sequences", options.sequences))
+    return " ".join(f"{name} {min(count, low)}" for name, count in asked if count is not None)
+
+
+def _ranked(setting: PlanSetting, made: list[Promise], choice: Choice) -> list[Promise]:
+    """What was asked for first; then the best first."""
+    if choice.ended != Ending.GIVEN:
+        return _with_best_split(made)
+    rivals = [p for p in made if p.chosen.name == choice.best.name]
+    if setting.options.strategy == Strategy.KERNEL:
+        rivals = [p for p in made if splits_requests(p.chosen)] or rivals
+    asked = rivals[0].named(choice.best.name)
+    others = [p for p in made if p.chosen.replicas != asked.chosen.replicas]
+    return [asked, *(p for p in others if p.chosen.name != asked.chosen.name)]
+
+
+def _with_best_split(made: list[Promise]) -> list[Promise]:
+    """The row `kernel` is the best split there is, also if it has the form of another strategy."""
+    best = next((p for p in made if splits_requests(p.chosen)), None)
+    if best is None or best.chosen.name == Strategy.KERNEL:
+        return made
+    rows = [p for p in made if p.chosen.name != Strategy.KERNEL]
+    rows.insert(rows.index(best) + 1, best.named(Strategy.KERNEL))
+    return rows
+
+
+def _settled(ranked: list[Promise], choice: Choice) -> tuple[list[Promise], Doubt | None]:
+    """The best split whose gain exceeds what the times may be off; without one, no split.
+
+    Of a better machine the best split may be in doubt, and yet one of those behind it is not.
+    """
+    rival = next((p for p in ranked if not splits(p)), None)
+    if not splits(ranked[0]) or rival is None:
+        return ranked, None
+    first: Doubt | None = None
+    for split in ranked[: ranked.index(rival)]:
+        doubted = doubt(split, rival, choice.objective)
+        if choice.ended == Ending.GIVEN or doubted.is_sure:
+            return [split, *(p for p in ranked if p is not split)], doubted
+        first = first or doubted
+    return [rival, *(p for p in ranked if p is not rival)], first
+
+
+def _first_proved(
+    ranked: list[Promise], choice: Choice, refused: list[Refused], doubted: Doubt | None
+) -> Decision | None:
+    """The best candidate that becomes a plan; those that do not are noted."""
+    for made in ranked[: 1 if choice.ended == Ending.GIVEN else None]:
+        others = [other.simulated for other in ranked if other is not made]
+        low, high = interval(made, choice.objective)
+        plan = assemble(made.setting, made.attempt, choice, made.simulated, others)
+        plan = replace(plan, low=low, high=high)
+        findings = findings_of(made.setting, plan)
+        if not findings:
+            return Decision(
+                plan=plan,
+                setting=made.setting,
+                attempt=made.attempt,
+                choice=choice,
+                chosen=made.chosen,
+                diagnostics=(*refusals_of(refused), *was_ended(choice, made.chosen)),
+                doubt=doubted,
+                split=next((p for p in ranked if splits_requests(p.chosen)), made),
+            )
+        refused.append((made.chosen.name, findings))
+        if findings[0].code == "TSR3010" and made.attempt.slots > 1:
+            return None  # fewer slots lose less than another plan
+    return None
+
+
+def _with_more_slots(
+    setting: PlanSetting, attempt: Attempt, choice: Choice, watch: Watch
+) -> Iterator[tuple[Attempt, Choice]]:
+    """The search again with as many slots as keep the busiest load busy.
+
+    With more slots another plan may be the best: one that only slots and sequences hold back.
+    """
+    options = setting.options
+    ahead = [
+        candidate for candidate in _rivals(choice) if busiest_ns(candidate) < choice.best.period_ns
+    ]
+    wanted = min(MOST_SLOTS, max(map(slots_needed, (choice.best, *ahead))))
+    fixed = options.slots is not None or options.objective == Objective.LATENCY
+    fixed = fixed or bool(runs_alone(setting))
+    if fixed or wanted <= attempt.slots or choice.ended in CUT_SHORT:
+        return
+    lanes = options.sequences or wanted
+    more = Attempt(slots=wanted, lanes=lanes, planning=build_problem(setting, wanted, lanes))
+    if not has_neighbours(setting) and _fit(more.planning.problem, (choice.best, *ahead)):
+        return
+    better = choose_best(setting, more, options.objective, watch)
+    if better is not None:
+        yield more, better
+
+
+def _fit(problem: Problem, candidates: Sequence[Candidate]) -> bool:
+    """Whether candidates fit with the slots of a problem: a search would find them again.
+
+    Slots are in the memory that a search counts with, and in the floors of what is enumerated. How
+    many a candidate gets is found by simulation, whatever it was searched with.
+    """
+    return not is_small(problem) and all(
+        candidate_of(
+            problem,
+            candidate.name,
+            tuple((replica.placement, replica.share) for replica in candidate.replicas),
+        ).period_ns
+        < INFINITY
+        for candidate in candidates
+    )
+
+
+def choose_best(
+    setting: PlanSetting,
+    attempt: Attempt,
+    objective: str,
+    watch: Watch,
+    *,
+    best_alone: bool = False,
+) -> Choice | None:
+    """The candidates for an objective: gathered, then ranked, the best first.
+
+    This is the one place that puts candidates in order. What is taken later is the first of them
+    that is proved. `best_alone`: the others are of no interest, and neither is a proof.
+    """
+    alone = bool(runs_alone(setting))
+    search = _search_for(setting, objective, watch, alone=alone, best_alone=best_alone)
+    gathered = _gather_candidates(setting, attempt, objective, search, alone=alone)
+    if gathered is None:
+        return None
+    return _rank_candidates(setting, attempt, objective, gathered, search, alone=alone)
+
+
+def _search_for(
+    setting: PlanSetting, objective: str, watch: Watch, *, alone: bool, best_alone: bool
+) -> Search:
+    """The search of `planning.search`, with the limits of this plan."""
+    options = solve_options(setting, watch)
+    if best_alone:
+        options = replace(options, thorough=False, any_plan=True)
+    # Requests that run one at a time follow each other as fast as each is done.
+    sought = Objective.LATENCY if alone and objective == Objective.THROUGHPUT else objective
+
+    def search(problem: Problem) -> Choice | None:
+        return choose(
+            problem,
+            sought,
+            options,
+            on_progress=None if watch.on_progress is None else watch.tell_search,
+            should_stop=watch.should_stop,
+        )
+
+    return search
+
+
+def _gather_candidates(
+    setting: PlanSetting, attempt: Attempt, objective: str, search: Search, *, alone: bool
+) -> Choice | None:
+    """What the user asks for, or what a search finds; beside a strategy also the latter."""
+    given = given_choice(setting, attempt)
+    if (given is None) == (setting.options.strategy is not None):
+        return given  # a placement, or a strategy that needs fewer slots
+    searched = search(attempt.planning.problem)
+    if alone and searched is not None:
+        lone = tuple(candidate for candidate in searched.candidates if len(candidate.replicas) == 1)
+        searched = replace(searched, candidates=lone, objective=objective) if lone else None
+    return searched if given is None else _beside(given, searched)
+
+
+def _rank_candidates(
+    setting: PlanSetting,
+    attempt: Attempt,
+    objective: str,
+    gathered: Choice,
+    search: Search,
+    *,
+    alone: bool,
+) -> Choice:
+    """Of each name the best, in order; with the times that neighbours leave, where these are known.
+
+    What the user asks for stays first.
+    """
+    if objective == Objective.THROUGHPUT and has_neighbours(setting):
+        fixed = alone or gathered.ended == Ending.GIVEN
+        return settle_all(setting, attempt, gathered, None if fixed else search)
+    return replace(gathered, candidates=_first_of_names(gathered.candidates))
+
+
+def _first_of_names(ranked: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
+    """Of each name the first; and where slots hold it back, the one with the least load."""
+    kept = {candidate.name: candidate for candidate in first_of_names(ranked)}
+    least = dict(kept)
+    for candidate in ranked:
+        if busiest_ns(candidate) < _LESS_LOAD * busiest_ns(least[candidate.name]):
+            least[candidate.name] = candidate
+    chosen = {id(candidate) for candidate in (*kept.values(), *least.values())}
+    return tuple(candidate for candidate in ranked if id(candidate) in chosen)
+
+
+def solve_options(setting: PlanSetting, watch: Watch) -> SolveOptions:
+    """The limits of a search; all of a plan share one deadline."""
+    options = setting.options
+    seconds = options.seconds if watch.deadline is None else watch.seconds_left()
+    return SolveOptions(gap=options.gap, seconds=seconds, any_plan=options.strategy is None)
+
+
+def _beside(given: Choice, searched: Choice | None) -> Choice:
+    """What was asked for, with what else there is."""
+    if searched is None:
+        return given
+    chosen = given.best
+    if chosen.name == Strategy.KERNEL:
+        splits = (candidate for candidate in searched.candidates if splits_requests(candidate))
+        best = min((chosen, *splits), key=lambda candidate: candidate.value(searched.objective))
+        chosen = replace(best, name=Strategy.KERNEL)
+    others = tuple(
+        candidate
+        for candidate in searched.candidates
+        if candidate.name != chosen.name and candidate.replicas != chosen.replicas
+    )
+    return replace(given, candidates=(chosen, *others), bound=searched.bound)
+
+
+def _rivals(choice: Choice) -> tuple[Candidate, ...]:
+    """What may be chosen in place of the best."""
+    if choice.ended != Ending.GIVEN:
+        return choice.candidates
+    if choice.best.name == Strategy.KERNEL:
+        return tuple(candidate for candidate in choice.candidates if splits_requests(candidate))
+    return (choice.best,)
+
+
+def findings_of(setting: PlanSetting, plan: Plan) -> tuple[Diagnostic, ...]:
+    """What stands against a plan."""
+    flaws = tuple(verify_plan(plan))
+    if flaws:
+        raise RuntimeError(f"a plan is not well formed: {flaws[0].message}: {flaws[0].record}")
+    if overflows(plan):
+        over = max(plan.cards, key=lambda card: card.used_bytes - card.capacity_bytes)
+        return (
+            error(
+                "TSR3010",
+                f"the launch programs need {over.used_bytes} bytes of `{over.name}`, "
+                f"which has {over.capacity_bytes}",
+                hint="plan with fewer `--slots` or `--sequences`, or add a GPU",
+            ),
+        )
+    short = short_of_memory(setting.machine, plan.replicas)
+    if short is not None:
+        return (short,)
+    return check_plan(
+        plan,
+        [trace.program for trace in setting.traces],
+        [trace.graph for trace in setting.traces],
+    )

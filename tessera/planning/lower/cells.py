@@ -1,0 +1,122 @@
+"""The memory of a device in cells: bytes that operations on different queues may meet at.
+
+In: where the buffers lie that transfers touch, and those that have bytes of them. Out: the cells of
+every part of these buffers. A buffer that lies apart has a cell for each of its parts. Where
+buffers lie on each other, bytes that belong to the same part of each of them are one cell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from tessera.ir.plan.launch_program import AreaKind, Place
+from tessera.planning.lower.parts import Parts, TraceBytes
+
+_REST = -1
+"""The number of the bytes of a buffer that are in none of its parts."""
+
+
+class Cells:
+    """The cells of the watched buffers of one device."""
+
+    def __init__(
+        self, trace: TraceBytes, places: Mapping[int, Place], watched: Collection[int]
+    ) -> None:
+        self.count = 0
+        self._of: dict[int, dict[int, tuple[int, ...]]] = {}
+        for group in _groups(trace, places, watched):
+            if len(group) == 1:
+                parts = range(_REST, len(trace.parts[group[0]].bytes))
+                self._of[group[0]] = {part: (self.count + part + 1,) for part in parts}
+                self.count += len(parts)
+            elif all(_is_whole(trace, buffer) for buffer in group):
+                self._number(trace, places, group)
+            else:
+                self._cut(trace, places, group)
+
+    def of(self, buffer: int, parts: Parts) -> tuple[int, ...]:
+        """The cells of parts of a buffer."""
+        cells = self._of[buffer]
+        if len(parts) == 1:
+            return cells[parts[0]]
+        return tuple(dict.fromkeys(cell for part in parts for cell in cells[part]))
+
+    def whole(self, buffer: int) -> tuple[int, ...]:
+        """All cells of a buffer."""
+        return self.of(buffer, tuple(self._of[buffer]))
+
+    def _number(self, trace: TraceBytes, places: Mapping[int, Place], group: Sequence[int]) -> None:
+        """Buffers of one part each: the bytes from an edge to the next are a cell."""
+        spans = [_span(trace, places, buffer) for buffer in group]
+        edges = sorted({edge for span in spans for edge in span})
+        at = {edge: cell for cell, edge in enumerate(edges, self.count)}
+        for buffer, (start, end) in zip(group, spans, strict=True):
+            self._of[buffer] = {0: tuple(range(at[start], at[end]))}
+        self.count += len(edges)
+
+    def _cut(self, trace: TraceBytes, places: Mapping[int, Place], group: Sequence[int]) -> None:
+        spans = [_span(trace, places, buffer) for buffer in group]
+        moved = {
+            buffer: [ranges + np.int64(start) for ranges in trace.parts[buffer].bytes]
+            for buffer, (start, _) in zip(group, spans, strict=True)
+        }
+        ranges = [r.ravel() for own in moved.values() for r in own]
+        edges = np.unique(np.concatenate([*ranges, np.array(spans, dtype=np.int64).ravel()]))
+        kinds = np.zeros(len(edges), dtype=np.int64)  # of the bytes from an edge to the next
+        count = 1
+        inside = {}
+        for buffer, span in zip(group, spans, strict=True):
+            low, high = np.searchsorted(edges, span)
+            part_of = np.full(high - low, _REST, dtype=np.int64)
+            for part, own in enumerate(moved[buffer]):
+                for first, last in np.searchsorted(edges, own) - low:
+                    part_of[first:last] = part
+            inside[buffer] = low, high, part_of
+            if len(edges) > 2 * len(group):
+                both = kinds[low:high] * (part_of.max(initial=0) + 2) + part_of + 1
+                _, alike = np.unique(both, return_inverse=True)
+                kinds[low:high] = count + alike
+                count += len(alike)
+        if len(edges) <= 2 * len(group):
+            kinds = np.arange(len(edges))
+        _, kinds = np.unique(kinds, return_inverse=True)
+        kinds = kinds.ravel() + self.count
+        self.count += len(edges)
+        for buffer, (low, high, part_of) in inside.items():
+            cells: dict[int, dict[int, None]] = {}
+            for part, cell in zip(part_of.tolist(), kinds[low:high].tolist(), strict=True):
+                cells.setdefault(part, {})[cell] = None
+            self._of[buffer] = {part: tuple(own) for part, own in cells.items()}
+
+
+def _is_whole(trace: TraceBytes, buffer: int) -> bool:
+    """Whether a buffer is one part."""
+    parts = trace.parts[buffer].bytes
+    size = trace.program.buffers[buffer].bytes
+    return len(parts) == 1 and parts[0].tolist() == [[0, size]]
+
+
+def _span(trace: TraceBytes, places: Mapping[int, Place], buffer: int) -> tuple[int, int]:
+    start = places[buffer].offset
+    return start, start + trace.program.buffers[buffer].bytes
+
+
+def _groups(
+    trace: TraceBytes, places: Mapping[int, Place], watched: Collection[int]
+) -> Iterator[list[int]]:
+    """Buffers that lie on each other, together."""
+    group: list[int] = []
+    reach = 0
+    private = [b for b in watched if places[b].kind is AreaKind.SLOT]
+    for buffer in sorted(private, key=lambda one: (places[one].offset, one)):
+        start, end = _span(trace, places, buffer)
+        if group and start >= reach:
+            yield group
+            group = []
+        group.append(buffer)
+        reach = max(reach, end) if len(group) > 1 else end
+    if group:
+        yield group
+    yield from ([b] for b in watched if places[b].kind is not AreaKind.SLOT)

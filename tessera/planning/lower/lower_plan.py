@@ -1,0 +1,218 @@
+"""From placements to launch programs: what moves, where it lies, and what waits for what.
+
+In: the programs and graphs of a replica's traces and the device of each step. Out: a
+`LoweredReplica`. The same input gives the same records. `passes.checker.check_plan` judges the
+result without this code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
+
+from tessera.ir.graph.graph import KernelGraph
+from tessera.ir.plan.launch_program import (
+    HOST,
+    Area,
+    Home,
+    LoweredReplica,
+    LoweredTrace,
+    Place,
+    Transfer,
+    with_area_counts,
+)
+from tessera.ir.program import program as ir
+from tessera.planning.lower.moves import find_actions
+from tessera.planning.lower.parts import Parts, TraceBytes, trace_bytes
+from tessera.planning.lower.places import TraceUse, find_places
+from tessera.planning.lower.puts import put_between_hosts
+from tessera.planning.lower.queues import find_queues
+from tessera.planning.lower.waits import prune_waits
+
+_PERSISTENT = (ir.Role.STATE, ir.Role.VARIABLE)
+_Placements = tuple[tuple[str, ...], ...]
+
+
+def lower_replica(
+    programs: Sequence[ir.Program],
+    graphs: Sequence[KernelGraph],
+    placements: Sequence[Sequence[str]],
+    *,
+    slots: int,
+    lanes: int,
+    roomy: Collection[str] = (),
+    hosts: Mapping[str, str] = MappingProxyType({}),
+) -> LoweredReplica:
+    """The launch programs for a device per step of every trace: see `Lowering.lower`."""
+    lowering = Lowering(programs, graphs)
+    return lowering.lower(placements, slots=slots, lanes=lanes, roomy=roomy, hosts=hosts)
+
+
+class Lowering:
+    """Some traces, to be lowered with several placements: what these share is done once."""
+
+    def __init__(self, programs: Sequence[ir.Program], graphs: Sequence[KernelGraph]) -> None:
+        self._programs = tuple(programs)
+        self._graphs = tuple(graphs)
+        self._traces: tuple[TraceBytes, ...] = ()
+        self._runs_alone = False
+        self._host_bytes: tuple[tuple[int, int], ...] | None = None
+        self._moves: dict[_Placements, tuple[tuple[Home, ...], list[TraceUse]]] = {}
+        self._layouts: dict[object, tuple[tuple[Area, ...], tuple[Place, ...]]] = {}
+
+    def lower(
+        self,
+        placements: Sequence[Sequence[str]],
+        *,
+        slots: int,
+        lanes: int,
+        roomy: Collection[str] = (),
+        hosts: Mapping[str, str] = MappingProxyType({}),
+    ) -> LoweredReplica:
+        """The launch programs for a device per step of every trace.
+
+        Traces share the weights and states of equal name. Where a launch may write a module
+        variable, or addresses in a state, requests run one after the other: the result has one
+        slot, whatever `slots` says. On `roomy` devices buffers share bytes only where no queue
+        waits because of it; on others wherever they can. `hosts` names the host of each device:
+        between two of them bytes are put into landings.
+        """
+        homes, uses = self._moves_of(tuple(map(tuple, placements)))
+        devices = tuple(dict.fromkeys(device for steps in placements for device in steps))
+        slots = 1 if self._runs_alone else slots
+        areas, places = self._layout(placements, roomy)
+        areas = with_area_counts(areas, slots, lanes)
+        traces = []
+        for trace, use in enumerate(uses):
+            mine = [place for place in places if place.trace == trace]
+            transfers = tuple(a.what for a in use.actions if isinstance(a.what, Transfer))
+            made = tuple(find_queues(use, mine, devices))
+            programs_of = tuple(prune_waits(made, transfers))
+            traces.append(LoweredTrace(trace=trace, transfers=transfers, programs=programs_of))
+        with_puts, landings = put_between_hosts(traces, hosts)
+        return LoweredReplica(
+            devices=devices,
+            slots=slots,
+            lanes=lanes,
+            areas=areas,
+            places=places,
+            homes=homes,
+            traces=with_puts,
+            landings=landings,
+        )
+
+    def areas(
+        self, placements: Sequence[Sequence[str]], roomy: Collection[str] = ()
+    ) -> tuple[Area, ...]:
+        """The areas that `lower` would give, for one slot and one sequence."""
+        return self._layout(placements, roomy)[0]
+
+    @property
+    def runs_alone(self) -> bool:
+        """Whether requests run one after the other."""
+        self._read()
+        return self._runs_alone
+
+    def _layout(
+        self, placements: Sequence[Sequence[str]], roomy: Collection[str]
+    ) -> tuple[tuple[Area, ...], tuple[Place, ...]]:
+        """Where everything lies; there is more of the areas with more slots and sequences."""
+        placed = tuple(map(tuple, placements))
+        used = frozenset(device for steps in placed for device in steps)
+        key = placed, used.intersection(roomy)
+        if key not in self._layouts:
+            homes, uses = self._moves_of(placed)
+            self._layouts[key] = find_places(uses, homes, roomy=key[1])
+        return self._layouts[key]
+
+    def host_bytes(self) -> tuple[tuple[int, int], ...]:
+        """Per trace the bytes that come from the host and go there: no placement moves less."""
+        if self._host_bytes is None:
+            self._host_bytes = self._find_host_bytes()
+        return self._host_bytes
+
+    def _find_host_bytes(self) -> tuple[tuple[int, int], ...]:
+        lone = (known for known in self._moves if len(set().union(*known)) == 1)
+        anywhere = tuple(("",) * len(graph.nodes) for graph in self._graphs)
+        _, uses = self._moves_of(next(lone, anywhere))
+        moves = [[a.what for a in use.actions if isinstance(a.what, Transfer)] for use in uses]
+        return tuple(
+            (
+                sum(move.size for move in own if move.source == HOST),
+                sum(move.size for move in own if move.target == HOST),
+            )
+            for own in moves
+        )
+
+    def _read(self) -> None:
+        if not self._traces:
+            self._traces = trace_bytes(self._programs, self._graphs)
+            self._runs_alone = any(trace.runs_alone() for trace in self._traces)
+
+    def _moves_of(self, placements: _Placements) -> tuple[tuple[Home, ...], list[TraceUse]]:
+        """What has to be kept where, and done, whatever lies where in memory."""
+        self._read()
+        if placements not in self._moves:
+            devices = tuple(dict.fromkeys(device for steps in placements for device in steps))
+            kept = _homes(self._traces, placements)
+            homes = tuple(
+                Home(
+                    trace=number,
+                    buffer=ir.BufferId(buffer),
+                    device=device,
+                    bytes=self._traces[number].parts[buffer].pairs(parts),
+                )
+                for number, own in enumerate(kept)
+                for buffer, rows in own.items()
+                for device, parts in rows
+            )
+            uses = [
+                TraceUse(trace, find_actions(trace, steps, devices, own))
+                for trace, steps, own in zip(self._traces, placements, kept, strict=True)
+            ]
+            self._moves[placements] = homes, uses
+        return self._moves[placements]
+
+
+def _homes(
+    traces: Sequence[TraceBytes], placements: Sequence[Sequence[str]]
+) -> list[dict[int, list[tuple[str, Parts]]]]:
+    """Written bytes of what persists live where the first trace that writes them writes last.
+
+    A state of one name is one in all traces; a variable belongs to its trace.
+    """
+    kept: dict[object, dict[str, set[int]]] = {}
+    taken: dict[object, set[int]] = {}
+    for number, trace in enumerate(traces):
+        fresh: dict[object, set[int]] = {}
+        for step in reversed(range(len(trace.steps))):
+            for buffer, use in trace.steps[step].items():
+                key = _key(trace.program, number, buffer)
+                if key is None:
+                    continue
+                seen = fresh.setdefault(key, set())
+                rest = set(use.written) - taken.get(key, set()) - seen
+                if rest:
+                    seen |= rest
+                    kept.setdefault(key, {}).setdefault(placements[number][step], set()).update(
+                        rest
+                    )
+        for key, seen in fresh.items():
+            taken.setdefault(key, set()).update(seen)
+    homes = []
+    for number, trace in enumerate(traces):
+        own: dict[int, list[tuple[str, Parts]]] = {}
+        for persistent in trace.program.buffers:
+            by_device = kept.get(_key(trace.program, number, int(persistent.id)), {})
+            rows = [(device, tuple(sorted(parts))) for device, parts in by_device.items()]
+            if rows:
+                own[int(persistent.id)] = rows
+        homes.append(own)
+    return homes
+
+
+def _key(program: ir.Program, trace: int, buffer: int) -> object:
+    kept = program.buffers[buffer]
+    if kept.role not in _PERSISTENT:
+        return None
+    return kept.name if kept.role is ir.Role.STATE else (trace, kept.name)

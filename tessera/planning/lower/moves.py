@@ -1,0 +1,238 @@
+"""What has to happen for one request, in one order that all devices can follow.
+
+In: the bytes of a trace in parts, the device of each step, and where persistent bytes are between
+requests. Out: actions in order: steps, fills, and transfers with the bytes that they carry.
+
+Steps are taken in file order. For every part of a buffer the walk knows its version: the step that
+last may have written it, and the devices that hold it. A step needs what it may read, and what it
+may write but need not; what is not at its device is sent from where the version came about. A
+transfer takes its place in the order as early as it can: after the step that made the bytes, and
+after all that touched the old bytes at the target. So whatever an action has to wait for comes
+before it in the order, and queues that follow the order cannot wait in a circle. That holds for any
+place up to the step that needs the bytes. Those of a later stage go when the stage before it
+begins: a queue sends one thing at a time, and what the next stage waits for would stand behind
+bytes that are needed much later.
+
+Source: decision record 0005.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import NamedTuple
+
+from tessera.ir.graph.graph import Node
+from tessera.ir.plan.launch_program import HOST, Fill, Run, Transfer, TransferId
+from tessera.ir.program import program as ir
+from tessera.planning.lower.parts import Parts, TraceBytes
+
+Place = tuple[int, int, int]
+"""Where in the order: after which step, then fills before steps before transfers, then a count."""
+
+HomeParts = Mapping[int, Sequence[tuple[str, Parts]]]
+"""Per buffer the devices that keep parts of it between requests."""
+
+_START = (-1, 0, 0)
+_FILL, _STEP, _TRANSFER = 0, 1, 2
+_STAGE_STEPS = 16
+"""Steps that follow each other on a device: as many are a stage, in which others can send."""
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One thing to do on `device`; a transfer is done by its two ends.
+
+    `parts` are those that a fill or a transfer is about.
+    """
+
+    place: Place
+    device: str
+    what: Run | Fill | Transfer
+    parts: Parts = ()
+
+
+class _Version(NamedTuple):
+    """Bytes that `step` wrote (-1: as the request begins) on `origin`; None: as good as poison."""
+
+    step: int
+    origin: str | None
+    holders: frozenset[str]
+
+
+def find_actions(
+    trace: TraceBytes, devices: Sequence[str], every: Sequence[str], homes: HomeParts
+) -> list[Action]:
+    """Everything that one request does, with the device of each step, on `every` device.
+
+    `homes` has the persistent parts that some step of the replica writes.
+    """
+    walk = _MoveWalk(trace, frozenset(every), homes, _stages_before(devices))
+    for node in trace.graph.nodes:
+        walk.step(node, devices[node.id])
+    walk.finish()
+    ordered = sorted(walk.actions, key=lambda action: action.place)
+    return list(_numbered(ordered))
+
+
+def _numbered(actions: list[Action]) -> Iterator[Action]:
+    """The same actions with transfers numbered in their order."""
+    count = 0
+    for action in actions:
+        if isinstance(action.what, Transfer):
+            yield replace(action, what=replace(action.what, id=TransferId(count)))
+            count += 1
+        else:
+            yield action
+
+
+def _stages_before(devices: Sequence[str]) -> list[int]:
+    """Per step the one before the stage before its own begins; -1 if there is none."""
+    before: list[int] = []
+    last = -1
+    for _, run in groupby(devices):
+        first, count = len(before), len(list(run))
+        before += [last] * count
+        if count >= _STAGE_STEPS:
+            last = first - 1
+    return before
+
+
+class _MoveWalk:
+    """Versions of all parts, and what was touched last on each device.
+
+    `earliest` is per step after which one the transfers for it go, where they could go earlier.
+    """
+
+    def __init__(
+        self,
+        trace: TraceBytes,
+        every: frozenset[str],
+        homes: HomeParts,
+        earliest: Sequence[int],
+    ) -> None:
+        self.trace = trace
+        self.every = every
+        self.homes = homes
+        self.earliest = earliest
+        self.actions: list[Action] = []
+        self.versions: dict[int, list[_Version]] = {}
+        self.touches: dict[tuple[str, int], list[Place]] = {}
+
+    def step(self, node: Node, device: str) -> None:
+        """Bring what a step needs, and note what it leaves."""
+        at = (int(node.id), _STEP, 0)
+        uses = self.trace.tracked_steps[node.id]
+        for buffer, use in uses:
+            self._bring(buffer, use.needed, device, at)
+        self.actions.append(Action(at, device, Run(node.id)))
+        own = _Version(at[0], device, frozenset((device,)))
+        for buffer, use in uses:
+            self._touch(device, buffer, use.touched, at)
+            versions = self._versions(buffer)
+            for part in use.written:
+                versions[part] = own
+
+    def finish(self) -> None:
+        """Take outputs to the host, and persistent bytes to where the next request finds them."""
+        for buffer in self.trace.program.buffers:
+            number = int(buffer.id)
+            if buffer.role is ir.Role.OUTPUT and buffer.bytes:
+                self._collect(number, range(len(self.trace.parts[number].bytes)), HOST)
+            for device, parts in self.homes.get(number, ()):
+                self._collect(number, parts, device)
+
+    def _bring(self, buffer: int, needed: Parts, device: str, at: Place) -> None:
+        versions = self._versions(buffer)
+        missing: dict[tuple[str, int], list[int]] = {}
+        blank: list[int] = []
+        for part in needed:
+            version = versions[part]
+            if device in version.holders:
+                continue
+            if version.origin is None:
+                blank.append(part)
+            else:
+                missing.setdefault((version.origin, version.step), []).append(part)
+        if blank:
+            parts = tuple(blank)
+            filled = self.trace.parts[buffer].pairs(parts)
+            place = (at[0], _FILL, len(self.actions))
+            self.actions.append(Action(place, device, Fill(ir.BufferId(buffer), filled), parts))
+            self._touch(device, buffer, parts, place)
+            self._hold(buffer, parts, device)
+        for (origin, _), pieces in missing.items():
+            self._send(buffer, tuple(pieces), origin, device, self.earliest[at[0]])
+
+    def _collect(self, buffer: int, wanted: Sequence[int], target: str) -> None:
+        """Take the last version of bytes to a target; what nobody wrote is there already."""
+        words = self.trace.words_in(buffer)
+        versions = self._versions(buffer)
+        missing: dict[str, list[int]] = {}
+        for part in wanted:
+            version = versions[part]
+            if part not in words and version.origin is not None and target not in version.holders:
+                missing.setdefault(version.origin, []).append(part)
+        for origin, pieces in missing.items():
+            self._send(buffer, tuple(pieces), origin, target)
+
+    def _send(
+        self, buffer: int, moved: Parts, origin: str, target: str, earliest: int = -1
+    ) -> None:
+        versions = self._versions(buffer)
+        after = max(earliest, *(versions[part].step for part in moved))
+        if target != HOST:
+            touches = self._touches(target, buffer)
+            after = max(after, *(touches[part][0] for part in moved))
+        place = (after, _TRANSFER, len(self.actions))
+        transfer = Transfer(
+            id=TransferId(-1),
+            buffer=ir.BufferId(buffer),
+            source=origin,
+            target=target,
+            bytes=self.trace.parts[buffer].pairs(moved),
+        )
+        doer = target if origin == HOST else origin
+        self.actions.append(Action(place, doer, transfer, moved))
+        for end in (origin, target):
+            if end != HOST:
+                self._touch(end, buffer, moved, place)
+        self._hold(buffer, moved, target)
+
+    def _hold(self, buffer: int, held: Parts, device: str) -> None:
+        versions = self._versions(buffer)
+        for part in held:
+            old = versions[part]
+            versions[part] = _Version(old.step, old.origin, old.holders | {device})
+
+    def _touch(self, device: str, buffer: int, touched: Parts, place: Place) -> None:
+        touches = self._touches(device, buffer)
+        for part in touched:
+            touches[part] = max(touches[part], place)
+
+    def _touches(self, device: str, buffer: int) -> list[Place]:
+        key = (device, buffer)
+        if key not in self.touches:
+            self.touches[key] = [_START] * len(self.trace.parts[buffer].bytes)
+        return self.touches[key]
+
+    def _versions(self, buffer: int) -> list[_Version]:
+        if buffer not in self.versions:
+            self.versions[buffer] = self._first_versions(buffer)
+        return self.versions[buffer]
+
+    def _first_versions(self, buffer: int) -> list[_Version]:
+        count = len(self.trace.parts[buffer].bytes)
+        match self.trace.program.buffers[buffer].role:
+            case ir.Role.INPUT:
+                return [_Version(-1, HOST, frozenset((HOST,)))] * count
+            case ir.Role.OUTPUT | ir.Role.TEMP:
+                return [_Version(-1, None, frozenset((HOST,)))] * count
+            case _:
+                # What no step writes is the same on every device from the start.
+                versions = [_Version(-1, None, self.every)] * count
+                for device, parts in self.homes.get(buffer, ()):
+                    for part in parts:
+                        versions[part] = _Version(-1, device, frozenset((device,)))
+                return versions

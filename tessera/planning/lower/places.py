@@ -1,0 +1,239 @@
+"""Where buffers are in the memory of each device.
+
+In: the actions of every trace of a replica. Out: areas and places.
+
+A weight has a place wherever a step reads it, a state wherever anything touches it or has its home,
+both under one name for all traces. What is private to a request is placed per trace, and two such
+buffers of a device share bytes if one is last touched before the other is first touched: by
+decreasing size, each at the lowest offset that is free throughout its life. On a roomy device they
+share only if no queue waits for another because of it: the first is never sent and last used by a
+step, the second is never received. Words of `pointers` records are in place when a request begins,
+so the life of their buffer begins there too. A weight whose words point to what a device has
+several times has one copy per slot. A module that runs on a device has all its variables there:
+those that nothing touches have no place, but take room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+
+import numpy as np
+
+from tessera.ir.plan.launch_program import (
+    HOST,
+    PLACE_ALIGNMENT,
+    Area,
+    AreaKind,
+    Fill,
+    Home,
+    Place,
+    Run,
+    Transfer,
+)
+from tessera.ir.program import program as ir
+from tessera.planning.lower.moves import Action
+from tessera.planning.lower.parts import TraceBytes
+
+_EVER = 1 << 60
+
+
+@dataclass(frozen=True, slots=True)
+class TraceUse:
+    """One trace and what it does."""
+
+    trace: TraceBytes
+    actions: Sequence[Action]
+
+    @property
+    def program(self) -> ir.Program:
+        """What is done."""
+        return self.trace.program
+
+
+@dataclass(frozen=True, slots=True)
+class _Life:
+    """A buffer on a device, from its first to its last action.
+
+    `gives`: steps may take its bytes over and wait for nothing; `takes`: it may take over bytes of
+    such a buffer, and no transfer waits for that.
+    """
+
+    buffer: int
+    bytes: int
+    first: int
+    last: int
+    gives: bool
+    takes: bool
+
+
+def touched_on(action: Action, trace: TraceBytes) -> Iterator[tuple[str, int]]:
+    """The devices and buffers that an action touches."""
+    match action.what:
+        case Run(step):
+            for buffer in trace.steps[step]:
+                yield action.device, buffer
+        case Fill(buffer, _):
+            yield action.device, int(buffer)
+        case transfer:
+            for end in (transfer.source, transfer.target):
+                if end != HOST:
+                    yield end, int(transfer.buffer)
+
+
+def find_places(
+    traces: Sequence[TraceUse],
+    homes: Sequence[Home],
+    *,
+    roomy: Collection[str] = (),
+) -> tuple[tuple[Area, ...], tuple[Place, ...]]:
+    """The areas of all devices, one of each, and the places of all buffers.
+
+    `roomy` devices have memory left.
+    """
+    lives = [_lives(use) for use in traces]
+    places: list[Place] = []
+    sizes: dict[tuple[str, AreaKind], int] = {}
+    for kind in (AreaKind.WEIGHTS, AreaKind.LANE):
+        places += _shared(traces, lives, homes, kind, sizes)
+    for trace, (use, own) in enumerate(zip(traces, lives, strict=True)):
+        for device, here in own.items():
+            private = [life for life in here if use.trace.kinds[life.buffer] is AreaKind.SLOT]
+            offsets, peak = _pack(private, roomy=device in roomy)
+            key = (device, AreaKind.SLOT)
+            sizes[key] = max(sizes.get(key, 0), peak)
+            key = (device, AreaKind.MODULE)
+            for life in here:
+                if use.trace.kinds[life.buffer] is AreaKind.MODULE:
+                    offsets[life.buffer] = sizes.get(key, 0)
+                    sizes[key] = offsets[life.buffer] + _aligned(life.bytes)
+            sizes[key] = sizes.get(key, 0) + _idle_bytes(use, device, offsets.keys())
+            places += [
+                Place(
+                    trace=trace,
+                    buffer=ir.BufferId(buffer),
+                    device=device,
+                    kind=use.trace.kinds[buffer],
+                    offset=offset,
+                )
+                for buffer, offset in sorted(offsets.items())
+            ]
+    areas = (
+        Area(device=device, kind=kind, bytes=size, count=1)
+        for (device, kind), size in sorted(sizes.items(), key=lambda e: (e[0][0], e[0][1].value))
+        if size
+    )
+    places.sort(key=lambda place: (place.trace, place.device, place.buffer))
+    return tuple(areas), tuple(places)
+
+
+def _idle_bytes(use: TraceUse, device: str, placed: Set[int]) -> int:
+    """The variables of the modules that run on a device, but for those that have a place there."""
+    here = {
+        int(action.what.step)
+        for action in use.actions
+        if isinstance(action.what, Run) and action.device == device
+    }
+    modules = {launch.module for launch in use.program.launches() if int(launch.id) in here}
+    names = {use.program.modules[module].name for module in modules}
+    return sum(
+        _aligned(buffer.bytes)
+        for buffer in use.program.buffers
+        if buffer.role is ir.Role.VARIABLE
+        and int(buffer.id) not in placed
+        and buffer.name.rpartition(".")[0] in names
+    )
+
+
+def _aligned(size: int) -> int:
+    return -(-max(size, 1) // PLACE_ALIGNMENT) * PLACE_ALIGNMENT
+
+
+def _lives(use: TraceUse) -> dict[str, list[_Life]]:
+    spans: dict[tuple[str, int], tuple[int, int]] = {}
+    sent: set[tuple[str, int]] = set()
+    received: set[tuple[str, int]] = set()
+    for index, action in enumerate(use.actions):
+        for key in touched_on(action, use.trace):
+            spans[key] = (spans[key][0] if key in spans else index, index)
+        if isinstance(action.what, Transfer):
+            sent.add((action.what.source, int(action.what.buffer)))
+            received.add((action.what.target, int(action.what.buffer)))
+    lives: dict[str, list[_Life]] = {}
+    for (device, buffer), (first, last) in spans.items():
+        size = use.program.buffers[buffer].bytes
+        if buffer in use.trace.words:
+            first = -1
+            if use.program.buffers[buffer].role is ir.Role.WEIGHT:
+                last = len(use.actions)
+        is_left_by_step = last < len(use.actions) and not isinstance(
+            use.actions[last].what, Transfer
+        )
+        gives = is_left_by_step and (device, buffer) not in sent
+        takes = (device, buffer) not in received
+        lives.setdefault(device, []).append(_Life(buffer, size, first, last, gives, takes))
+    return lives
+
+
+def _shared(
+    traces: Sequence[TraceUse],
+    lives: Sequence[Mapping[str, Iterable[_Life]]],
+    homes: Sequence[Home],
+    kind: AreaKind,
+    sizes: dict[tuple[str, AreaKind], int],
+) -> Iterator[Place]:
+    """Buffers of one name have one place on a device, in every trace that has them."""
+    users: dict[str, dict[str, None]] = {}
+    for use, own in zip(traces, lives, strict=True):
+        for device, here in own.items():
+            for life in here:
+                if use.trace.kinds[life.buffer] is kind:
+                    users.setdefault(use.program.buffers[life.buffer].name, {})[device] = None
+    for home in homes:
+        kept = traces[home.trace].program.buffers[home.buffer]
+        if traces[home.trace].trace.kinds[kept.id] is kind:
+            users.setdefault(kept.name, {})[home.device] = None
+    offsets: dict[tuple[str, str], int] = {}
+    for trace, use in enumerate(traces):
+        for buffer in use.program.buffers:
+            if use.trace.kinds[buffer.id] is not kind:
+                continue
+            for device in users.get(buffer.name, ()):
+                if (buffer.name, device) not in offsets:
+                    offsets[buffer.name, device] = sizes.get((device, kind), 0)
+                    sizes[device, kind] = offsets[buffer.name, device] + _aligned(buffer.bytes)
+                offset = offsets[buffer.name, device]
+                yield Place(trace=trace, buffer=buffer.id, device=device, kind=kind, offset=offset)
+
+
+def _pack(lives: list[_Life], *, roomy: bool) -> tuple[dict[int, int], int]:
+    """Offsets, and the bytes that they take in all.
+
+    Two lives can have the same bytes if they do not overlap and, where it is roomy, the earlier one
+    gives and the later one takes: one that does not give never ends there, one that does not take
+    began before all. Columns are those of the lives that have a place, by offset.
+    """
+    offsets: dict[int, int] = {}
+    columns = np.zeros((4, len(lives)), dtype=np.int64)
+    for count, life in enumerate(
+        sorted(lives, key=lambda one: (-one.bytes, one.first, one.buffer))
+    ):
+        size, at = _aligned(life.bytes), 0
+        begins = life.first if life.takes or not roomy else -_EVER
+        ends = life.last if life.gives or not roomy else _EVER
+        columns_now = columns[:, :count]
+        starts = columns_now[0]
+        apart = (columns_now[3] >= begins) & (columns_now[2] <= ends)
+        low, high = columns_now[:2, apart]
+        if len(low):
+            # Behind those that lie before each of them, and before it if there is room.
+            reach = np.maximum.accumulate(high)
+            fits = (low[1:] - reach[:-1]) >= size
+            first = int(fits.argmax()) if len(fits) else 0
+            if low[0] < size:
+                at = int(reach[first] if len(fits) and fits[first] else reach[-1])
+        offsets[life.buffer] = at
+        place = int(starts.searchsorted(at, side="right"))
+        columns[:, place + 1 : count + 1] = columns[:, place:count]
+        columns[:, place] = (at, at + size, begins, ends)
+    return offsets, int(columns[1].max(initial=0))

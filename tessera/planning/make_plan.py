@@ -1,0 +1,162 @@
+"""`make_plan`: from traces and a list of GPUs to a proved plan, in one straight line.
+
+In: traces with their kernel graphs, and `PlanOptions`. Out: a `PlanReport`: the plan and what was
+found on the way. The stages, in order:
+
+1. `driver.traces` has read the traces and found their kernel graphs.
+2. `find_costs`: how long every step takes on every device, measured or estimated (`durations`).
+3. `find_plan`: for so many slots and sequences, gather candidates (`search`) and rank
+   them (`choose_best`), lower the best to launch programs (`lower`), prove these
+   (`passes.checker`); the first that is proved (`search`). `find_pair` is the same for two
+   policies at once (`pair`).
+4. `plan_whole`: the same for a GPU in one piece, where slices of it were asked for (`whole`).
+   The plan is proved now: `on_proved` hears of it. What follows may be interrupted.
+5. `find_insight`: what limits the plan, and what would help (`insight`).
+6. `alone`, `frontier`: what other GPUs and other plans would give (`alternatives`).
+
+Raises `TesseraError`, with exit code 3 where no plan is possible: it says which constraint is in
+the way and the smallest change that would help.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tessera.diagnostics import Diagnostic
+from tessera.ir.choices import CUT_SHORT, Ending, Objective
+from tessera.ir.plan.costs import CostSource
+from tessera.ir.plan.machine import Machine
+from tessera.ir.plan.plan import Baseline, Plan
+from tessera.output import Kind, mark
+from tessera.planning.alternatives import alone, frontier
+from tessera.planning.attempts import attempts
+from tessera.planning.find_plan import Decision, find_plan
+from tessera.planning.insight import Insight, find_insight
+from tessera.planning.pair import find_pair
+from tessera.planning.prices.durations import find_costs, read_profiles, refused_hints, unmeasured
+from tessera.planning.prices.measured_links import with_measured_copies, with_measured_host
+from tessera.planning.problem.options import PlanOptions, Watch
+from tessera.planning.problem.setting import LoadedTrace, PlanSetting, lowering_of
+from tessera.planning.refusals import no_plan
+from tessera.planning.search.solve import write_lp
+from tessera.planning.whole import do_not_slice, is_better, plan_whole, row_of
+
+
+def make_plan(
+    traces: tuple[LoadedTrace, ...],
+    options: PlanOptions,
+    watch: Watch,
+    *,
+    compare: bool = True,
+    pareto: bool = False,
+    on_proved: Callable[[PlanReport], None] | None = None,
+) -> PlanReport:
+    """Plan traces for a machine.
+
+    `compare` also plans for as many GPUs of each kind alone; `pareto` collects the plans that none
+    beats in throughput, latency and cost at once. `on_proved` is given the report as soon as the
+    plan is proved, without these.
+    """
+    setting = _setting(traces, options, watch)
+    watch = watch.within(options.seconds)
+    decision, beaten, notes = _decide(setting, watch)
+    setting = decision.setting
+    report = PlanReport(
+        plan=decision.plan,
+        machine=setting.machine,
+        sources=_sources(setting),
+        diagnostics=(
+            *(finding for trace in setting.traces for finding in trace.diagnostics),
+            *unmeasured(setting.costs, options.profiles, setting.machine),
+            *refused_hints(setting.costs),
+            *decision.diagnostics,
+            *notes,
+        ),
+        setting=setting,
+        decision=decision,
+        insight=Insight(limits=decision.chosen.limits),
+        alternatives=beaten,
+    )
+    if on_proved is not None:
+        on_proved(report)
+    compare = compare and decision.choice.ended not in (*CUT_SHORT, Ending.GIVEN)
+    watch.tell("comparing with other GPUs" if compare else "finding what limits the plan")
+    return replace(
+        report,
+        insight=find_insight(decision),
+        alternatives=(*beaten, *(alone(setting, decision, watch) if compare else ())),
+        frontier=frontier(setting, decision, watch) if pareto else (),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanReport:
+    """A plan, the machine it is for, and how it came about."""
+
+    plan: Plan
+    machine: Machine
+    sources: tuple[tuple[CostSource, int], ...]
+    diagnostics: tuple[Diagnostic, ...]
+    setting: PlanSetting
+    decision: Decision
+    insight: Insight
+    alternatives: tuple[Baseline, ...] = ()
+    frontier: tuple[Baseline, ...] = ()
+
+
+def _setting(loaded: tuple[LoadedTrace, ...], options: PlanOptions, watch: Watch) -> PlanSetting:
+    """Price: all that is known before the search begins."""
+    watch.tell("working out durations")
+    machine = options.find_machine()
+    profiles = read_profiles(loaded, options)
+    if options.machine is None:  # a machine that is given has the links that it has
+        machine = with_measured_copies(machine, profiles)
+    machine = with_measured_host(machine, profiles)
+    costs = tuple(find_costs(loaded, machine, options, profiles))
+    return PlanSetting(
+        traces=loaded,
+        machine=machine,
+        costs=costs,
+        options=options,
+        lowering=lowering_of(loaded),
+        profiles=profiles,
+    )
+
+
+def _decide(
+    setting: PlanSetting, watch: Watch
+) -> tuple[Decision, tuple[Baseline, ...], tuple[Diagnostic, ...]]:
+    """Place, lower and prove: the plan, the one for other pieces of the GPU as a line, a note."""
+    if setting.options.objective == Objective.PAIR:
+        return find_pair(setting, watch), (), ()
+    sliced = find_plan(setting, watch)
+    whole = plan_whole(setting, watch)
+    if whole is None:
+        return sliced, (), ()
+    if is_better(whole, sliced):
+        return whole, (row_of(sliced),), (do_not_slice(whole, sliced),)
+    return sliced, (row_of(whole),), ()
+
+
+def _sources(setting: PlanSetting) -> tuple[tuple[CostSource, int], ...]:
+    """How many durations come from where."""
+    counts: dict[CostSource, int] = {}
+    for costs in setting.costs:
+        for source, count in costs.sources():
+            counts[source] = counts.get(source, 0) + count
+    return tuple(counts.items())
+
+
+def integer_program(traces: tuple[LoadedTrace, ...], options: PlanOptions) -> str:
+    """The integer program behind a throughput plan, in the LP format."""
+    setting = _setting(traces, options, Watch())
+    planning = next(attempts(setting)).planning
+    if not all(task.allowed() for task in planning.problem.tasks):
+        raise no_plan(planning, setting.costs, setting.machine)
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder) / "model.lp"
+        write_lp(planning.problem, str(target))
+        return f"\\ {mark(Kind.MODEL)}\n{target.read_text('utf-8')}"

@@ -1,0 +1,201 @@
+"""Two ways to serve in one plan, for latency and for throughput, whose memory fits together.
+
+In: a `PlanSetting`. Out: a `Decision` whose plan has replicas of two policies. The pair is chosen
+that loses least against the best of each. Both stay resident: weights once for both, with one
+layout on every device, all else for each.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from tessera.ir.choices import POLICIES, Objective
+from tessera.ir.plan.launch_program import PLACE_ALIGNMENT, AreaKind
+from tessera.ir.plan.plan import Plan, Replica
+from tessera.ir.program.program import Program
+from tessera.planning.alike import alike_pairs, cost_of
+from tessera.planning.attempts import attempts, build_problem, runs_alone
+from tessera.planning.few_slots import bound_of_any
+from tessera.planning.find_plan import (
+    PROVING,
+    SIMULATING,
+    Decision,
+    choose_best,
+    find_plan,
+    findings_of,
+)
+from tessera.planning.problem.options import Watch
+from tessera.planning.problem.setting import Attempt, PlanSetting
+from tessera.planning.promise.assemble import Simulated, assemble, overflows, used_bytes
+from tessera.planning.promise.promise import Promise, promise, promises
+from tessera.planning.refusals import Refused, no_plan, none_left, refusals_of, was_ended
+from tessera.planning.search.plans import Choice
+
+_MOST_PAIRS = 12  # to lower and prove, before fewer slots are tried
+
+
+def find_pair(setting: PlanSetting, watch: Watch) -> Decision:
+    """The best two ways that fit together and are proved.
+
+    Where requests run one at a time, what is best for one is best for the other.
+    """
+    if runs_alone(setting):
+        options = replace(setting.options, objective=POLICIES[0])
+        return find_plan(replace(setting, options=options), watch)
+    refused: list[Refused] = []
+    attempt = None
+    watch.stopped()
+    for attempt in attempts(setting):
+        slots = setting.options.slots or 1
+        quick = Attempt(
+            slots=slots,
+            lanes=attempt.lanes,
+            planning=build_problem(setting, slots, attempt.lanes),
+        )
+        fast = choose_best(setting, quick, Objective.LATENCY, watch)
+        wide = choose_best(setting, attempt, Objective.THROUGHPUT, watch)
+        if fast is None or wide is None:
+            continue
+        watch.tell(SIMULATING)
+        fast, wide = (
+            replace(own, bound=min(own.bound, bound_of_any(setting, attempt, own.objective, watch)))
+            for own in (fast, wide)
+        )
+        quickest = _half(setting, quick, fast, Objective.LATENCY)
+        widest = _half(setting, attempt, wide, Objective.THROUGHPUT)
+        pairs = _pairs(quickest, widest)
+        if setting.options.states_alike:
+            pairs = iter(
+                sorted(
+                    alike_pairs(setting, quick, widest, watch),
+                    key=lambda pair: _loss(pair, quickest, widest),
+                )
+            )
+        for first, second in itertools.islice(pairs, _MOST_PAIRS):
+            watch.tell(PROVING)
+            others = [other.simulated for other in widest if other is not second]
+            plan = _join(setting, fast, first, wide, second, others)
+            if overflows(plan):
+                first = _packed(first.setting, first.attempt, first, Objective.LATENCY)
+                second = _packed(setting, attempt, second, Objective.THROUGHPUT)
+                plan = _join(setting, fast, first, wide, second, others)
+            findings = findings_of(setting, plan)
+            if not findings:
+                return Decision(
+                    plan=plan,
+                    setting=setting,
+                    attempt=attempt,
+                    choice=wide,
+                    chosen=second.chosen,
+                    diagnostics=(
+                        *refusals_of(refused),
+                        *was_ended(wide, second.chosen),
+                        *(
+                            [cost_of(first, second, quickest[0], widest[0])]
+                            if setting.options.states_alike
+                            else []
+                        ),
+                    ),
+                )
+            refused.append((plan.strategy, findings))
+    assert attempt is not None
+    if refused:
+        raise none_left(refused)
+    raise no_plan(attempt.planning, setting.costs, setting.machine)
+
+
+def _half(setting: PlanSetting, attempt: Attempt, choice: Choice, objective: str) -> list[Promise]:
+    """What one of two policies would do, with half of the memory."""
+    return promises(setting, [(attempt, choice)], objective, keep_slots=True, part=0.5)
+
+
+def _packed(setting: PlanSetting, attempt: Attempt, made: Promise, objective: str) -> Promise:
+    """The same where buffers share bytes wherever they can."""
+    return promise(setting, attempt, made.searched, objective, keep_slots=True, part=0.0)
+
+
+def _loss(pair: tuple[Promise, Promise], quickest: list[Promise], widest: list[Promise]) -> float:
+    """What a pair loses against the best of each."""
+    quick, wide = pair[0].chosen, pair[1].chosen
+    return (
+        quick.latency_ns / quickest[0].chosen.latency_ns
+        + wide.period_ns / widest[0].chosen.period_ns
+    )
+
+
+def _pairs(quickest: list[Promise], widest: list[Promise]) -> Iterator[tuple[Promise, Promise]]:
+    """All pairs, those that lose least first."""
+    yield from sorted(
+        itertools.product(quickest, widest), key=lambda pair: _loss(pair, quickest, widest)
+    )
+
+
+def _join(
+    setting: PlanSetting,
+    fast: Choice,
+    first: Promise,
+    wide: Choice,
+    second: Promise,
+    others: list[Simulated],
+) -> Plan:
+    """One plan with the replicas of both."""
+    base = assemble(setting, second.attempt, wide, second.simulated, others)
+    quick = (replace(replica, policy=POLICIES[0]) for replica in first.simulated.replicas)
+    replicas = share_weights(
+        (*quick, *(replace(replica, policy=POLICIES[1]) for replica in base.replicas)),
+        [trace.program for trace in setting.traces],
+    )
+    gap = first.chosen.latency_ns / fast.bound - 1.0 if fast.bound > 0 else 0.0
+    return replace(
+        base,
+        objective=Objective.PAIR,
+        strategy=f"{first.chosen.name} + {second.chosen.name}",
+        latency_ns=first.chosen.latency_ns,
+        gap=max(base.gap, gap, 0.0),
+        replicas=replicas,
+        cards=tuple(
+            replace(planned, used_bytes=used_bytes(setting.machine, card.id, replicas))
+            for planned, card in zip(base.cards, setting.machine.cards, strict=True)
+        ),
+    )
+
+
+def share_weights(replicas: Sequence[Replica], programs: Sequence[Program]) -> tuple[Replica, ...]:
+    """The replicas with one layout of the weights on every device, which has all that any needs."""
+    layouts: dict[str, dict[str, int]] = {}
+    ends: dict[str, int] = {}
+    for replica in replicas:
+        for place in replica.lowered.places:
+            if place.kind is AreaKind.WEIGHTS:
+                buffer = programs[place.trace].buffers[place.buffer]
+                layout = layouts.setdefault(place.device, {})
+                if buffer.name not in layout:
+                    layout[buffer.name] = ends.get(place.device, 0)
+                    blocks = -(-buffer.bytes // PLACE_ALIGNMENT)
+                    ends[place.device] = layout[buffer.name] + blocks * PLACE_ALIGNMENT
+    return tuple(_laid_out(replica, programs, layouts, ends) for replica in replicas)
+
+
+def _laid_out(
+    replica: Replica,
+    programs: Sequence[Program],
+    layouts: dict[str, dict[str, int]],
+    ends: dict[str, int],
+) -> Replica:
+    lowered = replica.lowered
+    areas = (
+        replace(area, bytes=ends[area.device]) if area.kind is AreaKind.WEIGHTS else area
+        for area in lowered.areas
+    )
+    places = (
+        replace(
+            place,
+            offset=layouts[place.device][programs[place.trace].buffers[place.buffer].name],
+        )
+        if place.kind is AreaKind.WEIGHTS
+        else place
+        for place in lowered.places
+    )
+    return replace(replica, lowered=replace(lowered, areas=tuple(areas), places=tuple(places)))

@@ -1,0 +1,184 @@
+"""What a library call computes, as `library_launches` knows it.
+
+In: a step that is no launch. Out: a `CallShape`, and whether it is known that it computes this.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from tessera.ir.operators.fused import page_tokens
+from tessera.ir.operators.records import Bound, OperatorMismatch, Reach, Unit
+from tessera.ir.operators.table import bind
+from tessera.ir.program.data_type import DataType
+from tessera.ir.program.program import LibraryCall, Operand, Work
+from tessera.planning.prices.library_launches import (
+    Attention,
+    CallShape,
+    Plain,
+    Product,
+    RowCall,
+    RowKind,
+)
+
+_ROWS = {
+    "layer_norm": RowKind.NORM,
+    "rms_norm": RowKind.NORM,
+    "group_norm": RowKind.NORM,
+    "fused_norm": RowKind.NORM,
+    "var": RowKind.NORM,
+    "std": RowKind.NORM,
+    "softmax": RowKind.SOFTMAX,
+    "log_softmax": RowKind.SOFTMAX,
+    "safe_softmax": RowKind.SOFTMAX,
+    "cumsum": RowKind.SCAN,
+    "cumprod": RowKind.SCAN,
+    "sort": RowKind.SCAN,
+    "topk": RowKind.SCAN,
+    "embedding": RowKind.GATHER,
+    "index_select": RowKind.GATHER,
+}
+_MATRIX_UNITS = {DataType.F16: "fp16", DataType.BF16: "bf16", DataType.E4M3: "fp8"}
+
+
+def call_shape_of(work: Work, touched: float) -> tuple[CallShape, bool]:
+    """The shape of what is no launch, a copy or a call, and touches so many bytes."""
+    if not isinstance(work, LibraryCall):
+        return Plain(touched / 4, 0.0, touched), True
+    results = work.writes or work.reads
+    elements = float(sum(prod(operand.shape) for operand in results))
+    moved = float(sum(_bytes(operand) for operand in (*work.reads, *work.writes)))
+    try:
+        bound = bind(work)
+    except OperatorMismatch:
+        return Plain(elements, elements, moved), False
+    known = bound.operator.work(bound)
+    put = put_bytes(bound)
+    if put is not None:
+        return Plain(put / 2 / results[0].dtype.bytes, 0.0, put), True
+    if known.unit is Unit.MATRIX:
+        return _matrix(bound, known.operations), True
+    kind = _ROWS.get(bound.operator.function)
+    if kind is not None and elements:
+        operand = results[0]
+        return RowCall(kind, *_rows(bound, operand), operand.dtype.bytes), True
+    if kind is RowKind.GATHER:
+        moved = 2.0 * sum(_bytes(operand) for operand in work.writes)
+    return Plain(elements, known.operations, moved), True
+
+
+def put_bytes(bound: Bound) -> float | None:
+    """For a call that changes some places of a tensor: twice the bytes of what goes there.
+
+    None where that is not known: nothing of its type goes in, or less than the index has places.
+    """
+    specs = [spec.reach for spec, _ in bound.writes]
+    if not specs or any(reach is not Reach.INDEXED for reach in specs):
+        return None
+    dtype = bound.writes[0][1].dtype
+    given = [op for spec, ops in bound.reads if spec.reach is not Reach.INDEXED for op in ops]
+    values = [operand for operand in given if operand.dtype is dtype]
+    others = [operand for operand in given if operand.dtype is not dtype]
+    places = max((prod(operand.shape) for operand in others), default=1)
+    if not values or min(prod(operand.shape) for operand in values) < places:
+        return None
+    return 2.0 * sum(_bytes(operand) for operand in values)
+
+
+def expert_bytes(bound: Bound) -> float | None:
+    """For experts: their weights as far as tokens that choose at random hit them, and the rest."""
+    if bound.operator.function != "experts":
+        return None
+    count, chosen = bound.integer("experts"), bound.integer("chosen")
+    missed = (1 - min(1.0, chosen / max(count, 1))) ** bound.integer("tokens")
+    held = [o for o in bound.operands("operands") if len(o.shape) > 1 and o.shape[0] == count]
+    others = [o for o in bound.operands("operands") if o not in held]
+    moved = (1 - missed) * sum(map(_bytes, held)) + sum(map(_bytes, others))
+    return moved + sum(_bytes(operand) for _, operand in bound.writes)
+
+
+def _bytes(operand: Operand) -> int:
+    return prod(operand.shape) * operand.dtype.bytes
+
+
+def _rows(bound: Bound, operand: Operand) -> tuple[int, int]:
+    """How many rows, and their elements: along the dimension that the call names, or the last."""
+    shape = operand.shape or (1,)
+    given = bound.attribute("dim")
+    at = given if isinstance(given, int) and -len(shape) <= given < len(shape) else -1
+    along = shape[at]
+    tail = bound.attribute("normalized_shape")
+    if isinstance(tail, tuple):
+        along = prod(shape[-len(tail) :]) if tail else 1
+    return max(1, prod(shape) // max(along, 1)), max(along, 1)
+
+
+def _matrix(bound: Bound, operations: float) -> CallShape:
+    """Attention by its operands; all else is a product of its result's sizes and its depth."""
+    first = next((operands[0] for _, operands in bound.reads if operands), bound.writes[0][1])
+    unit, width = _MATRIX_UNITS.get(first.dtype, "fp32"), first.dtype.bytes
+    result = bound.writes[0][1].shape
+    if bound.operator.function == "attention" and len(bound.shape("query")) == 4:
+        batch, heads, queries, size = bound.shape("query")
+        kv_heads, keys = bound.shape("key")[1:3]
+        if 0 not in (batch, heads, queries, size, kv_heads, keys):
+            return Attention(
+                batch=batch,
+                heads=heads,
+                kv_heads=min(kv_heads, heads),
+                queries=queries,
+                keys=keys,
+                size=size,
+                causal=bound.flag("is_causal"),
+                unit=unit,
+                width=width,
+            )
+    if bound.operator.function == "experts":
+        return _experts(bound, unit, width)
+    if bound.operator.function == "paged_attention" and len(bound.shape("query")) == 4:
+        batch, heads, queries, size = bound.shape("query")
+        return Attention(
+            batch=batch,
+            heads=heads,
+            kv_heads=min(heads, bound.shape("key_cache")[-2]),
+            queries=queries,
+            keys=max(1, page_tokens(bound)),
+            size=size,
+            causal=False,
+            unit=unit,
+            width=width,
+        )
+    if 0 in result or not result:
+        return Plain(0.0, operations, 0.0)
+    depth = max(1, round(operations / (2.0 * prod(result))))
+    if bound.operator.function.startswith("conv"):  # pixels by features
+        n = result[1] if len(result) > 1 else 1
+        return Product(m=max(1, prod(result) // n), n=n, k=depth, unit=unit, width=width)
+    if bound.operator.function == "grouped_mm":  # as many rows for each group
+        groups, k, n = bound.shape("mat2")
+        rows = max(1, -(-result[0] // groups))
+        return Product(m=rows, n=n, k=k, batch=min(groups, result[0]), unit=unit, width=width)
+    batch = result[0] if "bmm" in bound.operator.function else 1
+    n = result[-1]
+    if bound.operator.function == "merged_linear":  # the weights stand side by side
+        rows = prod(result) // n
+        n = sum(operand.shape[-1] for _, operand in bound.writes)
+        return Product(m=rows, n=n, k=max(1, bound.shape("input")[-1]), unit=unit, width=width)
+    return Product(
+        m=max(1, prod(result) // n // batch), n=n, k=depth, batch=batch, unit=unit, width=width
+    )
+
+
+def _experts(bound: Bound, unit: str, width: int) -> CallShape:
+    """A product for each expert that is hit, if tokens choose at random, with as many rows."""
+    tokens, chosen, experts = (bound.integer(name) for name in ("tokens", "chosen", "experts"))
+    missed = (1.0 - min(1.0, chosen / max(experts, 1))) ** tokens
+    hit = max(min(chosen, experts), round(experts * (1.0 - missed)), 1)
+    return Product(
+        m=max(1, -(-tokens * chosen // hit)),
+        n=3 * bound.integer("inner"),
+        k=bound.integer("hidden"),
+        batch=hit,
+        unit=unit,
+        width=width,
+    )

@@ -1,0 +1,162 @@
+"""Costs from tables: a step's own row, or a measurement carried over by the ratio of two rows.
+
+In: estimated `Costs`, the steps' shapes, tables, profiles. Out: `Costs`. Tables are of whole cards.
+A library call is what tables measured; a launch is other code for the same work, so its bar is
+wider. Where the step was measured on another GPU, its time is carried over by the two GPUs' rows:
+that keeps what is special about the code. Of the two the one with the narrower bar counts, the
+table if they are alike. Who measured tables often had the bytes in L2; a request does not, so no
+time is below that of the step's weights and state from memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from tessera.ir.graph.access import AccessKind
+from tessera.ir.graph.graph import KernelGraph, Node
+from tessera.ir.plan.costs import (
+    Barred,
+    Cost,
+    Costs,
+    CostSource,
+    Duration,
+    Measured,
+    Profile,
+    StepCosts,
+)
+from tessera.ir.plan.machine import Device, Gpu, Machine
+from tessera.ir.plan.tables import WorkShape
+from tessera.ir.program.program import Buffer, Program
+from tessera.planning.prices.estimate_costs import PERSISTENT, distinct_bytes
+from tessera.planning.prices.table_lookup import TableIndex, ratio
+from tessera.planning.prices.table_shapes import operations_and_bytes
+from tessera.planning.prices.work_shapes import StepShape, step_shape
+
+_OTHER_CODE = 0.3  # added to the bar where the step runs other code than was measured
+_OTHER_VERSION = 0.15  # where the two GPUs' rows are of different versions of a framework
+_FROM_MEMORY = 0.15  # the bar of a time that memory decides
+_MEMORY_PART = 0.89  # of a data sheet's bandwidth
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTables:
+    """Tables by GPU and by what their rows have exactly; `mixed` if versions differ."""
+
+    by_gpu: Mapping[str, TableIndex]
+    mixed: bool = False
+
+
+def step_shapes(program: Program, graph: KernelGraph, costs: Costs) -> list[StepShape]:
+    """What each step computes, as far as tables could know it."""
+    found = []
+    for work, node, step in zip(program.work(), graph.nodes, costs.steps, strict=True):
+        read, written = used_buffers(program, node)
+        touched = float(distinct_bytes(graph, node))
+        found.append(step_shape(work, step.work, touched, read, written))
+    return found
+
+
+def used_buffers(program: Program, node: Node) -> tuple[list[Buffer], list[Buffer]]:
+    """The buffers that a step may read, and those that it may write."""
+    used = dict.fromkeys((access.buffer, access.kind) for access in node.accesses)
+    read = [program.buffers[b] for b, kind in used if kind is AccessKind.READ]
+    written = [program.buffers[b] for b, kind in used if kind is AccessKind.WRITE]
+    return read, written
+
+
+def merge_tables(
+    costs: Costs,
+    machine: Machine,
+    graph: KernelGraph,
+    shapes: Iterable[StepShape],
+    tables: Mapping[WorkShape, KnownTables],
+    profiles: Iterable[Profile],
+) -> Costs:
+    """The costs with times from tables in place of estimates. `tables` are given by shape."""
+    persistent = sum(b.bytes for b in graph.buffers if b.role in PERSISTENT)
+    measured: dict[int, list[Measured]] = {}
+    for profile in profiles:
+        for row in profile.rows:
+            measured.setdefault(row.step, []).append(row)
+    steps = []
+    for step, found, node in zip(costs.steps, shapes, graph.nodes, strict=True):
+        step = replace(step, refused_hint=found.refused)
+        known = None if found.shape is None else tables.get(found.shape)
+        if found.shape is None or known is None:
+            steps.append(step)
+            continue
+        cold = float(distinct_bytes(graph, node, persistent=True))
+        rows = [row for row in measured.get(int(step.step), ()) if row.name == step.name]
+        priced = _Priced(found.shape, found.own, known, rows, cold, persistent)
+        steps.append(priced.step(step, machine))
+    return Costs(tuple(steps))
+
+
+@dataclass(frozen=True, slots=True)
+class _Priced:
+    """One step: its shape, the tables that may know it, and where it was measured."""
+
+    shape: WorkShape
+    own: bool
+    known: KnownTables
+    rows: list[Measured]
+    cold: float
+    persistent: int
+
+    def step(self, step: StepCosts, machine: Machine) -> StepCosts:
+        """Its costs on all devices."""
+        return replace(
+            step,
+            on_device=tuple(
+                self._cost(machine.gpu_of(device), device, cost)
+                for device, cost in zip(machine.devices, step.on_device, strict=True)
+            ),
+        )
+
+    def _cost(self, gpu: Gpu, device: Device, cost: Cost) -> Cost:
+        index = self.known.by_gpu.get(gpu.key)
+        if index is None or isinstance(cost, Barred) or device.sms != gpu.sms or gpu.like:
+            return cost
+        answers = [self._row(index), *(self._carried(row, index) for row in self.rows)]
+        known = [answer for answer in answers if answer is not None]
+        if not known:
+            return cost
+        return self._from_memory(min(known, key=lambda answer: answer.error), gpu)
+
+    def _row(self, index: TableIndex) -> Duration | None:
+        found = index.find(self.shape.sizes)
+        if found is None:
+            return None
+        error = found.error + (0.0 if self.own else _OTHER_CODE)
+        origin = f"{index.rows.origin()}, {self.shape.text()}"
+        if self.known.mixed:
+            error += _OTHER_VERSION
+            origin += "; the other GPUs' rows are of other versions"
+        if found.beyond:
+            origin += "; beyond its rows"
+        return Duration(ns=found.ns, source=CostSource.TABLE, error=error, origin=origin)
+
+    def _carried(self, row: Measured, index: TableIndex) -> Duration | None:
+        """A measurement on another whole GPU, times the ratio of the two GPUs' rows."""
+        source = self.known.by_gpu.get(row.gpu)
+        if source is None or source is index or row.sms != source.gpu.sms:
+            return None
+        found = ratio(source, index, self.shape.sizes)
+        if found is None:
+            return None
+        error = (found.error**2 + row.error**2) ** 0.5
+        error += _OTHER_VERSION if source.rows.version != index.rows.version else 0.0
+        origin = f"{row.gpu} times {found.ns:.3g} by {index.rows.origin()}, {self.shape.text()}"
+        return Duration(ns=row.ns * found.ns, source=CostSource.RATIO, error=error, origin=origin)
+
+    def _from_memory(self, cost: Duration, gpu: Gpu) -> Duration:
+        """At least the time of its weights and state from memory, if no cache holds them all."""
+        if self.persistent <= gpu.l2_bytes / 2:
+            return cost
+        _, moved = operations_and_bytes(self.shape.kind, self.shape.fixed, self.shape.sizes)
+        least = min(self.cold, moved) / (gpu.memory_bandwidth * _MEMORY_PART) * 1e9
+        if cost.ns >= least:
+            return cost
+        origin = f"{cost.origin}; raised to the time of its bytes from memory"
+        return replace(cost, ns=least, error=max(cost.error, _FROM_MEMORY), origin=origin)

@@ -1,0 +1,219 @@
+"""Times between the rows of a table, with error bars.
+
+In: `TableRows` and a `Gpu`. Out: an `Estimate` for sizes. Rows are a grid with holes. A lookup goes
+down the axes one by one, and takes the nearest values below and above that lead to a row. What is
+interpolated, along the logarithms of the sizes, is the logarithm of the time over a roofline. The
+last two axes are taken in either order, and the two answers are averaged by how far they reach.
+Beyond the grid the last row's factor over the roofline is kept, with a wide bar; far beyond it
+there is no answer.
+
+An error bar is what leaving out whole shapes teaches: each row around the sizes is looked up
+without the rows of its shape, and how far that is off there is how far it may be off here.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+from math import exp, log
+
+from tessera.ir.plan.machine import Gpu
+from tessera.ir.plan.tables import Sizes, TableKind, TableRows
+from tessera.planning.prices.table_shapes import ORDERS, coordinates, model_shape, roofline_ns
+
+NOISE = 0.03  # a row measured again
+FARTHEST = log(4.0)  # beyond the grid; no answer there
+_BEYOND = 10.0  # what a step beyond the grid weighs against one inside it
+_LEAST = 0.06  # the bar of anything that is interpolated
+# A bar over the mean residual of the rows around: nine in ten hold
+# (`benchmarks/prediction/tables.py`).
+_SPREAD = {
+    TableKind.GEMM: 2.2,
+    TableKind.CONTEXT: 2.2,
+    TableKind.GENERATION: 2.2,
+    TableKind.MOE: 3.0,
+}
+# Of the bars of two tables, what is left in a ratio: part of what is off is off in both.
+_COMMON = {
+    TableKind.GEMM: 0.85,
+    TableKind.CONTEXT: 0.85,
+    TableKind.GENERATION: 0.85,
+    TableKind.MOE: 0.6,
+}
+_UNKNOWN = 0.25  # the residual where there are no rows to tell
+_OUTSIDE = 0.5  # added to a bar for every factor of e beyond the grid
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A time, how far off it may be as a fraction, and how far beyond the grid (in log) it is."""
+
+    ns: float
+    error: float
+    beyond: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The logarithm of a time over the roofline; `reach` is how far the rows are.
+
+    `rows` are those that were used, by index.
+    """
+
+    value: float
+    reach: float
+    beyond: float
+    rows: tuple[int, ...]
+
+
+class _Branch:
+    """Rows by the next axis: `keys` in order, with a branch or the index of a row for each."""
+
+    __slots__ = ("below", "keys", "rows")
+
+    def __init__(self) -> None:
+        self.below: dict[float, _Branch] = {}
+        self.rows: dict[float, int] = {}
+        self.keys: list[float] = []
+
+    def close(self) -> None:
+        """Put the keys in order, here and below."""
+        self.keys = sorted(self.below or self.rows)
+        for node in self.below.values():
+            node.close()
+
+
+class TableIndex:
+    """One table, ready for lookups."""
+
+    def __init__(self, rows: TableRows, gpu: Gpu) -> None:
+        self.rows, self.gpu = rows, gpu
+        self._at = {sizes: row for row, sizes in enumerate(rows.sizes)}
+        self._trees: list[tuple[float, tuple[int, ...], _Branch]] = []
+        self._residuals: dict[tuple[int, tuple[Sizes, ...]], float | None] = {}
+
+    def find(self, sizes: Sizes, without: Sizes | None = None) -> Estimate | None:
+        """The time for sizes; None far from all rows. `without` leaves out a shape's rows."""
+        row = self._at.get(sizes) if without is None else None
+        if row is not None:
+            return Estimate(self.rows.ns[row], NOISE)
+        hidden = () if without is None else (without,)
+        found = self._search(sizes, hidden)
+        if found is None or found.beyond > FARTHEST:
+            return None
+        ns = exp(found.value) * roofline_ns(self.gpu, self.rows.kind, self.rows.fixed, sizes)
+        return Estimate(ns, self._error(found, hidden), found.beyond)
+
+    def _error(self, found: _Found, hidden: tuple[Sizes, ...]) -> float:
+        seen = [self._residual(row, hidden) for row in found.rows]
+        known = [residual for residual in seen if residual is not None]
+        around = sum(known) / len(known) if known else _UNKNOWN
+        return max(_LEAST, _SPREAD[self.rows.kind] * around) + _OUTSIDE * found.beyond
+
+    def _over(self, row: int) -> float:
+        """The logarithm of a row's time over the roofline."""
+        kind, fixed, sizes = self.rows.kind, self.rows.fixed, self.rows.sizes[row]
+        return log(self.rows.ns[row] / roofline_ns(self.gpu, kind, fixed, sizes))
+
+    def _residual(self, row: int, hidden: tuple[Sizes, ...]) -> float | None:
+        """How far a row is from what the rows of other shapes say, as a logarithm."""
+        key = row, hidden
+        if key not in self._residuals:
+            sizes = self.rows.sizes[row]
+            found = self._search(sizes, (*hidden, model_shape(self.rows.kind, sizes)))
+            off = None if found is None or found.beyond else abs(found.value - self._over(row))
+            self._residuals[key] = off
+        return self._residuals[key]
+
+    def _search(self, sizes: Sizes, hidden: tuple[Sizes, ...]) -> _Found | None:
+        place = coordinates(self.rows.kind, sizes)
+        if not self._trees:  # built once, and only where no row fits
+            places = [coordinates(self.rows.kind, sizes) for sizes in self.rows.sizes]
+            self._trees = [(w, order, _tree(places, order)) for order, w in ORDERS[self.rows.kind]]
+        answers: list[tuple[float, _Found]] = []
+        for weight, order, tree in self._trees:
+            found = self._down(tree, order, 0, place, hidden)
+            if found is None or found.reach == 0.0:
+                return found
+            answers.append((weight / found.reach, found))
+        total = sum(weight for weight, _ in answers)
+        return _Found(
+            sum(weight * found.value for weight, found in answers) / total,
+            min(found.reach for _, found in answers),
+            min(found.beyond for _, found in answers),
+            tuple(dict.fromkeys(row for _, found in answers for row in found.rows)),
+        )
+
+    def _down(
+        self,
+        node: _Branch,
+        order: tuple[int, ...],
+        depth: int,
+        place: tuple[float, ...],
+        hidden: tuple[Sizes, ...],
+    ) -> _Found | None:
+        """The answer of the rows below a node."""
+        wanted = place[order[depth]]
+        keys = node.keys
+
+        def under(key: float) -> _Found | None:
+            if depth + 1 < len(order):
+                return self._down(node.below[key], order, depth + 1, place, hidden)
+            row = node.rows[key]
+            if hidden and model_shape(self.rows.kind, self.rows.sizes[row]) in hidden:
+                return None
+            return _Found(self._over(row), 0.0, 0.0, (row,))
+
+        at = bisect_left(keys, wanted)
+        if at < len(keys) and keys[at] == wanted and (found := under(wanted)) is not None:
+            return found
+        above = at + (at < len(keys) and keys[at] == wanted)
+        low = next(((k, f) for k in reversed(keys[:at]) if (f := under(k)) is not None), None)
+        high = next(((k, f) for k in keys[above:] if (f := under(k)) is not None), None)
+        if low is not None and high is not None:
+            return _between(low, high, wanted)
+        nearest = low or high
+        if nearest is None:
+            return None
+        key, found = nearest
+        far = abs(wanted - key)
+        return _Found(
+            found.value, found.reach + _BEYOND * far * (1 + far), found.beyond + far, found.rows
+        )
+
+
+def _between(low: tuple[float, _Found], high: tuple[float, _Found], wanted: float) -> _Found:
+    (left, first), (right, second) = low, high
+    part = (wanted - left) / (right - left)
+    return _Found(
+        (1 - part) * first.value + part * second.value,
+        (wanted - left) * (right - wanted) + (1 - part) * first.reach + part * second.reach,
+        (1 - part) * first.beyond + part * second.beyond,
+        first.rows + second.rows,
+    )
+
+
+def _tree(places: list[tuple[float, ...]], order: tuple[int, ...]) -> _Branch:
+    root = _Branch()
+    for row, place in enumerate(places):
+        node = root
+        for axis in order[:-1]:
+            node = node.below.setdefault(place[axis], _Branch())
+        node.rows[place[order[-1]]] = row
+    root.close()
+    return root
+
+
+def ratio(
+    source: TableIndex, target: TableIndex, sizes: Sizes, without: Sizes | None = None
+) -> Estimate | None:
+    """How many times as long the target takes, as the `ns` of an estimate.
+
+    Both sides are read from rows of the same sizes where they can be, so that what the rows have
+    in common (tiles that do not come out even) cancels.
+    """
+    here, there = source.find(sizes, without), target.find(sizes, without)
+    if here is None or there is None:
+        return None
+    error = _COMMON[source.rows.kind] * (here.error**2 + there.error**2) ** 0.5
+    return Estimate(there.ns / here.ns, error, max(here.beyond, there.beyond))

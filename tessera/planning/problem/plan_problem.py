@@ -1,0 +1,341 @@
+"""The planning problem of kernel graphs on a machine.
+
+In: one or more `KernelGraph`s with `Costs`, a `Machine`, and the numbers of slots and lanes. Out: a
+`Planning`: the problem, and which task each step became part of.
+
+`plan_tensors` has what steps hand to each other. Buffers fill memory wherever a step that touches
+them runs: weights and module variables once, state once per lane, everything private to a request
+once per slot. Traces of a mix share weights, variables and state of equal key. Steps stay together
+where a value persists from one request to the next between them, and where one is pinned: it stays
+with all that it shares a dependence with. What a request leaves to the next one of its lane limits
+the period: a `Cycle` from the step that needs it to the step that makes it. Sound, not tight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import networkx
+
+from tessera.ir.graph.access import AccessKind
+from tessera.ir.graph.graph import KernelGraph
+from tessera.ir.plan.costs import Costs, Duration
+from tessera.ir.plan.machine import Machine
+from tessera.ir.program.program import Role
+from tessera.planning.problem.plan_tensors import tensors_of
+from tessera.planning.problem.problem import (
+    Cycle,
+    Pipe,
+    Problem,
+    Resident,
+    Room,
+    SharedLoad,
+    Task,
+    Wire,
+    contract,
+)
+
+# What a context, its graphs and library workspaces take on each device, before any buffer.
+RESERVED_BYTES = 1 << 30
+_SHARED = (Role.WEIGHT, Role.VARIABLE)
+PERSISTENT = (*_SHARED, Role.STATE)
+# Below this, what modules bring along is left out of the search.
+_MUCH = 1 << 20
+_CARRIED = (Role.STATE.value, Role.VARIABLE.value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracePart:
+    """One trace of a mix: `requests` of it per unit.
+
+    Weights, variables and state of equal key are one buffer; the key is name, role and size, and
+    what `keys` adds for a buffer's name: a digest of its contents, say.
+    """
+
+    name: str
+    graph: KernelGraph
+    costs: Costs
+    requests: float = 1.0
+    keys: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Planning:
+    """A problem, and per step the task that holds it; `offsets`: the first step of each trace."""
+
+    problem: Problem
+    task_of: tuple[int, ...]
+    offsets: tuple[int, ...] = (0,)
+
+    def expand(self, placement: tuple[int, ...]) -> tuple[int, ...]:
+        """The device of each step for a placement of tasks."""
+        return tuple(placement[task] for task in self.task_of)
+
+    def expand_part(self, placement: tuple[int, ...], part: int) -> tuple[int, ...]:
+        """The device of each step of one trace."""
+        ends = (*self.offsets[1:], len(self.task_of))
+        return self.expand(placement)[self.offsets[part] : ends[part]]
+
+
+def problem_of(
+    graph: KernelGraph,
+    machine: Machine,
+    costs: Costs,
+    *,
+    slots: int = 2,
+    lanes: int | None = None,
+    phase: str = "",
+) -> Planning:
+    """What the planner has to solve for one trace on one machine; as many lanes as slots."""
+    part = TracePart(name=phase, graph=graph, costs=costs)
+    return problem_of_mix((part,), machine, slots=slots, lanes=lanes)
+
+
+def problem_of_mix(
+    parts: Sequence[TracePart],
+    machine: Machine,
+    *,
+    slots: int,
+    lanes: int | None = None,
+    slot_bytes: int | None = None,
+    host_bytes: float = 0.0,
+) -> Planning:
+    """What the planner has to solve for traces that are served together.
+
+    What is private to a request counts buffer by buffer; with `slot_bytes` it counts as that many
+    bytes on every device that does anything. `host_bytes` go to or come from the host, for all
+    requests of the mix.
+    """
+    lanes = slots if lanes is None else lanes
+    offsets = [0]
+    for part in parts:
+        offsets.append(offsets[-1] + len(part.graph.nodes))
+    costs = Costs(tuple(step for part in parts for step in part.costs.steps))
+    single = Problem(
+        devices=tuple(device.name for device in machine.devices),
+        tasks=tuple(task for n, part in enumerate(parts) for task in _tasks(part, n)),
+        tensors=tuple(
+            tensor
+            for part, first in zip(parts, offsets, strict=False)
+            for tensor in tensors_of(part.graph, first, part.requests)
+        ),
+        residents=_residents(parts, offsets, slots, lanes, slot_bytes),
+        rooms=_rooms(machine, host_bytes),
+        wires=_wires(machine),
+        pipes=tuple(
+            Pipe(name=channel.name, ns_per_byte=1e9 / channel.bytes_per_second, pairs=channel.pairs)
+            for channel in machine.channels
+        ),
+        shared=_shared(machine, costs, [task.requests for task in parts for _ in task.graph.nodes]),
+        transfer_ns=machine.transfer_ns,
+        slots=slots,
+        lanes=lanes,
+        cycles=_cycles(parts, offsets),
+    )
+    groups = groups_of_mix(parts)
+    return Planning(contract(single, groups), groups, tuple(offsets[:-1]))
+
+
+def groups_of(graph: KernelGraph) -> tuple[int, ...]:
+    """Per step its group, numbered by first appearance."""
+    return groups_of_mix((TracePart(name="", graph=graph, costs=Costs(())),))
+
+
+def groups_of_mix(parts: Sequence[TracePart]) -> tuple[int, ...]:
+    """Per step of all traces its group, numbered by first appearance.
+
+    Between traces, all that touch one state stay together if any of them writes it.
+    """
+    total = sum(len(part.graph.nodes) for part in parts)
+    together = networkx.empty_graph(total)
+    first = 0
+    users: dict[tuple[str, ...], list[int]] = {}
+    written: set[tuple[str, ...]] = set()
+    for number, part in enumerate(parts):
+        pinned = {int(node.id) for node in part.graph.nodes if node.pins}
+        for edge in part.graph.edges:
+            if (edge.carried and edge.moves_bytes) or pinned & {edge.source, edge.target}:
+                together.add_edge(first + int(edge.source), first + int(edge.target))
+        for node in part.graph.nodes:
+            for access in node.accesses:
+                key = _key(part, number, int(access.buffer))
+                users.setdefault(key, []).append(first + int(node.id))
+                if access.kind is not AccessKind.READ:
+                    written.add(key)
+        first += len(part.graph.nodes)
+    if len(parts) > 1:
+        for key in sorted(written & users.keys()):
+            if key[0] in _CARRIED and len({_part_of(parts, s) for s in users[key]}) > 1:
+                networkx.add_path(together, users[key])
+    groups = [0] * total
+    for number, steps in enumerate(networkx.connected_components(together)):
+        for step in steps:
+            groups[step] = number
+    return tuple(groups)
+
+
+def _part_of(parts: Sequence[TracePart], step: int) -> int:
+    for number, part in enumerate(parts):
+        if step < len(part.graph.nodes):
+            return number
+        step -= len(part.graph.nodes)
+    raise IndexError(step)
+
+
+def _key(part: TracePart, number: int, buffer: int) -> tuple[str, ...]:
+    """What makes buffers of several traces one; private ones have the trace's number in it."""
+    held = part.graph.buffers[buffer]
+    if held.role not in PERSISTENT:
+        return held.role.value, held.name, str(number)
+    return held.role.value, held.name, str(held.bytes), dict(part.keys).get(held.name, "")
+
+
+def _cycles(parts: Sequence[TracePart], offsets: Sequence[int]) -> tuple[Cycle, ...]:
+    """From the step that the next request starts with to the step that it waits for."""
+    cycles: dict[Cycle, None] = {}
+    for part, first in zip(parts, offsets, strict=False):
+        for edge in part.graph.edges:
+            if edge.carried:
+                buffer = part.graph.buffers[edge.buffer]
+                cycles[
+                    Cycle(
+                        name=buffer.name,
+                        first=first + int(edge.target),
+                        last=first + int(edge.source),
+                        alone=buffer.role is Role.VARIABLE,
+                    )
+                ] = None
+    return tuple(cycle for cycle in cycles if cycle.first <= cycle.last)
+
+
+def _tasks(part: TracePart, number: int) -> tuple[Task, ...]:
+    return tuple(
+        Task(
+            name=f"#{node.id} {node.name}",
+            ns=tuple(cost.ns if isinstance(cost, Duration) else None for cost in step.on_device),
+            phase=part.name,
+            kind="attention" if _is_attention(node.name) else "",
+            rate=part.requests,
+            trace=number,
+        )
+        for node, step in zip(part.graph.nodes, part.costs.steps, strict=True)
+    )
+
+
+def _is_attention(name: str) -> bool:
+    """By name, and only for the baseline that splits attention off."""
+    return any(word in name.lower() for word in ("attention", "attn", "flash", "fmha", "sdpa"))
+
+
+def _residents(
+    parts: Sequence[TracePart],
+    offsets: Sequence[int],
+    slots: int,
+    lanes: int,
+    slot_bytes: int | None,
+) -> tuple[Resident, ...]:
+    users: dict[tuple[str, ...], set[int]] = {}
+    made: dict[tuple[str, ...], Resident] = {}
+    if slot_bytes is not None:
+        made[()] = Resident(name="private buffers", bytes=slot_bytes * slots, users=())
+        users[()] = set(range(offsets[-1]))
+    for number, (part, first) in enumerate(zip(parts, offsets, strict=False)):
+        for node in part.graph.nodes:
+            for access in node.accesses:
+                key = _resident_key(part, number, int(access.buffer))
+                users.setdefault(key, set()).add(first + int(node.id))
+        for buffer in part.graph.buffers:
+            copies = 1 if buffer.role in _SHARED else lanes if buffer.role is Role.STATE else slots
+            if slot_bytes is not None and buffer.role not in PERSISTENT:
+                continue
+            key = _resident_key(part, number, int(buffer.id))
+            made[key] = Resident(name=buffer.name, bytes=buffer.bytes * copies, users=())
+        for key, rest, launches in _modules(part, number, users):
+            made.setdefault(key, Resident(name=key[-1], bytes=rest, users=()))
+            users.setdefault(key, set()).update(first + node for node in launches)
+    return tuple(
+        replace(resident, users=tuple(sorted(users[key])))
+        for key, resident in made.items()
+        if users.get(key)
+    )
+
+
+def _resident_key(part: TracePart, number: int, buffer: int) -> tuple[str, ...]:
+    """What makes buffers one in memory: every trace loads modules of its own."""
+    held = part.graph.buffers[buffer]
+    return (*_key(part, number, buffer), *([str(number)] if held.role is Role.VARIABLE else []))
+
+
+def _modules(
+    part: TracePart, number: int, users: Mapping[tuple[str, ...], set[int]]
+) -> Iterator[tuple[tuple[str, ...], int, list[int]]]:
+    """What modules bring along wherever they run, where that is much: keys, bytes and launches.
+
+    Variables that a step touches count by themselves, but only where a step does that. The few
+    bytes that most modules have make no difference to a placement; plans count them all the same.
+    """
+    launches: dict[str, list[int]] = {}
+    for node in part.graph.nodes:
+        launches.setdefault(node.name.rpartition(".")[0], []).append(int(node.id))
+    rest: dict[str, int] = {}
+    for buffer in part.graph.buffers:
+        module = buffer.name.rpartition(".")[0]
+        if buffer.role is not Role.VARIABLE or module not in launches:
+            continue
+        key = _resident_key(part, number, int(buffer.id))
+        if not users.get(key):
+            rest[module] = rest.get(module, 0) + buffer.bytes
+        elif buffer.bytes >= _MUCH:
+            yield key, buffer.bytes, launches[module]
+    for module, size in rest.items():
+        if size >= _MUCH:
+            yield ("module", str(number), f"variables of {module}"), size, launches[module]
+
+
+def _rooms(machine: Machine, host_bytes: float) -> tuple[Room, ...]:
+    return tuple(
+        Room(
+            name=card.name,
+            bytes=max(0, card.memory_bytes - RESERVED_BYTES * len(machine.slices_of(card.id))),
+            devices=tuple(int(device.id) for device in machine.slices_of(card.id)),
+            usd_per_hour=card.usd_per_hour or 0.0,
+            host_ns=host_bytes * 1e9 / card.gpu.pcie_bandwidth if card.gpu.pcie_bandwidth else 0.0,
+        )
+        for card in machine.cards
+    )
+
+
+def _wires(machine: Machine) -> tuple[Wire, ...]:
+    return tuple(
+        Wire(
+            source=link.source,
+            target=link.target,
+            ns_per_byte=1e9 / link.bytes_per_second,
+            latency_ns=link.latency_ns,
+            end_ns_per_byte=_end_ns_per_byte(machine, link.source, link.target),
+        )
+        for link in machine.links
+    )
+
+
+def _end_ns_per_byte(machine: Machine, source: int, target: int) -> float:
+    """What a byte takes from both ends: on one card it is read and written in their memory."""
+    first, second = machine.devices[source], machine.devices[target]
+    if first.card != second.card:
+        return 0.0
+    return 2e9 / machine.gpu_of(first).memory_bandwidth
+
+
+def _shared(machine: Machine, costs: Costs, rates: Sequence[float]) -> tuple[SharedLoad, ...]:
+    """One row per card with slices: all of them draw on one memory."""
+    loads = []
+    for card in machine.cards:
+        slices = machine.slices_of(card.id)
+        if len(slices) > 1:
+            per_byte = 1e9 / card.gpu.memory_bandwidth
+            pairs = zip(costs.steps, rates, strict=True)
+            ns = tuple(step.memory_bytes * per_byte * rate for step, rate in pairs)
+            devices = tuple(int(device.id) for device in slices)
+            loads.append(SharedLoad(name=f"{card.name}.bandwidth", devices=devices, ns=ns))
+    return tuple(loads)

@@ -1,0 +1,60 @@
+"""What is planned: traces with their graphs, a machine, durations and options.
+
+In: values. Out: the records that every stage of planning is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tessera.diagnostics import Diagnostic
+from tessera.ir.graph.graph import KernelGraph
+from tessera.ir.plan.costs import Costs, Profile
+from tessera.ir.plan.machine import Machine
+from tessera.ir.plan.plan import PlannedTrace
+from tessera.ir.program.program import Program
+from tessera.planning.lower.lower_plan import Lowering
+from tessera.planning.problem.options import PlanOptions
+from tessera.planning.problem.plan_problem import Planning
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedTrace:
+    """A trace with its graph; contents are looked for in its `folder`."""
+
+    planned: PlannedTrace
+    folder: str
+    program: Program
+    graph: KernelGraph
+    diagnostics: tuple[Diagnostic, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanSetting:
+    """All that is known before the search begins. `lowering` is that of the traces."""
+
+    traces: tuple[LoadedTrace, ...]
+    machine: Machine
+    costs: tuple[Costs, ...]
+    options: PlanOptions
+    lowering: Lowering
+    profiles: tuple[Profile, ...] = ()
+
+
+def lowering_of(traces: Sequence[LoadedTrace]) -> Lowering:
+    """What lowers these traces."""
+    return Lowering([trace.program for trace in traces], [trace.graph for trace in traces])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """A number of slots and sequences, and the problem that follows.
+
+    `least_ns` bounds the period with any numbers of them, where that is known.
+    """
+
+    slots: int
+    lanes: int
+    planning: Planning
+    least_ns: float | None = None

@@ -1,0 +1,344 @@
+"""From a candidate to a plan: placements become launch programs, and all becomes one record.
+
+In: what is planned (`PlanSetting`), the problem that was solved, and a candidate. Out: a `Plan`
+whose memory is what the areas of its launch programs take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from tessera.ir.choices import Ending
+from tessera.ir.plan.costs import Costs, Duration, StepCosts
+from tessera.ir.plan.launch_program import Area, LoweredReplica
+from tessera.ir.plan.machine import CardId, Machine
+from tessera.ir.plan.plan import (
+    Baseline,
+    PlacedStep,
+    PlacedTrace,
+    Plan,
+    PlanCard,
+    PlanDevice,
+    PlannedTransfer,
+    Replica,
+    memory_on,
+)
+from tessera.ir.program.program import Program, Work
+from tessera.planning.prices.estimate_costs import variant_on
+from tessera.planning.problem.plan_problem import Planning
+from tessera.planning.problem.problem import transfers_of
+from tessera.planning.problem.setting import Attempt, PlanSetting
+from tessera.planning.search.candidates import Candidate, ReplicaPlan
+from tessera.planning.search.plans import Choice
+from tessera.simulation.hardware import paths_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Simulated:
+    """A candidate with the figures of its simulation, and the launch programs behind them.
+
+    `loaded_ns` is the median time of a request at the full rate. `copies_take_memory`: what copies
+    between slices take from their steps is not in the times of the steps.
+    """
+
+    candidate: Candidate
+    replicas: tuple[Replica, ...]
+    loaded_ns: float
+    copies_take_memory: bool
+
+
+def assemble(
+    setting: PlanSetting,
+    attempt: Attempt,
+    choice: Choice,
+    chosen: Simulated,
+    others: Iterable[Simulated],
+) -> Plan:
+    """The plan that a candidate stands for, with others beside it."""
+    machine = setting.machine
+    candidate, replicas = chosen.candidate, chosen.replicas
+    busy = [
+        sum(replica.measure.loads[device.id] * replica.share for replica in candidate.replicas)
+        for device in machine.devices
+    ]
+    capacities, paths = paths_of(machine, copies_take_memory=chosen.copies_take_memory)
+    value = candidate.value(choice.objective)
+    bound = min(choice.bound, value)
+    gap = max(0.0, value / bound - 1.0) if bound > 0 else 0.0
+    return Plan(
+        objective=choice.objective,
+        strategy=candidate.name,
+        period_ns=candidate.period_ns,
+        latency_ns=candidate.latency_ns,
+        loaded_latency_ns=chosen.loaded_ns,
+        usd_per_request=candidate.usd,
+        bound=bound,
+        gap=gap,
+        ended=_ended(choice, gap, setting.options.gap),
+        link=machine.link_name,
+        machine_digest=machine.digest(),
+        host_call_ns=machine.host_call_ns,
+        host_byte_ns=machine.host_byte_ns,
+        options=setting.options.text(),
+        cards=tuple(
+            PlanCard(
+                name=card.name,
+                gpu=card.gpu.key,
+                arch=card.gpu.arch,
+                capacity_bytes=room.bytes,
+                used_bytes=used_bytes(machine, card.id, replicas),
+                usd_per_hour=card.usd_per_hour,
+                node=card.node,
+                like=card.gpu.like,
+            )
+            for card, room in zip(machine.cards, attempt.planning.problem.rooms, strict=True)
+        ),
+        devices=tuple(
+            PlanDevice(
+                name=device.name,
+                card=machine.cards[device.card].name,
+                sms=device.sms,
+                # Beside idle neighbours it has less to do than the search reckons with.
+                busy_ns=min(busy[device.id], candidate.period_ns),
+                memory_bytes_per_second=machine.gpu_of(device).memory_bandwidth,
+            )
+            for device in machine.devices
+        ),
+        traces=tuple(trace.planned for trace in setting.traces),
+        replicas=replicas,
+        capacities=capacities,
+        paths=paths,
+        baselines=tuple(baseline_of(other.candidate, other.loaded_ns) for other in others),
+    )
+
+
+def _ended(choice: Choice, gap: float, wanted: float) -> str:
+    """Why the search stopped: a gap that was not reached is not the reason."""
+    return Ending.SEARCH if choice.ended == Ending.GAP and gap > wanted + 1e-9 else choice.ended
+
+
+def baseline_of(candidate: Candidate, loaded_ns: float) -> Baseline:
+    """A candidate in a line."""
+    return Baseline(
+        name=candidate.name,
+        period_ns=candidate.period_ns,
+        latency_ns=candidate.latency_ns,
+        usd_per_request=candidate.usd,
+        memory_bytes=sum(candidate.memory),
+        loaded_latency_ns=loaded_ns,
+    )
+
+
+def used_bytes(machine: Machine, card: CardId, replicas: Sequence[Replica]) -> int:
+    """What the areas of all replicas take on a card."""
+    return sum(memory_on(replicas, device.name) for device in machine.slices_of(card))
+
+
+def overflows(plan: Plan) -> bool:
+    """Whether the areas of a plan need more than there is."""
+    return any(card.used_bytes > card.capacity_bytes for card in plan.cards)
+
+
+# --- replicas ----------------------------------------------------------------------------------
+
+
+class KnownPrograms:
+    """The launch programs of candidates, and what they take of memory.
+
+    Replicas that differ only in which devices they have are lowered once.
+    """
+
+    def __init__(self) -> None:
+        self._lowered: dict[object, tuple[tuple[str, ...], LoweredReplica]] = {}
+        self._steps: dict[int, tuple[Costs, dict[tuple[int, int], PlacedStep]]] = {}
+        self._areas: dict[object, tuple[tuple[str, ...], tuple[Area, ...]]] = {}
+
+    def areas(
+        self, setting: PlanSetting, planning: Planning, chosen: Candidate, roomy: Collection[str]
+    ) -> list[Area]:
+        """What the replicas of a candidate take for a slot and a sequence each."""
+        areas = []
+        for part_plan in chosen.replicas:
+            shape = _ReplicaShape(setting, split_placement(setting, planning, part_plan), roomy)
+            if shape.key not in self._areas:
+                made = setting.lowering.areas(shape.placements(), roomy)
+                self._areas[shape.key] = shape.devices, made
+            first, known = self._areas[shape.key]
+            names = dict(zip(first, shape.devices, strict=True))
+            areas += [replace(area, device=names[area.device]) for area in known]
+        return areas
+
+    def replicas(
+        self, setting: PlanSetting, planning: Planning, chosen: Candidate, roomy: Collection[str]
+    ) -> tuple[Replica, ...]:
+        """The replicas of a candidate, with their launch programs; `roomy` devices have memory
+        left.
+
+        They have two slots, or one if requests run one after the other.
+        """
+        replicas = []
+        for part_plan in chosen.replicas:
+            parts = split_placement(setting, planning, part_plan)
+            shape = _ReplicaShape(setting, parts, roomy)
+            if shape.key not in self._lowered:
+                made = setting.lowering.lower(
+                    shape.placements(), slots=2, lanes=2, roomy=roomy, hosts=shape.hosts
+                )
+                self._lowered[shape.key] = shape.devices, made
+            first, lowered = self._lowered[shape.key]
+            lowered = rename_devices(lowered, dict(zip(first, shape.devices, strict=True)))
+            replicas.append(
+                Replica(
+                    share=part_plan.share,
+                    slots=lowered.slots,
+                    lanes=lowered.lanes,
+                    traces=self._placed(setting, planning, part_plan, parts),
+                    lowered=lowered,
+                )
+            )
+        return tuple(replicas)
+
+    def _placed(
+        self,
+        setting: PlanSetting,
+        planning: Planning,
+        replica_plan: ReplicaPlan,
+        parts: tuple[tuple[int, ...], ...],
+    ) -> tuple[PlacedTrace, ...]:
+        moved = _moves(setting, planning, replica_plan)
+        return tuple(
+            PlacedTrace(
+                trace=index,
+                steps=tuple(self._placed_steps(setting.machine, trace.program, costs, part)),
+                transfers=moved[index],
+            )
+            for index, (trace, costs, part) in enumerate(
+                zip(setting.traces, setting.costs, parts, strict=True)
+            )
+        )
+
+    def _placed_steps(
+        self, machine: Machine, program: Program, costs: Costs, placement: Sequence[int]
+    ) -> Iterator[PlacedStep]:
+        """A step on a device is one record for all candidates."""
+        _, known = self._steps.setdefault(id(costs), (costs, {}))
+        for number, (work, device) in enumerate(zip(program.work(), placement, strict=True)):
+            key = number, device
+            if key not in known:
+                known[key] = _step(machine, program, work, costs.steps[number], device)
+            yield known[key]
+
+
+class _ReplicaShape:
+    """Where the steps of a replica are: its devices, and a key that is the same on others."""
+
+    def __init__(
+        self, setting: PlanSetting, parts: tuple[tuple[int, ...], ...], roomy: Collection[str]
+    ) -> None:
+        self._parts = parts
+        self._names = [device.name for device in setting.machine.devices]
+        order = tuple(dict.fromkeys(device for part in parts for device in part))
+        number = {device: at for at, device in enumerate(order)}
+        self.devices = tuple(self._names[device] for device in order)
+        cards = setting.machine.cards
+        nodes = [cards[setting.machine.devices[device].card].node for device in order]
+        self.hosts = dict(zip(self.devices, nodes, strict=True))
+        self.key = (
+            tuple(tuple(number[device] for device in part) for part in parts),
+            tuple(name in roomy for name in self.devices),
+            tuple(nodes.index(node) for node in nodes),
+        )
+
+    def placements(self) -> list[list[str]]:
+        """The device of each step, trace by trace."""
+        return [[self._names[device] for device in part] for part in self._parts]
+
+
+def rename_devices(lowered: LoweredReplica, names: dict[str, str]) -> LoweredReplica:
+    """The same programs on other devices."""
+    if all(old == new for old, new in names.items()):
+        return lowered
+    of = {**names, "host": "host"}
+    return replace(
+        lowered,
+        devices=tuple(of[name] for name in lowered.devices),
+        areas=tuple(replace(area, device=of[area.device]) for area in lowered.areas),
+        places=tuple(replace(place, device=of[place.device]) for place in lowered.places),
+        homes=tuple(replace(home, device=of[home.device]) for home in lowered.homes),
+        landings=tuple(
+            replace(landing, source=of[landing.source], target=of[landing.target])
+            for landing in lowered.landings
+        ),
+        traces=tuple(
+            replace(
+                trace,
+                transfers=tuple(
+                    replace(transfer, source=of[transfer.source], target=of[transfer.target])
+                    for transfer in trace.transfers
+                ),
+                programs=tuple(
+                    replace(device_program, device=of[device_program.device])
+                    for device_program in trace.programs
+                ),
+            )
+            for trace in lowered.traces
+        ),
+    )
+
+
+def split_placement(
+    setting: PlanSetting, planning: Planning, replica_plan: ReplicaPlan
+) -> tuple[tuple[int, ...], ...]:
+    """The device of each step, trace by trace."""
+    return tuple(
+        planning.expand_part(replica_plan.placement, part) for part in range(len(setting.traces))
+    )
+
+
+def _step(
+    machine: Machine, program: Program, work: Work, step: StepCosts, index: int
+) -> PlacedStep:
+    device, cost = machine.devices[index], step.on_device[index]
+    assert isinstance(cost, Duration)
+    return PlacedStep(
+        step=step.step,
+        name=step.name,
+        device=device.name,
+        arch=cost.variant or variant_on(program, work, machine.gpu_of(device), device.sms),
+        predicted_ns=cost.ns,
+        error=cost.error,
+        source=cost.source.value,
+        alone_ns=cost.alone_ns,
+        quiet_ns=cost.quiet_ns,
+    )
+
+
+def _moves(
+    setting: PlanSetting, planning: Planning, replica_plan: ReplicaPlan
+) -> tuple[tuple[PlannedTransfer, ...], ...]:
+    """What the planner expects to move, by the trace of the step that makes it."""
+    names = [device.name for device in setting.machine.devices]
+    trace_of = _trace_of_tasks(setting, planning)
+    moves_of: list[list[PlannedTransfer]] = [[] for _ in setting.traces]
+    for index, source, target in transfers_of(planning.problem, replica_plan.placement):
+        tensor = planning.problem.tensors[index]
+        moves_of[trace_of[tensor.producer]].append(
+            PlannedTransfer(
+                tensor=tensor.name,
+                bytes=float(tensor.bytes),
+                source=names[source],
+                target=names[target],
+            )
+        )
+    return tuple(tuple(moves) for moves in moves_of)
+
+
+def _trace_of_tasks(setting: PlanSetting, planning: Planning) -> dict[int, int]:
+    """The trace of each task: that of its first step."""
+    counts = [len(trace.graph.nodes) for trace in setting.traces]
+    traces = [index for index, count in enumerate(counts) for _ in range(count)]
+    trace_of: dict[int, int] = {}
+    for task, trace in zip(planning.task_of, traces, strict=True):
+        trace_of.setdefault(task, trace)
+    return trace_of

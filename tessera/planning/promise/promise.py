@@ -1,0 +1,232 @@
+"""What candidates do when they run: a `Promise` for each.
+
+In: candidates of the search, measured by their loads. Out: for each its launch programs with the
+slots and gates that simulation finds best (`trial`), and a candidate whose period, latency and
+money are those of the simulation. Every candidate is treated alike, so that the best of them is the
+best of what really happens with these times. Those that send little come first: they are followed
+quickly. What cannot be the best of its name is not lowered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from tessera.ir.choices import Ending, Objective, Strategy
+from tessera.ir.plan.plan import Replica
+from tessera.ir.progress import Count
+from tessera.planning.problem.period_limits import Limit, LimitKind
+from tessera.planning.problem.problem import transfers_of
+from tessera.planning.problem.setting import Attempt, PlanSetting
+from tessera.planning.promise.assemble import KnownPrograms, Simulated
+from tessera.planning.promise.contention import has_neighbours, settle
+from tessera.planning.promise.trial import PAYS, Trial
+from tessera.planning.search.candidates import Candidate, least_value, splits_requests
+from tessera.planning.search.plans import Choice
+
+_AHEAD, _AHEAD_ON_SLICES = 1.02, 1.03
+"""A split that is taken is further ahead of plans without one, by what it may be off (`doubt`)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promise:
+    """What a candidate does when it runs. `setting` has its times.
+
+    `searched` is the candidate as the search measured it, by its loads.
+    """
+
+    setting: PlanSetting
+    attempt: Attempt
+    searched: Candidate
+    simulated: Simulated
+
+    @property
+    def chosen(self) -> Candidate:
+        """The candidate with the figures of the simulation."""
+        return self.simulated.candidate
+
+    def named(self, name: str) -> Promise:
+        """The same under another name."""
+        candidate = replace(self.chosen, name=name)
+        return replace(self, simulated=replace(self.simulated, candidate=candidate))
+
+
+def promises(
+    setting: PlanSetting,
+    tried: Sequence[tuple[Attempt, Choice]],
+    objective: str,
+    *,
+    keep_slots: bool = False,
+    part: float = 1.0,
+    count: Count = lambda done, total: None,
+    before: Sequence[Promise] = (),
+) -> list[Promise]:
+    """Every candidate of some searches as it would run, the best first; equal ones in their order.
+
+    Of those with one name the best alone. `keep_slots`: the slots are those of the attempt. `part`
+    is that of `promise`. `count` hears how many candidates are done, and of how many. `before` are
+    promises of other searches, which count as well.
+    """
+    made: dict[object, Promise] = {_key(promise.searched): promise for promise in before}
+    known = KnownPrograms()
+    beside = has_neighbours(setting)  # loads are then those of other times
+    wanted = [(attempt, choice, c) for attempt, choice in tried for c in choice.candidates]
+    for done, (attempt, choice, candidate) in enumerate(
+        sorted(wanted, key=lambda entry: _transfers(entry[0], entry[2]))
+    ):
+        count(done, len(wanted))
+        key = _key(candidate)
+        if key not in made and not _is_beaten(candidate, made.values(), objective, beside=beside):
+            made[key] = promise(
+                setting,
+                attempt,
+                candidate,
+                objective,
+                keep_slots=keep_slots,
+                part=part,
+                known=known,
+                rivals=() if choice.ended == Ending.GIVEN else tuple(made.values()),
+            )
+    # In the order of the search: of equal ones the first is taken.
+    order = [*(_key(promise.searched) for promise in before), *(_key(c) for _, _, c in wanted)]
+    listed = [made[key] for key in dict.fromkeys(order) if key in made]
+    by_name: dict[str, Promise] = {}
+    for made_promise in sorted(listed, key=lambda p: p.chosen.value(objective)):
+        by_name.setdefault(made_promise.chosen.name, made_promise)
+    return list(by_name.values())
+
+
+def _key(candidate: Candidate) -> object:
+    return tuple((replica.placement, replica.share) for replica in candidate.replicas)
+
+
+def _transfers(attempt: Attempt, candidate: Candidate) -> int:
+    """What a candidate sends: those that send little are soon followed, and rule others out."""
+    problem = attempt.planning.problem
+    return sum(len(transfers_of(problem, replica.placement)) for replica in candidate.replicas)
+
+
+def best_promise(setting: PlanSetting, attempt: Attempt, choice: Choice, objective: str) -> Promise:
+    """The best of the candidates as it would run; those that cannot be it are not lowered."""
+    known = KnownPrograms()
+    best: Promise | None = None
+    for candidate in sorted(choice.candidates, key=lambda c: _transfers(attempt, c)):
+        if best is None or least_value(candidate, objective) < best.chosen.value(objective):
+            made = promise(setting, attempt, candidate, objective, known=known)
+            if best is None or made.chosen.value(objective) < best.chosen.value(objective):
+                best = made
+    assert best is not None
+    return best
+
+
+def _cannot_win(
+    candidate: Candidate, made: Iterable[Promise], objective: str, *, beside: bool
+) -> bool:
+    """Whether there is a better one, whatever gates do for this one.
+
+    A split has to be ahead of plans without one by more than it may be off, or it is not taken. On
+    slices, where steps take less time while others fill their gaps, simulation may be below the
+    loads; such a plan is judged as it is, without gates.
+    """
+    least = least_value(candidate, objective)
+    ahead = 1.0
+    if splits_requests(candidate):
+        ahead = _AHEAD_ON_SLICES if beside else _AHEAD
+    return any(
+        0
+        < other.chosen.value(objective)
+        <= least * (1.0 if splits_requests(other.chosen) else ahead)
+        for other in made
+    )
+
+
+def _is_beaten(
+    candidate: Candidate, made: Iterable[Promise], objective: str, *, beside: bool
+) -> bool:
+    """Whether there is a better one of the same name, whatever simulation says of this one.
+
+    A split by kernels is also beaten by other splits: its row is the best of them.
+    """
+    least = least_value(candidate, objective)
+    return any(
+        0 < other.chosen.value(objective) <= least
+        and (
+            (other.chosen.name == candidate.name and not beside)
+            or (candidate.name == Strategy.KERNEL and splits_requests(other.chosen))
+        )
+        for other in made
+    )
+
+
+def promise(
+    setting: PlanSetting,
+    attempt: Attempt,
+    candidate: Candidate,
+    objective: str,
+    *,
+    keep_slots: bool = False,
+    part: float = 1.0,
+    known: KnownPrograms | None = None,
+    rivals: Iterable[Promise] = (),
+) -> Promise:
+    """A candidate as it would run; `known` are launch programs of other candidates.
+
+    `part`: how much of the memory it may take before buffers share bytes wherever they can.
+    Where one of the `rivals` is better whatever gates do, it is a row of the table and will not be
+    taken: gates are not looked for.
+    """
+    beside = has_neighbours(setting)
+    if beside:
+        settled = settle(setting, attempt, candidate)
+        setting, attempt, candidate = settled.setting, settled.attempt, settled.candidate
+    trial = Trial(
+        setting, attempt, candidate, copies_take_memory=not beside, part=part, known=known
+    )
+    keep_slots |= objective == Objective.LATENCY
+    replicas = trial.as_asked() if keep_slots else trial.with_slots()
+    if not _cannot_win(candidate, rivals, objective, beside=beside):
+        replicas = trial.with_gates(replicas, keep_slots=keep_slots)
+    simulation = trial.simulate(replicas)
+    # Slices draw on one memory, which the simulation does not know.
+    shared = (limit.ns for limit in candidate.limits if limit.kind is LimitKind.MEMORY)
+    period = max((simulation.period_ns, *shared))
+    latency = trial.alone(replicas)
+    limits = _limits(candidate, attempt, replicas, latency)
+    if period > PAYS * limits[0].ns:
+        limits = (Limit(LimitKind.WAITING, "", period), *limits)
+    simulated = replace(
+        candidate,
+        period_ns=period,
+        latency_ns=latency,
+        usd=candidate.usd * period / candidate.period_ns if candidate.period_ns > 0 else 0.0,
+        limits=limits,
+    )
+    return Promise(
+        setting=setting,
+        attempt=replace(attempt, slots=replicas[0].slots, lanes=replicas[0].lanes),
+        searched=candidate,
+        simulated=Simulated(
+            candidate=simulated,
+            replicas=replicas,
+            loaded_ns=simulation.latency_ns,
+            copies_take_memory=not beside,
+        ),
+    )
+
+
+def _limits(
+    candidate: Candidate, attempt: Attempt, replicas: Sequence[Replica], latency_ns: float
+) -> tuple[Limit, ...]:
+    """What limits the period, the largest first, with the slots and sequences there are now."""
+    slots, lanes = replicas[0].slots, replicas[0].lanes
+    share = max(replica.share for replica in replicas)
+    now = [Limit(LimitKind.SLOTS, "", latency_ns * share / slots)]
+    for limit in candidate.limits:
+        match limit.kind:
+            case LimitKind.SLOTS:
+                pass
+            case LimitKind.STATE:
+                now.append(replace(limit, ns=limit.ns * attempt.lanes / lanes))
+            case _:
+                now.append(limit)
+    return tuple(sorted(now, key=lambda limit: -limit.ns))

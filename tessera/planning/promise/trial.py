@@ -1,0 +1,370 @@
+"""One candidate, tried: slots that pay, gates that pay, the rate that is reached.
+
+In: a candidate of the search. Out: its launch programs, with other numbers of slots and gates, and
+what simulation says of them.
+
+Slots are as many as keep the busiest device busy, doubled while that pays, within memory; then the
+fewest are taken that reach the same rate: a request then waits for fewer others. Where simulations
+are long, few rounds are followed, and in the end some slots more are tried with many. Buffers share
+bytes so that compute waits for a transfer only on cards that would be too small otherwise. A gate
+is kept only if it makes requests faster with the times of the plan, and with times that are a
+little off. Requests that take turns on their devices go on together, however many slots there are:
+where that leaves devices idle, gates are tried with as many slots as would keep them busy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from math import ceil
+
+from tessera.ir.plan.launch_program import Area, with_area_counts
+from tessera.ir.plan.machine import CardId
+from tessera.ir.plan.plan import Replica
+from tessera.planning.problem.setting import Attempt, PlanSetting
+from tessera.planning.promise.assemble import KnownPrograms
+from tessera.planning.promise.host_memory import nodes_over
+from tessera.planning.search.candidates import Candidate, busiest_ns
+from tessera.simulation.counts import with_counts
+from tessera.simulation.hardware import machine_hardware
+from tessera.simulation.known_work import KnownWork
+from tessera.simulation.noise import ErrorDraws
+from tessera.simulation.simulate import Simulation, alone
+from tessera.simulation.steady import Saturation
+
+MOST_SLOTS = 256
+"""More have never paid: a slot is one more request between the first device and the last."""
+
+DRAWS = 8192
+"""Of the error bars: as many as put the ends of an interval where infinitely many would."""
+
+AS_GOOD = 1.002
+"""Fewer slots that lose no more than this are preferred."""
+
+PAYS = 1.005
+"""What does not gain this much is not worth a slot or a gate."""
+
+_NEAR_ENOUGH = 1.002
+_NEAR = 1.01
+_MOST_GATES = 6
+_LONG = 5_000
+"""Steps under way at a time, above which a simulation takes long: less is tried then."""
+
+_NEAR_ENOUGH_IF_LONG = 1.02
+_SOME = 16
+
+_IDLE = 1.05
+"""Where the busiest device is idle for longer, gates are tried with more slots."""
+
+_LOSES = 1.02
+_MOST_LOSSES = 2
+_SPREAD = 0.05
+_ROUNDS = 3
+_SEEDS = (0, 1)
+
+
+@lru_cache(maxsize=4)
+def _draws(steps: tuple[str, ...], devices: tuple[str, ...], seed: int) -> ErrorDraws:
+    return ErrorDraws(steps, devices, DRAWS, seed)
+
+
+def error_draws(setting: PlanSetting, seed: int = 0) -> ErrorDraws:
+    """Draws for the steps of a setting, in the order of its traces, and for its devices."""
+    steps = dict.fromkeys(step.name for costs in setting.costs for step in costs.steps)
+    return _draws(tuple(steps), tuple(device.name for device in setting.machine.devices), seed)
+
+
+class Trial:
+    """One candidate, lowered once or twice, with several numbers of slots and gates."""
+
+    def __init__(
+        self,
+        setting: PlanSetting,
+        attempt: Attempt,
+        candidate: Candidate,
+        *,
+        copies_take_memory: bool,
+        part: float,
+        known: KnownPrograms | None = None,
+    ) -> None:
+        self.setting = setting
+        self.attempt = attempt
+        self.candidate = candidate
+        self.hardware = machine_hardware(setting.machine, copies_take_memory=copies_take_memory)
+        self.shares = tuple(trace.planned.share for trace in setting.traces)
+        self._known_work = KnownWork(self.hardware)
+        self._part = part
+        self._everywhere = frozenset(device.name for device in setting.machine.devices)
+        self._programs = known or KnownPrograms()
+        self._areas: dict[frozenset[str], list[Area]] = {}
+        self._lowered: dict[frozenset[str], tuple[Replica, ...]] = {}
+        self._at: dict[int, tuple[Replica, ...]] = {}
+        self._alone: dict[object, float] = {}
+        self._followed: dict[object, Saturation] = {}
+
+    def simulate(self, replicas: Sequence[Replica]) -> Simulation:
+        """Requests back to back."""
+        return self._saturation(replicas, None).follow()
+
+    def alone(self, replicas: Sequence[Replica]) -> float:
+        """One request that finds everything free; slots and gates are nothing to it."""
+        key = tuple(id(own.programs) for replica in replicas for own in replica.lowered.traces)
+        if key not in self._alone:
+            self._alone[key] = alone(
+                replicas, self.shares, self.hardware, known_work=self._known_work
+            )
+        return self._alone[key]
+
+    def period(self, replicas: Sequence[Replica], seed: int | None = None) -> float:
+        """Nanoseconds per request, near enough to compare with others."""
+        return self._saturation(replicas, seed).period_ns(_ROUNDS)
+
+    def _saturation(self, replicas: Sequence[Replica], seed: int | None) -> Saturation:
+        """What follows launch programs; it goes on from where it was left."""
+        key = seed, _counts(replicas)
+        if key not in self._followed:
+            noise = None if seed is None else error_draws(self.setting).draw(seed, _SPREAD)
+            works = self._known_work.of(replicas, noise)
+            self._followed[key] = Saturation(replicas, works, self.shares, self.hardware)
+        return self._followed[key]
+
+    # --- slots ----------------------------------------------------------------------------------
+
+    def with_slots(self) -> tuple[Replica, ...]:
+        """With the fewest slots that reach the best rate, within memory."""
+        if self.setting.options.slots is not None or self._runs_alone():
+            return self.as_asked()
+        most = self._most(self._wanted(), self._fits)
+        best = self.period(self.at(most))
+        near = _NEAR_ENOUGH_IF_LONG if _is_long(self.at(most)) else _NEAR_ENOUGH
+        floor = near * busiest_ns(self.candidate)
+        least = 1
+        while best > floor and most < MOST_SLOTS:
+            slots = self._most(min(2 * most, MOST_SLOTS), self._fits)
+            if slots <= most or PAYS * (period := self.period(self.at(slots))) > best:
+                break
+            least, most, best = most + 1, slots, period  # fewer are not as good
+        # Fewer slots whose buffers share less may be faster.
+        apart = self._most(most, self._is_roomy)
+        if apart < most and self.period(self.at(apart)) < best:
+            least, most, best = 1, apart, self.period(self.at(apart))
+        if len(self.at(most)) == 1 and best > 0:  # a request takes no less than it does alone
+            least = max(least, ceil(self.alone(self.at(most)) / (AS_GOOD * best) - 1e-9))
+        too_few, enough = min(least, most) - 1, most
+        part = 2 if _is_long(self.at(most)) else 8
+        while enough - too_few > max(1, enough // part):
+            middle = (enough + too_few) // 2
+            if self.period(self.at(middle)) <= AS_GOOD * best:
+                enough = middle
+            else:
+                too_few = middle
+        return self.at(self._with_some_more(enough) if _is_long(self.at(enough)) else enough)
+
+    def _with_some_more(self, slots: int) -> int:
+        """Slots, and some more while that pays: many rounds show waiting that few do not."""
+        floor = _NEAR_ENOUGH_IF_LONG * busiest_ns(self.candidate)
+        best = self.simulate(self.at(slots)).period_ns
+        while best > floor and slots < MOST_SLOTS:
+            more = self._most(slots + max(1, slots // _SOME), self._fits)
+            if more <= slots or PAYS * (period := self.simulate(self.at(more)).period_ns) > best:
+                break
+            slots, best = more, period
+        return slots
+
+    def _wanted(self) -> int:
+        """As many slots as keep the busiest device busy while requests are under way."""
+        busiest = busiest_ns(self.candidate)
+        replicas = self.as_asked()
+        latency = self.alone(replicas)
+        share = max(replica.share for replica in replicas)
+        wanted = ceil(latency * share / busiest) + 1 if busiest > 0 else 1
+        return min(wanted, MOST_SLOTS)
+
+    def _most(self, high: int, may_be: Callable[[int], bool]) -> int:
+        """The most slots that may be, one at least."""
+        if may_be(high):
+            return high
+        low = 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if may_be(middle) else (low, middle)
+        return low
+
+    def at(self, slots: int) -> tuple[Replica, ...]:
+        """The launch programs with so many slots, and as many sequences if none are asked for."""
+        if slots not in self._at:
+            self._at[slots] = self._laid_out(slots, self._lanes(slots))
+        return self._at[slots]
+
+    def as_asked(self) -> tuple[Replica, ...]:
+        """The launch programs with the slots and sequences of the attempt."""
+        slots = 1 if self._runs_alone() else self.attempt.slots
+        return self._laid_out(slots, self.attempt.lanes)
+
+    def _fits(self, slots: int) -> bool:
+        lanes = self._lanes(slots)
+        if self._cards_over(self._roomy_at(slots, lanes), slots, lanes, 1.0):
+            return False
+        machine = self.setting.machine
+        return not machine.node_memory or not nodes_over(machine, self._laid_out(slots, lanes))
+
+    def _is_roomy(self, slots: int) -> bool:
+        return not self._cards_over(self._everywhere, slots, self._lanes(slots), self._part)
+
+    def _lanes(self, slots: int) -> int:
+        """As many sequences as slots if none are asked for."""
+        return self.setting.options.sequences or slots
+
+    # --- memory ---------------------------------------------------------------------------------
+
+    def _runs_alone(self) -> bool:
+        """Whether launches write what is there once: these programs have one slot."""
+        return self.setting.lowering.runs_alone
+
+    def _laid_out(self, slots: int, lanes: int) -> tuple[Replica, ...]:
+        """The launch programs; on cards that are too small, buffers share bytes where they can."""
+        roomy = self._roomy_at(slots, lanes)
+        if roomy not in self._lowered:
+            planning = self.attempt.planning
+            self._lowered[roomy] = self._programs.replicas(
+                self.setting, planning, self.candidate, roomy
+            )
+        return tuple(with_counts(replica, slots, lanes) for replica in self._lowered[roomy])
+
+    def _roomy_at(self, slots: int, lanes: int) -> frozenset[str]:
+        """The devices on which buffers lie apart: those that are large enough for that."""
+        machine = self.setting.machine
+        roomy = self._everywhere
+        while True:
+            over = {
+                device.name
+                for card in self._cards_over(roomy, slots, lanes, self._part)
+                for device in machine.slices_of(card)
+            }
+            if not over & roomy:
+                return roomy
+            roomy -= over
+
+    def _cards_over(
+        self, roomy: frozenset[str], slots: int, lanes: int, part: float
+    ) -> list[CardId]:
+        """The cards on which launch programs take more than a part of the memory."""
+        machine, planning = self.setting.machine, self.attempt.planning
+        if roomy not in self._areas:
+            self._areas[roomy] = self._programs.areas(self.setting, planning, self.candidate, roomy)
+        taken: dict[str, int] = {}
+        for area in with_area_counts(self._areas[roomy], slots, lanes):
+            taken[area.device] = taken.get(area.device, 0) + area.bytes * area.count
+        return [
+            card.id
+            for card, room in zip(machine.cards, planning.problem.rooms, strict=True)
+            if sum(taken.get(device.name, 0) for device in machine.slices_of(card.id))
+            > part * room.bytes
+        ]
+
+    # --- gates ----------------------------------------------------------------------------------
+
+    def with_gates(
+        self, replicas: tuple[Replica, ...], *, keep_slots: bool = False
+    ) -> tuple[Replica, ...]:
+        """With a gate for each trace where that helps, also if times are a little off."""
+        if all(len(replica.lowered.devices) == 1 for replica in replicas):
+            return replicas
+        best = self._gated(replicas)
+        keep_slots |= self.setting.options.slots is not None or self._runs_alone()
+        if keep_slots or not self._take_turns(replicas):
+            return best
+        wanted, slots = self._wanted(), replicas[0].slots
+        while self.simulate(best).period_ns > _IDLE * busiest_ns(self.candidate):
+            wanted = max(wanted, 2 * slots)
+            most = self._most(min(wanted, MOST_SLOTS), self._fits)
+            if most <= slots:
+                break
+            slots = most
+            more = self._gated(self.at(slots))
+            if PAYS * self.simulate(more).period_ns > self.simulate(best).period_ns:
+                break
+            best = more
+        return best
+
+    def _take_turns(self, replicas: Sequence[Replica]) -> bool:
+        """Whether requests of some trace are on one device each, which nothing keeps apart."""
+        works = self._known_work.of(replicas)
+        return any(not own.is_split for work in works for own in work.values())
+
+    def _gated(self, replicas: tuple[Replica, ...]) -> tuple[Replica, ...]:
+        """With so many slots."""
+        if replicas[0].slots == 1:
+            return replicas
+        floor = busiest_ns(self.candidate)
+        best = replicas
+        near = _NEAR_ENOUGH_IF_LONG if _is_long(replicas) else _NEAR
+        for trace in range(len(self.shares)):
+            if self.period(best) <= near * floor:
+                break
+            gated = self._best_gate(best, trace, floor)
+            if gated is not None and self._is_sure(gated, best):
+                best = gated
+        if (
+            best is not replicas
+            and self.simulate(best).period_ns > self.simulate(replicas).period_ns
+        ):
+            return replicas
+        return best
+
+    def _best_gate(
+        self, plain: tuple[Replica, ...], trace: int, floor: float
+    ) -> tuple[Replica, ...] | None:
+        """With the gate that makes requests fastest; None if none does."""
+        best, losses = None, 0
+        least = self.period(plain) / PAYS
+        # Requests of a trace follow each other as often as it has a part in the mix.
+        period_ns = floor * sum(self.shares) / self.shares[trace]
+        for gate in self._gates(plain[0], trace, period_ns):
+            gated = tuple(with_gate(replica, trace, gate) for replica in plain)
+            period = self.period(gated)
+            if period <= least:
+                best, least = gated, period
+                if period <= _NEAR * floor:
+                    break
+            losses += period > _LOSES * PAYS * least
+            if losses == _MOST_LOSSES:  # later gates let even fewer requests begin
+                break
+        return best
+
+    def _is_sure(self, gated: tuple[Replica, ...], plain: tuple[Replica, ...]) -> bool:
+        seeds = _SEEDS[:1] if _is_long(plain) else _SEEDS
+        return all(self.period(gated, seed) < self.period(plain, seed) for seed in seeds)
+
+    def _gates(self, replica: Replica, trace: int, period_ns: float) -> list[int]:
+        """Steps to try: spread over what a request does alone in the time of one period."""
+        order, time = [], 0.0
+        for step in replica.traces[trace].steps:
+            if time > period_ns:
+                break
+            time += step.predicted_ns
+            order.append(step.step)
+        most = _MOST_GATES // 2 if _is_long((replica,)) else _MOST_GATES
+        every = max(1, -(-len(order) // most))
+        return order[every - 1 :: every]
+
+
+def _is_long(replicas: Sequence[Replica]) -> bool:
+    """Whether a simulation takes long."""
+    steps = sum(len(placed.steps) for placed in replicas[0].traces)
+    return steps * replicas[0].slots > _LONG
+
+
+def _counts(replicas: Sequence[Replica]) -> object:
+    """In what the launch programs of a trial differ."""
+    gates = tuple(t.gate for replica in replicas for t in replica.lowered.traces)
+    return replicas[0].slots, replicas[0].lanes, gates
+
+
+def with_gate(replica: Replica, trace: int, gate: int | None) -> Replica:
+    """The same launch programs with a gate for a trace."""
+    traces = tuple(
+        replace(own, gate=gate) if own.trace == trace else own for own in replica.lowered.traces
+    )
+    return replace(replica, lowered=replace(replica.lowered, traces=traces))

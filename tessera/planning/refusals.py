@@ -1,0 +1,145 @@
+"""Why there is no plan, and the smallest change with which there would be one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error, warning
+from tessera.frontend.machine.quantities import format_bytes
+from tessera.ir.choices import CUT_SHORT, Ending
+from tessera.ir.plan.costs import Costs, Duration, StepCosts
+from tessera.ir.plan.machine import Machine
+from tessera.planning.bound.infeasible import Obstacle, find_obstacle
+from tessera.planning.problem.plan_problem import RESERVED_BYTES, Planning
+from tessera.planning.search.candidates import Candidate
+from tessera.planning.search.plans import Choice
+
+STAY_TOGETHER = (
+    "steps stay together that share a state from one request to the next, and with a step that may "
+    "touch anything all that it depends on"
+)
+_MOST_REASONS = 4
+
+
+def no_plan(
+    planning: Planning, costs: Sequence[Costs], machine: Machine, fitting: str = ""
+) -> TesseraError:
+    """The constraint in the way, by how much, and what would help; `fitting` options would."""
+    obstacle = find_obstacle(planning.problem)
+    if obstacle.kind == "task":
+        obstacle_error = _no_gpu(obstacle, planning, costs, machine)
+    elif obstacle.kind == "links":
+        obstacle_error = error(
+            "TSR3012",
+            "steps that depend on each other must be on GPUs that no link joins",
+            hint="join the GPUs with a link, or offer one that can run all the steps",
+        )
+    else:
+        obstacle_error = _no_memory(obstacle, machine, fitting)
+    return TesseraError(obstacle_error, exit_code=ExitCode.NO_PLAN)
+
+
+def _no_gpu(
+    obstacle: Obstacle, planning: Planning, costs: Sequence[Costs], machine: Machine
+) -> Diagnostic:
+    name = obstacle.tasks[0]
+    index = [task.name for task in planning.problem.tasks].index(name)
+    every = [step for trace_costs in costs for step in trace_costs.steps]
+    steps = [step for step, task in zip(every, planning.task_of, strict=True) if task == index]
+    why = [
+        f"{device.name}: {f'#{step.step} ' if len(steps) > 1 else ''}{cost.reason}"
+        for step in steps
+        for device, cost in zip(machine.devices, step.on_device, strict=True)
+        if not isinstance(cost, Duration)
+    ]
+    notes = tuple(dict.fromkeys(why))[:_MOST_REASONS]
+    return error(
+        "TSR3011",
+        f"no GPU of the machine can run `{name}`{_with_others(steps)}",
+        notes=(*notes, STAY_TOGETHER) if len(steps) > 1 else notes,
+        hint="add a GPU that can, or a variant of the module for one of these",
+    )
+
+
+def _with_others(steps: Sequence[StepCosts]) -> str:
+    """The steps that go where the first goes."""
+    named = [f"`#{step.step}`" for step in steps[1:4]]
+    if len(steps) > 4:
+        named.append(f"{len(steps) - 4} more")
+    return f" with {', '.join(named)}" if named else ""
+
+
+def _no_memory(obstacle: Obstacle, machine: Machine, fitting: str) -> Diagnostic:
+    need, have = format_bytes(obstacle.need_bytes), format_bytes(obstacle.have_bytes)
+    hint = None
+    if obstacle.extra_bytes:
+        name, extra = min(
+            (
+                (name, count + _missing_reserve(machine, name))
+                for name, count in obstacle.extra_bytes
+            ),
+            key=lambda pair: pair[1],
+        )
+        hint = f"with {format_bytes(extra)} more on `{name}` it fits; or add a GPU"
+    if fitting:
+        hint = f"with `{fitting}` it fits" + ("" if hint is None else f"; {hint}")
+    return error(
+        "TSR3010",
+        "the model does not fit in the memory of these GPUs",
+        notes=(
+            f"all buffers, for the slots and sequences, take {need}; the GPUs have {have} in all",
+        ),
+        hint=hint,
+    )
+
+
+def _missing_reserve(machine: Machine, name: str) -> int:
+    """Bytes that a card lacks of what is kept back before any buffer."""
+    card = next(card for card in machine.cards if card.name == name)
+    return max(0, RESERVED_BYTES * len(machine.slices_of(card.id)) - card.memory_bytes)
+
+
+Refused = tuple[str, tuple[Diagnostic, ...]]
+"""A candidate by name, and what stands against it."""
+
+
+def refusals_of(refused: Sequence[Refused]) -> tuple[Diagnostic, ...]:
+    """That candidates are not used, and why; another one is."""
+    return tuple(
+        warning(
+            "TSR3018",
+            f"the plan `{name}` was given up: {findings[0].headline}",
+            notes=tuple(note for finding in findings[:2] for note in finding.notes),
+            hint="the next best plan is tried; please report this if it is not about memory",
+        )
+        for name, findings in refused
+    )
+
+
+def none_left(refused: Sequence[Refused]) -> TesseraError:
+    """Every candidate was given up: what stands against the best."""
+    name, (first, *_) = refused[0]
+    first = replace(
+        first,
+        notes=(f"this is the plan `{name}`, and no other is left", *first.notes),
+        hint=first.hint or "please report this: a plan that was made cannot be proved",
+    )
+    return TesseraError(first, exit_code=ExitCode.NO_PLAN)
+
+
+def was_ended(choice: Choice, chosen: Candidate) -> list[Diagnostic]:
+    """A search that was cut short says so."""
+    if choice.ended not in CUT_SHORT:
+        return []
+    value = chosen.value(choice.objective)
+    gap = f"{value / choice.bound - 1:.2%}" if choice.bound > 0 else "not known"
+    why = "the time limit" if choice.ended == Ending.CLOCK else "an interrupt"
+    return [
+        warning(
+            "TSR3019",
+            f"{why} ended the search: the plan is `{chosen.name}`, the best so far",
+            notes=(f"its distance from the best possible is at most: {gap}",),
+            hint="with more time the same command may find a better plan",
+        )
+    ]

@@ -1,0 +1,165 @@
+"""A candidate: a way to serve requests, and everything it is judged by.
+
+In: a `Problem`, placements and their rates. Out: a `Candidate`: replicas with shares of the
+requests, period, latency, money, memory, and what limits the period. Every plan, ours or a
+baseline, is made here, so all are measured alike.
+
+The period is the largest load, and never below the time of a request over the slots nor below a
+loop-carried cycle over the lanes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+
+from tessera.ir.choices import Objective
+from tessera.planning.problem.period_limits import Limit, LimitKind
+from tessera.planning.problem.problem import INFINITY, Measure, Placement, Problem, measure
+from tessera.planning.search.schedule import request_times
+
+HOUR_NS = 3600e9
+
+Parts = tuple[tuple[Placement, float], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaPlan:
+    """One copy of the model: its placement, and the share of requests it serves."""
+
+    placement: Placement
+    share: float
+    measure: Measure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A way to serve requests. Memory is per room; `usd` is per request.
+
+    `limits` are the loads and floors of the period, the largest first: what is first is what a
+    faster plan has to relieve.
+    """
+
+    name: str
+    replicas: tuple[ReplicaPlan, ...]
+    period_ns: float
+    latency_ns: float
+    usd: float
+    memory: tuple[int, ...]
+    limits: tuple[Limit, ...] = ()
+
+    def value(self, objective: str) -> float:
+        """What the objective minimises."""
+        return {
+            Objective.THROUGHPUT: self.period_ns,
+            Objective.LATENCY: self.latency_ns,
+            Objective.COST: self.usd,
+        }[Objective(objective)]
+
+
+def one_placement(problem: Problem, name: str, placement: Placement) -> Candidate:
+    """All requests go through one placement."""
+    return candidate_of(problem, name, ((placement, 1.0),))
+
+
+def with_rates(problem: Problem, placements: Sequence[Placement]) -> Parts:
+    """Placements side by side, each with the rate that its devices reach.
+
+    Those on one card get no more requests together than its way to the host carries.
+    """
+    rates = [1.0 / max(measure(problem, placement).period_ns, 1e-9) for placement in placements]
+    for room in problem.rooms:
+        own = [n for n, placement in enumerate(placements) if {*placement} <= {*room.devices}]
+        busy = room.host_ns * sum(rates[number] for number in own)
+        for number in own:
+            rates[number] /= max(1.0, busy)
+    return tuple(zip(placements, rates, strict=True))
+
+
+def candidate_of(problem: Problem, name: str, parts: Parts) -> Candidate:
+    """A candidate from placements and their rates; rates become shares.
+
+    Its period is infinite where it does not fit or cannot run.
+    """
+    measured = [measure(problem, placement) for placement, _ in parts]
+    total = sum(rate for _, rate in parts)
+    replicas = tuple(
+        ReplicaPlan(placement=placement, share=rate / total, measure=measured_part)
+        for (placement, rate), measured_part in zip(parts, measured, strict=True)
+    )
+    memory = tuple(
+        map(sum, zip(*(measured_part.memory for measured_part in measured), strict=True))
+    )
+    limits = _loads(problem, replicas)
+    runs = max((limit.ns for limit in limits), default=0.0) < INFINITY and all(
+        used <= room.bytes for used, room in zip(memory, problem.rooms, strict=True)
+    )
+    latency = INFINITY
+    if runs:
+        latency, floors = _floors(problem, replicas)
+        limits += floors
+    limits.sort(key=lambda limit: -limit.ns)
+    period = limits[0].ns if runs and limits else 0.0 if runs else INFINITY
+    used = {device for placement, _ in parts for device in placement}
+    price = sum(r.usd_per_hour for r in problem.rooms if used & set(r.devices))
+    return Candidate(
+        name=name,
+        replicas=replicas,
+        period_ns=period,
+        latency_ns=latency,
+        usd=period * price / HOUR_NS,
+        memory=memory,
+        limits=tuple(limits),
+    )
+
+
+def splits_requests(candidate: Candidate) -> bool:
+    """Whether every request goes through several devices, all by the same placement."""
+    return len(candidate.replicas) == 1 and len(set(candidate.replicas[0].placement)) > 1
+
+
+def least_value(candidate: Candidate, objective: str) -> float:
+    """What a candidate is not better than with any slots and lanes; 0 where that is not known."""
+    if objective == Objective.LATENCY or not candidate.period_ns > 0:
+        return 0.0
+    return candidate.value(objective) * busiest_ns(candidate) / candidate.period_ns
+
+
+def busiest_ns(candidate: Candidate) -> float:
+    """The period with as many slots and lanes as it takes."""
+    return max((limit.ns for limit in candidate.limits if limit.kind.is_load), default=0.0)
+
+
+def slots_needed(candidate: Candidate) -> int:
+    """Requests that must be under way in the largest replica to keep the busiest load busy."""
+    busiest = busiest_ns(candidate)
+    share = max((replica.share for replica in candidate.replicas), default=1.0)
+    if not 0 < busiest < INFINITY:
+        return 1
+    return max(1, ceil(candidate.latency_ns * share / busiest - 1e-9))
+
+
+def _loads(problem: Problem, replicas: tuple[ReplicaPlan, ...]) -> list[Limit]:
+    return [
+        Limit(kind, name, sum(replica.measure.loads[index] * replica.share for replica in replicas))
+        for index, (kind, name) in enumerate(problem.resources())
+    ]
+
+
+def _floors(problem: Problem, replicas: tuple[ReplicaPlan, ...]) -> tuple[float, list[Limit]]:
+    """The time of the slowest replica's request, and what slots and lanes make of the times."""
+    latency = 0.0
+    floors: dict[tuple[LimitKind, str], float] = {}
+    for replica in replicas:
+        times = request_times(problem, replica.placement)
+        latency = max(latency, times.latency_ns)
+        if problem.slots is not None:
+            floor = times.latency_ns * replica.share / problem.slots
+            floors[LimitKind.SLOTS, ""] = max(floors.get((LimitKind.SLOTS, ""), 0.0), floor)
+        for name, alone, length in times.cycles:
+            lanes = 1 if alone else problem.lanes
+            if lanes is not None:
+                key = LimitKind.STATE, name
+                floors[key] = max(floors.get(key, 0.0), length * replica.share / lanes)
+    return latency, [Limit(kind, name, ns) for (kind, name), ns in floors.items()]

@@ -1,0 +1,214 @@
+"""Requests on their way into a replica: the line, the slots, the sequences, the gates.
+
+In: requests that come, in order. Out: those that may begin, the oldest first. The rules are in
+`docs/concepts/simulation.md`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from tessera.simulation.work import COMPUTE, RequestWork
+
+
+@dataclass(frozen=True, slots=True)
+class Coming:
+    """A request that comes: when, of which trace, in which sequence of its replica.
+
+    A time below zero: it is there all the time, and comes when there is room. `age` is its place
+    in the order in which requests came to all replicas, if that is known; those that are there all
+    the time get theirs when they are handed over.
+    """
+
+    at_ns: float
+    trace: int
+    sequence: int
+    age: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedReplica:
+    """One copy of the model: its work by trace, and the requests that come to it, in order."""
+
+    work: Mapping[int, RequestWork]
+    slots: int
+    sequences: int
+    depth: int
+    coming: Iterator[Coming]
+
+
+def places_of(works: Sequence[Mapping[int, RequestWork]]) -> list[str]:
+    """The devices and capacities of replicas, in the order in which their work names them."""
+    nodes = (node for work in works for own in work.values() for node in own.nodes)
+    return list(dict.fromkeys(name for node in nodes for name in node.place))
+
+
+RowPlace = tuple[tuple[int, ...], tuple[float, ...], int]
+"""The nodes of a row, what each takes, and where in it a node stands."""
+
+
+class WorkColumns:
+    """The work of a request as columns, places as numbers. `rows` may be empty: see `rows.py`.
+
+    `device` is the place of what computes, -1 of others.
+    """
+
+    __slots__ = (
+        "after",
+        "alone_ns",
+        "before",
+        "delay_ns",
+        "device",
+        "first",
+        "gate",
+        "host_ns",
+        "is_split",
+        "kind",
+        "ns",
+        "operations",
+        "place",
+        "quiet_ns",
+        "rate",
+        "rows",
+    )
+
+    def __init__(self, work: RequestWork, numbers: dict[str, int]) -> None:
+        self.kind = [node.kind for node in work.nodes]
+        self.ns = [node.ns for node in work.nodes]
+        self.alone_ns = [node.alone_ns for node in work.nodes]
+        self.quiet_ns = [node.quiet_ns for node in work.nodes]
+        self.after = [node.after for node in work.nodes]
+        self.before = [node.before for node in work.nodes]
+        self.place = [tuple(numbers[name] for name in node.place) for node in work.nodes]
+        self.device = [
+            places[0] if kind == COMPUTE else -1
+            for kind, places in zip(self.kind, self.place, strict=True)
+        ]
+        self.rate = [node.rate for node in work.nodes]
+        self.delay_ns = [node.delay_ns for node in work.nodes]
+        self.first = [index for index, node in enumerate(work.nodes) if not node.before]
+        self.gate = -1 if work.gate is None else work.gate
+        self.operations = work.operations
+        self.host_ns = work.host_ns
+        self.is_split = work.is_split
+        self.rows: Sequence[RowPlace | None] = ()
+
+
+class MovingRequest:
+    """A request on its way. `ahead` is the one whose gate it waits for."""
+
+    __slots__ = (
+        "age",
+        "ahead",
+        "began_ns",
+        "came_ns",
+        "columns",
+        "is_past_gate",
+        "left",
+        "missing",
+        "replica",
+        "sequence",
+        "slot",
+        "trace",
+    )
+
+    def __init__(self, replica: Intake, coming: Coming, age: int) -> None:
+        self.replica = replica
+        self.trace = coming.trace
+        self.sequence = coming.sequence
+        self.came_ns = coming.at_ns
+        self.columns = replica.columns[coming.trace]
+        self.age = age
+        self.slot = -1
+        self.began_ns = -1.0
+        self.ahead: MovingRequest | None = None
+        self.is_past_gate = self.columns.gate < 0
+        self.missing: list[int] = []
+        self.left = 0
+
+
+class Intake:
+    """What a replica has of requests that have not begun, and where those are that have."""
+
+    def __init__(self, index: int, replica: SimulatedReplica, numbers: dict[str, int]) -> None:
+        self.index = index
+        self.columns = {trace: WorkColumns(work, numbers) for trace, work in replica.work.items()}
+        self.coming = replica.coming
+        self.next = next(self.coming, None)
+        self.is_expected = False
+        self.capacity = replica.slots * replica.depth
+        self.depth = replica.depth
+        self.queue: deque[MovingRequest] = deque()
+        self.handed: list[MovingRequest] = []
+        self.in_slot: list[deque[MovingRequest]] = [deque() for _ in range(replica.slots)]
+        self.in_sequence = [0] * replica.sequences
+        self.slot_of = [sequence % replica.slots for sequence in range(replica.sequences)]
+        self.last_taken = [0] * replica.slots
+        self.taken = 0
+        self.under_way = 0
+        self.ends: list[float] = []
+        self.last_of_trace: dict[int, MovingRequest] = {}
+        self.host_free_ns = 0.0
+
+    def hand_over(self) -> None:
+        """Give slots to those who have come first."""
+        while self.queue and len(self.handed) + self.under_way < self.capacity:
+            self.handed.append(self.queue.popleft())
+        full: set[int] = set()
+        kept = []
+        for request in self.handed:
+            sequence = request.sequence
+            slot = None if sequence in full else self._slot_for(sequence)
+            if slot is None:
+                full.add(sequence)
+                kept.append(request)
+                continue
+            self._place(request, slot)
+        self.handed = kept
+
+    def _slot_for(self, sequence: int) -> int | None:
+        slot = self.slot_of[sequence]
+        if self.in_sequence[sequence]:
+            return slot if len(self.in_slot[slot]) < self.depth else None
+        if self.in_slot[slot]:
+            slots = range(len(self.in_slot))
+            slot = min(slots, key=lambda s: (len(self.in_slot[s]), self.last_taken[s]))
+            if len(self.in_slot[slot]) >= self.depth:
+                return None
+        return slot
+
+    def _place(self, request: MovingRequest, slot: int) -> None:
+        self.taken += 1
+        self.last_taken[slot] = self.taken
+        self.slot_of[request.sequence] = slot
+        self.in_slot[slot].append(request)
+        self.in_sequence[request.sequence] += 1
+        self.under_way += 1
+        request.slot = slot
+        if not request.is_past_gate:
+            request.ahead = self.last_of_trace.get(request.trace)
+            self.last_of_trace[request.trace] = request
+
+    def waiting(self) -> int:
+        """How many have come and not begun."""
+        begun = sum(1 for line in self.in_slot if line and line[0].began_ns >= 0)
+        return len(self.queue) + len(self.handed) + self.under_way - begun
+
+    def ready(self) -> list[MovingRequest]:
+        """Those that may begin now, the oldest first."""
+        heads = [
+            line[0]
+            for line in self.in_slot
+            if line
+            and line[0].began_ns < 0
+            and (line[0].ahead is None or line[0].ahead.is_past_gate)
+        ]
+        return sorted(heads, key=lambda request: request.age)
+
+    def end(self, request: MovingRequest) -> None:
+        """A request is done on every device."""
+        self.in_slot[request.slot].popleft()
+        self.in_sequence[request.sequence] -= 1
+        self.under_way -= 1

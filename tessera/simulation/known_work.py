@@ -1,0 +1,124 @@
+"""The work of launch programs that are simulated several times: with other counts, gates, noise.
+
+In: replicas on some hardware. Out: the work of a request of every trace. Programs that were seen
+before are not followed again: only the gate is found, and the times of steps are set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from tessera.ir.plan.launch_program import DeviceProgram, LoweredTrace
+from tessera.ir.plan.plan import PlacedStep, Replica
+from tessera.simulation.hardware import Hardware
+from tessera.simulation.noise import Noise
+from tessera.simulation.work import RequestWork, StepTimes, WorkNode, request_work
+
+_NO_TIME: StepTimes = (0.0, 0.0, 0.0)
+
+
+class KnownWork:
+    """What is known of launch programs, by the records themselves, which stay alive here."""
+
+    def __init__(self, hardware: Hardware) -> None:
+        self._hardware = hardware
+        self._plain: dict[
+            tuple[int, int],
+            tuple[tuple[DeviceProgram, ...], tuple[PlacedStep, ...], RequestWork],
+        ] = {}
+
+    def of(
+        self, replicas: Sequence[Replica], noise: Noise | None = None
+    ) -> list[dict[int, RequestWork]]:
+        """The work of a request of every trace, on every replica."""
+        return [
+            {
+                lowered.trace: self._of(lowered, placed.steps, noise)
+                for placed, lowered in zip(replica.traces, replica.lowered.traces, strict=True)
+            }
+            for replica in replicas
+        ]
+
+    def _of(
+        self, lowered: LoweredTrace, steps: tuple[PlacedStep, ...], noise: Noise | None
+    ) -> RequestWork:
+        key = id(lowered.programs), id(steps)
+        if key not in self._plain:
+            plain = replace(lowered, gate=None)
+            work = request_work(plain, _times(steps, None), self._hardware)
+            self._plain[key] = lowered.programs, steps, work
+        work = self._plain[key][2]
+        if lowered.gate is not None:
+            gates = [n for n, node in enumerate(work.nodes) if node.step == lowered.gate]
+            if not gates:  # a step without time, which is left out where it is no gate
+                return request_work(lowered, _times(steps, noise), self._hardware)
+            work = replace(work, gate=gates[0])
+        if noise is None:
+            return work
+        times = _times(steps, noise)
+        return replace(work, nodes=tuple(_timed(node, times) for node in work.nodes))
+
+
+def _timed(node: WorkNode, times: Sequence[StepTimes]) -> WorkNode:
+    if node.step < 0:
+        return node
+    ns, alone_ns, quiet_ns = times[node.step]
+    return replace(node, ns=ns, alone_ns=alone_ns, quiet_ns=quiet_ns)
+
+
+def work_of(
+    replicas: Sequence[Replica], hardware: Hardware, noise: Noise | None = None
+) -> list[dict[int, RequestWork]]:
+    """The work of a request of every trace, on every replica."""
+    return KnownWork(hardware).of(replicas, noise)
+
+
+def _times(steps: Sequence[PlacedStep], noise: Noise | None) -> list[StepTimes]:
+    times = [_NO_TIME] * (1 + max((step.step for step in steps), default=-1))
+    for step in steps:
+        factor = 1.0 if noise is None else noise.of(step.name, step.device, step.error)
+        ns, alone_ns, quiet_ns = step.times_ns
+        times[step.step] = ns * factor, alone_ns * factor, quiet_ns * factor
+    return times
+
+
+def shape_of(
+    replicas: Sequence[Replica], works: Sequence[Mapping[int, RequestWork]], hardware: Hardware
+) -> object:
+    """What a group is but for the names of its places."""
+    numbers: dict[str, int] = {}
+
+    def number(name: str) -> tuple[int, float]:
+        return numbers.setdefault(name, len(numbers)), hardware.capacities.get(name, 0.0)
+
+    return tuple(
+        (
+            replica.share,
+            replica.slots,
+            replica.lanes,
+            tuple(
+                (
+                    trace,
+                    own.gate,
+                    own.host_ns,
+                    own.is_split,
+                    tuple(
+                        (
+                            n.kind,
+                            n.ns,
+                            n.alone_ns,
+                            n.quiet_ns,
+                            tuple(map(number, n.place)),
+                            n.after,
+                            n.rate,
+                            n.delay_ns,
+                        )
+                        for n in own.nodes
+                    ),
+                )
+                for trace, own in work.items()
+            ),
+        )
+        for replica, work in zip(replicas, works, strict=True)
+    )

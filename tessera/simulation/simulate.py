@@ -1,0 +1,151 @@
+"""`simulate`: what a plan's launch programs take, request by request.
+
+In: a `Plan` and a `Hardware`, how many slots and sequences, when requests come, a seed for noise.
+Out: a `Simulation`: rate, latencies, how busy everything was.
+
+One request comes alone (`alone`), or requests come at given times (`arrive`) and replicas get their
+shares of them. `steady` has requests that come back to back.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tessera.ir.plan.plan import Plan, Replica
+from tessera.simulation.events import EventLoop
+from tessera.simulation.hardware import Hardware
+from tessera.simulation.intake import Coming, SimulatedReplica
+from tessera.simulation.journal import Journal, Passage
+from tessera.simulation.known_work import KnownWork, shape_of, work_of
+from tessera.simulation.noise import Noise
+from tessera.simulation.turns import most_behind, sequence_turns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Simulation:
+    """What came out. `period_ns` is the time between two requests of the whole plan.
+
+    `latencies_ns` are from the beginning of a request to its end, `responses_ns` from when it came;
+    both of the requests that count, sorted. `busy` is the share of the time, by device and path.
+    """
+
+    period_ns: float
+    latencies_ns: tuple[float, ...]
+    responses_ns: tuple[float, ...]
+    busy: Mapping[str, float]
+    traffic: Journal
+
+    @property
+    def latency_ns(self) -> float:
+        """The median."""
+        return percentile(self.latencies_ns, 0.5)
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The smallest of sorted values that so large a share of them does not exceed; 0 of none."""
+    if not values:
+        return 0.0
+    return values[max(0, math.ceil(share * len(values)) - 1)]
+
+
+def alone(
+    replicas: Sequence[Replica],
+    shares: Sequence[float],
+    hardware: Hardware,
+    *,
+    noise: Noise | None = None,
+    known_work: KnownWork | None = None,
+) -> float:
+    """The time of a request that finds everything free: the mean of the traces, by their shares.
+
+    Of several replicas it is the slowest one's.
+    """
+    slowest = 0.0
+    whole = sum(shares)
+    works = (known_work or KnownWork(hardware)).of(replicas, noise)
+    known: dict[object, float] = {}
+    for replica, work in zip(replicas, works, strict=True):
+        key = shape_of([replica], [work], hardware) if len(replicas) > 1 else None
+        if key not in known:
+            mean = 0.0
+            for trace, share in enumerate(shares):
+                coming = iter((Coming(0.0, trace, 0),))
+                loop = EventLoop(
+                    [SimulatedReplica(work=work, slots=1, sequences=1, depth=1, coming=coming)],
+                    hardware.capacities,
+                    hardware.neighbours,
+                )
+                loop.run()
+                mean += share / whole * loop.traffic().ended_ns
+            known[key] = mean
+        slowest = max(slowest, known[key])
+    return slowest
+
+
+def arrive(
+    replicas: Sequence[Replica],
+    shares: Sequence[float],
+    hardware: Hardware,
+    times_ns: Iterable[float],
+    *,
+    noise: Noise | None = None,
+    timeline: bool = False,
+) -> Simulation:
+    """Requests that come at these times, in order; dealt to replicas and traces by their shares."""
+    works = work_of(replicas, hardware, noise)
+    lines: list[list[Coming]] = [[] for _ in replicas]
+    sequences = [sequence_turns(shares, replica.lanes) for replica in replicas]
+    served = [0] * len(replicas)
+    for age, at_ns in enumerate(times_ns):
+        number = most_behind(served, [replica.share for replica in replicas])
+        served[number] += 1
+        trace, sequence = next(sequences[number])
+        lines[number].append(Coming(at_ns, trace, sequence, age))
+    loop = EventLoop(
+        [
+            SimulatedReplica(
+                work=work,
+                slots=replica.slots,
+                sequences=replica.lanes,
+                depth=hardware.depth,
+                coming=iter(line),
+            )
+            for replica, work, line in zip(replicas, works, lines, strict=True)
+        ],
+        hardware.capacities,
+        hardware.neighbours,
+        keep_timeline=timeline,
+        keep_waiting=True,
+    )
+    loop.run()
+    traffic = loop.traffic()
+    ended = [passage.ended_ns for passage in traffic.passages]
+    period = (max(ended) - min(ended)) / (len(ended) - 1) if len(ended) > 1 else sum(ended)
+    return summary(period, traffic.passages, traffic)
+
+
+def summary(period_ns: float, counted: Sequence[Passage], traffic: Journal) -> Simulation:
+    """The figures of the requests that count."""
+    return Simulation(
+        period_ns=period_ns,
+        latencies_ns=tuple(sorted(p.ended_ns - p.began_ns for p in counted)),
+        responses_ns=tuple(sorted(p.ended_ns - p.came_ns for p in counted)),
+        busy=busy_shares(traffic),
+        traffic=traffic,
+    )
+
+
+def busy_shares(traffic: Journal) -> dict[str, float]:
+    """The share of the time that each place was at work."""
+    whole = traffic.ended_ns
+    return {name: ns / whole if whole else 0.0 for name, ns in traffic.busy_ns.items()}
+
+
+# --- what is simulated --------------------------------------------------------------------------
+
+
+def shares_of(plan: Plan) -> tuple[float, ...]:
+    """The shares of the traces."""
+    return tuple(trace.share for trace in plan.traces)

@@ -1,0 +1,125 @@
+"""Library calls as launches: what they compute by their operands, and how their times behave."""
+
+from __future__ import annotations
+
+import pytest
+
+from tessera.frontend.machine.gpus import machine_of
+from tessera.ir.program.data_type import DataType
+from tessera.ir.program.program import BufferId, LaunchId, LibraryCall, Operand, Pointer
+from tessera.planning.prices.call_shapes import call_shape_of
+from tessera.planning.prices.device_model import Traffic
+from tessera.planning.prices.library_launches import (
+    Attention,
+    CallShape,
+    Plain,
+    Product,
+    RowCall,
+    RowKind,
+    call_ns,
+    launches,
+)
+
+H200 = machine_of("h200").cards[0].gpu
+
+
+def operand(*shape: int, dtype: DataType = DataType.BF16) -> Operand:
+    return Operand(pointer=Pointer(BufferId(0), 0), dtype=dtype, shape=shape)
+
+
+def shape(name: str, reads: list[Operand], *writes: Operand, **attributes: object) -> CallShape:
+    call = LibraryCall(
+        id=LaunchId(0),
+        operator=f"aten::{name}",
+        reads=tuple(reads),
+        writes=writes,
+        attributes=tuple(attributes.items()),  # type: ignore[arg-type]
+    )
+    found, sure = call_shape_of(call, 0.0)
+    assert sure
+    return found
+
+
+NOTHING = Traffic()
+
+
+def ns(one: CallShape, traffic: Traffic = NOTHING, sms: int = 132) -> float:
+    return call_ns(one, traffic, H200, sms)
+
+
+def test_what_calls_compute() -> None:
+    a, b = operand(8, 4096), operand(4096, 1024)
+    assert shape("mm", [a, b], operand(8, 1024)) == Product(m=8, n=1024, k=4096)
+    many = [operand(4, 8, 64), operand(4, 64, 32)]
+    assert shape("bmm", many, operand(4, 8, 32)) == Product(m=8, n=32, k=64, batch=4)
+    rows = shape("_softmax", [operand(6, 5, 100)], operand(6, 5, 100), dim=-1, half_to_float=False)
+    assert rows == RowCall(RowKind.SOFTMAX, 30, 100, 2)
+    summed = shape("cumsum", [operand(6, 100)], operand(6, 100), dim=0)
+    assert summed == RowCall(RowKind.SCAN, 100, 6, 2)
+    query, key = operand(2, 32, 1, 128), operand(2, 8, 999, 128)
+    found = shape("scaled_dot_product_attention", [query, key, key], query, enable_gqa=True)
+    sizes = {"batch": 2, "heads": 32, "kv_heads": 8, "queries": 1, "keys": 999, "size": 128}
+    assert found == Attention(**sizes, causal=False)
+    assert shape("add.Tensor", [a, a], a) == Plain(8 * 4096, 8 * 4096, 3 * 2 * 8 * 4096)
+
+
+def test_calls_that_no_table_knows_are_unsure() -> None:
+    call = LibraryCall(id=LaunchId(0), operator="mine::thing", reads=(), writes=(operand(8),))
+    assert call_shape_of(call, 0.0) == (Plain(8.0, 8.0, 16.0), False)
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_work_of_products_holds_all_operations(parts: int) -> None:
+    one = Product(m=300, n=1000, k=4096 * parts)
+    for work in launches(one):
+        done = sum(count for _, count in work.units)
+        assert done >= 2.0 * one.m * one.n * one.k
+
+
+@pytest.mark.parametrize("unit", ["bf16", "fp32"])
+def test_work_of_products_of_any_kind_holds_all_operations(unit: str) -> None:
+    for one in (Product(m=77, n=1101, k=1101, batch=3, unit=unit), Product(m=16, n=64, k=16)):
+        for work in launches(one):
+            assert sum(count for _, count in work.units) >= 2.0 * one.batch * one.m * one.n * one.k
+
+
+def test_products_without_tensor_cores_issue_each_sum() -> None:
+    plain = Product(m=1024, n=1024, k=1024, unit="fp32", width=4)
+    for work in launches(plain):
+        assert work.instructions >= 1024**3
+    assert ns(plain) > 3 * ns(Product(m=1024, n=1024, k=1024))
+
+
+def test_rows_that_are_not_aligned_take_longer() -> None:
+    odd, even = (Product(m=1104, n=n, k=1104, batch=24) for n in (1101, 1104))
+    assert ns(odd) > 3 * ns(even)
+    pairs = ns(Product(m=1104, n=1100, k=1104, batch=24))  # four elements at a time
+    assert ns(even) < pairs < ns(odd)
+    vector = Product(m=4096, n=1, k=4095)
+    assert ns(vector) < 2 * ns(Product(m=4096, n=8, k=4096))
+
+
+def test_the_smallest_product_takes_as_long_as_in_tables() -> None:
+    """2.5 us on an H200 in those of three libraries (`direction_rows.json`)."""
+    assert 2_200 < ns(Product(m=1, n=64, k=64), Traffic(warm=8448.0)) < 2_800
+
+
+def test_tiles_follow_the_size_of_the_gpu() -> None:
+    """Tiles of 96 rows are one for each SM of 132; those of 128 leave some without work."""
+    few = ns(Product(m=1024, n=1536, k=6144))
+    assert few < 0.85 * ns(Product(m=1536, n=1536, k=6144))
+
+
+def test_times_behave() -> None:
+    assert ns(Product(m=64, n=4096, k=4096)) < ns(Product(m=4096, n=4096, k=4096))
+    assert ns(Product(m=4096, n=4096, k=4096), sms=48) > ns(Product(m=4096, n=4096, k=4096))
+    flops = 2.0 * 8192**3 / ns(Product(m=8192, n=8192, k=8192)) * 1e9
+    assert 0.4e15 < flops < 0.99e15
+    full = Attention(batch=1, heads=32, kv_heads=8, queries=4096, keys=4096, size=128, causal=False)
+    half = Attention(batch=1, heads=32, kv_heads=8, queries=4096, keys=4096, size=128, causal=True)
+    assert 1.5 < ns(full) / ns(half) < 2.1
+    # One thing after the other: a scan of few rows takes longer than a norm of them.
+    assert ns(RowCall(RowKind.SCAN, 128, 8192, 2)) > 2 * ns(RowCall(RowKind.NORM, 128, 8192, 2))
+    moved = 1e9
+    copied = ns(Plain(moved / 4, 0.0, moved), Traffic(cold=moved))
+    assert 1.0 < copied * H200.memory_bandwidth / 1e9 / moved < 1.3

@@ -1,0 +1,96 @@
+"""Bytes in parts, and memory in cells: what is treated alike is together, nothing else is."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from tessera.ir.arrays import Ranges
+from tessera.ir.plan.launch_program import AreaKind, Place
+from tessera.ir.program.program import BufferId
+from tessera.passes.byte_sets import intervals
+from tessera.planning.lower.cells import Cells
+from tessera.planning.lower.parts import BufferParts
+
+SIZE = 40
+
+
+def some_bytes(draw: random.Random, size: int = SIZE) -> Ranges:
+    """A few intervals, sorted and apart."""
+    edges = sorted(draw.sample(range(size + 1), 2 * draw.randrange(1, 5)))
+    return np.array(edges, dtype=np.int64).reshape(-1, 2)
+
+
+def members(ranges: Ranges) -> set[int]:
+    return {byte for start, end in ranges.tolist() for byte in range(start, end)}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_bytes_in_the_same_sets_are_one_part(seed: int) -> None:
+    draw = random.Random(seed)
+    sets = [some_bytes(draw) for _ in range(draw.randrange(1, 5))]
+    sets.append(intervals.interval(0, SIZE) if seed % 2 else intervals.EMPTY)
+    parts = BufferParts(SIZE, sets)
+    inside = [frozenset(n for n, one in enumerate(sets) if b in members(one)) for b in range(SIZE)]
+    groups: dict[frozenset[int], set[int]] = {}
+    for byte, own in enumerate(inside):
+        if own:
+            groups.setdefault(own, set()).add(byte)
+    # In the order of the first bytes.
+    assert [members(one) for one in parts.bytes] == sorted(groups.values(), key=min)
+    for one in sets:
+        numbers = parts.of(one)
+        assert set().union(*(members(parts.bytes[n]) for n in numbers)) == members(one)
+        assert parts.pairs(numbers) == intervals.pairs(intervals.union([one]))
+
+
+@dataclass
+class Buffer:
+    bytes: int
+
+
+@dataclass
+class Program:
+    buffers: list[Buffer]
+
+
+@dataclass
+class Trace:
+    """As much of a trace as cells ask for."""
+
+    program: Program
+    parts: list[BufferParts] = field(default_factory=list)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_cells_meet_where_bytes_meet(seed: int) -> None:
+    draw = random.Random(seed)
+    trace = Trace(Program([Buffer(SIZE) for _ in range(4)]))
+    sets = [[some_bytes(draw) for _ in range(1 + seed % 3)] for _ in range(4)]
+    trace.parts = [BufferParts(SIZE, own) for own in sets]
+    places = {
+        number: Place(
+            trace=0,
+            buffer=BufferId(number),
+            device="a",
+            kind=AreaKind.SLOT,
+            offset=draw.randrange(0, 3 * SIZE, 8),
+        )
+        for number in range(4)
+    }
+    cells = Cells(trace, places, range(4))  # type: ignore[arg-type]
+    at = {}
+    for number, place in places.items():
+        for part, own in enumerate(trace.parts[number].bytes):
+            at[number, part] = {place.offset + byte for byte in members(own)}
+        at[number, -1] = {place.offset + byte for byte in range(SIZE)}
+    found = {
+        (number, part): set(cells.of(number, (part,)) if part >= 0 else cells.whole(number))
+        for number, part in at
+    }
+    for left in at:
+        for right in at:
+            assert bool(at[left] & at[right]) == bool(found[left] & found[right]), (left, right)
