@@ -1,26 +1,30 @@
 """The control channel between the driver and the process of a device: records and bytes.
 
-In: two descriptors (pipes, or both ends of a socket). Out: `send` and `receive`.
+In: two descriptors (pipes, or both ends of a socket), and the messages that may come. Out: `send`
+and `receive`.
 
-A frame is the lengths of a head and of its parts, the head as JSON, and the parts. Nothing is
-pickled, so neither end can make the other run code. Whatever a login shell prints first is skipped.
+A frame is the lengths of a message and of its parts, the message as JSON, and the parts. Nothing is
+pickled, so neither end can make the other run code; a message that is not one of those expected is
+an error. Whatever a login shell prints first is skipped.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import struct
 import threading
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
 
+import msgspec
 import numpy as np
-import numpy.typing as npt
 
-Part = npt.NDArray[np.uint8]
-Head = dict[str, Any]
+from tessera.backend.hosts.messages import Lost
+from tessera.backend.processes.messages import Message
+from tessera.backend.service import Bytes
+
+Heard = TypeVar("Heard", bound=Message)
 
 _START = b"\x00tessera-channel/1\n"
 _MOST_NOISE = 1 << 16
@@ -34,11 +38,16 @@ class ChannelClosed(Exception):
     """The other end is gone, or does not speak this protocol."""
 
 
-class ControlChannel:
+class BadMessage(ValueError):
+    """The other end sent what no message is."""
+
+
+class ControlChannel(Generic[Heard]):
     """One end. `send` may be called by any thread, `receive` by one."""
 
-    def __init__(self, source: int, target: int) -> None:
+    def __init__(self, source: int, target: int, hears: msgspec.json.Decoder[Heard]) -> None:
         self._source, self._target = source, target
+        self._hears = hears
         self._sending = threading.Lock()
         self.waits_since_s: float | None = None
         """Since when the other end has been waited for."""
@@ -59,17 +68,17 @@ class ControlChannel:
                 raise ChannelClosed(seen[-400:].decode(errors="replace"))
             seen += letter
 
-    def send(self, head: Head, parts: Sequence[Part] = ()) -> None:
-        """Send a record with its bytes; raises `ChannelClosed` where nobody listens."""
-        text = json.dumps(head).encode()
+    def send(self, message: Message, parts: Sequence[Bytes] = ()) -> None:
+        """Send a message with its bytes; raises `ChannelClosed` where nobody listens."""
+        text = msgspec.json.encode(message)
         sizes = b"".join(_SIZE.pack(part.nbytes) for part in parts)
         with self._sending:
             self._write(memoryview(_LENGTHS.pack(len(text), len(parts)) + sizes + text))
             for part in parts:
                 self._write(np.ascontiguousarray(part).data)
 
-    def receive(self) -> tuple[Head, list[Part]]:
-        """The next record; raises `ChannelClosed` where none comes any more."""
+    def receive(self) -> tuple[Heard, list[Bytes]]:
+        """The next message; raises `ChannelClosed` if none comes any more, or `BadMessage`."""
         self.waits_since_s = time.monotonic()
         length, count = _LENGTHS.unpack(self._read(_LENGTHS.size))
         self.waits_since_s = None
@@ -78,13 +87,12 @@ class ControlChannel:
         sizes = [_SIZE.unpack(self._read(_SIZE.size))[0] for _ in range(count)]
         if any(size > _MOST_PART for size in sizes):
             raise ChannelClosed("a frame is too long")
+        text = self._read(length)
+        parts = [np.frombuffer(self._read(size), np.uint8) for size in sizes]
         try:
-            head = json.loads(bytes(self._read(length)))
-        except (ValueError, RecursionError):
-            raise ChannelClosed("a frame is not JSON") from None
-        if not isinstance(head, dict):
-            raise ChannelClosed("a frame is no record")
-        return head, [np.frombuffer(self._read(size), np.uint8) for size in sizes]
+            return self._hears.decode(text), parts
+        except (ValueError, RecursionError) as problem:
+            raise BadMessage(str(problem)) from None
 
     def _write(self, content: memoryview) -> None:
         content = content.cast("B") if content.nbytes else content
@@ -109,3 +117,33 @@ class ControlChannel:
         except OSError as problem:
             raise ChannelClosed(str(problem)) from None
         return content
+
+
+class DriverLine:
+    """What a device says to its driver, by any thread: nothing once its run is over."""
+
+    def __init__(self, channel: ControlChannel[Any], orphan: Callable[[], None]) -> None:
+        """`orphan` ends the process: nobody hears it any more."""
+        self._channel = channel
+        self._orphan = orphan
+        self._saying = threading.Lock()
+        self._is_over = False
+
+    def send(self, message: Message, parts: Sequence[Bytes] = ()) -> None:
+        """Say something."""
+        try:
+            with self._saying:
+                if not self._is_over:
+                    self._channel.send(message, parts)
+        except ChannelClosed:
+            self._orphan()
+            raise
+
+    def lose(self, peer: str, why: str, *, is_cut: bool = False) -> None:
+        """Say that a peer cannot be reached."""
+        self.send(Lost(peer, why, is_cut))
+
+    def end(self) -> None:
+        """Say nothing from here on."""
+        with self._saying:
+            self._is_over = True

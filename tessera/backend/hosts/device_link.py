@@ -12,16 +12,19 @@ import threading
 import time
 from collections.abc import Collection, Sequence
 
-from tessera.backend.hosts.channel import ChannelClosed, ControlChannel, Head, Part
+from tessera.backend.hosts.channel import BadMessage, ChannelClosed, ControlChannel
 from tessera.backend.hosts.launchers import Launcher
+from tessera.backend.hosts.messages import FROM_DEVICE, FromDevice, StillHere
+from tessera.backend.processes.messages import Message
+from tessera.backend.service import Bytes
 from tessera.ir.plan.hosts import HostEntry
 
 _HANG_UP_S = 0.5
 _JOIN_S = 1.0
 _STILL_HERE_S = 5.0
 
-Inbox = queue.SimpleQueue[tuple[str, Head | None, list[Part]]]
-"""Of which device, what it says, and bytes; no record: it is gone."""
+Inbox = queue.SimpleQueue[tuple[str, FromDevice | BadMessage | None, list[Bytes]]]
+"""Of which device, what it says, and bytes; None: it is gone."""
 
 
 class DeviceLink:
@@ -33,9 +36,11 @@ class DeviceLink:
         self.has_begun = False
         self.is_gone = False
         self.noise = ""
-        self._outbox: queue.SimpleQueue[tuple[Head, Sequence[Part]] | None] = queue.SimpleQueue()
+        self._outbox: queue.SimpleQueue[tuple[Message, Sequence[Bytes]] | None] = (
+            queue.SimpleQueue()
+        )
         self.process = launch(host)
-        self._channel = ControlChannel(self.process.source, self.process.target)
+        self._channel = ControlChannel(self.process.source, self.process.target, FROM_DEVICE)
         self.serve_as(device, inbox)
         self._threads = [
             threading.Thread(target=self._read, daemon=True),
@@ -68,25 +73,32 @@ class DeviceLink:
         """The device whose process it is."""
         return self._to[1]
 
-    def tell(self, head: Head, parts: Sequence[Part] = ()) -> None:
-        """Send a record when those before it are sent; the parts must not change until then."""
-        self._outbox.put((head, parts))
+    def tell(self, message: Message, parts: Sequence[Bytes] = ()) -> None:
+        """Send a message when those before it are sent; the parts must not change until then."""
+        self._outbox.put((message, parts))
 
     def _read(self) -> None:
         try:
             self._channel.await_start()
             self.has_begun = True
             while True:
-                head, parts = self._channel.receive()
-                self.heard_s = time.monotonic()
-                inbox, device = self._to
-                inbox.put((device, head, parts))
+                self._heard(*self._channel.receive())
+        except BadMessage as problem:
+            self._heard(problem, [])
+            self._lose(problem)
         except (ChannelClosed, OSError, ValueError) as problem:
-            self.noise = str(problem)
-            self.is_gone = True
-            inbox, device = self._to
-            inbox.put((device, None, []))
+            self._lose(problem)
         self.process.close_source()
+
+    def _heard(self, message: FromDevice | BadMessage | None, parts: list[Bytes]) -> None:
+        self.heard_s = time.monotonic()
+        inbox, device = self._to
+        inbox.put((device, message, parts))
+
+    def _lose(self, problem: Exception) -> None:
+        self.noise = str(problem)
+        self.is_gone = True
+        self._heard(None, [])
 
     def _write(self) -> None:
         """Send what is to be sent; now and then that the driver is still here."""
@@ -94,7 +106,7 @@ class DeviceLink:
             try:
                 message = self._outbox.get(timeout=_STILL_HERE_S)
             except queue.Empty:
-                message = {"kind": "beat"}, ()
+                message = StillHere(), ()
             if message is None:
                 break
             try:

@@ -16,7 +16,17 @@ import numpy as np
 
 from tessera.backend.cuda.api import DriverError
 from tessera.backend.cuda.targets import open_driver
-from tessera.backend.hosts.channel import ControlChannel, Head
+from tessera.backend.hosts.channel import ControlChannel
+from tessera.backend.hosts.messages import (
+    Lost,
+    MeasureWay,
+    Peers,
+    StillHere,
+    ToDevice,
+    ToldFacts,
+    WayMeasured,
+)
+from tessera.backend.processes.messages import DeviceReady
 from tessera.backend.ptx_executor.memory.host_memory import available_bytes
 from tessera.backend.transports.choice import TransportPlace, open_transport
 from tessera.backend.transports.shared_memory import shared_window
@@ -36,15 +46,15 @@ _LIMIT_S = 10.0
 _PING, _PONG = b"ping", b"pong"
 
 
-def _gpus() -> list[str]:
+def _gpus() -> tuple[str, ...]:
     """The GPUs that the driver of this host names."""
     try:
-        return [f"{gpu.name} ({gpu.arch})" for gpu in open_driver().gpus()]
+        return tuple(f"{gpu.name} ({gpu.arch})" for gpu in open_driver().gpus())
     except (TesseraError, DriverError):
-        return []
+        return ()
 
 
-def be_examined(channel: ControlChannel, place: TransportPlace) -> None:
+def be_examined(channel: ControlChannel[ToDevice], place: TransportPlace) -> None:
     """Answer the driver until it is gone."""
     answers: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     window, descriptor = shared_window(WINDOW_BYTES)
@@ -58,37 +68,35 @@ def be_examined(channel: ControlChannel, place: TransportPlace) -> None:
     content = np.ones(WINDOW_BYTES, np.uint8)
     transport = open_transport(place, window, descriptor, content, hear, lose_nothing)
     channel.send(
-        {
-            "kind": "facts",
-            "address": transport.address,
-            "version": __version__,
-            "python": platform.python_version(),
-            "system": f"{platform.system()} {platform.machine()}",
-            "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0,
-            "free_bytes": available_bytes(),
-            "gpus": _gpus(),
-            "clock_ns": time.time_ns(),
-        }
+        ToldFacts(
+            address=transport.address,
+            version=__version__,
+            python=platform.python_version(),
+            system=f"{platform.system()} {platform.machine()}",
+            cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0,
+            free_bytes=available_bytes(),
+            gpus=_gpus(),
+            clock_ns=time.time_ns(),
+        )
     )
     while True:
         asked, _ = channel.receive()
-        match asked["kind"]:
-            case "peers":
+        match asked:
+            case Peers(addresses):
                 try:
-                    addresses: dict[str, str] = asked["addresses"]
                     puts = [PlannedPut(peer, 0, content) for peer in addresses]
                     transport.connect(addresses, puts)
-                    channel.send({"kind": "ready"})
+                    channel.send(DeviceReady())
                 except TransportFault as fault:
-                    channel.send({"kind": "lost", "peer": fault.peer, "why": fault.why})
-            case "measure":
-                peer = str(asked["peer"])
+                    channel.send(Lost(fault.peer, fault.why))
+            case MeasureWay(peer):
                 latency_ns = _latency_ns(transport, peer, answers)
                 speed = _bytes_per_s(transport, peer, content, answers, latency_ns)
-                measured: Head = {"kind": "measured", "peer": peer}
-                channel.send(measured | {"latency_ns": latency_ns, "bytes_per_s": speed})
-            case _:
+                channel.send(WayMeasured(peer, latency_ns, speed))
+            case StillHere():
                 pass
+            case _:
+                raise TypeError(f"nobody who is examined is told {type(asked).__name__}")
 
 
 def _latency_ns(transport: Transport, peer: str, answers: queue.SimpleQueue[bytes]) -> float:

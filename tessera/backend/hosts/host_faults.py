@@ -1,21 +1,69 @@
 """What is said of a run over hosts that stops: which host, which device, which operation.
 
-In: what the driver knows of a device. Out: `ServiceFault`s.
+In: what the driver knows of a device. Out: `ServiceFault`s. A device that was between two
+operations when it last beat is named with what is due from it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from ipaddress import ip_address
 
 from tessera.backend.hosts.device_link import DeviceLink
-from tessera.backend.hosts.last_seen import LastSeen
-from tessera.backend.service import ServiceFault
+from tessera.backend.hosts.messages import Beat
+from tessera.backend.processes.device_group import Underway
+from tessera.backend.processes.visits import QueueWait
+from tessera.backend.service import Model, ServiceFault
 from tessera.diagnostics import ExitCode, error
+from tessera.ir.plan.launch_program import HOST
+from tessera.ir.program.program import LaunchId
 
 _KILLED = (-9, 137)
 """Exit codes of a process that was killed, by signal or as shells say it."""
 
+_MOST_NOTES = 4
 START_HINT = "`tessc doctor --hosts FILE` tries every host"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastSeen:
+    """What a device was doing when it was last heard of; `name` is that of the step."""
+
+    request: int | None = None
+    step: LaunchId | None = None
+    name: str = ""
+    waits: Sequence[QueueWait] = ()
+
+    def notes(self) -> tuple[str, ...]:
+        """The operations that it was at."""
+        return tuple(f"request {wait.request}: {wait.text}" for wait in self.waits[:_MOST_NOTES])
+
+
+def waits_of(
+    model: Model, underway: Mapping[int, Underway], device: str, beat: Beat
+) -> Sequence[QueueWait]:
+    """The operations that a device was at by its last beat, or what is due from it."""
+    waits = [wait for wait in beat.waits if wait.request in underway]
+    return waits or [_due(model, sent, device) for sent in underway.values()]
+
+
+def _due(model: Model, sent: Underway, device: str) -> QueueWait:
+    """What a request still waits for from a device."""
+    request = sent.request
+    lowered = next(own for own in model.lowered.traces if own.trace == request.trace)
+    buffers = model.traces[request.trace].program.buffers
+    own = [transfer for transfer in lowered.transfers if transfer.source == device]
+    ways = [f"`{buffers[t.buffer].name}` to `{t.target}`" for t in own if t.target != HOST]
+    ways += [f"output `{buffers[t.buffer].name}`" for t in own if t.target == HOST]
+    more = f" and {len(ways) - 3} more" if len(ways) > 3 else ""
+    if device in sent.done:
+        text = "done there, under way on other devices"
+    elif ways:
+        text = f"it was to send {', '.join(ways[:3])}{more}"
+    else:
+        text = "the driver waits for its end there"
+    return QueueWait(request=request.number, text=text, step=None, name="")
 
 
 def where(link: DeviceLink) -> str:

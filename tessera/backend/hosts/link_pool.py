@@ -14,6 +14,7 @@ import time
 from tessera.backend.hosts import host_faults
 from tessera.backend.hosts.device_link import DeviceLink, Inbox, stop_links
 from tessera.backend.hosts.launchers import Launcher
+from tessera.backend.hosts.messages import Release, Released
 from tessera.ir.plan.hosts import HostEntry
 
 _RELEASE_S = 2.0
@@ -57,16 +58,16 @@ class LinkPool:
             if not self._is_closed and not link.is_gone and now_s - link.heard_s < _SILENT_S
         }
         for link in asked.values():
-            link.tell({"kind": "release"})
+            link.tell(Release())
         free: list[DeviceLink] = []
         while asked and (left := now_s + _RELEASE_S - time.monotonic()) > 0:
             try:
-                device, head, _ = inbox.get(timeout=left)
+                device, message, _ = inbox.get(timeout=left)
             except queue.Empty:
                 break
-            if head is None:
+            if message is None:
                 asked.pop(device, None)
-            elif head["kind"] == "released" and asked.pop(device, None) is not None:
+            elif isinstance(message, Released) and asked.pop(device, None) is not None:
                 free += [links.pop(device)] if device in links else []  # or all are ended now
         stop_links(links)
         with self._changing:

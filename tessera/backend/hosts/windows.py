@@ -1,6 +1,7 @@
-"""Where transfers are in the windows of devices, and the exchange over a transport.
+"""Where transfers are in the windows of devices, and the exchanges of devices and driver.
 
-In: launch programs. Out: offsets, the same on every host, and an `Exchange` for `DeviceEngine`.
+In: launch programs. Out: offsets, the same on every host, an `Exchange` over a transport for
+`DeviceEngine`, and one for the driver, whose bytes go with messages.
 
 The window of a device has a part per slot. In it are its landings, and a region for every other
 transfer to the device: from devices of its own host and from the driver. Regions are used once in
@@ -14,7 +15,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tessera.backend.service import Bytes
+from tessera.backend.service import Bytes, Model
 from tessera.backend.transports.transport import Lose, PlannedPut, Transport, lose_nothing
 from tessera.ir.plan.launch_program import (
     HOST,
@@ -226,3 +227,43 @@ def _ways(lowered: LoweredReplica, device: str) -> dict[tuple[int, int], Landing
 
 def _aligned(size: int) -> int:
     return -(-size // _ALIGNMENT) * _ALIGNMENT
+
+
+class DriverExchange:
+    """Where inputs and outputs are on the driver: memory per slot and transfer, made once."""
+
+    def __init__(self, model: Model) -> None:
+        self._sizes = {
+            (trace.trace, transfer.id): transfer.size
+            for trace in model.lowered.traces
+            for transfer in trace.transfers
+        }
+        self._regions: dict[tuple[int, int, int], Bytes] = {}
+
+    def region(self, trace: int, slot: int, transfer: TransferId) -> Bytes:
+        """The bytes of a transfer from or to the driver."""
+        key = (trace, slot, transfer)
+        if key not in self._regions:
+            self._regions[key] = np.empty(self._sizes[trace, transfer], np.uint8)
+        return self._regions[key]
+
+    def landing(self, slot: int, landing: LandingId) -> Bytes:
+        """The driver has none."""
+        raise KeyError(landing)
+
+    def post(self, request: int, slot: int, transfer: Transfer, landing: LandingId | None) -> None:
+        """What is to be sent goes with the request."""
+
+    def credit(self, request: int, landing: Landing) -> None:
+        """The driver has none."""
+
+
+def peers_of(lowered: LoweredReplica) -> dict[str, set[str]]:
+    """Which devices have something to send to which, or to credit."""
+    peers: dict[str, set[str]] = {device: set() for device in lowered.devices}
+    for trace in lowered.traces:
+        for transfer in trace.transfers:
+            if HOST not in (transfer.source, transfer.target):
+                peers[transfer.source].add(transfer.target)
+                peers[transfer.target].add(transfer.source)
+    return peers

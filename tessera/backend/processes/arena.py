@@ -12,11 +12,11 @@ them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
 from tessera.backend.address_words import Home, plain_word
+from tessera.backend.processes.visits import Seat
 from tessera.backend.ptx_executor.device import Device
 from tessera.backend.ptx_executor.memory.memory import ALIGNMENT, GUARD, POISON, Allocation, Array
 from tessera.backend.ptx_executor.steps import LoadedModules
@@ -45,15 +45,6 @@ from tessera.ir.program import program as ir
 _NOWHERE = 1 << 38  # this far above a device's base there is never memory
 _PAGE = 1 << 16
 _SPARE = 64 << 20  # for variables that the trace does not name as buffers
-
-
-@dataclass(frozen=True, slots=True)
-class Seat:
-    """Which copies of the areas a request uses."""
-
-    trace: int
-    slot: int
-    lane: int
 
 
 class Arena:

@@ -9,24 +9,24 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from typing import assert_never
+from collections.abc import Callable, Mapping, Sequence
 
-from tessera.backend.processes.arena import Seat
 from tessera.backend.processes.engine import DeviceEngine
 from tessera.backend.processes.messages import (
     AskStates,
     AskWaits,
     Begin,
     Done,
+    Message,
     PassedGate,
     SetStates,
-    States,
     Status,
     Waits,
     fault_of,
+    states_message,
 )
-from tessera.backend.processes.visits import ReadyOperation, Visit
+from tessera.backend.processes.visits import ReadyOperation, Seat, Visit
+from tessera.backend.service import Bytes
 from tessera.ir.plan.launch_program import LandingId, Queue, Run, TransferId
 
 _BEAT_S = 0.1
@@ -42,7 +42,7 @@ class DeviceWorker(ABC):
         self._threads: list[threading.Thread] = []
 
     @abstractmethod
-    def _tell(self, message: object) -> None:
+    def _tell(self, message: Message, parts: Sequence[Bytes] = ()) -> None:
         """Send a message to whom the device answers to."""
 
     def _begin_to_beat(self, status: Status) -> None:
@@ -98,7 +98,8 @@ class DeviceWorker(ABC):
             self._engine.credit(request, landing)
             self._changed.notify_all()
 
-    def _obey(self, message: Begin | AskStates | SetStates | AskWaits) -> None:
+    def _obey(self, message: Message, parts: Sequence[Bytes]) -> None:
+        """Do what a device is told while it runs."""
         match message:
             case Begin(number, trace, slot, lane):
                 with self._changed:
@@ -107,14 +108,14 @@ class DeviceWorker(ABC):
                 with self._changed:
                     self._changed.notify_all()
             case AskStates(lane):
-                self._tell(States(self._engine.arena.states(lane)))
-            case SetStates(lane, contents):
-                self._engine.arena.set_states(lane, contents)
+                self._tell(*states_message(self._engine.arena.states(lane)))
+            case SetStates(lane, names):
+                self._engine.arena.set_states(lane, dict(zip(names, parts, strict=True)))
             case AskWaits():
                 with self._changed:
                     self._tell(Waits(self._engine.waits()))
             case _:
-                assert_never(message)
+                raise TypeError(f"no device is told {type(message).__name__}")
 
     def _serve(self, queue: Queue) -> None:
         """The thread of a queue."""

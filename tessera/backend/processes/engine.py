@@ -14,11 +14,10 @@ import time
 from collections.abc import Callable
 from typing import assert_never
 
-from tessera.backend.processes.arena import Arena, Seat
-from tessera.backend.processes.exchange import Exchange
-from tessera.backend.processes.packing import pack, unpack
+from tessera.backend.processes.arena import Arena
+from tessera.backend.processes.exchange import Exchange, pack, unpack
 from tessera.backend.processes.sight import buffers_in_sight
-from tessera.backend.processes.visits import QueueWait, ReadyOperation, Visit, step_name
+from tessera.backend.processes.visits import QueueWait, ReadyOperation, Seat, Visit, step_name
 from tessera.backend.ptx_executor.device import Device
 from tessera.backend.ptx_executor.memory.memory import Array
 from tessera.backend.ptx_executor.simt.chunk import DEFAULT_STEPS

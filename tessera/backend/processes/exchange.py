@@ -1,7 +1,7 @@
 """The way between the devices of the CPU backend: what carries the bytes of transfers.
 
-In: a model. Out: an `Exchange`, which `open_exchange` makes for a device, for the host and for one
-thread alike. The one that there is, `MemoryExchange`, lies in one flat array, which processes
+In: a model. Out: an `Exchange`. `MemoryExchange` serves a device, the host and one thread alike; it
+lies in one flat array, which processes
 share: a part per slot, in it a region per transfer of a trace, so that no region is used twice in a
 request, and the landings of the slot.
 """
@@ -28,6 +28,22 @@ _LANDING = -1  # in place of a trace
 Notify = Callable[[int, Transfer | Landing], None]
 """Carries a word of a request: to its target, that a transfer is there; to its source, that a
 landing is free."""
+
+
+def pack(transfer: Transfer, buffer: Array, region: Array) -> None:
+    """The bytes of a transfer from a buffer, one range after the other."""
+    at = 0
+    for start, end in transfer.bytes:
+        region[at : at + end - start] = buffer[start:end]
+        at += end - start
+
+
+def unpack(transfer: Transfer, region: Array, buffer: Array) -> None:
+    """The inverse of `pack`."""
+    at = 0
+    for start, end in transfer.bytes:
+        buffer[start:end] = region[at : at + end - start]
+        at += end - start
 
 
 class Exchange(Protocol):
@@ -117,8 +133,3 @@ class MemoryExchange:
     def credit(self, request: int, landing: Landing) -> None:
         """Tell the source of a landing that it is free."""
         self._notify(request, landing)
-
-
-def open_exchange(model: Model, memory: Array, notify: Notify) -> Exchange:
-    """The exchange of a model, over memory of `Regions.bytes`: the one place that makes one."""
-    return MemoryExchange(model, memory, notify)

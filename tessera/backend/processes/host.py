@@ -9,15 +9,11 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from tessera.backend.processes.exchange import Exchange
-from tessera.backend.processes.packing import pack, unpack
-from tessera.backend.ptx_executor.memory.memory import Array
+from tessera.backend.processes.exchange import Exchange, pack, unpack
+from tessera.backend.processes.messages import Pieces
 from tessera.backend.service import Bytes, Model, Request
 from tessera.ir.plan.launch_program import HOST, POISON, LoweredTrace
 from tessera.ir.program import program as ir
-
-Parts = Mapping[str, list[tuple[int, Array]]]
-"""Pieces of states by name: where each begins, and its bytes."""
 
 
 class HostSide:
@@ -64,7 +60,7 @@ class HostSide:
         written = self._written.setdefault(lane, {})
         written.update((name, content.copy()) for name, content in states.items())
 
-    def join_states(self, lane: int, devices: Iterable[Parts]) -> dict[str, Bytes]:
+    def join_states(self, lane: int, devices: Iterable[Pieces]) -> dict[str, Bytes]:
         """A lane's states: what it began with, and over it what the devices say is current."""
         first = {**self._model.states[lane], **self._written.get(lane, {})}
         states = {name: np.array(given, np.uint8) for name, given in first.items()}
@@ -74,8 +70,8 @@ class HostSide:
                 for word in table.words if content is not None else ():
                     assert content is not None
                     content[word.offset : word.offset + ir.POINTER_BYTES] = 0
-        for parts in devices:
-            for name, pieces in parts.items():
+        for states_there in devices:
+            for name, pieces in states_there.items():
                 for start, piece in pieces:
                     states[name][start : start + len(piece)] = piece
         return states

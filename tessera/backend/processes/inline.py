@@ -11,15 +11,15 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
-from tessera.backend.processes.arena import Seat, space_bytes
+from tessera.backend.processes.arena import space_bytes
 from tessera.backend.processes.engine import DeviceEngine, Observer
-from tessera.backend.processes.exchange import Regions, open_exchange
+from tessera.backend.processes.exchange import MemoryExchange, Regions
 from tessera.backend.processes.host import HostSide
-from tessera.backend.processes.visits import QueueWait, Visit
+from tessera.backend.processes.visits import Seat, Visit, stall_fault
 from tessera.backend.service import (
     Backend,
     BackendOptions,
@@ -30,7 +30,6 @@ from tessera.backend.service import (
     Request,
     ServiceFault,
 )
-from tessera.diagnostics import error
 from tessera.ir.plan.launch_program import HOST, Landing, Queue, Transfer
 
 
@@ -51,7 +50,7 @@ class InlineBackend:
         self.model = model
         self._random = random.Random(seed)
         memory = np.zeros(Regions(model).bytes, np.uint8)
-        exchange = open_exchange(model, memory, self._deliver)
+        exchange = MemoryExchange(model, memory, self._deliver)
         self._host = HostSide(model, exchange)
         self.engines = {
             name: DeviceEngine(
@@ -160,29 +159,6 @@ class InlineBackend:
 def join_printed(visits: list[Visit]) -> str:
     """What the launches of a request printed, in the order of the trace."""
     return "".join(text for _, text in sorted(line for visit in visits for line in visit.printed))
-
-
-def stall_fault(
-    waits: Sequence[tuple[str, tuple[QueueWait, ...]]], request: int | None, how_long: str
-) -> ServiceFault:
-    """A request that waits for what does not come; None: the first of all."""
-    rows = [(device, wait) for device, own in waits for wait in own]
-    rows.sort(key=lambda row: (row[1].request != request, row[1].request, not row[1].is_transfer))
-    notes = tuple(f"device `{d}`, request {wait.request}: {wait.text}" for d, wait in rows[1:8])
-    device, first = rows[0] if rows else (None, None)
-    what = "nothing is known to wait" if first is None else first.text
-    return ServiceFault(
-        error(
-            "TSR5052",
-            f"nothing has happened {how_long}: {what}",
-            notes=notes,
-            hint="`tessc check` proves or refutes that a plan can get stuck",
-        ),
-        device=device,
-        request=request if first is None else first.request,
-        step=None if first is None else first.step,
-        name="" if first is None else first.name,
-    )
 
 
 _: type[Backend] = InlineBackend

@@ -1,8 +1,10 @@
-"""What the host and the processes of the devices tell each other.
+"""What the host and the processes of devices tell each other, on this machine and on others.
 
-They are pickled, over pipes that nobody else has an end of; nothing from a file is unpickled. The
-bytes of transfers do not go this way: they are in memory that all have mapped. `Status` is a row
-of that kind too, one per device, which the host can still read when a process has been killed.
+A message is a record with a kind; arrays of bytes go beside it, in its order. Between processes of
+this machine both are pickled, over pipes that nobody else has an end of; nothing from a file is
+unpickled. Between hosts a message is JSON (`backend.hosts.channel`). The bytes of transfers between
+devices go neither way. `Status` is memory that host and device share, a row per device, which the
+host can still read when a process has been killed.
 """
 
 from __future__ import annotations
@@ -10,25 +12,27 @@ from __future__ import annotations
 import mmap
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
-from tessera.backend.processes.host import Parts
 from tessera.backend.processes.visits import QueueWait
-from tessera.backend.ptx_executor.memory.memory import Array
-from tessera.backend.service import BackendOptions, Model, ServiceFault, TimelineEvent
-from tessera.diagnostics import Diagnostic, TesseraError, error
+from tessera.backend.service import BackendOptions, Bytes, Model, ServiceFault, TimelineEvent
+from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error
 from tessera.ir.program.program import LaunchId
 
 _ROW_BYTES = 64
 _WORDS = 3
 
+Pieces = Mapping[str, Sequence[tuple[int, Bytes]]]
+"""Pieces of states by name: where each begins, and its bytes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """To a device: what it is. The model has only the contents that this device holds."""
+    """To a device of this machine: what it is, with only the contents that it holds."""
 
     name: str
     index: int
@@ -36,73 +40,72 @@ class Setup:
     options: BackendOptions
 
 
-@dataclass(frozen=True, slots=True)
-class Begin:
-    """To a device: a request whose inputs are in the exchange."""
+class Message(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag=str.lower
+):
+    """A message; its kind is the name of its class in small letters."""
+
+
+class Begin(Message, frozen=True):
+    """To a device: a request. Over a channel, the bytes of its `transfers` from the host."""
 
     number: int
     trace: int
     slot: int
     lane: int
+    transfers: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class AskStates:
+class AskStates(Message, frozen=True):
     """To a device: send the states of a lane."""
 
     lane: int
 
 
-@dataclass(frozen=True, slots=True)
-class SetStates:
-    """To a device: what states of a lane hold from now on."""
+class SetStates(Message, frozen=True):
+    """To a device: what states of a lane hold from now on, by name."""
 
     lane: int
-    contents: Mapping[str, Array]
+    names: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class AskWaits:
+class AskWaits(Message, frozen=True):
     """To a device: say what the requests wait for."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceReady:
+class DeviceReady(Message, frozen=True):
     """From a device: it can take requests."""
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
-    """From a device: its part of a request is over."""
+class Done(Message, frozen=True):
+    """From a device: its part of a request is over. `transfers` are those to the host."""
 
     number: int
     events: tuple[TimelineEvent, ...]
-    printed: tuple[tuple[int, str], ...]
+    printed: tuple[tuple[int, str], ...] = ()
+    transfers: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class PassedGate:
+class PassedGate(Message, frozen=True):
     """From a device: a request has done the step after which the next of its trace may begin."""
 
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class States:
-    """From a device: its parts of a lane's states."""
+class States(Message, frozen=True):
+    """From a device: its pieces of a lane's states, by name and first byte."""
 
-    parts: Parts
+    names: tuple[str, ...]
+    starts: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Waits:
+class Waits(Message, frozen=True):
     """From a device: requests and what they wait for."""
 
     rows: tuple[QueueWait, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Faulted:
+class Faulted(Message, frozen=True):
     """From a device: it has stopped. No diagnostic is a fault of Tessera: `text` has the trace."""
 
     diagnostic: Diagnostic | None
@@ -110,6 +113,22 @@ class Faulted:
     request: int | None = None
     step: LaunchId | None = None
     text: str = ""
+
+
+def states_message(pieces: Pieces) -> tuple[States, list[Bytes]]:
+    """The states of a lane on a device."""
+    rows = [(name, start, piece) for name in sorted(pieces) for start, piece in pieces[name]]
+    names = tuple(name for name, _, _ in rows)
+    starts = tuple(start for _, start, _ in rows)
+    return States(names, starts), [piece for _, _, piece in rows]
+
+
+def pieces_of(states: States, parts: Sequence[Bytes]) -> Pieces:
+    """The inverse of `states_message`."""
+    pieces: dict[str, list[tuple[int, Bytes]]] = {}
+    for name, start, part in zip(states.names, states.starts, parts, strict=True):
+        pieces.setdefault(name, []).append((start, part))
+    return pieces
 
 
 def fault_of(problem: BaseException) -> Faulted:
@@ -120,11 +139,13 @@ def fault_of(problem: BaseException) -> Faulted:
         case TesseraError():
             return Faulted(problem.diagnostics[0], problem.exit_code)
         case MemoryError():
-            return Faulted(error("TSR5020", "the machine is out of memory"), 6)
+            return Faulted(error("TSR5020", "the machine is out of memory"), ExitCode.FAULT)
         case RuntimeError() if str(problem) == "can't start new thread":
-            return Faulted(error("TSR5020", "the machine has no room for a thread"), 6)
+            diagnostic = error("TSR5020", "the machine has no room for a thread")
+            return Faulted(diagnostic, ExitCode.FAULT)
         case _:
-            return Faulted(None, 70, text="".join(traceback.format_exception(problem)))
+            text = "".join(traceback.format_exception(problem))
+            return Faulted(None, ExitCode.INTERNAL, text=text)
 
 
 def status_bytes(slots: int) -> int:
@@ -137,7 +158,7 @@ class Status:
 
     def __init__(self, memory: mmap.mmap, index: int, slots: int) -> None:
         size = status_bytes(slots)
-        words: Array = np.frombuffer(memory, np.int64, size // 8, index * size)
+        words = np.frombuffer(memory, np.int64, size // 8, index * size)
         self._words, self._slots = words[:_WORDS], words[_WORDS : _WORDS + slots]
 
     def beat(self) -> None:

@@ -1,14 +1,27 @@
-"""A request on one virtual device: how far it is, what is next, and what it waits for."""
+"""A request on one virtual device: how far it is, what is next, and what it waits for.
+
+In: programs of queues. Out: records for `engine`, and the fault of a request that waits for ever.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from tessera.backend.processes.arena import Seat
-from tessera.backend.service import TimelineEvent
+from tessera.backend.service import ServiceFault, TimelineEvent
+from tessera.diagnostics import error
 from tessera.ir.plan.launch_program import DeviceEventId, LandingId, Operation, Queue, TransferId
 from tessera.ir.program import program as ir
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """Which copies of the areas a request uses."""
+
+    trace: int
+    slot: int
+    lane: int
 
 
 @dataclass(slots=True)
@@ -69,3 +82,26 @@ def step_name(program: ir.Program, step: ir.Work) -> str:
             return step.operator
         case _:
             assert_never(step)
+
+
+def stall_fault(
+    waits: Sequence[tuple[str, tuple[QueueWait, ...]]], request: int | None, how_long: str
+) -> ServiceFault:
+    """A request that waits for what does not come; None: the first of all."""
+    rows = [(device, wait) for device, own in waits for wait in own]
+    rows.sort(key=lambda row: (row[1].request != request, row[1].request, not row[1].is_transfer))
+    notes = tuple(f"device `{d}`, request {wait.request}: {wait.text}" for d, wait in rows[1:8])
+    device, first = rows[0] if rows else (None, None)
+    what = "nothing is known to wait" if first is None else first.text
+    return ServiceFault(
+        error(
+            "TSR5052",
+            f"nothing has happened {how_long}: {what}",
+            notes=notes,
+            hint="`tessc check` proves or refutes that a plan can get stuck",
+        ),
+        device=device,
+        request=request if first is None else first.request,
+        step=None if first is None else first.step,
+        name="" if first is None else first.name,
+    )

@@ -12,6 +12,7 @@ import os
 import struct
 import sys
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 
@@ -20,8 +21,15 @@ import numpy as np
 from tessera.backend.processes.arena import space_bytes
 from tessera.backend.processes.device_worker import DeviceWorker
 from tessera.backend.processes.engine import DeviceEngine
-from tessera.backend.processes.exchange import Regions, open_exchange
-from tessera.backend.processes.messages import DeviceReady, Setup, Status, status_bytes
+from tessera.backend.processes.exchange import MemoryExchange, Regions
+from tessera.backend.processes.messages import (
+    DeviceReady,
+    Message,
+    Setup,
+    Status,
+    status_bytes,
+)
+from tessera.backend.service import Bytes
 from tessera.ir.plan.launch_program import Landing, LandingId, Transfer, TransferId
 
 _SWITCH_S = 0.0002
@@ -68,7 +76,7 @@ class Worker(DeviceWorker):
             setup.name,
             setup.index,
             setup.model,
-            open_exchange(setup.model, regions, self._post),
+            MemoryExchange(setup.model, regions, self._post),
             memory_bytes=space_bytes(setup.model, setup.name),
             max_steps=setup.options.max_steps,
             bytes_per_s=setup.options.throttle_bytes_per_s,
@@ -79,7 +87,7 @@ class Worker(DeviceWorker):
     def _hear(self, connection: Connection) -> None:
         try:
             if connection is self._host:
-                self._obey(connection.recv())
+                self._obey(*connection.recv())
                 return
             request, transfer, landing = _WORD.unpack(connection.recv_bytes())
             if transfer < 0:
@@ -102,10 +110,10 @@ class Worker(DeviceWorker):
         with suppress(OSError), self._telling:
             peer.send_bytes(word)
 
-    def _tell(self, message: object) -> None:
+    def _tell(self, message: Message, parts: Sequence[Bytes] = ()) -> None:
         try:
             with self._sending:
-                self._host.send(message)
+                self._host.send((message, parts))
         except OSError:
             os._exit(0)
 

@@ -13,30 +13,22 @@ import subprocess
 import threading
 import time
 import weakref
-from collections import deque
-from collections.abc import Mapping
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from itertools import combinations
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any
 
 import numpy as np
 
-from tessera.backend.processes.device_part import part_of, refuse_library_calls
-from tessera.backend.processes.exchange import Regions, open_exchange
-from tessera.backend.processes.gates import Gates
-from tessera.backend.processes.host import HostSide
-from tessera.backend.processes.inline import stall_fault
+from tessera.backend.processes.device_group import DeviceGroup, part_of, refuse_library_calls
+from tessera.backend.processes.exchange import MemoryExchange, Regions
 from tessera.backend.processes.messages import (
-    AskStates,
-    AskWaits,
-    Begin,
     DeviceReady,
     Done,
     Faulted,
+    Message,
     PassedGate,
-    SetStates,
     Setup,
     States,
     Status,
@@ -52,52 +44,23 @@ from tessera.backend.processes.processes import (
     start_process,
     stop_processes,
 )
-from tessera.backend.processes.visits import step_name
 from tessera.backend.ptx_executor.memory.host_memory import available_bytes
-from tessera.backend.service import (
-    Backend,
-    BackendOptions,
-    Bytes,
-    Completion,
-    DeviceBytes,
-    Model,
-    Request,
-    ServiceFault,
-)
-from tessera.diagnostics import error
-from tessera.ir.program.program import LaunchId
+from tessera.backend.service import Backend, BackendOptions, Bytes, Model, ServiceFault
+from tessera.diagnostics import Diagnostic, ExitCode, error
 
 _SILENT_S = 2.0
 _START_S = 60.0
 
 
-@dataclass(slots=True)
-class _Underway:
-    """A request that has begun: what each device has reported of it."""
-
-    request: Request
-    started_ns: int
-    done: dict[str, Done] = field(default_factory=dict)
-
-
-class CpuBackend:
+class CpuBackend(DeviceGroup):
     """A replica on processes of this machine."""
 
-    depth = 1
-
     def __init__(self, model: Model, options: BackendOptions | None = None) -> None:
-        self.model = model
+        super().__init__(model)
         self._options = options or BackendOptions()
         refuse_library_calls(model)
         regions = Regions(model)
         self._check_memory(regions.bytes)
-        self._underway: dict[int, _Underway] = {}
-        self._gates = Gates({trace.trace: trace.gate for trace in model.lowered.traces})
-        self._finished: deque[Completion] = deque()
-        self._replies: dict[str, deque[States | Waits]] = {
-            n: deque() for n in model.lowered.devices
-        }
-        self._fault: BaseException | None = None
         self._sending = threading.Lock()
         self._receiving = threading.Lock()
         self._devices: dict[str, DeviceProcess] = {}
@@ -120,7 +83,7 @@ class CpuBackend:
         try:
             shared = mmap.mmap(descriptor, first + exchange)
             memory = np.frombuffer(shared, dtype=np.uint8, offset=first)
-            self._host = HostSide(self.model, open_exchange(self.model, memory, lambda *_: None))
+            self._exchange_by(MemoryExchange(self.model, memory, lambda *_: None))
             self._start(descriptor, shared)
         finally:
             os.close(descriptor)
@@ -181,34 +144,13 @@ class CpuBackend:
                 if not device.is_ready and silent_s > _START_S:
                     raise self._silent(device, silent_s)
 
-    def begin(self, request: Request) -> None:
-        """Put the inputs into the exchange; tell the devices, once the gate before is passed."""
-        self._host.put_inputs(request)
-        if self._gates.come(request):
-            self._tell_all(request)
-
-    def _tell_all(self, request: Request) -> None:
-        self._underway[request.number] = _Underway(request, time.monotonic_ns())
-        message = Begin(request.number, request.trace, request.slot, request.lane)
-        for device in self._devices.values():
-            self._send(device, message)
+    def _tell(self, device: str, message: Message, parts: Sequence[Bytes] = ()) -> None:
+        self._send(self._devices[device], (message, parts))
 
     def _send(self, device: DeviceProcess, message: object) -> None:
         # Where the process is gone, `collect` finds out and reports it.
         with suppress(OSError), self._sending:
             device.connection.send(message)
-
-    def collect(self, timeout_s: float) -> tuple[Completion, ...]:
-        """Requests that are done; a fault once there are none."""
-        deadline = time.monotonic() + timeout_s
-        while not self._finished:
-            if self._fault is not None:
-                raise self._fault
-            left = deadline - time.monotonic()
-            if left <= 0:
-                return ()
-            self._pump(left)
-        return tuple(self._finished.popleft() for _ in range(len(self._finished)))
 
     def _pump(self, timeout_s: float) -> None:
         """Take messages; after a fault all that are there, so that what is done counts."""
@@ -228,67 +170,39 @@ class CpuBackend:
         ready = wait(list(by_connection), timeout_s)
         for device in map(by_connection.__getitem__, ready):
             try:
-                self._hear(device, device.connection.recv())
+                self._hear(device, *device.connection.recv())
             except BlockingIOError:
                 device.connection.close()
-                self._fault = self._fault or self._silent(device, _START_S)
+                self._stop_with(self._silent(device, _START_S))
             except (EOFError, OSError):
                 device.connection.close()
-                self._fault = self._fault or self._lost(device)
+                self._stop_with(self._lost(device))
         return bool(ready)
 
-    def _hear(
-        self,
-        device: DeviceProcess,
-        message: DeviceReady | PassedGate | Done | States | Waits | Faulted,
-    ) -> None:
+    def _hear(self, device: DeviceProcess, message: Message, parts: Sequence[Bytes]) -> None:
         match message:
             case DeviceReady():
                 device.is_ready = True
             case PassedGate(number):
-                follower = self._gates.passed(number)
-                if follower is not None:
-                    self._tell_all(follower)
-            case Done(number):
-                underway = self._underway[number]
-                underway.done[device.name] = message
-                if len(underway.done) == len(self._devices):
-                    self._finished.append(self._complete(self._underway.pop(number)))
+                self._pass_gate(number)
+            case Done():
+                self._report(device.name, message)
             case States() | Waits():
-                self._replies[device.name].append(message)
+                self._replies[device.name].append((message, parts))
             case Faulted():
-                self._fault = self._fault or self._faulted(device, message)
-
-    def _complete(self, underway: _Underway) -> Completion:
-        request = underway.request
-        reports = underway.done.values()
-        printed = sorted(line for report in reports for line in report.printed)
-        return Completion(
-            request=request.number,
-            outputs=self._host.take_outputs(request.trace, request.slot),
-            started_ns=underway.started_ns,
-            ended_ns=time.monotonic_ns(),
-            events=tuple(event for report in reports for event in report.events),
-            printed="".join(text for _, text in printed),
-        )
+                self._stop_with(self._faulted(device, message))
+            case _:
+                raise TypeError(f"no device tells {type(message).__name__}")
 
     def _faulted(self, device: DeviceProcess, message: Faulted) -> BaseException:
         if message.diagnostic is None:
             return RuntimeError(f"the worker of device `{device.name}` failed:\n{message.text}")
-        if message.request is not None:
-            # The notes name device, request and launch already.
-            fault = ServiceFault(message.diagnostic, exit_code=message.exit_code)
-            fault.device, fault.request, fault.step = device.name, message.request, message.step
-            return fault
-        request, step = device.status.launch
-        return ServiceFault(
-            message.diagnostic,
-            device=device.name,
-            exit_code=message.exit_code,
-            request=request,
-            step=step,
-            name=self._step_name(request, step),
-        )
+        if message.request is None:
+            return self._fault_in(device, message.diagnostic, exit_code=message.exit_code)
+        # The notes name device, request and launch already.
+        fault = ServiceFault(message.diagnostic, exit_code=message.exit_code)
+        fault.device, fault.request, fault.step = device.name, message.request, message.step
+        return fault
 
     def _lost(self, device: DeviceProcess) -> ServiceFault:
         """The process of a device ended by itself."""
@@ -299,22 +213,36 @@ class CpuBackend:
         how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
         short = ("the system ends processes so when memory is short",)
         notes = short if code == -signal.SIGKILL else ()
+        diagnostic = error("TSR5051", f"the worker of device `{device.name}` {how}", notes=notes)
+        return self._fault_in(device, diagnostic, waiting=min(self._underway, default=None))
+
+    def _silent(
+        self, device: DeviceProcess, seconds: float, waiting: int | None = None
+    ) -> ServiceFault:
+        diagnostic = error(
+            "TSR5052", f"the worker of device `{device.name}` has not answered for {seconds:.0f} s"
+        )
+        return self._fault_in(device, diagnostic, waiting=waiting)
+
+    def _fault_in(
+        self,
+        device: DeviceProcess,
+        diagnostic: Diagnostic,
+        *,
+        waiting: int | None = None,
+        exit_code: int = ExitCode.FAULT,
+    ) -> ServiceFault:
+        """A fault of the launch that a device runs; of a request that waits, if it runs none."""
         request, step = device.status.launch
-        if request is None:
-            request = min(self._underway, default=None)
+        request = waiting if request is None else request
         return ServiceFault(
-            error("TSR5051", f"the worker of device `{device.name}` {how}", notes=notes),
+            diagnostic,
             device=device.name,
             request=request,
             step=step,
-            name=self._step_name(request, step),
+            name=self.step_name(request, step),
+            exit_code=exit_code,
         )
-
-    def _step_name(self, request: int | None, step: LaunchId | None) -> str:
-        if request is None or step is None or request not in self._underway:
-            return ""
-        program = self.model.traces[self._underway[request].request.trace].program
-        return step_name(program, list(program.work())[step])
 
     def progress(self) -> dict[int, object]:
         """When devices last did something for each request, and how many are done with it."""
@@ -333,62 +261,12 @@ class CpuBackend:
         for device in self._devices.values():
             if device.name not in done and device.status.silent_s > _SILENT_S:
                 return self._silent(device, device.status.silent_s, request)
-        waits = self._ask(AskWaits(), _SILENT_S)
-        rows = [(name, reply.rows) for name, reply in waits.items() if isinstance(reply, Waits)]
-        return stall_fault(rows, request, f"for {seconds:.0f} s")
+        return super().stalled(request, seconds)
 
-    def _silent(
-        self, device: DeviceProcess, seconds: float, waiting: int | None = None
-    ) -> ServiceFault:
-        request, step = device.status.launch
-        request = waiting if request is None else request
-        return ServiceFault(
-            error(
-                "TSR5052",
-                f"the worker of device `{device.name}` has not answered for {seconds:.0f} s",
-            ),
-            device=device.name,
-            request=request,
-            step=step,
-            name=self._step_name(request, step),
-        )
-
-    def locate(self, given: object, size: int) -> DeviceBytes | None:
-        """None: nothing here reads the memory of a GPU."""
-        return None
-
-    def read_states(self, lane: int) -> dict[str, Bytes]:
-        """The states of a lane in which no request runs."""
-        parts = self._ask(AskStates(lane), None)
-        current = [reply.parts for reply in parts.values() if isinstance(reply, States)]
-        return self._host.join_states(lane, current)
-
-    def write_states(self, lane: int, states: Mapping[str, Bytes]) -> None:
-        """Set states of a lane in which no request runs; its next one is told after this."""
-        self._host.keep_states(lane, states)
+    def _check_alive(self) -> None:
         for device in self._devices.values():
-            self._send(device, SetStates(lane, states))
-
-    def _ask(self, message: object, limit_s: float | None) -> dict[str, States | Waits]:
-        """Every device's answer; those that come within the limit."""
-        deadline = None if limit_s is None else time.monotonic() + limit_s
-        for device in self._devices.values():
-            self._send(device, message)
-        answers: dict[str, States | Waits] = {}
-        while len(answers) < len(self._devices):
-            for name, replies in self._replies.items():
-                if replies and name not in answers:
-                    answers[name] = replies.popleft()
-            if self._fault is not None:
-                raise self._fault
-            if deadline is not None and time.monotonic() > deadline:
-                break
-            for device in self._devices.values():
-                if deadline is None and device.status.silent_s > _START_S:
-                    raise self._silent(device, device.status.silent_s)
-            if len(answers) < len(self._devices):
-                self._pump(0.02)
-        return answers
+            if device.status.silent_s > _START_S:
+                raise self._silent(device, device.status.silent_s)
 
     def close(self) -> None:
         """End the processes, now."""

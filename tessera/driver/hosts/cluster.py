@@ -11,9 +11,18 @@ import secrets
 from collections.abc import Callable
 from dataclasses import replace
 
-from tessera.backend.hosts.channel import ChannelClosed, ControlChannel, Head
+from tessera.backend.hosts.channel import BadMessage, ChannelClosed, ControlChannel
 from tessera.backend.hosts.launchers import CommandProcess
+from tessera.backend.hosts.messages import Hello
 from tessera.diagnostics import ExitCode, TesseraError, error
+from tessera.driver.hosts.node_process import (
+    FROM_NODE,
+    NodeDown,
+    NodeEnded,
+    NodeFailed,
+    NodeRuns,
+    NodeUp,
+)
 from tessera.driver.hosts.ray_launcher import LABEL, label_of
 from tessera.driver.hosts.running_cluster import ClusterNode, RunningCluster, bad_cluster
 from tessera.ir.plan.hosts import INSTALL_HOSTS, HostEntry, HostTable
@@ -34,22 +43,15 @@ def start_cluster(table: HostTable, tell: Tell, *, tokens: bool = True) -> Runni
         for host in table.hosts:
             mark = secrets.token_hex(8)
             begun.append(ClusterNode(host=host, pid=0, mark=mark))
-            answer = _ask(
-                host,
-                {
-                    "kind": "up",
-                    "bind": host.address,
-                    "address": cluster.address,
-                    "label": f"{LABEL}={label_of(host.name)}",
-                    "token": cluster.token,
-                    "mark": mark,
-                },
-            )
-            if answer["kind"] != "up":
-                hint = INSTALL_HOSTS if answer["install"] else None
-                raise _not_started(host, str(answer["why"]), hint)
-            node = ClusterNode(host=host, pid=int(answer["pid"]), mark=mark)
-            cluster = replace(cluster, address=str(answer["address"]), nodes=(*cluster.nodes, node))
+            label = f"{LABEL}={label_of(host.name)}"
+            asked = NodeUp(host.address, cluster.address, label, cluster.token, mark)
+            answer = _ask(host, asked)
+            if isinstance(answer, NodeFailed):
+                raise _not_started(host, answer.why, INSTALL_HOSTS if answer.install else None)
+            if not isinstance(answer, NodeRuns):
+                raise _strange(host, answer)
+            node = ClusterNode(host=host, pid=answer.pid, mark=mark)
+            cluster = replace(cluster, address=answer.address, nodes=(*cluster.nodes, node))
             tell(f"{host.name}: a node runs at {host.address}")
     except BaseException:
         # Also the one that has not answered: its node may start after all.
@@ -63,8 +65,10 @@ def stop_cluster(cluster: RunningCluster, tell: Tell) -> list[TesseraError]:
     problems = []
     for node in reversed(cluster.nodes):
         try:
-            answer = _ask(node.host, {"kind": "down", "mark": node.mark})
-            tell(f"{node.host.name}: {answer['ended']} processes ended")
+            answer = _ask(node.host, NodeDown(node.mark))
+            if not isinstance(answer, NodeEnded):
+                raise _strange(node.host, answer)
+            tell(f"{node.host.name}: {answer.ended} processes ended")
         except TesseraError as problem:
             problems.append(problem)
     return problems
@@ -82,32 +86,38 @@ def _check_addresses(table: HostTable) -> None:
             )
 
 
-def _ask(host: HostEntry, head: Head) -> Head:
+def _ask(host: HostEntry, asked: NodeUp | NodeDown) -> object:
     """What the process of a host answers."""
     try:
         process = CommandProcess(host, NODE_MODULE)
     except OSError as problem:
         raise _not_started(host, (problem.strerror or str(problem)).lower(), None) from None
-    channel = ControlChannel(process.source, process.target)
+    channel = ControlChannel(process.source, process.target, FROM_NODE)
     try:
         channel.await_start()
         hello, _ = channel.receive()
-        if hello["version"] != __version__:
+        if not isinstance(hello, Hello):
+            raise _strange(host, hello)
+        if hello.version != __version__:
             raise _not_started(
                 host,
-                f"it has version {hello['version']} of Tessera, and this is {__version__}",
+                f"it has version {hello.version} of Tessera, and this is {__version__}",
                 "install the same version on every host",
             )
-        channel.send(head)
+        channel.send(asked)
         answer, _ = channel.receive()
         return answer
-    except ChannelClosed as problem:
+    except (ChannelClosed, BadMessage) as problem:
         said = process.said() or str(problem)
         raise _not_started(host, said, None) from None
     finally:
         process.close_target()
         process.end(_END_S)
         process.close_source()
+
+
+def _strange(host: HostEntry, answer: object) -> TesseraError:
+    return _not_started(host, f"it answers with `{type(answer).__name__}`", None)
 
 
 def _not_started(host: HostEntry, why: str, hint: str | None) -> TesseraError:

@@ -13,6 +13,7 @@ import queue
 import socket
 
 from tessera.backend.hosts.channel import ControlChannel
+from tessera.backend.hosts.messages import TO_DEVICE
 from tessera.backend.transports.proved_links import ProvedListener
 from tessera.driver.hosts.device_process import serve_channel
 from tessera.ir.version import __version__
@@ -49,4 +50,4 @@ class DeviceActor:
         finally:
             self._listener.close()
         descriptor = link.detach()
-        serve_channel(ControlChannel(descriptor, descriptor))
+        serve_channel(ControlChannel(descriptor, descriptor, TO_DEVICE))

@@ -1,6 +1,6 @@
 """The process of one device on a host: `python -m tessera.driver.hosts.device_process`.
 
-In: records on standard input. Out: records on standard output. The first one has the plan; it is
+In: messages on standard input. Out: messages on standard output. The first one has the plan; it is
 proved here before anything of it runs. When the driver lets go of it, it waits for another plan; it
 ends with its channel, or when the driver has said nothing for minutes. Nothing else may write to
 standard output: it is moved away.
@@ -13,141 +13,129 @@ import os
 import sys
 import threading
 import time
-import traceback
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from tessera.backend.hosts.channel import ChannelClosed, ControlChannel, Head
+import msgspec
+
+from tessera.backend.hosts.channel import ChannelClosed, ControlChannel
+from tessera.backend.hosts.messages import (
+    TO_DEVICE,
+    Beat,
+    Examine,
+    Hello,
+    HostSetup,
+    Released,
+    ToDevice,
+    sent_fault,
+)
+from tessera.backend.processes.messages import Message, fault_of
 from tessera.diagnostics import ExitCode, TesseraError, error
 from tessera.ir.version import __version__
 
 if TYPE_CHECKING:
     from tessera.backend.cuda.process_part import GpuPart
-    from tessera.backend.service import BackendOptions, Model
-    from tessera.backend.transports.choice import TransportPlace
+    from tessera.backend.service import Model
 
 _BEAT_S = 0.1
 _SWITCH_S = 0.0002
 _ORPHAN_S = 120.0
 
+_Heard = TypeVar("_Heard", bound=Message)
+
 
 def main() -> None:
     """Serve the driver over standard input and output."""
-    serve_channel(standard_channel())
+    serve_channel(standard_channel(TO_DEVICE))
 
 
-def standard_channel() -> ControlChannel:
+def standard_channel(hears: msgspec.json.Decoder[_Heard]) -> ControlChannel[_Heard]:
     """Over standard input and output, which nobody else can use from then on."""
-    channel = ControlChannel(os.dup(0), os.dup(1))
+    channel = ControlChannel(os.dup(0), os.dup(1), hears)
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
     os.dup2(2, 1)
     return channel
 
 
-def serve_channel(channel: ControlChannel) -> None:
+def serve_channel(channel: ControlChannel[ToDevice]) -> None:
     """Greet, read what to be, prove it, and serve until the driver is gone."""
     # Transfers and beats must not wait for the interpreter of a kernel to let go.
     sys.setswitchinterval(_SWITCH_S)
     busy = threading.Event()
     with suppress(ChannelClosed):
         channel.start()
-        channel.send({"kind": "hello", "version": __version__, "pid": os.getpid()})
+        channel.send(Hello(__version__, os.getpid()))
         threading.Thread(target=_beat, args=(channel, busy), daemon=True).start()
         try:
             last: GpuPart | None = None
             while True:
                 last = _serve(channel, busy, last)
-        except TesseraError as failure:
-            channel.send(_fault(failure))
+        except ChannelClosed:
+            raise
         except OSError as problem:
             reason = (problem.strerror or str(problem)).lower()
             headline = f"the process of a device cannot be set up: {reason}"
-            fault = error("TSR5071", headline)
-            channel.send(_fault(TesseraError(fault, ExitCode.NO_DEVICE)))
-        except MemoryError:
-            channel.send(_fault(TesseraError(error("TSR5020", "the host is out of memory"), 6)))
-        except ChannelClosed:
-            raise
+            fault = TesseraError(error("TSR5071", headline), ExitCode.NO_DEVICE)
+            channel.send(sent_fault(fault_of(fault)))
         except BaseException as problem:
-            text = "".join(traceback.format_exception(problem))
-            channel.send(
-                {
-                    "kind": "fault",
-                    "diagnostic": None,
-                    "exit_code": 70,
-                    "request": None,
-                    "text": text,
-                }
-            )
+            channel.send(sent_fault(fault_of(problem)))
         while True:  # until the driver hangs up: it says when this process ends
             channel.receive()
 
 
-def _serve(channel: ControlChannel, busy: threading.Event, last: GpuPart | None) -> GpuPart | None:
+def _serve(
+    channel: ControlChannel[ToDevice], busy: threading.Event, last: GpuPart | None
+) -> GpuPart | None:
     """Serve one run; what it leaves on a GPU until the next begins, when all are through."""
     from tessera.backend.hosts.examined import be_examined
     from tessera.backend.hosts.host_worker import HostWorker
-    from tessera.backend.hosts.records import options_of
-    from tessera.backend.transports.choice import TransportPlace
     from tessera.driver.hosts.sent_plan import received_model
 
-    head, parts = channel.receive()
-    while head["kind"] not in ("setup", "examine"):
-        head, parts = channel.receive()
-    place = TransportPlace(
-        kind=str(head["transport"]),
-        name=str(head["device"]),
-        host=str(head["host"]),
-        bind=str(head["bind"]),
-        token=str(head["token"]),
-        run=str(head["run"]),
-        beat_s=float(head["beat_s"]),
-        cut_s=float(head["cut_s"]),
-    )
-    if head["kind"] == "examine":
-        be_examined(channel, place)
+    setup, parts = channel.receive()
+    while not isinstance(setup, HostSetup):
+        if isinstance(setup, Examine):
+            be_examined(channel, setup.place)
+        setup, parts = channel.receive()
     if last is not None:
         last.free_window()
-    model = received_model(head, parts)
-    options = options_of(head["options"])
-    if options.targets:
-        return _serve_gpu(channel, busy, model, options, place, head["hosts"], last)
+    model = received_model(setup.plan, setup.place.host, parts)
+    if setup.options.targets:
+        return _serve_gpu(channel, busy, model, setup, last)
     if last is not None:
         last.leave()
-    worker = HostWorker(channel, model, options, place)
+    worker = HostWorker(channel, model, setup.options, setup.place)
     busy.set()
     worker.serve()
     busy.clear()
     del worker, model, parts
     gc.collect()
-    channel.send({"kind": "released"})
+    channel.send(Released())
     return None
 
 
 def _serve_gpu(
-    channel: ControlChannel,
+    channel: ControlChannel[ToDevice],
     busy: threading.Event,
     model: Model,
-    options: BackendOptions,
-    place: TransportPlace,
-    hosts: dict[str, str],
+    setup: HostSetup,
     last: GpuPart | None,
 ) -> GpuPart:
     from tessera.backend.cuda.process_part import GpuPart
     from tessera.backend.hosts.gpu_worker import GpuWorker
 
-    part = GpuPart(model, place.name, options, hosts=hosts, place=place)
+    place = setup.place
+    part = GpuPart(model, place.name, setup.options, hosts=setup.hosts, place=place)
     if last is not None:
         last.leave()  # not before: to make a context anew takes seconds on a GPU that is busy
     busy.set()
     GpuWorker(channel, part, beat_s=place.beat_s, orphan=lambda: os._exit(0)).serve()
     busy.clear()
-    channel.send({"kind": "released"})
+    channel.send(Released())
     return part
 
 
-def _beat(channel: ControlChannel, busy: threading.Event) -> None:
+def _beat(channel: ControlChannel[ToDevice], busy: threading.Event) -> None:
     """Say that the process is alive while it proves a plan; where nobody hears that, end it."""
     try:
         while True:
@@ -155,22 +143,10 @@ def _beat(channel: ControlChannel, busy: threading.Event) -> None:
             if since_s is not None and time.monotonic() - since_s > _ORPHAN_S:
                 os._exit(0)
             if not busy.is_set():
-                channel.send({"kind": "beat"})
+                channel.send(Beat())
             time.sleep(_BEAT_S)
     except ChannelClosed:
         os._exit(0)
-
-
-def _fault(failure: TesseraError) -> Head:
-    from tessera.backend.hosts.records import diagnostic_head
-
-    return {
-        "kind": "fault",
-        "diagnostic": diagnostic_head(failure.diagnostics[0]),
-        "exit_code": int(failure.exit_code),
-        "request": None,
-        "text": "",
-    }
 
 
 if __name__ == "__main__":

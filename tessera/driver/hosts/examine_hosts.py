@@ -10,12 +10,24 @@ from __future__ import annotations
 import queue
 import secrets
 import time
-from dataclasses import dataclass
+from collections.abc import Container
+from dataclasses import dataclass, replace
 
 from tessera.backend.hosts import host_faults
-from tessera.backend.hosts.channel import Head
+from tessera.backend.hosts.channel import BadMessage
 from tessera.backend.hosts.device_link import DeviceLink, Inbox, stop_links
-from tessera.backend.transports.sockets import CUT_S
+from tessera.backend.hosts.messages import (
+    Examine,
+    Hello,
+    HostFault,
+    Lost,
+    MeasureWay,
+    Peers,
+    ToldFacts,
+    WayMeasured,
+)
+from tessera.backend.processes.messages import DeviceReady
+from tessera.backend.transports.choice import TransportPlace
 from tessera.diagnostics import TesseraError, in_one_line
 from tessera.driver.hosts.kept_hosts import KeptHosts
 from tessera.ir.plan.hosts import TRANSPORTS, HostEntry
@@ -89,20 +101,21 @@ class _Examination:
         self._inbox: Inbox = queue.SimpleQueue()
         self._links: dict[str, DeviceLink] = {}
         self._problems: dict[str, str] = {}
-        self._heads: dict[tuple[str, str], Head] = {}
+        self._told: dict[str, ToldFacts] = {}
+        self._ready: set[str] = set()
+        self._measured: dict[str, WayMeasured] = {}
         self._ahead_s: dict[str, float] = {}
 
     def report(self, has_devices: bool) -> HostsReport:
         links = self._links
         try:
             self._start()
-            self._await("facts", _START_S)
-            known = [name for name in self._names if (name, "facts") in self._heads]
-            addresses = {name: str(self._heads[name, "facts"]["address"]) for name in known}
+            self._await(self._told, _START_S)
+            known = [name for name in self._names if name in self._told]
             for name in known:
-                others = {other: at for other, at in addresses.items() if other != name}
-                links[name].tell({"kind": "peers", "addresses": others})
-            self._await("ready", _START_S)
+                others = {other: self._told[other].address for other in known if other != name}
+                links[name].tell(Peers(others))
+            self._await(self._ready, _START_S)
             ways = tuple(self._measure(known))
         finally:
             stop_links(links)
@@ -117,23 +130,23 @@ class _Examination:
             except TesseraError as fault:
                 self._problems[name] = _said(fault)
                 continue
-            head: Head = {"kind": "examine", "device": name, "host": host.name}
-            head |= {"bind": host.address, "token": token, "run": run}
-            head |= {
-                "transport": self._table.transport or TRANSPORTS[0],
-                "beat_s": self._table.heartbeat_s,
-                "cut_s": CUT_S,
-            }
-            self._links[name].tell(head)
+            place = TransportPlace(
+                kind=self._table.transport or TRANSPORTS[0],
+                name=name,
+                host=host.name,
+                bind=host.address,
+                token=token,
+                run=run,
+                beat_s=self._table.heartbeat_s,
+            )
+            self._links[name].tell(Examine(place))
 
-    def _await(self, kind: str, limit_s: float) -> None:
-        """Until everyone has said this, or cannot any more."""
+    def _await(self, heard: Container[str], limit_s: float) -> None:
+        """Until everyone is among those heard, or cannot be any more."""
         deadline = time.monotonic() + limit_s
         while True:
             missing = [
-                name
-                for name in self._names
-                if name not in self._problems and (name, kind) not in self._heads
+                name for name in self._names if name not in self._problems and name not in heard
             ]
             left = deadline - time.monotonic()
             if not missing:
@@ -146,24 +159,30 @@ class _Examination:
 
     def _hear(self, limit_s: float) -> None:
         try:
-            name, head, _ = self._inbox.get(timeout=limit_s)
+            name, message, _ = self._inbox.get(timeout=limit_s)
         except queue.Empty:
             return
         link = self._links[name]
-        if head is None:
-            self._problems.setdefault(name, _said(host_faults.not_started(link)))
-        elif head["kind"] == "hello" and head["version"] != __version__:
-            fault = host_faults.other_version(link, str(head["version"]), __version__)
-            self._problems[name] = _said(fault)
-        elif head["kind"] == "fault":
-            diagnostic = head["diagnostic"] or {"headline": "its process failed"}
-            self._problems[name] = str(diagnostic["headline"])
-        elif head["kind"] == "lost":
-            self._problems[name] = f"it cannot reach `{head['peer']}`: {head['why']}"
-        else:
-            if head["kind"] == "facts":
-                self._ahead_s[name] = (int(head["clock_ns"]) - time.time_ns()) / 1e9
-            self._heads[name, str(head["kind"])] = head
+        match message:
+            case None:
+                self._problems.setdefault(name, _said(host_faults.not_started(link)))
+            case BadMessage():
+                self._problems[name] = f"it sent what cannot be read: {message}"
+            case Hello(version) if version != __version__:
+                self._problems[name] = _said(host_faults.other_version(link, version, __version__))
+            case HostFault():
+                self._problems[name] = message.headline or "its process failed"
+            case Lost(peer, why):
+                self._problems[name] = f"it cannot reach `{peer}`: {why}"
+            case ToldFacts():
+                self._ahead_s[name] = (message.clock_ns - time.time_ns()) / 1e9
+                self._told[name] = message
+            case DeviceReady():
+                self._ready.add(name)
+            case WayMeasured():
+                self._measured[name] = message
+            case _:
+                pass  # a greeting, or a beat
 
     def _measure(self, known: list[str]) -> list[MeasuredWay]:
         ways = []
@@ -172,38 +191,39 @@ class _Examination:
             for target in able:
                 if source == target:
                     continue
-                self._heads.pop((source, "measured"), None)
-                self._links[source].tell({"kind": "measure", "peer": target})
+                self._measured.pop(source, None)
+                self._links[source].tell(MeasureWay(target))
                 deadline = time.monotonic() + _MEASURE_S
-                while (source, "measured") not in self._heads and source not in self._problems:
+                while source not in self._measured and source not in self._problems:
                     self._hear(0.2)
                     if time.monotonic() > deadline:
                         self._problems[source] = f"`{target}` does not answer"
-                head = self._heads.get((source, "measured"))
-                if head is not None:
+                way = self._measured.get(source)
+                if way is not None:
                     ways.append(
                         MeasuredWay(
                             source=source,
                             target=target,
-                            latency_ns=float(head["latency_ns"]),
-                            bytes_per_s=float(head["bytes_per_s"]),
+                            latency_ns=way.latency_ns,
+                            bytes_per_s=way.bytes_per_s,
                         )
                     )
         return ways
 
     def _facts(self, name: str, host: HostEntry) -> HostFacts:
-        head = self._heads.get((name, "facts"), {})
-        return HostFacts(
-            name=name,
-            host=host.name,
-            problem=self._problems.get(name, ""),
-            version=str(head.get("version", "")),
-            python=str(head.get("python", "")),
-            system=str(head.get("system", "")),
-            cores=int(head.get("cores", 0)),
-            free_bytes=head.get("free_bytes"),
-            gpus=tuple(map(str, head.get("gpus", ()))),
-            clock_ahead_s=self._ahead_s.get(name, 0.0),
+        facts = HostFacts(name=name, host=host.name, problem=self._problems.get(name, ""))
+        told = self._told.get(name)
+        if told is None:
+            return facts
+        return replace(
+            facts,
+            version=told.version,
+            python=told.python,
+            system=told.system,
+            cores=told.cores,
+            free_bytes=told.free_bytes,
+            gpus=told.gpus,
+            clock_ahead_s=self._ahead_s[name],
         )
 
 

@@ -14,26 +14,26 @@ from contextlib import ExitStack, suppress
 
 import numpy as np
 
-from tessera.backend.hosts.channel import Part
+from tessera.backend.service import Bytes
 from tessera.diagnostics import ExitCode, TesseraError, error
 from tessera.frontend.contents.checkpoint import open_checkpoint, weights_of
 from tessera.frontend.contents.open_contents import open_arrays
 from tessera.ir.program.program import Program
 
-_Way = tuple[Container[str], Callable[[str], Part]]
+_Way = tuple[Container[str], Callable[[str], Bytes]]
 _HINT = (
     "`contents` in the file of hosts is a path on that host; leave it out, and contents are sent"
 )
 
 
-def digest_of(content: Part) -> str:
+def digest_of(content: Bytes) -> str:
     """The digest that both ends compute."""
     return hashlib.sha256(np.ascontiguousarray(content).data).hexdigest()
 
 
 def own_contents(
     host: str, path: str, wanted: Sequence[tuple[str, str]], programs: Sequence[Program] = ()
-) -> dict[str, Part]:
+) -> dict[str, Bytes]:
     """The arrays with these names and digests, from files of this host.
 
     `programs` say which tensor of a checkpoint is which weight, where the names are not the same.
@@ -81,7 +81,7 @@ def _files(path: str) -> list[str]:
     return [os.path.join(path, name) for name in names]
 
 
-def _array(ways: Sequence[_Way], host: str, path: str, name: str, sha256: str) -> Part:
+def _array(ways: Sequence[_Way], host: str, path: str, name: str, sha256: str) -> Bytes:
     """The array that has the driver's bytes, of all that have the name."""
     contents = [np.array(read(name)) for names, read in ways if name in names]
     if not contents:

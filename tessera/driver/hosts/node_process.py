@@ -1,6 +1,6 @@
 """A process on a host that starts a node of a Ray cluster there, or ends one.
 
-In: a record on standard input. Out: a record on standard output. The node goes on when this
+In: a message on standard input. Out: a message on standard output. The node goes on when this
 process has ended: `ray start --block` in a session of its own, with a mark in its environment that
 all its processes inherit, so that `down` finds them and no others.
 """
@@ -18,7 +18,11 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from tessera.backend.hosts.channel import ChannelClosed, ControlChannel, Head
+import msgspec
+
+from tessera.backend.hosts.channel import ChannelClosed
+from tessera.backend.hosts.messages import Hello
+from tessera.backend.processes.messages import Message
 from tessera.driver.hosts.device_process import standard_channel
 from tessera.ir.version import __version__
 from tessera.settings import with_environment
@@ -40,53 +44,87 @@ _PORTS = (
 )
 
 
+class NodeUp(Message, frozen=True):
+    """To a host: start a node. Without an address of a cluster it is the head of a new one."""
+
+    bind: str
+    address: str
+    label: str
+    token: str
+    mark: str
+
+
+class NodeDown(Message, frozen=True):
+    """To a host: end the node with a mark."""
+
+    mark: str
+
+
+class NodeRuns(Message, frozen=True):
+    """From a host: the address of the cluster, and the process that keeps the node."""
+
+    address: str
+    pid: int
+
+
+class NodeFailed(Message, frozen=True):
+    """From a host: no node runs. `is_late`: Ray gave up waiting; `install`: it is not installed."""
+
+    why: str
+    is_late: bool = False
+    install: bool = False
+
+
+class NodeEnded(Message, frozen=True):
+    """From a host: how many processes were ended."""
+
+    ended: int
+
+
+TO_NODE: msgspec.json.Decoder[NodeUp | NodeDown] = msgspec.json.Decoder(NodeUp | NodeDown)
+FROM_NODE: msgspec.json.Decoder[Hello | NodeRuns | NodeFailed | NodeEnded] = msgspec.json.Decoder(
+    Hello | NodeRuns | NodeFailed | NodeEnded
+)
+
+
 def main() -> None:
     """Do what the driver says, once."""
-    channel = standard_channel()
+    channel = standard_channel(TO_NODE)
     with suppress(ChannelClosed):
         channel.start()
-        channel.send({"kind": "hello", "version": __version__, "pid": os.getpid()})
-        head, _ = channel.receive()
-        while head["kind"] not in ("up", "down"):
-            head, _ = channel.receive()
-        answer = _up(head) if head["kind"] == "up" else _down(head)
-        channel.send(answer)
-        _await_end(channel)
+        channel.send(Hello(__version__, os.getpid()))
+        asked, _ = channel.receive()
+        channel.send(_up(asked) if isinstance(asked, NodeUp) else _down(asked))
+        while True:  # until the driver hangs up
+            channel.receive()
 
 
-def _await_end(channel: ControlChannel) -> None:
-    while True:
-        channel.receive()
-
-
-def _up(head: Head) -> Head:
-    """Start a node; its address where it is the head, its process and its last words."""
+def _up(asked: NodeUp) -> NodeRuns | NodeFailed:
+    """Start a node, once more if Ray was too slow for itself."""
     try:
         import ray  # noqa: F401
     except ImportError:
-        return {"kind": "failed", "why": "the package `ray` is not installed", "install": True}
-    answer = _start(head)
-    if answer["kind"] == "failed" and _LATE in answer["why"]:
-        answer = _start(head)
-    return answer
+        return NodeFailed("the package `ray` is not installed", install=True)
+    answer = _start(asked)
+    return _start(asked) if isinstance(answer, NodeFailed) and answer.is_late else answer
 
 
-def _start(head: Head) -> Head:
-    bind, folder = str(head["bind"]), tempfile.mkdtemp(prefix=_folder(str(head["mark"])))
-    address = str(head["address"]) or f"{_bracketed(bind)}:{_free_port(bind)}"
+def _start(asked: NodeUp) -> NodeRuns | NodeFailed:
+    bind, folder = asked.bind, tempfile.mkdtemp(prefix=_folder(asked.mark))
+    address = asked.address or f"{_bracketed(bind)}:{_free_port(bind)}"
     words = ["--address", address]
-    if not head["address"]:
+    if not asked.address:
         port = address.rpartition(":")[2]
         words = ["--head", "--port", port, "--include-dashboard=false", "--temp-dir", folder]
     log = Path(folder) / "start.log"
-    environment = {MARK: str(head["mark"]), "RAY_DISABLE_USAGE_STATS": "1", **_PATIENT}
-    if head["token"]:
-        environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": str(head["token"])}
+    environment = {MARK: asked.mark, "RAY_DISABLE_USAGE_STATS": "1", **_PATIENT}
+    if asked.token:
+        environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": asked.token}
     with log.open("wb") as said:
         node = subprocess.Popen(
             [
                 *(sys.executable, "-m", "ray.scripts.scripts", "start", *words),
-                *("--node-ip-address", bind, "--labels", str(head["label"])),
+                *("--node-ip-address", bind, "--labels", asked.label),
                 *("--num-cpus", "1", "--object-store-memory", str(_STORE_BYTES)),
                 *(f"{option}={_free_port(bind)}" for option in _PORTS),
                 *("--block", "--disable-usage-stats"),
@@ -101,23 +139,22 @@ def _start(head: Head) -> Head:
     while time.monotonic() < deadline:
         text = log.read_text(errors="replace")
         if _STARTED in text:
-            return {"kind": "up", "address": address, "pid": node.pid}
+            return NodeRuns(address, node.pid)
         if node.poll() is not None:
             break
         time.sleep(0.1)
-    _end_all(str(head["mark"]))
+    _end_all(asked.mark)
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    late = f"it has not started within {_START_S:.0f} s"
-    return {"kind": "failed", "why": lines[-1][:400] if lines else late, "install": False}
+    why = lines[-1] if lines else f"it has not started within {_START_S:.0f} s"
+    return NodeFailed(why[:400], is_late=_LATE in why)
 
 
-def _down(head: Head) -> Head:
+def _down(asked: NodeDown) -> NodeEnded:
     """End the processes of a node, and what they wrote; how many there were."""
-    mark = str(head["mark"])
-    ended = _end_all(mark)
-    for left in Path(tempfile.gettempdir()).glob(_folder(mark) + "*"):
+    ended = _end_all(asked.mark)
+    for left in Path(tempfile.gettempdir()).glob(_folder(asked.mark) + "*"):
         shutil.rmtree(left, ignore_errors=True)
-    return {"kind": "down", "ended": ended}
+    return NodeEnded(ended)
 
 
 def _folder(mark: str) -> str:

@@ -13,8 +13,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from tessera.backend.hosts.channel import Head, Part
-from tessera.backend.service import Model, served_traces
+from tessera.backend.hosts.messages import PlanPart
+from tessera.backend.service import Bytes, Model, served_traces
 from tessera.diagnostics import Source, TesseraError
 from tessera.driver.hosts.host_contents import digest_of, own_contents
 from tessera.driver.load import read_program
@@ -49,50 +49,48 @@ class SentPlan:
         self._text = np.frombuffer(print_plan(plan).encode(), np.uint8)
         self._replicas = [id(replica.lowered) for replica in plan.replicas]
         self._known: list[tuple[int, int, str]] = []
-        self._contents: list[Part] = []
+        self._contents: list[Bytes] = []
         for trace, (program, graph) in enumerate(zip(programs, graphs, strict=True)):
             for known in graph.contents:
                 self._known.append((trace, int(known.buffer), known.sha256))
                 self._contents.append(weights[program.buffers[known.buffer].name])
 
-    def describe(self, part: Model, device: str) -> tuple[Head, list[Part]]:
+    def describe(self, part: Model, device: str) -> tuple[PlanPart, list[Bytes]]:
         """For a device whose part of the model this is."""
         path = self._host_of[device].contents
         own = [n for n in sorted(part.weights) if path and self._is_from_file(n)]
-        sent = [name for name in sorted(part.weights) if name not in own]
-        states = [sorted(lane) for lane in part.states]
-        fillings = [sorted(given) for given in part.fillings]
-        head: Head = {
-            "replica": self._replicas.index(id(part.lowered)),
-            "known": self._known,
-            "weights": sent,
-            "path": path,
-            "own": [(name, self._digest(name, part.weights[name])) for name in own],
-            "states": states,
-            "fillings": fillings,
-        }
-        parts = [self._text, *self._contents, *(part.weights[name] for name in head["weights"])]
-        for names, contents in ((states, part.states), (fillings, part.fillings)):
-            parts += [held[name] for row, held in zip(names, contents, strict=True) for name in row]
-        return head, parts
+        described = PlanPart(
+            replica=self._replicas.index(id(part.lowered)),
+            known=tuple(self._known),
+            weights=tuple(name for name in sorted(part.weights) if name not in own),
+            path=path,
+            own=tuple((name, self._digest(name, part.weights[name])) for name in own),
+            states=tuple(tuple(sorted(lane)) for lane in part.states),
+            fillings=tuple(tuple(sorted(given)) for given in part.fillings),
+        )
+        parts = [self._text, *self._contents]
+        parts += [part.weights[name] for name in described.weights]
+        for contents in (*part.states, *part.fillings):
+            parts += [contents[name] for name in sorted(contents)]
+        return described, parts
 
     def _is_from_file(self, name: str) -> bool:
         """Whether a file gives a weight; no host has one that is seeded."""
         return not isinstance(self._weights.source(name), Seeded)
 
-    def _digest(self, name: str, content: Part) -> str:
+    def _digest(self, name: str, content: Bytes) -> str:
         if name not in self._digests:
             self._digests[name] = digest_of(content)
         return self._digests[name]
 
 
-def received_model(head: Head, parts: list[Part]) -> Model:
-    """The model of a record, once its plan is proved; raises `TesseraError` where it is not."""
+def received_model(part: PlanPart, host: str, parts: list[Bytes]) -> Model:
+    """The model that a host is sent, once its plan is proved; raises `TesseraError` otherwise."""
     coming = iter(parts)
     plan = parse_plan(next(coming).tobytes().decode())
     known = [
         (trace, KnownContents(BufferId(buffer), next(coming).tobytes(), sha256))
-        for trace, buffer, sha256 in head["known"]
+        for trace, buffer, sha256 in part.known
     ]
     analysed = [
         _analysed(
@@ -107,14 +105,13 @@ def received_model(head: Head, parts: list[Part]) -> Model:
     wrong = check_plan(plan, programs, graphs)
     if wrong:
         raise TesseraError(wrong)
-    replica = plan.replicas[int(head["replica"])]
+    replica = plan.replicas[part.replica]
     return Model(
         lowered=replica.lowered,
         traces=served_traces(plan, replica, programs, graphs),
-        weights=_named(head["weights"], coming)
-        | own_contents(str(head["host"]), str(head["path"]), head["own"], programs),
-        states=[_named(names, coming) for names in head["states"]],
-        fillings=[_named(names, coming) for names in head["fillings"]],
+        weights=_named(part.weights, coming) | own_contents(host, part.path, part.own, programs),
+        states=[_named(names, coming) for names in part.states],
+        fillings=[_named(names, coming) for names in part.fillings],
     )
 
 
@@ -128,5 +125,5 @@ def _analysed(
     return program, AnalysisManager(program).get(Dependences).graph
 
 
-def _named(names: list[str], coming: Iterator[Part]) -> dict[str, Part]:
-    return {str(name): next(coming) for name in names}
+def _named(names: Sequence[str], coming: Iterator[Bytes]) -> dict[str, Bytes]:
+    return {name: next(coming) for name in names}

@@ -36,7 +36,7 @@ from tessera.ir.plan.plan import Plan
 from tessera.ir.plan.policies import policies_of
 
 if TYPE_CHECKING:
-    from tessera.backend.hosts.hosts_run import HostsRun
+    from tessera.backend.hosts.hosts_backend import HostsRun
     from tessera.backend.hosts.link_pool import LinkPool
 
 CHILD_BOOT = ""
@@ -253,7 +253,7 @@ def hosts_run(
 
     Without a pool of the caller's, replicas that start again find processes in one of their own.
     """
-    from tessera.backend.hosts.hosts_run import HostsRun
+    from tessera.backend.hosts.hosts_backend import HostsRun
     from tessera.driver.hosts.kept_hosts import device_pool
     from tessera.driver.hosts.sent_plan import SentPlan
 

@@ -10,8 +10,8 @@ import pytest
 
 from tessera.backend.cuda.api import Driver
 from tessera.backend.cuda.process_part import GpuPart
-from tessera.backend.hosts.driver_side import DriverExchange, peers_of
-from tessera.backend.processes.device_part import part_of
+from tessera.backend.hosts.windows import DriverExchange, peers_of
+from tessera.backend.processes.device_group import part_of
 from tessera.backend.processes.host import HostSide
 from tessera.backend.service import BackendOptions, Bytes, Completion, Model, Request
 from tessera.backend.transports.choice import TransportPlace

@@ -155,17 +155,19 @@ def test_a_node_that_has_not_answered_is_ended_too(tmp_path: Path) -> None:
     python.write_text(f"""#!{sys.executable}
 import os, sys
 sys.path[:0] = {[p for p in sys.path if p]!r}
+from tessera.backend.hosts.messages import Hello
 from tessera.driver.hosts.device_process import standard_channel
+from tessera.driver.hosts.node_process import TO_NODE, NodeEnded, NodeUp
 from tessera.ir.version import __version__
-channel = standard_channel()
+channel = standard_channel(TO_NODE)
 channel.start()
-channel.send({{"kind": "hello", "version": __version__, "pid": 1}})
-head, _ = channel.receive()
+channel.send(Hello(__version__, 1))
+asked, _ = channel.receive()
 with open({str(log)!r}, "a") as stream:
-    stream.write(head["kind"] + " " + head["mark"] + "\\n")
-if head["kind"] == "up":
+    stream.write(type(asked).__name__ + " " + asked.mark + "\\n")
+if isinstance(asked, NodeUp):
     sys.exit("the line is cut")
-channel.send({{"kind": "down", "ended": 1}})
+channel.send(NodeEnded(1))
 """)
     python.chmod(0o755)
     hosts = hosts_file(tmp_path, f'name = "left"\npython = "{python}"')
@@ -173,7 +175,7 @@ channel.send({{"kind": "down", "ended": 1}})
     assert done.code == 4
     assert "the line is cut" in done.err
     (up, mark), (down, other) = (line.split() for line in log.read_text().splitlines())
-    assert (up, down) == ("up", "down")
+    assert (up, down) == ("NodeUp", "NodeDown")
     assert mark == other
 
 

@@ -12,6 +12,8 @@ import pytest
 from tessera.backend.cuda.api import Driver
 from tessera.backend.cuda.process_part import GpuPart
 from tessera.backend.hosts.gpu_worker import GpuWorker
+from tessera.backend.hosts.messages import HostFault, Listening, MeasureWay, Release
+from tessera.backend.processes.messages import Begin, Message
 from tessera.backend.service import BackendOptions
 from tessera.diagnostics import TesseraError
 from tessera.driver.run.backends import _by_number
@@ -64,14 +66,14 @@ def test_a_gpu_that_is_not_there_is_named() -> None:
 class _Said:
     """A channel with what the driver says, and what it hears."""
 
-    def __init__(self, *heads: dict[str, object]) -> None:
-        self.coming, self.heard = list(heads), []
+    def __init__(self, *messages: Message) -> None:
+        self.coming, self.heard = list(messages), []
 
-    def receive(self) -> tuple[dict[str, object], list[object]]:
+    def receive(self) -> tuple[Message, list[object]]:
         return self.coming.pop(0), []
 
-    def send(self, head: dict[str, object], parts: object = ()) -> None:
-        self.heard.append(head["kind"])
+    def send(self, message: Message, parts: object = ()) -> None:
+        self.heard.append(type(message))
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -82,12 +84,21 @@ def test_a_process_whose_gpu_had_a_fault_is_not_kept(fails: bool) -> None:
 
     ended: list[bool] = []
     part = SimpleNamespace(address="", begin=begin, close=lambda: None)
-    request = {"kind": "begin", "number": 0, "trace": 0, "slot": 0, "lane": 0}
-    channel = _Said(request, {"kind": "release"})
+    channel = _Said(Begin(0, 0, 0, 0), Release())
     worker = GpuWorker(channel, part, beat_s=9.0, orphan=lambda: ended.append(True))  # type: ignore[arg-type]
     worker.serve()
     assert ended == [True] * fails
-    assert channel.heard == ["listening", *["fault"] * fails]
+    assert channel.heard == [Listening, *[HostFault] * fails]
+
+
+def test_a_message_that_a_gpu_is_never_told_is_a_fault() -> None:
+    ended: list[bool] = []
+    part = SimpleNamespace(address="", close=lambda: None)
+    channel = _Said(MeasureWay("b"), Release())
+    worker = GpuWorker(channel, part, beat_s=9.0, orphan=lambda: ended.append(True))  # type: ignore[arg-type]
+    worker.serve()
+    assert channel.heard == [Listening, HostFault]
+    assert ended
 
 
 def test_every_host_counts_its_gpus_by_itself() -> None:

@@ -19,8 +19,8 @@ import pytest
 
 from tessera.backend.host_loop.dispatch import Dispatcher
 from tessera.backend.processes import workers
+from tessera.backend.processes.device_group import Gates
 from tessera.backend.processes.engine import DeviceEngine
-from tessera.backend.processes.gates import Gates
 from tessera.backend.processes.inline import InlineBackend
 from tessera.backend.processes.messages import Faulted
 from tessera.backend.processes.processes import host_pipe

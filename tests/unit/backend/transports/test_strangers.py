@@ -16,7 +16,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from tessera.backend.hosts.channel import ChannelClosed, ControlChannel
+from tessera.backend.hosts.channel import BadMessage, ControlChannel
+from tessera.backend.hosts.messages import FROM_DEVICE
 from tessera.backend.transports import proved_links, sockets
 from tessera.backend.transports.greeting import greet
 from tessera.backend.transports.proved_links import ProvedListener, call_proved
@@ -294,9 +295,9 @@ def test_what_a_stranger_sends_is_no_sign_of_a_peer(monkeypatch: pytest.MonkeyPa
 
 def test_a_deep_record_ends_the_channel_and_no_thread() -> None:
     here, there = socket.socketpair()
-    text = b"[" * 100_000
+    text = b'{"kind":"hello","more":' + b"[" * 100_000
     there.sendall(struct.pack("<II", len(text), 0) + text)
-    with pytest.raises(ChannelClosed, match="not JSON"):
-        ControlChannel(here.fileno(), here.fileno()).receive()
+    with pytest.raises(BadMessage, match="recursion depth"):
+        ControlChannel(here.fileno(), here.fileno(), FROM_DEVICE).receive()
     here.close()
     there.close()

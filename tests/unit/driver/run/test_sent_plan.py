@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 
+from tessera.backend.hosts.messages import PlanPart
 from tessera.backend.service import Model
 from tessera.diagnostics import TesseraError
 from tessera.driver.hosts.sent_plan import SentPlan, received_model
@@ -19,12 +21,12 @@ from tests.helpers.served import graph_of, model_of, served
 from tests.property.test_known_contents import TABLE, knowing, program
 
 
-def sent(opened: OpenPlan, model: Model) -> tuple[dict, list]:
+def sent(opened: OpenPlan, model: Model) -> tuple[PlanPart, str, list]:
     model = replace(model, lowered=opened.plan.replicas[0].lowered)
-    head, parts = SentPlan(
+    part, parts = SentPlan(
         opened.plan, opened.programs, opened.graphs, model.weights, {"a": HostEntry(name="x")}
     ).describe(model, "a")
-    return {**head, "host": "x"}, parts
+    return part, "x", parts
 
 
 def test_what_arrives_is_what_was_sent() -> None:
@@ -43,13 +45,13 @@ def test_an_edited_plan_is_refused_there() -> None:
     given = random_program(12, steps=8)
     placement = ["ab"[n % 2] for n in range(len(given.steps))]
     opened = open_plan(plan_of([given], [placement], hosts={"a": "x", "b": "y"}))
-    head, parts = sent(opened, model_of([given], [placement], lanes=2))
+    part, host, parts = sent(opened, model_of([given], [placement], lanes=2))
     text = parts[0].tobytes().decode()
     line = next(line for line in text.splitlines() if line.strip().startswith("in credit"))
     edited = text.replace(line + "\n", "", 1)
     parts[0] = np.frombuffer(edited.encode(), np.uint8)
     with pytest.raises(TesseraError, match="TSR4017"):
-        received_model(head, parts)
+        received_model(part, host, parts)
 
 
 def test_contents_that_decide_accesses_go_along() -> None:
@@ -79,8 +81,8 @@ def test_contents_that_decide_accesses_go_along() -> None:
         states=[{}, {}],
         fillings=[{}],
     )
-    head, parts = sent(opened, model)
-    assert received_model(head, parts).lowered == lowered
-    without = {**head, "known": []}
+    part, host, parts = sent(opened, model)
+    assert received_model(part, host, parts).lowered == lowered
+    without = msgspec.structs.replace(part, known=())
     with pytest.raises(TesseraError):
-        received_model(without, [parts[0], *parts[2:]])
+        received_model(without, host, [parts[0], *parts[2:]])

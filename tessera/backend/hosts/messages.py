@@ -1,0 +1,198 @@
+"""What driver and device processes of hosts tell each other beside `backend.processes.messages`.
+
+In: records. Out: the two unions of messages, and decoders that accept these and nothing else: an
+unknown kind, a missing or unknown field, or a value of another type is an error. `Hello` alone may
+have more fields, so that another version of Tessera can be named.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from tessera.backend.processes.messages import (
+    AskStates,
+    AskWaits,
+    Begin,
+    DeviceReady,
+    Done,
+    Faulted,
+    Message,
+    PassedGate,
+    SetStates,
+    States,
+    Waits,
+)
+from tessera.backend.processes.visits import QueueWait
+from tessera.backend.service import BackendOptions
+from tessera.backend.transports.choice import TransportPlace
+from tessera.diagnostics import Diagnostic, error
+from tessera.ir.program.program import LaunchId
+
+
+class PlanPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The part of a plan for a device. Beside it: the plan's text, contents in the order below.
+
+    `known` are contents that decide accesses: trace, buffer, digest. `own` are weights that the
+    host reads from `path` itself, with their digests; `weights` are sent.
+    """
+
+    replica: int
+    known: tuple[tuple[int, int, str], ...]
+    weights: tuple[str, ...]
+    path: str
+    own: tuple[tuple[str, str], ...]
+    states: tuple[tuple[str, ...], ...]
+    fillings: tuple[tuple[str, ...], ...]
+
+
+class HostSetup(Message, frozen=True):
+    """To a device: what it is. `hosts` says where every device is; with targets, GPUs."""
+
+    place: TransportPlace
+    options: BackendOptions
+    plan: PlanPart
+    hosts: dict[str, str]
+
+
+class Examine(Message, frozen=True):
+    """To a process: say what its host has."""
+
+    place: TransportPlace
+
+
+class Peers(Message, frozen=True):
+    """To a device: the addresses of those that it exchanges bytes with."""
+
+    addresses: dict[str, str]
+
+
+class AskClock(Message, frozen=True):
+    """To a device: say what time it is; `sent_ns` is when this was asked."""
+
+    sent_ns: int
+
+
+class MeasureWay(Message, frozen=True):
+    """To a process: measure the way to another."""
+
+    peer: str
+
+
+class Release(Message, frozen=True):
+    """To a device: this run is over, another may come."""
+
+
+class StillHere(Message, frozen=True):
+    """To a process: the driver is there, and has nothing to say."""
+
+
+class Hello(Message, frozen=True, forbid_unknown_fields=False):
+    """From a process, first of all."""
+
+    version: str
+    pid: int = 0
+
+
+class Beat(Message, frozen=True):
+    """From a device: it is alive. `marks` change when its requests get on."""
+
+    marks: tuple[int | str, ...] = ()
+    request: int | None = None
+    step: LaunchId | None = None
+    waits: tuple[QueueWait, ...] = ()
+
+
+class Listening(Message, frozen=True):
+    """From a device: how others reach it."""
+
+    address: str
+
+
+class ClockTold(Message, frozen=True):
+    """From a device: its time when it was asked, and what the question said."""
+
+    sent_ns: int
+    here_ns: int
+
+
+class Lost(Message, frozen=True):
+    """From a device: it cannot reach another; `is_cut`: nothing arrives there any more."""
+
+    peer: str
+    why: str
+    is_cut: bool = False
+
+
+class HostFault(Message, frozen=True):
+    """From a device: it has stopped. Without a code it is a fault of Tessera, and `text` its trace.
+
+    No text of a trace goes along: the place that the diagnostic blames is a note.
+    """
+
+    exit_code: int
+    request: int | None
+    text: str = ""
+    code: str = ""
+    headline: str = ""
+    notes: tuple[str, ...] = ()
+    hint: str | None = None
+
+    def diagnostic(self) -> Diagnostic | None:
+        """What is said of it."""
+        if not self.code:
+            return None
+        return error(self.code, self.headline, notes=self.notes, hint=self.hint)
+
+
+class Released(Message, frozen=True):
+    """From a device: nothing of the run is left there."""
+
+
+class ToldFacts(Message, frozen=True):
+    """From a process that is examined: what its host has."""
+
+    address: str
+    version: str
+    python: str
+    system: str
+    cores: int
+    free_bytes: int | None
+    gpus: tuple[str, ...]
+    clock_ns: int
+
+
+class WayMeasured(Message, frozen=True):
+    """From a process that is examined: the way to another."""
+
+    peer: str
+    latency_ns: float
+    bytes_per_s: float
+
+
+ToRun = Begin | AskStates | SetStates | AskWaits
+"""What a device is told while it runs, on whatever host."""
+
+ToDevice = ToRun | HostSetup | Examine | Peers | AskClock | MeasureWay | Release | StillHere
+FromRun = DeviceReady | PassedGate | Done | States | Waits | HostFault
+FromDevice = (
+    FromRun | Hello | Beat | Listening | ClockTold | Lost | Released | ToldFacts | WayMeasured
+)
+
+TO_DEVICE: msgspec.json.Decoder[ToDevice] = msgspec.json.Decoder(ToDevice)
+FROM_DEVICE: msgspec.json.Decoder[FromDevice] = msgspec.json.Decoder(FromDevice)
+
+
+def sent_fault(fault: Faulted) -> HostFault:
+    """A fault as another host is told of it."""
+    diagnostic = fault.diagnostic
+    if diagnostic is None:
+        return HostFault(fault.exit_code, fault.request, fault.text)
+    where = () if diagnostic.primary is None else (f"at {diagnostic.primary.span}",)
+    return HostFault(
+        exit_code=fault.exit_code,
+        request=fault.request,
+        code=diagnostic.code,
+        headline=str(diagnostic.headline),
+        notes=(*diagnostic.notes, *where),
+        hint=diagnostic.hint,
+    )

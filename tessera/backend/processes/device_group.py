@@ -1,0 +1,271 @@
+"""A replica whose devices are processes: what the host keeps of requests, answers and states.
+
+In: a model, and a subclass that carries messages to the processes and back. Out: most of a
+`Backend`. Requests of a trace with a gate keep apart: the next one begins when the one before is
+past its gate, a step that every request of its trace does, so none waits for ever.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from tessera.backend.processes.exchange import Exchange
+from tessera.backend.processes.host import HostSide
+from tessera.backend.processes.messages import (
+    AskStates,
+    AskWaits,
+    Begin,
+    Done,
+    Message,
+    SetStates,
+    States,
+    Waits,
+    pieces_of,
+)
+from tessera.backend.processes.visits import stall_fault, step_name
+from tessera.backend.service import (
+    Bytes,
+    Completion,
+    DeviceBytes,
+    Model,
+    Request,
+    ServiceFault,
+    TimelineEvent,
+)
+from tessera.ir.plan.launch_program import HOST, TransferId
+from tessera.ir.program import program as ir
+
+_ANSWER_S = 2.0
+"""How long devices have to say what their requests wait for."""
+
+
+@dataclass(slots=True)
+class Underway:
+    """A request that has begun: when, and what the devices that are done report of it."""
+
+    request: Request
+    started_ns: int
+    done: dict[str, Done] = field(default_factory=dict)
+
+
+class Gates:
+    """Which request waits for which. Usable from threads. A trace without a step has no gate."""
+
+    def __init__(self, steps: Mapping[int, int | None]) -> None:
+        self._steps = steps
+        self._lock = threading.Lock()
+        self._last: dict[int, int] = {}
+        self._short: set[int] = set()
+        self._held: dict[int, Request] = {}
+
+    def come(self, request: Request) -> bool:
+        """A request has a slot; whether it may begin now. If not, `passed` names it later."""
+        if self._steps.get(request.trace) is None:
+            return True
+        with self._lock:
+            ahead = self._last.get(request.trace)
+            self._last[request.trace] = request.number
+            self._short.add(request.number)
+            if ahead not in self._short:
+                return True
+            assert ahead is not None
+            self._held[ahead] = request
+            return False
+
+    def passed(self, number: int) -> Request | None:
+        """A request has passed its gate; the one that may begin now."""
+        with self._lock:
+            self._short.discard(number)
+            return self._held.pop(number, None)
+
+
+class DeviceGroup(ABC):
+    """The devices of a replica, seen from the host."""
+
+    depth = 1
+
+    def __init__(self, model: Model, *, has_gates: bool = True) -> None:
+        self.model = model
+        traces = model.lowered.traces if has_gates else ()
+        self._gates = Gates({trace.trace: trace.gate for trace in traces})
+        self._underway: dict[int, Underway] = {}
+        self._finished: deque[Completion] = deque()
+        self._replies: dict[str, deque[tuple[States | Waits, Sequence[Bytes]]]] = {
+            device: deque() for device in model.lowered.devices
+        }
+        self._fault: BaseException | None = None
+
+    def _exchange_by(self, exchange: Exchange) -> None:
+        """Where inputs and outputs lie from now on."""
+        self._exchange = exchange
+        self._host = HostSide(self.model, exchange)
+
+    @abstractmethod
+    def _tell(self, device: str, message: Message, parts: Sequence[Bytes] = ()) -> None:
+        """Send a message to a device. If it is gone, `_pump` finds out."""
+
+    @abstractmethod
+    def _pump(self, timeout_s: float) -> None:
+        """Hear what has come, and wait for it at most that long; sets `_fault`."""
+
+    def _inputs(self, request: Request, device: str) -> Sequence[TransferId]:
+        """The transfers whose bytes go along when a request begins; memory may be shared."""
+        return ()
+
+    def _check_alive(self) -> None:  # noqa: B027
+        """Raise if a device that is asked has been silent for too long; `_pump` may see to it."""
+
+    # --- requests --------------------------------------------------------------------------
+
+    def begin(self, request: Request) -> None:
+        """Put the inputs into the exchange; tell the devices, once the gate before is passed."""
+        self._host.put_inputs(request)
+        if self._gates.come(request):
+            self._send_out(request)
+
+    def _send_out(self, request: Request) -> None:
+        self._underway[request.number] = Underway(request, time.monotonic_ns())
+        for device in self.model.lowered.devices:
+            numbers = self._inputs(request, device)
+            parts = [
+                self._exchange.region(request.trace, request.slot, number) for number in numbers
+            ]
+            message = Begin(
+                request.number, request.trace, request.slot, request.lane, tuple(numbers)
+            )
+            self._tell(device, message, parts)
+
+    def _pass_gate(self, number: int) -> None:
+        follower = self._gates.passed(number)
+        if follower is not None:
+            self._send_out(follower)
+
+    def collect(self, timeout_s: float) -> tuple[Completion, ...]:
+        """Requests that are done; a fault once there are none."""
+        deadline = time.monotonic() + timeout_s
+        while not self._finished:
+            if self._fault is not None:
+                raise self._fault
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return ()
+            self._pump(left)
+        return tuple(self._finished.popleft() for _ in range(len(self._finished)))
+
+    def _report(self, device: str, done: Done) -> None:
+        """A device is done with a request; the request is, when all are."""
+        underway = self._underway[done.number]
+        underway.done[device] = done
+        if len(underway.done) == len(self.model.lowered.devices):
+            self._finished.append(self._complete(self._underway.pop(done.number)))
+
+    def _complete(self, underway: Underway) -> Completion:
+        request, reports = underway.request, underway.done.values()
+        printed = sorted(line for report in reports for line in report.printed)
+        events: list[TimelineEvent] = [event for report in reports for event in report.events]
+        return Completion(
+            request=request.number,
+            outputs=self._host.take_outputs(request.trace, request.slot),
+            started_ns=underway.started_ns,
+            ended_ns=time.monotonic_ns(),
+            events=tuple(events),
+            printed="".join(text for _, text in printed),
+        )
+
+    def _stop_with(self, fault: BaseException) -> None:
+        self._fault = self._fault or fault
+
+    def stalled(self, request: int, seconds: float) -> ServiceFault:
+        """What the queues wait for."""
+        answers = self._ask(AskWaits(), _ANSWER_S)
+        rows = [(d, told.rows) for d, (told, _) in answers.items() if isinstance(told, Waits)]
+        return stall_fault(rows, request, f"for {seconds:.0f} s")
+
+    def locate(self, given: object, size: int) -> DeviceBytes | None:
+        """None: nothing here reads the memory of a GPU."""
+        return None
+
+    def step_name(self, request: int | None, step: int | None) -> str:
+        """What to call a step of a request under way; empty if either is not known."""
+        if request is None or step is None or request not in self._underway:
+            return ""
+        program = self.model.traces[self._underway[request].request.trace].program
+        work = list(program.work())
+        return step_name(program, work[step]) if 0 <= step < len(work) else ""
+
+    # --- states ----------------------------------------------------------------------------
+
+    def read_states(self, lane: int) -> dict[str, Bytes]:
+        """The states of a lane in which no request runs."""
+        answers = self._ask(AskStates(lane), None).values()
+        current = [pieces_of(told, parts) for told, parts in answers if isinstance(told, States)]
+        return self._host.join_states(lane, current)
+
+    def write_states(self, lane: int, states: Mapping[str, Bytes]) -> None:
+        """Set states of a lane in which no request runs; its next one is told after this."""
+        self._host.keep_states(lane, states)
+        message = SetStates(lane, tuple(states))
+        parts = [np.array(content) for content in states.values()]
+        for device in self.model.lowered.devices:
+            self._tell(device, message, parts)
+
+    def _ask(
+        self, message: Message, limit_s: float | None
+    ) -> dict[str, tuple[States | Waits, Sequence[Bytes]]]:
+        """Every device's answer; those that come within the limit."""
+        deadline = None if limit_s is None else time.monotonic() + limit_s
+        devices = self.model.lowered.devices
+        for device in devices:
+            self._tell(device, message)
+        answers: dict[str, tuple[States | Waits, Sequence[Bytes]]] = {}
+        while True:
+            for device, replies in self._replies.items():
+                if replies and device not in answers:
+                    answers[device] = replies.popleft()
+            if len(answers) == len(devices):
+                return answers
+            if self._fault is not None:
+                raise self._fault
+            if deadline is None:
+                self._check_alive()
+            elif time.monotonic() > deadline:
+                return answers
+            self._pump(0.02)
+
+
+def transfers_to(model: Model, trace: int, device: str) -> list[TransferId]:
+    """The transfers from the host to a device."""
+    lowered = next(own for own in model.lowered.traces if own.trace == trace)
+    return [t.id for t in lowered.transfers if t.source == HOST and t.target == device]
+
+
+def part_of(model: Model, device: str) -> Model:
+    """The model with the contents that one device holds."""
+    buffers = [
+        model.traces[place.trace].program.buffers[place.buffer]
+        for place in model.lowered.places
+        if place.device == device
+    ]
+    weights = {buffer.name for buffer in buffers if buffer.role is ir.Role.WEIGHT}
+    states = {buffer.name for buffer in buffers if buffer.role is ir.Role.STATE}
+    return replace(
+        model,
+        weights={name: np.array(model.weights[name]) for name in sorted(weights)},
+        states=[{n: np.array(lane[n]) for n in sorted(states)} for lane in model.states],
+        fillings=[{n: np.array(v) for n, v in given.items()} for given in model.fillings],
+    )
+
+
+def refuse_library_calls(model: Model) -> None:
+    """`op` records need a library that the CPU backend does not have."""
+    from tessera.backend.ptx_executor.run import refuse_library_calls as refuse
+
+    for lowered in model.lowered.traces:
+        refuse(model.traces[lowered.trace].program)
