@@ -229,7 +229,7 @@ def emitted(name: str, model: ZooModel, folder: Path) -> dict[str, object]:
     """The same plan as Python programs, in a process that has cuda-python alone."""
     arguments = ("plan", f"{name}.ptx", *SPLIT, "--emit", "cuda-python", "-o", "programs")
     if any(isinstance(step, LibraryCall) for step in model.programs[0].work()):
-        return {"refused": "TSR5022" in tessc(folder, *arguments, fails=True).err}
+        return {"refused": "TSR5001" in tessc(folder, *arguments, fails=True).err}
     tessc(folder, *arguments)
     states = {f"{n}@{lane}": c for lane in range(LANES) for n, c in model.states(0).items()}
     save(folder / "data.npz", {**model.weights(), **states})

@@ -215,7 +215,7 @@ def _cut_short(proved: PlanReport) -> PlanReport:
     if proved.plan.ended in CUT_SHORT:
         return proved  # which says so
     left_out = warning(
-        "TSR3024",
+        "TSR3019",
         "an interrupt ended the comparisons: the plan is proved and kept",
         hint="the same command, not interrupted, also says what other GPUs would bring",
     )

@@ -258,7 +258,7 @@ def _targets(entry: GpuEntry, ordinal: int) -> dict[str, str]:
 
 def _no_variant(step: Work, gpu: Gpu) -> Diagnostic:
     return error(
-        "TSR6009",
+        "TSR5055",
         f"step #{step.id} has no code that runs on {gpu.name} ({gpu.arch})",
         step.span,
         hint="trace the model with `--for` this GPU",
@@ -273,7 +273,7 @@ def find_card(gpu: Gpu, there: Sequence[GpuFacts]) -> int:
     cards = ", ".join(f"{facts.name} ({facts.sms} SMs)" for facts in there) or "no GPU"
     raise TesseraError(
         error(
-            "TSR6009",
+            "TSR5055",
             f"there is no {gpu.name} ({gpu.sms} SMs) in this machine",
             notes=(f"it has {cards}",),
             hint="profile on a machine that has one; `tessc plan` takes several profiles",

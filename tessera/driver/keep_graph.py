@@ -1,7 +1,7 @@
 """The kernel graph of a trace, kept beside it for `tessc plan`.
 
 In: a report of `analyze`. Out: a `.tsg` file in the current folder, named as the trace. What keeps
-it from being written is a warning (TSR1912): the report is what was asked for.
+it from being written is a warning (TSR1911): the report is what was asked for.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def keep_graph(report: Report, graph_file: str | None) -> tuple[Report, str | No
     except TesseraError as failure:
         reason = str(failure.diagnostics[0].headline).removeprefix(f"cannot write `{graph_file}`: ")
         missed = warning(
-            "TSR1912",
+            "TSR1911",
             f"the kernel graph was not written to `{graph_file}`: {reason}",
             hint="name the trace when you call `tessc plan`, or write the graph elsewhere with "
             "`--emit graph -o FILE`",

@@ -82,7 +82,7 @@ def _part(name: str) -> tuple[str, float]:
     if match is None or not 1 / _MOST_WEIGHT <= weight <= _MOST_WEIGHT:
         raise TesseraError(
             error(
-                "TSR3006",
+                "TSR3009",
                 f"`{name}` must have a number above zero behind the `:`",
                 notes=(f"between {1 / _MOST_WEIGHT:g} and {_MOST_WEIGHT:g}",),
                 hint="write `FILE:NUMBER`, such as `decode.ptx:512`",

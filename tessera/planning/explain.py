@@ -60,7 +60,7 @@ def find_step(setting: PlanSetting, text: str) -> tuple[int, int]:
     if match is None or not known or int(match[2]) >= count:
         raise TesseraError(
             error(
-                "TSR3016",
+                "TSR3017",
                 f"there is no step `{text}` to explain",
                 hint=f"write `k0` to `k{count - 1}`"
                 + ("" if len(names) == 1 else f", behind {' or '.join(n + ':' for n in names)}"),

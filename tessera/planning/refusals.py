@@ -31,7 +31,7 @@ def no_plan(
         obstacle_error = _no_gpu(obstacle, planning, costs, machine)
     elif obstacle.kind == "links":
         obstacle_error = error(
-            "TSR3012",
+            "TSR3011",
             "steps that depend on each other must be on GPUs that no link joins",
             hint="join the GPUs with a link, or offer one that can run all the steps",
         )

@@ -43,30 +43,30 @@ CASES = [
     Case(code="TSR5002", words="outside every allocation", body="ld.global.b32 %r1, [%rd1+4096];"),
     Case(code="TSR5003", words="misaligned access", body="ld.global.b64 %rd2, [%rd1+4];"),
     Case(
-        code="TSR5004",
+        code="TSR5002",
         words="address of another device",
         body="ld.global.b32 %r1, [%rd1];",
         arguments=other_device,
     ),
     Case(
-        code="TSR5005",
+        code="TSR5002",
         words="outside shared memory",
         body=".shared .b8 s[16]; st.shared.b32 [s+1024], %r1;",
     ),
-    Case(code="TSR5006", words="takes 1 arguments: 0 given", arguments=lambda _: []),
+    Case(code="TSR5007", words="takes 1 arguments: 0 given", arguments=lambda _: []),
     Case(code="TSR5007", words="of kernel `k` does not fit", arguments=lambda _: [b"x"]),
     Case(code="TSR5008", words="more than 1024 threads", launch={"block": (1024, 2)}),
     Case(code="TSR5008", words="must be", directives=".reqntid 64", launch={"block": 32}),
-    Case(code="TSR5009", words="bytes of shared memory", launch={"shared": 1 << 20}),
+    Case(code="TSR5008", words="bytes of shared memory", launch={"shared": 1 << 20}),
     Case(code="TSR5010", words="did not end", body="L: bra L;", launch={"max_steps": 1000}),
     Case(
-        code="TSR5011",
+        code="TSR5010",
         words="every remaining thread waits",
         body="mov.u32 %r1, %tid.x; setp.eq.u32 %p1, %r1, 0; @%p1 barrier.sync 1, 64;",
     ),
     Case(code="TSR5012", words="trap", body="trap;"),
     Case(
-        code="TSR5013",
+        code="TSR5012",
         words="assertion failed: i < n",
         before=".global .b8 text[6] = {105, 32, 60, 32, 110, 0};\n"
         ".extern .func __assertfail(.param .b64 m, .param .b64 f, .param .b32 l, .param .b64 g,"
@@ -91,12 +91,12 @@ CASES = [
         body="mov.u64 %rd2, far; ld.global.b32 %r1, [%rd2];",
     ),
     Case(
-        code="TSR5019",
+        code="TSR5001",
         words="64-bit addresses only",
         header=".version 4.0\n.target sm_20\n.address_size 32\n",
     ),
     Case(
-        code="TSR5021",
+        code="TSR5023",
         words="is no function",
         body="mov.u64 %rd2, 0; P: .callprototype _ (); call %rd2, (), P;",
     ),
@@ -137,6 +137,6 @@ def test_library_call() -> None:
         "//! buffer y bytes=64 role=output dtype=c64 shape=8\n"
         "//! op aten::mul.out reads=[x:c64[8], x:c64[8]] writes=[y:c64[8]] attrs={}\n"
     )
-    with pytest.raises(TesseraError, match="TSR5022") as failure:
+    with pytest.raises(TesseraError, match="TSR5001") as failure:
         run_program(program, {})
     assert str(failure.value).startswith("<trace>:4:")

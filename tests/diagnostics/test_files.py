@@ -38,20 +38,20 @@ REFUSED = [
     pytest.param(b" \n\t\r\n", "TSR1903", "is empty", id="blank"),
     pytest.param(b"\xef\xbb\xbf", "TSR1903", "is empty", id="only a mark"),
     pytest.param(elf(190), "TSR1905", "is a cubin", id="cubin"),
-    pytest.param(elf(62, 3), "TSR1906", "is an ELF shared library", id="shared library"),
-    pytest.param(elf(62, 1), "TSR1906", "is an ELF object file", id="object"),
-    pytest.param(b"\x7fELF", "TSR1906", "is an ELF file", id="truncated ELF"),
-    pytest.param(b"\x50\xed\x55\xba\1\0\x10\0", "TSR1906", "is a CUDA fat binary", id="fatbin"),
-    pytest.param(b"MZ\x90\0", "TSR1906", "is a Windows program", id="exe"),
-    pytest.param(b"!<arch>\nx", "TSR1906", "is a static library", id="archive"),
+    pytest.param(elf(62, 3), "TSR1905", "is an ELF shared library", id="shared library"),
+    pytest.param(elf(62, 1), "TSR1905", "is an ELF object file", id="object"),
+    pytest.param(b"\x7fELF", "TSR1905", "is an ELF file", id="truncated ELF"),
+    pytest.param(b"\x50\xed\x55\xba\1\0\x10\0", "TSR1905", "is a CUDA fat binary", id="fatbin"),
+    pytest.param(b"MZ\x90\0", "TSR1905", "is a Windows program", id="exe"),
+    pytest.param(b"!<arch>\nx", "TSR1905", "is a static library", id="archive"),
     pytest.param(b"BC\xc0\xde5\x14", "TSR1910", "is LLVM bitcode", id="bitcode"),
-    pytest.param(gzip.compress(PTX), "TSR1907", "is compressed with gzip", id="gzip"),
-    pytest.param(b"\x28\xb5\x2f\xfd\x04", "TSR1907", "is compressed with zstd", id="zstd"),
-    pytest.param(zipped(), "TSR1907", "is a zip file", id="zip"),
-    pytest.param(PTX.decode().encode("utf-16"), "TSR1908", "is UTF-16 text", id="utf-16"),
-    pytest.param(PTX.decode().encode("utf-16-le"), "TSR1908", "is UTF-16LE text", id="utf-16le"),
-    pytest.param(PTX.decode().encode("utf-16-be"), "TSR1908", "is UTF-16BE text", id="utf-16be"),
-    pytest.param(PTX.decode().encode("utf-32"), "TSR1908", "is UTF-32 text", id="utf-32"),
+    pytest.param(gzip.compress(PTX), "TSR1909", "is compressed with gzip", id="gzip"),
+    pytest.param(b"\x28\xb5\x2f\xfd\x04", "TSR1909", "is compressed with zstd", id="zstd"),
+    pytest.param(zipped(), "TSR1909", "is a zip file", id="zip"),
+    pytest.param(PTX.decode().encode("utf-16"), "TSR1909", "is UTF-16 text", id="utf-16"),
+    pytest.param(PTX.decode().encode("utf-16-le"), "TSR1909", "is UTF-16LE text", id="utf-16le"),
+    pytest.param(PTX.decode().encode("utf-16-be"), "TSR1909", "is UTF-16BE text", id="utf-16be"),
+    pytest.param(PTX.decode().encode("utf-32"), "TSR1909", "is UTF-32 text", id="utf-32"),
     pytest.param(b"\0" * 999, "TSR1909", "holds binary data", id="only NULs"),
     pytest.param(PTX[:30] + b"\0" + PTX[30:], "TSR1909", "has a NUL byte", id="NUL inside"),
     pytest.param(bytes(range(1, 9)) * 9, "TSR1909", "holds binary data", id="controls"),
@@ -127,7 +127,7 @@ def test_missing_file_suggests_a_near_name(tmp_path: Path) -> None:
 def test_folder(tmp_path: Path) -> None:
     outcome = tessc("analyze", str(tmp_path))
     assert outcome.code == 1
-    assert "error[TSR1901]" in outcome.err
+    assert "error[TSR1900]" in outcome.err
 
 
 @pytest.mark.parametrize(
@@ -141,11 +141,11 @@ def test_unreadable_file(tmp_path: Path, problem: OSError) -> None:
     with mock.patch("builtins.open", side_effect=problem):
         outcome = tessc("analyze", str(path))
     assert outcome.code == 1
-    assert f"error[TSR1902]: cannot read `{path}`: {problem.strerror.lower()}" in outcome.err
+    assert f"error[TSR1900]: cannot read `{path}`: {problem.strerror.lower()}" in outcome.err
 
 
 def test_name_with_a_nul() -> None:
-    with pytest.raises(TesseraError, match="TSR1902"):
+    with pytest.raises(TesseraError, match="TSR1900"):
         read_source("a\0b")
 
 

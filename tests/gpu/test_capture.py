@@ -526,7 +526,7 @@ def test_refused_no_memory_and_no_work_and_errors() -> None:
     def wrong(x: torch.Tensor) -> torch.Tensor:
         raise KeyError("layers")
 
-    assert refused(hungry, ones(8)).code == "TSR6011"
+    assert refused(hungry, ones(8)).code == "TSR5102"
     assert refused(lambda x: None, ones(8)).code == "TSR6003"
     assert refused(lambda x: x.view(2, 4), ones(8)).code == "TSR6003"
     assert refused(wrong, ones(8)).code == "TSR6008"

@@ -80,7 +80,7 @@ def _group(code: str) -> str:
 _OPERATORS = """# The table of operators
 
 What an `op` record of a [trace](trace-format.md) may call: pure functions of tensors under
-PyTorch's names. An operator that is not here is an error (TSR1163), and so is a call whose tensors,
+PyTorch's names. An operator that is not here is an error (TSR1164), and so is a call whose tensors,
 types, shapes or attributes do not fit its entry (TSR1164). Made from the table
 (`tessera/ir/operators`) by `pytest tests/docs --update-golden`.
 
@@ -98,12 +98,12 @@ ignored.
 has `"indices_at": [1]`.
 - Random functions, views and operators with results of unknown size have no entry.
 - Operators under `tessera::` are none of PyTorch's: each stands for several of them, or for one
-that has no entry. They are analysed, priced and planned, and nothing runs them (TSR5022).
+that has no entry. They are analysed, priced and planned, and nothing runs them (TSR5001).
 
 On the CPU, sums and products of matrices are done in float64 by rising k, elementwise arithmetic in
 float32 (float64 for `f64`), other functions in float64; every result is rounded once more, to its
 type. The order is fixed and BLAS is not used, so the same call gives the same bytes on every
-machine. Complex numbers are only moved (TSR5022).
+machine. Complex numbers are only moved (TSR5001).
 """
 
 

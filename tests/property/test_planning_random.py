@@ -100,7 +100,7 @@ def run(folder: Path, seed: int) -> str:
     found = attempt(path, options)
     if isinstance(found, TesseraError):
         assert found.exit_code == 3, found
-        assert found.diagnostics[0].code in ("TSR3010", "TSR3012"), found
+        assert found.diagnostics[0].code in ("TSR3010", "TSR3011"), found
         assert found.diagnostics[0].hint is not None
         return "refused"
     # A candidate that is given up is a disagreement between planner and lowering.

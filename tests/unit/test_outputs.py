@@ -211,7 +211,7 @@ def test_places_that_cannot_be(folder: Path, writer: str, name: str) -> None:
     before = image(folder)
     outcome = tessc(*command, name + ending if name else "")
     assert outcome.code in (1, 2)
-    assert "TSR1911" in outcome.err or "TSR1180" in outcome.err or "TSR6007" in outcome.err
+    assert "TSR1911" in outcome.err or "TSR1181" in outcome.err or "TSR6007" in outcome.err
     assert "TSR9000" not in outcome.err
     assert image(folder) == before
 
@@ -368,7 +368,7 @@ def test_a_graph_that_cannot_be_written_is_a_warning(
     before = image(folder)
     outcome = tessc("analyze", "mlp.ptx")
     assert outcome.code == 0
-    assert "warning[TSR1912]: the kernel graph was not written to `mlp.tsg`: " in outcome.err
+    assert "warning[TSR1911]: the kernel graph was not written to `mlp.tsg`: " in outcome.err
     assert "wrote" not in outcome.text
     assert image(folder) == before
     assert tessc("analyze", "mlp.ptx", "--strict").code == 1
@@ -378,14 +378,14 @@ def test_a_graph_that_cannot_be_written_is_a_warning(
 def test_a_pipe_in_place_of_the_graph_does_not_hang(folder: Path) -> None:
     os.mkfifo(folder / "mlp.tsg")
     outcome = tessc("analyze", "mlp.ptx")
-    assert (outcome.code, "warning[TSR1912]" in outcome.err) == (0, True)
+    assert (outcome.code, "warning[TSR1911]" in outcome.err) == (0, True)
 
 
 def test_a_folder_without_room_for_the_graph(folder: Path) -> None:
     with mock.patch("os.access", lambda path, mode: not mode & os.W_OK):
         outcome = tessc("analyze", "mlp.ptx")
     assert outcome.code == 0
-    assert "warning[TSR1912]" in outcome.err
+    assert "warning[TSR1911]" in outcome.err
     assert "cannot be written to" in outcome.err
     assert not (folder / "mlp.tsg").exists()
 

@@ -236,7 +236,7 @@ def test_pins_and_bans() -> None:
 
 @pytest.mark.parametrize("rule", ["m0.lineer=a100", "m0.linear=h100", "m0.linear", "", "#99=a100"])
 def test_pins_that_name_nothing(rule: str) -> None:
-    with pytest.raises(TesseraError, match="TSR3016"):
+    with pytest.raises(TesseraError, match="TSR3017"):
         plan(MLP, PlanOptions(gpus="a100,l40s", pins=(rule,)))
 
 

@@ -106,7 +106,7 @@ class ReplicaMemory:
         broken = tuple(self.broken_guards())
         if broken:
             raise TesseraError(
-                error("TSR5109", "a kernel wrote outside its buffers", notes=broken[:8]), 6
+                error("TSR5002", "a kernel wrote outside its buffers", notes=broken[:8]), 6
             )
 
     def close(self) -> None:

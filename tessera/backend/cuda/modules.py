@@ -106,7 +106,7 @@ class DeviceModules:
         if version <= newest or cuda > PTX_VERSIONS[0][1]:
             return
         raise missing(
-            "TSR5103",
+            "TSR5104",
             f"module `{module.name}` is PTX {version[0]}.{version[1]}, newer than the driver reads",
             notes=(
                 f"the driver is for CUDA {cuda // 1000}.{cuda % 1000 // 10}, which reads PTX up "

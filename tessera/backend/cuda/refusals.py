@@ -24,7 +24,7 @@ def refusal(refused: Refused, served: ServedTrace, request: int | None) -> Servi
         return run_fault(refused.problem, device=device, request=request)
     size = _sizes(step, served.arches[step.id])
     diagnostic = error(
-        "TSR5108",
+        "TSR5104",
         f"the driver refuses the launch of `{step_name(step)}`: {refused.problem.name}",
         step.span,
         notes=(size,) if size else (),

@@ -74,7 +74,7 @@ def parse_target(text: str) -> GpuTarget:
     match = _TARGET.match(text)
     if match is None or (match[2] is not None and not int(match[2])):
         raise missing(
-            "TSR5101",
+            "TSR5055",
             f"`{text}` is no CUDA device",
             hint="write `cuda:0` for a GPU or `cuda:0:84sm` for a slice of one",
         )
@@ -82,7 +82,7 @@ def parse_target(text: str) -> GpuTarget:
 
 
 def find_gpu_of(driver: Driver, name: str, target: str) -> int:
-    """The ordinal of the GPU that a device is on; TSR5101 where it is not there."""
+    """The ordinal of the GPU that a device is on; TSR5055 where it is not there."""
     ordinal = parse_target(target).ordinal
     gpus = driver.gpus()
     if ordinal >= len(gpus):
@@ -200,7 +200,7 @@ def _join(driver: Driver, contexts: Mapping[int, Handle]) -> None:
 def _not_there(name: str, ordinal: int, gpus: Sequence[GpuFacts]) -> Exception:
     there = ", ".join(f"cuda:{gpu.ordinal} ({gpu.name})" for gpu in gpus) or "no GPU"
     return missing(
-        "TSR5101",
+        "TSR5055",
         f"device `{name}` of the plan needs cuda:{ordinal}, which is not there",
         notes=(f"this machine has {there}",),
         hint=f"map it: `--map {name}=cuda:0`, or a slice `{name}=cuda:0:64sm`, or use "
@@ -211,7 +211,7 @@ def _not_there(name: str, ordinal: int, gpus: Sequence[GpuFacts]) -> Exception:
 def _shared(gpu: GpuFacts, here: Mapping[str, GpuTarget]) -> Exception:
     names = ", ".join(f"`{name}`" for name in here)
     return missing(
-        "TSR5101",
+        "TSR5055",
         f"devices {names} of the plan cannot all be the whole of cuda:{gpu.ordinal}",
         hint="give each a slice of it, such as `cuda:0:64sm`",
     )

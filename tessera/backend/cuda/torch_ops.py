@@ -91,11 +91,11 @@ def prepare_call(
     try:
         bound = bind(call)
     except OperatorMismatch as reason:
-        diagnostic = error("TSR5022", f"`{call.operator}` cannot be called: {reason}", call.span)
+        diagnostic = error("TSR5001", f"`{call.operator}` cannot be called: {reason}", call.span)
         raise ServiceFault(diagnostic, step=call.id, name=call.operator) from None
     if not call.operator.startswith("aten::"):
         diagnostic = error(
-            "TSR5022",
+            "TSR5001",
             f"`{call.operator}` has no kernel and is no operator of PyTorch: it cannot run",
             call.span,
             hint="trace the model on a GPU, or with `--no-fuse`, where operators are PyTorch's",

@@ -62,7 +62,7 @@ def pack_arguments(program: KernelProgram, args: Sequence[object]) -> Array:
     formals = program.kernel.parameters
     if len(args) != len(formals):
         raise refuse(
-            "TSR5006",
+            "TSR5007",
             f"kernel `{program.kernel.name}` takes {len(formals)} arguments: {len(args)} given",
             program.module.span(program.kernel.at),
             notes=("parameters: " + (", ".join(map(describe, formals)) or "none"),),

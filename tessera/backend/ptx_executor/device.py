@@ -216,7 +216,7 @@ class LoadedModule:
         self.module = module
         self.digest = digest_of(module)
         if module.address_size == 32:
-            raise refuse("TSR5019", "the CPU backend runs modules with 64-bit addresses only")
+            raise refuse("TSR5001", "the CPU backend runs modules with 64-bit addresses only")
         self.variables: dict[str, DeviceArray] = {}
         self._kernels: dict[str, LoadedKernel] = {}
         self._load_variables(prefix, shared or {})

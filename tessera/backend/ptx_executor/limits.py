@@ -188,22 +188,22 @@ def _check_target(program: KernelProgram) -> None:
 def check_shared(program: KernelProgram, dynamic: int) -> None:
     """Refuse more shared memory than the kernel's target has."""
     if _whole_numbers(dynamic) is None:
-        raise refuse("TSR5009", f"dynamic shared memory must be a whole number: {dynamic!r}")
+        raise refuse("TSR5008", f"dynamic shared memory must be a whole number: {dynamic!r}")
     limit = shared_limit(program.module.target)
     total = program.shared_static + dynamic
     name = program.kernel.name
     if program.shared_static > STATIC_SHARED_BYTES:
         raise refuse(
-            "TSR5009",
+            "TSR5008",
             f"`{name}` declares {program.shared_static} bytes of static shared memory: "
             f"{STATIC_SHARED_BYTES} at most",
             hint="more than that has to be dynamic: `.extern .shared` and the launch's `shared`",
         )
     if dynamic < 0:
-        raise refuse("TSR5009", f"dynamic shared memory cannot be negative: {dynamic}")
+        raise refuse("TSR5008", f"dynamic shared memory cannot be negative: {dynamic}")
     if total > limit:
         raise refuse(
-            "TSR5009",
+            "TSR5008",
             f"`{name}` needs {total} bytes of shared memory: {limit} exist",
             notes=(f"{program.shared_static} static and {dynamic} dynamic bytes",),
         )

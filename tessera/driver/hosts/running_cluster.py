@@ -116,4 +116,4 @@ def check_free(path: str) -> None:
 
 def bad_cluster(headline: str, hint: str | None = None) -> TesseraError:
     """A cluster that cannot be used as it was given."""
-    return TesseraError(error("TSR5070", headline, hint=hint), exit_code=ExitCode.USAGE)
+    return TesseraError(error("TSR3005", headline, hint=hint), exit_code=ExitCode.USAGE)

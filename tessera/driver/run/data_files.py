@@ -146,7 +146,7 @@ def _fitting(
     for name, size in arrays.sizes.items():
         if name not in sizes:
             message = f"array `{name[:80]}` in `{path}` belongs to no buffer"
-            raise TesseraError(error("TSR1186", message))
+            raise TesseraError(error("TSR1185", message))
         if size not in sizes[name]:
             wanted = " or ".join(map(str, sorted(sizes[name])))
             message = f"array `{name}` in `{path}` has {size} bytes, but its buffer has {wanted}"

@@ -157,7 +157,7 @@ def _check_runnable(program: Program, source: Source, arch: str | None) -> None:
     if not any(program.work()):
         raise TesseraError(
             error(
-                "TSR5040",
+                "TSR3013",
                 f"there is nothing to run in `{source.name}`",
                 notes=("it has no launch, memset or memcpy record",),
                 hint="a trace is PTX with `//!` records; `tessc analyze` summarises plain PTX",
@@ -167,7 +167,7 @@ def _check_runnable(program: Program, source: Source, arch: str | None) -> None:
     if arch is not None and arch not in known:
         raise TesseraError(
             error(
-                "TSR5041",
+                "TSR5014",
                 f"no module of `{source.name}` has a variant for `{arch}`",
                 hint=f"choose one of: {', '.join(known)}",
             )

@@ -42,7 +42,7 @@ class TrialGround:
 
 
 def find_ground(options: SelftestOptions) -> TrialGround:
-    """The devices to try; TSR5061 where they are too few, TSR6009 where they are not here."""
+    """The devices to try; TSR5055 where they are too few, TSR5055 where they are not here."""
     if options.backend == "cpu":
         text = options.devices or _REHEARSED
         machine = machine_of(text, _LINK)
@@ -78,7 +78,7 @@ def _targets(machine: Machine, here: Sequence[GpuFacts]) -> dict[str, str]:
             there = ", ".join(f"cuda:{f.ordinal} ({f.name}, {f.sms} SMs)" for f in here)
             raise TesseraError(
                 error(
-                    "TSR6009",
+                    "TSR5055",
                     f"this machine has no GPU for `{card.name}`: {card.gpu.name} "
                     f"({card.gpu.sms} SMs)",
                     notes=(f"it has {there}", "slices fill one GPU after the other"),
@@ -100,7 +100,7 @@ def _name_of(facts: GpuFacts) -> str:
     if not fitting:
         raise TesseraError(
             error(
-                "TSR6009",
+                "TSR5055",
                 f"cuda:{facts.ordinal} ({facts.name}, {facts.sms} SMs) is not in the table of GPUs",
                 notes=("predictions need its data sheet",),
                 hint="leave it out by naming the others, such as `--devices a100,l40s`; "
@@ -123,6 +123,6 @@ def _cut(machine: Machine) -> str:
 
 def _too_few(headline: str, hint: str) -> TesseraError:
     return TesseraError(
-        error("TSR5061", f"a self-test needs two devices: {headline}", hint=hint),
+        error("TSR5055", f"a self-test needs two devices: {headline}", hint=hint),
         exit_code=ExitCode.NO_DEVICE,
     )

@@ -19,7 +19,7 @@ UNBOUNDED = 1 << 30
 
 def wrong_steps(message: str, hint: str | None = None) -> TesseraError:
     """A plan whose traces cannot be driven as they are stated."""
-    return TesseraError(error("TSR5063", message, hint=hint))
+    return TesseraError(error("TSR3026", message, hint=hint))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -87,7 +87,7 @@ def read_declaration(given: Declaration | str | os.PathLike[str]) -> Declaration
 def find_steps(
     names: Sequence[str], programs: Sequence[Program], declared: Declaration | None = None
 ) -> GenerationSteps:
-    """The steps of a plan with these traces; raises TSR5063 where they cannot generate text."""
+    """The steps of a plan with these traces; raises TSR3026 where they cannot generate text."""
     declared = {} if declared is None else declared
     for key in declared:
         if key not in _KEYS:

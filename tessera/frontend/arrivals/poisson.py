@@ -27,7 +27,7 @@ def is_process(text: str) -> bool:
 
 
 def draw_arrivals(text: str, *, most: int | None = None, seed: int = 0) -> Arrivals:
-    """The requests of a process: as many as it says, at most `most`; raises TSR1915."""
+    """The requests of a process: as many as it says, at most `most`; raises TSR1914."""
     gap_ns, count = _parsed(text, most)
     source = random.Random(seed)
     at_ns = 0.0
@@ -52,7 +52,7 @@ def _parsed(text: str, most: int | None) -> tuple[float, int]:
 
 def _wrong(text: str, what: str) -> TesseraError:
     return TesseraError.of(
-        "TSR1915",
+        "TSR1914",
         f"`{text}` {what}",
         hint="write `poisson:20/s`, or `poisson:20/s:5000` for 5000 requests; a file whose "
         "name begins like this is read as `./poisson:...`",

@@ -45,11 +45,11 @@ def read_arrivals(given: str, *, most: int | None = None, seed: int = 0) -> Arri
 def _opened(given: str) -> AbstractContextManager[IO[bytes]]:
     if given == STDIN:
         if sys.stdin is None:
-            raise TesseraError.of("TSR1902", "cannot read standard input: it is closed")
+            raise TesseraError.of("TSR1900", "cannot read standard input: it is closed")
         return nullcontext(sys.stdin.buffer)
     if os.path.isdir(given):
         message = f"`{given}` is a folder, not a file of arrivals"
-        raise TesseraError.of("TSR1901", message, hint="name one file")
+        raise TesseraError.of("TSR1900", message, hint="name one file")
     try:
         return open(given, "rb")
     except FileNotFoundError:
@@ -69,7 +69,7 @@ def _read(stream: IO[bytes], name: str, most: int | None) -> Arrivals:
     try:
         form, read, is_title = line_reader(first)
     except UnknownFormat as unknown:
-        raise file.fault(unknown, "TSR1913") from None
+        raise file.fault(unknown, "TSR1914") from None
     except BadLine as bad:
         raise file.fault(bad) from None
     requests = tuple(_requests(file, read, lines, None if is_title else first, most))

@@ -49,7 +49,7 @@ def call(function: Callable[..., tuple[Any, ...]], *arguments: object) -> Any:
     if int(status) != 0:
         name = getattr(function, "__name__", "a driver call")
         raise TesseraError.of(
-            "TSR6001",
+            "TSR6003",
             f"`{name}` failed while the graph was read",
             notes=(f"the driver says {status}",),
         )
@@ -121,7 +121,7 @@ def order_of(
     for first, second in sorted(edges, key=lambda edge: edge[1]):
         if first >= second:
             raise TesseraError.of(
-                "TSR6001",
+                "TSR6003",
                 "the driver lists the nodes of the graph in no order that its edges allow",
             )
         sources[second] |= {number[first]} if first in number else sources[first]

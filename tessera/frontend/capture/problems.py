@@ -57,7 +57,7 @@ def refusal(problem: BaseException) -> TesseraError:
         return _no_room(full)
     if _is_memory(problem):
         return TesseraError.of(
-            "TSR6011",
+            "TSR5102",
             "the GPU has too little memory for the model",
             notes=(first_line(problem),),
             hint="give the model smaller sizes (`--set`), or free the GPU",

@@ -105,7 +105,7 @@ _INCOMPLETE = "the checkpoint is not complete: copy all files that its index nam
 
 def _no_checkpoint(folder: str, why: str) -> TesseraError:
     return TesseraError.of(
-        "TSR1188",
+        "TSR1187",
         f"`{folder}` is no checkpoint: {why}",
         hint="a checkpoint has `model.safetensors`, or several such files and "
         "`model.safetensors.index.json`",
@@ -135,7 +135,7 @@ def _json(place: str, root: str | None) -> object:
 
 
 def _damaged(place: str, why: str) -> TesseraError:
-    return TesseraError.of("TSR1188", f"`{place}` cannot be read: {why}")
+    return TesseraError.of("TSR1187", f"`{place}` cannot be read: {why}")
 
 
 def _weight_map(place: str, root: str | None) -> dict[str, str]:
@@ -168,7 +168,7 @@ def _check_index(
             places[tensor] = file
     if wrong:
         raise TesseraError.of(
-            "TSR1188",
+            "TSR1187",
             f"the index of `{folder}` and its files do not agree",
             notes=_listed(wrong),
             hint="copy or save the checkpoint again",

@@ -167,7 +167,7 @@ def unreadable(name: str, reason: Exception | str, array: str | None = None) -> 
 def unusable(name: str, array: str, what: str) -> NoReturn:
     """Refuse an array whose bytes could not be those of a buffer."""
     raise TesseraError.of(
-        "TSR1184",
+        "TSR1183",
         f"array `{array[:80]}` in `{name}` {what}",
         hint="store the bytes: `array.view(numpy.uint8)`",
     ) from None

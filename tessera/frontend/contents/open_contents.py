@@ -115,7 +115,7 @@ def open_contents(
         return Contents(None, seed)
     if os.path.basename(program.resident) != program.resident or "\\" in program.resident:
         message = f"`{program.resident}` is not a plain file name"
-        raise TesseraError.of("TSR1180", message)
+        raise TesseraError.of("TSR1181", message)
     name = os.fspath(Path(folder) / program.resident)
     return _checked(program, open_arrays(name, hint, root), name, seed)
 
@@ -143,7 +143,7 @@ def open_arrays(name: str, hint: str | None = None, root: str | None = None) -> 
     `hint` is what to do where the file does not exist; links are followed below `root`.
     """
     if not name.endswith((".npz", ".safetensors")):
-        raise TesseraError.of("TSR1180", f"`{name}` is not a `.npz` or `.safetensors` file")
+        raise TesseraError.of("TSR1181", f"`{name}` is not a `.npz` or `.safetensors` file")
     stream = os.fdopen(open_plain(name, hint, root), "rb")
     try:
         return NpzFile(stream, name) if name.endswith(".npz") else SafetensorsFile(stream, name)
@@ -160,7 +160,7 @@ def _check_sizes(program: Program, arrays: ArrayFile, name: str) -> None:
         if array not in sizes:
             problems.append(
                 error(
-                    "TSR1186",
+                    "TSR1185",
                     f"array `{array[:80]}` in `{name}` belongs to no buffer",
                     hint=did_you_mean(array, sizes),
                 )

@@ -82,7 +82,7 @@ def _writer(place: Path) -> Callable[[IO[bytes], Rows, Kind, str], None]:
     writers = {".npz": _write_npz, ".safetensors": _write_safetensors}
     writer = writers.get(place.suffix)
     if writer is None:
-        raise TesseraError.of("TSR1180", f"`{place}` is not a `.npz` or `.safetensors` file")
+        raise TesseraError.of("TSR1181", f"`{place}` is not a `.npz` or `.safetensors` file")
     return writer
 
 

@@ -190,13 +190,13 @@ def _check_names(option: str, given: Mapping[str, object], cards: tuple[Card, ..
     for name, value in given.items():
         if name not in known:
             raise TesseraError.of(
-                "TSR3004",
+                "TSR3002",
                 f"`{option} {name}={value}` names no GPU of this machine",
                 hint=f"the GPUs are: {', '.join(card.name for card in cards)}",
             )
         sane = isinstance(value, int | float) and (value == 0 or 1e-6 <= value < 1e18)
         if not sane:
-            raise TesseraError.of("TSR3004", f"`{option} {name}={value}` is no number above zero")
+            raise TesseraError.of("TSR3002", f"`{option} {name}={value}` is no number above zero")
 
 
 def check_memory(gpu: Gpu, given: int) -> None:
@@ -204,7 +204,7 @@ def check_memory(gpu: Gpu, given: int) -> None:
     if given > gpu.most_bytes():
         size, most = format_bytes(given), format_bytes(gpu.memory_bytes)
         raise TesseraError.of(
-            "TSR3004",
+            "TSR3002",
             f"{gpu.name} has {most} of memory, not {size}",
             hint="describe another GPU as a `[gpu.NAME]` of a machine file",
         )
@@ -269,4 +269,4 @@ def _bad_list(headline: str, hint: str = _LIST) -> TesseraError:
 
 
 def _bad_link(headline: str, hint: str | None) -> TesseraError:
-    return TesseraError.of("TSR3003", headline, hint=hint)
+    return TesseraError.of("TSR3002", headline, hint=hint)

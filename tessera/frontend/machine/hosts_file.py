@@ -145,4 +145,4 @@ def _check_once(names: Iterable[str], what: str) -> None:
 
 def bad_hosts(headline: str, hint: str | None = None) -> TesseraError:
     """A file of hosts that cannot be used."""
-    return TesseraError.of("TSR5070", headline, hint=hint, exit_code=ExitCode.USAGE)
+    return TesseraError.of("TSR3005", headline, hint=hint, exit_code=ExitCode.USAGE)

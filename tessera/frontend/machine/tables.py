@@ -323,7 +323,7 @@ def _listed(kind: TableKind, sizes: Sizes) -> str:
 
 def _broken(name: str, why: str) -> TesseraError:
     return TesseraError.of(
-        "TSR3022",
+        "TSR3015",
         f"the table of kernel times `{name}` cannot be used: {why}",
         hint="`--no-tables` plans without tables; installing the package again mends its files",
     )

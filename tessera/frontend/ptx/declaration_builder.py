@@ -129,10 +129,10 @@ class DeclarationBuilder(ExpressionBuilder):
                 variable = replace(variable, vector=VECTORS[value[1:]])
             else:
                 if variable.type or value[1:] not in TYPES:
-                    self._fault("TSR1010", f"`{value}` is not a type of a variable", value)
+                    self._fault("TSR1013", f"`{value}` is not a type of a variable", value)
                 variable = replace(variable, type=str(value)[1:])
         if not variable.type:
-            self._fault("TSR1010", "declaration has no type", keyword)
+            self._fault("TSR1013", "declaration has no type", keyword)
         return variable
 
     def _declare(

@@ -77,7 +77,7 @@ def _open_below(name: str, base: str, root: str) -> int:
         raise TesseraError.of("TSR1181", f"the folder for contents is no folder: `{root}`")
     if os.path.commonpath([base, target]) != base or target == base:
         raise TesseraError.of(
-            "TSR1182",
+            "TSR1181",
             f"the file of contents is a link that leads out of `{root}`: `{name}`",
             hint="name a folder with `--data-root` that holds what the link leads to",
         )
@@ -98,7 +98,7 @@ def _open_below(name: str, base: str, root: str) -> int:
 def _not_plain(name: str, what: str) -> Diagnostic:
     more = ", or follow links below a folder with `--data-root FOLDER`" if what == "a link" else ""
     return error(
-        "TSR1182",
+        "TSR1181",
         f"the file of contents is {what}: `{name}`",
         notes=("a trace may only name a plain file in its own folder",),
         hint=f"copy the file itself beside the trace{more}",

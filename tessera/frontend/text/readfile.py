@@ -37,7 +37,7 @@ def read_source(path: str | os.PathLike[str], limit: int = MAX_BYTES) -> Source:
         return source_of_bytes(_read_stdin(limit), STDIN_NAME)
     if os.path.isdir(name):
         raise TesseraError.of(
-            "TSR1901",
+            "TSR1900",
             f"`{name}` is a folder, not a file",
             hint="name one file; `-` reads standard input",
         )
@@ -87,7 +87,7 @@ def text_to_bytes(text: str) -> bytes:
 def _read_stdin(limit: int) -> bytes:
     # Python has no stream where the process was started with the descriptor closed.
     if sys.stdin is None:
-        raise TesseraError.of("TSR1902", "cannot read standard input: it is closed")
+        raise TesseraError.of("TSR1900", "cannot read standard input: it is closed")
     try:
         return _read_stream(sys.stdin.buffer, STDIN_NAME, limit)
     except OSError as problem:
@@ -156,4 +156,4 @@ def missing_file(name: str) -> Diagnostic:
 def unreadable_file(name: str, problem: OSError | ValueError) -> Diagnostic:
     """An error for what is there and cannot be read."""
     reason = getattr(problem, "strerror", None) or str(problem)
-    return error("TSR1902", f"cannot read {name}: {reason.lower()}")
+    return error("TSR1900", f"cannot read {name}: {reason.lower()}")

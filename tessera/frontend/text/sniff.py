@@ -32,11 +32,11 @@ class Signature:
 
 
 SIGNATURES: tuple[Signature, ...] = (
-    Signature(b"\x50\xed\x55\xba", "TSR1906", "is a CUDA fat binary, not PTX", _GET_PTX),
-    Signature(b"\xb1\x43\x62\x46", "TSR1906", "is a CUDA fat binary, not PTX", _GET_PTX),
-    Signature(b"MZ", "TSR1906", "is a Windows program or library, not PTX", _GET_PTX),
-    Signature(b"\xcf\xfa\xed\xfe", "TSR1906", "is a macOS program or library, not PTX", _GET_PTX),
-    Signature(b"!<arch>\n", "TSR1906", "is a static library, not PTX", _GET_PTX),
+    Signature(b"\x50\xed\x55\xba", "TSR1905", "is a CUDA fat binary, not PTX", _GET_PTX),
+    Signature(b"\xb1\x43\x62\x46", "TSR1905", "is a CUDA fat binary, not PTX", _GET_PTX),
+    Signature(b"MZ", "TSR1905", "is a Windows program or library, not PTX", _GET_PTX),
+    Signature(b"\xcf\xfa\xed\xfe", "TSR1905", "is a macOS program or library, not PTX", _GET_PTX),
+    Signature(b"!<arch>\n", "TSR1905", "is a static library, not PTX", _GET_PTX),
     Signature(
         b"BC\xc0\xde",
         "TSR1910",
@@ -51,37 +51,37 @@ SIGNATURES: tuple[Signature, ...] = (
     ),
     Signature(
         b"\x1f\x8b",
-        "TSR1907",
+        "TSR1909",
         "is compressed with gzip",
         "decompress it first: `gzip -dc {file} | tessc analyze -`",
     ),
     Signature(
         b"\x28\xb5\x2f\xfd",
-        "TSR1907",
+        "TSR1909",
         "is compressed with zstd",
         "decompress it first: `zstd -dc {file} | tessc analyze -`",
     ),
     Signature(
         b"\xfd7zXZ\x00",
-        "TSR1907",
+        "TSR1909",
         "is compressed with xz",
         "decompress it first: `xz -dc {file} | tessc analyze -`",
     ),
     Signature(
         b"BZh",
-        "TSR1907",
+        "TSR1909",
         "is compressed with bzip2",
         "decompress it first: `bzip2 -dc {file} | tessc analyze -`",
     ),
     Signature(
         b"\x04\x22\x4d\x18",
-        "TSR1907",
+        "TSR1909",
         "is compressed with lz4",
         "decompress it first: `lz4 -dc {file} | tessc analyze -`",
     ),
     Signature(
         b"PK\x03\x04",
-        "TSR1907",
+        "TSR1909",
         "is a zip file (`.npz` and `.pt` files are too)",
         "give the trace or the PTX file itself; `unzip -l {file}` lists what is inside",
     ),
@@ -178,7 +178,7 @@ def sniff_bytes(head: bytes, name: str) -> Diagnostic | None:
     if encoding is None:
         return None
     return error(
-        "TSR1908",
+        "TSR1909",
         f"`{name}` is {encoding} text",
         notes=("PTX is ASCII, with UTF-8 in comments and strings",),
         hint=_hint(f"convert it: `iconv -f {encoding} -t UTF-8 {{file}} > converted.ptx`", name),
@@ -243,7 +243,7 @@ def _elf(head: bytes, name: str) -> Diagnostic:
         )
     kinds = {1: "object file", 2: "program", 3: "shared library or program"}
     kind = kinds.get(int.from_bytes(head[16:18], order), "file")
-    return error("TSR1906", f"`{name}` is an ELF {kind}, not PTX", hint=_hint(_GET_PTX, name))
+    return error("TSR1905", f"`{name}` is an ELF {kind}, not PTX", hint=_hint(_GET_PTX, name))
 
 
 def _wide_encoding(head: bytes) -> str | None:

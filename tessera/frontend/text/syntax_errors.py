@@ -129,7 +129,7 @@ class Recovery:
     def _unknown_directive(self, directive: str, start: int) -> Diagnostic:
         follows_name = self.source.text[max(start - 1, 0)].isalnum()
         return error(
-            "TSR1026",
+            "TSR1025",
             f"directive is not known: `{shorten(directive)}`",
             Span(self.source, start, start + len(directive)),
             "a name ends before a dot" if follows_name else "",
@@ -171,10 +171,10 @@ class Recovery:
         if text.startswith("/*", position):
             return error("TSR1004", "comment is never closed", span, "no `*/` follows")
         if character == '"':
-            return error("TSR1005", "string is never closed", span, 'no `"` follows on this line')
+            return error("TSR1004", "string is never closed", span, 'no `"` follows on this line')
         if not character.isprintable() or not character.isascii():
             return error(
-                "TSR1006",
+                "TSR1001",
                 f"character U+{ord(character):04X} does not belong here",
                 span,
                 "outside comments and strings PTX is plain ASCII",

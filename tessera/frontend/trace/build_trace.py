@@ -115,7 +115,7 @@ class ProgramBuilder:
             self._segment(part)
         elif isinstance(part, Indented):
             self.findings.error(
-                "TSR1107",
+                "TSR1103",
                 "a record does not start its line, so it would be a comment",
                 (part.start, part.end),
                 hint="remove the spaces in front of `//!`",
@@ -159,7 +159,7 @@ class ProgramBuilder:
     def _check_text(self, line: Line, text: str, base: int) -> None:
         if undecoded := _UNDECODED.search(text):
             self.findings.fail(
-                "TSR1115",
+                "TSR1103",
                 "a record holds a byte that is not UTF-8",
                 (base + undecoded.start(), base + undecoded.end()),
                 f"byte 0x{ord(undecoded[0]) - 0xDC00:02x}",
@@ -169,7 +169,7 @@ class ProgramBuilder:
             return
         start = base + len(text) - len(text.lstrip())
         self.findings.fail(
-            "TSR1102",
+            "TSR1103",
             f"unknown record `{line.kind[:40]}`" if line.kind else "a record has no kind",
             (start, start + len(line.kind)),
             notes=("records: " + ", ".join(RECORDS),),
@@ -190,7 +190,7 @@ class ProgramBuilder:
         self._version_given = text
         if text not in VERSIONS:
             self.findings.error(
-                "TSR1101",
+                "TSR1100",
                 f"unknown trace version: {text[:20]}",
                 (at, at + len(text)),
                 hint=f"this release of Tessera reads versions {' and '.join(VERSIONS)}",
@@ -271,7 +271,7 @@ class ProgramBuilder:
     def _check_word(self, buffer: Buffer, word: PointerWord, place: tuple[int, int]) -> None:
         if word.offset % POINTER_BYTES:
             message = f"pointer at byte {word.offset} is not aligned to {POINTER_BYTES} bytes"
-            self.findings.fail("TSR1141", message, place)
+            self.findings.fail("TSR1140", message, place)
         if word.offset + POINTER_BYTES > buffer.bytes:
             self.findings.fail(
                 "TSR1140",
@@ -284,7 +284,7 @@ class ProgramBuilder:
         )
         if known is not span:
             self.findings.fail(
-                "TSR1142",
+                "TSR1140",
                 f"the pointer at byte {word.offset} of `{buffer.name}` is given twice",
                 place,
                 secondary=(Label(known, "first given here"),),
@@ -301,7 +301,7 @@ class ProgramBuilder:
             )
         if not _PLAIN_FILE.fullmatch(text):
             self.findings.fail(
-                "TSR1180",
+                "TSR1181",
                 f"`{text[:80]}` is not a plain file name ending in `.npz` or `.safetensors`",
                 place,
                 "contents stand in the trace's own folder",
@@ -320,7 +320,7 @@ class ProgramBuilder:
             self.modules.mark_broken(record.row["name"])
             hint = "write it as PTX does: `sm_80`, `sm_90a`"
             self.findings.fail(
-                "TSR1154",
+                "TSR1153",
                 f"`{arch[:40]}` is not an architecture",
                 (at, at + len(arch)),
                 hint="code for a number of SMs needs `tessera.trace 2`" if is_tuned else hint,
@@ -355,7 +355,7 @@ class ProgramBuilder:
     def _stray(self, place: tuple[int, int]) -> None:
         steps = self.steps.steps or self.modules.by_name
         self.findings.error(
-            "TSR1108",
+            "TSR1109",
             "this text belongs to no module",
             (place[0], min(place[1], place[0] + 80)),
             hint="PTX goes right after its `//! module NAME` record, before the first step"

@@ -92,7 +92,7 @@ def _block_fits(
     if required is not None and required != block:
         x, y, z = required
         findings.error(
-            "TSR1127",
+            "TSR1125",
             f"kernel `{kernel.name}` for `{arch}` requires a block of {x},{y},{z}",
             record.place("block"),
             f"`.reqntid {x}, {y}, {z}`",
@@ -101,7 +101,7 @@ def _block_fits(
         return False
     if kernel.max_threads is not None and threads > kernel.max_threads:
         findings.error(
-            "TSR1127",
+            "TSR1125",
             f"kernel `{kernel.name}` for `{arch}` takes {kernel.max_threads} threads per block "
             f"at most, not {threads}",
             record.place("block"),
@@ -118,13 +118,13 @@ def _check_cluster(
         return
     if prod(cluster) > MAX_CLUSTER_BLOCKS:
         findings.error(
-            "TSR1126",
+            "TSR1125",
             f"a cluster has at most {MAX_CLUSTER_BLOCKS} blocks, not {prod(cluster)}",
             record.place("cluster"),
         )
     elif any(blocks % size for blocks, size in zip(grid, cluster, strict=True)):
         findings.error(
-            "TSR1126",
+            "TSR1125",
             "the grid is not a multiple of the cluster in every dimension",
             record.place("cluster"),
             "grid={},{},{}".format(*grid),
@@ -136,7 +136,7 @@ def _check_arguments(
 ) -> None:
     if len(arguments) != len(kernel.parameters):
         findings.error(
-            "TSR1130",
+            "TSR1131",
             f"kernel `{kernel.name}` takes {_count(len(kernel.parameters), 'argument')}, "
             f"but {len(arguments)} {'is' if len(arguments) == 1 else 'are'} given",
             record.place("args"),

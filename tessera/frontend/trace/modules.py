@@ -241,7 +241,7 @@ class Modules:
             absent = variant if a is not None else first
             assert here is not None
             self._disagree(
-                "TSR1151",
+                "TSR1150",
                 f"variable `{here.name}` of module `{module.name}` is in the `{present.arch}` "
                 f"code but not in the `{absent.arch}` code",
                 _name_span(present, here.at, here.name),
@@ -249,7 +249,7 @@ class Modules:
         elif (a.space, a.bytes, a.initializer) != (b.space, b.bytes, b.initializer):
             what = "another size" if a.bytes != b.bytes else "another space or initial value"
             self._disagree(
-                "TSR1151",
+                "TSR1150",
                 f"variable `{b.name}` has {what} in the `{variant.arch}` code "
                 f"than in the `{first.arch}` code",
                 _name_span(variant, b.at, b.name),

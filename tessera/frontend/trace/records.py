@@ -170,7 +170,7 @@ def open_record(
         sound = False
         where = (base + at, base + at + len(key))
         if key in known:
-            findings.error("TSR1105", f"key `{key}` is given twice", where)
+            findings.error("TSR1104", f"key `{key}` is given twice", where)
         else:
             _unknown_key(findings, word, key, known, where)
     if not sound:
@@ -179,7 +179,7 @@ def open_record(
         end = base + _end(names, values) if names or values else place[1]
         plural = "s" if len(missing) > 1 else ""
         message = f"`{word}` lacks the key{plural} {', '.join(missing)}"
-        findings.fail("TSR1106", message, (end, end + 1))
+        findings.fail("TSR1104", message, (end, end + 1))
     for name, token in zip(kind.names, names, strict=True):
         given[name.name] = str(token), base + token.start_pos
     return opened

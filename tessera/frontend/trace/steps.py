@@ -148,14 +148,14 @@ class TraceSteps:
     def _unknown_module(self, name: str, place: tuple[int, int]) -> NoReturn:
         if later := self.modules.declared_later(name, place[0]):
             self.findings.fail(
-                "TSR1114",
+                "TSR1111",
                 f"module `{name}` is launched before it is declared",
                 place,
                 secondary=(Label(later, "declared here"),),
                 hint="move the module up",
             )
         hint = did_you_mean(name, self.modules.by_name)
-        self.findings.fail("TSR1112", f"unknown module `{name}`", place, hint=hint)
+        self.findings.fail("TSR1111", f"unknown module `{name}`", place, hint=hint)
 
     def _check_kernel(self, module: OpenModule, kernel: str, at: int) -> None:
         first = module.variants[0]
@@ -164,7 +164,7 @@ class TraceSteps:
             return
         device = any(f.name == kernel for f in first.ptx.functions())
         self.findings.fail(
-            "TSR1113",
+            "TSR1111",
             f"`{kernel}` is a function without `.entry` or body, not a kernel"
             if device
             else f"module `{module.name}` has no kernel `{kernel}`",
@@ -215,7 +215,7 @@ class TraceSteps:
                 hint=did_you_mean(arch, known),
             )
         if any(variant.arch == arch for variant, _ in self._open.variants):
-            self.findings.fail("TSR1155", f"the launch has two variants for `{arch}`", place)
+            self.findings.fail("TSR1152", f"the launch has two variants for `{arch}`", place)
         return arch
 
     # --- memsets, copies, library calls ----------------------------------------------------
@@ -229,7 +229,7 @@ class TraceSteps:
         width = self.values.integer(text, at, "element_bytes")
         if width == 3 or record.row["bytes"] % width:
             message = "`element_bytes` must be 1, 2 or 4, and divide `bytes`"
-            self.findings.fail("TSR1138", message, (at, at + len(text)))
+            self.findings.fail("TSR1116", message, (at, at + len(text)))
         return width
 
     def _memset_value(self, record: OpenRecord, text: str, at: int) -> int:
@@ -258,7 +258,7 @@ class TraceSteps:
         buffer = self.values.by_id(pointer.buffer)
         if pointer.offset + size > buffer.bytes:
             self.findings.fail(
-                "TSR1137",
+                "TSR1136",
                 f"{size} bytes from `{buffer.name}+{pointer.offset}` reach outside the buffer",
                 record.place(end),
                 f"`{buffer.name}` has {buffer.bytes} bytes",
@@ -276,7 +276,7 @@ class TraceSteps:
         if buffer.role is not Role.WEIGHT:
             return
         self.findings.fail(
-            "TSR1143",
+            "TSR2003",
             f"`{word}` writes the weight `{buffer.name}`",
             place,
             secondary=(Label(buffer.span, "declared here"),) if buffer.span else (),
@@ -290,7 +290,7 @@ class TraceSteps:
         if call.operator not in operators.table():
             near = " or ".join(f"`{name}`" for name in operators.near_names(call.operator))
             self.findings.fail(
-                "TSR1163",
+                "TSR1164",
                 f"no operator `{call.operator}` is known",
                 place,
                 hint=f"did you mean {near}?" if near else None,
@@ -317,7 +317,7 @@ class TraceSteps:
         event = self._events.get(name)
         if event is None:
             self.findings.fail(
-                "TSR1170",
+                "TSR1111",
                 f"event `{name}` is waited for, but no record above records it",
                 (at, at + len(name)),
                 hint=did_you_mean(name, self._events)

@@ -122,11 +122,11 @@ class Values:
 
     def data_type(self, text: str, at: int, key: str = "") -> DataType:
         """An element type by name."""
-        return self._named("TSR1122", "type", text, at, _DATA_TYPES)
+        return self._named("TSR1116", "type", text, at, _DATA_TYPES)
 
     def role(self, text: str, at: int, key: str) -> Role:
         """The role of a buffer by name."""
-        return self._named("TSR1123", "role", text, at, _ROLES)
+        return self._named("TSR1116", "role", text, at, _ROLES)
 
     def _named(self, code: str, what: str, text: str, at: int, known: dict[str, N]) -> N:
         value = known.get(text)
@@ -179,7 +179,7 @@ class Values:
             name = str(json.loads(entry.key))
             if name in attributes:
                 message = f"attribute `{name}` is given twice"
-                self.findings.fail("TSR1105", message, _place(entry.key, at))
+                self.findings.fail("TSR1104", message, _place(entry.key, at))
             attributes[name] = self._attribute_value(entry.value, at)
         return tuple(attributes.items())
 
@@ -216,7 +216,7 @@ class Values:
         later = re.compile(rf"^//![ \t]*buffer[ \t]+({re.escape(name)})(?=\s)", re.MULTILINE)
         if record := later.search(text, at):
             self.findings.fail(
-                "TSR1114",
+                "TSR1111",
                 f"buffer `{name}` is used before it is declared",
                 place,
                 secondary=(Label(self.findings.span(*record.span(1)), "declared here"),),
@@ -311,19 +311,19 @@ class Values:
         try:
             return Scalar(kind, scalar_bits(kind, str(syntax.value)))
         except ValueError as problem:
-            self.findings.fail("TSR1132", str(problem), _place(syntax.value, at))
+            self.findings.fail("TSR1116", str(problem), _place(syntax.value, at))
 
     def _by_value(self, syntax: ByValueSyntax, at: int) -> ByValue:
         if syntax.type != "b8":
             self.findings.fail(
-                "TSR1133",
+                "TSR1131",
                 f"a struct is bytes, `b8[N]:HEX`, not `{syntax.type}`",
                 _place(syntax.type, at),
             )
         count = self._bounded(syntax.size, at, "the size of a struct", 1, MAX_STRUCT_BYTES)
         if len(syntax.digits) != 2 * count:
             self.findings.fail(
-                "TSR1133",
+                "TSR1131",
                 f"a struct of {count} bytes has {2 * count} digits, not {len(syntax.digits)}",
                 _place(syntax.digits, at),
             )
@@ -346,7 +346,7 @@ class Values:
                 fault = "overlaps another one"
             if fault:
                 message = f"pointer at byte {word.offset} {fault}"
-                self.findings.fail("TSR1134", message, _place(entry.offset, at))
+                self.findings.fail("TSR1131", message, _place(entry.offset, at))
             by_offset[word.offset] = word
         return tuple(by_offset[offset] for offset in sorted(by_offset))
 
@@ -358,7 +358,7 @@ class Values:
         start = at + (syntax.address.buffer.start_pos or 0)
         if strides is not None and len(strides) != len(shape):
             self.findings.fail(
-                "TSR1161",
+                "TSR1121",
                 f"an operand with {len(shape)} dimensions has {len(strides)} strides",
                 (start, start + len(syntax.address.buffer)),
             )
@@ -366,7 +366,7 @@ class Values:
         buffer = self.buffers[str(syntax.address.buffer)]
         if pointer.offset + operand.extent_bytes() > buffer.bytes:
             self.findings.fail(
-                "TSR1160",
+                "TSR1136",
                 f"an operand ends outside its buffer `{buffer.name}`",
                 (start, start + len(syntax.address.buffer)),
                 f"ends at byte {pointer.offset + operand.extent_bytes()} of {buffer.bytes}",
@@ -376,22 +376,22 @@ class Values:
     def _extents(self, tokens: Sequence[Token], at: int, what: str) -> tuple[int, ...]:
         if len(tokens) > MAX_RANK:
             place = _place(tokens[MAX_RANK], at)
-            self.findings.fail("TSR1161", f"an operand has at most {MAX_RANK} dimensions", place)
+            self.findings.fail("TSR1121", f"an operand has at most {MAX_RANK} dimensions", place)
         return tuple(self._bounded(token, at, what, 0, MAX_BYTES) for token in tokens)
 
     def _attribute_value(self, value: Token | tuple[Any, ...], at: int) -> AttributeValue:
         if isinstance(value, tuple):
             return tuple(self._attribute_value(element, at) for element in value)
         if value.type == "NUMBER" and len(value) > _LONGEST_INTEGER:
-            self.findings.fail("TSR1162", "an attribute's number is too long", _place(value, at))
+            self.findings.fail("TSR1164", "an attribute's number is too long", _place(value, at))
         if value == "NaN":
             return math.nan  # this very one, so that equal texts give equal records
         number: AttributeValue = json.loads(value)
         if isinstance(number, int) and not -(1 << 63) <= number < 1 << 64:
             message = "an integer attribute does not fit in 64 bits"
-            self.findings.fail("TSR1162", message, _place(value, at))
+            self.findings.fail("TSR1164", message, _place(value, at))
         if value.type == "NUMBER" and isinstance(number, float) and math.isinf(number):
-            self.findings.fail("TSR1162", "a float attribute is out of range", _place(value, at))
+            self.findings.fail("TSR1164", "a float attribute is out of range", _place(value, at))
         return number
 
 

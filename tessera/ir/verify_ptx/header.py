@@ -21,7 +21,7 @@ def header_fault(module: ptx.Module, *, is_new: bool) -> Diagnostic | None:
     if not is_version(module.version) and not (is_new and major == NEWEST_VERSION[0]):
         newest = ".".join(map(str, NEWEST_VERSION))
         return error(
-            "TSR1011",
+            "TSR1012",
             f"PTX version is not known: {major}.{minor}",
             _place(module, ".version"),
             f"known are 1.0 to {NEWEST_VERSION[0]}.x",

@@ -206,7 +206,7 @@ class _Verifier:
                 span = name_span(self.module, function.at, f".{directive.name}")
                 hint = f"did you mean `.{near[0]}`?" if near else None
                 headline = f"directive is not known: `.{directive.name}`"
-                self.report("TSR1026", headline, span, hint=hint)
+                self.report("TSR1025", headline, span, hint=hint)
                 continue
             span = name_span(self.module, function.at, f".{directive.name}")
             lacks = directive_lacks(directive, self.module.version, self.ground.target)
@@ -223,7 +223,7 @@ class _Verifier:
                 earlier = scope.labels.get(statement.name)
                 earlier = scope.declared(statement.name) if earlier is None else earlier
                 if earlier is not None:
-                    self.duplicate("TSR1023", statement.name, statement.at, earlier)
+                    self.duplicate("TSR1021", statement.name, statement.at, earlier)
                 scope.labels[statement.name] = statement.at
         self.scopes.append(scope)
         good, kinds = self.good, self.kinds
@@ -385,7 +385,7 @@ class _Verifier:
         return prefix != name and any(prefix in scope.ranges for scope in self.scopes)
 
     def duplicate(self, code: str, name: str, at: int, earlier: int) -> None:
-        what = "label" if code == "TSR1023" else "name"
+        what = "label" if code == "TSR1021" else "name"
         first = name_span(self.module, earlier, name)
         secondary = () if first is None else (Label(first, "first declared here"),)
         self.add(

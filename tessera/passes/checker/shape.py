@@ -256,7 +256,7 @@ def _check_runs(shape: TraceShape, placement: Sequence[str], findings: Findings)
             findings.add("TSR4002", f"step {shape.names.step(step)} is never done")
         elif op.device != placement[step]:
             findings.add(
-                "TSR4003",
+                "TSR4002",
                 f"step {shape.names.step(step)} is planned for `{placement[step]}` and runs on "
                 f"`{op.device}`",
                 f"it is {shape.names.op(op)}",

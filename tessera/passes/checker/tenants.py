@@ -89,7 +89,7 @@ class Tenants:
     def _report(self, op: Op, buffer: int, other: int, common: tuple[int, int], since: Op) -> None:
         at = self.spaces[op.device].start[buffer]
         self.findings.add(
-            "TSR4016",
+            "TSR4012",
             f"{self.names.buffer(buffer)} takes bytes {common[0] - at}:{common[1] - at} of its "
             f"place on `{op.device}` before {self.names.buffer(other)} is freed there",
             self.names.op(since),

@@ -61,7 +61,7 @@ def refused_hints(costs: Sequence[Costs]) -> list[Diagnostic]:
     if not refused:
         return []
     count = f"{len(refused)} hint{'s' * (len(refused) > 1)} on the work of launches"
-    return [warning("TSR3023", f"not used: {count}", notes=tuple(refused[:4]))]
+    return [warning("TSR3014", f"not used: {count}", notes=tuple(refused[:4]))]
 
 
 def unmeasured(
@@ -148,7 +148,7 @@ def _restrict(
 def _bad_rule(rule: str, machine: Machine) -> Diagnostic:
     names = ", ".join(device.name for device in machine.devices)
     return error(
-        "TSR3016",
+        "TSR3017",
         f"`{rule}` names no step or no GPU of the machine",
         hint=f"write `STEP=GPU`, a step as `#3` or by kernel name; the GPUs are: {names}",
     )

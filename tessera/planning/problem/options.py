@@ -143,7 +143,7 @@ def _memory(given: tuple[str, int] | str) -> tuple[str, int]:
 def _bad_override(option: str, text: str, example: str) -> TesseraError:
     return TesseraError(
         error(
-            "TSR3004", f"`{option} {text}` is not well formed", hint=f"write `{option} {example}`"
+            "TSR3002", f"`{option} {text}` is not well formed", hint=f"write `{option} {example}`"
         )
     )
 

@@ -181,7 +181,7 @@ class _Reader:
     def _once(self, known: object, path: str, what: str, hint: str = "give one") -> None:
         if known is not None:
             raise TesseraError(
-                error("TSR1917", f"`{path}` is {what}, and so is a file before it", hint=hint)
+                error("TSR1916", f"`{path}` is {what}, and so is a file before it", hint=hint)
             )
 
     def _add(self, source: Source, holds: str, given: Given) -> None:

@@ -23,7 +23,7 @@ def check_related(given: Given) -> Given:
     for why in _wrong(given):
         raise TesseraError(
             error(
-                "TSR1917",
+                "TSR1916",
                 why,
                 hint="give files that were made of the same trace, with the same plan",
             )

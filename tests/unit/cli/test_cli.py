@@ -353,7 +353,7 @@ def test_ascii_terminal(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "redirection", "words"),
     [
-        ("-", "<&-", "error[TSR1902]: cannot read standard input: it is closed"),
+        ("-", "<&-", "error[TSR1900]: cannot read standard input: it is closed"),
         ("saxpy.ptx", ">&-", "error[TSR1911]: cannot write standard output: it is closed"),
         ("nothing", "2>&-", ""),
     ],

@@ -140,7 +140,7 @@ def test_headers_and_programs_agree() -> None:
     assert codes(with_step(arch="sm_100a")) == ["TSR4013"] * 2  # not there, and not for that GPU
     assert codes(with_step(arch="")) == ["TSR4013"]
     assert codes(with_step(name="other")) == ["TSR4013"]
-    assert codes(with_step(device="nowhere")) == ["TSR4003"]
+    assert codes(with_step(device="nowhere")) == ["TSR4002"]
     assert codes(replace(good, replicas=(replace(replica, slots=9), *good.replicas[1:]))) == [
         "TSR4013"
     ]

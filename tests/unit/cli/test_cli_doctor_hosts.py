@@ -56,6 +56,6 @@ def test_a_matrix_needs_devices(tmp_path: Path) -> None:
     hosts = hosts_file(tmp_path, 'name = "left"')
     done = tessc("doctor", "--hosts", hosts, "-o", str(tmp_path / "links.toml"))
     assert done.code == 2
-    assert "TSR5070" in done.err
+    assert "TSR3005" in done.err
     assert not (tmp_path / "links.toml").exists()
     assert tessc("doctor", "-o", str(tmp_path / "x.toml")).code == 2

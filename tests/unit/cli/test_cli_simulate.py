@@ -151,9 +151,9 @@ def test_the_report_fits_the_terminal(made: Plan, width: int) -> None:
         (("--seed", "-1"), 2, "--seed"),
         (("--arrivals", ""), 1, "error[TSR19"),
         (("--arrivals", "none.csv"), 1, "error[TSR1900]"),
-        (("--arrivals", "."), 1, "error[TSR1901]"),
-        (("--arrivals", "plan.tsp"), 1, "error[TSR1913]: `plan.tsp`, line 1"),
-        (("--arrivals", "poisson:20"), 1, "error[TSR1915]"),
+        (("--arrivals", "."), 1, "error[TSR1900]"),
+        (("--arrivals", "plan.tsp"), 1, "error[TSR1914]: `plan.tsp`, line 1"),
+        (("--arrivals", "poisson:20"), 1, "error[TSR1914]"),
         (("--arrivals", "bad.csv"), 1, "--> bad.csv:3:1"),
     ],
 )
@@ -180,7 +180,7 @@ def test_what_is_no_plan(folder: Path, text: str, name: str) -> None:
     ]
     (folder / "old.tsp").write_text("".join(kept).replace("tessera-plan 2", "tessera-plan 1", 1))
     outcome = tessc("simulate", name)
-    codes = {"none.tsp": "TSR1900", ".": "TSR1901", "old.tsp": "TSR5060"}
+    codes = {"none.tsp": "TSR1900", ".": "TSR1900", "old.tsp": "TSR5060"}
     assert (outcome.code, outcome.out) == (1, b"")
     assert outcome.err.count("error[") == 1
     assert f"error[{codes.get(name, 'TSR')}" in outcome.err

@@ -86,7 +86,7 @@ def test_a_declaration_beside_the_plan_is_found(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        ((*ARRIVE, "--steps", "names"), 1, "TSR5063"),
+        ((*ARRIVE, "--steps", "names"), 1, "TSR3026"),
         ((*ARRIVE, "--slo", "ttft=1s"), 2, "requests for text"),
         ((*ARRIVE, "--steps", "steps.json", "--noise"), 2, "one step each"),
         ((*ARRIVE, "--steps", "steps.json", "--slo", "ttft=soon"), 2, "ttft=500ms"),
@@ -99,10 +99,10 @@ def test_a_declaration_beside_the_plan_is_found(folder: Path) -> None:
             2,
             "--tokens",
         ),
-        (("serve", "plan.tsp", "--backend", "cpu", "--port", "0"), 1, "TSR5063"),
+        (("serve", "plan.tsp", "--backend", "cpu", "--port", "0"), 1, "TSR3026"),
         (("serve", "plan.tsp", "--api-key-file", "nothing"), 1, "TSR5066"),
         (("bench", "plan.tsp", "--backend", "cpu"), 2, "--arrivals"),
-        (("bench", *ARRIVE[1:], "--backend", "cpu"), 1, "TSR5063"),
+        (("bench", *ARRIVE[1:], "--backend", "cpu"), 1, "TSR3026"),
     ],
 )
 def test_bad_input_is_one_message(arguments: tuple[str, ...], code: int, words: str) -> None:

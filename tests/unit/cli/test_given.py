@@ -52,9 +52,9 @@ def test_wrong_options_are_said_in_the_words_of_whoever_gave_them() -> None:
 @pytest.mark.parametrize(
     ("given", "code"),
     [
-        ({"prices": ("a100=cheap",)}, "TSR3004"),
-        ({"prices": ("a100",)}, "TSR3004"),
-        ({"memory": ("l40s=much",)}, "TSR3004"),
+        ({"prices": ("a100=cheap",)}, "TSR3002"),
+        ({"prices": ("a100",)}, "TSR3002"),
+        ({"memory": ("l40s=much",)}, "TSR3002"),
     ],
 )
 def test_texts_of_a_plan_that_cannot_be_read(given: dict[str, Any], code: str) -> None:

@@ -82,7 +82,7 @@ def test_standard_input() -> None:
     for data in (GOOD["mooncake"][0].encode(), gzip.compress(GOOD["mooncake"][0].encode())):
         with mock.patch.object(sys, "stdin", io.TextIOWrapper(io.BytesIO(data))):
             assert read_arrivals("-").requests == GOOD["mooncake"][1]
-    with mock.patch.object(sys, "stdin", None), pytest.raises(TesseraError, match="TSR1902"):
+    with mock.patch.object(sys, "stdin", None), pytest.raises(TesseraError, match="TSR1900"):
         read_arrivals("-")
 
 
@@ -98,9 +98,9 @@ BAD: dict[str, tuple[str | bytes, str, int, str]] = {
     "empty": ("", "TSR1903", 0, "is empty"),
     "blank": ("\n \n\n", "TSR1903", 0, "is empty"),
     "only a title": (AZURE, "TSR1903", 0, "has no requests"),
-    "another table": ("a,b\n1,2\n", "TSR1913", 1, "none of the formats"),
-    "a list": ("[1, 2]\n", "TSR1913", 1, "none of the formats"),
-    "no title": (FIRST, "TSR1913", 1, "none of the formats"),
+    "another table": ("a,b\n1,2\n", "TSR1914", 1, "none of the formats"),
+    "a list": ("[1, 2]\n", "TSR1914", 1, "none of the formats"),
+    "no title": (FIRST, "TSR1914", 1, "none of the formats"),
     "binary": (bytes(range(128, 256)), "TSR1914", 1, "not UTF-8"),
     "a column too many": (AZURE.replace("\n", ",More\n"), "TSR1914", 1, "no column `More`"),
     "a column twice": (AZURE.replace("\n", ",TIMESTAMP\n"), "TSR1914", 1, "is there twice"),
@@ -208,13 +208,13 @@ def test_files_that_cannot_be_opened(tmp_path: Path) -> None:
     (tmp_path / "trace.csv").write_text(AZURE)
     with pytest.raises(TesseraError, match="TSR1900"):
         read_arrivals(str(tmp_path / "trce.csv"))
-    with pytest.raises(TesseraError, match="TSR1901"):
+    with pytest.raises(TesseraError, match="TSR1900"):
         read_arrivals(str(tmp_path))
-    with pytest.raises(TesseraError, match="TSR1902"):
+    with pytest.raises(TesseraError, match="TSR1900"):
         read_arrivals("a\0b")
     with (
         mock.patch("builtins.open", side_effect=PermissionError(13, "Permission denied")),
-        pytest.raises(TesseraError, match="TSR1902"),
+        pytest.raises(TesseraError, match="TSR1900"),
     ):
         read_arrivals(str(tmp_path / "trace.csv"))
 
@@ -269,4 +269,4 @@ def test_poisson() -> None:
 def test_a_process_that_is_none(text: str) -> None:
     with pytest.raises(TesseraError) as failure:
         read_arrivals(f"poisson:{text}")
-    assert [found.code for found in failure.value.diagnostics] == ["TSR1915"]
+    assert [found.code for found in failure.value.diagnostics] == ["TSR1914"]

@@ -163,7 +163,7 @@ def test_a_driver_that_fails_is_named(driver: Driver) -> None:
     driver.status = 999
     with pytest.raises(TesseraError) as caught:
         read_graph(1, nothing)
-    assert caught.value.diagnostics[0].code == "TSR6001"
+    assert caught.value.diagnostics[0].code == "TSR6003"
     assert "cuGraphGetNodes" in str(caught.value.diagnostics[0].headline)
 
 
@@ -199,4 +199,4 @@ def test_the_order_of_a_graph_goes_through_nodes_that_do_nothing(driver: Driver)
 def test_an_order_that_the_edges_forbid_is_an_error() -> None:
     with pytest.raises(TesseraError) as caught:
         order_of((0, 1), 2, [(1, 0)])
-    assert caught.value.diagnostics[0].code == "TSR6001"
+    assert caught.value.diagnostics[0].code == "TSR6003"

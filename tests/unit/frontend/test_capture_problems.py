@@ -30,7 +30,7 @@ def made(name: str, module: str, text: str) -> Exception:
 @pytest.mark.parametrize(
     ("name", "module", "expected"),
     [
-        ("OutOfMemoryError", "torch", "TSR6011"),
+        ("OutOfMemoryError", "torch", "TSR5102"),
         ("Unsupported", "torch._dynamo.exc", "TSR6010"),
         ("ValueError", "builtins", "TSR6008"),
     ],
@@ -161,7 +161,7 @@ def test_what_failed_first_is_told_with_its_line() -> None:
 def test_too_little_memory_while_capturing_is_that() -> None:
     first = made("OutOfMemoryError", "torch", "tried to allocate 2 GiB")
     (found,) = not_captured(failed_twice(first)).diagnostics
-    assert found.code == "TSR6011"
+    assert found.code == "TSR5102"
     assert found.notes == ("tried to allocate 2 GiB",)
 
 

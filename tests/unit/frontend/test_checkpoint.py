@@ -144,13 +144,13 @@ def test_a_folder_that_is_no_checkpoint(tmp_path: Path, files: dict[str, bytes],
     for name, content in files.items():
         (tmp_path / name).write_bytes(content)
     code, text = refused(tmp_path)
-    assert code == "TSR1188"
+    assert code == "TSR1187"
     assert said in text
 
 
 def test_no_folder(tmp_path: Path) -> None:
     assert refused(tmp_path / "none") == (
-        "TSR1188",
+        "TSR1187",
         f"`{tmp_path / 'none'}` is no checkpoint: it cannot be listed: no such file or directory",
     )
 
@@ -168,7 +168,7 @@ def test_an_index_that_lies(tmp_path: Path) -> None:
     one, two = (f"model-0000{n}-of-00002.safetensors" for n in (1, 2))
     write_index(tmp_path, {EMBED[0]: one, NORM[0]: one, "z": two})
     code, text = refused(tmp_path)
-    assert code == "TSR1188"
+    assert code == "TSR1187"
     assert f"`{NORM[0]}` is not in `{one}`" in text
     assert f"`z` is not in `{two}`" in text
     write(tmp_path / two, EMBED, NORM)
@@ -201,7 +201,7 @@ def test_links_as_in_caches_of_model_hubs(tmp_path: Path) -> None:
     snapshot.mkdir()
     write(blobs / "abc", EMBED, NORM)
     (snapshot / "model.safetensors").symlink_to(blobs / "abc")
-    assert refused(snapshot)[0] == "TSR1182"
+    assert refused(snapshot)[0] == "TSR1181"
     checkpoint = open_checkpoint(snapshot, str(tmp_path))
     assert sorted(checkpoint.types) == [EMBED[0], NORM[0]]
     checkpoint.close()

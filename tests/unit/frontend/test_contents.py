@@ -174,18 +174,18 @@ def test_links_folders_and_pipes_are_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "real.npz", x=np.zeros(4, np.uint8))
     (tmp_path / "data.npz").symlink_to(tmp_path / "real.npz")
     wanted = program(buffer("x", 4))
-    assert code_of(lambda: open_contents(wanted, tmp_path)) == "TSR1182"
+    assert code_of(lambda: open_contents(wanted, tmp_path)) == "TSR1181"
     (tmp_path / "data.npz").unlink()
     (tmp_path / "data.npz").mkdir()
-    assert code_of(lambda: open_contents(wanted, tmp_path)) == "TSR1182"
+    assert code_of(lambda: open_contents(wanted, tmp_path)) == "TSR1181"
     (tmp_path / "data.npz").rmdir()
     os.mkfifo(tmp_path / "data.npz")
-    assert code_of(lambda: open_contents(wanted, tmp_path)) == "TSR1182"
+    assert code_of(lambda: open_contents(wanted, tmp_path)) == "TSR1181"
 
 
 def test_other_endings_are_refused(tmp_path: Path) -> None:
     wanted = program(buffer("x", 4))
-    assert code_of(lambda: open_contents_file(wanted, tmp_path / "data.pkl")) == "TSR1180"
+    assert code_of(lambda: open_contents_file(wanted, tmp_path / "data.pkl")) == "TSR1181"
 
 
 @pytest.mark.parametrize("name", ["../data.npz", "/data.npz", "a/data.npz", "a\\data.npz"])
@@ -194,7 +194,7 @@ def test_a_program_cannot_name_a_file_elsewhere(tmp_path: Path, name: str) -> No
     folder.mkdir()
     np.savez(tmp_path / "data.npz", x=np.zeros(4, np.uint8))
     assert code_of(lambda: open_contents(program(buffer("x", 4), resident=name), folder)) == (
-        "TSR1180"
+        "TSR1181"
     )
 
 
@@ -202,7 +202,7 @@ def test_wrong_size_and_unknown_name(tmp_path: Path) -> None:
     np.savez(tmp_path / "data.npz", x=np.zeros(5, np.uint8), xx=np.zeros(4, np.uint8))
     with pytest.raises(TesseraError) as caught:
         open_contents(program(buffer("x", 4)), tmp_path)
-    assert [d.code for d in caught.value.diagnostics] == ["TSR1185", "TSR1186"]
+    assert [d.code for d in caught.value.diagnostics] == ["TSR1185", "TSR1185"]
     assert "did you mean `x`?" in (caught.value.diagnostics[1].hint or "")
 
 
@@ -216,13 +216,13 @@ class Bomb:
 def test_pickles_are_never_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     zipped(tmp_path / "data.npz", x=npy(np.array([Bomb()], dtype=object)))
-    assert code_of(lambda: open_contents(program(buffer("x", 8)), tmp_path)) == "TSR1184"
+    assert code_of(lambda: open_contents(program(buffer("x", 8)), tmp_path)) == "TSR1183"
     assert not (tmp_path / "pickle-was-here").exists()
 
 
 def test_big_endian_is_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "data.npz", x=np.zeros(2, ">f4"))
-    assert code_of(lambda: open_contents(program(buffer("x", 8)), tmp_path)) == "TSR1184"
+    assert code_of(lambda: open_contents(program(buffer("x", 8)), tmp_path)) == "TSR1183"
 
 
 def peak_bytes(action: Callable[[], object]) -> int:
@@ -477,4 +477,4 @@ def test_an_interrupted_write_leaves_nothing(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     assert code_of(lambda: write_contents(tmp_path / "no" / "out.npz", [])) == "TSR1911"
-    assert code_of(lambda: write_contents(tmp_path / "out.txt", [])) == "TSR1180"
+    assert code_of(lambda: write_contents(tmp_path / "out.txt", [])) == "TSR1181"

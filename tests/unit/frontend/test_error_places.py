@@ -66,7 +66,7 @@ $DONE:
 }
 """
 TOKEN = re.compile(r'"[^"]*"|[.%$\w:]+|\S')
-SYNTAX = {"TSR1001", "TSR1002", "TSR1003", "TSR1007", "TSR1026"}
+SYNTAX = {"TSR1001", "TSR1002", "TSR1003", "TSR1007", "TSR1025"}
 # Where a brace is lost or a statement goes on for a line, another line is as good an answer.
 ELSEWHERE = {
     ("{", 6),
@@ -126,5 +126,5 @@ def test_values_of_a_directive_are_blamed_where_they_stand() -> None:
 @pytest.mark.parametrize("name", ["my.kernel", "a.b.c", "kernel.f32"])
 def test_a_dot_in_a_function_name(name: str) -> None:
     line = TEXT.replace("kernel(", f"{name}(")
-    assert errors(line) == [(20, "TSR1026")]
+    assert errors(line) == [(20, "TSR1025")]
     assert errors(f".version 8.0\n.target sm_80\n.entry {name}()\n{{\n ret;\n}}\n")[0][0] == 3

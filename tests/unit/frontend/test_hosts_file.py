@@ -60,7 +60,7 @@ def test_what_is_refused(text: str, what: str) -> None:
     with pytest.raises(TesseraError) as caught:
         parse_hosts(text, "hosts.toml")
     (found,) = caught.value.diagnostics
-    assert found.code == "TSR5070"
+    assert found.code == "TSR3005"
     assert what in str(found.headline)
 
 
@@ -81,6 +81,6 @@ def test_devices_go_to_their_nodes_or_where_they_are_listed() -> None:
         ('[[host]]\nname = "left"\n', "has device `c` of node `right`"),
         ('[[host]]\nname = "left"\ndevices = ["z"]\n', "lists device `z`"),
     ):
-        with pytest.raises(TesseraError, match="TSR5070") as caught:
+        with pytest.raises(TesseraError, match="TSR3005") as caught:
             assign_hosts(parse_hosts(text), plan)
         assert what in str(caught.value.diagnostics[0].headline)

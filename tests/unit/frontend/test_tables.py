@@ -81,7 +81,7 @@ def test_the_fastest_kernel_counts_and_other_versions_do_not() -> None:
 def test_tables_that_make_no_sense_are_refused(changed: dict[str, Any], said: str) -> None:
     with pytest.raises(TesseraError, match=said) as raised:
         gemms(**changed)
-    assert raised.value.diagnostics[0].code == "TSR3022"
+    assert raised.value.diagnostics[0].code == "TSR3015"
 
 
 def test_missing_columns_are_named() -> None:
@@ -97,7 +97,7 @@ def test_what_is_packed_is_read_again(tmp_path: Path) -> None:
     with pytest.raises(TesseraError, match="cannot be read"):
         read_packaged(tmp_path, "l40s", "l40s", TableKind.MOE)
     (tmp_path / "l40s.vllm-1.0.npz").write_bytes(b"PK broken")
-    with pytest.raises(TesseraError, match=r"TSR3022|cannot be read"):
+    with pytest.raises(TesseraError, match=r"TSR3015|cannot be read"):
         read_packaged(tmp_path, "l40s", "l40s", TableKind.GEMM)
 
 
@@ -127,7 +127,7 @@ def test_tables_of_another_version_are_refused(
     np.savez_compressed(tmp_path / "l40s.vllm-1.0.npz", **arrays)
     with pytest.raises(TesseraError, match=said) as raised:
         read_packaged(tmp_path, "l40s", "l40s", TableKind.GEMM)
-    assert raised.value.diagnostics[0].code == "TSR3022"
+    assert raised.value.diagnostics[0].code == "TSR3015"
 
 
 def test_damaged_tables_are_refused(tmp_path: Path) -> None:

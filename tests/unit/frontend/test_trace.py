@@ -302,7 +302,7 @@ def test_faults_come_in_file_order_and_each_once() -> None:
     )
     places = [d.primary.span.source.position(d.primary.span.start) for d in found if d.primary]
     assert places == sorted(places)
-    assert [d.code for d in found][1:] == ["TSR1111", "TSR1137"]
+    assert [d.code for d in found][1:] == ["TSR1111", "TSR1136"]
 
 
 def test_at_most_twenty_errors() -> None:
@@ -317,7 +317,7 @@ def test_a_broken_launch_does_not_blame_its_variants() -> None:
 
 def test_a_broken_module_does_not_blame_its_launches() -> None:
     found = faults(HEAD + module(record=" arch=sm80") + LAUNCH + LAUNCH)
-    assert [d.code for d in found] == ["TSR1154"]
+    assert [d.code for d in found] == ["TSR1153"]
 
 
 def test_suggestions() -> None:

@@ -94,13 +94,13 @@ def test_calls_that_do_not_fit(record: str, words: str) -> None:
 
 
 def test_unknown_operators_name_their_neighbours() -> None:
-    with pytest.raises(TesseraError, match="TSR1163") as refused:
+    with pytest.raises(TesseraError, match="TSR1164") as refused:
         read("aten::mm.Out reads=[x:f32[4,8], w:f32[8,2]] writes=[y:f32[4,2]]")
     hint = "did you mean `aten::mm` or `aten::mm.dtype` or `aten::mm.dtype_out` or `aten::mm.out`?"
     assert refused.value.diagnostics[0].hint == hint
     assert "aten::softmax.int" in near_names("aten::softmax.Int")
     assert near_names("zzz::completely_else") == ()
-    with pytest.raises(TesseraError, match="TSR1163"):
+    with pytest.raises(TesseraError, match="TSR1164"):
         read("os::system reads=[] writes=[]")
 
 

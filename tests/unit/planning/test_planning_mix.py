@@ -146,7 +146,7 @@ def test_pins_may_name_their_trace(files: tuple[str, str]) -> None:
     for replica in found.replicas:
         assert replica.traces[0].steps[0].device == "l40s-0"
         assert replica.traces[1].steps[0].device == "a100-0"
-    with pytest.raises(TesseraError, match="TSR3016"):
+    with pytest.raises(TesseraError, match="TSR3017"):
         plan(files, PlanOptions(gpus="a100,l40s", pins=("encode:#0=a100",)))
 
 

@@ -363,7 +363,7 @@ def test_ctrl_c_in_the_comparisons_keeps_the_plan(
     monkeypatch.setattr(planning, "alone", interrupted)
     outcome = tessc("plan", str(MLP), "--gpus", PAIR, "-o", str(target))
     assert outcome.code == 130
-    assert "TSR3024" in outcome.err
+    assert "TSR3019" in outcome.err
     assert f"wrote {target}" in outcome.text
     assert "in place of this machine" not in outcome.text
     assert parse_plan(target.read_text()).ended == "gap"

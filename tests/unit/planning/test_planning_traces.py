@@ -122,7 +122,7 @@ def test_a_trace_from_standard_input_and_a_plan_to_standard_output(folder: Path)
 def test_parts_that_are_no_number(folder: Path, part: str) -> None:
     outcome = plan(f"mlp.ptx:{part}")
     assert outcome.code == 1
-    assert "TSR3006" in outcome.err
+    assert "TSR3009" in outcome.err
 
 
 def test_a_file_whose_name_has_a_colon(folder: Path) -> None:

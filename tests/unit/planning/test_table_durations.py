@@ -122,14 +122,14 @@ def test_a_true_hint_gives_a_time_with_a_wider_bar(tmp_path: Path) -> None:
     product = cost(report, 0, 0)
     assert product.source is CostSource.TABLE
     assert product.error > 0.3
-    assert not any(d.code == "TSR3023" for d in report.diagnostics)
+    assert not any(d.code == "TSR3014" for d in report.diagnostics)
 
 
 @pytest.mark.parametrize("hint", ["gemm:256,256,2048,f16", "generation:64,8192,32,8,128,bf16"])
 def test_a_false_hint_is_said_and_not_used(tmp_path: Path, hint: str) -> None:
     report = planned(tmp_path, KERNEL.replace("HINT", hint))
     assert cost(report, 0, 0).source is CostSource.SHEET
-    (said,) = [d for d in report.diagnostics if d.code == "TSR3023"]
+    (said,) = [d for d in report.diagnostics if d.code == "TSR3014"]
     assert said.notes[0].startswith("#0 m.product: it ")
 
 
@@ -162,7 +162,7 @@ def test_a_measurement_is_carried_over_by_the_rows(tmp_path: Path) -> None:
         ("gemm", "TSR1103"),
         ("gemm:8,0,8,f16", "TSR1116"),
         ("gemm:8,-1,8,f16", "TSR1116"),
-        ("gemm:8,8,8,half", "TSR1122"),
+        ("gemm:8,8,8,half", "TSR1116"),
     ],
 )
 def test_hints_that_are_not_well_formed(tmp_path: Path, hint: str, code: str) -> None:

@@ -212,7 +212,7 @@ class _ScriptEmitter:
                 yield f"d.memcpy(r, {target}, {source}, {call.size})"
             case OperatorCall(call):
                 problem = error(
-                    "TSR5022",
+                    "TSR5001",
                     f"the operator `{call.operator}` cannot be written with cuda-python alone",
                     call.span,
                     hint="run the plan with `tessc run`, which calls PyTorch",

@@ -174,7 +174,7 @@ def _outside(space: AddressSpace, site: int, address: int, width: int) -> Addres
     notes = space.describe(address)
     if space.other_owner(address) is not None:
         headline = f"access of {width} bytes through an address of another device: 0x{address:x}"
-        return AddressFault("TSR5004", headline, site, address, *notes)
+        return AddressFault("TSR5002", headline, site, address, *notes)
     headline = f"access of {width} bytes outside every allocation: 0x{address:x}"
     return AddressFault("TSR5002", headline, site, address, *notes)
 

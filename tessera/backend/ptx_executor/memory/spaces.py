@@ -87,7 +87,7 @@ def _check_shared(cx: LaneSet, site: int, addr: Array, width: int) -> tuple[Arra
         bad = np.flatnonzero(flat.astype(np.int64) + width > launch.shared_bytes)[0]
         address = int(addr.reshape(-1)[bad])
         fault = AddressFault(
-            "TSR5005",
+            "TSR5002",
             f"access of {width} bytes outside shared memory: offset 0x{address:x}",
             site,
             address,
@@ -97,7 +97,7 @@ def _check_shared(cx: LaneSet, site: int, addr: Array, width: int) -> tuple[Arra
             fault.hint = "the kernel has dynamic shared memory: pass its size with the launch"
         raise fault
     if far and int(addr.max()) >> RANK_SHIFT > launch.cluster_size:
-        raise AddressFault("TSR5005", f"no such CTA in the cluster: address 0x{high:x}", site, high)
+        raise AddressFault("TSR5002", f"no such CTA in the cluster: address 0x{high:x}", site, high)
     if width > 1:
         check_aligned(site, addr, width)
     return offset, far
@@ -138,7 +138,7 @@ def _local_index(cx: LaneSet, site: int, addr: Array, width: int, who: Array | N
     high = int(addr.max())
     if high + width > memory.row_bytes:
         raise AddressFault(
-            "TSR5005",
+            "TSR5002",
             f"access of {width} bytes outside local memory: offset 0x{high:x}",
             site,
             high,
@@ -158,7 +158,7 @@ def gather_param(cx: LaneSet, site: int, addr: Array, width: int, who: Array | N
     high = int(addr.max())
     if high + width > cx.chunk.launch.program.parameter_size:
         raise AddressFault(
-            "TSR5005", f"access outside the kernel's parameters: offset {high}", site, high
+            "TSR5002", f"access outside the kernel's parameters: offset {high}", site, high
         )
     if width > 1:
         check_aligned(site, addr, width)

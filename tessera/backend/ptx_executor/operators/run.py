@@ -71,7 +71,7 @@ def check(call: ir.LibraryCall) -> Bound:
 
 def _refused(call: ir.LibraryCall, reason: str) -> Exception:
     return refuse(
-        "TSR5022",
+        "TSR5001",
         f"the CPU backend cannot run the operator `{call.operator}`",
         call.span,
         notes=(reason,),

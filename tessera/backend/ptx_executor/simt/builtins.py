@@ -133,7 +133,7 @@ def builtin___assertfail(
         for v in (message, file, function)
     ]
     raise Fault(
-        "TSR5013",
+        "TSR5012",
         f"assertion failed: {texts[0]}",
         site,
         lane,
@@ -208,5 +208,5 @@ def find_function(cx: LaneSet, site: int, address: Array) -> Array:
     if bad.any():
         lane = int(np.flatnonzero(np.broadcast_to(bad, cx.shape))[0])
         at = int(np.broadcast_to(address, cx.shape).reshape(-1)[lane])
-        raise Fault("TSR5021", f"call of an address that is no function: 0x{at:x}", site, lane)
+        raise Fault("TSR5023", f"call of an address that is no function: 0x{at:x}", site, lane)
     return entries[np.clip(number, 0, len(entries) - 1)]

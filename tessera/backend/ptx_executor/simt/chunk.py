@@ -145,7 +145,7 @@ class Chunk:
         limit = STACK_LIMIT + self.launch.program.local_bytes
         if size > limit:
             raise Fault(
-                "TSR5021",
+                "TSR5023",
                 f"call stack overflow: more than {limit} bytes of local memory per thread",
                 site,
             )

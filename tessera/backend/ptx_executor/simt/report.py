@@ -112,7 +112,7 @@ def deadlock(chunk: Chunk, waiters: Waiters) -> TesseraError:
             first_site = int(site) if first_site < 0 else first_site
             notes.append(_describe_waiters(chunk, what, group, int(site)))
     return refuse(
-        "TSR5011",
+        "TSR5010",
         f"deadlock in kernel `{program.kernel.name}`: every remaining thread waits",
         program.span(first_site),
         "some wait here",

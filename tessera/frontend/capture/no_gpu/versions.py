@@ -1,6 +1,6 @@
 """Which versions of PyTorch and Triton can compile for a GPU that is not there.
 
-In: the versions that are installed. Out: a warning if nobody tried them (`TSR6017`), an error if
+In: the versions that are installed. Out: a warning if nobody tried them (`TSR6014`), an error if
 they lack a private name that is needed (`TSR6014`). `TESTED` are those that were tried. Names that
 are put in place of others are looked for where that is done (`private_names`), those that are only
 called are listed here.
@@ -56,7 +56,7 @@ def untested() -> tuple[Diagnostic, ...]:
         return ()
     return (
         warning(
-            "TSR6017",
+            "TSR6014",
             f"capturing without a GPU was not tried with {' and '.join(odd)}",
             hint=f"{_tested()} were tried",
         ),

@@ -254,7 +254,7 @@ def test_guards_catch_a_write_outside() -> None:
     backend.begin(Request(number=0, trace=0, slot=0, lane=0, inputs={}))
     while not backend.collect(1.0):
         pass
-    with pytest.raises(TesseraError, match="TSR5109"):
+    with pytest.raises(TesseraError, match="TSR5002"):
         backend.replica.memory.check_guards()
     backend.close()
 
@@ -362,7 +362,7 @@ def test_a_kernel_that_never_ends(graphs: bool, monkeypatch: pytest.MonkeyPatch)
 
 def test_a_launch_that_the_driver_refuses() -> None:
     model = two_copies("launch m.store grid=1,1,1 block=64,1,1 smem=240000 args=[z]\n")
-    with pytest.raises(ServiceFault, match="TSR5108") as failure:
+    with pytest.raises(ServiceFault, match="TSR5104") as failure:
         backend_of(model, FakeCuda())
     assert failure.value.step == 2
     assert failure.value.device == "b"
@@ -384,15 +384,15 @@ def test_a_link_too_slow_for_any_clock() -> None:
 def test_machines_that_do_not_fit() -> None:
     model = two_copies()
     refused(model, FakeCuda(gpus=0), SLICES, "TSR5100")
-    refused(model, FakeCuda(), {"a": "cuda:0", "b": "cuda:1"}, "TSR5101")
-    refused(model, FakeCuda(), {"a": "cuda:0", "b": "cuda:0"}, "TSR5101")
-    refused(model, FakeCuda(), {"a": "cuda:0", "b": "gpu"}, "TSR5101")
+    refused(model, FakeCuda(), {"a": "cuda:0", "b": "cuda:1"}, "TSR5055")
+    refused(model, FakeCuda(), {"a": "cuda:0", "b": "cuda:0"}, "TSR5055")
+    refused(model, FakeCuda(), {"a": "cuda:0", "b": "gpu"}, "TSR5055")
     refused(model, FakeCuda(), {"a": "cuda:0:96sm", "b": "cuda:0:48sm"}, "TSR5105")
     refused(model, FakeCuda(memory=1 << 10), SLICES, "TSR5102")
 
 
 def test_ptx_newer_than_the_driver() -> None:
-    failure = refused(two_copies(), FakeCuda(version=11080), SLICES, "TSR5103")
+    failure = refused(two_copies(), FakeCuda(version=11080), SLICES, "TSR5104")
     assert "up to 7.8" in failure.diagnostics[0].notes[0]
 
 
@@ -479,5 +479,5 @@ def test_a_gpu_that_another_program_fills() -> None:
 
 @pytest.mark.parametrize("text", ["cuda:0:0sm", "cuda:0:000sm"])
 def test_a_slice_without_sms(text: str) -> None:
-    with pytest.raises(TesseraError, match="TSR5101"):
+    with pytest.raises(TesseraError, match="TSR5055"):
         open_devices(Driver(FakeCuda()), ["a"], {"a": text})

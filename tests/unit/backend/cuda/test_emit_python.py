@@ -317,5 +317,5 @@ def test_library_calls_are_refused() -> None:
         "op.ptx",
     )
     model = model_of([program], [["a"]])
-    with pytest.raises(TesseraError, match="TSR5022"):
+    with pytest.raises(TesseraError, match="TSR5001"):
         emit_python(model.lowered, model.traces, {"a": "cuda:0"})

@@ -424,7 +424,7 @@ def test_a_profile_says_how_it_came_about_and_plans_read_it(counting: Path, tmp_
 def test_a_gpu_that_is_not_here() -> None:
     with pytest.raises(TesseraError) as caught:
         run("a100")
-    assert caught.value.diagnostics[0].code == "TSR6009"
+    assert caught.value.diagnostics[0].code == "TSR5055"
     assert caught.value.exit_code == 4
 
 
@@ -466,7 +466,7 @@ def test_a_gpu_is_measured_under_its_own_name_only(name: str) -> None:
         if gpu.key == key:
             assert find_card(gpu, (card,)) == 3
             continue
-        with pytest.raises(TesseraError, match="TSR6009") as caught:
+        with pytest.raises(TesseraError, match="TSR5055") as caught:
             find_card(gpu, (card,))
         assert caught.value.diagnostics[0].notes == (f"it has {name} ({sms} SMs)",)
 

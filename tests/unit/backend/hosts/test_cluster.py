@@ -54,7 +54,7 @@ def test_addresses(given: str) -> None:
 
 @pytest.mark.parametrize("given", ["10.0.0.1", "ray://a:1", "a:b", "", "cluster.json", "a b:1"])
 def test_what_is_no_address(given: str) -> None:
-    with pytest.raises(TesseraError, match="TSR5070"):
+    with pytest.raises(TesseraError, match="TSR3005"):
         find_cluster(given)
 
 

@@ -137,7 +137,7 @@ def test_endless_recursion_overflows_the_stack():
         call (b), down, (a); }
     """
     down = RECURSION.replace("fact", "down").replace("@%p bra more", "bra more")
-    with pytest.raises(TesseraError, match="TSR5021"):
+    with pytest.raises(TesseraError, match="TSR5023"):
         run(body, before=down, block=2)
 
 
@@ -228,7 +228,7 @@ def test_call_of_something_that_is_no_function():
         call (b), %rd1, (a), proto; }
     """
     before = ".func (.param .b32 d) f(.param .b32 a) { st.param.b32 [d], 0; ret; }"
-    with pytest.raises(TesseraError, match="TSR5021"):
+    with pytest.raises(TesseraError, match="TSR5023"):
         run(body, before=before)
 
 
@@ -278,7 +278,7 @@ def test_deep_stacks_of_many_threads_stay_small():
     """Chunks get smaller where every thread needs much local memory."""
     down = RECURSION.replace("fact", "down").replace("@%p bra more", "bra more")
     body = "{ .param .b32 a; .param .b32 b; st.param.b32 [a], 1; call (b), down, (a); }"
-    with pytest.raises(TesseraError, match="TSR5021"):
+    with pytest.raises(TesseraError, match="TSR5023"):
         run(body, before=down, grid=1000, block=256)
 
 

@@ -34,7 +34,7 @@ def test_sizes_must_be_whole_numbers(size):
 
 
 def test_dynamic_shared_memory_must_be_a_whole_number():
-    assert code_of(lambda: run(STORE, shared=1.5)) == "TSR5009"
+    assert code_of(lambda: run(STORE, shared=1.5)) == "TSR5008"
     with pytest.raises(TesseraError, match="cannot be negative: -1"):
         run(STORE, shared=-1)
 
@@ -136,7 +136,7 @@ def test_any_size_of_memory_will_do():
 
 def test_static_shared_memory_has_a_limit_of_its_own():
     body = ".shared .align 4 .b8 s[49156]; st.shared.u32 [s], %r1;"
-    with pytest.raises(TesseraError, match="TSR5009") as refused:
+    with pytest.raises(TesseraError, match="TSR5008") as refused:
         run(body)
     assert "49156 bytes of static shared memory: 49152 at most" in str(refused.value)
 

@@ -229,7 +229,7 @@ def test_words_of_128_bits():
 
 
 def test_missing_dynamic_shared_memory_has_a_hint():
-    with pytest.raises(TesseraError, match="TSR5005") as caught:
+    with pytest.raises(TesseraError, match="TSR5002") as caught:
         run("st.shared.u32 [dynamic], %r1;", before=".extern .shared .align 16 .b8 dynamic[];")
     assert "dynamic shared memory" in (caught.value.diagnostics[0].hint or "")
 

@@ -90,7 +90,7 @@ def test_failed_assertion_carries_its_text():
         ".extern .func __assertfail(.param .b64 a, .param .b64 b, .param .b32 c, .param .b64 d,"
         " .param .b64 e);\n" + text_variable("what", "x > 0") + text_variable("file", "a.cu")
     )
-    with pytest.raises(TesseraError, match=r"TSR5013\] assertion failed: x > 0") as caught:
+    with pytest.raises(TesseraError, match=r"TSR5012\] assertion failed: x > 0") as caught:
         run(
             """
             setp.ne.u32 %p1, %r1, 5;
@@ -160,7 +160,7 @@ def test_trace_runs_in_order():
 def test_library_calls_without_code_are_refused_before_anything_runs():
     wrong = "//! op aten::mul.out reads=[x:c64[50], x:c64[50]] writes=[z:c64[50]] attrs={}\n"
     program = parse_trace(TRACE + wrong)
-    with pytest.raises(TesseraError, match="TSR5022") as refused:
+    with pytest.raises(TesseraError, match="TSR5001") as refused:
         run_program(program, {})
     assert "c64" in refused.value.diagnostics[0].notes[0]
 

@@ -95,7 +95,7 @@ def test_exited_threads_are_not_waited_for():
 
 
 def test_deadlock_says_who_waits_where():
-    with pytest.raises(TesseraError, match="TSR5011") as caught:
+    with pytest.raises(TesseraError, match="TSR5010") as caught:
         run(
             """
             setp.lt.u32 %p1, %r1, 32;
@@ -227,7 +227,7 @@ def test_lanes_meet_at_different_warp_barriers():
 
 
 def test_warp_that_never_meets_is_a_deadlock():
-    with pytest.raises(TesseraError, match="TSR5011") as caught:
+    with pytest.raises(TesseraError, match="TSR5010") as caught:
         run(
             """
             setp.lt.u32 %p1, %r1, 16;

@@ -109,7 +109,7 @@ def test_a_plan_opens_no_file_outside_its_folder(tmp_path: Path) -> None:
     folder = tmp_path / "plan"
     folder.mkdir()
     (folder / "c.npz").symlink_to(secret)
-    with pytest.raises(TesseraError, match="TSR1182"):
+    with pytest.raises(TesseraError, match="TSR1181"):
         materials(folder, make_plan("c.npz", secret.read_bytes()))
 
 
@@ -218,7 +218,7 @@ def test_types_of_inputs_in_safetensors(tmp_path: Path) -> None:
 def test_data_with_an_array_of_no_buffer(tmp_path: Path) -> None:
     path = tmp_path / "d.npz"
     np.savez(path, q=np.zeros(1, np.float32))
-    with pytest.raises(TesseraError, match="TSR1186"):
+    with pytest.raises(TesseraError, match="TSR1185"):
         materials(tmp_path, make_plan(), data=str(path))
 
 

@@ -149,7 +149,7 @@ def test_names_that_the_recording_lacks() -> None:
     np.savez("t.ref.npz", z=X)
     code, text = verify("--requests", "1")
     assert code == 1
-    assert "TSR1186" in text
+    assert "TSR1185" in text
 
 
 @pytest.mark.usefixtures("folder")

@@ -129,11 +129,11 @@ def test_gpus_are_found_and_one_is_not_enough(use: Callable[[FakeCuda], FakeCuda
     use(FakeCuda(memory=1 << 30, name="NVIDIA H200"))
     alone = selftest()
     assert alone.code == 4
-    assert "TSR5061" in alone.err
+    assert "TSR5055" in alone.err
     assert "--devices h200:80sm,h200:48sm" in alone.err
     other = selftest("--devices", "a100,h200")
     assert other.code == 4
-    assert "TSR6009" in other.err
+    assert "TSR5055" in other.err
     assert "no GPU for `a100-0`" in other.err
     use(FakeCuda(gpus=2, name="Riva 128"))
     unknown = selftest()
@@ -191,7 +191,7 @@ def test_plans_are_predicted_and_measured(
     ("words", "code", "said"),
     [
         (("--models", "gpt"), 2, "none of: prefill, decode, towers"),
-        (("--devices", "a100"), 4, "TSR5061"),
+        (("--devices", "a100"), 4, "TSR5055"),
         (("--devices", "a100,zx81"), 1, "TSR3001"),
         (("-o", "-"), 2, "names a file"),
         (("-o", "mine.json"), 1, "not a self-test that tessc has written"),

@@ -123,7 +123,7 @@ def test_what_does_not_fit_is_one_error(
 ) -> None:
     with pytest.raises(TesseraError, match=words) as refusal:
         steps(*traces, **declared)
-    assert refusal.value.diagnostics[0].code == "TSR5063"
+    assert refusal.value.diagnostics[0].code == "TSR3026"
 
 
 def test_a_step_that_cannot_say_which_rows_is_refused() -> None:

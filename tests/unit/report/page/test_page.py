@@ -99,7 +99,7 @@ def test_unknown_files(text: str, words: str, tmp_path: Path) -> None:
 def test_files_of_different_traces(planned: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.ptx"
     other.write_text(MLP.read_text().replace("hidden", "elsewhere"))
-    with pytest.raises(TesseraError, match="TSR1917"):
+    with pytest.raises(TesseraError, match="TSR1916"):
         read_given([planned, other])
     profile = tmp_path / "profile.json"
     profile.write_text('{"schema": "tessera-profile/1", "program": "abc", "rows": []}')
