@@ -25,7 +25,7 @@ from tessera.ir.opcodes.lookup import OPCODES
 from tessera.ir.opcodes.targets import NEWEST_VERSION
 from tessera.passes.dependences import last_touch
 from tessera.passes.footprint import footprint
-from tessera.passes.lane_values import lane_values
+from tessera.passes.lane_values import lanes
 from tessera.planning.bound import coarse
 from tessera.planning.promise import trial
 from tessera.planning.search import small
@@ -154,7 +154,7 @@ STATED = [
     ("docs/concepts/simulation.md", r"A request has (\d+) calls", host_calls.CALLS_OF_REQUEST),
     ("docs/concepts/diagnostics.md", r"At most (\d+) findings", diagnostics.LIMIT),
     ("docs/developer/soundness.md", r"The last (\d+) writers", last_touch.MOST_KEPT),
-    ("docs/developer/soundness.md", r"Above (\d+) objects", lane_values.MOST_OPTIONS),
+    ("docs/developer/soundness.md", r"Above (\d+) objects", lanes.MOST_OPTIONS),
     ("docs/developer/soundness.md", r"with 3 or (\d+) independent", max(footprint.DRAWS.values())),
     ("docs/concepts/cuda-backend.md", r"make more than (\d+) graphs", replica.MOST_GRAPHS),
     ("docs/guides/serve.md", r"and (\d+) texts in `stop`", completion_requests.MOST_STOPS),

@@ -31,7 +31,7 @@ class Watched(SliceMachine):
         width = self.code.widths.get(name, 64)
         assert found is not None, (step.index, name)
         if value.span is None and width > 1:
-            here = np.broadcast_arrays(value.lo, mask.strong)
+            here = np.broadcast_arrays(value.low(), mask.strong)
             for number in np.unique(here[0][here[1]]):
                 self._check(found, int(number), width, f"{step.instruction.opcode} {name}")
         super().write(step, name, value, mask)

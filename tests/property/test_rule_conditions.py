@@ -25,8 +25,7 @@ from tessera.passes.base import AnalysisManager
 from tessera.passes.byte_sets import intervals
 from tessera.passes.dependences.access_regions import AccessRegions
 from tessera.passes.footprint.both_ways import Guarded, Side, SureWrite
-from tessera.passes.lane_values.lane_values import MASKS, U64, Lanes
-from tessera.passes.lane_values.slopes import sloped
+from tessera.passes.lane_values.lanes import MASKS, U64, Lanes, sloped
 from tests.docs.test_names import resolve
 from tests.helpers.access_oracle import compare
 

@@ -17,9 +17,8 @@ from tessera.ir.ptx import syntax as ptx
 from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.digits import Digit, Split
 from tessera.passes.lane_values.lane_ops import lane_function, source_bits
-from tessera.passes.lane_values.lanes import MASK, U64, Lanes
+from tessera.passes.lane_values.lanes import MASK, U64, Lanes, sloped
 from tessera.passes.lane_values.sloped_ops import sloped_moved_product
-from tessera.passes.lane_values.slopes import sloped
 
 SMALL = (0, 1, 2, 3, 4, 5, 7, 8, 12, 16, 31, 32, 33, 64, 100, 256)
 BINARY = ("add", "sub", "div", "rem", "min", "max", "mul.lo", "mul.hi", "shr")
@@ -42,7 +41,7 @@ def number(rng: random.Random, bits: int) -> int:
 def operand(rng: random.Random, bits: int, digits: list[Digit]) -> Lanes:
     value = lanes.scalar(number(rng, bits), bits)
     if rng.random() < 0.2:
-        value = Lanes(value.lo, np.array([[rng.choice([1, 2, 5])]], dtype=U64), 0)
+        value = Lanes(value.low(), np.array([[rng.choice([1, 2, 5])]], dtype=U64), 0)
     slopes = {digit: np.array([[number(rng, bits)]], dtype=U64) for digit in digits}
     return sloped(value, slopes, bits)
 
@@ -83,7 +82,7 @@ def check(text: str, values: list[Lanes], digits: list[Digit]) -> None:
             numbers = [at(v, here, more, w) for v, w in zip(values, widths, strict=True)]
             exact = function([lanes.scalar(n, w) for n, w in zip(numbers, widths, strict=True)])
             if exact.span is None:
-                past = int(exact.lo.flat[0]) - at(result, here, 0, wide)
+                past = int(exact.low().flat[0]) - at(result, here, 0, wide)
                 assert past & MASK[wide] <= int(lanes.spans(result).flat[0]), (numbers, here)
 
 
@@ -142,7 +141,7 @@ def test_high_halves_that_are_moved_hold_for_all_values_of_digits(seed: int) -> 
             here = dict(zip(digits, places, strict=True))
             given_number = lanes.scalar(at(value, here, 0, 32), 32)
             exact = move([product([given_number, lanes.scalar(factor, 32)]), lanes.scalar(more)])
-            assert at(found, here, 0, 32) == int(exact.lo.flat[0]) & MASK[32]
+            assert at(found, here, 0, 32) == int(exact.low().flat[0]) & MASK[32]
 
 
 @pytest.mark.parametrize("sign", "us")
@@ -179,7 +178,7 @@ def test_numbers_that_differ_from_thread_to_thread_are_not_one(text: str) -> Non
         exact = function([lanes.scalar(64 + 32 * place), lanes.scalar(int(by[0, thread]))])
         start = np.broadcast_to(result.start, by.shape)[0, thread]
         step = np.broadcast_to(result.slopes.get(digit, U64(0)), by.shape)[0, thread]
-        assert int(start + step * U64(place)) & MASK[32] == int(exact.lo.flat[0])
+        assert int(start + step * U64(place)) & MASK[32] == int(exact.low().flat[0])
 
 
 @pytest.mark.parametrize("signed", list(product_of([False, True], [False, True])))
@@ -217,7 +216,7 @@ def test_the_sign_of_a_large_grid_is_one_number(sign: str) -> None:
     assert function is not None
     result = function([blocks, lanes.scalar(21), lanes.scalar(1)])
     assert not result.slopes
-    assert int(result.lo.max()) == 0
+    assert int(result.low().max()) == 0
 
 
 @pytest.mark.parametrize("operator", COMPARISONS)

@@ -17,9 +17,8 @@ import numpy as np
 
 from tessera.ir.arrays import Flags, Words
 from tessera.passes.byte_sets.intervals import distinct
-from tessera.passes.lane_values.lane_values import Slopes
-from tessera.passes.lane_values.lanes import U64, Lanes
-from tessera.passes.lane_values.slopes import same
+from tessera.passes.lane_values.lanes import U64, Lanes, Slopes, same
+from tessera.passes.lane_values.masks import selected
 
 _MOST = 1024
 _MOST_ELEMENTS = 1 << 22
@@ -41,8 +40,7 @@ class SureWrite:
 
     def lowest(self) -> int:
         """The lowest address of a thread that surely writes."""
-        shape = np.broadcast_shapes(self.lo.shape, self.sure.shape)
-        return int(np.broadcast_to(self.lo, shape)[np.broadcast_to(self.sure, shape)].min())
+        return int(selected(self.sure, self.lo)[0].min())
 
 
 @dataclass(slots=True)

@@ -12,9 +12,6 @@ from __future__ import annotations
 
 import re
 
-import numpy as np
-
-from tessera.ir.arrays import Words
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.layout import size_bytes
 from tessera.passes.footprint.excerpt_state import SliceState
@@ -24,7 +21,7 @@ from tessera.passes.kernel_facts.inline_calls import call_parts
 from tessera.passes.kernel_facts.kernel_code import Step
 from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.lanes import Lanes
-from tessera.passes.lane_values.masks import NONE, Mask
+from tessera.passes.lane_values.masks import NONE, Mask, selected
 
 CALL_READ = -1
 """The number that stands for what a call reads, where others have the number of an effect."""
@@ -92,7 +89,7 @@ def _print(runner: SliceState, step: Step, argument: ptx.Operand, mask: Mask) ->
     """Record the read of the format; or say why more may be read."""
     value = _argument(runner, argument, step.index)
     value = None if value is None else lanes.exact_in(value, mask.may)
-    chosen = None if value is None or value.span is not None else _selected(value, mask)
+    chosen = None if value is None or value.span is not None else selected(mask.may, value.low())[0]
     zone = None if chosen is None else runner.scene.zones.common(chosen)
     names = {z: n for n, z in runner.scene.symbols.items()}
     name = names.get(zone[0], "") if zone is not None else ""
@@ -103,12 +100,6 @@ def _print(runner: SliceState, step: Step, argument: ptx.Operand, mask: Mask) ->
         return "it prints strings through pointers"
     runner.recorder.add(step.index, CALL_READ, value, len(text) + 1, mask.may, NONE)
     return None
-
-
-def _selected(value: Lanes, mask: Mask) -> Words:
-    """The numbers of the threads that may be here."""
-    shape = np.broadcast_shapes(value.lo.shape, mask.may.shape)
-    return np.broadcast_to(value.lo, shape)[np.broadcast_to(mask.may, shape)]
 
 
 def _argument(runner: SliceState, operand: ptx.Operand, index: int) -> Lanes | None:

@@ -23,9 +23,8 @@ from tessera.passes.footprint.halves import Half
 from tessera.passes.footprint.moved_products import OpenProduct
 from tessera.passes.footprint.pieces import GridAxis, GridPiece
 from tessera.passes.footprint.recorder import Recorder
-from tessera.passes.lane_values.lane_values import MASKS, U64, Lanes
+from tessera.passes.lane_values.lanes import MASKS, U64, Lanes, sloped
 from tessera.passes.lane_values.masks import Mask
-from tessera.passes.lane_values.slopes import sloped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

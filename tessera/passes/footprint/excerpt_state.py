@@ -30,7 +30,7 @@ from tessera.passes.kernel_facts.operand_names import SINK
 from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.digits import NotAlike, Split
 from tessera.passes.lane_values.lanes import HARD, NUMBER, POINTER, Lanes
-from tessera.passes.lane_values.masks import ALL, NONE, Mask
+from tessera.passes.lane_values.masks import ALL, NONE, Mask, selected
 from tessera.passes.lane_values.predicates import invert
 from tessera.passes.lane_values.warps import agreeing, choose, merged_choice
 
@@ -57,8 +57,7 @@ class MadeMaps:
     def content_at(self, addresses: Words, here: Flags) -> bytes | None:
         """The map that all threads here find at their addresses: the latest copied there."""
         for known, ctas, content in reversed(self.copies):
-            shape = np.broadcast_shapes(known.shape, ctas.shape, addresses.shape, here.shape)
-            same = np.broadcast_to((known == addresses) & ctas, shape)[np.broadcast_to(here, shape)]
+            (same,) = selected(here, (known == addresses) & ctas)
             if same.any():
                 # Made anew for some CTAs only: there is no one map.
                 return content if same.all() else None
@@ -176,9 +175,8 @@ class SliceState:
         x, y, z = (axis.places() for axis in piece.axes)
         columns, rows, _ = self.scene.grid
         numbers = ((z[:, None, None] * rows + y[:, None]) * columns + x)[..., None]
-        shape = np.broadcast_shapes(numbers.shape, values.shape, ctas.shape)
-        chosen = np.broadcast_to(ctas, shape)
-        return np.broadcast_to(values, shape)[chosen], np.broadcast_to(numbers, shape)[chosen]
+        chosen, places = selected(ctas, values, numbers.astype(np.uint64))
+        return chosen, places.astype(np.int64)
 
     def bits(self, key: Key) -> int:
         """The width of a register or of a local word."""
@@ -320,7 +318,7 @@ class SliceState:
             sure = NONE
         self.recorder.add(step.index, number, address, width, mask.may, sure)
         if writes and self.here.election != -1:
-            chosen = self.elected([address.lo, mask.may]) & mask.may
+            chosen = self.elected([address.low(), mask.may]) & mask.may
             if chosen.any():
                 self.recorder.add_sure(_sure_write(step, number, address, width, chosen))
         if writes and step.instruction.guard is not None:

@@ -105,7 +105,7 @@ class Halves:
         origin = f"{first.origin} {second.origin}"
         key = ("selp", origin, *map(id, parts))
         if key not in self.moved:
-            whole = lanes.merge(chosen.lo.astype(np.bool_), first.whole, second.whole)
+            whole = lanes.merge(chosen.low().astype(np.bool_), first.whole, second.whole)
             if chosen.span is not None:
                 either = lanes.join(first.whole, second.whole, 64)
                 whole = lanes.merge(chosen.span.astype(np.bool_), either, whole)

@@ -77,7 +77,7 @@ def _known_word(
     zone = runner.common_zone(address)
     content = None if zone is None else runner.scene.contents.get(zone)
     if zone is None or content is None:
-        zones = distinct(runner.scene.zones.decode(address.lo)[0]) if zone is None else [zone]
+        zones = distinct(runner.scene.zones.decode(address.low())[0]) if zone is None else [zone]
         runner.recorder.asked.update(int(place) for place in zones if place)
         return None
     runner.recorder.looked_up.add(zone)
@@ -98,7 +98,7 @@ def contents_value(
     if width not in _WIDTHS or 8 * width > max(bits, 8):
         return None
     words = content[: len(content) // width * width].view(_dtype(type, width))
-    starts = zones.decode(address.lo)[1] + offset
+    starts = zones.decode(address.low())[1] + offset
     if address.span is not None:
         return _any_in(words, starts, address.span, width, bits, index)
     inside = (starts >= 0) & (starts + width <= len(content)) & (starts % width == 0)
@@ -138,7 +138,7 @@ def table_word(scene: Scene, address: Lanes, offset: int, index: int) -> Lanes |
     """The words at the addresses plus an offset; None where nothing is known of them."""
     if not scene.tables:
         return None
-    zone, offsets = scene.zones.decode(address.lo)
+    zone, offsets = scene.zones.decode(address.low())
     first = int(zone.flat[0])
     table = scene.tables.get(first)
     if table is None or not (zone == first).all():
@@ -160,7 +160,7 @@ def may_be_address(scene: Scene, address: Lanes, offset: int, width: int) -> boo
     """
     if not scene.holders:
         return False
-    zones, offsets = scene.zones.decode(address.lo)
+    zones, offsets = scene.zones.decode(address.low())
     span = lanes.spans(address)
     for zone in distinct(zones).tolist():
         table = scene.tables.get(zone)

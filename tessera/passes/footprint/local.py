@@ -61,7 +61,7 @@ def local_access(runner: SliceState, step: Step, writes: bool, address: Lanes, m
 def _load_words(runner: SliceState, step: Step, address: Lanes, type: str, mask: Mask) -> None:
     width = (type_bits(type) + 7) // 8
     address = lanes.only_in(address, mask.may)
-    zones, offsets = runner.scene.zones.decode(address.lo)
+    zones, offsets = runner.scene.zones.decode(address.low())
     exact = address.span is None
     for place, name in enumerate(step.targets):
         if name not in runner.code.needed:
@@ -181,7 +181,7 @@ def _local_word(runner: SliceState, offsets: Offsets, width: int, index: int) ->
 
 def _store_words(runner: SliceState, step: Step, address: Lanes, width: int, mask: Mask) -> None:
     address = lanes.only_in(address, mask.may)
-    zones, offsets = runner.scene.zones.decode(address.lo)
+    zones, offsets = runner.scene.zones.decode(address.low())
     source = step.instruction.operands[1]
     elements = source.elements if isinstance(source, ptx.Vector) else (source,)
     values = [runner.value(element, 8 * width, step.index) for element in elements]

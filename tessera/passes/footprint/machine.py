@@ -208,7 +208,7 @@ class SliceMachine(StepRunner):
             self._scatter(block, tuple(targets), here, ALL, pending)
             return
         for place, target in enumerate(targets):
-            chosen = Lanes((index.lo == U64(place)).astype(U64))
+            chosen = Lanes((index.low() == U64(place)).astype(U64))
             self._pend(pending, target, here.narrow(chosen))
 
     def _pend(self, pending: dict[int, Mask], target: int, mask: Mask | None) -> None:

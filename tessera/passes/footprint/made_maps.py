@@ -25,7 +25,7 @@ from tessera.passes.kernel_facts.kernel_code import KernelCode, Step
 from tessera.passes.kernel_facts.operand_names import registers_in
 from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.lanes import U64
-from tessera.passes.lane_values.masks import Mask
+from tessera.passes.lane_values.masks import Mask, selected
 
 _PER_AXIS = ("box_dim", "global_dim", "element_stride")
 _ONCE = ("global_address", "rank", "elemtype", "interleave_layout")
@@ -62,8 +62,7 @@ def _set_field(runner: SliceState, step: Step, mask: Mask) -> bool:
     place = str(operands[0])
     if value.span is not None or ordinal is None:
         return False
-    shape = np.broadcast_shapes(value.lo.shape, mask.may.shape)
-    numbers = distinct(np.broadcast_to(value.lo, shape)[np.broadcast_to(mask.may, shape)])
+    numbers = distinct(selected(mask.may, value.low())[0])
     if len(numbers) != 1:
         return False
     if made.first < 0:
@@ -86,9 +85,9 @@ def _copy(runner: SliceState, step: Step, mask: Mask) -> bool:
     target = lanes.exact_in(runner.address(operands[0], step.index), mask.may)
     if target.span is not None:
         return False
-    shape = np.broadcast_shapes(target.lo.shape, mask.may.shape, (1, 1))
+    shape = np.broadcast_shapes(target.low().shape, mask.may.shape, (1, 1))
     here = np.broadcast_to(mask.may, shape)
-    addresses = np.broadcast_to(target.lo, shape)
+    addresses = np.broadcast_to(target.low(), shape)
     low = np.where(here, addresses, U64(lanes.MASK[64])).min(axis=-1, keepdims=True)
     high = np.where(here, addresses, U64(0)).max(axis=-1, keepdims=True)
     ctas = np.asarray(here.any(axis=-1))[..., None]

@@ -63,7 +63,7 @@ def _sized(
         runner.recorder.add(step.index, number, grown, 1, mask.may, NONE)
         return
     for count in lanes.distinct(size):
-        here = mask.narrow(Lanes((size.lo == U64(count)).astype(U64)))
+        here = mask.narrow(Lanes((size.low() == U64(count)).astype(U64)))
         if count > 0 and here is not None:
             runner.note(step, number, address, count, here)
 
@@ -75,7 +75,7 @@ def _source_size(runner: SliceState, step: Step, place: int, size: Lanes) -> Lan
     if runner.code.widths.get(name, 32) == 1:
         ignore = runner.value(operand, 1, step.index)
         nothing = lanes.scalar(0)
-        chosen = lanes.merge(ignore.lo.astype(np.bool_), nothing, size)
+        chosen = lanes.merge(ignore.low().astype(np.bool_), nothing, size)
         if ignore.span is None:
             return chosen
         either = lanes.join(nothing, size, 32)

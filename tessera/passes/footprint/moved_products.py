@@ -16,8 +16,7 @@ from tessera.ir.ptx import syntax as ptx
 from tessera.passes.kernel_facts.kernel_code import KernelCode, Step
 from tessera.passes.kernel_facts.operand_names import registers_in
 from tessera.passes.lane_values import lanes
-from tessera.passes.lane_values.lane_values import single
-from tessera.passes.lane_values.lanes import Lanes
+from tessera.passes.lane_values.lanes import Lanes, single
 from tessera.passes.lane_values.sloped_ops import sloped_moved_product
 
 _BITS = 32

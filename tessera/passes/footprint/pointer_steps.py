@@ -76,7 +76,7 @@ def _spelled_out(value: Lanes) -> Lanes:
     if value.kind or value.span is None or int(value.span.max()) > _FEW:
         return value
     numbers = [
-        Lanes(value.lo + np.minimum(value.span, U64(more)))
+        Lanes(value.low() + np.minimum(value.span, U64(more)))
         for more in range(int(value.span.max()) + 1)
     ]
     copy = lanes.copied(value)
@@ -125,11 +125,11 @@ def settled(runner: SliceState, value: Lanes, bits: int) -> Lanes:
     if value.span is not None and (value.span >= U64(lanes.WIDE)).any():
         return value
     zones = runner.scene.zones
-    if zones.between(*value.bounds()) is not None or zones.decode(value.lo)[0].all():
+    if zones.between(*value.bounds()) is not None or zones.decode(value.low())[0].all():
         doubt = SUMS if value.kind == MIXED else BITS
         runner.recorder.doubt = max(runner.recorder.doubt, doubt)
         return lanes.of_kind(value, POINTER)
-    is_distance = value.kind == MIXED and bool(_is_small(value.lo).all())
+    is_distance = value.kind == MIXED and bool(_is_small(value.low()).all())
     return lanes.of_kind(value, NUMBER) if is_distance else value
 
 
@@ -163,9 +163,9 @@ def _comparable(runner: SliceState, first: Lanes, second: Lanes) -> Flags:
     """Where the order of two values hangs on no address."""
     if max(first.kind, second.kind) > MIXED:
         return np.zeros((1, 1), dtype=np.bool_)
-    zones = [runner.scene.zones.decode(value.lo)[0] for value in (first, second)]
-    small = [_is_small(value.lo) for value in (first, second)]
-    null = [(value.lo == 0) & (lanes.spans(value) == 0) for value in (first, second)]
+    zones = [runner.scene.zones.decode(value.low())[0] for value in (first, second)]
+    small = [_is_small(value.low()) for value in (first, second)]
+    null = [(value.low() == 0) & (lanes.spans(value) == 0) for value in (first, second)]
     comparable: Flags = (
         ((zones[0] == zones[1]) & (zones[0] != 0))
         | (small[0] & small[1])

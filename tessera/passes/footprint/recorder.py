@@ -24,10 +24,18 @@ from tessera.passes.footprint.both_ways import SureWrite
 from tessera.passes.footprint.zones import REACH, Zones
 from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.digits import RoundDigit, Split
-from tessera.passes.lane_values.lane_values import NO_SLOPES, Slopes
-from tessera.passes.lane_values.lanes import MASK, MIXED, POINTER, U64, Lanes
-from tessera.passes.lane_values.masks import NONE
-from tessera.passes.lane_values.slopes import apart, collapsed, same, steps_of
+from tessera.passes.lane_values.lanes import (
+    MASK,
+    MIXED,
+    NO_SLOPES,
+    POINTER,
+    U64,
+    Lanes,
+    Slopes,
+    same,
+)
+from tessera.passes.lane_values.masks import NONE, same_threads, selected
+from tessera.passes.lane_values.slopes import apart, collapsed, steps_of
 
 _MERGE_ABOVE = 4096
 _SORT_COST = 40
@@ -87,7 +95,9 @@ class Recorder:
                 # One of several: even where it is exact, it is not certain.
                 span = np.zeros((1, 1), dtype=U64) if option.span is None else option.span
                 why = option.why if option.why >= 0 else address.why
-                self._add_open(index, effect, Lanes(option.lo, span, why, option.kind), width, may)
+                self._add_open(
+                    index, effect, Lanes(option.low(), span, why, option.kind), width, may
+                )
         elif address.span is None:
             self._add_exact(index, effect, address, width, may, sure)
         else:
@@ -160,7 +170,12 @@ class Recorder:
         self, index: int, effect: int, address: Lanes, width: int, may: Flags, sure: Flags
     ) -> None:
         run = self._runs.get((index, effect))
-        if run is not None and run.width == width and _same(run.may, may) and _same(run.sure, sure):
+        if (
+            run is not None
+            and run.width == width
+            and same_threads(run.may, may)
+            and same_threads(run.sure, sure)
+        ):
             step = self._distance(run.address, address)
             if step is not None:
                 moved = run.moves[-1] + (step - (1 << 64) if step >> 63 else step)
@@ -276,10 +291,7 @@ class Recorder:
             entry = self._entry(index, effect, common[0])
             entry.always, entry.whole = False, address.why
             return
-        shape = np.broadcast_shapes(address.start.shape, span.shape, may.shape)
-        chosen = np.broadcast_to(may, shape)
-        lo = np.broadcast_to(address.start, shape)[chosen]
-        reach = np.broadcast_to(span, shape)[chosen]
+        lo, reach = selected(may, address.start, span)
         self.work += 8 * lo.size
         if common is not None:
             offset = (lo - U64(common[1])).view(np.int64)
@@ -370,12 +382,6 @@ class Recorder:
             entry.compact()
 
 
-def _same(left: Flags, right: Flags) -> bool:
-    if left is right:
-        return True
-    return left.shape == right.shape and bool((left == right).all())
-
-
 def _select(lo: Words, may: Flags, sure: Flags) -> tuple[Words, Flags | None]:
     """Addresses of the threads that may make an access; which are sure, None for all."""
     shape = np.broadcast_shapes(lo.shape, may.shape)
@@ -384,7 +390,7 @@ def _select(lo: Words, may: Flags, sure: Flags) -> tuple[Words, Flags | None]:
     addresses = np.broadcast_to(lo, shape)
     chosen = np.broadcast_to(may, shape)
     picked = addresses.ravel() if may.size == 1 and may.flat[0] else addresses[chosen]
-    if sure is may or _same(may, sure):
+    if same_threads(may, sure):
         return picked, None
     return picked, np.broadcast_to(sure, shape)[chosen]
 

@@ -25,16 +25,17 @@ from tessera.passes.footprint.made_maps import is_map_step
 from tessera.passes.footprint.recorder import Recorder
 from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.digits import NotAlike, RoundDigit, RoundLimit, Split
-from tessera.passes.lane_values.lane_values import (
+from tessera.passes.lane_values.lanes import (
     MASKS,
     U64,
     Lanes,
     of_kind,
+    same,
+    sloped,
     spans,
     unknown,
 )
 from tessera.passes.lane_values.masks import Mask
-from tessera.passes.lane_values.slopes import same, sloped
 
 _PERIODS = (1, 2, 3, 4)
 _MOST_TRIES = 8

@@ -18,8 +18,7 @@ from tessera.ir.arrays import Bytes, Offsets, Ranges, Signed, Words
 from tessera.passes.footprint.pieces import GridPiece
 from tessera.passes.footprint.zones import WORKSPACE, Zones
 from tessera.passes.lane_values import lanes
-from tessera.passes.lane_values.lanes import U64, Lanes
-from tessera.passes.lane_values.slopes import sloped
+from tessera.passes.lane_values.lanes import U64, Lanes, sloped
 
 Triple = tuple[int, int, int]
 _AXES = "xyz"
@@ -121,7 +120,7 @@ def _shrink(value: Lanes) -> Lanes:
     """An axis along which nothing changes has length 1."""
     if value.slopes:
         return value
-    lo = value.lo
+    lo = value.low()
     for axis in range(lo.ndim):
         if lo.shape[axis] > 1:
             first = lo.take([0], axis=axis)

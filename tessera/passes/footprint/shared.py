@@ -46,7 +46,7 @@ from tessera.passes.kernel_facts.shared_use import SharedUse, is_barrier, is_cop
 from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.lane_ops import extend
 from tessera.passes.lane_values.lanes import HARD, MASK, NUMBER, Lanes
-from tessera.passes.lane_values.masks import Mask
+from tessera.passes.lane_values.masks import Mask, selected
 
 # Stand for numbers of barriers: all of them, and those of warps.
 _ANY_BARRIER = -1
@@ -150,8 +150,7 @@ class SharedFollower:
         """From the least address to the end of the variable, where all that is written, `most`
         bytes from each address, is known to be inside; else everything."""
         address = lanes.exact_in(address, mask.may)
-        shape = np.broadcast_shapes(address.lo.shape, mask.may.shape)
-        numbers = np.broadcast_to(address.lo, shape)[np.broadcast_to(mask.may, shape)]
+        (numbers,) = selected(mask.may, address.low())
         first, last = 0, self.space.cells
         if most is not None and address.span is None and numbers.size:
             cells, ends, inside = self.space.place(numbers, most)
@@ -164,7 +163,7 @@ class SharedFollower:
         address = lanes.exact_in(address, mask.may)
         if address.span is not None:
             return None
-        lo = address.lo.reshape(-1, address.lo.shape[-1])
+        lo = address.low().reshape(-1, address.low().shape[-1])
         if len(lo) > 1 and not (lo == lo[:1]).all():
             return None
         here = mask.may.reshape(-1, mask.may.shape[-1]).any(axis=0)
@@ -205,7 +204,7 @@ class SharedFollower:
 
     def _meet(self, runner: SliceState, step: Step, mask: Mask) -> None:
         members = runner.value(step.instruction.operands[0], 32, step.index)
-        full = members.span is None and bool((members.lo == np.uint64(MASK[32])).all())
+        full = members.span is None and bool((members.low() == np.uint64(MASK[32])).all())
         threads = runner.scene.threads
         sure = np.broadcast_to(mask.sure, (*mask.sure.shape[:-1], threads))
         split = _split_warps(np.broadcast_to(mask.may, (*mask.may.shape[:-1], threads)), sure)
@@ -280,8 +279,8 @@ def _piece(cell: Lanes, address: Lanes, width: int, type: str, index: int) -> La
     kind = HARD if cell.kind else NUMBER
     if cell.span is not None:
         return lanes.of_kind(lanes.unknown(bits, index), kind)
-    shift = (address.lo % np.uint64(CELL)) * np.uint64(8)
-    return Lanes((cell.lo >> shift) & np.uint64(MASK[bits]), kind=kind)
+    shift = (address.low() % np.uint64(CELL)) * np.uint64(8)
+    return Lanes((cell.low() >> shift) & np.uint64(MASK[bits]), kind=kind)
 
 
 def _extent(runner: SliceState, step: Step, effect: MemoryEffect) -> int | None:
@@ -302,7 +301,7 @@ def _known_number(runner: SliceState, operand: ptx.Operand, index: int) -> int |
 def _is_anything(value: Lanes) -> bool:
     """Whether a 64-bit value is unknown in all threads, and no address."""
     span = lanes.spans(value)
-    return bool((span == np.uint64(MASK[64])).all()) and not value.lo.any() and not value.kind
+    return bool((span == np.uint64(MASK[64])).all()) and not value.low().any() and not value.kind
 
 
 def _split_warps(may: Flags, sure: Flags) -> bool:

@@ -22,7 +22,7 @@ from tessera.passes.kernel_facts.kernel_code import Step
 from tessera.passes.kernel_facts.shared_use import BASE, SPACING, SharedUse
 from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.lanes import Lanes
-from tessera.passes.lane_values.masks import Mask
+from tessera.passes.lane_values.masks import Mask, selected
 
 
 class SharedSpace:
@@ -72,9 +72,7 @@ def write_address(runner: SliceState, step: Step, effect: MemoryEffect, mask: Ma
     if effect.space != "generic":
         return shared_address(runner, operand, step.index)
     address = lanes.exact_in(runner.address(operand, step.index), mask.may)
-    shape = np.broadcast_shapes(address.lo.shape, mask.may.shape)
-    chosen = np.broadcast_to(mask.may, shape)
-    zones = distinct(runner.scene.zones.decode(np.broadcast_to(address.lo, shape)[chosen])[0])
+    zones = distinct(runner.scene.zones.decode(selected(mask.may, address.low())[0])[0])
     if len(zones) == 1 and zones[0] == SHARED and address.span is None:
         return lanes.truncate(_number(runner, address), 32)
     return lanes.unknown(32, step.index) if may_be_shared(zones) else None

@@ -28,7 +28,7 @@ from tessera.passes.byte_sets.intervals import distinct
 from tessera.passes.footprint.shared_phases import Phase, Phases, SharedTrouble
 from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.lanes import HARD, MASK, NUMBER, U64, Lanes
-from tessera.passes.lane_values.masks import Mask
+from tessera.passes.lane_values.masks import Mask, same_threads
 
 CELL = 4
 _UNKNOWN = 0
@@ -69,7 +69,9 @@ class SharedImage:
         for some in self._one_each(cells, width, value, mask):
             raced = self._note_write(some, _cells_of(width), mask)
             final = value
-            uniform = mask.strong.size == mask.strong.shape[-1] and _same(mask.strong, mask.may)
+            uniform = mask.strong.size == mask.strong.shape[-1] and same_threads(
+                mask.strong, mask.may
+            )
             if not sure or not uniform or raced.any():
                 final = self._joined(some, width, value, mask, raced, sure=sure)
             threads = np.nonzero(some >= 0)[0]
@@ -103,7 +105,7 @@ class SharedImage:
         uniform = mask.may.size == mask.may.shape[-1]
         if uniform and all(
             array.shape[-1] == 1 or bool((array[..., threads] == array[..., instead]).all())
-            for array in (value.lo, lanes.spans(value))
+            for array in (value.low(), lanes.spans(value))
         ):
             # All threads that store to a cell store the same: the first one does for all.
             yield _only(cells, threads[first])
@@ -234,13 +236,13 @@ class SharedImage:
         if not part.any():
             return value
         full = U64(MASK[32])
-        lo = np.where(part == _LOW, value.lo & full, value.lo)
-        lo = np.where(part == _HIGH, value.lo >> U64(32), lo)
+        lo = np.where(part == _LOW, value.low() & full, value.low())
+        lo = np.where(part == _HIGH, value.low() >> U64(32), lo)
         kind = HARD if value.kind else NUMBER
         if value.span is None:
             return Lanes(lo, kind=kind)
         # Where the interval passes a multiple of 2**32, either half can be anything.
-        low = value.lo & full
+        low = value.low() & full
         near = value.span <= full - low
         span = np.where(part == _HIGH, np.where(near, U64(0), full), value.span)
         span = np.where((part == _LOW) & ~near, full, span)
@@ -258,13 +260,9 @@ def _cells_of(width: int) -> int:
     return 2 if width == 8 else 1
 
 
-def _same(left: Flags, right: Flags) -> bool:
-    return left is right or (left.shape == right.shape and bool((left == right).all()))
-
-
 def _is_open(value: Lanes) -> Flags:
     """Where a 64-bit value can be anything, in no object."""
-    is_open: Flags = (lanes.spans(value) == U64(MASK[64])) & (value.lo == U64(0))
+    is_open: Flags = (lanes.spans(value) == U64(MASK[64])) & (value.low() == U64(0))
     return is_open
 
 
@@ -272,7 +270,7 @@ def _take(value: Lanes, owners: Signed) -> Lanes:
     """The values of other lanes."""
     if value.options:
         return lanes.one_of([_take(option, owners) for option in value.options], value.why)
-    lo = value.lo
+    lo = value.low()
     lo = lo if lo.shape[-1] == 1 else lo[..., owners]
     span = value.span
     if span is not None and span.shape[-1] > 1:
@@ -282,12 +280,12 @@ def _take(value: Lanes, owners: Signed) -> Lanes:
 
 def _paste(low: Lanes, high: Lanes, why: int) -> Lanes:
     """8 bytes from two halves of which something is known of the lower and all of the upper."""
-    lo = low.lo | (high.lo << U64(32))
+    lo = low.low() | (high.low() << U64(32))
     kind = HARD if low.kind or high.kind else NUMBER
     if low.span is None and high.span is None:
         return Lanes(lo, kind=kind)
     span = lanes.spans(low)
     full = U64(MASK[32])
-    open_ = (lanes.spans(high) > 0) | (span >= full) | (span > full - low.lo)
+    open_ = (lanes.spans(high) > 0) | (span >= full) | (span > full - low.low())
     span = np.where(open_, U64(MASK[64]), span)
     return Lanes(np.where(open_, U64(0), lo), span, why, kind)

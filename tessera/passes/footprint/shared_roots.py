@@ -38,7 +38,7 @@ from tessera.passes.kernel_facts.kernel_code import Step
 from tessera.passes.kernel_facts.shared_use import BASE, SPACING, SharedUse
 from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.lanes import HARD, MASK, POINTER, U64, Lanes
-from tessera.passes.lane_values.masks import Mask
+from tessera.passes.lane_values.masks import Mask, selected
 
 if TYPE_CHECKING:
     from tessera.passes.footprint.recorder import Recorder
@@ -158,10 +158,7 @@ class SharedRoots:
 
         That is in one variable; what may leave it may be anywhere.
         """
-        shape = np.broadcast_shapes(address.lo.shape, mask.may.shape)
-        chosen = np.broadcast_to(mask.may, shape)
-        low = np.broadcast_to(address.lo, shape)[chosen]
-        span = np.broadcast_to(lanes.spans(address), shape)[chosen]
+        low, span = selected(mask.may, address.low(), lanes.spans(address))
         if low.size == 0:
             return _EVERYWHERE
         ends = np.array([low.min(), (low + span).max()], dtype=U64)
@@ -217,11 +214,8 @@ def _zones(zones: Zones, value: Lanes, may: Flags) -> list[int]:
     if value.kind > POINTER and (span == U64(MASK[64])).any():
         return [0]
     near = np.where(span == U64(MASK[64]), U64(0), span)
-    shape = np.broadcast_shapes(value.lo.shape, near.shape, may.shape)
-    chosen = np.broadcast_to(may, shape)
-    first = np.broadcast_to(value.lo, shape)[chosen]
-    last = first + np.broadcast_to(near, shape)[chosen]
-    start, end = zones.decode(first)[0], zones.decode(last)[0]
+    first, reach = selected(may, value.low(), near)
+    start, end = zones.decode(first)[0], zones.decode(first + reach)[0]
     return [int(zone) for zone in distinct(np.where(start == end, start, 0))]
 
 

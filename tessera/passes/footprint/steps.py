@@ -28,6 +28,7 @@ from tessera.passes.lane_values.lane_ops import source_bits
 from tessera.passes.lane_values.lanes import HARD, LOW, MASK, U64, Lanes
 from tessera.passes.lane_values.masks import Mask
 from tessera.passes.lane_values.predicates import PREDICATES, invert
+from tessera.passes.lane_values.sloped_ops import zero_extend
 from tessera.passes.lane_values.warps import choose, elect, shuffle, source_threads
 
 _LOCAL_SPACES = frozenset({"local", "param", "param::entry", "param::func"})
@@ -165,7 +166,7 @@ class StepRunner(SliceState):
                     return
             result = lanes.scalar(0)
             for place, element in enumerate(source.elements):
-                value = lanes.zero_extend(self.value(element, part, step.index), part)
+                value = zero_extend(self.value(element, part, step.index), part)
                 scaled = lanes.mul(value, lanes.scalar(1 << (place * part)), 64)
                 kind = HARD if value.kind else result.kind
                 result = lanes.of_kind(lanes.add(result, scaled, 64), kind)
@@ -182,7 +183,7 @@ class StepRunner(SliceState):
             is_half = part == 32 and bits == 64 and self._keeps_halves(step, mask)
             shift = U64(place * part)
             if whole.span is None:
-                piece = Lanes((whole.lo >> shift) & U64(MASK[part]))
+                piece = Lanes((whole.low() >> shift) & U64(MASK[part]))
             elif is_half and whole.slopes:
                 piece = lanes.unknown(part, whole.why)
             else:

@@ -30,7 +30,7 @@ from tessera.passes.footprint.zones import PARAMETER
 from tessera.passes.kernel_facts.kernel_code import Step
 from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.lanes import U64, Lanes
-from tessera.passes.lane_values.masks import NONE, Mask
+from tessera.passes.lane_values.masks import NONE, Mask, selected
 
 MAP_READ = -2
 """The number that stands for reading the map itself, where others have that of an effect."""
@@ -50,10 +50,8 @@ def tensor_access(
     at = lanes.exact_in(runner.address(ptx.Address(operand.parts[:1]), step.index), mask.may)
     if at.span is not None:
         return "its tensor map is not known"
-    shape = np.broadcast_shapes(at.lo.shape, mask.may.shape)
-    chosen = np.broadcast_to(mask.may, shape)
-    addresses = distinct(np.broadcast_to(at.lo, shape)[chosen])
-    made = runner.made_maps.content_at(at.lo, mask.may)
+    addresses = distinct(selected(mask.may, at.low())[0])
+    made = runner.made_maps.content_at(at.low(), mask.may)
     if made is not None:
         _use_made(runner, step, addresses, at, mask)
         return _Copy(runner, step, number, effect, mask).record(made, coordinates_of(operand))
@@ -63,7 +61,7 @@ def tensor_access(
         content = _map_content(runner, int(address))
         if content is None:
             return "its tensor map is in memory"
-        here = mask.narrow(Lanes((at.lo == address).astype(U64)))
+        here = mask.narrow(Lanes((at.low() == address).astype(U64)))
         if here is not None:
             copy = _Copy(runner, step, number, effect, here)
             why = copy.record(content, coordinates_of(operand))
@@ -158,7 +156,7 @@ class _Copy:
         steps = set(tensor_map.element_strides) == {1}
         sure: Ranges | None = None
         if exact and steps and self.is_plain:
-            same: list[Flags | Words] = [self.mask.may, *(value.lo for value in values)]
+            same: list[Flags | Words] = [self.mask.may, *(value.low() for value in values)]
             certain = self.runner.elected(same) & self.mask.may
             if self.runner.side is None:
                 certain = certain | self.mask.sure

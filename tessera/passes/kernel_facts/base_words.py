@@ -16,11 +16,12 @@ from collections.abc import Iterator, Sequence
 
 from tessera.ir.opcodes import Meaning, OperandRole
 from tessera.ir.ptx import syntax as ptx
-from tessera.ir.ptx.constants import integer_value
 from tessera.ir.ptx.types import is_type, type_bits
 from tessera.passes.kernel_facts.inline_calls import inline_calls
 from tessera.passes.kernel_facts.operand_names import (
     known_meaning,
+    place_of,
+    readers_of,
     registers_in,
     results_in,
     written_registers,
@@ -106,7 +107,7 @@ def _moves_word(instruction: ptx.Instruction, narrow: frozenset[str]) -> bool:
             return len(types) < 2 or types[-2] < types[-1] == 64
         case "ld" if any(m.startswith("param") for m in instruction.opcode.modifiers):
             is_short = not types or types[-1] < 64
-            return is_short and _named(instruction.operands[1], narrow)[0] is None
+            return is_short and place_of(instruction.operands[1])[0] not in narrow
         case _:
             return False
 
@@ -138,11 +139,7 @@ def _carried(
     Without `floats` a number that was made a float carries none: it is no address any more, though
     it depends on one.
     """
-    users: dict[str, list[int]] = {}
-    for index, instruction in enumerate(instructions):
-        for operand in instruction.operands:
-            for name in registers_in(operand):
-                users.setdefault(name, []).append(index)
+    users = readers_of(instructions)
     taints: dict[str, frozenset[Word]] = {}
     reached: dict[int, Meaning] = {}
     pending = [index for name in names for index in users.get(name, ())]
@@ -218,30 +215,16 @@ def _loaded(
     target, source = instruction.operands[:2]
     width = int("".join(c for c in instruction.opcode.modifiers[-1] if c.isdigit()) or 0) // 8
     registers = list(results_in(target))
-    direct, offset = _named(source, names)
+    direct, offset = place_of(source)
     for place, register in enumerate(registers):
-        if direct is not None and offset is not None:
-            yield register, frozenset({(direct, offset + place * width)})
-        elif direct is not None:
-            yield register, frozenset({(direct, None)})
+        if direct in names:
+            at = None if offset is None else offset + place * width
+            yield register, frozenset({(direct, at)})
         else:
             through: frozenset[Word] = frozenset()
             for name in registers_in(source):
                 through |= taints.get(name, frozenset())
             yield register, frozenset((name, None) for name, _ in through)
-
-
-def _named(source: ptx.Operand, names: frozenset[str]) -> tuple[str | None, int | None]:
-    """The parameter that an address names, and the offset into it."""
-    if not isinstance(source, ptx.Address) or len(source.parts) != 1:
-        return None, None
-    part = source.parts[0]
-    if isinstance(part, ptx.Name) and part.name in names:
-        return part.name, 0
-    if isinstance(part, ptx.Offset) and part.base.name in names:
-        moved = integer_value(part.displacement)
-        return part.base.name, moved
-    return None, None
 
 
 def _addressed(

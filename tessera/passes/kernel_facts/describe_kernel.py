@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tessera.ir.graph import expr
-from tessera.ir.graph.expr import Expression
+from tessera.ir.graph.expr import Expression, Origin
 from tessera.ir.opcodes import Bytes, Flow
 from tessera.ir.opcodes.comparisons import COMPARISON_SIGNS, INVERSE_COMPARISONS
 from tessera.ir.ptx import syntax as ptx
@@ -76,9 +76,9 @@ class Describer:
         yield from dict.fromkeys(bounds)
 
     def _line(self, step: Step, address: Expression, when: list[Condition]) -> str:
-        text = f"{step.instruction.opcode} [{str(address).replace('@', '?')}]"
+        text = f"{step.instruction.opcode} [{address}]"
         if when:
-            text += " if " + " and ".join(map(str, when)).replace("@", "?")
+            text += " if " + " and ".join(map(str, when))
         return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
 
     # --- for other analyses ----------------------------------------------------------------
@@ -86,7 +86,7 @@ class Describer:
     def written(self, block: int, step: Step, name: str) -> Expression:
         """What an instruction writes to a register."""
         computed = self._compute(step, (block, step.index)) if len(step.targets) == 1 else None
-        return computed or expr.symbol(f"{name}?")
+        return computed or expr.register(name, Origin.OPEN)
 
     def address(self, block: int, step: Step, operand: int) -> Expression:
         """The address in one of an instruction's operands."""
@@ -96,23 +96,21 @@ class Describer:
         """What has to hold for an instruction to run, as far as it is understood."""
         return tuple(self._conditions(block, step))
 
-    def value(self, operand: ptx.Operand, block: int, step: Step) -> Expression:
-        """An operand of an instruction."""
-        return self._operand(operand, (block, step.index))
-
     # --- values ----------------------------------------------------------------------------
 
     def _register(self, name: str, use: Place) -> Expression:
         """What a register holds at a place; in progress or too deep, it is unknown."""
         written = self.definitions.get(name, [])
         if name in self.active or len(self.active) > _DEEPEST:
-            return expr.symbol(f"{name}@" if name in self.active else f"{name}?")
+            return expr.register(name, Origin.UNFINISHED if name in self.active else Origin.OPEN)
         self.active.append(name)
         try:
             if len(written) == 1 and written[0][1].instruction.guard is None:
                 block, step = written[0]
-                return self._compute(step, (block, step.index)) or expr.symbol(f"{name}?")
-            return self._counter(name, written, use) or expr.symbol(f"{name}?")
+                known = self._compute(step, (block, step.index))
+            else:
+                known = self._counter(name, written, use)
+            return known or expr.register(name, Origin.OPEN)
         finally:
             self.active.pop()
 
@@ -130,8 +128,8 @@ class Describer:
             begin = self._compute(start, (first, start.index))
             if stepped is None or begin is None:
                 return None
-            change = expr.add(stepped, expr.symbol(f"{name}@"), -1)
-            if "@" in str(change) or "@" in str(begin) or "?" in str(change):
+            change = expr.add(stepped, expr.register(name, Origin.UNFINISHED), -1)
+            if not change.is_known or begin.has(Origin.UNFINISHED):
                 return None
             counter = self.counters.setdefault(number, f"i{len(self.counters)}")
             rounds = expr.symbol(counter)
@@ -154,7 +152,7 @@ class Describer:
             return (
                 self._parameter(operands[1], use)
                 if space
-                else expr.symbol(f"data.{step.targets[0]}?")
+                else expr.register(step.targets[0], Origin.LOADED)
             )
         if any(isinstance(o, ptx.Vector) for o in operands):
             return None
@@ -175,9 +173,9 @@ class Describer:
             case "shl" if values[1].constant is not None and 0 <= values[1].constant < 64:
                 return expr.multiply(values[0], expr.constant(1 << values[1].constant))
             case _ if name in _INFIX:
-                return expr.symbol(f"({values[0]} {_INFIX[name]} {values[1]})")
+                return expr.symbol(f"({values[0]} {_INFIX[name]} {values[1]})", *values)
             case "min" | "max":
-                return expr.symbol(f"{name}({', '.join(map(str, values))})")
+                return expr.symbol(f"{name}({', '.join(map(str, values))})", *values)
         return None
 
     def _operand(self, operand: ptx.Operand, use: Place) -> Expression:
@@ -191,25 +189,26 @@ class Describer:
             return expr.add(self._operand(operand.base, use), moved)
         if isinstance(operand, ptx.Integer | ptx.Unary | ptx.Binary | ptx.Cast):
             value = integer_value(operand)
-            return expr.symbol("?") if value is None else expr.constant(value)
-        return expr.symbol("?")
+            return expr.ANYTHING if value is None else expr.constant(value)
+        return expr.ANYTHING
 
     def _parameter(self, operand: ptx.Operand, use: Place) -> Expression:
-        text = str(self._address(operand, use)).replace(" ", "")
-        return expr.symbol(text.removeprefix(f"{self.code.function.name}_"))
+        place = self._address(operand, use)
+        text = str(place).replace(" ", "").removeprefix(f"{self.code.function.name}_")
+        return expr.symbol(text) if place == expr.symbol(str(place)) else expr.symbol(text, place)
 
     def _address(self, operand: ptx.Operand, use: Place) -> Expression:
         if not isinstance(operand, ptx.Address):
-            return expr.symbol("?")
+            return expr.ANYTHING
         base = self._operand(operand.parts[0], use)
         if len(operand.parts) == 1:
             return base
         # A tensor map and coordinates.
         place = operand.parts[1]
         elements = place.elements if isinstance(place, ptx.Vector) else (place,)
-        listed = ", ".join(str(self._operand(element, use)) for element in elements)
+        values = [self._operand(element, use) for element in elements]
         name = str(base).removeprefix(f"{self.code.function.name}_")
-        return expr.symbol(f"{name}{{{listed}}}")
+        return expr.symbol(f"{name}{{{', '.join(map(str, values))}}}", base, *values)
 
     # --- conditions ------------------------------------------------------------------------
 
@@ -281,11 +280,9 @@ class Describer:
             return None
         scaled = expr.multiply(index, expr.constant(extent.count))
         base = expr.add(address, scaled, -1)
-        names = {
-            p.name.removeprefix(f"{self.code.function.name}_")
-            for p in self.code.function.parameters
-        }
-        if len(base.terms) != 1 or str(base) not in names or "?" in str(bound):
+        prefix = f"{self.code.function.name}_"
+        names = [p.name.removeprefix(prefix) for p in self.code.function.parameters]
+        if base not in map(expr.symbol, names) or not bound.is_known:
             return None
         end = expr.multiply(bound, expr.constant(extent.count))
         verb = "writes" if writes else "reads"

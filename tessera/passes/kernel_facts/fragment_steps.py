@@ -30,7 +30,12 @@ from tessera.ir.opcodes.extents import matrix_shape
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.constants import integer_value
 from tessera.ir.ptx.flatten import FlatFunction
-from tessera.passes.kernel_facts.operand_names import known_meaning, registers_in, written_registers
+from tessera.passes.kernel_facts.operand_names import (
+    known_meaning,
+    place_of,
+    registers_in,
+    written_registers,
+)
 
 JOINED = 0
 UNKNOWN = -1
@@ -369,13 +374,11 @@ class FragmentSteps:
         address = next((o for o in instruction.operands if isinstance(o, ptx.Address)), None)
         if address is None or not (spaces & set(_OWN_SPACES) or self._is_local(instruction, state)):
             return None
-        part = address.parts[0]
-        base = part.base if isinstance(part, ptx.Offset) else part
-        moved = integer_value(part.displacement) if isinstance(part, ptx.Offset) else 0
-        if not isinstance(base, ptx.Name):
+        name, moved = place_of(address)
+        if not name:
             return None
-        known = state.get(base.name)
-        return f"[{base.name if known is None else known.recipe}+{moved}"
+        known = state.get(name)
+        return f"[{name if known is None else known.recipe}+{moved}"
 
     def _cell_step(
         self, instruction: ptx.Instruction, cell: str, state: State

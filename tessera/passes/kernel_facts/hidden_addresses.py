@@ -29,7 +29,7 @@ from tessera.ir.ptx.flatten import FlatFunction
 from tessera.ir.ptx.types import is_type
 from tessera.passes.kernel_facts.doomed_blocks import never_returns
 from tessera.passes.kernel_facts.inline_calls import call_parts
-from tessera.passes.kernel_facts.operand_names import registers_in, written_registers
+from tessera.passes.kernel_facts.operand_names import place_of, registers_in, written_registers
 
 WordPlace = tuple[str, int, int]
 """A parameter, an offset into it, and how many bytes; of -1 bytes: anywhere in it."""
@@ -222,7 +222,7 @@ class _AddressFlow:
             return given
         types = [m for m in instruction.opcode.modifiers if is_type(m)]
         bits = type_bits(types[-1]) if types else 64
-        base, offset = _place(instruction.operands[operand])
+        base, offset = place_of(instruction.operands[operand])
         if base in self.parameters:
             target = instruction.operands[0]
             words = len(target.elements) if isinstance(target, ptx.Vector) else 1
@@ -289,13 +289,3 @@ def _spaces(space: str) -> tuple[str, ...]:
         return ("@local",)
     known = next((known for known in _SPACES if space.startswith(known)), "other")
     return (f"@{known}",)
-
-
-def _place(operand: ptx.Operand) -> tuple[str, int | None]:
-    """The name in an address, and the offset from it."""
-    if not isinstance(operand, ptx.Address) or len(operand.parts) != 1:
-        return "", None
-    part = operand.parts[0]
-    if isinstance(part, ptx.Offset):
-        return part.base.name, integer_value(part.displacement)
-    return (part.name, 0) if isinstance(part, ptx.Name) else ("", None)

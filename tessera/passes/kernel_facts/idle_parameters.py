@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 from tessera.ir.opcodes import Bytes
 from tessera.ir.program import program as ir
 from tessera.ir.ptx import syntax as ptx
-from tessera.ir.ptx.constants import integer_value
 from tessera.ir.ptx.layout import size_bytes
-from tessera.passes.kernel_facts.operand_names import registers_in
+from tessera.passes.kernel_facts.operand_names import place_of, registers_in
 
 if TYPE_CHECKING:
     from tessera.passes.kernel_facts.kernel_code import KernelCode, Step
@@ -60,13 +59,8 @@ def _stays_inside(step: Step, sizes: dict[str, int | None]) -> bool:
     if step.instruction.opcode.name != "ld" or len(step.effects) != 1:
         return False
     effect = step.effects[0]
-    operand = step.instruction.operands[effect.operand]
-    if not isinstance(effect.extent, Bytes) or not isinstance(operand, ptx.Address):
+    name, offset = place_of(step.instruction.operands[effect.operand])
+    size = sizes.get(name)
+    if not isinstance(effect.extent, Bytes) or size is None or offset is None:
         return False
-    part = operand.parts[0]
-    offset: int | None = 0
-    if isinstance(part, ptx.Offset):
-        offset = integer_value(part.displacement)
-        part = part.base
-    size = sizes.get(part.name) if isinstance(part, ptx.Name) else None
-    return size is not None and offset is not None and 0 <= offset <= size - effect.extent.count
+    return 0 <= offset <= size - effect.extent.count

@@ -15,7 +15,7 @@ from typing import ClassVar, Self
 
 from tessera.diagnostics import Span
 from tessera.ir.graph import expr
-from tessera.ir.graph.expr import Expression
+from tessera.ir.graph.expr import Expression, Origin
 from tessera.ir.program import program as ir
 from tessera.ir.ptx.control_flow import Loop
 from tessera.passes.base import Analysis, Facts
@@ -81,7 +81,7 @@ def _bound(code: KernelCode, describer: Describer, number: int) -> LoopBound:
     loop = code.flow.loops[number]
     span = code.span(code.flow.blocks[loop.header].start)
     stays = list(_conditions(code, describer, loop))
-    text = " and ".join(str(condition) for condition in stays).replace("@", "?") or "always"
+    text = " and ".join(map(str, stays)) or "always"
     counter = describer.counters.get(number, "")
     if len(stays) != 1:
         decided = _worst([_decided(code, c, counter) for c in stays])
@@ -158,9 +158,9 @@ def _slope(value: Expression, counter: str) -> int | None:
     """The coefficient of a counter; None where it is not that simple."""
     slope = 0
     for term in value.terms:
-        if term.symbols == (counter,):
+        if len(term.symbols) == 1 and term.symbols[0].text == counter:
             slope = term.coefficient
-        elif any(counter in symbol for symbol in term.symbols):
+        elif any(part.text == counter for symbol in term.symbols for part in symbol.walk()):
             return None
     return slope
 
@@ -168,18 +168,13 @@ def _slope(value: Expression, counter: str) -> int | None:
 def _decided(code: KernelCode, condition: Condition, counter: str) -> Decided:
     if condition.left is None or condition.right is None:
         return Decided.UNKNOWN
-    symbols = [
-        symbol
-        for side in (condition.left, condition.right)
-        for term in side.terms
-        for symbol in term.symbols
-        if symbol != counter
-    ]
-    if any("data." in symbol for symbol in symbols):
+    sides = (condition.left, condition.right)
+    if any(side.has(Origin.LOADED) for side in sides):
         return Decided.DATA
-    if any("?" in symbol or "@" in symbol for symbol in symbols):
+    if not all(side.is_known for side in sides):
         return Decided.UNKNOWN
-    return Decided.LAUNCH if symbols else Decided.CONSTANT
+    names = {symbol.text for side in sides for symbol in side.symbols()}
+    return Decided.LAUNCH if names - {counter} else Decided.CONSTANT
 
 
 def _worst(kinds: list[Decided]) -> Decided:

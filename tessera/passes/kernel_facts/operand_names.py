@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import chain
 
 from tessera.ir.opcodes import WRITTEN_ROLES, Meaning, meaning_of, widened_meaning
 from tessera.ir.ptx import syntax as ptx
+from tessera.ir.ptx.constants import integer_value
 
 SINK = "_"
 """Stands for a register where a result is dropped; nothing reads it."""
@@ -36,6 +38,27 @@ def registers_in(operand: ptx.Operand) -> tuple[str, ...]:
             return (*registers_in(operand.left), *registers_in(operand.right))
         case _:
             return ()
+
+
+def place_of(operand: ptx.Operand) -> tuple[str, int | None]:
+    """The name in an address, and the offset from it: no name where there is no single one, None
+    where the offset is no number."""
+    if not isinstance(operand, ptx.Address) or len(operand.parts) != 1:
+        return "", None
+    part = operand.parts[0]
+    if isinstance(part, ptx.Offset):
+        return part.base.name, integer_value(part.displacement)
+    return (part.name, 0) if isinstance(part, ptx.Name) else ("", None)
+
+
+def readers_of(instructions: Sequence[ptx.Instruction]) -> dict[str, list[int]]:
+    """The instructions that name each register or symbol in an operand."""
+    readers: dict[str, list[int]] = {}
+    for index, instruction in enumerate(instructions):
+        for operand in instruction.operands:
+            for name in registers_in(operand):
+                readers.setdefault(name, []).append(index)
+    return readers
 
 
 def written_registers(instruction: ptx.Instruction, meaning: Meaning) -> tuple[str, ...]:

@@ -36,7 +36,7 @@ from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.constants import integer_value
 from tessera.ir.ptx.layout import size_bytes
 from tessera.passes.kernel_facts.kernel_code import KernelCode, Step
-from tessera.passes.kernel_facts.operand_names import registers_in, written_registers
+from tessera.passes.kernel_facts.operand_names import place_of, registers_in, written_registers
 
 _GLOBAL = frozenset({"global", "generic"})
 _OUT_OF_ORDER = frozenset({"nc", "async", "mmio"})
@@ -337,10 +337,5 @@ def parameter_place(step: Step) -> tuple[str, int]:
     """The name and the offset that a plain load of a parameter has; no name where it has none."""
     opcode, effects = step.instruction.opcode, step.effects
     is_load = opcode.name == "ld" and len(effects) == 1 and effects[0].space.startswith("param")
-    operand = step.instruction.operands[effects[0].operand] if is_load else None
-    if not isinstance(operand, ptx.Address) or len(operand.parts) != 1:
-        return "", 0
-    part = operand.parts[0]
-    offset = integer_value(part.displacement) if isinstance(part, ptx.Offset) else 0
-    names = list(registers_in(part))
-    return (names[0], offset) if len(names) == 1 and offset is not None else ("", 0)
+    name, offset = place_of(step.instruction.operands[effects[0].operand]) if is_load else ("", 0)
+    return ("", 0) if offset is None else (name, offset)

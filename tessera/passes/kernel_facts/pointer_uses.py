@@ -8,13 +8,11 @@ footprint serves all launches that differ in such pointers only.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from tessera.ir.opcodes import Meaning, OperandRole
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.constants import integer_value
 from tessera.ir.ptx.flatten import FlatFunction
-from tessera.passes.kernel_facts.operand_names import registers_in
+from tessera.passes.kernel_facts.operand_names import readers_of, registers_in, written_registers
 
 Taint = frozenset[str]
 _NONE: Taint = frozenset()
@@ -23,11 +21,7 @@ _NONE: Taint = frozenset()
 def odd_parameters(flat: FlatFunction, meanings: list[Meaning]) -> frozenset[str]:
     """The parameters that are more than bases."""
     names = frozenset(p.name for p in flat.function.parameters)
-    readers: dict[str, list[int]] = {}
-    for index, instruction in enumerate(flat.instructions):
-        for operand in instruction.operands:
-            for name in registers_in(operand):
-                readers.setdefault(name, []).append(index)
+    readers = readers_of(flat.instructions)
     taints: dict[str, Taint] = {}
     odd: set[str] = set()
     pending = [index for name in sorted(names) for index in readers.get(name, ())]
@@ -36,18 +30,12 @@ def odd_parameters(flat: FlatFunction, meanings: list[Meaning]) -> frozenset[str
         instruction, meaning = flat.instructions[index], meanings[index]
         passed, used = _flow(instruction, meaning, names, taints)
         odd |= used
-        for name in _written(instruction, meaning):
+        for name in written_registers(instruction, meaning):
             old = taints.get(name, _NONE)
             if not passed <= old:
                 taints[name] = old | passed
                 pending += readers.get(name, ())
     return frozenset(odd)
-
-
-def _written(instruction: ptx.Instruction, meaning: Meaning) -> Iterator[str]:
-    for role, operand in zip(meaning.roles, instruction.operands, strict=False):
-        if role is OperandRole.DESTINATION and not isinstance(operand, ptx.Address):
-            yield from registers_in(operand)
 
 
 def _flow(

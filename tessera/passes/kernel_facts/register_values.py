@@ -16,7 +16,6 @@ out (`ir.graph.expr`); ranges and bits are exact about it (`value_ranges`, `know
 from __future__ import annotations
 
 import enum
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar, Self
@@ -24,7 +23,7 @@ from typing import ClassVar, Self
 from tessera.diagnostics import Span
 from tessera.ir.graph import expr
 from tessera.ir.graph.access import AccessKind, AddressClass
-from tessera.ir.graph.expr import Expression
+from tessera.ir.graph.expr import Expression, Origin, Term
 from tessera.ir.opcodes import MemoryEffect
 from tessera.ir.program import program as ir
 from tessera.passes.base import Analysis, Facts
@@ -132,26 +131,26 @@ def split_base(
         return AddressBase(Provenance.INTEGER), value
     objects = _objects(code)
     bases = [
-        (objects[term.symbols[0]], term.symbols[0])
+        (objects[term.symbols[0].text], Expression((term,)))
         for term in value.terms
-        if term.coefficient == 1 and len(term.symbols) == 1 and term.symbols[0] in objects
+        if term.coefficient == 1 and len(term.symbols) == 1 and term.symbols[0].text in objects
     ]
     if len(bases) == 1:
-        return bases[0][0], expr.add(value, expr.symbol(bases[0][1]), -1)
-    loaded = [t.symbols[0] for t in value.terms if t.coefficient == 1 and _is_word(code, t.symbols)]
+        return bases[0][0], expr.add(value, bases[0][1], -1)
+    loaded = [term for term in value.terms if _is_word(code, term)]
     if not bases and len(loaded) == 1:
-        name = loaded[0].removeprefix("data.").removesuffix("?")
-        return AddressBase(Provenance.LOADED, name), expr.add(value, expr.symbol(loaded[0]), -1)
-    if bases or any("?" in symbol for term in value.terms for symbol in term.symbols):
-        return AddressBase(Provenance.UNKNOWN), value
-    return AddressBase(Provenance.INTEGER), value
+        base = AddressBase(Provenance.LOADED, loaded[0].symbols[0].register)
+        return base, expr.add(value, Expression((loaded[0],)), -1)
+    unknown = bases or not value.is_known
+    return AddressBase(Provenance.UNKNOWN if unknown else Provenance.INTEGER), value
 
 
-def _is_word(code: KernelCode, symbols: tuple[str, ...]) -> bool:
-    """Whether these symbols are one 64-bit word from memory."""
-    if len(symbols) != 1 or not symbols[0].startswith("data."):
+def _is_word(code: KernelCode, term: Term) -> bool:
+    """Whether a term is one 64-bit word from memory."""
+    if term.coefficient != 1 or len(term.symbols) != 1:
         return False
-    return code.widths.get(symbols[0].removeprefix("data.").removesuffix("?"), 0) == 64
+    symbol = term.symbols[0]
+    return symbol.origin is Origin.LOADED and code.widths.get(symbol.register, 0) == 64
 
 
 def _objects(code: KernelCode) -> dict[str, AddressBase]:
@@ -172,7 +171,6 @@ def _objects(code: KernelCode) -> dict[str, AddressBase]:
 
 
 _SPACES = frozenset({"global", "generic", "const"})
-_DATA = re.compile(r"data\.([^\s?]+)\?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,8 +227,9 @@ def _access(
     code: KernelCode, describer: Describer, number: int, step: Step, effect: MemoryEffect
 ) -> KernelAccess:
     base, offset = split_base(code, describer.address(number, step, effect.operand))
-    loads = tuple(dict.fromkeys(_DATA.findall(str(offset))))
-    address = AddressClass.INDEXED if loads or "?" in str(offset) else AddressClass.DIRECT
+    data = (symbol.register for symbol in offset.symbols() if symbol.origin is Origin.LOADED)
+    loads = tuple(dict.fromkeys(data))
+    address = AddressClass.DIRECT if offset.is_known else AddressClass.INDEXED
     if base.provenance in {Provenance.LOADED, Provenance.UNKNOWN}:
         address = AddressClass.POINTER
         loads = (base.name, *loads) if base.name else loads
@@ -240,7 +239,7 @@ def _access(
         base=base,
         offset=offset,
         width=effect.width,
-        conditions=tuple(str(c).replace("@", "?") for c in describer.conditions(number, step)),
+        conditions=tuple(map(str, describer.conditions(number, step))),
         address=address,
         loads=loads,
         span=code.span(step.index),

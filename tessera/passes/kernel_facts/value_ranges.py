@@ -56,7 +56,7 @@ class RangedValue:
 
     def bounds(self, width: int) -> tuple[int, int] | None:
         """Least and greatest number, below zero where that is shorter; None for everything."""
-        low = int(self.range.lo.flat[0])
+        low = int(self.range.low().flat[0])
         span = 0 if self.range.span is None else int(self.range.span.flat[0])
         if span >= MASK[width]:
             return None

@@ -13,10 +13,8 @@ import numpy as np
 
 from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.digits import Split
-from tessera.passes.lane_values.lane_values import single
-from tessera.passes.lane_values.lanes import MASK, U64, Lanes
-from tessera.passes.lane_values.sloped_ops import sloped_field
-from tessera.passes.lane_values.slopes import digits_of
+from tessera.passes.lane_values.lanes import MASK, U64, Lanes, digits_of, single
+from tessera.passes.lane_values.sloped_ops import sign_extend, sloped_field
 
 Values = Sequence[Lanes]
 
@@ -50,7 +48,7 @@ def extract_field(values: Values, bits: int, signed: bool) -> Lanes:
             first, count = (bits - 1, 1) if signed else (0, 0)
         width = min(count, bits - first)
         return sloped_field(a, first, width, bits, signed=signed) if width else lanes.scalar(0)
-    value = lanes.sign_extend(a, bits).lo if signed else a.lo
+    value = sign_extend(a, bits).low() if signed else a.low()
     shifted = value.view(np.int64) >> np.int64(min(first, 63)) if signed else value
     if not signed:
         result = value >> U64(first) if first < 64 else np.zeros_like(value)
@@ -72,14 +70,14 @@ def insert_field(values: Values, bits: int, signed: bool) -> Lanes:
     field = (((1 << count) - 1) << first) & MASK[bits] if first < bits else 0
     if field == 0:
         return b
-    return Lanes((b.lo & U64(MASK[bits] ^ field)) | ((a.lo << U64(first)) & U64(field)))
+    return Lanes((b.low() & U64(MASK[bits] ^ field)) | ((a.low() << U64(first)) & U64(field)))
 
 
 def shift_funnel(values: Values, left: bool, wrap: bool) -> Lanes:
     """`shf`: 32 bits out of the 64 bits b:a."""
     if not _usable(values):
         return lanes.unknown(32, lanes.reason(*values))
-    a, b, c = (v.lo for v in values)
+    a, b, c = (v.low() for v in values)
     amount = c & U64(31) if wrap else np.minimum(c, U64(32))
     both = (b << U64(32)) | a
     if left:
@@ -93,7 +91,7 @@ def permute_bytes(values: Values) -> Lanes:
     selector = _constant(values[2])
     if selector is None or not _usable(values):
         return lanes.unknown(32, lanes.reason(*values))
-    both = (values[1].lo << U64(32)) | values[0].lo
+    both = (values[1].low() << U64(32)) | values[0].low()
     result = np.zeros_like(both)
     for place in range(4):
         choice = (selector >> (4 * place)) & 0xF
@@ -109,7 +107,7 @@ def lookup3(values: Values) -> Lanes:
     table = _constant(values[3])
     if table is None or not _usable(values):
         return lanes.unknown(32, lanes.reason(*values))
-    a, b, c = (v.lo for v in values[:3])
+    a, b, c = (v.low() for v in values[:3])
     full = U64(MASK[32])
     result = np.zeros_like(a | b | c)
     for row in range(8):
@@ -123,9 +121,9 @@ def by_value(value: Lanes, name: str, bits: int, signed: bool, amount: bool) -> 
     """`popc`, `clz`, `brev`, `bfind`, computed once per distinct value."""
     if value.span is not None:
         return _counted(value, name, bits)
-    distinct, places = np.unique(value.lo, return_inverse=True)
+    distinct, places = np.unique(value.low(), return_inverse=True)
     counts = [_count(int(v), name, bits, signed, amount) for v in distinct]
-    return Lanes(np.array(counts, dtype=U64)[places].reshape(value.lo.shape))
+    return Lanes(np.array(counts, dtype=U64)[places].reshape(value.low().shape))
 
 
 def _counted(value: Lanes, name: str, bits: int) -> Lanes:

@@ -32,11 +32,13 @@ from tessera.passes.lane_values.lane_bits import (
 from tessera.passes.lane_values.lanes import MASK, U64, Lanes
 from tessera.passes.lane_values.predicates import PREDICATES, compare_function
 from tessera.passes.lane_values.sloped_ops import (
+    sign_extend,
     sloped_bits,
     sloped_division,
     sloped_extreme,
     sloped_high_product,
     sloped_right_shift,
+    zero_extend,
 )
 
 Values = Sequence[Lanes]
@@ -93,7 +95,7 @@ def _move(values: Values) -> Lanes:
 def _select(bits: int) -> Function:
     def select(values: Values) -> Lanes:
         first, second, condition = values
-        chosen = lanes.merge(condition.lo.astype(np.bool_), first, second)
+        chosen = lanes.merge(condition.low().astype(np.bool_), first, second)
         if condition.span is None:
             return chosen
         either = lanes.join(first, second, bits)
@@ -120,7 +122,7 @@ def extend(value: Lanes, type: str, *, truncate: bool = False) -> Lanes:
     bits = type_bits(type)
     if truncate:
         value = lanes.truncate(value, bits)
-    return lanes.sign_extend(value, bits) if type[0] == "s" else lanes.zero_extend(value, bits)
+    return sign_extend(value, bits) if type[0] == "s" else zero_extend(value, bits)
 
 
 # --- integer arithmetic --------------------------------------------------------------------
@@ -164,7 +166,7 @@ def _product(
     def product(values: Values) -> Lanes:
         a, b = values[0], values[1]
         if part == "wide":
-            grow = lanes.sign_extend if signed else lanes.zero_extend
+            grow = sign_extend if signed else zero_extend
             result = lanes.mul(grow(a, bits), grow(b, bits), 64)
             result = lanes.truncate(result, width)
         elif part == "hi":
@@ -181,20 +183,24 @@ def _high_product(a: Lanes, b: Lanes, bits: int, signed: bool) -> Lanes:
         return sloped_high_product(a, b, bits, signed=signed)
     if a.span is not None or b.span is not None:
         if bits <= 32 and not signed:
-            wide = lanes.mul(lanes.zero_extend(a, bits), lanes.zero_extend(b, bits), 64)
+            wide = lanes.mul(zero_extend(a, bits), zero_extend(b, bits), 64)
             return _shift_right(wide, lanes.scalar(bits), 64, signed=False)
         return lanes.unknown(bits, lanes.reason(a, b))
     if bits <= 32:
-        grow = lanes.sign_extend if signed else lanes.zero_extend
-        return Lanes(((grow(a, bits).lo * grow(b, bits).lo) >> U64(bits)) & U64(MASK[bits]))
+        grow = sign_extend if signed else zero_extend
+        return Lanes(((grow(a, bits).low() * grow(b, bits).low()) >> U64(bits)) & U64(MASK[bits]))
     low, half = U64(0xFFFFFFFF), U64(32)
-    a0, a1, b0, b1 = a.lo & low, a.lo >> half, b.lo & low, b.lo >> half
+    a0, a1, b0, b1 = a.low() & low, a.low() >> half, b.low() & low, b.low() >> half
     middle = a1 * b0 + ((a0 * b0) >> half)
     cross = a0 * b1 + (middle & low)
     high = a1 * b1 + (middle >> half) + (cross >> half)
     if signed:
         top = U64(63)
-        high = high - np.where(a.lo >> top, b.lo, U64(0)) - np.where(b.lo >> top, a.lo, U64(0))
+        high = (
+            high
+            - np.where(a.low() >> top, b.low(), U64(0))
+            - np.where(b.low() >> top, a.low(), U64(0))
+        )
     return Lanes(high)
 
 
@@ -220,8 +226,8 @@ def _absolute(values: Values, bits: int) -> Lanes:
     value = values[0]
     if value.span is not None:
         return lanes.unknown(bits, value.why)
-    negative = value.lo > U64(MASK[bits] >> 1)
-    return Lanes(np.where(negative, U64(0) - value.lo, value.lo) & U64(MASK[bits]))
+    negative = value.low() > U64(MASK[bits] >> 1)
+    return Lanes(np.where(negative, U64(0) - value.low(), value.low()) & U64(MASK[bits]))
 
 
 def _not(values: Values, bits: int) -> Lanes:
@@ -240,36 +246,26 @@ _SIMPLE: dict[str, Callable[[Values, int], Lanes]] = {
 }
 
 
-def _divide(a: Lanes, b: Lanes, bits: int, signed: bool) -> Lanes:
-    if a.slopes or b.slopes:
-        return sloped_division(a, b, bits, signed=signed, remainder=False)
-    if signed and not _never_negative((a, b), bits):
-        return _signed_divide(a, b, bits, remainder=False)
-    if b.span is not None:
-        return lanes.unknown(bits, lanes.reason(a, b))
-    low, high = lanes.unsigned_bounds(a, bits)
-    divisor = np.maximum(b.lo, U64(1))
-    result = lanes.from_bounds(low // divisor, high // divisor, bits, a.why)
-    return _unless_zero(result, b, bits)
+def _quotient(*, remainder: bool) -> Binary:
+    """`div` or `rem`."""
 
+    def quotient(a: Lanes, b: Lanes, bits: int, signed: bool) -> Lanes:
+        if a.slopes or b.slopes:
+            return sloped_division(a, b, bits, signed=signed, remainder=remainder)
+        if signed and not _never_negative((a, b), bits):
+            return _signed_quotient(a, b, bits, remainder=remainder)
+        if b.span is not None:
+            return lanes.unknown(bits, lanes.reason(a, b))
+        low, high = lanes.unsigned_bounds(a, bits)
+        divisor = np.maximum(b.low(), U64(1))
+        first, last = low // divisor, high // divisor
+        if remainder:
+            same = first == last
+            first = np.where(same, low % divisor, U64(0))
+            last = np.where(same, high % divisor, divisor - U64(1))
+        return _unless_zero(lanes.from_bounds(first, last, bits, a.why), b, bits)
 
-def _remainder(a: Lanes, b: Lanes, bits: int, signed: bool) -> Lanes:
-    if a.slopes or b.slopes:
-        return sloped_division(a, b, bits, signed=signed, remainder=True)
-    if signed and not _never_negative((a, b), bits):
-        return _signed_divide(a, b, bits, remainder=True)
-    if b.span is not None:
-        return lanes.unknown(bits, lanes.reason(a, b))
-    divisor = np.maximum(b.lo, U64(1))
-    if a.span is None:
-        return _unless_zero(Lanes(a.lo % divisor), b, bits)
-    low, high = lanes.unsigned_bounds(a, bits)
-    same = low // divisor == high // divisor
-    low, high = (
-        np.where(same, low % divisor, U64(0)),
-        np.where(same, high % divisor, divisor - U64(1)),
-    )
-    return _unless_zero(lanes.from_bounds(low, high, bits, a.why), b, bits)
+    return quotient
 
 
 def _never_negative(values: Values, bits: int) -> bool:
@@ -277,13 +273,13 @@ def _never_negative(values: Values, bits: int) -> bool:
     return all(bool((lanes.unsigned_bounds(v, bits)[1] <= top).all()) for v in values)
 
 
-def _signed_divide(a: Lanes, b: Lanes, bits: int, *, remainder: bool) -> Lanes:
+def _signed_quotient(a: Lanes, b: Lanes, bits: int, *, remainder: bool) -> Lanes:
     if a.span is not None or b.span is not None:
         return lanes.unknown(bits, lanes.reason(a, b))
     top = U64(MASK[bits] >> 1)
-    a_negative, b_negative = a.lo > top, b.lo > top
-    size = np.where(a_negative, U64(0) - a.lo, a.lo) & U64(MASK[bits])
-    divisor = np.where(b_negative, U64(0) - b.lo, b.lo) & U64(MASK[bits])
+    a_negative, b_negative = a.low() > top, b.low() > top
+    size = np.where(a_negative, U64(0) - a.low(), a.low()) & U64(MASK[bits])
+    divisor = np.where(b_negative, U64(0) - b.low(), b.low()) & U64(MASK[bits])
     divisor = np.maximum(divisor, U64(1))
     if remainder:
         result, flip = size % divisor, a_negative
@@ -295,36 +291,41 @@ def _signed_divide(a: Lanes, b: Lanes, bits: int, *, remainder: bool) -> Lanes:
 
 def _unless_zero(result: Lanes, divisor: Lanes, bits: int) -> Lanes:
     """Division by zero gives a value that the machine chooses."""
-    zero = divisor.lo == U64(0)
+    zero = divisor.low() == U64(0)
     if not zero.any():
         return result
     return lanes.merge(zero, lanes.unknown(bits, result.why), result)
 
 
+def _bitwise(name: str, exact: Callable[[Words, Words], Words], bounded: Binary) -> Binary:
+    """`and`, `or` or `xor`: `exact` on numbers, `bounded` where one of them is an interval."""
+
+    def function(a: Lanes, b: Lanes, bits: int, signed: bool) -> Lanes:
+        if a.slopes or b.slopes:
+            return sloped_bits(name, a, b, bits)
+        if a.span is None and b.span is None:
+            return Lanes(exact(a.low(), b.low()))
+        return bounded(a, b, bits, signed)
+
+    return function
+
+
 def _and(a: Lanes, b: Lanes, bits: int, signed: bool) -> Lanes:
-    if a.slopes or b.slopes:
-        return sloped_bits("and", a, b, bits)
-    if a.span is None and b.span is None:
-        return Lanes(a.lo & b.lo)
     if a.span is None:
         a, b = b, a
     low, high = lanes.unsigned_bounds(a, bits)
-    other_high = lanes.unsigned_bounds(b, bits)[1]
     if b.span is None:
-        unmasked = ~b.lo & U64(MASK[bits])
+        mask = b.low()
+        unmasked = ~mask & U64(MASK[bits])
         rounds_down = (unmasked & (unmasked + U64(1))) == U64(0)
-        bottom = np.where(rounds_down, low & b.lo, U64(0))
-        top = np.where(rounds_down, high & b.lo, np.minimum(high, b.lo))
+        bottom = np.where(rounds_down, low & mask, U64(0))
+        top = np.where(rounds_down, high & mask, np.minimum(high, mask))
         return lanes.from_bounds(bottom, top, bits, a.why)
-    top = np.minimum(high, other_high)
+    top = np.minimum(high, lanes.unsigned_bounds(b, bits)[1])
     return lanes.from_bounds(np.zeros_like(top), top, bits, lanes.reason(a, b))
 
 
 def _or(a: Lanes, b: Lanes, bits: int, signed: bool) -> Lanes:
-    if a.slopes or b.slopes:
-        return sloped_bits("or", a, b, bits)
-    if a.span is None and b.span is None:
-        return Lanes(a.lo | b.lo)
     alow, ahigh = lanes.unsigned_bounds(a, bits)
     blow, bhigh = lanes.unsigned_bounds(b, bits)
     return lanes.from_bounds(
@@ -333,10 +334,6 @@ def _or(a: Lanes, b: Lanes, bits: int, signed: bool) -> Lanes:
 
 
 def _xor(a: Lanes, b: Lanes, bits: int, signed: bool) -> Lanes:
-    if a.slopes or b.slopes:
-        return sloped_bits("xor", a, b, bits)
-    if a.span is None and b.span is None:
-        return Lanes(a.lo ^ b.lo)
     top = _all_ones(lanes.unsigned_bounds(a, bits)[1] | lanes.unsigned_bounds(b, bits)[1])
     return lanes.from_bounds(np.zeros_like(top), top, bits, lanes.reason(a, b))
 
@@ -351,8 +348,8 @@ def _all_ones(values: Words) -> Words:
 def _shift_left(a: Lanes, b: Lanes, bits: int, signed: bool) -> Lanes:
     if b.span is not None:
         return lanes.unknown(bits, lanes.reason(a, b))
-    amount = np.minimum(b.lo, U64(63))
-    factor = np.where(b.lo >= U64(bits), U64(0), U64(1) << amount)
+    amount = np.minimum(b.low(), U64(63))
+    factor = np.where(b.low() >= U64(bits), U64(0), U64(1) << amount)
     return lanes.mul(a, Lanes(factor & U64(MASK[bits])), bits)
 
 
@@ -361,7 +358,7 @@ def _shift_right(a: Lanes, b: Lanes, bits: int, signed: bool) -> Lanes:
         return sloped_right_shift(a, b, bits, signed=signed)
     if b.span is not None:
         return lanes.unknown(bits, lanes.reason(a, b))
-    amount = np.minimum(b.lo, U64(bits - 1))
+    amount = np.minimum(b.low(), U64(bits - 1))
     if signed:
         half = U64(1 << (bits - 1))
         low, high = lanes.biased_bounds(a, bits)
@@ -369,7 +366,7 @@ def _shift_right(a: Lanes, b: Lanes, bits: int, signed: bool) -> Lanes:
         top = _arithmetic_shift(high - half, amount)
         return lanes.settle(bottom, top - bottom, bits, a.why)
     low, high = lanes.unsigned_bounds(a, bits)
-    gone = b.lo >= U64(bits)
+    gone = b.low() >= U64(bits)
     low, high = np.where(gone, U64(0), low >> amount), np.where(gone, U64(0), high >> amount)
     return lanes.from_bounds(low, high, bits, a.why)
 
@@ -381,11 +378,11 @@ def _arithmetic_shift(values: Words, amount: Words) -> Words:
 _BINARY: dict[str, Binary] = {
     "add": lambda a, b, bits, signed: lanes.add(a, b, bits),
     "sub": lambda a, b, bits, signed: lanes.sub(a, b, bits),
-    "div": _divide,
-    "rem": _remainder,
-    "and": _and,
-    "or": _or,
-    "xor": _xor,
+    "div": _quotient(remainder=False),
+    "rem": _quotient(remainder=True),
+    "and": _bitwise("and", np.bitwise_and, _and),
+    "or": _bitwise("or", np.bitwise_or, _or),
+    "xor": _bitwise("xor", np.bitwise_xor, _xor),
     "shl": _shift_left,
     "shr": _shift_right,
 }

@@ -5,11 +5,15 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import numpy as np
+from numpy.typing import NDArray
 
 from tessera.ir.arrays import Flags
 from tessera.passes.lane_values.lanes import Lanes
 
+T = TypeVar("T", bound=np.generic)
 ALL: Flags = np.ones((1, 1), dtype=np.bool_)
 NONE: Flags = np.zeros((1, 1), dtype=np.bool_)
 
@@ -41,7 +45,7 @@ class Mask:
 
     def narrow(self, condition: Lanes) -> Mask | None:
         """Those for which a condition holds; where it is unknown they only may be here."""
-        holds = condition.lo.astype(np.bool_)
+        holds = condition.low().astype(np.bool_)
         if condition.span is None:
             if holds.size == 1:
                 return self if holds.flat[0] else None
@@ -72,7 +76,7 @@ class Mask:
 
     def unless(self, condition: Lanes) -> Mask | None:
         """Those for which a condition may fail, given that it does not hold for anybody here."""
-        gone = condition.lo.astype(np.bool_)
+        gone = condition.low().astype(np.bool_)
         if condition.span is not None:
             gone = gone & ~condition.span.astype(np.bool_)
         rest = self.without(gone)
@@ -88,9 +92,9 @@ class Mask:
         may = self.may | other.may
         strong = self.strong | other.strong
         sure = self.sure | other.sure
-        if _same(may, strong):
+        if same_threads(may, strong):
             strong = may
-        if _same(strong, sure):
+        if same_threads(strong, sure):
             sure = strong
         return Mask(_shrink(may), _shrink(strong), _shrink(sure)) if sure is not may else _one(may)
 
@@ -100,8 +104,16 @@ def _one(threads: Flags) -> Mask:
     return Mask(small, small, small)
 
 
-def _same(left: Flags, right: Flags) -> bool:
-    return left.shape == right.shape and bool((left == right).all())
+def same_threads(left: Flags, right: Flags) -> bool:
+    """Whether two sets of threads are the same, with the same axes."""
+    return left is right or (left.shape == right.shape and bool((left == right).all()))
+
+
+def selected(threads: Flags, *arrays: NDArray[T]) -> list[NDArray[T]]:
+    """The numbers of the threads of a set, one after the other."""
+    shape = np.broadcast_shapes(threads.shape, *(array.shape for array in arrays))
+    chosen = np.broadcast_to(threads, shape)
+    return [np.broadcast_to(array, shape)[chosen] for array in arrays]
 
 
 def _shrink(threads: Flags) -> Flags:

@@ -25,28 +25,28 @@ Values = Sequence[Lanes]
 
 def _both(values: Values) -> Lanes:
     a, b = values
-    low = a.lo & b.lo
-    high = (a.lo + lanes.spans(a)) & (b.lo + lanes.spans(b))
+    low = a.low() & b.low()
+    high = (a.low() + lanes.spans(a)) & (b.low() + lanes.spans(b))
     return lanes.settle(low, high - low, 1, lanes.reason(a, b))
 
 
 def _either(values: Values) -> Lanes:
     a, b = values
-    low = a.lo | b.lo
-    high = (a.lo + lanes.spans(a)) | (b.lo + lanes.spans(b))
+    low = a.low() | b.low()
+    high = (a.low() + lanes.spans(a)) | (b.low() + lanes.spans(b))
     return lanes.settle(low, high - low, 1, lanes.reason(a, b))
 
 
 def _differ(values: Values) -> Lanes:
     a, b = values
     open_ = lanes.spans(a) | lanes.spans(b)
-    return lanes.settle((a.lo ^ b.lo) & ~open_, open_, 1, lanes.reason(a, b))
+    return lanes.settle((a.low() ^ b.low()) & ~open_, open_, 1, lanes.reason(a, b))
 
 
 def invert(value: Lanes) -> Lanes:
     """The opposite of a predicate."""
     span = lanes.spans(value)
-    return lanes.settle((U64(1) - value.lo) & ~span, span, 1, value.why)
+    return lanes.settle((U64(1) - value.low()) & ~span, span, 1, value.why)
 
 
 PREDICATES: dict[str, Callable[[Values], Lanes]] = {
@@ -58,7 +58,6 @@ PREDICATES: dict[str, Callable[[Values], Lanes]] = {
 }
 
 
-Values = Sequence[Lanes]
 Pair = tuple[Words, Words]
 
 _FLOATS = {"f32": np.float32, "f64": np.float64}
@@ -134,7 +133,7 @@ def _float_test(opcode: ptx.Opcode, name: str, kind: str) -> Callable[[Values], 
         a, b = values[0], values[1]
         if a.span is not None or b.span is not None:
             return lanes.between(0, 1, 1, lanes.reason(a, b))
-        left, right = _as_float(a.lo, kind, flush), _as_float(b.lo, kind, flush)
+        left, right = _as_float(a.low(), kind, flush), _as_float(b.low(), kind, flush)
         holds = test(left, right) & ~(np.isnan(left) | np.isnan(right))
         return Lanes(holds.astype(U64))
 

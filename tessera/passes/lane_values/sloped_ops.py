@@ -16,45 +16,65 @@ from math import gcd
 
 import numpy as np
 
-from tessera.ir.arrays import Signed, Words
+from tessera.ir.arrays import Signed
 from tessera.passes.lane_values.digits import Digit, Split
-from tessera.passes.lane_values.lane_values import MASK, U64, Lanes, reason, scalar, settle, single
+from tessera.passes.lane_values.lanes import (
+    MASK,
+    U64,
+    Lanes,
+    biased_bounds,
+    chosen,
+    digits_of,
+    mul,
+    of_kind,
+    reason,
+    scalar,
+    settle,
+    single,
+    sloped,
+    unsigned_bounds,
+)
 from tessera.passes.lane_values.slopes import (
     IntegerSlopes,
     WholeForm,
     bounds,
     check,
-    chosen,
-    common,
-    digits_of,
-    flat,
     form,
     from_form,
     low_form,
     nonnegative,
-    scaled,
-    sloped,
 )
 
 _FEW_QUOTIENTS = 4
 _MOST_DIVISOR = 1 << 62
 
 
-def sloped_extension(value: Lanes, bits: int, *, signed: bool) -> Lanes:
+def zero_extend(a: Lanes, bits: int) -> Lanes:
+    """A value of `bits` bits as an unsigned 64-bit one."""
+    if a.slopes and bits < 64:
+        return of_kind(_sloped_extension(a, bits, signed=False), a.kind)
+    if a.span is None or bits == 64:
+        return a
+    low, high = unsigned_bounds(a, bits)
+    return of_kind(settle(low, high - low, 64, a.why), a.kind)
+
+
+def sign_extend(a: Lanes, bits: int) -> Lanes:
+    """A value of `bits` bits as a signed 64-bit one."""
+    if bits == 64:
+        return a
+    if a.slopes:
+        return of_kind(_sloped_extension(a, bits, signed=True), a.kind)
+    half = U64(1 << (bits - 1))
+    if a.span is None:
+        return Lanes((a.low() ^ half) - half, kind=a.kind)
+    low, high = biased_bounds(a, bits)
+    return of_kind(settle(low - half, high - low, 64, a.why), a.kind)
+
+
+def _sloped_extension(value: Lanes, bits: int, *, signed: bool) -> Lanes:
     """A value of `bits` bits as one of 64."""
     return from_form(form(value, bits, digits_of(value), signed=signed), 64, value.why)
-
-
-def sloped_product(a: Lanes, b: Lanes, bits: int) -> Lanes:
-    """The low bits of a product of which one factor has slopes, the other none."""
-    if a.slopes and b.slopes:
-        raise Split(digits_of(a, b))
-    if b.slopes:
-        a, b = b, a
-    if a.span is not None or b.span is not None:
-        raise Split(digits_of(a))
-    product = Lanes(a.start * b.lo & U64(MASK[bits]))
-    return sloped(product, scaled(a.slopes, b.lo), bits)
 
 
 def sloped_comparison(operator: str, a: Lanes, b: Lanes, bits: int, *, signed: bool) -> Lanes:
@@ -94,7 +114,7 @@ def sloped_extreme(a: Lanes, b: Lanes, bits: int, *, signed: bool, largest: bool
     if a.span is not None or b.span is not None:
         raise Split(digits_of(a, b))
     first = sloped_comparison("ge" if largest else "le", a, b, bits, signed=signed)
-    mask = first.lo.astype(np.bool_)
+    mask = first.low().astype(np.bool_)
     picked = Lanes(np.where(mask, a.start, b.start))
     return sloped(picked, chosen(mask, a.slopes, b.slopes), bits)
 
@@ -189,8 +209,10 @@ def sloped_moved_product(
 def _moved(value: Lanes, amount: int, bits: int, *, signed: bool) -> Lanes:
     """Exact numbers without slopes, moved right."""
     if not signed:
-        return Lanes(value.lo >> U64(amount)) if amount < bits else scalar(0)
-    up = (value.lo << U64(64 - bits)).view(np.int64) >> np.int64(64 - bits + min(amount, bits - 1))
+        return Lanes(value.low() >> U64(amount)) if amount < bits else scalar(0)
+    up = (value.low() << U64(64 - bits)).view(np.int64) >> np.int64(
+        64 - bits + min(amount, bits - 1)
+    )
     return Lanes(up.view(U64) & U64(MASK[bits]))
 
 
@@ -277,15 +299,15 @@ def sloped_bits(name: str, a: Lanes, b: Lanes, bits: int) -> Lanes:
     if a.span is not None or b.span is not None:
         raise Split(digits)
     mask = U64(MASK[bits])
-    top = int(b.lo.max())
+    top = int(b.low().max())
     if name == "and" and single(b) is not None and top < min(MASK[bits], _MOST_DIVISOR):
         lowest = top & -top
         if top & (top + lowest) == 0:
             # Bits side by side: the remainder by a power of two, less that by a smaller one.
             whole = _low_bits(a, top + lowest, bits, digits) if top else scalar(0)
             return whole if lowest <= 1 else _less(whole, _low_bits(a, lowest, bits, digits), bits)
-    high = ~b.lo & mask
-    if name == "and" and bool((high < b.lo).all()) and bool((high & (high + U64(1)) == 0).all()):
+    high = ~b.low() & mask
+    if name == "and" and bool((high < b.low()).all()) and bool((high & (high + U64(1)) == 0).all()):
         # Clears low bits: what it takes away is what the opposite leaves.
         return _less(a, sloped_bits("and", a, Lanes(high), bits), bits)
     unit = 1 << top.bit_length()
@@ -294,18 +316,18 @@ def sloped_bits(name: str, a: Lanes, b: Lanes, bits: int) -> Lanes:
     held = a.start & below
     match name:
         case "and":
-            return Lanes(held & b.lo)
+            return Lanes(held & b.low())
         case "or":
-            mixed = held | b.lo
+            mixed = held | b.low()
         case _:
-            mixed = held ^ b.lo
+            mixed = held ^ b.low()
     return sloped(Lanes((a.start - held + mixed) & mask), a.slopes, bits)
 
 
 def sloped_field(a: Lanes, first: int, width: int, bits: int, *, signed: bool) -> Lanes:
     """So many bits of a value from the first on, all of them there, extended."""
     if signed:
-        up = sloped_product(a, scalar(1 << (bits - first - width)), bits)
+        up = mul(a, scalar(1 << (bits - first - width)), bits)
         if up.slopes:
             return sloped_right_shift(up, scalar(bits - width), bits, signed=True)
         return _moved(up, bits - width, bits, signed=True)
@@ -336,9 +358,3 @@ def _aligned(a: Lanes, unit: int, digits: tuple[Digit, ...]) -> None:
         if period < digit.count:
             raise Split((digit,), base=period)
         raise Split((digit,))
-
-
-def sloped_join(a: Lanes, b: Lanes) -> tuple[Lanes, Lanes, dict[Digit, Words]]:
-    """Two values that grow alike, without what they grow by, and that."""
-    slopes = common(a.slopes, b.slopes)
-    return flat(a), flat(b), slopes

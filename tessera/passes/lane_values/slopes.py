@@ -16,17 +16,7 @@ import numpy as np
 
 from tessera.ir.arrays import Flags, Signed, Words
 from tessera.passes.lane_values.digits import Digit, RoundDigit, RoundLimit, Split
-from tessera.passes.lane_values.lane_values import (
-    MASK,
-    MASKS,
-    NO_SLOPES,
-    NUMBER,
-    U64,
-    WIDE_SPAN,
-    Lanes,
-    Slopes,
-    copied,
-)
+from tessera.passes.lane_values.lanes import MASK, MASKS, U64, WIDE_SPAN, Lanes, Slopes, sloped
 
 _MOST = 1 << 62
 _MOST_APART = 1024
@@ -39,85 +29,6 @@ class WholeForm(NamedTuple):
     start: Signed
     slopes: IntegerSlopes
     span: Signed
-
-
-def flat(value: Lanes) -> Lanes:
-    """The value in the CTA whose digits are 0."""
-    if not value.slopes:
-        return value
-    copy = copied(value)
-    copy.slopes = NO_SLOPES
-    return copy
-
-
-def sloped(value: Lanes, slopes: Slopes, bits: int) -> Lanes:
-    """A value with slopes; of a number that can be anything they say nothing.
-
-    An address that can be anything in an object is not any number: slopes may lead to another one.
-    One of several values has none: whoever looks at `options` does not ask for slopes.
-    """
-    kept: Slopes = {}
-    full = None
-    if value.span is not None and (bits < 64 or value.kind == NUMBER):
-        full = value.span >= MASKS[bits]
-    for digit, slope in slopes.items():
-        slope = slope & MASKS[bits]
-        if full is not None:
-            slope = np.where(full, U64(0), slope)
-        if slope.any():
-            kept[digit] = slope
-    if not kept:
-        return value
-    if value.options:
-        raise Split(tuple(kept))
-    result = copied(value)
-    result.slopes = kept
-    return result
-
-
-def added(a: Slopes, b: Slopes) -> Slopes:
-    """The slopes of a sum."""
-    if not a or not b:
-        return a or b
-    total = dict(a)
-    for digit, slope in b.items():
-        total[digit] = total[digit] + slope if digit in total else slope
-    return total
-
-
-def scaled(slopes: Slopes, factor: Words) -> Slopes:
-    """The slopes of a product by a number."""
-    return {digit: slope * factor for digit, slope in slopes.items()}
-
-
-def minus(slopes: Slopes) -> Slopes:
-    """The slopes of the opposite."""
-    return {digit: U64(0) - slope for digit, slope in slopes.items()}
-
-
-def chosen(mask: Flags, new: Slopes, old: Slopes) -> Slopes:
-    """The slopes of `new` where a mask holds, of `old` elsewhere."""
-    if new is old or same(new, old):
-        return new
-    zero = np.zeros((1, 1), dtype=U64)
-    return {
-        digit: np.where(mask, new.get(digit, zero), old.get(digit, zero))
-        for digit in dict.fromkeys((*new, *old))
-    }
-
-
-def same(a: Slopes, b: Slopes) -> bool:
-    """Whether two values grow alike."""
-    if a is b:
-        return True
-    return a.keys() == b.keys() and all(bool((a[digit] == b[digit]).all()) for digit in a)
-
-
-def common(a: Slopes, b: Slopes) -> Slopes:
-    """The slopes of two values that grow alike."""
-    if same(a, b):
-        return a
-    raise Split(tuple(dict.fromkeys((*a, *b))))
 
 
 def apart(slopes: Slopes, mask: Flags, start: Words) -> Iterator[tuple[Flags, Slopes]]:
@@ -209,11 +120,6 @@ def steps_of(slopes: Slopes) -> tuple[tuple[int, int], ...]:
 
 
 # --- whole numbers -------------------------------------------------------------------------
-
-
-def digits_of(*values: Lanes) -> tuple[Digit, ...]:
-    """All digits that values grow with."""
-    return tuple(dict.fromkeys(digit for value in values for digit in value.slopes))
 
 
 def form(value: Lanes, bits: int, digits: tuple[Digit, ...], *, signed: bool) -> WholeForm:

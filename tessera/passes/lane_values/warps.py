@@ -38,12 +38,12 @@ def shuffle(
     threads: int,
 ) -> Lanes:
     """What each thread gets."""
-    if source.lo.shape[-1] == 1 and source.span is None and everybody:
+    if source.low().shape[-1] == 1 and source.span is None and everybody:
         return source
     chosen = source_threads(lane, clamp, modes, everybody, threads)
     if source.span is not None or chosen is None:
         return _any_thread(source)
-    wide = np.broadcast_to(source.lo, (*source.lo.shape[:-1], threads))
+    wide = np.broadcast_to(source.low(), (*source.low().shape[:-1], threads))
     return Lanes(wide[..., chosen])
 
 
@@ -53,9 +53,9 @@ def source_threads(
     """The thread of the CTA that each thread reads; None where that is not known."""
     if not everybody or lane.span is not None or clamp.span is not None:
         return None
-    if clamp.lo.size != 1 or lane.lo.size != lane.lo.shape[-1]:
+    if clamp.low().size != 1 or lane.low().size != lane.low().shape[-1]:
         return None
-    chosen = _sources(lane.lo, int(clamp.lo.flat[0]), modes, threads)
+    chosen = _sources(lane.low(), int(clamp.low().flat[0]), modes, threads)
     return None if (chosen >= threads).any() else chosen[0]
 
 
@@ -95,7 +95,7 @@ Results = tuple[Lanes, ...]
 def elect(members: Lanes, sure: Flags, may: Flags, threads: int, election: int) -> Lanes:
     """Whether a thread is elected; a choice where whole warps surely come here."""
     elected = lanes.unknown(1, election)
-    whole = members.span is None and bool((members.lo == U64(_EVERYBODY)).all())
+    whole = members.span is None and bool((members.low() == U64(_EVERYBODY)).all())
     full = _by_warp(sure, threads).all(axis=-1) | ~_by_warp(may, threads).any(axis=-1)
     if whole and bool(full.all()):
         certain = np.ones((1, 1), dtype=U64)
@@ -111,8 +111,8 @@ def choose(evaluate: Callable[[Sequence[Lanes]], Results], values: Sequence[Lane
     choices = [v.choice for v in values if v.choice is not None]
     if not choices or len({c.election for c in choices}) != 1:
         return results
-    hits = evaluate([Lanes(v.choice.hit if v.choice else v.lo, kind=v.kind) for v in values])
-    misses = evaluate([Lanes(v.choice.miss if v.choice else v.lo, kind=v.kind) for v in values])
+    hits = evaluate([Lanes(v.choice.hit if v.choice else v.low(), kind=v.kind) for v in values])
+    misses = evaluate([Lanes(v.choice.miss if v.choice else v.low(), kind=v.kind) for v in values])
     if any(r.span is not None for r in (*hits, *misses)):
         return results
     valid = np.ones((1, 1), dtype=np.bool_)
@@ -121,7 +121,7 @@ def choose(evaluate: Callable[[Sequence[Lanes]], Results], values: Sequence[Lane
     chosen: list[Lanes] = []
     for result, hit, miss in zip(results, hits, misses, strict=True):
         copy = lanes.copied(result)
-        copy.choice = ElectedValue(choices[0].election, hit.lo, miss.lo, valid)
+        copy.choice = ElectedValue(choices[0].election, hit.low(), miss.low(), valid)
         chosen.append(copy)
     return tuple(chosen)
 
@@ -130,8 +130,8 @@ def merged_choice(strong: Flags, new: Lanes, old: Lanes) -> ElectedValue | None:
     """The choice of `new` in some threads; in the others `old` counts only where it is exact."""
     if new.choice is None:
         return None
-    hit = np.where(strong, new.choice.hit, old.lo)
-    miss = np.where(strong, new.choice.miss, old.lo)
+    hit = np.where(strong, new.choice.hit, old.low())
+    miss = np.where(strong, new.choice.miss, old.low())
     exact = lanes.spans(old) == U64(0)
     return ElectedValue(new.choice.election, hit, miss, np.where(strong, new.choice.valid, exact))
 

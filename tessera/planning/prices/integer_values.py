@@ -30,7 +30,7 @@ def value_of(opcode: ptx.Opcode, numbers: tuple[int, ...]) -> Value:
         return None
     values = [lanes.scalar(n, bits) for n, bits in zip(numbers, widths, strict=True)]
     result = function(values)
-    return None if result.span is not None else int(result.lo.flat[0])
+    return None if result.span is not None else int(result.low().flat[0])
 
 
 @cache

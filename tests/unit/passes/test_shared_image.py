@@ -131,7 +131,7 @@ def follow(program: list[Operation], threads: int) -> dict[int, Lanes]:
 
 
 def holds(value: Lanes, thread: int, number: int, bits: int) -> bool:
-    lo = np.broadcast_to(value.lo, (1, 8)) if value.lo.shape[-1] == 1 else value.lo
+    lo = np.broadcast_to(value.low(), (1, 8)) if value.low().shape[-1] == 1 else value.low()
     span = lanes.spans(value)
     span = np.broadcast_to(span, (1, 8)) if span.shape[-1] == 1 else span
     return (number - int(lo[0, thread])) % (1 << bits) <= int(span[0, thread])
@@ -172,4 +172,4 @@ def test_two_stores_without_a_barrier_leave_either() -> None:
     assert all(holds(found, thread, number, 32) for thread in (0, 1) for number in (5, 6))
     found = follow([store(0, 5), barrier, store(1, 6), barrier, load], 2)[4]
     assert found.span is None
-    assert (found.lo == 6).all()
+    assert (found.low() == 6).all()
