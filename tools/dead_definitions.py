@@ -18,17 +18,12 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 # What Tessera itself does not call, and who does.
 USED_ELSEWHERE = {
-    "add_mixed": "generated code, by the name of the opcode",
     "check_contents": "programs that keep a graph and its contents apart",
     "check_guards": "tests of the CUDA backend: bytes round places",
     "check_replica": "tests and tools that have launch programs and no plan",
     "encode_tiled": "users who make tensor maps (docs/reference/trace-format.md)",
-    "fma_mixed": "generated code, by the name of the opcode",
     "ignore_compile_internals": "PyTorch, of a mode: whether compiled code is looked into",
     "is_collective": "users of the opcode table, and its tests",
-    "max3": "generated code, by the name of the opcode",
-    "min3": "generated code, by the name of the opcode",
-    "not_": "generated code, by the name of the opcode",
     "show_cursor": "rich, which calls it to hide the cursor",
     "to_networkx": "users (examples/03_longest_chain.py)",
     "uuid": "PyTorch, of what a pass over a graph does",

@@ -199,7 +199,7 @@ def video_instructions() -> Iterator[Case]:
                 f"vset{lanes}.{dt}.{dt}.lt %d, %a, %b, %c;",
                 ("u32",) * 3,
                 32,
-                lambda a, b, c, n=lanes, d=dt: video.vset_simd("lt", d, d, a, b, c, lanes=n),
+                lambda a, b, c, n=lanes, d=dt: video.simd("lt", "u32", d, d, a, b, c, lanes=n),
             )
     for way in ("vshl", "vshr"):
         for mode in ("clamp", "wrap"):
@@ -229,5 +229,5 @@ def video_instructions() -> Iterator[Case]:
         "vset.s32.u32.lt %d, %a.b0, %b.b3;",
         ("u32", "u32"),
         32,
-        lambda a, b: video.vset("lt", "s32", "u32", a, b, asel="b0", bsel="b3"),
+        lambda a, b: video.scalar("lt", "u32", "s32", "u32", a, b, asel="b0", bsel="b3"),
     )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tessera.backend.ptx_executor.numerics import wgmma
+from tessera.backend.ptx_executor.numerics.matrix import wgmma
 
 IMAGE = 32768
 START_B = 16384

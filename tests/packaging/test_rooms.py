@@ -27,11 +27,8 @@ BEING_DISSOLVED: dict[str, list[set[str]]] = {
         {"backend", "driver", "frontend", "ir", "passes", "planning", "report", "simulation"}
     ],
     "tessera.backend": [{LOOSE_FILES, "cuda", "processes", "ptx_executor"}],
-    "tessera.backend.ptx_executor": [{LOOSE_FILES, "emit", "memory", "operators", "simt"}],
-    "tessera.backend.ptx_executor.numerics": [{LOOSE_FILES, "matrix"}],
     "tessera.driver": [{LOOSE_FILES, "hosts", "run"}],
     "tessera.frontend.capture": [{LOOSE_FILES, "attention", "experts", "layers", "meta", "no_gpu"}],
-    "tessera.ir": [{"opcodes", "ptx"}],
     "tessera.passes": [{"dependences", "footprint", "kernel_facts"}],
     "tessera.report": [{LOOSE_FILES, "page"}],
 }

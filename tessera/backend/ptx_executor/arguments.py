@@ -20,7 +20,6 @@ import numpy as np
 
 from tessera.backend.ptx_executor.emit.kinds import kind_of, pack_float
 from tessera.backend.ptx_executor.memory.access_log import BufferAccess
-from tessera.backend.ptx_executor.memory.faults import refuse
 from tessera.backend.ptx_executor.memory.memory import Allocation, Array
 from tessera.backend.ptx_executor.simt.compiled import KernelProgram
 from tessera.diagnostics import TesseraError
@@ -61,7 +60,7 @@ def pack_arguments(program: KernelProgram, args: Sequence[object]) -> Array:
     """The parameter block, padded so that every word in it can be viewed."""
     formals = program.kernel.parameters
     if len(args) != len(formals):
-        raise refuse(
+        raise TesseraError.of(
             "TSR5007",
             f"kernel `{program.kernel.name}` takes {len(formals)} arguments: {len(args)} given",
             program.module.span(program.kernel.at),
@@ -133,7 +132,7 @@ class _FormalParameter:
 
     def _mismatch(self, reason: str) -> TesseraError:
         name = self.program.kernel.name
-        return refuse(
+        return TesseraError.of(
             "TSR5007",
             f"argument {self.number + 1} of kernel `{name}` does not fit {describe(self.formal)}",
             self.program.module.span(self.formal.at),
@@ -168,7 +167,9 @@ class Borrowed:
                 continue
             if not values.flags.writeable:
                 name = array.allocation.name
-                raise refuse("TSR5007", f"the kernel wrote to `{name}`, a read-only NumPy array")
+                raise TesseraError.of(
+                    "TSR5007", f"the kernel wrote to `{name}`, a read-only NumPy array"
+                )
             values[...] = array.numpy()
 
     def close(self) -> None:

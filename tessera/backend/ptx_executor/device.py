@@ -41,7 +41,6 @@ from tessera.backend.ptx_executor.limits import (
     wrong,
 )
 from tessera.backend.ptx_executor.memory.access_log import AccessLog
-from tessera.backend.ptx_executor.memory.faults import refuse
 from tessera.backend.ptx_executor.memory.memory import (
     ALIGNMENT,
     DEFAULT_CAPACITY,
@@ -55,6 +54,7 @@ from tessera.backend.ptx_executor.memory.watch import Checks, LaunchWatch, Shado
 from tessera.backend.ptx_executor.simt.chunk import DEFAULT_STEPS, LaunchState
 from tessera.backend.ptx_executor.simt.compiled import KernelProgram
 from tessera.backend.ptx_executor.simt.launch import LaunchResult, run_launch
+from tessera.diagnostics import TesseraError
 from tessera.ir.ptx import syntax as ptx
 
 
@@ -90,7 +90,7 @@ class DeviceArray:
 
     def _in_place(self) -> Array:
         if self.allocation.freed:
-            raise refuse("TSR5002", f"`{self.allocation.name}` has been freed")
+            raise TesseraError.of("TSR5002", f"`{self.allocation.name}` has been freed")
         raw = self.device.space.view(self.allocation)
         result: Array = raw.view(self.dtype).reshape(self.shape)
         return result
@@ -159,7 +159,7 @@ class Device:
         """Memory that holds poison until something writes it."""
         lengths, kind = lengths_of(shape), element_type(dtype)
         if any(length < 0 for length in lengths):
-            raise refuse("TSR5020", f"an array cannot have negative lengths: {lengths}")
+            raise TesseraError.of("TSR5020", f"an array cannot have negative lengths: {lengths}")
         size = math.prod(lengths) * kind.itemsize
         label = name or f"array{len(self.space.table)}"
         allocation = self.space.allocate(size, label)
@@ -216,7 +216,9 @@ class LoadedModule:
         self.module = module
         self.digest = digest_of(module)
         if module.address_size == 32:
-            raise refuse("TSR5001", "the CPU backend runs modules with 64-bit addresses only")
+            raise TesseraError.of(
+                "TSR5001", "the CPU backend runs modules with 64-bit addresses only"
+            )
         self.variables: dict[str, DeviceArray] = {}
         self._kernels: dict[str, LoadedKernel] = {}
         self._load_variables(prefix, shared or {})
@@ -286,7 +288,7 @@ class LoadedModule:
         except Unsupported as reason:
             span = self.module.span(variable.at)
             message = f"cannot initialise `{variable.name}`"
-            raise refuse("TSR5018", message, span, str(reason)) from None
+            raise TesseraError.of("TSR5018", message, span, str(reason)) from None
 
     def close(self) -> None:
         """Free the module's variables."""
@@ -375,6 +377,8 @@ class LoadedKernel:
         for name in program.symbols:
             variable = self.module.variables.get(name)
             if variable is None:
-                raise refuse("TSR5018", f"`{name}` is declared `.extern` and defined nowhere")
+                raise TesseraError.of(
+                    "TSR5018", f"`{name}` is declared `.extern` and defined nowhere"
+                )
             addresses.append(np.array([[variable.address]], dtype=np.uint64))
         return addresses

@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from tessera.backend.ptx_executor.emit.kinds import constant_value
-from tessera.backend.ptx_executor.memory.faults import refuse
 from tessera.backend.ptx_executor.memory.memory import Array
 from tessera.backend.ptx_executor.simt.compiled import KernelProgram
 from tessera.diagnostics import TesseraError
@@ -45,7 +44,7 @@ def wrong(what: str, value: object, wanted: str, hint: str | None = None) -> Tes
     """A refusal that says what was given in place of what."""
     text = repr(value)
     shown = text if len(text) <= 60 else f"{text[:57]}..."
-    return refuse("TSR5024", f"{what} must be {wanted}: {shown}", hint=hint)
+    return TesseraError.of("TSR5024", f"{what} must be {wanted}: {shown}", hint=hint)
 
 
 def whole_number(what: str, value: SupportsIndex, least: int, most: int = 2**63 - 1) -> int:
@@ -122,9 +121,11 @@ def as_size(value: int | tuple[int, ...], what: str) -> Size:
     """A size with one to three axes."""
     given = _whole_numbers(value)
     if given is None:
-        raise refuse("TSR5008", f"{what} must be a whole number or a tuple of them: {value!r}")
+        raise TesseraError.of(
+            "TSR5008", f"{what} must be a whole number or a tuple of them: {value!r}"
+        )
     if not 1 <= len(given) <= 3 or any(v < 1 for v in given):
-        raise refuse("TSR5008", f"{what} must have 1 to 3 positive sizes: {given}")
+        raise TesseraError.of("TSR5008", f"{what} must have 1 to 3 positive sizes: {given}")
     return (*given, *(1,) * (3 - len(given)))  # type: ignore[return-value]
 
 
@@ -134,24 +135,26 @@ def check_sizes(program: KernelProgram, grid: Size, block: Size) -> None:
     for what, size, limits in (("grid", grid, _GRID), ("block", block, _BLOCK)):
         for axis, value, limit in zip("xyz", size, limits, strict=True):
             if value > limit:
-                raise refuse(
+                raise TesseraError.of(
                     "TSR5008", f"{what}.{axis} of `{name}` is beyond the limit of {limit}: {value}"
                 )
     threads = prod(block)
     if threads > THREADS_PER_CTA:
         most = THREADS_PER_CTA
-        raise refuse("TSR5008", f"block of `{name}` has more than {most} threads: {threads}")
+        raise TesseraError.of(
+            "TSR5008", f"block of `{name}` has more than {most} threads: {threads}"
+        )
     for directive in program.kernel.directives:
         values = _integers(directive)
         if directive.name == "maxntid" and values and threads > prod(values):
             most = prod(values)
-            raise refuse(
+            raise TesseraError.of(
                 "TSR5008", f"block of `{name}` has {threads} threads, `.maxntid` allows {most}"
             )
         if directive.name == "reqntid" and values:
             asked = (*values, 1, 1)[:3]
             if tuple(asked) != block:
-                raise refuse("TSR5008", f"block of `{name}` must be {asked}: {block}")
+                raise TesseraError.of("TSR5008", f"block of `{name}` must be {asked}: {block}")
 
 
 def cluster_of(program: KernelProgram, grid: Size, cluster: Size | None) -> Size:
@@ -168,9 +171,13 @@ def cluster_of(program: KernelProgram, grid: Size, cluster: Size | None) -> Size
     size = prod(cluster)
     name = program.kernel.name
     if size > _CLUSTER:
-        raise refuse("TSR5008", f"cluster of `{name}` has more than {_CLUSTER} CTAs: {size}")
+        raise TesseraError.of(
+            "TSR5008", f"cluster of `{name}` has more than {_CLUSTER} CTAs: {size}"
+        )
     if any(g % c for g, c in zip(grid, cluster, strict=True)):
-        raise refuse("TSR5008", f"grid {grid} of `{name}` is no multiple of its cluster {cluster}")
+        raise TesseraError.of(
+            "TSR5008", f"grid {grid} of `{name}` is no multiple of its cluster {cluster}"
+        )
     return cluster
 
 
@@ -178,7 +185,7 @@ def _check_target(program: KernelProgram) -> None:
     """Clusters that the code itself asks for; a launch may ask for them with older code."""
     number = _target_number(program.module.target)
     if 0 < number < CLUSTERS_FROM:
-        raise refuse(
+        raise TesseraError.of(
             "TSR5008",
             f"`{program.kernel.name}` requires clusters: {program.module.target[0]} has none",
             hint=f"they exist from sm_{CLUSTERS_FROM} on",
@@ -188,21 +195,23 @@ def _check_target(program: KernelProgram) -> None:
 def check_shared(program: KernelProgram, dynamic: int) -> None:
     """Refuse more shared memory than the kernel's target has."""
     if _whole_numbers(dynamic) is None:
-        raise refuse("TSR5008", f"dynamic shared memory must be a whole number: {dynamic!r}")
+        raise TesseraError.of(
+            "TSR5008", f"dynamic shared memory must be a whole number: {dynamic!r}"
+        )
     limit = shared_limit(program.module.target)
     total = program.shared_static + dynamic
     name = program.kernel.name
     if program.shared_static > STATIC_SHARED_BYTES:
-        raise refuse(
+        raise TesseraError.of(
             "TSR5008",
             f"`{name}` declares {program.shared_static} bytes of static shared memory: "
             f"{STATIC_SHARED_BYTES} at most",
             hint="more than that has to be dynamic: `.extern .shared` and the launch's `shared`",
         )
     if dynamic < 0:
-        raise refuse("TSR5008", f"dynamic shared memory cannot be negative: {dynamic}")
+        raise TesseraError.of("TSR5008", f"dynamic shared memory cannot be negative: {dynamic}")
     if total > limit:
-        raise refuse(
+        raise TesseraError.of(
             "TSR5008",
             f"`{name}` needs {total} bytes of shared memory: {limit} exist",
             notes=(f"{program.shared_static} static and {dynamic} dynamic bytes",),

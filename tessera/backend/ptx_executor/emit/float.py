@@ -142,7 +142,7 @@ def _emit_min_max(e: Emitter, i: ptx.Instruction) -> None:
     if len(i.operands) == 4:
         tail += ", abs=True" if "abs" in modifiers else ""
         a, b, c = raw(e, i, t, t, t)
-        call(e, i, f"floats.{i.opcode.name}3({t!r}, {a}, {b}, {c}{tail})", bits(t))
+        call(e, i, f"floats.{i.opcode.name}({t!r}, {a}, {b}, {c}{tail})", bits(t))
         return
     a, b = raw(e, i, t, t)
     tail += ", xorsign_abs=True" if "xorsign" in modifiers else ""

@@ -13,8 +13,8 @@ from tessera.backend.ptx_executor.emit.float import ROUNDING
 from tessera.backend.ptx_executor.emit.integer import Handler, call
 from tessera.backend.ptx_executor.emit.kinds import TYPES, Unsupported, ValueKind
 from tessera.backend.ptx_executor.memory.lanes import WARP
-from tessera.backend.ptx_executor.numerics import quiet, wgmma
-from tessera.backend.ptx_executor.numerics.matrix import wmma
+from tessera.backend.ptx_executor.numerics import quiet
+from tessera.backend.ptx_executor.numerics.matrix import wgmma, wmma
 from tessera.backend.ptx_executor.numerics.matrix.elements import element_bits
 from tessera.backend.ptx_executor.numerics.matrix.mma import parse_shape
 from tessera.backend.ptx_executor.simt.matrix_ops import PRODUCTS

@@ -32,7 +32,6 @@ from tessera.backend.ptx_executor.emit.liveness import live_out
 from tessera.backend.ptx_executor.emit.lower import BARRIERS, is_warp_wide
 from tessera.backend.ptx_executor.emit.namespace import NAMESPACE, constant_array
 from tessera.backend.ptx_executor.emit.reach import functions_by_name, names_in, reach
-from tessera.backend.ptx_executor.memory.faults import refuse
 from tessera.backend.ptx_executor.memory.memory import Array
 from tessera.backend.ptx_executor.numerics import quiet
 from tessera.backend.ptx_executor.simt.compiled import (
@@ -394,5 +393,7 @@ def compile_kernel(module: ptx.Module, name: str) -> KernelProgram:
     kernel = next((k for k in module.kernels() if k.name == name), None)
     if kernel is None:
         known = ", ".join(f"`{k.name}`" for k in module.kernels()) or "none"
-        raise refuse("TSR5014", f"no kernel `{name}` in the module", notes=(f"kernels: {known}",))
+        raise TesseraError.of(
+            "TSR5014", f"no kernel `{name}` in the module", notes=(f"kernels: {known}",)
+        )
     return KernelCompiler(module, kernel).build()

@@ -40,14 +40,22 @@ def _second_stage(e: Emitter, i: ptx.Instruction, place: int) -> tuple[str, ptx.
     return text, target
 
 
+def _operation(i: ptx.Instruction) -> tuple[str, ...]:
+    """The operation and its types; `vset` is the comparison that it makes, of type u32."""
+    name = i.opcode.name.rstrip("24")
+    if name != "vset":
+        return (name, *types_of(i))
+    return (next(m for m in i.opcode.modifiers if m in _COMPARISONS), "u32", *types_of(i))
+
+
 def _emit_scalar(e: Emitter, i: ptx.Instruction) -> None:
-    dt, at, bt = types_of(i)
+    modifiers = i.opcode.modifiers
     a, asel, _ = _source(e, i.operands[1])
     b, bsel, _ = _source(e, i.operands[2])
-    mode = next((m for m in ("clamp", "wrap") if m in i.opcode.modifiers), None)
+    mode = next((m for m in ("clamp", "wrap") if m in modifiers), None)
     tail, target = _second_stage(e, i, 3)
-    settings = f"asel={asel!r}, bsel={bsel!r}, sat={'sat' in i.opcode.modifiers}, mode={mode!r}"
-    head = f"{i.opcode.name!r}, {dt!r}, {at!r}, {bt!r}"
+    settings = f"asel={asel!r}, bsel={bsel!r}, sat={'sat' in modifiers}, mode={mode!r}"
+    head = ", ".join(map(repr, _operation(i)))
     e.write(target, "b32", f"video.scalar({head}, {a}, {b}, {settings}{tail})")
 
 
@@ -66,39 +74,25 @@ def _emit_vmad(e: Emitter, i: ptx.Instruction) -> None:
     call(e, i, f"video.vmad({dt!r}, {at!r}, {bt!r}, {a}, {b}, {c}, {settings})", "b32")
 
 
-def _emit_vset(e: Emitter, i: ptx.Instruction) -> None:
-    at, bt = types_of(i)
-    compared = next(m for m in i.opcode.modifiers if m in _COMPARISONS)
-    a, asel, _ = _source(e, i.operands[1])
-    b, bsel, _ = _source(e, i.operands[2])
-    tail, target = _second_stage(e, i, 3)
-    settings = f"asel={asel!r}, bsel={bsel!r}{tail}"
-    e.write(target, "b32", f"video.vset({compared!r}, {at!r}, {bt!r}, {a}, {b}, {settings})")
-
-
 def _emit_simd(e: Emitter, i: ptx.Instruction) -> None:
-    name, lanes = i.opcode.name[:-1], int(i.opcode.name[-1])
     modifiers = i.opcode.modifiers
     a, asel, _ = _source(e, i.operands[1])
     b, bsel, _ = _source(e, i.operands[2])
     c = e.value(i.operands[3], "b32")
     target, mask = _target(i.operands[0])
-    settings = f"lanes={lanes}, mask={mask!r}, asel={asel!r}, bsel={bsel!r}"
-    settings += f", add={'add' in modifiers}"
-    if name == "vset":
-        at, bt = types_of(i)
-        compared = next(m for m in modifiers if m in _COMPARISONS)
-        text = f"video.vset_simd({compared!r}, {at!r}, {bt!r}, {a}, {b}, {c}, {settings})"
-    else:
-        head = ", ".join(repr(x) for x in (name, *types_of(i)))
-        text = f"video.simd({head}, {a}, {b}, {c}, {settings}, sat={'sat' in modifiers})"
-    e.write(target, "b32", text)
+    settings = (
+        f"lanes={i.opcode.name[-1]}, mask={mask!r}, asel={asel!r}, bsel={bsel!r}, "
+        f"sat={'sat' in modifiers}, add={'add' in modifiers}"
+    )
+    head = ", ".join(map(repr, _operation(i)))
+    e.write(target, "b32", f"video.simd({head}, {a}, {b}, {c}, {settings})")
 
 
 HANDLERS: dict[str, Handler] = {
-    **dict.fromkeys(("vadd", "vsub", "vabsdiff", "vmin", "vmax", "vshl", "vshr"), _emit_scalar),
+    **dict.fromkeys(
+        ("vadd", "vsub", "vabsdiff", "vmin", "vmax", "vshl", "vshr", "vset"), _emit_scalar
+    ),
     "vmad": _emit_vmad,
-    "vset": _emit_vset,
     **{
         f"{name}{lanes}": _emit_simd
         for name in ("vadd", "vsub", "vavrg", "vabsdiff", "vmin", "vmax", "vset")

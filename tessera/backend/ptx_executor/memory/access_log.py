@@ -11,9 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tessera.backend.ptx_executor.memory.faults import refuse
 from tessera.backend.ptx_executor.memory.memory import AddressSpace, Allocation, Array, reserve
-from tessera.diagnostics import ExitCode
+from tessera.diagnostics import ExitCode, TesseraError
 from tessera.ir.arrays import Ranges
 
 _MERGE_ABOVE = 1 << 16
@@ -47,7 +46,7 @@ class Direction:
             wanted = self.space.capacity // width
             flags = np.frombuffer(reserve(wanted), dtype=np.bool_)
             if len(flags) < wanted:
-                raise refuse(
+                raise TesseraError.of(
                     "TSR5020",
                     "not enough address space to log what a launch touches",
                     hint="give the device less memory: `Device(memory_bytes=...)`",

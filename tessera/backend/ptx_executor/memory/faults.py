@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tessera.diagnostics import Span, TesseraError, error
-
 
 @dataclass(slots=True)
 class Fault(Exception):
@@ -30,18 +28,3 @@ class AddressFault(Fault):
     def __init__(self, code: str, headline: str, site: int, address: int, *notes: str) -> None:
         super().__init__(code, headline, site, None, notes)
         self.address = address
-
-
-def refuse(
-    code: str,
-    headline: str,
-    span: Span | None = None,
-    label: str = "",
-    *,
-    notes: tuple[str, ...] = (),
-    hint: str | None = None,
-    exit_code: int = 1,
-) -> TesseraError:
-    """An error that carries one diagnostic."""
-    diagnostic = error(code, headline, span, label, notes=notes, hint=hint)
-    return TesseraError(diagnostic, exit_code)

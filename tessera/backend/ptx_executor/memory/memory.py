@@ -19,9 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tessera.backend.ptx_executor.memory.faults import refuse
 from tessera.backend.ptx_executor.memory.host_memory import available_bytes
-from tessera.diagnostics import ExitCode
+from tessera.diagnostics import ExitCode, TesseraError
 
 Array = npt.NDArray[Any]
 
@@ -119,7 +118,7 @@ class AddressSpace:
         """Refuse what the machine has no memory for; filling it would end the process."""
         free = available_bytes()
         if free is not None and size > free:
-            raise refuse(
+            raise TesseraError.of(
                 "TSR5020",
                 f"the machine has no memory for `{name}`: {size} bytes",
                 notes=(f"{free} bytes are available",),
@@ -137,7 +136,7 @@ class AddressSpace:
             if length >= room:
                 self.gaps[i] = (start + room, length - room)
                 return start
-        raise refuse(
+        raise TesseraError.of(
             "TSR5020",
             f"device {self.index} is out of memory allocating `{name}`: {size} bytes",
             notes=(f"the device has {self.capacity} bytes of address space",),

@@ -253,7 +253,7 @@ def sqrt(t: str, a: Operand, *, ftz: bool = False) -> Bits:
 def div(a: Operand, b: Operand, *, ftz: bool = False) -> Bits:
     """`div.approx.f32`: a * (1/b), where 1/b is zero for |b| above 2^126."""
     reciprocal = rcp("f32", b, ftz=True) if ftz else flush("f32", rcp("f32", b))
-    quotient = float32.mul(a, reciprocal, "rn", ftz, False)
+    quotient = float32.arithmetic("mul", a, reciprocal, "rn", ftz, False)
     divisor = bits(32, b)
     tiny = (divisor & np.uint32(0x7FFFFFFF)) < np.uint32(0x00800000)
     if ftz or not tiny.any():

@@ -27,35 +27,6 @@ from tessera.backend.ptx_executor.numerics.bits import (
 from tessera.ir.arrays import Flags
 
 
-def _logic(ufunc: np.ufunc, t: str, *operands: Operand) -> Bits:
-    if t == "pred":
-        result: Bits = ufunc(*(predicate(value) for value in operands))
-        return result
-    width, _ = integer_type(t)
-    result = ufunc(*(bits(width, value) for value in operands))
-    return result
-
-
-def and_(t: str, a: Operand, b: Operand) -> Bits:
-    """`and`."""
-    return _logic(np.bitwise_and, t, a, b)
-
-
-def or_(t: str, a: Operand, b: Operand) -> Bits:
-    """`or`."""
-    return _logic(np.bitwise_or, t, a, b)
-
-
-def xor(t: str, a: Operand, b: Operand) -> Bits:
-    """`xor`."""
-    return _logic(np.bitwise_xor, t, a, b)
-
-
-def not_(t: str, a: Operand) -> Bits:
-    """`not`."""
-    return _logic(np.bitwise_not, t, a)
-
-
 def cnot(t: str, a: Operand) -> Bits:
     """`cnot`: 1 for zero, else 0."""
     x = bits(integer_type(t)[0], a)

@@ -93,18 +93,6 @@ def compare_x2(
     return compare(op, scalar, *low, ftz=ftz), compare(op, scalar, *high, ftz=ftz)
 
 
-def combine(boolop: str, p: Flags | bool, q: Flags | bool) -> Flags:
-    """`.and`, `.or`, `.xor` of a comparison with a predicate."""
-    left, right = predicate(p), predicate(q)
-    if boolop == "and":
-        return left & right
-    if boolop == "or":
-        return left | right
-    if boolop == "xor":
-        return left ^ right
-    raise NotImplementedError(f"predicates combine by and, or, xor; not .{boolop}")
-
-
 def set_result(dt: str, p: Flags | bool) -> Bits:
     """What `set` writes for true: all ones for integers, 1.0 for floats."""
     truth = predicate(p)

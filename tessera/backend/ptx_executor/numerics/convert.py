@@ -1,17 +1,23 @@
-"""`cvt` between scalars: entry point, integers to integers, floats to floats.
+"""`cvt` of every pair of types.
 
-In and out: register bits. A result has the width of its type (8-bit types are extended to 16);
-`extend` fits it to a wider destination register. Conversions with integers on one side are in
-`convert_integer`, the 8-, 6- and 4-bit formats and all packed results in `convert_packed`.
+In and out: register bits. A result has the width of its type; 8-bit types are extended to 16.
 
-Source: PTX ISA, cvt.
+- Floats round to integral values and clamp to the destination's range. NaN gives 0, but
+  1 << (width - 1) where a 64-bit integer or an f64 takes part (PTX ISA, cvt, integer notes).
+- A packed operand holds its first element in the low half. Conversions of `f32` pairs take the
+  upper element first, as PTX does. All results of 8, 6 and 4 bits are saturating (`.satfinite`);
+  formats without NaN turn it into their largest value.
+
+Source: PTX ISA, cvt, alternate floating-point data formats, packed data types.
 """
 
 from __future__ import annotations
 
-import numpy as np
+from functools import lru_cache
 
-from tessera.backend.ptx_executor.numerics import convert_integer, convert_packed
+import numpy as np
+from numpy.typing import NDArray
+
 from tessera.backend.ptx_executor.numerics.bits import (
     INTEGER_TYPES,
     SIGNED,
@@ -19,17 +25,41 @@ from tessera.backend.ptx_executor.numerics.bits import (
     Bits,
     Operand,
     bits,
+    halves,
     integer_type,
+    join,
     signed,
     typed,
     unsigned,
 )
 from tessera.backend.ptx_executor.numerics.float16 import modify
 from tessera.backend.ptx_executor.numerics.float32 import saturate
-from tessera.backend.ptx_executor.numerics.formats import FORMATS, finish, flush, format_of, widen
-from tessera.backend.ptx_executor.numerics.rounding import F64, encode, narrow, narrow_half, odd_f32
+from tessera.backend.ptx_executor.numerics.float64 import step_f64
+from tessera.backend.ptx_executor.numerics.formats import (
+    FORMATS,
+    SMALL,
+    decode_table,
+    finish,
+    flush,
+    format_of,
+    narrow_half,
+    widen,
+)
+from tessera.backend.ptx_executor.numerics.rounding import (
+    F64,
+    check_mode,
+    encode,
+    make_odd,
+    narrow,
+    odd_f32,
+    two_sum,
+)
+from tessera.ir.arrays import Floats
 
 _TO_INTEGRAL = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
+_HALVES = {"f16x2": "f16", "bf16x2": "bf16"}
+_SMALL_PAIRS = {f"{name}x2": name for name in (*SMALL, "ue8m0")}
+_PACKED = {**_HALVES, **_SMALL_PAIRS}
 
 
 def cvt(
@@ -43,42 +73,27 @@ def cvt(
     sat: bool = False,
     satfinite: bool = False,
     relu: bool = False,
-    rbits: Operand | None = None,
-    scale: Operand | None = None,
 ) -> Bits:
     """`cvt` of every pair of types; for packed results `a` is the upper and `b` the lower half."""
-    if rbits is not None or scale is not None or rounding == "rs":
-        raise NotImplementedError(f"stochastic or scaled cvt to .{dt} is not supported")
-    if dt in convert_packed.PACKED or st in convert_packed.PACKED:
-        return convert_packed.cvt_packed(dt, st, a, b, rounding or "rn", satfinite, relu)
+    if dt in _PACKED or st in _PACKED:
+        return _cvt_packed(dt, st, a, b, rounding or "rn", satfinite, relu)
     if dt == "tf32":
         return to_tf32(a, rounding or "rna", satfinite, relu)
     if dt in INTEGER_TYPES and st in INTEGER_TYPES:
         return _widened(dt, _integer_to_integer(dt, st, a, sat))
     if dt in INTEGER_TYPES:
-        return _widened(dt, convert_integer.from_float(dt, st, a, rounding or "rzi", ftz))
+        return _widened(dt, _from_float(dt, st, a, rounding or "rzi", ftz))
     if st in INTEGER_TYPES:
-        raw = convert_integer.to_float(dt, st, a, rounding or "rn")
+        raw = _to_float(dt, st, a, rounding or "rn")
         return _clamped(dt, raw, False, sat, False)
     return _float_to_float(dt, st, a, rounding, ftz, sat, satfinite, relu)
 
 
 def _widened(dt: str, raw: Bits) -> Bits:
-    """8-bit results travel in 16 bits."""
-    return extend(dt, raw, 16) if raw.dtype.itemsize == 1 else raw
-
-
-def extend(dt: str, raw: Operand, width: int) -> Bits:
-    """Bits of integer or untyped type `dt` sign- or zero-extended (or cut) to `width` bits."""
-    if dt not in INTEGER_TYPES:
-        return bits(width, raw)
-    own, is_signed = integer_type(dt)
-    value = bits(own, raw)
-    if own == width:
-        return value
-    if is_signed:
-        return unsigned(signed(value).astype(SIGNED[width]))
-    return value.astype(UNSIGNED[width])
+    """8-bit results travel in 16 bits, extended by the sign of their type."""
+    if raw.dtype.itemsize > 1:
+        return raw
+    return unsigned(signed(raw).astype(np.int16)) if dt[0] == "s" else raw.astype(np.uint16)
 
 
 def _integer_to_integer(dt: str, st: str, a: Operand, sat: bool) -> Bits:
@@ -208,3 +223,185 @@ def cvt_pack(dt: str, st: str, a: Operand, b: Operand, c: Operand | None = None)
     if c is None:
         return pair
     return bits(32, c) << np.uint32(2 * size) | pair
+
+
+# --- integers and floats -------------------------------------------------------------------
+
+
+def _from_float(dt: str, st: str, a: Operand, rounding: str, ftz: bool) -> Bits:
+    """Bits of integer type `dt` (8-bit types in uint8)."""
+    if rounding not in _TO_INTEGRAL:
+        raise NotImplementedError(f"cvt.{rounding}.{dt}.{st} does not exist")
+    raw = bits(format_of(st).width, a)
+    if ftz and st == "f32":
+        raw = flush("f32", raw)
+    values = _TO_INTEGRAL[rounding](widen(st, raw))
+    return _to_integer(dt, st, values)
+
+
+def _to_integer(dt: str, st: str, values: Floats) -> Bits:
+    width, is_signed = integer_type(dt)
+    low = -(2.0 ** (width - 1)) if is_signed else 0.0
+    limit = 2.0 ** (width - is_signed)
+    # NumPy leaves out-of-range casts undefined; a NaN makes the first comparison false.
+    if not values.size or (values.max() < limit and values.min() >= low):
+        return _cast(values, width, is_signed)
+    nan = values != values
+    inside = (values >= low) & (values < limit)
+    result = _cast(np.where(inside, values, values.dtype.type(0)), width, is_signed)
+    dtype = UNSIGNED[width]
+    result = np.where(values >= limit, dtype.type((1 << (width - is_signed)) - 1), result)
+    smallest = 1 << (width - 1) if is_signed else 0
+    result = np.where(values < low, dtype.type(smallest), result)
+    odd_one = 1 << (width - 1) if width == 64 or st == "f64" else 0
+    return np.where(nan, dtype.type(odd_one), result)
+
+
+def _cast(values: Floats, width: int, is_signed: bool) -> Bits:
+    """Integral values known to fit."""
+    if is_signed:
+        carrier = SIGNED[max(width, 32)]
+        return unsigned(values.astype(carrier)).astype(UNSIGNED[width], copy=False)
+    if width < 64:
+        return values.astype(np.int64).astype(UNSIGNED[width])
+    half = values.dtype.type(2.0**63)
+    large = values >= half
+    if not large.any():
+        return values.astype(np.int64).view(np.uint64)
+    small = np.where(large, values - half, values).astype(np.int64).view(np.uint64)
+    return small + (large.astype(np.uint64) << np.uint64(63))
+
+
+def _to_float(dt: str, st: str, a: Operand, rounding: str) -> Bits:
+    """Bits of float type `dt`."""
+    check_mode(rounding)
+    format_of(dt)
+    value = typed(st, a)
+    if rounding == "rn" and dt in ("f32", "f64"):
+        return finish(dt, value.astype(np.float32 if dt == "f32" else np.float64))
+    total, error = _exact_parts(value)
+    if dt == "f64":
+        return finish("f64", step_f64(total, error, rounding))
+    exact = make_odd(total, error)
+    if dt == "f32":
+        return narrow(exact, rounding)
+    if rounding == "rn":
+        return narrow_half(dt, odd_f32(exact))
+    return encode(FORMATS[dt], exact, rounding)
+
+
+def _exact_parts(value: NDArray[np.integer]) -> tuple[F64, F64]:
+    """Nearest float64 and the exact error."""
+    if value.dtype.itemsize < 8:
+        nearest = value.astype(np.float64)
+        return nearest, np.zeros_like(nearest)
+    shift = value.dtype.type(32)
+    high = (value >> shift).astype(np.float64) * 2.0**32
+    low = (value & value.dtype.type(0xFFFFFFFF)).astype(np.float64)
+    return two_sum(high, low)
+
+
+# --- packed and small types ----------------------------------------------------------------
+
+
+def _cvt_packed(
+    dt: str, st: str, a: Operand, b: Operand | None, rounding: str, satfinite: bool, relu: bool
+) -> Bits:
+    """`cvt` with a packed type on at least one side."""
+    if st in _SMALL_PAIRS:
+        return _from_small(dt, _SMALL_PAIRS[st], a, relu)
+    high, low = _sources(dt, st, a, b)
+    if dt in _HALVES:
+        scalar = _HALVES[dt]
+        parts = (_half(scalar, part, rounding, satfinite, relu) for part in (low, high))
+        return join(*parts)
+    if dt not in _SMALL_PAIRS:
+        raise NotImplementedError(f"cvt from .{st} to .{dt} does not exist")
+    name = _SMALL_PAIRS[dt]
+    return _join_small(name, *(_small(name, part, rounding, relu) for part in (low, high)))
+
+
+def _sources(dt: str, st: str, a: Operand, b: Operand | None) -> tuple[Floats, Floats]:
+    """Upper and lower element as float32 values."""
+    if st in _HALVES:
+        low, high = halves(bits(32, a))
+        return widen(_HALVES[st], high), widen(_HALVES[st], low)
+    if st != "f32" or b is None:
+        raise NotImplementedError(f"cvt from .{st} to .{dt} needs two .f32 or one packed source")
+    return widen("f32", bits(32, a)), widen("f32", bits(32, b))
+
+
+def _half(t: str, values: Floats, rounding: str, satfinite: bool, relu: bool) -> Bits:
+    if rounding == "rn" and not satfinite:
+        raw = narrow_half(t, values.view(np.uint32))
+    else:
+        raw = encode(FORMATS[t], values.astype(np.float64), rounding, satfinite=satfinite)
+    return modify(t, raw, False, False, relu)
+
+
+def _small(name: str, values: Floats, rounding: str, relu: bool) -> Bits:
+    """One element of a small format, as uint8."""
+    if name == "ue8m0":
+        return _to_ue8m0(values.view(np.uint32), rounding)
+    raw = values.view(np.uint32)
+    # The upper 16 bits with a sticky last bit hold all that rounding to 4 bits needs.
+    odd = raw >> np.uint32(16)
+    odd |= (raw & np.uint32(0xFFFF)) != 0
+    return _narrowing_table(name, rounding, relu).take(odd)
+
+
+@lru_cache(maxsize=32)
+def _narrowing_table(name: str, rounding: str, relu: bool) -> Bits:
+    """A small format's bits for each of the 65536 values of bf16."""
+    values = widen("bf16", np.arange(65536, dtype=np.uint16))
+    table = encode(SMALL[name], values.astype(np.float64), rounding, satfinite=True)
+    if relu:
+        table[np.signbit(values) & (values == values)] = 0
+    table.flags.writeable = False
+    return table
+
+
+def _to_ue8m0(raw: Bits, rounding: str) -> Bits:
+    """The exponent of a power of two: towards zero or up; NaN is 0xff, the rest clamps."""
+    magnitude = raw & np.uint32(0x7FFFFFFF)
+    exponent = magnitude >> np.uint32(23)
+    rest = magnitude & np.uint32(0x7FFFFF)
+    if rounding == "rp":
+        # 2^-127, the smallest value, is the f32 subnormal 0x400000.
+        exponent = exponent + np.where(exponent == 0, rest > 0x400000, rest != 0)
+    elif rounding != "rz":
+        raise NotImplementedError(f"cvt.{rounding} to .ue8m0x2 does not exist")
+    exponent = np.minimum(exponent, 0xFE)
+    return np.where(magnitude > 0x7F800000, 0xFF, exponent).astype(np.uint8)
+
+
+def _join_small(name: str, low: Bits, high: Bits) -> Bits:
+    """Two elements in 16 bits; the 4-bit format packs them into the low byte."""
+    if name == "e2m1":
+        return (low | high << np.uint8(4)).astype(np.uint16)
+    return join(low, high)
+
+
+def _from_small(dt: str, name: str, a: Operand, relu: bool) -> Bits:
+    if dt not in _HALVES:
+        raise NotImplementedError(f"cvt from .{name}x2 to .{dt} does not exist")
+    raw = bits(16, a)
+    low: Bits
+    high: Bits
+    if name == "e2m1":
+        low, high = raw & np.uint16(15), (raw >> np.uint16(4)) & np.uint16(15)
+    else:
+        low, high = halves(raw)
+    table = _half_table(name, _HALVES[dt])
+    result = join(table.take(low), table.take(high))
+    if not relu:
+        return result
+    return join(*(modify(_HALVES[dt], part, False, False, True) for part in halves(result)))
+
+
+@lru_cache(maxsize=16)
+def _half_table(name: str, t: str) -> Bits:
+    """The f16 or bf16 bits of every value of a small format."""
+    raw = encode(FORMATS[t], decode_table(name))
+    raw.flags.writeable = False
+    return raw

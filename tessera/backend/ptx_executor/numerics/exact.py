@@ -1,139 +1,83 @@
-"""f64 operations on single values with Python's integers: slow, exact, in every rounding mode.
+"""f64 operations on single values with fractions: slow, exact, in every rounding mode.
 
 For the lanes that error-free transformations cannot handle (overflow, underflow, infinities,
-NaNs, zeros whose sign depends on the mode), and a reference for tests.
+NaNs, zeros whose sign depends on the mode), and a reference for tests. Which NaN a result is does
+not matter here.
 """
 
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
-_SIGN = 1 << 63
-_INFINITY = 0x7FF << 52
-_NAN = 0x7FFFFFFFFFFFFFFF
+import numpy as np
 
-
-def _fields(raw: int) -> tuple[int, int, int]:
-    """Sign (0 or 1), integer significand and exponent of a finite value."""
-    exponent = raw >> 52 & 0x7FF
-    significand = raw & ((1 << 52) - 1)
-    if exponent:
-        return raw >> 63, significand | 1 << 52, exponent - 1075
-    return raw >> 63, significand, -1074
+# Fraction bits of a root: the smallest one, 2^-537, still has more than twice as many as f64 keeps.
+_ROOT_BITS = 700
 
 
-def _is_nan(raw: int) -> bool:
-    return raw & ~_SIGN > _INFINITY
+def _rounded(value: Fraction, mode: str) -> float:
+    """A value other than zero in the given mode; division of integers rounds to nearest even."""
+    try:
+        nearest = float(value)
+    except OverflowError:
+        nearest = math.inf if value > 0 else -math.inf
+    goes_down = mode == "rm" or (mode == "rz" and value > 0)
+    goes_up = mode == "rp" or (mode == "rz" and value < 0)
+    if goes_down and nearest > value:
+        return math.nextafter(nearest, -math.inf)
+    if goes_up and nearest < value:
+        return math.nextafter(nearest, math.inf)
+    return nearest
 
 
-def _is_infinite(raw: int) -> bool:
-    return raw & ~_SIGN == _INFINITY
+def _sum(a: Fraction, b: Fraction, signs: tuple[float, float], mode: str) -> float:
+    """The rounded sum of two values; their signs decide that of a zero."""
+    if a + b:
+        return _rounded(a + b, mode)
+    first, second = (math.copysign(0.0, sign) for sign in signs)
+    same = math.copysign(1, first) == math.copysign(1, second)
+    return first if same else -0.0 if mode == "rm" else 0.0
 
 
-def round_to_f64(sign: int, numerator: int, exponent: int, mode: str, sticky: bool = False) -> int:
-    """Bits of (-1)^sign * (numerator + a little if sticky) * 2^exponent, in the given mode."""
-    # Two more bits than the result keeps, so that `sticky` stays below half a unit.
-    lack = max(0, 56 - numerator.bit_length())
-    numerator, exponent = numerator << lack, exponent - lack
-    numerator = numerator << 1 | sticky
-    exponent -= 1
-    cut = max(numerator.bit_length() - 53, -1074 - exponent)
-    kept, rest = numerator >> cut, numerator & ((1 << cut) - 1)
-    half = 1 << (cut - 1)
-    away = {
-        "rn": rest > half or (rest == half and kept & 1 == 1),
-        "rz": False,
-        "rm": rest != 0 and sign == 1,
-        "rp": rest != 0 and sign == 0,
-    }[mode]
-    kept += away
-    field = exponent + cut + 1074
-    # `kept` holds the hidden bit, which adds one to the exponent; `field` is 0 for subnormals.
-    magnitude = (field << 52) + kept
-    if magnitude >= _INFINITY:
-        to_infinity = mode == "rn" or mode == ("rm" if sign else "rp")
-        magnitude = _INFINITY if to_infinity else _INFINITY - 1
-    return sign << 63 | magnitude
-
-
-def add(a: int, b: int, mode: str) -> int:
+def add(a: float, b: float, mode: str) -> float:
     """a + b."""
-    if _is_nan(a) or _is_nan(b):
-        return _NAN
-    if _is_infinite(a) or _is_infinite(b):
-        return _infinite_sum(a, b)
-    return _sum(*_fields(a), *_fields(b), mode)
+    if not (math.isfinite(a) and math.isfinite(b)):
+        return a + b
+    return _sum(Fraction(a), Fraction(b), (a, b), mode)
 
 
-def _infinite_sum(a: int, b: int) -> int:
-    if _is_infinite(a) and _is_infinite(b) and a != b:
-        return _NAN
-    return a if _is_infinite(a) else b
-
-
-def _sum(sa: int, ma: int, ea: int, sb: int, mb: int, eb: int, mode: str) -> int:
-    """The rounded sum of two values in sign, significand, exponent form."""
-    if ma == 0 and mb == 0:
-        return (sa if sa == sb else int(mode == "rm")) << 63
-    base = min(ea, eb)
-    total = (-ma if sa else ma) << (ea - base)
-    total += (-mb if sb else mb) << (eb - base)
-    if total == 0:
-        return int(mode == "rm") << 63
-    return round_to_f64(int(total < 0), abs(total), base, mode)
-
-
-def mul(a: int, b: int, mode: str) -> int:
+def mul(a: float, b: float, mode: str) -> float:
     """a * b."""
-    if _is_nan(a) or _is_nan(b):
-        return _NAN
-    sign = (a ^ b) >> 63
-    if _is_infinite(a) or _is_infinite(b):
-        zero = a & ~_SIGN == 0 or b & ~_SIGN == 0
-        return _NAN if zero else sign << 63 | _INFINITY
-    (_, ma, ea), (_, mb, eb) = _fields(a), _fields(b)
-    if ma * mb == 0:
-        return sign << 63
-    return round_to_f64(sign, ma * mb, ea + eb, mode)
+    if not (math.isfinite(a) and math.isfinite(b) and a and b):
+        return a * b
+    return _rounded(Fraction(a) * Fraction(b), mode)
 
 
-def fma(a: int, b: int, c: int, mode: str) -> int:
+def fma(a: float, b: float, c: float, mode: str) -> float:
     """a * b + c, rounded once."""
-    product = mul(a, b, "rz")
-    if _is_nan(product) or _is_nan(c):
-        return _NAN
-    if _is_infinite(a) or _is_infinite(b) or _is_infinite(c):
-        infinite_product = _is_infinite(a) or _is_infinite(b)
-        return _infinite_sum(product if infinite_product else 0, c)
-    (sa, ma, ea), (sb, mb, eb) = _fields(a), _fields(b)
-    return _sum(sa ^ sb, ma * mb, ea + eb, *_fields(c), mode)
+    if not (math.isfinite(a) and math.isfinite(b)):
+        return a * b + c
+    if not math.isfinite(c):
+        return c
+    sign = math.copysign(1, a) * math.copysign(1, b)
+    return _sum(Fraction(a) * Fraction(b), Fraction(c), (sign, c), mode)
 
 
-def div(a: int, b: int, mode: str) -> int:
+def div(a: float, b: float, mode: str) -> float:
     """a / b."""
-    if _is_nan(a) or _is_nan(b):
-        return _NAN
-    sign = (a ^ b) >> 63
-    zero_a, zero_b = a & ~_SIGN == 0, b & ~_SIGN == 0
-    if (_is_infinite(a) and _is_infinite(b)) or (zero_a and zero_b):
-        return _NAN
-    if _is_infinite(a) or zero_b:
-        return sign << 63 | _INFINITY
-    if _is_infinite(b) or zero_a:
-        return sign << 63
-    (_, ma, ea), (_, mb, eb) = _fields(a), _fields(b)
-    quotient, remainder = divmod(ma << 120, mb)
-    return round_to_f64(sign, quotient, ea - eb - 120, mode, remainder != 0)
+    if not (math.isfinite(a) and math.isfinite(b) and a and b):
+        return float(np.divide(a, b))
+    return _rounded(Fraction(a) / Fraction(b), mode)
 
 
-def sqrt(a: int, mode: str) -> int:
+def sqrt(a: float, mode: str) -> float:
     """The square root of a."""
-    if a & ~_SIGN == 0 or a == _INFINITY:
-        return a
-    if _is_nan(a) or a >> 63:
-        return _NAN
-    _, significand, exponent = _fields(a)
-    shift = 128 + (exponent & 1)
-    scaled = significand << shift
+    if not (math.isfinite(a) and a > 0):
+        return float(np.sqrt(a))
+    numerator, denominator = a.as_integer_ratio()
+    scaled, rest = divmod(numerator << 2 * _ROOT_BITS, denominator)
     root = math.isqrt(scaled)
-    return round_to_f64(0, root, (exponent - shift) // 2, mode, root * root != scaled)
+    # A last bit stands for all that was cut off.
+    sticky = rest != 0 or root * root != scaled
+    return _rounded(Fraction(2 * root + sticky, 2 << _ROOT_BITS), mode)

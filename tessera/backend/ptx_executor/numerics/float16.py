@@ -12,10 +12,15 @@ from collections.abc import Callable
 import numpy as np
 
 from tessera.backend.ptx_executor.numerics.bits import Bits, Operand, bits
-from tessera.backend.ptx_executor.numerics.float32 import F32
-from tessera.backend.ptx_executor.numerics.formats import FORMATS, flush, widen
-from tessera.backend.ptx_executor.numerics.fused import Operands, exact_sum, fused
-from tessera.backend.ptx_executor.numerics.rounding import F64, narrow_half, odd_f32
+from tessera.backend.ptx_executor.numerics.float32 import (
+    F32,
+    OPERATIONS,
+    Operands,
+    exact_sum,
+    fused,
+)
+from tessera.backend.ptx_executor.numerics.formats import FORMATS, flush, narrow_half, widen
+from tessera.backend.ptx_executor.numerics.rounding import F64, odd_f32
 
 _SMALLEST_NORMAL = np.float32(2.0**-126)
 
@@ -45,23 +50,15 @@ def modify(t: str, raw: Bits, ftz: bool, sat: bool, relu: bool = False) -> Bits:
     return np.where(negative & ~nan, np.uint16(0), raw)
 
 
-def add(t: str, a: Operand, b: Operand, ftz: bool, sat: bool) -> Bits:
-    """a + b."""
-    return store(t, load(t, a, ftz) + load(t, b, ftz), ftz, sat)
-
-
-def sub(t: str, a: Operand, b: Operand, ftz: bool, sat: bool) -> Bits:
-    """a - b."""
-    return store(t, load(t, a, ftz) - load(t, b, ftz), ftz, sat)
-
-
-def mul(t: str, a: Operand, b: Operand, ftz: bool, sat: bool) -> Bits:
-    """a * b."""
+def arithmetic(op: str, t: str, a: Operand, b: Operand, ftz: bool, sat: bool) -> Bits:
+    """a + b, a - b or a * b."""
     x, y = load(t, a, ftz), load(t, b, ftz)
-    product = x * y
-    if t == "bf16" and ((np.abs(product) < _SMALLEST_NORMAL) & (x != 0) & (y != 0)).any():
-        product = odd_f32(x.astype(np.float64) * y).view(np.float32)
-    return store(t, product, ftz, sat)
+    result = OPERATIONS[op](x, y)
+    if op == "mul" and t == "bf16":
+        tiny = (np.abs(result) < _SMALLEST_NORMAL) & (x != 0) & (y != 0)
+        if tiny.any():
+            result = odd_f32(x.astype(np.float64) * y).view(np.float32)
+    return store(t, result, ftz, sat)
 
 
 def fma(t: str, a: Operand, b: Operand, c: Operand, ftz: bool, sat: bool, relu: bool) -> Bits:

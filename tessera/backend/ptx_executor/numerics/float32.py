@@ -8,15 +8,18 @@ Source: PTX ISA, floating-point instructions.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
-from tessera.backend.ptx_executor.numerics.bits import Bits, Operand, bits
+from tessera.backend.ptx_executor.numerics.bits import BLOCK, Bits, Operand, bits
 from tessera.backend.ptx_executor.numerics.formats import finish, flush
-from tessera.backend.ptx_executor.numerics.fused import Operands, exact_sum, fused
 from tessera.backend.ptx_executor.numerics.rounding import F64, check_mode, narrow, odd_sum
 
 F32 = NDArray[np.float32]
+Operands = tuple[F32, F32, F32]
 
 _SHIFT = np.int64(35)
 _TIE = np.int64(-(2**63))
@@ -46,20 +49,18 @@ def saturate(raw: Bits) -> Bits:
     return clamped.view(np.uint32)
 
 
-def add(a: Operand, b: Operand, rounding: str, ftz: bool, sat: bool) -> Bits:
-    """a + b."""
-    x, y = load(a, ftz), load(b, ftz)
-    if rounding == "rn":
-        return store(finish("f32", x + y), ftz, sat)
-    return store(_rounded_sum(x.astype(np.float64), y.astype(np.float64), rounding), ftz, sat)
+OPERATIONS: dict[str, np.ufunc] = {"add": np.add, "sub": np.subtract, "mul": np.multiply}
 
 
-def sub(a: Operand, b: Operand, rounding: str, ftz: bool, sat: bool) -> Bits:
-    """a - b."""
+def arithmetic(op: str, a: Operand, b: Operand, rounding: str, ftz: bool, sat: bool) -> Bits:
+    """a + b, a - b or a * b."""
     x, y = load(a, ftz), load(b, ftz)
     if rounding == "rn":
-        return store(finish("f32", x - y), ftz, sat)
-    return add(x.view(np.uint32), (-y).view(np.uint32), rounding, ftz, sat)
+        return store(finish("f32", OPERATIONS[op](x, y)), ftz, sat)
+    left, right = x.astype(np.float64), y.astype(np.float64)
+    if op == "mul":
+        return store(narrow(left * right, rounding), ftz, sat)
+    return store(_rounded_sum(left, right if op == "add" else -right, rounding), ftz, sat)
 
 
 def _rounded_sum(x: F64, y: F64, rounding: str) -> Bits:
@@ -73,24 +74,57 @@ def _rounded_sum(x: F64, y: F64, rounding: str) -> Bits:
     return np.where(cancelled, np.uint32(0x80000000), result)
 
 
-def mul(a: Operand, b: Operand, rounding: str, ftz: bool, sat: bool) -> Bits:
-    """a * b."""
-    x, y = load(a, ftz), load(b, ftz)
-    if rounding == "rn":
-        return store(finish("f32", x * y), ftz, sat)
-    return store(narrow(_product(x, y), rounding), ftz, sat)
-
-
-def _product(x: F32, y: F32) -> F64:
-    return x.astype(np.float64) * y.astype(np.float64)
-
-
 def fma(a: Operand, b: Operand, c: Operand, rounding: str, ftz: bool, sat: bool) -> Bits:
     """a * b + c with one rounding."""
     x, y, z = load(a, ftz), load(b, ftz), load(c, ftz)
     if rounding == "rn":
         return store(fused(x, y, z, _round_fused, np.dtype(np.uint32)), ftz, sat)
-    return store(_rounded_sum(_product(x, y), z.astype(np.float64), rounding), ftz, sat)
+    product = x.astype(np.float64) * y.astype(np.float64)
+    return store(_rounded_sum(product, z.astype(np.float64), rounding), ftz, sat)
+
+
+# --- a * b + c in float64 ------------------------------------------------------------------
+
+
+def fused(
+    x: F32,
+    y: F32,
+    z: F32,
+    finish: Callable[[F64, F64, Operands], Bits],
+    dtype: np.dtype[np.unsignedinteger],
+) -> Bits:
+    """`finish(total, scratch, operands)` for each block of lanes, in reused memory, put together.
+
+    The product of two f32 (or shorter) values is exact in float64; the sum is rounded once.
+    `finish` rounds it to the destination and looks after the lanes where two roundings could
+    differ from one.
+    """
+    shape = np.broadcast_shapes(x.shape, y.shape, z.shape)
+    flat = [
+        part.reshape(-1) if part.size == 1 else np.broadcast_to(part, shape).reshape(-1)
+        for part in (x, y, z)
+    ]
+    count = math.prod(shape)
+    result = np.empty(count, dtype)
+    size = min(count, BLOCK)
+    total, scratch = np.empty(size), np.empty(size)
+    for start in range(0, count, BLOCK):
+        stop = min(start + BLOCK, count)
+        a, b, c = (part if part.size == 1 else part[start:stop] for part in flat)
+        p, q = total[: stop - start], scratch[: stop - start]
+        np.copyto(p, a)
+        np.copyto(q, b)
+        np.multiply(p, q, out=p)
+        np.copyto(q, c)
+        np.add(p, q, out=p)
+        result[start:stop] = finish(p, q, (a, b, c))
+    return result.reshape(shape)
+
+
+def exact_sum(operands: Operands, where: NDArray[np.intp], shape: tuple[int, ...]) -> F64:
+    """The odd-rounded sum of some lanes of a block."""
+    x, y, z = (np.broadcast_to(part, shape)[where].astype(np.float64) for part in operands)
+    return odd_sum(x * y, z)
 
 
 def _round_fused(total: F64, scratch: F64, operands: Operands) -> Bits:

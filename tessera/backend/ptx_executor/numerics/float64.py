@@ -3,7 +3,7 @@
 To nearest is NumPy's own. The other modes need to know on which side of the exact value the
 nearest result lies: the sign of an error that error-free transformations give. They hold only
 while nothing overflows or underflows, so lanes with extreme exponents are computed with
-Python's integers instead (`exact`); such lanes are rare.
+fractions instead (`exact`); such lanes are rare.
 
 NaN: f64 keeps payloads. A NaN operand is returned quieted (b before c before a; a first for
 `div`), an invalid operation gives 0xfff8000000000000; recorded on an H200.
@@ -75,16 +75,14 @@ def _moderate(*values: F64) -> Flags:
 
 
 def _patched(
-    result: F64, easy: Flags, function: Callable[..., int], mode: str, *operands: F64
+    result: F64, easy: Flags, function: Callable[..., float], mode: str, *operands: F64
 ) -> F64:
-    """`result`, with lanes that are not easy recomputed by an exact integer function."""
-    raw = result.view(np.uint64)
+    """`result`, with lanes that are not easy recomputed by a function of `exact`."""
     if easy.all():
         return result
-    where = np.nonzero(np.broadcast_to(~easy, raw.shape))
-    lanes = [np.broadcast_to(value, raw.shape)[where].view(np.uint64) for value in operands]
-    columns = zip(*(lane.tolist() for lane in lanes), strict=True)
-    raw[where] = np.array([function(*lane, mode) for lane in columns], np.uint64)
+    where = np.nonzero(np.broadcast_to(~easy, result.shape))
+    lanes = (np.broadcast_to(value, result.shape)[where].tolist() for value in operands)
+    result[where] = [function(*lane, mode) for lane in zip(*lanes, strict=True)]
     return result
 
 
@@ -110,7 +108,7 @@ def add(a: Operand, b: Operand, rounding: str) -> Bits:
     if rounding == "rn":
         return finish_f64(x + y, y, x)
     total, error = two_sum(x, y)
-    # A zero sum of opposite signs depends on the mode; the integer path knows.
+    # A zero sum of opposite signs depends on the mode; `exact` knows.
     easy = _moderate(x, y) & (total != 0)
     result = _patched(step_f64(total, error, rounding), easy, exact.add, rounding, x, y)
     return finish_f64(result, y, x)
@@ -167,7 +165,7 @@ def _plain_fma(
     """Lanes that need no more than a product and a sum, and which these are.
 
     Zeros and infinities are ordinary (masked tiles are full of them), so they are not left to
-    Python's integers: what is added to an infinity or a zero product does not matter, and a
+    `exact`: what is added to an infinity or a zero product does not matter, and a
     sum of moderate values that is zero comes of an exact product.
     """
     zero = (x == 0) | (y == 0)

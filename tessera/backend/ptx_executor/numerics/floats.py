@@ -6,19 +6,29 @@ Types: f32, f64, f16, bf16 and the packed f16x2, bf16x2, f32x2. All results are 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from tessera.backend.ptx_executor.numerics import float16, float32, float64
-from tessera.backend.ptx_executor.numerics.bits import Bits, Operand, bits, packed, unsigned
-from tessera.backend.ptx_executor.numerics.formats import flush, format_of, widen
-from tessera.backend.ptx_executor.numerics.minmax import extremum
+from tessera.backend.ptx_executor.numerics.bits import UNSIGNED, Bits, Operand, bits, packed
+from tessera.backend.ptx_executor.numerics.formats import (
+    FORMATS,
+    finish,
+    flush,
+    format_of,
+    narrow_half,
+    widen,
+)
 from tessera.ir.arrays import Flags
 
 PACKED = {"f16x2": "f16", "bf16x2": "bf16", "f32x2": "f32"}
 
 
-def _width(t: str) -> int:
-    return 64 if t == "f32x2" else 32
+def _halves(function: Callable[..., Bits], t: str, operands: tuple[Operand, ...]) -> Bits:
+    """A function of one value on both values of a packed type; it takes the type first."""
+    width = 64 if t == "f32x2" else 32
+    return packed(lambda *lanes: function(PACKED[t], *lanes), width, *operands)
 
 
 def _nearest_only(t: str, rounding: str) -> None:
@@ -26,49 +36,36 @@ def _nearest_only(t: str, rounding: str) -> None:
         raise NotImplementedError(f".{t} arithmetic rounds by .rn only, not .{rounding}")
 
 
-def add(
-    t: str, a: Operand, b: Operand, *, rounding: str = "rn", ftz: bool = False, sat: bool = False
-) -> Bits:
-    """`add`."""
-    if t == "f32":
-        return float32.add(a, b, rounding, ftz, sat)
-    if t in PACKED:
-        function = lambda x, y: add(PACKED[t], x, y, rounding=rounding, ftz=ftz, sat=sat)  # noqa: E731
-        return packed(function, _width(t), a, b)
-    if t == "f64":
-        return float64.add(a, b, rounding)
-    _nearest_only(t, rounding)
-    return float16.add(t, a, b, ftz, sat)
+# --- arithmetic ----------------------------------------------------------------------------
 
 
-def sub(
-    t: str, a: Operand, b: Operand, *, rounding: str = "rn", ftz: bool = False, sat: bool = False
-) -> Bits:
-    """`sub`."""
-    if t == "f32":
-        return float32.sub(a, b, rounding, ftz, sat)
-    if t in PACKED:
-        function = lambda x, y: sub(PACKED[t], x, y, rounding=rounding, ftz=ftz, sat=sat)  # noqa: E731
-        return packed(function, _width(t), a, b)
-    if t == "f64":
-        return float64.sub(a, b, rounding)
-    _nearest_only(t, rounding)
-    return float16.sub(t, a, b, ftz, sat)
+def _arithmetic(op: str, in_f64: Callable[[Operand, Operand, str], Bits]) -> Callable[..., Bits]:
+    def apply(
+        t: str,
+        a: Operand,
+        b: Operand,
+        *,
+        rounding: str = "rn",
+        ftz: bool = False,
+        sat: bool = False,
+    ) -> Bits:
+        if t == "f32":
+            return float32.arithmetic(op, a, b, rounding, ftz, sat)
+        if t in PACKED:
+            settings = {"rounding": rounding, "ftz": ftz, "sat": sat}
+            return _halves(lambda *lanes: apply(*lanes, **settings), t, (a, b))
+        if t == "f64":
+            return in_f64(a, b, rounding)
+        _nearest_only(t, rounding)
+        return float16.arithmetic(op, t, a, b, ftz, sat)
+
+    return apply
 
 
-def mul(
-    t: str, a: Operand, b: Operand, *, rounding: str = "rn", ftz: bool = False, sat: bool = False
-) -> Bits:
-    """`mul`."""
-    if t == "f32":
-        return float32.mul(a, b, rounding, ftz, sat)
-    if t in PACKED:
-        function = lambda x, y: mul(PACKED[t], x, y, rounding=rounding, ftz=ftz, sat=sat)  # noqa: E731
-        return packed(function, _width(t), a, b)
-    if t == "f64":
-        return float64.mul(a, b, rounding)
-    _nearest_only(t, rounding)
-    return float16.mul(t, a, b, ftz, sat)
+# `add`, `sub` and `mul`: type, two operands, and the modifiers by name.
+add = _arithmetic("add", float64.add)
+sub = _arithmetic("sub", float64.sub)
+mul = _arithmetic("mul", float64.mul)
 
 
 def fma(
@@ -86,132 +83,104 @@ def fma(
     if t == "f32":
         return float32.fma(a, b, c, rounding, ftz, sat)
     if t in PACKED:
-        return packed(
-            lambda x, y, z: fma(PACKED[t], x, y, z, rounding=rounding, ftz=ftz, sat=sat, relu=relu),
-            _width(t),
-            a,
-            b,
-            c,
-        )
+        settings = {"rounding": rounding, "ftz": ftz, "sat": sat, "relu": relu}
+        return _halves(lambda *lanes: fma(*lanes, **settings), t, (a, b, c))
     if t == "f64":
         return float64.fma(a, b, c, rounding)
     _nearest_only(t, rounding)
     return float16.fma(t, a, b, c, ftz, sat, relu)
 
 
-def div(t: str, a: Operand, b: Operand, *, rounding: str = "rn", ftz: bool = False) -> Bits:
-    """`div.rn/rz/rm/rp`."""
-    if t == "f64":
-        return float64.div(a, b, rounding)
-    _single(t)
-    return float32.div(a, b, rounding, ftz)
+def _rounded(in_f32: Callable[..., Bits], in_f64: Callable[..., Bits]) -> Callable[..., Bits]:
+    """An operation that only f32 and f64 have."""
+
+    def apply(t: str, *operands: Operand, rounding: str = "rn", ftz: bool = False) -> Bits:
+        if t == "f64":
+            return in_f64(*operands, rounding)
+        if t != "f32":
+            raise NotImplementedError(f"PTX has no exactly rounded operation of this kind for .{t}")
+        return in_f32(*operands, rounding, ftz)
+
+    return apply
 
 
-def rcp(t: str, a: Operand, *, rounding: str = "rn", ftz: bool = False) -> Bits:
-    """`rcp.rn/rz/rm/rp`."""
-    if t == "f64":
-        return float64.rcp(a, rounding)
-    _single(t)
-    return float32.rcp(a, rounding, ftz)
+# `div`, `rcp` and `sqrt` in the four modes: type, operands, `rounding` and `ftz` by name.
+div = _rounded(float32.div, float64.div)
+rcp = _rounded(float32.rcp, float64.rcp)
+sqrt = _rounded(float32.sqrt, float64.sqrt)
 
 
-def sqrt(t: str, a: Operand, *, rounding: str = "rn", ftz: bool = False) -> Bits:
-    """`sqrt.rn/rz/rm/rp`."""
-    if t == "f64":
-        return float64.sqrt(a, rounding)
-    _single(t)
-    return float32.sqrt(a, rounding, ftz)
+# --- min and max ---------------------------------------------------------------------------
 
 
-def _single(t: str) -> None:
-    if t != "f32":
-        raise NotImplementedError(f"PTX has no exactly rounded operation of this kind for .{t}")
+def _extreme(is_min: bool) -> Callable[..., Bits]:
+    """`min` or `max` of two or three operands.
+
+    NaN loses unless `.NaN` asks for it, and -0.0 is below +0.0. With `.xorsign.abs` the magnitudes
+    compete and the result's sign is the exclusive or of both; with `.abs` (of three operands) it
+    is dropped.
+    """
+
+    def apply(
+        t: str,
+        *operands: Operand,
+        ftz: bool = False,
+        nan: bool = False,
+        xorsign_abs: bool = False,
+        abs: bool = False,
+    ) -> Bits:
+        if t in PACKED:
+            settings = {"ftz": ftz, "nan": nan, "xorsign_abs": xorsign_abs, "abs": abs}
+            return _halves(lambda *lanes: apply(*lanes, **settings), t, operands)
+        form = format_of(t)
+        first, *others = (_magnitude(t, a) if abs else bits(form.width, a) for a in operands)
+        for other in others:
+            x, y = (flush(t, first), flush(t, other)) if ftz else (first, other)
+            if not xorsign_abs:
+                first = _pick(t, x, y, is_min, nan)
+                continue
+            sign = x.dtype.type(form.sign)
+            result = _pick(t, x & ~sign, y & ~sign, is_min, nan)
+            first = np.where(result == form.nan, result, result | ((x ^ y) & sign))
+        return first
+
+    return apply
 
 
-def min(
-    t: str,
-    a: Operand,
-    b: Operand,
-    *,
-    ftz: bool = False,
-    nan: bool = False,
-    xorsign_abs: bool = False,
-) -> Bits:
-    """`min{.ftz}{.NaN}{.xorsign.abs}`."""
-    return _extremum(t, a, b, True, ftz, nan, xorsign_abs)
+min = _extreme(True)
+max = _extreme(False)
 
 
-def max(
-    t: str,
-    a: Operand,
-    b: Operand,
-    *,
-    ftz: bool = False,
-    nan: bool = False,
-    xorsign_abs: bool = False,
-) -> Bits:
-    """`max{.ftz}{.NaN}{.xorsign.abs}`."""
-    return _extremum(t, a, b, False, ftz, nan, xorsign_abs)
-
-
-def _extremum(
-    t: str, a: Operand, b: Operand, is_min: bool, ftz: bool, nan: bool, xorsign_abs: bool
-) -> Bits:
-    if t in PACKED:
-        return packed(
-            lambda x, y: _extremum(PACKED[t], x, y, is_min, ftz, nan, xorsign_abs), _width(t), a, b
-        )
-    format_of(t)
-    return extremum(t, a, b, is_min=is_min, ftz=ftz, nan=nan, xorsign_abs=xorsign_abs)
-
-
-def min3(
-    t: str,
-    a: Operand,
-    b: Operand,
-    c: Operand,
-    *,
-    ftz: bool = False,
-    nan: bool = False,
-    abs: bool = False,
-) -> Bits:
-    """Three-input `min{.ftz}{.NaN}{.abs}.f32`."""
-    x, y, z = (_magnitude(t, value) if abs else value for value in (a, b, c))
-    return min(t, min(t, x, y, ftz=ftz, nan=nan), z, ftz=ftz, nan=nan)
-
-
-def max3(
-    t: str,
-    a: Operand,
-    b: Operand,
-    c: Operand,
-    *,
-    ftz: bool = False,
-    nan: bool = False,
-    abs: bool = False,
-) -> Bits:
-    """Three-input `max{.ftz}{.NaN}{.abs}.f32`."""
-    x, y, z = (_magnitude(t, value) if abs else value for value in (a, b, c))
-    return max(t, max(t, x, y, ftz=ftz, nan=nan), z, ftz=ftz, nan=nan)
-
-
-def abs(t: str, a: Operand, *, ftz: bool = False) -> Bits:
-    """`abs`: clears the sign."""
-    if t in PACKED:
-        return packed(lambda x: abs(PACKED[t], x, ftz=ftz), _width(t), a)
-    raw = _flushed(t, a, ftz)
-    return _keep_nan(t, raw, _magnitude(t, raw))
-
-
-def _keep_nan(t: str, raw: Bits, result: Bits) -> Bits:
-    """A NaN operand of `abs` or `neg` becomes canonical; f64 keeps its sign and payload."""
-    values = widen(t, raw)
-    if not values.size or (top := values.max()) == top:
-        return result
-    nan = values != values
-    quiet = raw[nan] | raw.dtype.type(1 << 51) if t == "f64" else format_of(t).nan
-    result[nan] = quiet
+def _pick(t: str, x: Bits, y: Bits, is_min: bool, nan: bool) -> Bits:
+    left, right = widen(t, x), widen(t, y)
+    chosen = (np.minimum if is_min else np.maximum)(left, right)
+    if chosen.size and (top := chosen.max()) != top:
+        return _with_nans(t, x, y, is_min, nan)
+    wide = finish("f64" if t == "f64" else "f32", chosen)
+    result = wide if t in ("f32", "f64") else narrow_half(t, wide)
+    equal = left == right
+    if equal.any():
+        # Equal values have equal bits, but for zeros, where the sign decides.
+        zeros = x | y if is_min else x & y
+        result = np.where(equal, zeros, result)
     return result
+
+
+def _with_nans(t: str, x: Bits, y: Bits, is_min: bool, nan: bool) -> Bits:
+    """The same where some operands are NaN: each NaN gives way to the other operand."""
+    form = FORMATS[t]
+    dtype = UNSIGNED[form.width]
+    x_nan, y_nan = (_magnitude(t, value) > form.infinity for value in (x, y))
+    zero = dtype.type(0)
+    result = _pick(t, np.where(x_nan, zero, x), np.where(y_nan, zero, y), is_min, nan)
+    result = np.where(x_nan, y, np.where(y_nan, x, result))
+    lost = (x_nan | y_nan) if nan else (x_nan & y_nan)
+    # f64 keeps the payload of the second operand.
+    quiet = y | dtype.type(1 << 51) if t == "f64" else dtype.type(form.nan)
+    return np.where(lost, quiet, result)
+
+
+# --- signs and classes ---------------------------------------------------------------------
 
 
 def _magnitude(t: str, a: Operand) -> Bits:
@@ -219,17 +188,26 @@ def _magnitude(t: str, a: Operand) -> Bits:
     return raw & raw.dtype.type(format_of(t).sign - 1)
 
 
-def _flushed(t: str, a: Operand, ftz: bool) -> Bits:
-    raw = bits(format_of(t).width, a)
-    return flush(t, raw) if ftz else raw
+def _with_sign(change: Callable[[str, Bits], Bits]) -> Callable[..., Bits]:
+    """`abs` or `neg`. A NaN operand becomes canonical; f64 keeps its sign and payload."""
+
+    def apply(t: str, a: Operand, *, ftz: bool = False) -> Bits:
+        if t in PACKED:
+            return _halves(lambda *lanes: apply(*lanes, ftz=ftz), t, (a,))
+        raw = bits(format_of(t).width, a)
+        raw = flush(t, raw) if ftz else raw
+        result, values = change(t, raw), widen(t, raw)
+        if not values.size or (top := values.max()) == top:
+            return result
+        nan = values != values
+        result[nan] = raw[nan] | raw.dtype.type(1 << 51) if t == "f64" else format_of(t).nan
+        return result
+
+    return apply
 
 
-def neg(t: str, a: Operand, *, ftz: bool = False) -> Bits:
-    """`neg`: flips the sign."""
-    if t in PACKED:
-        return packed(lambda x: neg(PACKED[t], x, ftz=ftz), _width(t), a)
-    raw = _flushed(t, a, ftz)
-    return _keep_nan(t, raw, raw ^ raw.dtype.type(format_of(t).sign))
+abs = _with_sign(_magnitude)
+neg = _with_sign(lambda t, raw: raw ^ raw.dtype.type(format_of(t).sign))
 
 
 def copysign(t: str, a: Operand, b: Operand) -> Bits:
@@ -239,47 +217,21 @@ def copysign(t: str, a: Operand, b: Operand) -> Bits:
     return (x & x.dtype.type(form.sign)) | _magnitude(t, b)
 
 
+# The test of a magnitude against infinity and the smallest normal number; zeros count as normal.
+_CLASSES: dict[str, Callable[[Bits, np.integer, np.integer], Flags]] = {
+    "finite": lambda size, infinity, _: size < infinity,
+    "infinite": lambda size, infinity, _: np.equal(size, infinity),
+    "number": lambda size, infinity, _: size <= infinity,
+    "notanumber": lambda size, infinity, _: size > infinity,
+    "normal": lambda size, infinity, least: ((size >= least) & (size < infinity)) | (size == 0),
+    "subnormal": lambda size, _, least: (size != 0) & (size < least),
+}
+
+
 def testp(op: str, t: str, a: Operand) -> Flags:
-    """`testp`: what kind of number a is; zeros count as normal."""
-    form = format_of(t)
-    magnitude = _magnitude(t, a)
-    infinity = magnitude.dtype.type(form.infinity)
-    smallest = magnitude.dtype.type(1 << form.mantissa)
-    if op == "finite":
-        return magnitude < infinity
-    if op == "infinite":
-        result: Flags = magnitude == infinity
-        return result
-    if op == "number":
-        return magnitude <= infinity
-    if op == "notanumber":
-        return magnitude > infinity
-    if op == "normal":
-        result = ((magnitude >= smallest) & (magnitude < infinity)) | (magnitude == 0)
-        return result
-    if op == "subnormal":
-        result = (magnitude != 0) & (magnitude < smallest)
-        return result
-    raise NotImplementedError(f"testp.{op} does not exist")
-
-
-def add_mixed(
-    t: str,
-    a: Operand,
-    c: Operand,
-    *,
-    rounding: str = "rn",
-    sat: bool = False,
-    subtract: bool = False,
-) -> Bits:
-    """`add.f32.f16` / `sub.f32.bf16`: a widened to f32 first, which is exact."""
-    x = unsigned(float16.load(t, a, False))
-    return (sub if subtract else add)("f32", x, c, rounding=rounding, sat=sat)
-
-
-def fma_mixed(
-    t: str, a: Operand, b: Operand, c: Operand, *, rounding: str = "rn", sat: bool = False
-) -> Bits:
-    """`fma.f32.f16` / `fma.f32.bf16`: a and b widened to f32 first."""
-    x, y = (unsigned(np.ascontiguousarray(float16.load(t, v, False))) for v in (a, b))
-    return fma("f32", x, y, c, rounding=rounding, sat=sat)
+    """`testp`: what kind of number a is."""
+    if op not in _CLASSES:
+        raise NotImplementedError(f"testp.{op} does not exist")
+    size, form = _magnitude(t, a), format_of(t)
+    kind = size.dtype.type
+    return _CLASSES[op](size, kind(form.infinity), kind(1 << form.mantissa))

@@ -1,4 +1,4 @@
-"""The binary floating-point formats of PTX and exact widening to what NumPy computes in.
+"""The binary floating-point formats of PTX, and exact widening to what NumPy computes in.
 
 `f32` and `f64` are computed in themselves, `f16` and `bf16` in f32 or f64. Every arithmetic
 result that is NaN takes the canonical pattern of its format (0x7fffffff for f32, 0x7fff for f16
@@ -10,6 +10,7 @@ Source: PTX ISA, fundamental and alternate floating-point data formats.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,6 +71,16 @@ FORMATS: dict[str, FloatLayout] = {
         FloatLayout("f64", 64, 11, 52, 0x7FFFFFFFFFFFFFFF),
     )
 }
+SMALL: dict[str, FloatLayout] = {
+    form.name: form
+    for form in (
+        FloatLayout("e4m3", 8, 4, 3, 0x7F, 0x7E),
+        FloatLayout("e5m2", 8, 5, 2, 0x7F),
+        FloatLayout("e2m3", 6, 2, 3, 0x1F, 0x1F),
+        FloatLayout("e3m2", 6, 3, 2, 0x1F, 0x1F),
+        FloatLayout("e2m1", 4, 2, 1, 0x07, 0x07),
+    )
+}
 FLOAT_DTYPES: dict[int, np.dtype[np.floating]] = {
     32: np.dtype(np.float32),
     64: np.dtype(np.float64),
@@ -114,6 +125,33 @@ def _widen_f16(raw: Bits) -> NDArray[np.float32]:
     return values
 
 
+@lru_cache(maxsize=8)
+def decode_table(name: str) -> NDArray[np.float64]:
+    """The value of each of the 256 bytes (high bits that the format lacks are ignored)."""
+    codes = np.arange(256)
+    if name == "ue8m0":
+        values: NDArray[np.float64] = np.array([2.0 ** (code - 127) for code in codes.tolist()])
+        values[255] = np.nan
+        return values
+    form = SMALL[name]
+    codes &= (1 << form.width) - 1
+    values = np.array([_decode(form, int(code)) for code in codes])
+    return values
+
+
+def _decode(form: FloatLayout, code: int) -> float:
+    sign = -1.0 if code & form.sign else 1.0
+    magnitude = code & (form.sign - 1)
+    if form.finite is None and magnitude >= form.infinity:
+        return sign * (float("inf") if magnitude == form.infinity else float("nan"))
+    if magnitude > form.largest:
+        return float("nan")
+    exponent, fraction = magnitude >> form.mantissa, magnitude & ((1 << form.mantissa) - 1)
+    if exponent:
+        fraction |= 1 << form.mantissa
+    return sign * fraction * 2.0 ** (max(exponent, 1) - form.bias - form.mantissa)
+
+
 def flush(t: str, raw: Bits) -> Bits:
     """Subnormals replaced by zeros of their sign; `raw` itself if there are none."""
     form = format_of(t)
@@ -139,8 +177,12 @@ def finish(t: str, values: Floats) -> Bits:
     return raw
 
 
-def narrow_f16(raw: Bits) -> Bits:
-    """f32 bits to f16 bits, to nearest even; NaN becomes canonical."""
+def narrow_half(t: str, raw: Bits) -> Bits:
+    """f32 bits to f16 or bf16 bits, to nearest even; NaN becomes canonical."""
+    return _narrow_f16(raw) if t == "f16" else _narrow_bf16(raw)
+
+
+def _narrow_f16(raw: Bits) -> Bits:
     magnitude = raw & np.uint32(0x7FFFFFFF)
     rounded = magnitude >> _U32_13
     rounded &= _U32_1
@@ -162,8 +204,7 @@ def narrow_f16(raw: Bits) -> Bits:
     return rounded.astype(np.uint16)
 
 
-def narrow_bf16(raw: Bits) -> Bits:
-    """f32 bits to bf16 bits, to nearest even; NaN becomes canonical."""
+def _narrow_bf16(raw: Bits) -> Bits:
     rounded = raw >> _U32_16
     rounded &= _U32_1
     rounded += raw

@@ -9,22 +9,14 @@ odd").
 
 from __future__ import annotations
 
-from typing import TypeVar
-
 import numpy as np
 from numpy.typing import NDArray
 
 from tessera.backend.ptx_executor.numerics.bits import UNSIGNED, Bits
-from tessera.backend.ptx_executor.numerics.formats import (
-    FloatLayout,
-    finish,
-    narrow_bf16,
-    narrow_f16,
-)
+from tessera.backend.ptx_executor.numerics.formats import FloatLayout, finish
 from tessera.ir.arrays import Flags
 
 F64 = NDArray[np.float64]
-F = TypeVar("F", bound=np.floating)
 
 MODES = ("rn", "rz", "rm", "rp")
 
@@ -65,29 +57,23 @@ def narrow(values: F64, rounding: str = "rn") -> Bits:
     if rounding == "rn":
         return finish("f32", nearest)
     check_mode(rounding)
-    return finish("f32", _directed(nearest, nearest.astype(np.float64), values, rounding))
+    return finish("f32", _directed(nearest, values, rounding))
 
 
-def _directed(nearest: NDArray[F], nearest_value: F64, exact: F64, rounding: str) -> NDArray[F]:
+def _directed(nearest: NDArray[np.float32], exact: F64, rounding: str) -> NDArray[np.float32]:
     """Move a nearest result by one unit where the mode wants the other neighbour."""
-    above = nearest_value > exact
-    below = nearest_value < exact
-    return step_directed(nearest, below, above, rounding)
-
-
-def step_directed(nearest: NDArray[F], below: Flags, above: Flags, rounding: str) -> NDArray[F]:
-    """Directed rounding from the nearest one and whether that lies below or above the truth."""
-    raw = nearest.view(UNSIGNED[nearest.dtype.itemsize * 8])
-    unit = raw.dtype.type(1)
-    negative = (raw >> raw.dtype.type(raw.dtype.itemsize * 8 - 1)) != 0
+    value = nearest.astype(np.float64)
+    above, below = value > exact, value < exact
+    raw = nearest.view(np.uint32)
+    negative = (raw >> np.uint32(31)) != 0
     if rounding == "rz":
-        back = np.where(negative, below, above)
-        result: NDArray[F] = (raw - back * unit).view(nearest.dtype)
-        return result
-    if rounding == "rm":
-        result = (raw + (above & negative) * unit - (above & ~negative) * unit).view(nearest.dtype)
-        return result
-    result = (raw + (below & ~negative) * unit - (below & negative) * unit).view(nearest.dtype)
+        out, back = np.False_, np.where(negative, below, above)
+    elif rounding == "rm":
+        out, back = above & negative, above & ~negative
+    else:
+        out, back = below & ~negative, below & negative
+    unit = np.uint32(1)
+    result: NDArray[np.float32] = (raw + out * unit - back * unit).view(np.float32)
     return result
 
 
@@ -164,8 +150,3 @@ def _overflowed(form: FloatLayout, negative: Flags, rounding: str) -> Bits:
     if rounding == "rz":
         return np.broadcast_to(largest, negative.shape)
     return np.where(negative == (rounding == "rm"), infinity, largest)
-
-
-def narrow_half(t: str, raw: Bits) -> Bits:
-    """f32 bits to f16 or bf16 bits, to nearest even."""
-    return narrow_f16(raw) if t == "f16" else narrow_bf16(raw)

@@ -44,23 +44,33 @@ def _clamp(dt: str, value: Wide, size: int) -> Wide:
     return np.clip(value, *_bounds(dt, size))
 
 
+def _average(x: Wide, y: Wide) -> Wide:
+    """Rounds away from zero."""
+    total = x + y
+    return np.where(total >= 0, (total + 1) >> 1, -((1 - total) >> 1))
+
+
+_OPERATIONS: dict[str, Callable[[Wide, Wide], Wide]] = {
+    "vadd": np.add,
+    "vsub": np.subtract,
+    "vabsdiff": lambda x, y: np.abs(x - y),
+    "vmin": np.minimum,
+    "vmax": np.maximum,
+    "vavrg": _average,
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+}
+
+
 def _operate(op: str, x: Wide, y: Wide) -> Wide:
-    if op == "vadd":
-        return x + y
-    if op == "vsub":
-        return x - y
-    if op == "vabsdiff":
-        result: Wide = np.abs(x - y)
-        return result
-    if op == "vmin":
-        return np.minimum(x, y)
-    if op == "vmax":
-        return np.maximum(x, y)
-    if op == "vavrg":
-        total = x + y
-        # Rounds away from zero.
-        return np.where(total >= 0, (total + 1) >> 1, -((1 - total) >> 1))
-    raise NotImplementedError(f"video operation {op} does not exist")
+    """An operation, or a comparison of `vset`: 1 where it holds, else 0."""
+    if op not in _OPERATIONS:
+        raise NotImplementedError(f"video operation {op} does not exist")
+    return _OPERATIONS[op](x, y).astype(np.int64, copy=False)
 
 
 def _shift(op: str, x: Wide, y: Wide, mode: str | None) -> Wide:
@@ -108,7 +118,7 @@ def scalar(
     dsel: str | None = None,
     c: Operand | None = None,
 ) -> Bits:
-    """`vadd`, `vsub`, `vabsdiff`, `vmin`, `vmax`, `vshl`, `vshr`."""
+    """`vadd`, `vsub`, `vabsdiff`, `vmin`, `vmax`, `vshl`, `vshr`; `vset` by its comparison."""
     x, y = _pick(at, a, asel), _pick(bt, b, bsel)
     value = _shift(op, x, y, mode) if op in ("vshl", "vshr") else _operate(op, x, y)
     if sat:
@@ -147,40 +157,6 @@ def vmad(
     if sat:
         total = _clamp("s32" if is_signed or negate == "c" else "u32", total, 32)
     return (total & 0xFFFFFFFF).astype(np.uint32)
-
-
-_COMPARE = {
-    "eq": np.equal,
-    "ne": np.not_equal,
-    "lt": np.less,
-    "le": np.less_equal,
-    "gt": np.greater,
-    "ge": np.greater_equal,
-}
-
-
-def _compared(comparison: str, x: Wide, y: Wide) -> Wide:
-    if comparison not in _COMPARE:
-        raise NotImplementedError(f"vset.{comparison} does not exist")
-    return _COMPARE[comparison](x, y).astype(np.int64)
-
-
-def vset(
-    comparison: str,
-    at: str,
-    bt: str,
-    a: Operand,
-    b: Operand,
-    *,
-    asel: str | None = None,
-    bsel: str | None = None,
-    op2: str | None = None,
-    dsel: str | None = None,
-    c: Operand | None = None,
-) -> Bits:
-    """`vset`: 1 where the comparison holds, else 0."""
-    value = _compared(comparison, _pick(at, a, asel), _pick(bt, b, bsel))
-    return _merge("u32", value, c, op2, dsel)
 
 
 def _lane(t: str, pair: Sequence[Bits], lanes: int, selector: int) -> Wide:
@@ -223,73 +199,18 @@ def simd(
     sat: bool = False,
     add: bool = False,
 ) -> Bits:
-    """`vadd2`/`vadd4` and the like: lanes of c are replaced, or with `.add` summed onto c."""
-    size = 32 // lanes
-
-    def compute(x: Wide, y: Wide) -> Wide:
-        value = _operate(op, x, y)
-        return _clamp(dt, value, size) if sat else value
-
-    return _by_lane(compute, at, bt, a, b, c, lanes, mask, asel, bsel, add)
-
-
-def vset_simd(
-    comparison: str,
-    at: str,
-    bt: str,
-    a: Operand,
-    b: Operand,
-    c: Operand,
-    *,
-    lanes: int,
-    mask: str | None = None,
-    asel: str | None = None,
-    bsel: str | None = None,
-    add: bool = False,
-) -> Bits:
-    """`vset2`/`vset4`."""
-    return _by_lane(
-        lambda x, y: _compared(comparison, x, y),
-        at,
-        bt,
-        a,
-        b,
-        c,
-        lanes,
-        mask,
-        asel,
-        bsel,
-        add,
-    )
-
-
-def _by_lane(
-    compute: Callable[[Wide, Wide], Wide],
-    at: str,
-    bt: str,
-    a: Operand,
-    b: Operand,
-    c: Operand,
-    lanes: int,
-    mask: str | None,
-    asel: str | None,
-    bsel: str | None,
-    add: bool,
-) -> Bits:
+    """`vadd2`, `vset4` and the like: lanes of c are replaced, or with `.add` summed onto c."""
     size = 32 // lanes
     pair = np.broadcast_arrays(bits(32, a), bits(32, b))
-    sources = zip(
-        _selectors(asel, lanes, False),
-        _selectors(bsel, lanes, True),
-        _mask(mask, lanes),
-        strict=True,
-    )
+    firsts, seconds = _selectors(asel, lanes, False), _selectors(bsel, lanes, True)
     result = bits(32, c)
     field = (1 << size) - 1
-    for index, (first, second, writes) in enumerate(sources):
+    for index, writes in enumerate(_mask(mask, lanes)):
         if not writes:
             continue
-        value = compute(_lane(at, pair, lanes, first), _lane(bt, pair, lanes, second))
+        x, y = _lane(at, pair, lanes, firsts[index]), _lane(bt, pair, lanes, seconds[index])
+        value = _operate(op, x, y)
+        value = _clamp(dt, value, size) if sat else value
         if add:
             # The lane's result is summed onto c with all its bits.
             result = result + (value & 0xFFFFFFFF).astype(np.uint32)

@@ -12,7 +12,6 @@ from typing import Protocol
 import numpy as np
 
 from tessera.backend.ptx_executor.memory.access_log import AccessLog, Direction
-from tessera.backend.ptx_executor.memory.faults import refuse
 from tessera.backend.ptx_executor.memory.memory import AddressSpace
 from tessera.backend.ptx_executor.memory.watch import Shadow
 from tessera.backend.ptx_executor.numerics import quiet
@@ -29,7 +28,7 @@ from tessera.backend.ptx_executor.operators.values import (
 )
 from tessera.backend.ptx_executor.operators.windows import WINDOWS
 from tessera.backend.ptx_executor.simt.launch import LaunchResult
-from tessera.diagnostics import ExitCode
+from tessera.diagnostics import ExitCode, TesseraError
 from tessera.ir.operators.records import Bound, Kinds, OperandSpec, OperatorMismatch, Reach
 from tessera.ir.operators.table import bind
 from tessera.ir.program import program as ir
@@ -70,7 +69,7 @@ def check(call: ir.LibraryCall) -> Bound:
 
 
 def _refused(call: ir.LibraryCall, reason: str) -> Exception:
-    return refuse(
+    return TesseraError.of(
         "TSR5001",
         f"the CPU backend cannot run the operator `{call.operator}`",
         call.span,
@@ -111,7 +110,7 @@ def run(device: CalledMemory, call: ir.LibraryCall, address_of: AddressOf) -> La
             for (spec, operand), values in zip(bound.writes, made, strict=True):
                 _write(places, given, spec, operand, values)
     except IndexOutOfRange as reason:
-        raise refuse(
+        raise TesseraError.of(
             "TSR5002",
             f"the operator `{call.operator}` reaches outside a tensor: {reason}",
             call.span,
@@ -232,7 +231,7 @@ def _need_written(
         return
     for start, end in places.ranges(operand, chosen).tolist():
         if not shadow.flags[start:end].all():
-            raise refuse(
+            raise TesseraError.of(
                 "TSR5015",
                 f"the operator `{record.operator}` reads memory that nothing has written",
                 record.span,

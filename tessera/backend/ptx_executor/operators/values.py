@@ -12,9 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tessera.backend.ptx_executor.numerics.bits import unsigned
-from tessera.backend.ptx_executor.numerics.convert_packed import SMALL, decode_table
-from tessera.backend.ptx_executor.numerics.formats import FORMATS, widen
-from tessera.backend.ptx_executor.numerics.rounding import encode, narrow_half
+from tessera.backend.ptx_executor.numerics.formats import (
+    FORMATS,
+    SMALL,
+    decode_table,
+    narrow_half,
+    widen,
+)
+from tessera.backend.ptx_executor.numerics.rounding import encode
 from tessera.ir.operators.records import Bound
 from tessera.ir.program.data_type import DataType
 from tessera.ir.program.program import AttributeValue

@@ -14,7 +14,7 @@ import numpy as np
 
 from tessera.backend.ptx_executor.memory.lanes import LaneSet
 from tessera.backend.ptx_executor.memory.memory import Array
-from tessera.backend.ptx_executor.numerics import aligned
+from tessera.backend.ptx_executor.numerics.bits import aligned_copy
 from tessera.backend.ptx_executor.numerics.formats import widen
 from tessera.backend.ptx_executor.numerics.matrix import accumulate, elements
 from tessera.backend.ptx_executor.numerics.matrix.cut_sum import (
@@ -144,4 +144,4 @@ def _steps(values: Array) -> list[Array]:
     if values.shape[-1] <= _WARPS:
         return [values]
     starts = range(0, values.shape[-1], _WARPS)
-    return [aligned.copy(values[..., s : s + _WARPS]) for s in starts]
+    return [aligned_copy(values[..., s : s + _WARPS]) for s in starts]

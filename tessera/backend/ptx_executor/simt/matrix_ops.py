@@ -1,6 +1,6 @@
 """Matrix instructions on running lanes: registers to warps, rows to and from memory.
 
-The arithmetic and the layouts of fragments are `numerics.matrix` and `numerics.wgmma`; this
+The arithmetic and the layouts of fragments are `numerics.matrix`; this
 file brings registers into (warps, 32), gathers what lies in memory, and spreads results.
 """
 
@@ -15,8 +15,8 @@ from tessera.backend.ptx_executor.memory.faults import Fault
 from tessera.backend.ptx_executor.memory.lanes import WARP, LaneSet
 from tessera.backend.ptx_executor.memory.memory import WORDS, Array
 from tessera.backend.ptx_executor.memory.spaces import Gather, Scatter, gather_shared
-from tessera.backend.ptx_executor.numerics import matrix, wgmma
-from tessera.backend.ptx_executor.numerics.matrix import wmma
+from tessera.backend.ptx_executor.numerics import matrix
+from tessera.backend.ptx_executor.numerics.matrix import wgmma, wmma
 from tessera.backend.ptx_executor.numerics.matrix.elements import element_bits
 from tessera.backend.ptx_executor.numerics.matrix.mma import parse_shape
 from tessera.backend.ptx_executor.simt import fragments

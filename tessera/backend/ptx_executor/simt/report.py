@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tessera.backend.ptx_executor.memory.faults import Fault, refuse
+from tessera.backend.ptx_executor.memory.faults import Fault
 from tessera.backend.ptx_executor.memory.lanes import WARP, LaneSet
 from tessera.backend.ptx_executor.memory.memory import Array
 from tessera.backend.ptx_executor.simt.chunk import Chunk
@@ -34,7 +34,7 @@ def explain(chunk: Chunk, fault: Fault, lanes: LaneSet) -> TesseraError:
         notes[0] += f", function `{program.sites[fault.site].function}`"
     if fault.lane is not None:
         notes[0] += f", {describe_place(chunk, int(lanes.index.reshape(-1)[fault.lane]))}"
-    return refuse(
+    return TesseraError.of(
         fault.code,
         fault.headline,
         program.span(fault.site),
@@ -48,7 +48,7 @@ def too_many_steps(chunk: Chunk, block: CompiledBlock, lanes: LaneSet) -> Tesser
     """The limit of steps was reached while these lanes stood before a block."""
     program = chunk.launch.program
     lane = int(np.flatnonzero(lanes.flags())[0])
-    return refuse(
+    return TesseraError.of(
         "TSR5010",
         f"kernel `{program.kernel.name}` did not end within the limit of steps: "
         f"{chunk.launch.max_steps}",
@@ -67,7 +67,7 @@ def endless(chunk: Chunk, block: CompiledBlock, flags: Array) -> TesseraError:
     """These lanes go round in a loop that they will never leave."""
     program = chunk.launch.program
     lane = int(np.flatnonzero(flags)[0])
-    return refuse(
+    return TesseraError.of(
         "TSR5010",
         f"kernel `{program.kernel.name}` never ends: threads go round in a loop for ever",
         program.span(block.site),
@@ -84,7 +84,7 @@ def endless(chunk: Chunk, block: CompiledBlock, flags: Array) -> TesseraError:
 def lacking(chunk: Chunk, block: CompiledBlock, reason: str) -> TesseraError:
     """An instruction of a block met a case that there is no code for."""
     program = chunk.launch.program
-    return refuse(
+    return TesseraError.of(
         "TSR5001",
         f"the CPU backend cannot run an instruction of `{program.kernel.name}`: {reason}",
         program.span(block.site),
@@ -111,7 +111,7 @@ def deadlock(chunk: Chunk, waiters: Waiters) -> TesseraError:
             group = flags & (sites == site)
             first_site = int(site) if first_site < 0 else first_site
             notes.append(_describe_waiters(chunk, what, group, int(site)))
-    return refuse(
+    return TesseraError.of(
         "TSR5010",
         f"deadlock in kernel `{program.kernel.name}`: every remaining thread waits",
         program.span(first_site),

@@ -29,10 +29,10 @@ import numpy as np
 from tessera.backend.ptx_executor.numerics import float64
 from tessera.backend.ptx_executor.numerics.bits import Bits, unsigned
 from tessera.backend.ptx_executor.numerics.bitwise import popc
-from tessera.backend.ptx_executor.numerics.formats import finish, widen
+from tessera.backend.ptx_executor.numerics.formats import finish, narrow_half, widen
 from tessera.backend.ptx_executor.numerics.matrix.cut_sum import Rule, factor, sum_of_products
 from tessera.backend.ptx_executor.numerics.matrix.elements import Values
-from tessera.backend.ptx_executor.numerics.rounding import F64, narrow_half
+from tessera.backend.ptx_executor.numerics.rounding import F64
 
 _LOWEST = {"f16": -14, "bf16": -126, "tf32": -126, "e4m3": -6, "e5m2": -14}
 

@@ -27,11 +27,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tessera.backend.ptx_executor.numerics import aligned
-from tessera.backend.ptx_executor.numerics.bits import Bits
-from tessera.backend.ptx_executor.numerics.formats import finish
+from tessera.backend.ptx_executor.numerics.bits import Bits, aligned_copy, aligned_empty
+from tessera.backend.ptx_executor.numerics.formats import finish, narrow_half
 from tessera.backend.ptx_executor.numerics.matrix.elements import Values
-from tessera.backend.ptx_executor.numerics.rounding import F64, narrow, narrow_half, odd_f32
+from tessera.backend.ptx_executor.numerics.rounding import F64, narrow, odd_f32
 
 Where = tuple[slice, ...]
 
@@ -82,7 +81,7 @@ class Factor:
 def factor(values: Values, lowest: int) -> Factor:
     """Values with their exponents; those below `lowest` (of a subnormal) are raised to it."""
     if not values.flags.c_contiguous:
-        values = aligned.copy(values)
+        values = aligned_copy(values)
     exponents = _exponents(values)
     zero = exponents == 0
     has_zero = bool(zero.any())
@@ -96,7 +95,7 @@ def factor(values: Values, lowest: int) -> Factor:
 
 def _exponents(values: Values) -> Values:
     """The biased exponents of contiguous float32 values."""
-    exponents = aligned.empty(values.shape, np.int16)
+    exponents = aligned_empty(values.shape, np.int16)
     np.copyto(exponents, values.view(np.uint32) >> np.uint32(23), casting="unsafe")
     exponents &= np.int16(0xFF)
     return exponents
@@ -106,7 +105,7 @@ def sum_of_products(dt: str, a: Factor, b: Factor, c: Values, rule: Rule) -> Bit
     """Bits of c + sum of a[k] * b[k], cut and rounded by the rule."""
     if dt not in ("f32", "f16"):
         raise NotImplementedError(f"matrix products do not accumulate in .{dt}")
-    result: Bits = aligned.empty(c.shape, np.uint32 if dt == "f32" else np.uint16)
+    result: Bits = aligned_empty(c.shape, np.uint32 if dt == "f32" else np.uint16)
     for where, left, right in _blocks(c.shape, a.values.shape, b.values.shape):
         _sum_block(dt, a.part(left), b.part(right), c[where], rule, result[where])
     return result
@@ -184,20 +183,20 @@ class _Workspace:
 
     def __init__(self, depth: int, shape: tuple[int, ...]) -> None:
         deep = (depth, *shape)
-        self.products: Values = aligned.empty(deep, np.float32)
+        self.products: Values = aligned_empty(deep, np.float32)
         self.terms: Values = self.products.view(np.int32)
         self.flat_products: Values = self.products.reshape(-1)
         # One axis: NumPy then casts in place, element by element.
         self.flat_terms: Values = self.terms.reshape(-1)
         self.exponents: Values = self.flat_products.view(np.int16)[: math.prod(deep)].reshape(deep)
-        self.largest: Values = aligned.empty(shape, np.int16)
-        self.clipped: Values = aligned.empty(shape, np.int16)
-        self.power: Values = aligned.empty(shape, np.uint32)
+        self.largest: Values = aligned_empty(shape, np.int16)
+        self.clipped: Values = aligned_empty(shape, np.int16)
+        self.power: Values = aligned_empty(shape, np.uint32)
         self.scale: Values = self.power.view(np.float32)
-        self.sums: Values = aligned.empty(shape, np.int32 if depth <= _FIT else np.int64)
-        self.first: Values = aligned.empty(shape, np.float32)
-        self.addend: Values = aligned.empty(shape, np.float64)
-        self.total: Values = aligned.empty(shape, np.float64)
+        self.sums: Values = aligned_empty(shape, np.int32 if depth <= _FIT else np.int64)
+        self.first: Values = aligned_empty(shape, np.float32)
+        self.addend: Values = aligned_empty(shape, np.float64)
+        self.total: Values = aligned_empty(shape, np.float64)
 
 
 class _Scratch(threading.local):

@@ -14,10 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tessera.backend.ptx_executor.numerics import aligned
-from tessera.backend.ptx_executor.numerics.bits import Bits, Operand, bits
-from tessera.backend.ptx_executor.numerics.convert_packed import decode_table
-from tessera.backend.ptx_executor.numerics.formats import widen
+from tessera.backend.ptx_executor.numerics.bits import Bits, Operand, aligned_empty, bits
+from tessera.backend.ptx_executor.numerics.formats import decode_table, widen
 from tessera.ir.ptx.types import type_bits
 
 Values = NDArray[Any]
@@ -110,7 +108,7 @@ def matrix_b(t: str, registers: Sequence[Operand]) -> Values:
 def _interleave(parts: list[Values]) -> Values:
     """[chunk, thread, element, ...]: k counts elements of a register, threads and chunks."""
     first = parts[0]
-    whole = aligned.empty((*first.shape[:2], len(parts), *first.shape[2:]), first.dtype)
+    whole = aligned_empty((*first.shape[:2], len(parts), *first.shape[2:]), first.dtype)
     for element, part in enumerate(parts):
         whole[:, :, element] = part
     return whole

@@ -1,7 +1,7 @@
 """`ldmatrix`, `stmatrix` and `movmatrix`: rows of 8x8 matrices to and from fragments.
 
 A row is the 16 bytes at one address; row r of matrix m belongs to the address of lane 8 * m + r.
-Registers are [warp, 32] arrays. The b8 forms transpose 16x16 matrices of bytes.
+Registers are [warp, 32] arrays.
 
 Source: PTX ISA, ldmatrix, stmatrix, movmatrix.
 """
@@ -15,28 +15,14 @@ import numpy as np
 from tessera.backend.ptx_executor.numerics.bits import Bits, Operand, bits
 
 
-def ldmatrix(
-    rows: Bits, num: int, trans: bool = False, shape: str = "m8n8", size: str = "b16"
-) -> list[Bits]:
-    """Registers from rows: uint8 [warp, num * 8, 16] (m16n16: [warp, num * 16, 16])."""
-    if (shape, size) == ("m16n16", "b8") and trans:
-        return _load_bytes_transposed(rows, num)
-    if (shape, size) != ("m8n8", "b16"):
-        raise NotImplementedError(f"ldmatrix.{shape}.{size} is not supported")
+def ldmatrix(rows: Bits, num: int, trans: bool = False) -> list[Bits]:
+    """Registers from rows: uint8 [warp, num * 8, 16]."""
     warps = rows.shape[0]
     halves = np.ascontiguousarray(rows).view(np.uint16).reshape(warps, num, 8, 8)
     if trans:
         halves = np.ascontiguousarray(halves.transpose(0, 1, 3, 2))
     words = halves.view(np.uint32).reshape(warps, num, 32)
     return [np.ascontiguousarray(words[:, matrix]) for matrix in range(num)]
-
-
-def _load_bytes_transposed(rows: Bits, num: int) -> list[Bits]:
-    """16x16 bytes each: two registers, for columns 0-7 and 8-15 of the stored matrix."""
-    warps = rows.shape[0]
-    turned = np.ascontiguousarray(rows.reshape(warps, num, 16, 16).transpose(0, 1, 3, 2))
-    words = turned.view(np.uint32).reshape(warps, num * 2, 32)
-    return [np.ascontiguousarray(words[:, index]) for index in range(num * 2)]
 
 
 def stmatrix(registers: Sequence[Operand], trans: bool = False) -> Bits:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tessera.backend.ptx_executor.numerics import quiet
-from tessera.backend.ptx_executor.numerics.convert import cvt, cvt_pack, extend
+from tessera.backend.ptx_executor.numerics.convert import cvt, cvt_pack
 from tests.helpers.numerics_reference import SHAPES, encode, random_bits, value
 
 MODES = ["rn", "rz", "rm", "rp"]
@@ -185,13 +185,6 @@ def test_integer_to_integer(dt, st):
         wrapped = wrapped - (1 << target) if dt[0] == "s" and wrapped >> (target - 1) else wrapped
         assert int(plain[lane]) == wrapped & mask
         assert int(clamped[lane]) == min(max(exact, low), high) & mask
-
-
-def test_extend_fills_a_wider_register():
-    assert extend("s8", np.array([0x80], np.uint16), 32)[0] == 0xFFFFFF80
-    assert extend("u8", np.array([0xFF80], np.uint16), 64)[0] == 0x80
-    assert extend("s32", np.array([0x80000000], np.uint32), 64)[0] == 0xFFFFFFFF80000000
-    assert extend("f16", np.array([0x8000], np.uint16), 32)[0] == 0x8000
 
 
 def test_tf32():

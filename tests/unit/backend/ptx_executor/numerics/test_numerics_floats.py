@@ -160,9 +160,9 @@ def test_min_xorsign_abs_and_three_inputs():
     assert floats.max("f32", 0xBF800000, 0xC0000000, xorsign_abs=True)[0] == 0x40000000
     nan = 0x7FC00000
     assert floats.max("f32", nan, nan, xorsign_abs=True)[0] == 0x7FFFFFFF
-    assert floats.max3("f32", 0xC0400000, 0x3F800000, 0x40000000, abs=True)[0] == 0x40400000
-    assert floats.min3("f32", nan, 0x3F800000, 0x40000000)[0] == 0x3F800000
-    assert floats.min3("f32", nan, 0x3F800000, 0x40000000, nan=True)[0] == 0x7FFFFFFF
+    assert floats.max("f32", 0xC0400000, 0x3F800000, 0x40000000, abs=True)[0] == 0x40400000
+    assert floats.min("f32", nan, 0x3F800000, 0x40000000)[0] == 0x3F800000
+    assert floats.min("f32", nan, 0x3F800000, 0x40000000, nan=True)[0] == 0x7FFFFFFF
 
 
 def test_sign_operations_and_testp():
@@ -196,10 +196,10 @@ EXTREME = (5e-324, -5e-324, 1e-200, -1e200, 1.7976931348623157e308, 2.0**-401, 2
 @pytest.mark.parametrize("mode", MODES)
 def test_fma_f64_of_zeros_infinities_and_extremes(mode):
     grid = np.meshgrid(*[np.array([*ORDINARY, *EXTREME])] * 3)
-    x, y, z = (axis.ravel().view(np.uint64) for axis in grid)
-    got = float64.fma(x, y, z, mode)
+    x, y, z = (axis.ravel() for axis in grid)
+    got = float64.fma(*(axis.view(np.uint64) for axis in (x, y, z)), mode)
     lanes = zip(x.tolist(), y.tolist(), z.tolist(), strict=True)
-    want = np.array([exact.fma(*lane, mode) for lane in lanes], np.uint64)
+    want = np.array([exact.fma(*lane, mode) for lane in lanes]).view(np.uint64)
     nan = np.isnan(got.view(np.float64)) & np.isnan(want.view(np.float64))
     assert (nan | (got == want)).all()
 

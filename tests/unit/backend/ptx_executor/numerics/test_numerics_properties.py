@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -45,10 +47,18 @@ def test_fma_rounds_the_exact_result_once(t, data):
 
 @settings(max_examples=60, deadline=None)
 @given(words("f64"), words("f64"), words("f64"), MODES)
-def test_the_integer_fallback_is_exact(a, b, c, mode):
-    assert exact.fma(a, b, c, mode) == operate("f64", "fma", [a, b, c], mode)
-    assert exact.add(a, b, mode) == operate("f64", "add", [a, b], mode)
-    assert exact.div(a, b, mode) == operate("f64", "div", [a, b], mode)
+def test_the_fallback_of_fractions_is_exact(a, b, c, mode):
+    def bits_of(number: float) -> int:
+        raw = struct.unpack("<Q", struct.pack("<d", number))[0]
+        return SHAPES["f64"][3] if number != number else raw
+
+    x, y, z = (struct.unpack("<d", struct.pack("<Q", raw))[0] for raw in (a, b, c))
+    with quiet():
+        assert bits_of(exact.fma(x, y, z, mode)) == operate("f64", "fma", [a, b, c], mode)
+        assert bits_of(exact.add(x, y, mode)) == operate("f64", "add", [a, b], mode)
+        assert bits_of(exact.mul(x, y, mode)) == operate("f64", "mul", [a, b], mode)
+        assert bits_of(exact.div(x, y, mode)) == operate("f64", "div", [a, b], mode)
+        assert bits_of(exact.sqrt(x, mode)) == operate("f64", "sqrt", [a], mode)
 
 
 @settings(max_examples=50, deadline=None)

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tessera.backend.ptx_executor.numerics import matrix, quiet, wgmma
+from tessera.backend.ptx_executor.numerics import matrix, quiet
+from tessera.backend.ptx_executor.numerics.matrix import wgmma
 from tests.helpers import mma_cases, wgmma_cases
 from tests.helpers.numerics_cases import all_cases
 from tests.helpers.packed_arrays import load_arrays

@@ -90,9 +90,9 @@ def test_vmad():
 
 def test_vset():
     a, b = np.array([0x80, 0x01], np.uint32), np.array([0x01, 0x01], np.uint32)
-    assert video.vset("lt", "s32", "s32", a, b, asel="b0", bsel="b0").tolist() == [1, 0]
-    assert video.vset("lt", "u32", "u32", a, b, asel="b0", bsel="b0").tolist() == [0, 0]
-    assert video.vset("eq", "u32", "u32", a, b, op2="add", c=7).tolist() == [7, 8]
+    assert video.scalar("lt", "u32", "s32", "s32", a, b, asel="b0", bsel="b0").tolist() == [1, 0]
+    assert video.scalar("lt", "u32", "u32", "u32", a, b, asel="b0", bsel="b0").tolist() == [0, 0]
+    assert video.scalar("eq", "u32", "u32", "u32", a, b, op2="add", c=7).tolist() == [7, 8]
 
 
 @pytest.mark.parametrize("lanes", [2, 4])
@@ -130,7 +130,7 @@ def test_simd_selectors_cross_registers():
     # .h32 takes both half-words of b for operand a.
     got = video.simd("vadd", "u32", "u32", "u32", a, b, 0, lanes=2, asel="h32", bsel="h01")
     assert got[0] == ((0x3333 + 0x2222) << 16) | (0x4444 + 0x1111)
-    got = video.vset_simd("gt", "u32", "u32", a, b, 0, lanes=2, asel="h32", bsel="h10")
+    got = video.simd("gt", "u32", "u32", "u32", a, b, 0, lanes=2, asel="h32", bsel="h10")
     assert got[0] == 0x00010001
     with pytest.raises(NotImplementedError):
         video.simd("vadd", "u32", "u32", "u32", a, b, 0, lanes=2, asel="h321")

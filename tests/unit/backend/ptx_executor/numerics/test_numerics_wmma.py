@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tessera.backend.ptx_executor.numerics import matrix, quiet, wgmma
-from tessera.backend.ptx_executor.numerics.matrix import wmma
+from tessera.backend.ptx_executor.numerics import matrix, quiet
+from tessera.backend.ptx_executor.numerics.matrix import wgmma, wmma
 
 WARPS = 3
 

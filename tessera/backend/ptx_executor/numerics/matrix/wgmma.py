@@ -18,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tessera.backend.ptx_executor.numerics.bits import Bits, Operand, bits
-from tessera.backend.ptx_executor.numerics.convert_packed import decode_table
-from tessera.backend.ptx_executor.numerics.formats import widen
+from tessera.backend.ptx_executor.numerics.formats import decode_table, widen
 from tessera.backend.ptx_executor.numerics.matrix.accumulate import product
 from tessera.backend.ptx_executor.numerics.matrix.elements import Values, element_bits, matrix_a
 from tessera.backend.ptx_executor.numerics.matrix.mma import parse_shape
