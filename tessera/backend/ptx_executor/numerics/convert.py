@@ -282,12 +282,7 @@ def _to_float(dt: str, st: str, a: Operand, rounding: str) -> Bits:
     total, error = _exact_parts(value)
     if dt == "f64":
         return finish("f64", step_f64(total, error, rounding))
-    exact = make_odd(total, error)
-    if dt == "f32":
-        return narrow(exact, rounding)
-    if rounding == "rn":
-        return narrow_half(dt, odd_f32(exact))
-    return encode(FORMATS[dt], exact, rounding)
+    return _encode(dt, make_odd(total, error), rounding, False)
 
 
 def _exact_parts(value: NDArray[np.integer]) -> tuple[F64, F64]:
@@ -313,8 +308,8 @@ def _cvt_packed(
     high, low = _sources(dt, st, a, b)
     if dt in _HALVES:
         scalar = _HALVES[dt]
-        parts = (_half(scalar, part, rounding, satfinite, relu) for part in (low, high))
-        return join(*parts)
+        parts = (_encode(scalar, part, rounding, satfinite) for part in (low, high))
+        return join(*(modify(scalar, raw, False, False, relu) for raw in parts))
     if dt not in _SMALL_PAIRS:
         raise NotImplementedError(f"cvt from .{st} to .{dt} does not exist")
     name = _SMALL_PAIRS[dt]
@@ -329,14 +324,6 @@ def _sources(dt: str, st: str, a: Operand, b: Operand | None) -> tuple[Floats, F
     if st != "f32" or b is None:
         raise NotImplementedError(f"cvt from .{st} to .{dt} needs two .f32 or one packed source")
     return widen("f32", bits(32, a)), widen("f32", bits(32, b))
-
-
-def _half(t: str, values: Floats, rounding: str, satfinite: bool, relu: bool) -> Bits:
-    if rounding == "rn" and not satfinite:
-        raw = narrow_half(t, values.view(np.uint32))
-    else:
-        raw = encode(FORMATS[t], values.astype(np.float64), rounding, satfinite=satfinite)
-    return modify(t, raw, False, False, relu)
 
 
 def _small(name: str, values: Floats, rounding: str, relu: bool) -> Bits:
