@@ -129,103 +129,15 @@ fuzz: $(ready)
 	$(python) -m pytest -q -m 'fuzz and not gpu' $(PYTEST_ARGS)
 	HYPOTHESIS_PROFILE=nightly $(python) -m pytest -q -m 'not gpu and not slow and not fuzz' tests/property tests/fuzz $(PYTEST_ARGS)
 
-# Each writes the file under benchmarks/results that README quotes, or prints what it found. Those
-# that fail where PTX is read wrongly come last; faults, opcodes and roundtrip ask ptxas.
-results := benchmarks/results
+# benchmarks/README.md says what each of them answers; `python -m benchmarks GROUP` runs one group.
 bench: $(ready)
-	@mkdir -p out
-	$(python) -m benchmarks.reading.parse
-	$(python) -m benchmarks.reading.traces --out $(results)/trace_read.json
-	$(python) -m benchmarks.reading.startup
-	$(python) -m benchmarks.analysis.graph_library
-	$(python) -m benchmarks.analysis.analyze
-	$(python) -m benchmarks.analysis.grid_size
-	$(python) -m benchmarks.analysis.tightness
-	$(python) -m benchmarks.analysis.zoo
-	$(python) -m benchmarks.prediction.tables -o $(results)/tables.json
-	$(python) -m benchmarks.prediction.fit_durations $(results)/h200_rows.jsonl.xz --folds family rows -o $(results)/fit_durations.json
-	$(python) -m benchmarks.prediction.direction -o $(results)/direction.json
-	$(python) -m benchmarks.planning.planner --many -o $(results)/planner.json
-	$(python) -m benchmarks.planning.plan_scale --out $(results)/plan_scale.json
-	$(python) -m benchmarks.planning.check_plan
-	$(python) -m benchmarks.running.cpu
-	$(python) -m benchmarks.planning.promises -o $(results)/promises.json
-	$(python) -m benchmarks.prediction.simulated_cpu --scale 2
-	test -z "$(ARRIVALS)" || $(python) -m benchmarks.serving.simulation $(ARRIVALS) -o $(results)/serving_simulation.json
-	$(python) -m benchmarks.serving.switching_stall -o $(results)/switching_stall.json
-	$(python) -m benchmarks.serving.simulated_cpu -o $(results)/serving_simulated_cpu.json
-	$(python) -m benchmarks.serving.serve_clients -o $(results)/serve_clients.json
-	test -z "$(TRACES)" || $(python) -m benchmarks.serving.adaptation $(TRACES) --choose --requests 1500 -o $(results)/adaptation_choice.json
-	test -z "$(TRACES)" || $(python) -m benchmarks.serving.adaptation $(TRACES) --rules $(results)/adaptation_choice.json -o $(results)/adaptation.json
-	test -z "$(TRACES)" || $(python) -m benchmarks.serving.adaptation $(TRACES) --sweep --requests 2000 -o $(results)/adaptation_sweep.json
-	test -z "$(TRACES)" || $(python) -m benchmarks.serving.adaptation_page
-	$(python) -m benchmarks.running.host_time
-	test "$$(id -u)" != 0 || $(python) -m benchmarks.hosts.placements run -o out/placements.jsonl
-	test "$$(id -u)" != 0 || UCX_TLS=tcp $(python) -m benchmarks.hosts.placements run --transport nixl -o out/nixl.jsonl
-	test "$$(id -u)" != 0 || $(python) -m benchmarks.hosts.placements report out/nixl.jsonl -o $(results)/hosts_nixl.json
-	test "$$(id -u)" != 0 || $(python) -m benchmarks.hosts.placements many --count 4 -o out/many.jsonl
-	test "$$(id -u)" != 0 || $(python) -m benchmarks.hosts.placements report out/placements.jsonl out/many.jsonl -o $(results)/hosts.json
-	test "$$(id -u)" != 0 || $(python) -m benchmarks.hosts.faults run -o out/host_faults.jsonl
-	test "$$(id -u)" != 0 || $(python) -m benchmarks.hosts.faults report out/host_faults.jsonl -o $(results)/host_faults.json
-	test "$$(id -u)" != 0 || $(python) -m benchmarks.hosts.fresh_faults run -o out/host_faults_fresh.jsonl
-	test "$$(id -u)" != 0 || $(python) -m benchmarks.hosts.fresh_faults report out/host_faults_fresh.jsonl -o $(results)/host_faults_fresh.json
-	test "$$(id -u)" != 0 || $(python) -m benchmarks.hosts.links
-	$(python) -m benchmarks.laptop.no_gpu -o out/no_gpu.json --work out/no_gpu
-	$(python) -m benchmarks.laptop.second_capture
-	$(python) -m benchmarks.planning.serving_traces
-	$(python) -m benchmarks.planning.fleets -o $(results)/fleets.json
-	$(python) -m benchmarks.paper.figures run -o $(results)/paper.json
-	$(python) -m benchmarks.paper.figures plans -o $(results)/paper.json
-	$(python) -m benchmarks.paper.figures show $(results)/paper.json
-	$(python) -m benchmarks.planning.homogeneous theirs -o $(results)/homogeneous.json
-	$(python) -m benchmarks.planning.homogeneous ours -o $(results)/homogeneous.json
-	$(python) -m benchmarks.planning.homogeneous compare -o $(results)/homogeneous.json
-	$(python) -m benchmarks.reading.accept
-	$(python) -m benchmarks.reading.faults plant out/faults.jsonl --per-kind 3
-	$(python) -m benchmarks.reading.faults check out/faults.jsonl
-	$(python) -m benchmarks.reading.opcodes
-	$(python) -m benchmarks.reading.roundtrip benchmarks/corpus/corpus.tar.xz --json out/roundtrip.json
+	$(python) -m benchmarks all --no-gpu
 
-# Files land in out/gpu; copy the JSON files that should be kept to benchmarks/results.
-gpu := out/gpu
 bench-gpu: $(ready)
-	@mkdir -p $(gpu)
-	$(python) -m benchmarks.running.capture $(gpu)/capture
-	$(python) -m benchmarks.running.replay_zoo $(gpu)/replay
-	$(python) -m benchmarks.running.attention -o $(gpu)/attention.json
-	$(python) -m benchmarks.laptop.meta_against_gpu -o $(gpu)/meta_against_gpu.json --work $(gpu)/meta
-	$(python) -m benchmarks.laptop.no_gpu_against_gpu -o $(gpu)/no_gpu_against_gpu.json --work $(gpu)/no_gpu
-	$(python) -m benchmarks.running.real_models run --out $(gpu)/real --seconds 3000
-	$(python) -m benchmarks.running.real_models report --out $(gpu)/real -o $(gpu)/real_models.json
-	$(python) -m benchmarks.gain.real $(gpu)/gain_real --seconds 3000 -o $(gpu)/gain_real.json
-	$(python) -m benchmarks.gain.bound $(gpu)/gain_real_inputs.tar.xz -o $(gpu)/gain_bound.json
-	$(python) -m benchmarks.laptop.unprepared -o $(gpu)/unprepared.json --work $(gpu)/unprepared --seconds 1800
-	$(python) -m benchmarks.laptop.unprepared -o $(gpu)/unprepared_cpu.json --work $(gpu)/unprepared --cpu --seconds 1800
-	test -z "$(ARRIVALS)" || $(python) -m benchmarks.serving.h200 prepare --work $(gpu)/h200 --arrivals $(ARRIVALS) --seconds 3000
-	test -z "$(ARRIVALS)" || $(python) -m benchmarks.serving.h200 run --work $(gpu)/h200 --out $(gpu)/serving_h200
-	$(python) -m benchmarks.running.full_size $(gpu)/full_size.json --work $(gpu)/full_size
-	$(python) -m benchmarks.running.full_size $(gpu)/full_size_olmoe.json --work $(gpu)/olmoe --model olmoe
-	$(python) -m benchmarks.running.cuda_correct $(gpu)/correct
-	$(python) -m benchmarks.hosts.gpu --seconds 900 -o $(gpu)/hosts_gpu.jsonl
-	$(python) -m benchmarks.hosts.gpu report $(gpu)/hosts_gpu.jsonl -o $(results)/hosts_gpu.json
-	$(python) -m benchmarks.running.cuda_overhead $(gpu)/overhead
-	$(python) -m benchmarks.running.cuda_pipeline $(gpu)/pipeline
-	$(python) -m benchmarks.prediction.profile_repeat $(gpu)/profile
-	$(python) -m benchmarks.prediction.h200_rows --out $(gpu)/rows
-	$(python) -m benchmarks.prediction.simulated_h200 profile --work $(gpu)/simulated
-	$(python) -m benchmarks.prediction.simulated_h200 plan --work $(gpu)/simulated
-	$(python) -m benchmarks.prediction.simulated_h200 run --work $(gpu)/simulated
-	$(python) -m benchmarks.prediction.predicted_step measure -o $(results)/predicted_step.json
-	$(python) -m benchmarks.prediction.predicted_step predict -o $(results)/predicted_step.json
-	$(python) -m benchmarks.prediction.whole_steps measure --out $(gpu)/whole
-	$(python) -m benchmarks.prediction.whole_steps keep --out $(gpu)/whole
-	$(python) -m benchmarks.prediction.whole_steps compare --made -o $(results)/whole_steps.json
+	$(python) -m benchmarks all --gpu
 
 corpus: $(ready)
-	$(python) -m benchmarks.reading.corpus_build --pack
-	$(python) -m benchmarks.reading.corpus_functions --pack
-	$(python) -m benchmarks.prediction.h200_cases $(results)/h200_cases.json.xz
-	$(python) -m benchmarks.prediction.h200_models out/h200_models
+	$(python) -m benchmarks corpus
 
 clean:
 	rm -rf $(VENV) build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

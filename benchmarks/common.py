@@ -46,8 +46,11 @@ def arguments(doc: str | None, result: str | None = None) -> argparse.ArgumentPa
 
 
 def machine() -> Row:
-    """The machine, and how busy it is."""
+    """The machine, how busy it is, and the commit that is measured."""
+    command = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(command, capture_output=True, text=True, check=False)
     return {
+        "commit": commit.stdout.strip(),
         "machine": f"{platform.system()} {_processor()}",
         "cores": os.cpu_count(),
         "load": round(os.getloadavg()[0], 1),

@@ -1,6 +1,6 @@
 """How fast a transformer trace is analysed: cold, warm, and with many launches.
 
-    python -m benchmarks.analysis.analyze [--quick] [--out benchmarks/results/analyze.json]
+    python -m benchmarks.analysis.analyze [--quick] [-o FILE]
 
 - cold and warm: one layer of 40 kernels (`transformer_trace`), against `ptxas -O3` of the same
   modules. Cold has no cache; warm is the second time with one. Each in a process of its own,
@@ -13,10 +13,8 @@ Everything is CPU time, for the machine may be shared. Nothing is asserted here;
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
-import platform
 import re
 import resource
 import subprocess
@@ -26,10 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.analysis.transformer_trace import USES, module_texts, trace_text
+from benchmarks.common import ROOT, arguments, machine, write
 from tests.helpers.ptxas import find_ptxas
 
-ROOT = Path(__file__).resolve().parents[2]
-RESULTS = ROOT / "benchmarks" / "results" / "analyze.json"
 LAYERS = (125, 250, 500)
 _TARGET = re.compile(r"^\.target (\w+)", re.MULTILINE)
 
@@ -122,27 +119,20 @@ def many_layers(folder: Path, layers: tuple[int, ...], first: float) -> list[dic
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser = arguments(__doc__, "analyze.json")
     parser.add_argument("--quick", action="store_true", help="10, 20 and 40 layers")
-    arguments = parser.parse_args()
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    )
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         layer = one_layer(Path(name))
-        layers = (10, 20, 40) if arguments.quick else LAYERS
+        layers = (10, 20, 40) if options.quick else LAYERS
         scale = many_layers(Path(name), layers, layer["cold_s"])
     result = {
-        "commit": commit.stdout.strip(),
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "load_average": round(os.getloadavg()[0], 1),
+        **machine(),
         "one_layer": layer,
         "scale": scale,
         "peak_mb_of_children": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024,
     }
-    arguments.out.write_text(json.dumps(result, indent=1) + "\n")
+    write(result, options.output)
     print(json.dumps(result, indent=1))
 
 

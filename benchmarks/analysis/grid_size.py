@@ -1,8 +1,7 @@
 """How long the analysis of a launch takes as its grid grows, and whether it stays exact.
 
-    python -m benchmarks.analysis.grid_size [--out benchmarks/results/grid_size.json]
-    python -m benchmarks.analysis.grid_size --build        # compiles the attention kernel: \
-        torch, Triton
+    python -m benchmarks.analysis.grid_size [-o FILE]
+    python -m benchmarks.analysis.grid_size --build    # needs torch and Triton
 
 Kernels are those of `benchmarks.prediction.h200_cases`, and the attention kernel of the capture
 (Llama-3-8B: 32 heads, 8 of keys, size 128, causal), with sizes as arguments, so that one text
@@ -13,10 +12,7 @@ writes certain. A gather reads its table at an index, so it is not; its writes a
 
 from __future__ import annotations
 
-import argparse
-import json
 import lzma
-import platform
 import statistics
 import sys
 import time
@@ -27,6 +23,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from benchmarks.common import arguments, machine, write
 from benchmarks.prediction.h200_cases import parameters_of, read_cases
 from tessera.diagnostics import Source
 from tessera.driver.analyze import read_program
@@ -36,7 +33,6 @@ from tessera.passes.base import AnalysisManager
 from tessera.passes.dependences.access_regions import AccessRegions
 
 HERE = Path(__file__).resolve().parents[1]
-RESULTS = HERE / "results" / "grid_size.json"
 ATTENTION = HERE / "kernels" / "attention_prefill.ptx.xz"
 CTAS = (64, 4096, 65536, 1 << 20)
 TOKENS = (1024, 4096, 32768)
@@ -182,8 +178,7 @@ def build(target: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser = arguments(__doc__, "grid_size.json")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--build", action="store_true")
     options = parser.parse_args()
@@ -198,12 +193,8 @@ def main() -> None:
         line = f"{row['kernel']:12} {row['ctas']:8} CTAs {row['cpu_seconds']:8.3f} s"
         sys.stdout.write(f"{line}  exact={row['exact']} certain={row['writes_certain']}\n")
         sys.stdout.flush()
-    machine = {
-        "cpu": platform.processor() or platform.machine(),
-        "python": platform.python_version(),
-    }
-    document = {"schema": "tessera-grid-size/1", "machine": machine, "rows": rows}
-    options.out.write_text(json.dumps(document, indent=1) + "\n")
+    document = {"schema": "tessera-grid-size/1", "machine": machine(), "rows": rows}
+    write(document, options.output)
 
 
 if __name__ == "__main__":

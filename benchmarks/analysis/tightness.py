@@ -1,6 +1,6 @@
 """How tight the regions of the analysis are, against the bytes that the CPU backend logs.
 
-    python -m benchmarks.analysis.tightness [--out benchmarks/results/tightness.json]
+    python -m benchmarks.analysis.tightness [-o FILE]
 
 Over every kernel case of `tests/kernels` and every layer of `tests/kernels/layers.py`, by class:
 the share of (launch, buffer, direction) whose region is exactly the bytes logged, the median and
@@ -14,16 +14,13 @@ write.
 
 from __future__ import annotations
 
-import argparse
 import json
-import platform
 import statistics
-import subprocess
 import time
 from collections import defaultdict
-from pathlib import Path
 from typing import Any
 
+from benchmarks.common import ROOT, arguments, machine, write
 from tessera.ir.graph.access import Access, AccessKind, AddressClass, Certainty
 from tessera.ir.graph.region import Unknown, WholeBuffer
 from tessera.passes.base import AnalysisManager
@@ -39,8 +36,6 @@ ALL: tuple[Case, ...] = (*CASES, *LAYERS)
 
 # The modules that tests/data/kernels/build.py makes with NVRTC.
 NVRTC = frozenset({"elementwise", "reduce", "shared", "warp", "math", "model", "model_strict"})
-ROOT = Path(__file__).resolve().parents[2]
-RESULTS = ROOT / "benchmarks" / "results" / "tightness.json"
 CLASSES = {
     "kv-write": ("kv_",),
     "split-k": ("splitk",),
@@ -202,12 +197,8 @@ def summarise(found: dict[str, Any]) -> dict[str, Any]:
     classes: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in direct:
         classes[row["class"]].append(row)
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    )
     return {
-        "commit": commit.stdout.strip(),
-        "python": platform.python_version(),
+        **machine(),
         "cases": len(ALL),
         "analysis_seconds": found["analysis_seconds"],
         "all": share(found["rows"]),
@@ -228,11 +219,10 @@ def summarise(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=RESULTS)
-    arguments = parser.parse_args()
+    parser = arguments(__doc__, "tightness.json")
+    options = parser.parse_args()
     result = summarise(measure())
-    arguments.out.write_text(json.dumps(result, indent=1) + "\n")
+    write(result, options.output)
     print(json.dumps({k: v for k, v in result.items() if k not in ("misses",)}, indent=1))
 
 

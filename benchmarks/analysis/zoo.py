@@ -1,6 +1,6 @@
 """What the analysis says of the captured models, against the bytes that the CPU backend logs.
 
-    python -m benchmarks.analysis.zoo [--out benchmarks/results/zoo_analysis.json]
+    python -m benchmarks.analysis.zoo [-o FILE]
 
 For every trace of `examples/traces`: how many launches it has, how many accesses are direct,
 indexed and through pointers, every pin with its reason and line, the share of (launch, buffer,
@@ -12,16 +12,13 @@ and copies are compared like launches.
 
 from __future__ import annotations
 
-import argparse
-import json
-import platform
-import subprocess
 import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from benchmarks.analysis.tightness import rows_of, share
+from benchmarks.common import ROOT, TRACES, arguments, machine, write
 from tessera.backend.ptx_executor.run import run_program
 from tessera.frontend.contents.open_contents import open_contents
 from tessera.frontend.trace.read_trace import read_trace
@@ -31,9 +28,6 @@ from tessera.passes.dependences.access_regions import AccessRegions
 from tessera.passes.dependences.launch_report import StepAccesses
 from tests.helpers.access_oracle import compare
 
-ROOT = Path(__file__).resolve().parents[2]
-TRACES = ROOT / "examples" / "traces"
-RESULTS = ROOT / "benchmarks" / "results" / "zoo_analysis.json"
 ARCH = "sm_80"
 FILLED = (ir.Role.WEIGHT, ir.Role.INPUT, ir.Role.STATE)
 
@@ -102,20 +96,15 @@ def measure(path: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=RESULTS)
-    arguments = parser.parse_args()
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    )
+    parser = arguments(__doc__, "zoo_analysis.json")
+    options = parser.parse_args()
     traces = {path.stem: measure(path) for path in sorted(TRACES.glob("*.ptx"))}
     result = {
-        "commit": commit.stdout.strip(),
-        "python": platform.python_version(),
+        **machine(),
         "arch": ARCH,
         "traces": traces,
     }
-    arguments.out.write_text(json.dumps(result, indent=1) + "\n")
+    write(result, options.output)
     for name, found in traces.items():
         launch, data = found["decided_by_launch"], found["decided_by_data"]
         print(

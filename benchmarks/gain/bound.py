@@ -50,6 +50,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks import common
 from benchmarks.gain.real import plan_place
 from tessera.driver.plan import PlanOptions, PlanReport, PlanSetting, plan
 from tessera.ir.plan.costs import Costs, Duration
@@ -444,8 +445,7 @@ def work_out(options: argparse.Namespace, folder: Path) -> None:
 def write(document: dict[str, Any], output: Path | None) -> None:
     """What there is so far."""
     finish(document)
-    if output:
-        output.write_text(json.dumps(document, indent=1) + "\n")
+    common.write(document, output)
 
 
 def finish(document: dict[str, Any]) -> None:
@@ -481,7 +481,7 @@ def at_most(mixes: Mapping[str, Any], whole: Mapping[str, Any]) -> dict[str, Any
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = common.arguments(__doc__)
     parser.add_argument("inputs", type=Path)
     parser.add_argument("--splits", default="84+48")
     parser.add_argument("--mixes", default="1:2,1:4", help="prompts and decode steps")
@@ -489,7 +489,6 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=900.0, help="no row begins after that")
     parser.add_argument("--keep-plans", action="store_true", help="leave them in INPUTS")
     parser.add_argument("--other-run", type=Path, help="what another run has measured")
-    parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
     if options.inputs.is_dir():
         work_out(options, options.inputs)

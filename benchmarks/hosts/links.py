@@ -21,10 +21,7 @@ start of its `wait` (`way_us`). Both are medians over requests that run alone.
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
-import platform
 import statistics
 import subprocess
 import tempfile
@@ -32,6 +29,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.common import arguments, machine, write
 from benchmarks.prediction.simulated_cpu import NAP
 from tessera.backend.service import TimelineEvent
 from tessera.driver.hosts.kept_hosts import KeptHosts
@@ -49,7 +47,6 @@ from tests.helpers.host_runs import inputs_of
 from tests.helpers.namespaces import hosts_in, namespaces
 from tests.helpers.traces import trace
 
-RESULTS = Path(__file__).parents[1] / "results" / "host_links.json"
 SPEEDS = (10e6, 20e6, 40e6)
 LAYERS, WORDS, BIG = 8, 64, 1 << 20
 NAP_MS = 100
@@ -199,10 +196,9 @@ def put_to_wait(events: Sequence[TimelineEvent]) -> list[int]:
 
 def main() -> None:
     """Measure all speeds."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = arguments(__doc__, "host_links.json")
     parser.add_argument("--requests", type=int, default=16)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("-o", "--output", default=str(RESULTS))
     options = parser.parse_args()
     rows = []
     with namespaces(2) as places, tempfile.TemporaryDirectory() as name:
@@ -236,16 +232,11 @@ def main() -> None:
                     "simulated_ms": round(simulated, 2),
                     "off": round(shaped / simulated - 1, 4),
                     "host": cost,
-                    "load": round(os.getloadavg()[0], 1),
+                    "load": machine()["load"],
                 }
                 rows.append(row)
                 print(json.dumps(row), flush=True)
-    value = {
-        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
-        "python": platform.python_version(),
-        "rows": rows,
-    }
-    Path(options.output).write_text(json.dumps(value, indent=1) + "\n")
+    write({**machine(), "rows": rows}, options.output)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """Traces on shapes against captures of the same models on a GPU: the same operators, roles, edges?
 
-    python -m benchmarks.laptop.meta_against_gpu -o out/gpu/meta_against_gpu.json --work FOLDER \
-        --jobs 14
+    python -m benchmarks.laptop.meta_against_gpu -o out/gpu/meta_against_gpu.json --work FOLDER
 
 Needs a GPU, but for `--fake`. Each model is captured on the GPU by the route `eager`, and traced by
 `--device meta --no-fuse` in a process that does not see the GPU, at the same time. Compared, in

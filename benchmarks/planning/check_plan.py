@@ -1,7 +1,6 @@
 """How long the judge of plans takes, at several sizes, and how many changes of plans it judged.
 
-    python -m benchmarks.planning.check_plan [--mutants CASES] [--out \
-        benchmarks/results/check_plan.json]
+    python -m benchmarks.planning.check_plan [--mutants CASES] [-o FILE]
 
 Two parts. Speed: a chain of steps with side readers and state, spread over four devices in blocks;
 the CPU seconds of lowering and of the proof. Changes: of random small cases, every single change to
@@ -11,15 +10,12 @@ and any difference is a fault of the judge (`unsound`, which must be 0).
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
-import platform
 import random
 import time
 from collections import Counter
-from pathlib import Path
 
+from benchmarks.common import arguments, machine, write
 from tessera.ir.graph.graph import KernelGraph
 from tessera.ir.graph.region import Affine, Descriptor, Dimension, Interval
 from tessera.ir.program.program import Program, Role
@@ -121,20 +117,17 @@ def judge_mutants(cases: int, runs: int = 6) -> dict[str, object]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = arguments(__doc__, "check_plan.json")
     parser.add_argument("--mutants", type=int, default=40, help="cases whose changes are judged")
-    parser.add_argument("--out", default="benchmarks/results/check_plan.json")
     given = parser.parse_args()
     value = {
         "benchmark": "check_plan",
-        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
-        "load_average": os.getloadavg()[0],
-        "python": platform.python_version(),
+        **machine(),
         "devices": 4,
         "sizes": [measure(steps) for steps in SIZES],
         "changes": judge_mutants(given.mutants),
     }
-    Path(given.out).write_text(json.dumps(value, indent=2) + "\n", "utf-8")
+    write(value, given.output)
     print(json.dumps(value["sizes"], indent=2))
 
 

@@ -11,22 +11,19 @@ Each case has what a million calls of an empty function took before it: how slow
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import os
-import platform
 import random
 import subprocess
 import sys
 import tempfile
 import time
 from importlib.util import find_spec
-from pathlib import Path
 
+from benchmarks.common import ROOT, arguments, machine, write
 from tessera.driver.fleet.mix import Mix, Offer, cheapest_mix
 
-ROOT = Path(__file__).parents[2]
 LARGE = ROOT / "examples" / "large"
 FLEETS = 200
 
@@ -211,39 +208,34 @@ def brute_force(count: int) -> dict[str, object]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("-o", "--output", type=Path, required=True)
+    parser = arguments(__doc__, "fleets.json")
     parser.add_argument("--seconds", type=float, default=3600.0)
     parser.add_argument("--case", choices=tuple(CASES), help="this one alone, again")
     given = parser.parse_args()
     begun = time.perf_counter()
     data = json.loads(given.output.read_text()) if given.output.exists() else {}
-    data["machine"] = {
-        "processor": platform.machine(),
-        "cores": os.cpu_count(),
-        "python": platform.python_version(),
-    }
+    data["machine"] = machine()
     data["with_extra_tables"] = find_spec("aiconfigurator_core") is not None
     rows = data.setdefault("cases", {})
     if given.case:
         rows.pop(given.case, None)
     if "brute_force" not in data:
         data["brute_force"] = brute_force(FLEETS)
-    for name, arguments in CASES.items():
+    for name, commands in CASES.items():
         if name in rows or (given.case and name != given.case):
             continue
         if time.perf_counter() - begun > given.seconds:
             break
         if (
-            any(part.startswith("hf:") for part in arguments[0])
+            any(part.startswith("hf:") for part in commands[0])
             and find_spec("transformers") is None
         ):
             print(f"{name}: not run, transformers is not installed")
             continue
-        rows[name] = {"million_calls_s": million_calls(), **run_case(arguments)}
+        rows[name] = {"million_calls_s": million_calls(), **run_case(commands)}
         print(name, rows[name]["seconds"], rows[name].get("verdict") or rows[name].get("error"))
-        given.output.write_text(json.dumps(data, indent=1) + "\n")
-    given.output.write_text(json.dumps(data, indent=1) + "\n")
+        write(data, given.output)
+    write(data, given.output)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ difference below the error of looked-up times (5%) is none; otherwise the reason
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 import tempfile
@@ -23,7 +22,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from benchmarks.common import ROOT, arguments, write
+
 CONFIGS = {"llama-8b": "llama-3-8b", "llama-70b": "llama-3-70b"}
 SYSTEMS = {
     "h100": "h100_sxm",
@@ -173,9 +173,8 @@ def compare(row: dict[str, dict[str, object]]) -> dict[str, object]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = arguments(__doc__, "homogeneous.json")
     parser.add_argument("command", choices=("theirs", "ours", "compare"))
-    parser.add_argument("-o", "--output", type=Path, required=True)
     parser.add_argument("--seconds", type=float, default=3600.0)
     given = parser.parse_args()
     begun = time.perf_counter()
@@ -197,7 +196,7 @@ def main() -> None:
             data = json.loads(given.output.read_text()) if given.output.exists() else {}
             data.setdefault(case.name, row)[given.command] = made
             print(case.name, made, flush=True)
-        given.output.write_text(json.dumps(data, indent=1) + "\n")
+        write(data, given.output)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """How long `tessc plan` takes on traces of very many launches, and where the time goes.
 
-    python -m benchmarks.planning.plan_scale [--sizes 1000,10000,100000] [--models NAMES] [--out \
-        FILE]
+    python -m benchmarks.planning.plan_scale [--sizes 1000,10000,100000] [--models NAMES] [-o FILE]
         [--beside FOLDER --repeats 3]
 
 The trace is of two element-wise kernels in layers of ten launches, each with a weight of its own,
@@ -19,12 +18,10 @@ one, `--repeats` times each, and the row with the least `planning` of each is ke
 
 from __future__ import annotations
 
-import argparse
 import gc
 import inspect
 import json
 import os
-import platform
 import resource
 import subprocess
 import sys
@@ -33,6 +30,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from benchmarks.common import arguments, machine, write
 
 COUNT, LAYER = 65536, 10
 GPUS = "a100,l40s"
@@ -177,9 +176,8 @@ def _million_calls_s() -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
+    parser = arguments(__doc__, "plan_scale.json")
     parser.add_argument("--sizes", default="1000,10000,100000")
-    parser.add_argument("--out", type=Path)
     parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument("--one")
     parser.add_argument("--beside", type=Path)
@@ -198,15 +196,11 @@ def main() -> None:
             rows.append({**least, "commit": _commit(folder), "repeats": given.repeats})
             print(json.dumps(rows[-1]), flush=True)
     found = {
-        "machine": platform.machine(),
-        "python": platform.python_version(),
+        **machine(),
         "gpus": GPUS,
-        "cores": os.cpu_count(),
-        "load": round(os.getloadavg()[0], 1),
         "rows": rows,
     }
-    if given.out is not None:
-        given.out.write_text(json.dumps(found, indent=1) + "\n")
+    write(found, given.output)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """How fast and how near the optimum the planner is, on model graphs of growing size.
 
-    python -m benchmarks.planning.planner [--sizes 60,200,1000,2000,5000] [--seeds 0] [--many] \
-        [-o FILE]
+    python -m benchmarks.planning.planner [--sizes 60,200,1000] [--seeds 0] [--many] [-o FILE]
 
 For each family and size, two GPUs over 100 Gb/s: CPU seconds of one relaxation, and CPU seconds and
 proven gap of a solve that stops at 1% and of one that stops at 0.1%. `--many` adds 16 and 64 GPUs
@@ -12,11 +11,10 @@ over families and seeds by size, and where the time goes.
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
-from pathlib import Path
 
+from benchmarks.common import arguments, machine, write
 from benchmarks.planning.model_graphs import FAMILIES, model_graph
 from tessera.ir.choices import Strategy
 from tessera.planning.bound.model import build_model
@@ -116,12 +114,11 @@ def growth(rows: list[dict[str, object]]) -> list[dict[str, object]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = arguments(__doc__, "planner.json")
     parser.add_argument("--sizes", default="60,200,1000,2000,5000")
     parser.add_argument("--families", default=",".join(FAMILIES))
     parser.add_argument("--seeds", default="0")
     parser.add_argument("--many", action="store_true")
-    parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
     families = options.families.split(",")
     rows: list[dict[str, object]] = []
@@ -140,16 +137,8 @@ def main() -> None:
     grown = growth(rows)
     for entry in grown:
         print(json.dumps(entry))
-    if options.output:
-        document = {
-            "schema": "tessera-planner-benchmark/2",
-            "threads": 1,
-            "machine": "one core of a shared 2-core machine",
-            "rows": rows,
-            "growth": grown,
-            "many": many,
-        }
-        options.output.write_text(json.dumps(document, indent=1) + "\n")
+    about = {"schema": "tessera-planner-benchmark/2", "threads": 1, **machine()}
+    write({**about, "rows": rows, "growth": grown, "many": many}, options.output)
 
 
 if __name__ == "__main__":

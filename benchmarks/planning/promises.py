@@ -8,7 +8,7 @@ written, read back and simulated. Checked:
 - no strategy is ahead of the chosen plan in simulation by more than 0.1%. Where the error bars held
   a split back, the plan without one is compared with others without one, and that is counted.
 
-    python -m benchmarks.planning.promises -o benchmarks/results/promises.json --plans 300 --jobs 15
+    python -m benchmarks.planning.promises [-o FILE] --plans 300 --jobs 15
 
 Cases are drawn with a seed. What is in the file already is not done again, but for plans that came
 over a smaller `--limit` of seconds of processor time. `--seconds` ends the run early; what was not
@@ -17,10 +17,7 @@ reached is done by the next one.
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
-import platform
 import random
 import signal
 import tempfile
@@ -32,6 +29,8 @@ from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
+from benchmarks.common import TRACES as EXAMPLES
+from benchmarks.common import arguments, machine, write
 from benchmarks.planning.real_traces import real_trace
 from tessera.diagnostics import TesseraError
 from tessera.driver.plan import PlanReport, plan
@@ -42,7 +41,6 @@ from tessera.ir.program.program import Role
 from tessera.planning.problem.options import PlanOptions
 from tessera.simulation.simulate_plan import simulate
 
-EXAMPLES = Path(__file__).parents[2] / "examples" / "traces"
 CHOSEN = "chosen"
 WITHIN = 0.01
 BEHIND = 0.001
@@ -239,27 +237,17 @@ def summary(rows: list[Case]) -> Found:
     }
 
 
-def _machine(jobs: int) -> Found:
-    return {
-        "processor": platform.processor() or platform.machine(),
-        "cores": os.cpu_count(),
-        "python": platform.python_version(),
-        "jobs": jobs,
-    }
-
-
 def _is_done(found: Found | None, limit: float) -> bool:
     return found is not None and float(str(found.get("over_limit", limit))) >= limit
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = arguments(__doc__, "promises.json")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--plans", type=int, default=300)
     parser.add_argument("--limit", type=float, default=60.0)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=float("inf"))
-    parser.add_argument("-o", "--output", type=Path, required=True)
     given = parser.parse_args()
     rows: dict[int, Case] = {}
     if given.output.exists():
@@ -313,11 +301,11 @@ def _write(output: Path, seed: int, jobs: int, rows: dict[int, Case]) -> None:
     document = {
         "schema": SCHEMA,
         "seed": seed,
-        "machine": _machine(jobs),
+        "machine": machine() | {"jobs": jobs},
         **summary(kept),
         "rows": kept,
     }
-    output.write_text(json.dumps(document, indent=1) + "\n")
+    write(document, output)
 
 
 if __name__ == "__main__":

@@ -3,8 +3,7 @@
 In: a model, a phase, a batch, a context, how many layers. Out: the text of a trace of `op` records,
 as PyTorch would call them one by one:
 
-    python -m benchmarks.planning.real_traces llama-8b --phase decode --batch 8 --context 4096 -o \
-        decode.ptx
+    python -m benchmarks.planning.real_traces llama-8b --phase decode --batch 8 -o decode.ptx
 
 A decode step adds one token to each of `batch` sequences that have `context` tokens. A prefill step
 reads `batch` prompts of `context` tokens. KV caches are states with room for `capacity` tokens of

@@ -16,10 +16,10 @@ Experts of GPT-OSS are in 4 bits, as published: bytes with two weights each, and
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from benchmarks.common import arguments
 from benchmarks.planning.real_traces import DECODERS, PHASES, Decoder, ImageModel, image_trace
 from benchmarks.planning.trace_draft import Draft, View, row_major
 
@@ -210,14 +210,13 @@ def texts() -> dict[str, str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = arguments(__doc__)
     parser.add_argument("model", nargs="?", choices=tuple(DECODERS), help="one trace alone")
     parser.add_argument("--phase", choices=PHASES, default="decode")
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--tokens", type=int, default=1024, help="of each prompt")
     parser.add_argument("--rows", type=int, help="sequences of the caches")
     parser.add_argument("--capacity", type=int, default=2048, help="tokens of each")
-    parser.add_argument("-o", "--output", type=Path)
     given = parser.parse_args()
     if given.model is None:
         FOLDER.mkdir(exist_ok=True)

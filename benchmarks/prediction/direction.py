@@ -1,9 +1,8 @@
 """Which of two GPUs runs a kernel faster: the model on PTX against published tables.
 
     python -m benchmarks.prediction.direction [--works FILE] [-o results.json]
-    python -m benchmarks.prediction.direction --draw       # new rows; needs the extra `tables`
-    python -m benchmarks.prediction.direction --libraries  # the same rows by other libraries; \
-        likewise
+    python -m benchmarks.prediction.direction --draw    # new rows; needs the extra `tables`
+    python -m benchmarks.prediction.direction --libraries  # the same by other libraries
 
 Shapes of products and attention with their measured times on six GPUs (rows drawn from the tables,
 `results/direction_rows.json`). For each shape, Triton kernels compiled for each architecture
@@ -22,7 +21,6 @@ those of vLLM: how often each two agree, and how often the model is right where 
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import sys
@@ -33,6 +31,7 @@ from math import exp, log
 from pathlib import Path
 from statistics import median
 
+from benchmarks.common import arguments, write
 from tessera.diagnostics import Source
 from tessera.frontend.machine.gpus import machine_of
 from tessera.frontend.ptx.read_ptx import parse_source
@@ -538,10 +537,9 @@ def without(pair: tuple[str, str]) -> dict[str, device_model.Sustained]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = arguments(__doc__, "direction.json")
     parser.add_argument("--works", type=Path, help="counts, kept between runs")
     parser.add_argument("--draw", action="store_true", help="draw rows anew, and end")
-    parser.add_argument("-o", "--output", type=Path)
     parser.add_argument("--libraries", action="store_true", help="add other libraries, and end")
     options = parser.parse_args()
     if options.draw or options.libraries:
@@ -565,8 +563,7 @@ def main() -> None:
         device_model.SUSTAINED.clear()
         device_model.SUSTAINED.update(own)
     print(json.dumps(document, indent=1))
-    if options.output:
-        options.output.write_text(json.dumps(document, indent=1) + "\n")
+    write(document, options.output)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """The duration model against the rows of `h200_rows`; its constants fitted to them.
 
-    python -m benchmarks.prediction.fit_durations ROWS.jsonl [--fit] [--folds family rows] [-o \
-        results.json]
+    python -m benchmarks.prediction.fit_durations ROWS [--fit] [--folds family rows] [-o FILE]
 
 The work of every PTX row is counted from the case's trace, as planning does (kept in
 `out/NAME.work.json`); library rows are calls with their sizes. Kernels of very many small CTAs come
@@ -15,7 +14,6 @@ likewise. The roofline is max(bytes / bandwidth, operations / rate) of the data 
 
 from __future__ import annotations
 
-import argparse
 import json
 import lzma
 import random
@@ -31,6 +29,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.common import arguments, write
 from benchmarks.prediction.fit_arrays import Launches
 from benchmarks.prediction.h200_cases import distinct_bytes, read_cases, trace_text
 from benchmarks.prediction.h200_shapes import Case
@@ -340,12 +339,11 @@ def cross_validate(rows: Sequence[Timed], gpu: Gpu, folds: str) -> dict[str, Any
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = arguments(__doc__, "fit_durations.json")
     parser.add_argument("rows", type=Path)
     parser.add_argument("--fit", action="store_true", help="fit, and print new constants")
     parser.add_argument("--folds", choices=("family", "rows"), nargs="*", default=[])
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
     gpu = machine_of("h200", "100Gb/s").cards[0].gpu
     rows = load_rows(options.rows, options.jobs)
@@ -366,8 +364,7 @@ def main() -> None:
     for folds in options.folds:
         document[f"held_out_by_{folds}"] = cross_validate(rows, gpu, folds)
     print(json.dumps(document, indent=1))
-    if options.output:
-        options.output.write_text(json.dumps(document, indent=1) + "\n")
+    write(document, options.output)
 
 
 if __name__ == "__main__":

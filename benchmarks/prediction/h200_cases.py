@@ -1,6 +1,6 @@
 """Kernels at the sizes of real models, compiled for an H200 without one.
 
-    python -m benchmarks.prediction.h200_cases FILE.json.xz      # needs Triton, no GPU
+    python -m benchmarks.prediction.h200_cases FILE.json.xz    # needs Triton, no GPU
 
 A case is one launch: code, grid, arguments, and the bytes of each buffer with how to fill it. The
 file holds every text of PTX once. `benchmarks.prediction.h200_rows` measures the cases;

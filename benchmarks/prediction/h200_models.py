@@ -1,6 +1,6 @@
 """Steps of four models at real width, as traces that are made without a GPU.
 
-    python -m benchmarks.prediction.h200_models FOLDER [--tiny]      # needs Triton
+    python -m benchmarks.prediction.h200_models FOLDER [--tiny]    # needs Triton
 
 `decode8b`: a token for each of 8 sequences with 4096 tokens of context, 8 layers with the sizes of
 Llama 3 8B. `prefill8b`: a prompt of 2048 tokens through 4 of them. `mmdit`: 4 blocks with an image

@@ -1,7 +1,6 @@
 """Times of kernels at the sizes of real models on an H200: whole, and on slices of 84 and 48 SMs.
 
-    python -m benchmarks.prediction.h200_rows --out FOLDER [--seconds 300] [--cases FILE] [--part \
-        ptx]
+    python -m benchmarks.prediction.h200_rows --out FOLDER [--seconds 300] [--cases FILE]
 
 Rows go to `FOLDER/h200_rows.jsonl` one by one; what is there already is not measured again, and
 what fails is a row with an `error`. Two kinds, each in a process of its own: `ptx`, the launches of

@@ -1,7 +1,6 @@
 """What the simulator says against what the CPU backend does: kernels that sleep, throttled links.
 
-    python -m benchmarks.prediction.simulated_cpu [--plans 50] [--scale 1] [--jobs 1] [--only \
-        NUMBER]
+    python -m benchmarks.prediction.simulated_cpu [--plans 50] [--scale 1] [--jobs 1]
 
 Random steps on 2 to 6 devices, in four families: plain, with memory that is reused so that compute
 waits for sends, with gates, and mixes of two traces. Every plan is simulated with the rules of
@@ -14,11 +13,8 @@ anew; delete it to begin anew. On a busy machine a longer
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
-import os
-import platform
 import random
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,6 +23,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks.common import arguments, machine, write
 from tessera.backend.host_loop.dispatch import Dispatcher
 from tessera.backend.processes.workers import CpuBackend
 from tessera.backend.service import BackendOptions, Completion, Model
@@ -40,7 +37,6 @@ from tessera.simulation.turns import sequence_turns
 from tests.helpers.served import Ask, inputs_of, model_of
 from tests.helpers.traces import trace
 
-RESULTS = Path(__file__).parents[1] / "results" / "simulated_cpu.json"
 FAMILIES = ("plain", "plain", "reuse", "gates", "mixes")
 REPEATS = 3
 WORDS = 64
@@ -268,7 +264,7 @@ def compare(number: int, scale: int) -> dict[str, Any]:
             "period_ms": [round(run.period * 1e3, 2) for run in runs],
             "latency_ms": [round(run.latency * 1e3, 2) for run in runs],
             "alone_ms": [round(run.alone * 1e3, 2) for run in runs],
-            "load": round(os.getloadavg()[0], 1),
+            "load": machine()["load"],
         }
     )
 
@@ -299,8 +295,7 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         for one, other in zip(throughput, latency, strict=True)
     )
     return {
-        "machine": platform.processor() or platform.machine(),
-        "cores": os.cpu_count(),
+        **machine(),
         "bounds": {"throughput": THROUGHPUT_OFF, "latency": LATENCY_OFF},
         "plans": len(rows),
         "within": good,
@@ -314,7 +309,7 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__)
+    options = arguments(__doc__, "simulated_cpu.json")
     options.add_argument("--plans", type=int, default=50)
     options.add_argument("--only", type=int, help="one plan, which is printed and not kept")
     options.add_argument("--scale", type=int, default=1, help="all times are so many times longer")
@@ -323,21 +318,21 @@ def main() -> None:
     if given.only is not None:
         print(json.dumps(compare(given.only, given.scale), indent=2))
         return
-    kept = json.loads(RESULTS.read_text())["rows"] if RESULTS.exists() else []
+    kept = json.loads(given.output.read_text())["rows"] if given.output.exists() else []
     rows = [judged(row) for row in kept]
     known = {row["plan"] for row in rows}
     left = [number for number in range(given.plans) if number not in known]
     with ThreadPoolExecutor(given.jobs) as pool:
-        _keep(rows, pool.map(lambda number: compare(number, given.scale), left))
+        _keep(rows, pool.map(lambda number: compare(number, given.scale), left), given.output)
     found = summary(rows)
-    RESULTS.write_text(json.dumps(found, indent=2) + "\n")
+    write(found, given.output)
     print(f"{found['within']} of {found['plans']} plans are within the bounds")
 
 
-def _keep(rows: list[dict[str, Any]], found: Iterable[dict[str, Any]]) -> None:
+def _keep(rows: list[dict[str, Any]], found: Iterable[dict[str, Any]], output: Path) -> None:
     for row in found:
         rows.append(row)
-        RESULTS.write_text(json.dumps(summary(rows), indent=2) + "\n")
+        write(summary(rows), output)
         print(
             f"{row['plan']:3} {row['family']:6} throughput {row['throughput_off']:+.1%} "
             f"latency {row['latency_off']:+.1%} load {row['load']}",

@@ -1,6 +1,6 @@
 """How good the tables of measured kernel times are where they have no row.
 
-    python -m benchmarks.prediction.tables [--every N] [-o benchmarks/results/tables.json]
+    python -m benchmarks.prediction.tables [--every N] [-o FILE]
 
 Leaves out whole shapes (a GEMM's n and k, the heads of an attention, the parts of an MoE), looks
 their rows up from the others, and compares: how far off, whether the bar holds, how wide it is
@@ -12,19 +12,17 @@ of them where there are few.
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
+from benchmarks.common import arguments, write
 from tessera.frontend.machine.gpu_table import find_gpu
 from tessera.frontend.machine.tables import extra_is_missing, read_tables
 from tessera.ir.plan.tables import Sizes, TableKind
 from tessera.planning.prices.table_lookup import TableIndex, ratio
 from tessera.planning.prices.table_shapes import model_shape
 
-RESULTS = Path(__file__).parents[1] / "results" / "tables.json"
 PAIRS = [
     ("a100", "l40s", "0.14.0"),
     ("h100", "rtx-pro-6000", "0.24.0"),
@@ -155,20 +153,19 @@ def judge_ratio(target: str, every: int) -> dict[str, object]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = arguments(__doc__, "tables.json")
     parser.add_argument("--every", type=int, default=1)
-    parser.add_argument("-o", type=Path, default=RESULTS)
     given = parser.parse_args()
-    data = json.loads(given.o.read_text("utf-8")) if given.o.exists() else {}
+    data = json.loads(given.output.read_text("utf-8")) if given.output.exists() else {}
     for first, second, version in PAIRS if not extra_is_missing() else PAIRS[:1]:
         every = given.every if version == "0.14.0" else 7 * given.every
         data[f"{first}/{second}"] = judge_pair(first, second, version, every)
         print(f"{first}/{second}", json.dumps(data[f"{first}/{second}"]["all"]))
-        given.o.write_text(json.dumps(data, indent=1) + "\n", "utf-8")
+        write(data, given.output)
     for target in CARRIED if not extra_is_missing() else []:
         data[f"ratio h200/{target}"] = judge_ratio(target, 7 * given.every)
         print(f"ratio {target}", json.dumps(data[f"ratio h200/{target}"]["all"]))
-        given.o.write_text(json.dumps(data, indent=1) + "\n", "utf-8")
+        write(data, given.output)
 
 
 if __name__ == "__main__":

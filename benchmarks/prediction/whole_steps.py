@@ -1,9 +1,7 @@
 """Whole steps of the models of `examples/models` at real width: measured, and predicted.
 
-    python -m benchmarks.prediction.whole_steps measure --out FOLDER [--seconds 170] [--jobs 5]   \
-         # on a GPU
-    python -m benchmarks.prediction.whole_steps keep --out FOLDER                                 \
-         # anywhere
+    python -m benchmarks.prediction.whole_steps measure --out FOLDER [--seconds 170] # on a GPU
+    python -m benchmarks.prediction.whole_steps keep --out FOLDER # anywhere
     python -m benchmarks.prediction.whole_steps compare [--kernels] [--made] [-o results.json]
 
 `measure` needs torch and a GPU. A process per step has torch.compile make it (products by the

@@ -1,7 +1,6 @@
 """Read valid PTX files of many producers and report every one that Tessera refuses.
 
-    python -m benchmarks.reading.accept [DIR | ARCHIVE ...] [--json FILE] [--refused FILE] \
-        [--limit N]
+    python -m benchmarks.reading.accept [DIR | ARCHIVE ...] [-o FILE] [--refused FILE] [--limit N]
 
 Each folder or `.tar` archive holds a subfolder a producer, with files that some ptxas accepts; a
 `manifest.json` or `PRODUCER.jsonl` beside them says which ptxas judged each. With none given, the
@@ -11,7 +10,6 @@ counted and do not refuse. The exit code says whether any file was refused.
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import tarfile
@@ -22,11 +20,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.common import arguments, write
 from tessera.diagnostics import Source, TesseraError, summarise
 from tessera.frontend.ptx.read_ptx import load_module
 from tests.helpers.corpus import ARCHIVE
 
-ROOT = Path(__file__).resolve().parents[2]
 FUNCTIONS = ARCHIVE.with_name("functions.tar.xz")
 TARGET = re.compile(r"\.target\s+(sm_\w+)")
 VERSION = re.compile(r"\.version\s+(\d+\.\d+)")
@@ -113,14 +111,13 @@ def run(places: Sequence[Path], limit: int | None) -> tuple[dict[str, Tally], li
     return producers, refused
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(words: Sequence[str] | None = None) -> int:
     """Read the files and write the report."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = arguments(__doc__)
     parser.add_argument("places", type=Path, nargs="*", help="folders or archives of valid files")
-    parser.add_argument("--json", type=Path, help="where the report goes")
     parser.add_argument("--manifests", type=Path, help="a folder of PRODUCER.jsonl: who judged")
     parser.add_argument("--limit", type=int, help="at most this many files of each producer")
-    options = parser.parse_args(arguments)
+    options = parser.parse_args(words)
     started = time.monotonic()
     producers, refused = run(options.places or [ARCHIVE, FUNCTIONS], options.limit)
     files = sum(tally.files for tally in producers.values())
@@ -130,8 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "judges": dict(read_judges(options.manifests)) if options.manifests else {},
         "refused": refused,
     }
-    if options.json:
-        options.json.write_text(json.dumps(report, indent=1) + "\n")
+    write(report, options.output)
     seconds = time.monotonic() - started
     print(f"{files} files of {len(producers)} producers, {len(refused)} refused, {seconds:.0f} s")
     return 1 if refused else 0

@@ -1,8 +1,7 @@
 """Plant single faults into valid PTX, have ptxas judge them, and see whether Tessera refuses them.
 
-    python -m benchmarks.reading.faults plant FILE [--per-kind N] [--seed S] [--kinds NAME ...] \
-        [DIR ...]
-    python -m benchmarks.reading.faults check FILE [--json FILE] [--misses FILE] [DIR ...]
+    python -m benchmarks.reading.faults plant FILE [--per-kind N] [--seed S] [DIR ...]
+    python -m benchmarks.reading.faults check FILE [-o FILE] [--misses FILE] [DIR ...]
     python -m benchmarks.reading.faults record FILE [--per-kind N]
 
 `plant` takes files of the packed corpus (and of folders, one subfolder a producer) that ptxas
@@ -26,13 +25,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.common import arguments, write
 from tests.fuzz.faults.kinds import KINDS
 from tests.fuzz.faults.record import FLOORS, RECORDED, Planted, apply, look
 from tests.fuzz.faults.text import Text
 from tests.helpers.corpus import extracted
 from tests.helpers.ptxas import architecture, assemble, find_ptxas, ptxas_version
 
-ROOT = Path(__file__).resolve().parents[2]
 LARGEST = 40_000
 SMALL = 9_000
 FEWEST_STATEMENTS = 8
@@ -135,8 +134,7 @@ def check_all(options: argparse.Namespace, folders: Sequence[Path]) -> int:
     report = summary(rows[0], kinds)
     if options.misses:
         options.misses.write_text("".join(describe(*miss) for miss in misses))
-    if options.json:
-        options.json.write_text(json.dumps(report, indent=1) + "\n")
+    write(report, options.output)
     for kind, row in sorted(report["kinds"].items(), key=lambda item: item[1]["share"]):
         counts = f"{row['planted']:4} {row['refused']:4} {row['right line']:4}"
         print(f"{row['share']:7.1%} {kind:26} {counts}")
@@ -195,18 +193,17 @@ def describe(fault: Planted, seen: tuple[int | None, str], outcome: str) -> str:
     )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(words: Sequence[str] | None = None) -> int:
     """Plant or check."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = arguments(__doc__)
     parser.add_argument("what", choices=["plant", "check", "record"])
     parser.add_argument("file", type=Path, help="the recorded faults")
     parser.add_argument("folders", type=Path, nargs="*", help="more valid files, by producer")
     parser.add_argument("--per-kind", type=int, default=60)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--kinds", nargs="*", choices=sorted(KINDS))
-    parser.add_argument("--json", type=Path, help="where the counts go")
     parser.add_argument("--misses", type=Path, help="where what was not found goes")
-    options = parser.parse_args(arguments)
+    options = parser.parse_args(words)
     folders = [extracted(), *options.folders]
     if options.what == "record":
         return record(options, extracted())

@@ -1,6 +1,6 @@
 """How fast is PTX read, against ptxas on the same files, the same core, the same run.
 
-    python -m benchmarks.reading.parse [--quick] [--large FOLDER] [--repeats N] [--json FILE]
+    python -m benchmarks.reading.parse [--quick] [--large FOLDER] [--repeats N] [-o FILE]
 
 Measures, per file of the corpus, a parse (no cache on disk) to the verified module, whose bodies
 become records when they are asked for; the same with every body asked for (`build`); and `ptxas
@@ -20,7 +20,6 @@ import gc
 import itertools
 import json
 import os
-import platform
 import re
 import resource
 import statistics
@@ -34,13 +33,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks import common
+from benchmarks.common import KERNELS, arguments, write
 from tessera.frontend.ptx.read_ptx import parse_module
 from tests.helpers.corpus import extracted, manifest
 from tests.helpers.ptxas import find_ptxas
 
-ROOT = Path(__file__).resolve().parents[2]
-RESULTS = ROOT / "benchmarks" / "results" / "parse.json"
-LARGE = ROOT / "benchmarks" / "kernels" / "large.cu"
+LARGE = KERNELS / "large.cu"
 SIZES_MB = (5, 10, 20)
 HEADER = (
     ".version 9.0\n.target sm_90a\n.address_size 64\n.extern .shared .align 16 .b8 global_smem[];\n"
@@ -331,30 +330,8 @@ def quick_subset(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def machine() -> dict[str, Any]:
     """What the numbers depend on."""
-    model = next(
-        (line.split(":")[1].strip() for line in _lines("/proc/cpuinfo") if "model name" in line), ""
-    )
-    return {
-        "cpu": model or platform.processor(),
-        "cores_used": 1,
-        "python": platform.python_version(),
-        "ptxas": _output(["ptxas", "--version"]).strip().splitlines()[-2:],
-        "commit": _output(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]).strip(),
-    }
-
-
-def _lines(path: str) -> list[str]:
-    try:
-        return Path(path).read_text().splitlines()
-    except OSError:
-        return []
-
-
-def _output(command: list[str]) -> str:
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=False).stdout
-    except OSError:
-        return ""
+    version = subprocess.run(["ptxas", "--version"], capture_output=True, text=True).stdout
+    return common.machine() | {"cores_used": 1, "ptxas": version.strip().splitlines()[-2:]}
 
 
 def print_table(total: dict[str, Any], producers: dict[str, dict[str, Any]]) -> None:
@@ -367,17 +344,16 @@ def print_table(total: dict[str, Any], producers: dict[str, dict[str, Any]]) -> 
     print(f"by the clock: {total['mb_per_s']} MB/s, ptxas/parse {total.get('total_ratio', '-')}")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(words: Sequence[str] | None = None) -> int:
     """Measure, print and write."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = arguments(__doc__, "parse.json")
     parser.add_argument("--quick", action="store_true", help="a tenth of the files, no growth")
     parser.add_argument(
         "--large", type=Path, metavar="FOLDER", help="also files above 1 MB, made in this folder"
     )
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--json", type=Path, default=RESULTS)
     parser.add_argument("--measure-one", type=Path, help=argparse.SUPPRESS)
-    options = parser.parse_args(arguments)
+    options = parser.parse_args(words)
     if options.measure_one:
         print(json.dumps(measure_one(options.measure_one)))
         return 0
@@ -404,8 +380,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         mean = row.get("geometric_mean_cpu_ratio")
         print(f"{name}: {row['files']} files, ptxas/parse {mean}, {row['producers']}")
     print(json.dumps({"growth": outcome.get("growth"), "debug": outcome["debug"]}, indent=1))
-    options.json.parent.mkdir(parents=True, exist_ok=True)
-    options.json.write_text(json.dumps(outcome | {"files": rows}, indent=1) + "\n")
+    write(outcome | {"files": rows}, options.output)
     return 0
 
 

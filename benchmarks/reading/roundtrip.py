@@ -1,7 +1,6 @@
 """Take every PTX file under a folder or in an archive through parse, print, ptxas and back.
 
-    python -m benchmarks.reading.roundtrip PLACE [--limit N] [--no-ptxas] [--option=-O0] [--json \
-        FILE]
+    python -m benchmarks.reading.roundtrip PLACE [--limit N] [--no-ptxas] [--option=-O0] [-o FILE]
 
 Prints each failure, and writes the outcome as JSON. Every file is compared: a target that ptxas no
 longer makes code for is raised to the oldest it has, and `TESSERA_PTXAS` may name several
@@ -11,8 +10,6 @@ assemblers (the first that accepts a file judges it). A file that none accepts i
 
 from __future__ import annotations
 
-import argparse
-import json
 import re
 import tarfile
 import time
@@ -21,10 +18,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.common import arguments, write
 from tests.helpers.ptxas import architecture, find_all_ptxas, ptxas_version
 from tests.helpers.roundtrip import Trip, check_text
 
-ROOT = Path(__file__).resolve().parents[2]
 OLD = 75
 
 
@@ -74,16 +71,15 @@ def is_old(text: str) -> bool:
     return found is not None and int(found[1]) < OLD
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(words: Sequence[str] | None = None) -> int:
     """Run over a place; the exit code says whether anything failed."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = arguments(__doc__)
     parser.add_argument("place", type=Path, help="a folder or an archive")
     parser.add_argument("--limit", type=int, help="at most this many files, spread evenly")
     parser.add_argument("--no-ptxas", action="store_true", help="parse and print only")
     parser.add_argument("--option", action="append", default=[], help="one more option of ptxas")
     parser.add_argument("--refused", type=Path, help="files that ptxas may refuse, with reasons")
-    parser.add_argument("--json", type=Path, help="where the outcome goes")
-    options = parser.parse_args(arguments)
+    options = parser.parse_args(words)
 
     reasons = read_reasons(options.refused)
     stages: Counter[str] = Counter()
@@ -109,8 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "producers": {name: dict(counts) for name, counts in sorted(producers.items())},
         "failures": failures,
     }
-    if options.json:
-        options.json.write_text(json.dumps(outcome, indent=1) + "\n")
+    write(outcome, options.output)
     counts = ", ".join(f"{number} {stage}" for stage, number in stages.items())
     print(
         f"{stages.total()} files in {time.monotonic() - started:.0f} s: {counts}; {old} old targets"

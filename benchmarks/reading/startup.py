@@ -10,10 +10,7 @@ the cache. Prints a table, writes JSON.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
-import platform
 import resource
 import statistics
 import subprocess
@@ -21,8 +18,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-RESULTS = ROOT / "benchmarks" / "results" / "startup.json"
+from benchmarks.common import ROOT, arguments, machine, write
+
 PLAIN = ROOT / "tests" / "data" / "ptx" / "handwritten" / "conversions.ptx"
 TRACE = ROOT / "examples" / "traces" / "mlp.ptx"
 # The smallest launch there is: what is left is the start.
@@ -88,9 +85,8 @@ def measure(folder: Path, repeats: int) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = arguments(__doc__, "startup.json")
     parser.add_argument("--repeats", type=int, default=9)
-    parser.add_argument("-o", "--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         medians = measure(Path(folder), options.repeats)
@@ -98,8 +94,7 @@ def main() -> None:
     for name, seconds in medians.items():
         print(f"{seconds:7.3f} s  {seconds - baseline:+7.3f} s  {name}")
     result = {
-        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
-        "python": platform.python_version(),
+        **machine(),
         "repeats": options.repeats,
         "baseline": {"command": f"python -c '{BASELINE}'", "seconds": round(baseline, 3)},
         "commands": {
@@ -108,7 +103,7 @@ def main() -> None:
             if name != BASELINE
         },
     }
-    options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    write(result, options.output)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """How long reading and printing a trace takes, at several sizes, and the memory it needs.
 
-    python -m benchmarks.reading.traces [--out benchmarks/results/trace_read.json]
+    python -m benchmarks.reading.traces [-o FILE]
 
 Writes JSON: machine, Python, and for each number of launches the size of the file, the median and
 all times of reading (cold PTX included), the CPU time of reading and of printing (wall time says
@@ -10,17 +10,13 @@ a reading of its own (measuring it slows the reading down).
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
-import platform
 import random
 import statistics
-import sys
 import time
 import tracemalloc
-from pathlib import Path
 
+from benchmarks.common import arguments, machine, write
 from tessera.frontend.trace.read_trace import parse_trace
 from tessera.ir.program.print_trace import print_program
 
@@ -102,8 +98,7 @@ def measure(launches: int, repeats: int) -> dict[str, object]:
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--out", type=Path, help="where to write the JSON (default: stdout)")
+    options = arguments(__doc__, "trace_read.json")
     options.add_argument("--launches", default="1000,10000,50000")
     options.add_argument("--repeats", type=int, default=3)
     given = options.parse_args()
@@ -111,19 +106,13 @@ def main() -> None:
     sizes = [int(size) for size in given.launches.split(",")]
     result = {
         "benchmark": "trace_read",
-        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
-        "load_average": os.getloadavg()[0],
-        "python": platform.python_version(),
+        **machine(),
         "seed": SEED,
         "repeats": given.repeats,
         "sizes": [measure(size, given.repeats) for size in sizes],
     }
-    text = json.dumps(result, indent=2) + "\n"
-    if given.out is None:
-        sys.stdout.write(text)
-        return
-    given.out.parent.mkdir(parents=True, exist_ok=True)
-    given.out.write_text(text, encoding="utf-8")
+    write(result, given.output)
+    print(json.dumps(result["sizes"], indent=1))
 
 
 if __name__ == "__main__":

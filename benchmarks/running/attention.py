@@ -12,20 +12,19 @@ capture would try.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
+from benchmarks.common import arguments, write
 from tessera.frontend.capture.attention.choose import AttentionSize, candidates
 from tessera.frontend.capture.attention.launch import Seen, Tiles, launch
 
@@ -194,8 +193,7 @@ def _name(tiles: Tiles) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("-o", "--output", type=Path, default=Path("attention.json"))
+    parser = arguments(__doc__)
     parser.add_argument("--limit", type=float, default=110.0, help="seconds")
     parser.add_argument("--tiles", action="store_true", help="try every way to cut")
     given = parser.parse_args()
@@ -205,7 +203,7 @@ def main() -> None:
     rows = results.setdefault("cases", {})
 
     def save() -> None:
-        given.output.write_text(json.dumps(results, indent=1) + "\n")
+        write(results, given.output)
 
     done = True
     for number, case in enumerate(CASES):

@@ -1,6 +1,6 @@
 """How fast the CPU backend runs kernels, against NumPy doing the same work.
 
-    python -m benchmarks.running.cpu [--repeats 5] [--out benchmarks/results/cpu.json]
+    python -m benchmarks.running.cpu [--repeats 5] [-o FILE]
 
 Each case checks its result, then times launches (compiling done before) and NumPy in turn in
 one process, and reports medians. Between the two there is a rest: the threads of NumPy's matrix
@@ -10,23 +10,18 @@ case runs vector addition at three sizes to show that cost grows linearly with t
 
 from __future__ import annotations
 
-import argparse
 import json
-import platform
 import statistics
-import subprocess
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 
+from benchmarks.common import ROOT, arguments, machine, write
 from tessera.backend.ptx_executor.device import Device
 from tessera.frontend.ptx.read_ptx import parse_module
 
-ROOT = Path(__file__).resolve().parents[2]
 PTX = ROOT / "tests" / "data" / "kernels" / "ptx"
-RESULTS = ROOT / "benchmarks" / "results" / "cpu.json"
 _REST_S = 0.5
 
 
@@ -147,9 +142,8 @@ def linearity() -> list[dict]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = arguments(__doc__, "cpu.json")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     cases = [case(options.repeats) for case in (vector_add, softmax, gemm)]
     for case in cases:
@@ -160,19 +154,13 @@ def main() -> None:
     growth = linearity()
     for row in growth:
         print(f"{row['elements']} elements: {row['ns_per_element']:.1f} ns each")
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True
-    ).stdout.strip()
     report = {
-        "commit": commit,
-        "python": platform.python_version(),
+        **machine(),
         "numpy": np.__version__,
-        "machine": platform.machine(),
         "cases": cases,
         "linearity": growth,
     }
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(report, indent=1) + "\n")
+    write(report, options.output)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """A model of full size on a GPU: its checkpoint, and what it takes to get to a running plan.
 
-    python -m benchmarks.running.full_size OUTPUT.json --work FOLDER [--model llama|olmoe] \
-        [--layers 32]
+    python -m benchmarks.running.full_size OUTPUT.json --work FOLDER [--model llama|olmoe]
                                    [--seconds 540] [--stages save,trace decode,again,plan,start]
 
 Stages, each with its seconds in the output, written after each; a stage that is there is not done

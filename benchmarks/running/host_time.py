@@ -21,18 +21,14 @@ waits: the median over rounds, and the least, which a busy machine disturbs less
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
-import os
-import platform
 import random
 import statistics
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
+from benchmarks.common import arguments, machine, write
 from tessera.backend.cuda.api import Driver
 from tessera.backend.cuda.backend import CudaBackend
 from tessera.backend.host_loop.dispatch import Dispatcher
@@ -42,7 +38,6 @@ from tests.helpers.fake_cuda import FakeCuda
 from tests.helpers.served import Ask, inputs_of, model_of
 from tests.helpers.traces import COPY, trace
 
-RESULTS = Path(__file__).parents[1] / "results" / "host_time.json"
 ROUNDS, PERIOD_NS, JITTER = 9, 1_300_000, 0.005
 STEPS = "launch m.copy grid=1,1,1 block=64,1,1 smem=0 args=[y, x, u32:64]\n"
 BUFFERS = """
@@ -187,14 +182,12 @@ def slept(count: int) -> float:
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--requests", type=int, default=1500)
-    count = options.parse_args().requests
+    parser = arguments(__doc__, "host_time.json")
+    parser.add_argument("--requests", type=int, default=1500)
+    options = parser.parse_args()
+    count = options.requests
     data: dict[str, object] = {
-        "machine": platform.processor() or platform.machine(),
-        "cores": os.cpu_count(),
-        "load": round(os.getloadavg()[0], 1),
-        "python": platform.python_version(),
+        **machine(),
         "requests": count,
         "period_us": PERIOD_NS / 1e3,
     }
@@ -202,7 +195,7 @@ def main() -> None:
         label = f"slots_{slots}_bytes_{size}"
         data[label] = Bench(slots=slots, size=size).measure(count)
         print(label, data[label], flush=True)
-    RESULTS.write_text(json.dumps(data, indent=2) + "\n")
+    write(data, options.output)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """Whole-GPU plans of default captures against PyTorch's own compiled steps.
 
-    python -m benchmarks.running.real_models run --out FOLDER [--jobs 6] [--seconds 600] [--only \
-        TEXT]
+    python -m benchmarks.running.real_models run --out FOLDER [--jobs 6] [--seconds 600]
                                          [--modes default,max-autotune,reduce-overhead] [--trial]
     python -m benchmarks.running.real_models run --out FOLDER --warm [--jobs 8] [--seconds 600]
     python -m benchmarks.running.real_models report --out FOLDER [-o results.json]

@@ -1,7 +1,6 @@
 """Captured models on a GPU: PyTorch's bytes, random placements, command lines, emitted programs.
 
-    python -m benchmarks.running.replay_zoo OUTPUT_FOLDER [--placements 50] [--jobs 8] [--traces \
-        dit,moe]
+    python -m benchmarks.running.replay_zoo OUTPUT_FOLDER [--placements 50] [--jobs 8]
 
 For every trace of `examples/traces` that PyTorch's results lie beside:
 

@@ -1,7 +1,6 @@
 """Two plans that requests are switched between, on real arrivals: against each alone and an oracle.
 
-    python -m benchmarks.serving.adaptation conv.csv.gz code.csv.gz --choose -o \
-        adaptation_choice.json
+    python -m benchmarks.serving.adaptation FILE FILE --choose -o adaptation_choice.json
     python -m benchmarks.serving.adaptation conv.csv.gz code.csv.gz --rules adaptation_choice.json
         -o adaptation.json
     python -m benchmarks.serving.adaptation conv.csv.gz code.csv.gz --sweep -o adaptation_sweep.json
@@ -23,8 +22,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -34,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 import tessera
+from benchmarks.common import TRACES, arguments, machine, write
 from tessera.driver.serve.measures import ServingReport, Slo
 from tessera.driver.serve.options import ArrivingText, TextSimulationOptions
 from tessera.driver.serve.policies import SwitchRule
@@ -42,7 +40,6 @@ from tessera.frontend.arrivals.read_arrivals import read_arrivals
 from tessera.ir.arrivals import Arrivals
 from tessera.ir.plan.plan import Plan
 
-TRACES = Path(__file__).parents[2] / "examples" / "traces"
 NAMES = ("llama_steps_prefill", "llama_steps_decode")
 TIMES_NS = (40e6, 12e6)
 STEPS = {
@@ -208,19 +205,18 @@ def sweep(setting: Setting, scale: float) -> Iterator[dict[str, Any]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = arguments(__doc__, "adaptation.json")
     parser.add_argument("arrivals", nargs="+")
     parser.add_argument("--requests", type=int, help="take the first so many of each file")
     parser.add_argument("--scales", type=float, nargs="+")
     parser.add_argument("--sweep", action="store_true", help="windows and marks, at a load of 0.6")
     parser.add_argument("--choose", action="store_true", help="find a rule for each file")
     parser.add_argument("--rules", type=Path, help="what --choose has written")
-    parser.add_argument("-o", "--output", type=Path, required=True)
     given = parser.parse_args()
     plan = pair()
     result: dict[str, Any] = {
         "what": "requests switched between two plans, simulated by rates",
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        **machine(),
         "slo": {"ttft_s": SLO.ttft_ns / 1e9, "tpot_s": SLO.tpot_ns / 1e9},
         "rule": told(SwitchRule()),
         "files": {},
@@ -253,7 +249,7 @@ def main() -> None:
                     print(name, part, made if given.choose else "", flush=True)
                 took = time.process_time() - began
                 own["processor_s"] = round(own.get("processor_s", 0.0) + took, 1)
-                given.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+                write(result, given.output)
 
 
 def parts_of(

@@ -1,6 +1,6 @@
 """What serving on one H200 comes to: simulated against real, slices, a burst, one batch in flight.
 
-    python -m benchmarks.serving.h200 prepare --work FOLDER --arrivals azure_code.csv.gz   # no GPU
+    python -m benchmarks.serving.h200 prepare --work FOLDER --arrivals azure_code.csv.gz    # no GPU
     python -m benchmarks.serving.h200 run --work FOLDER --out FOLDER [--seconds 330] [--only PARTS]
     python -m benchmarks.serving.h200 collect RESULT.json --logs LOG...
 

@@ -23,8 +23,6 @@ import argparse
 import http.client
 import inspect
 import json
-import os
-import platform
 import signal
 import socket
 import subprocess
@@ -35,6 +33,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks.common import arguments, machine, write
 from benchmarks.serving.timed_model import PRIME, VOCABULARY, TimedModel, answer
 
 KEY = "key-of-the-benchmark"
@@ -293,16 +292,15 @@ def end_it(served: ServerProcess, given: argparse.Namespace) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = arguments(__doc__, "serve_clients.json")
     parser.add_argument("--requests", type=int, default=10_000)
     parser.add_argument("--at-once", type=int, default=200)
     parser.add_argument("--clients", default=sys.executable, help="a Python with the clients")
     parser.add_argument("--parts", default=",".join(PARTS))
-    parser.add_argument("-o", "--output", type=Path, required=True)
     given = parser.parse_args()
     result: dict[str, Any] = {
         "what": "`tessc serve` against real clients, CPU backend with kernels that sleep",
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        **machine(),
     }
     if given.output.exists():
         result |= json.loads(given.output.read_text(encoding="utf-8"))
@@ -313,7 +311,7 @@ def main() -> None:
             for part in given.parts.split(","):
                 result[part] = calls[part](served, given)
                 print(part, result[part], flush=True)
-                given.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+                write(result, given.output)
         finally:
             served.process.kill()
 

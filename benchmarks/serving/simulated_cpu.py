@@ -11,15 +11,12 @@ makes all times longer: on a busy machine the host takes long for every step.
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
-import platform
 import random
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
+from benchmarks.common import arguments, machine, write
 from benchmarks.serving.timed_model import TimedModel
 from tessera.driver.serve.bench_text import bench_text
 from tessera.driver.serve.engine import Engine
@@ -62,15 +59,14 @@ def figures(report: ServingReport) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = arguments(__doc__, "serving_simulated_cpu.json")
     parser.add_argument("--requests", type=int, default=40)
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--only", default="", help="settings with this in their name")
-    parser.add_argument("-o", "--output", type=Path, required=True)
     given = parser.parse_args()
     result: dict[str, Any] = {
         "what": "requests for text on the CPU backend with kernels that sleep, simulated and run",
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        **machine(),
         "settings": {},
     }
     if given.output.exists():
@@ -101,7 +97,7 @@ def main() -> None:
             key: max(abs(row["off"][key]) for row in result["settings"].values()) for key in off
         }
         result["worst"] = worst
-        given.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        write(result, given.output)
 
 
 if __name__ == "__main__":

@@ -11,25 +11,21 @@ each 24 times, at the same time.
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
-import platform
 import resource
 import tempfile
 import time
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import tessera
+from benchmarks.common import LARGE, arguments, machine, write
 from tessera.driver.serve.measures import Slo
 from tessera.driver.serve.options import ArrivingText, TextSimulationOptions
 from tessera.driver.serve.simulate_text import simulate_text
 from tessera.frontend.arrivals.read_arrivals import read_arrivals
 from tessera.report.serving import serving_value
 
-LARGE = Path(__file__).parents[2] / "examples" / "large"
 STEPS: dict[str, Any] = {
     "format": "tessera-steps/1",
     "context": 16384,
@@ -41,13 +37,12 @@ STEPS: dict[str, Any] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = arguments(__doc__, "serving_simulation.json")
     parser.add_argument("arrivals")
     parser.add_argument("--times", type=int, default=24)
     parser.add_argument("--devices", type=int, default=16)
     parser.add_argument("--requests", type=int)
     parser.add_argument("--gpu", default="h200")
-    parser.add_argument("-o", "--output")
     given = parser.parse_args()
     options = tessera.PlanOptions(
         gpus=",".join([given.gpu] * given.devices), strategy="dp", slots=2, sequences=2
@@ -73,8 +68,7 @@ def main() -> None:
     result = {
         "what": "requests for text simulated by rates, Llama 3 8B",
         "gpu": given.gpu,
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
-        "python": platform.python_version(),
+        **machine(),
         "devices": given.devices,
         "times": given.times,
         "requests": len(repeated),
@@ -86,10 +80,8 @@ def main() -> None:
         "steps": sum(report.steps.values()),
         "report": value,
     }
-    text = json.dumps(result, indent=2) + "\n"
-    if given.output:
-        Path(given.output).write_text(text, encoding="utf-8")
-    print(text)
+    write(result, given.output)
+    print(json.dumps(result, indent=1))
 
 
 if __name__ == "__main__":

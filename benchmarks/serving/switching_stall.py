@@ -1,7 +1,6 @@
 """What a switch between two policies costs those who come just after it, and whether any is lost.
 
-    python -m benchmarks.serving.switching_stall -o RESULT.json [--switches 1000] [--requests \
-        100000]
+    python -m benchmarks.serving.switching_stall [--switches 1000] [--requests 100000]
         [--parts stall,lost] [--seconds 1500]
 
 An engine on the CPU backend, with a model whose kernels sleep (`timed_model`) and a policy on each
@@ -21,15 +20,13 @@ from __future__ import annotations
 import argparse
 import bisect
 import json
-import os
-import platform
 import random
 import time
 from collections import deque
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
+from benchmarks.common import arguments, machine, write
 from benchmarks.serving.timed_model import VOCABULARY, TimedModel, answer
 from tessera.driver.serve.engine import Engine
 from tessera.driver.serve.generation import Generation
@@ -159,16 +156,15 @@ def lost(given: argparse.Namespace, before: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = arguments(__doc__, "switching_stall.json")
     parser.add_argument("--switches", type=int, default=1000)
     parser.add_argument("--requests", type=int, default=100_000)
     parser.add_argument("--seconds", type=float, default=1500.0, help="for `lost`")
     parser.add_argument("--parts", default="stall,lost")
-    parser.add_argument("-o", "--output", type=Path, required=True)
     given = parser.parse_args()
     result: dict[str, Any] = {
         "what": "switches between two policies, CPU backend with kernels that sleep",
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        **machine(),
     }
     if given.output.exists():
         result = json.loads(given.output.read_text(encoding="utf-8"))
@@ -176,7 +172,7 @@ def main() -> None:
     def keep(part: str, row: dict[str, Any]) -> None:
         result[part] = row
         print(part, row, flush=True)
-        given.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        write(result, given.output)
 
     parts = given.parts.split(",")
     if "stall" in parts and "stall" not in result:

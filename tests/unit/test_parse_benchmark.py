@@ -53,7 +53,7 @@ def test_times_of_an_older_result_are_not_used(
     monkeypatch.setattr(subprocess, "run", lambda command, **_: commands.append(command))
     monkeypatch.setattr(parse, "timed", lambda action: (action(), parse.Time(1.0, 1.0))[1])
     monkeypatch.setattr(os, "sched_setaffinity", lambda *_: None, raising=False)
-    assert parse.main(["--quick", "--repeats", "2", "--json", str(result)]) == 0
+    assert parse.main(["--quick", "--repeats", "2", "-o", str(result)]) == 0
     assert len(commands) == 3
     (row,) = json.loads(result.read_text())["files"]
     assert row["ptxas"]["cpu_s"] == 1.0  # type: ignore[index]

@@ -1,0 +1,228 @@
+"""The commands of all benchmarks, by group, and what each of them needs.
+
+Commands run in this order: what a stage leaves in `out` is there for the next. Files whose name
+begins with `out/gpu` are kept by hand: copy to `benchmarks/results` what the docs should quote.
+"""
+
+from __future__ import annotations
+
+import enum
+import importlib.util
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+RESULTS = "benchmarks/results"
+
+
+class Need(enum.Enum):
+    """Something that not every machine has."""
+
+    GPU = "an NVIDIA GPU and cuda-bindings"
+    TORCH = "torch, Triton and transformers"
+    PTXAS = "ptxas"
+    NVCC = "nvcc, and a package index"
+    ROOT = "root, and the commands ip and tc"
+    TABLES = "the extra tables"
+    ARRIVALS = "ARRIVALS: a file of arrivals, such as the Azure conversation trace"
+    TRACES = "TRACES: a folder with both Azure traces"
+
+    def is_met(self) -> bool:
+        """Whether this machine has it."""
+        match self:
+            case Need.GPU:
+                return Path("/dev/nvidiactl").exists() and bool(importlib.util.find_spec("cuda"))
+            case Need.TORCH:
+                return all(map(importlib.util.find_spec, ("torch", "triton", "transformers")))
+            case Need.PTXAS:
+                return bool(shutil.which("ptxas") or os.environ.get("TESSERA_PTXAS"))
+            case Need.NVCC:
+                return shutil.which("nvcc") is not None
+            case Need.ROOT:
+                return os.geteuid() == 0 and bool(shutil.which("ip") and shutil.which("tc"))
+            case Need.TABLES:
+                return bool(importlib.util.find_spec("aiconfigurator_core"))
+            case Need.ARRIVALS | Need.TRACES:
+                return bool(os.environ.get(self.name))
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A command: a module below `benchmarks` and its words; `$NAME` is a variable."""
+
+    command: str
+    needs: tuple[Need, ...] = ()
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def on_gpu(self) -> bool:
+        return Need.GPU in self.needs
+
+    @property
+    def module(self) -> str:
+        """The script, without `benchmarks`."""
+        return self.command.split()[0]
+
+    def words(self) -> list[str]:
+        """What Python is told after `-m`."""
+        return [f"benchmarks.{self.module}", *map(os.path.expandvars, self.command.split()[1:])]
+
+    def missing(self) -> list[str]:
+        """What it needs and this machine has not."""
+        return [need.value for need in self.needs if not need.is_met()]
+
+
+GPU, TORCH, PTXAS, ROOT = (Need.GPU,), (Need.TORCH,), (Need.PTXAS,), (Need.ROOT,)
+BOTH = GPU + TORCH
+
+# What fails where PTX is read wrongly comes last.
+READING = (
+    Run("reading.parse", PTXAS),
+    Run("reading.traces"),
+    Run("reading.startup"),
+    Run("reading.accept"),
+    Run("reading.faults plant out/faults.jsonl --per-kind 3", PTXAS),
+    Run("reading.faults check out/faults.jsonl", PTXAS),
+    Run("reading.opcodes", PTXAS),
+    Run("reading.roundtrip benchmarks/corpus/corpus.tar.xz -o out/roundtrip.json", PTXAS),
+)
+CORPUS = (
+    Run("reading.corpus_build --pack", (Need.NVCC, *PTXAS)),
+    Run("reading.corpus_functions --pack", (Need.NVCC, *PTXAS)),
+    Run(f"prediction.h200_cases {RESULTS}/h200_cases.json.xz", TORCH),
+    Run("prediction.h200_models out/h200_models", TORCH),
+)
+ANALYSIS = (
+    Run("analysis.analyze", PTXAS),
+    Run("analysis.grid_size"),
+    Run("analysis.tightness"),
+    Run("analysis.zoo"),
+    Run("analysis.graph_library"),
+)
+PLANNING = (
+    Run("planning.planner --many"),
+    Run("planning.plan_scale"),
+    Run("planning.check_plan"),
+    Run("planning.promises"),
+    Run("planning.serving_traces"),
+    Run("planning.fleets"),
+    Run("planning.homogeneous theirs", (Need.TABLES,)),
+    Run("planning.homogeneous ours", (Need.TABLES,)),
+    Run("planning.homogeneous compare", (Need.TABLES,)),
+)
+PREDICTION = (
+    Run("prediction.tables"),
+    Run(f"prediction.fit_durations {RESULTS}/h200_rows.jsonl.xz --folds family rows"),
+    Run("prediction.direction"),
+    Run("prediction.simulated_cpu --scale 2"),
+    Run("prediction.profile_repeat out/gpu/profile", GPU),
+    Run("prediction.h200_rows --out out/gpu/rows", BOTH),
+    Run("prediction.simulated_h200 profile --work out/gpu/simulated", GPU),
+    Run("prediction.simulated_h200 plan --work out/gpu/simulated", GPU),
+    Run("prediction.simulated_h200 run --work out/gpu/simulated", GPU),
+    Run(
+        "prediction.simulated_h200 report --work out/gpu/simulated -o out/gpu/simulated_h200.json",
+        GPU,
+    ),
+    Run("prediction.predicted_step measure", BOTH),
+    Run("prediction.predicted_step predict", (*TORCH, Need.TABLES)),
+    Run("prediction.whole_steps measure --out out/gpu/whole", BOTH),
+    Run("prediction.whole_steps keep --out out/gpu/whole", BOTH),
+    Run("prediction.whole_steps compare --made"),
+)
+RUNNING = (
+    Run("running.cpu"),
+    Run("running.host_time"),
+    Run("running.capture out/gpu/capture", BOTH),
+    Run("running.replay_zoo out/gpu/replay", BOTH),
+    Run("running.attention -o out/gpu/attention.json", BOTH),
+    Run("running.real_models run --out out/gpu/real --seconds 3000", BOTH),
+    Run("running.real_models report --out out/gpu/real -o out/gpu/real_models.json", BOTH),
+    Run("running.full_size out/gpu/full_size.json --work out/gpu/full_size", BOTH),
+    Run("running.full_size out/gpu/full_olmoe.json --work out/gpu/olmoe --model olmoe", BOTH),
+    Run("running.cuda_correct out/gpu/correct", GPU),
+    Run("running.cuda_overhead out/gpu/overhead", GPU),
+    Run("running.cuda_pipeline out/gpu/pipeline", GPU),
+)
+GAIN = (
+    Run("gain.bound benchmarks/results/gain_real_inputs.tar.xz -o out/gain_bound.json"),
+    Run("gain.real out/gpu/gain_real --seconds 3000 -o out/gpu/gain_real.json", BOTH),
+)
+SERVING = (
+    Run("serving.switching_stall"),
+    Run("serving.simulated_cpu"),
+    Run("serving.serve_clients"),
+    Run("serving.simulation $ARRIVALS", (Need.ARRIVALS,)),
+    Run(
+        f"serving.adaptation $TRACES --choose --requests 1500 -o {RESULTS}/adaptation_choice.json",
+        (Need.TRACES,),
+    ),
+    Run(
+        f"serving.adaptation $TRACES --rules {RESULTS}/adaptation_choice.json",
+        (Need.TRACES,),
+    ),
+    Run(
+        f"serving.adaptation $TRACES --sweep --requests 2000 -o {RESULTS}/adaptation_sweep.json",
+        (Need.TRACES,),
+    ),
+    Run("serving.adaptation_page", (Need.TRACES,)),
+    Run(
+        "serving.h200 prepare --work out/gpu/h200 --arrivals $ARRIVALS --seconds 3000",
+        (*BOTH, Need.ARRIVALS),
+    ),
+    Run("serving.h200 run --work out/gpu/h200 --out out/gpu/serving", (*BOTH, Need.ARRIVALS)),
+)
+HOSTS = (
+    Run("hosts.placements run -o out/placements.jsonl", ROOT),
+    Run("hosts.placements many --count 4 -o out/many.jsonl", ROOT),
+    Run(
+        f"hosts.placements report out/placements.jsonl out/many.jsonl -o {RESULTS}/hosts.json", ROOT
+    ),
+    Run("hosts.placements run --transport nixl -o out/nixl.jsonl", ROOT, {"UCX_TLS": "tcp"}),
+    Run(f"hosts.placements report out/nixl.jsonl -o {RESULTS}/hosts_nixl.json", ROOT),
+    Run("hosts.faults run -o out/host_faults.jsonl", ROOT),
+    Run(f"hosts.faults report out/host_faults.jsonl -o {RESULTS}/host_faults.json", ROOT),
+    Run("hosts.fresh_faults run -o out/fresh_faults.jsonl", ROOT),
+    Run(
+        f"hosts.fresh_faults report out/fresh_faults.jsonl -o {RESULTS}/host_faults_fresh.json",
+        ROOT,
+    ),
+    Run("hosts.links", ROOT),
+    Run("hosts.gpu --seconds 900 -o out/gpu/hosts_gpu.jsonl", GPU),
+    Run("hosts.gpu report out/gpu/hosts_gpu.jsonl -o out/gpu/hosts_gpu.json", GPU),
+)
+LAPTOP = (
+    Run("laptop.no_gpu -o out/no_gpu.json --work out/no_gpu", TORCH),
+    Run("laptop.second_capture", TORCH),
+    Run("laptop.unprepared -o out/gpu/unprepared.json --work out/gpu/unprepared", BOTH),
+    Run("laptop.unprepared -o out/gpu/unprepared_cpu.json --work out/gpu/unprepared --cpu", BOTH),
+    Run("laptop.meta_against_gpu -o out/gpu/meta_against_gpu.json --work out/gpu/meta", BOTH),
+    Run("laptop.no_gpu_against_gpu -o out/gpu/no_gpu_against_gpu.json --work out/gpu/none", BOTH),
+)
+PAPER = (
+    Run("paper.figures run", (Need.TABLES,)),
+    Run("paper.figures plans", (Need.TABLES,)),
+    Run(f"paper.figures show {RESULTS}/paper.json"),
+)
+GROUPS: Mapping[str, tuple[Run, ...]] = {
+    "reading": READING,
+    "corpus": CORPUS,
+    "analysis": ANALYSIS,
+    "planning": PLANNING,
+    "prediction": PREDICTION,
+    "running": RUNNING,
+    "gain": GAIN,
+    "serving": SERVING,
+    "hosts": HOSTS,
+    "laptop": LAPTOP,
+    "paper": PAPER,
+}
+# Scripts that another one starts.
+STARTED_BY = {
+    "gain.run": "gain.real",
+    "planning.real_traces": "planning.promises",
+    "prediction.h200_library": "prediction.h200_rows",
+    "running.sampled": "running.full_size",
+}
