@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
+from tessera.ir.notebook_pages import make_pages_with
 from tessera.ir.version import __version__
 
 if TYPE_CHECKING:
@@ -99,6 +100,15 @@ def __getattr__(name: str) -> object:
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(home), name)
+
+
+def _notebook_html(record: object) -> str:
+    """The page that a notebook shows of a record; it is made above the layer of records."""
+    html: str = importlib.import_module("tessera.report.page.notebook").notebook_html(record)
+    return html
+
+
+make_pages_with(_notebook_html)
 
 
 def __dir__() -> list[str]:

@@ -20,6 +20,7 @@ from tessera.report.diagnostics import safe
 
 if TYPE_CHECKING:
     from tessera.driver.analyze import Report
+    from tessera.ir.graph.graph import KernelGraph
 
 _KINDS = {"ptx": Kind.PTX, "graph": Kind.GRAPH, "dot": Kind.DOT, "html": Kind.PAGE}
 
@@ -230,20 +231,34 @@ def _wrote(graph_file: str) -> str:
 def _graph_data(report: Report, command: AnalyzeCommand) -> bytes:
     """The kernel graph in a form, or why one step depends on another."""
     from tessera.driver.analyze import with_trace
-    from tessera.report import emitted
+    from tessera.frontend.text.readfile import text_to_bytes
+    from tessera.report.graph import why_text
 
     if report.graph is None:
         raise click.UsageError(f"`{safe(report.name)}` has no steps, so there is no graph")
     if command.form:
-        graph = with_trace(report)
-        return emitted.emit_graph(graph, command.form, report.program, report.name)
+        return _graph_form(with_trace(report), command.form, report)
     first, _, second = (command.why or "").partition(":")
     count = len(report.graph.nodes)
     steps = [int(part.lstrip("#")) for part in (first, second) if part.lstrip("#").isdecimal()]
     if len(steps) != 2 or max(steps) >= count:
         wanted = f"`--why {command.why}`: give two steps of 0 to {count - 1}, such as `--why 0:1`"
         raise click.UsageError(safe(wanted))
-    return emitted.explain_edge(report.graph, steps[0], steps[1])
+    return text_to_bytes(why_text(report.graph, steps[0], steps[1]))
+
+
+def _graph_form(graph: KernelGraph, form: str, report: Report) -> bytes:
+    """The kernel graph as `.tsg` text, for Graphviz, or as a page."""
+    if form == "html":
+        from tessera.report.page.build import graph_page
+        from tessera.report.page.render import page_html
+
+        return page_html(graph_page(graph, report.name, report.program)).encode()
+    from tessera.frontend.text.readfile import text_to_bytes
+    from tessera.ir.graph.print_dot import print_dot
+    from tessera.ir.graph.print_graph import print_graph
+
+    return text_to_bytes(print_dot(graph) if form == "dot" else print_graph(graph))
 
 
 def _exit_code(diagnostics: Iterable[Diagnostic], strict: bool) -> int:

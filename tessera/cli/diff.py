@@ -33,7 +33,7 @@ def diff(messages: Messages, given: Typed) -> int:
       tessc diff before.tsp after.tsp -o diff.html
     """
     from tessera.driver.diff_plans import diff as compare
-    from tessera.report.diff import diff_json, diff_page, diff_text
+    from tessera.report.diff import diff_json, diff_text
 
     command = given.record(DiffCommand)
     if command.output is not None:
@@ -41,6 +41,7 @@ def diff(messages: Messages, given: Typed) -> int:
     with Progress(messages, f"reading {command.first}") as shown:
         differing = compare(command.first, command.second, shown.hear)
     if command.output is not None:
+        from tessera.report.page.diff_page import diff_page
         from tessera.report.page.render import page_html
 
         write_data(page_html(diff_page(differing)).encode(), command.output, Kind.PAGE)

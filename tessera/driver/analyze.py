@@ -27,7 +27,8 @@ from tessera.driver.run.run_trace import run_trace as run
 from tessera.driver.select_kernels import select_kernels
 from tessera.frontend.text.bulk import collector_paused
 from tessera.frontend.text.readfile import STDIN_NAME, read_source
-from tessera.ir.notebook import frame_of, html_of
+from tessera.ir.notebook import frame_of
+from tessera.ir.notebook_pages import html_of
 from tessera.ir.program.program import Program
 from tessera.ir.progress import OnProgress
 from tessera.passes.kernel_facts.summarise_program import ProgramSummary, summarise_program

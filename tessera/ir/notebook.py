@@ -1,14 +1,12 @@
-"""What notebooks do with records: tables for pandas, and pages.
+"""Tables of records for notebooks.
 
-In: rows, or a record. Out: a `pandas.DataFrame`, or HTML. Pages are made above this layer, so they
-are found by name; pandas is optional.
+In: rows. Out: a `pandas.DataFrame`; pandas is optional.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from importlib import import_module
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from tessera.diagnostics import TesseraError, error
 
@@ -29,8 +27,3 @@ def frame_of(rows: Iterable[Mapping[str, object]], columns: tuple[str, ...]) -> 
             )
         ) from None
     return pandas.DataFrame([[row[name] for name in columns] for row in rows], columns=columns)
-
-
-def html_of(record: object) -> str:
-    """What a notebook shows of a record: its report page."""
-    return cast("str", import_module("tessera.report.notebook").notebook_html(record))

@@ -24,7 +24,7 @@ from tessera.passes.kernel_facts.summarise_program import (
     VariantSummary,
 )
 from tessera.report.diagnostics import in_order, safe, to_json
-from tessera.report.table import Column, Fit, fitted, table
+from tessera.report.table import Column, Fit, amount, fitted, table
 
 SCHEMA = "tessera-analyze/1"
 
@@ -191,11 +191,6 @@ def directive_text(directive: ptx.Directive) -> str:
     """A directive as in the text, without its dot: `maxntid 128, 1, 1`."""
     values = ", ".join(v if isinstance(v, str) else print_operand(v) for v in directive.values)
     return f"{directive.name} {values}".strip()
-
-
-def amount(count: int, singular: str, plural: str | None = None) -> str:
-    """`1 byte`, `2 bytes`."""
-    return f"{count} {singular if count == 1 else plural or singular + 's'}"
 
 
 # --- JSON --------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
-"""What `tessc diff` shows: text for people, JSON for programs, and a page.
+"""What `tessc diff` shows: text for people, JSON for programs; `report.page.diff_page` has a page.
 
-In: a `PlanDiff`. Out: texts and a `Page`; nothing is printed here.
+In: a `PlanDiff`. Out: texts; nothing is printed here.
 """
 
 from __future__ import annotations
@@ -11,27 +11,26 @@ from collections.abc import Iterator, Sequence
 from tessera.driver.diff_plans import Cause, FigurePair, MovedSteps, PlanDiff, Retimed
 from tessera.frontend.machine.quantities import format_bytes, format_time
 from tessera.report.diagnostics import safe
-from tessera.report.page.model import Page, PageSection
-from tessera.report.table import Column, Fit, fitted, table
+from tessera.report.table import Column, Fit, amount, fitted, table
 
 SCHEMA = "tessera-diff/1"
 _MOST_ROWS = 12
 _MOST_STEPS = 6
-_PAIRS = (
+PAIRS = (
     Column(fit=Fit.WRAP),
     Column("first", right=True),
     Column("second", right=True),
     Column("change", right=True),
 )
-_SETTINGS = (Column(), Column("first", Fit.WRAP), Column("second", Fit.WRAP))
-_MOVES = (
+SETTINGS = (Column(), Column("first", Fit.WRAP), Column("second", Fit.WRAP))
+MOVES = (
     Column("steps", right=True),
     Column("kernels", Fit.CUT),
     Column("from", Fit.WRAP),
     Column("to", Fit.WRAP),
     Column("which", Fit.WRAP),
 )
-_RETIMED = (
+RETIMED = (
     Column("steps", right=True),
     Column("kernels", Fit.CUT),
     Column("on"),
@@ -39,7 +38,7 @@ _RETIMED = (
     Column("second", right=True),
     Column("times from", Fit.WRAP),
 )
-_CAUSES = (
+CAUSES = (
     Column("with this of the second plan", Fit.WRAP),
     Column("requests/s", right=True),
     Column("change", right=True),
@@ -65,22 +64,22 @@ def diff_text(found: PlanDiff, written: str | None = None, width: int | None = N
 
 def _blocks(found: PlanDiff, width: int | None) -> Iterator[str]:
     yield ""
-    yield from table(_PAIRS, map(_pair_row, found.figures), width)
+    yield from table(PAIRS, map(pair_row, found.figures), width)
     others = [(safe(name), said) for name, said in found.traces if said != "the same"]
     if others:
         yield "traces:"
         yield from (f"  {name}: {said}" for name, said in others)
     if found.settings:
         yield "what was asked for, and where:"
-        yield from table(_SETTINGS, found.settings, width)
+        yield from table(SETTINGS, found.settings, width)
     yield from _causes_block(found, width)
-    yield _moved_title(found)
-    rows = [_move_row(found, move) for move in found.moves]
-    yield from _cut(table(_MOVES, rows[:_MOST_ROWS], width), len(rows))
+    yield moved_title(found)
+    rows = [move_row(found, move) for move in found.moves]
+    yield from _cut(table(MOVES, rows[:_MOST_ROWS], width), len(rows))
     if found.retimed:
         yield "steps that stay and take another time:"
-        rows = [_retimed_row(found, row) for row in found.retimed]
-        yield from _cut(table(_RETIMED, rows[:_MOST_ROWS], width), len(rows))
+        rows = [retimed_row(found, row) for row in found.retimed]
+        yield from _cut(table(RETIMED, rows[:_MOST_ROWS], width), len(rows))
     titled = (
         ("load of devices per request:", found.devices),
         ("memory:", found.memory),
@@ -90,7 +89,7 @@ def _blocks(found: PlanDiff, width: int | None) -> Iterator[str]:
     for title, pairs in titled:
         if pairs:
             yield title
-            shown = table(_PAIRS, map(_pair_row, pairs[:_MOST_ROWS]), width)
+            shown = table(PAIRS, map(pair_row, pairs[:_MOST_ROWS]), width)
             yield from _cut(shown, len(pairs))
     yield from (f"note: {note}" for note in found.notes)
 
@@ -99,18 +98,20 @@ def _causes_block(found: PlanDiff, width: int | None) -> Iterator[str]:
     if not found.causes:
         return
     yield "why the numbers change (simulated, one thing after the other):"
-    rows = [_cause_row(cause, last) for cause, last in _steps(found.causes)]
-    yield from table(_CAUSES, rows, width)
+    rows = [cause_row(cause, last) for cause, last in cause_steps(found.causes)]
+    yield from table(CAUSES, rows, width)
 
 
-def _steps(causes: Sequence[Cause]) -> Iterator[tuple[Cause, Cause | None]]:
+def cause_steps(causes: Sequence[Cause]) -> Iterator[tuple[Cause, Cause | None]]:
+    """Every cause with the one before it."""
     last: Cause | None = None
     for cause in causes:
         yield cause, last
         last = cause
 
 
-def _cause_row(cause: Cause, last: Cause | None) -> tuple[str, ...]:
+def cause_row(cause: Cause, last: Cause | None) -> tuple[str, ...]:
+    """What a change does to rate and latency, as a row."""
     rate = 1e9 / cause.period_ns if cause.period_ns > 0 else 0.0
     before = 0.0 if last is None or last.period_ns <= 0 else 1e9 / last.period_ns
     return (
@@ -122,14 +123,16 @@ def _cause_row(cause: Cause, last: Cause | None) -> tuple[str, ...]:
     )
 
 
-def _moved_title(found: PlanDiff) -> str:
+def moved_title(found: PlanDiff) -> str:
+    """How many steps moved."""
     count = sum(len(move.steps) for move in found.moves)
     if count:
-        return f"{_count(count, 'step')} moved, {found.stayed} stay:"
+        return f"{amount(count, 'step')} moved, {found.stayed} stay:"
     return f"no step moved, {found.stayed} stay" if found.stayed else "no step can be compared"
 
 
-def _move_row(found: PlanDiff, move: MovedSteps) -> tuple[str, ...]:
+def move_row(found: PlanDiff, move: MovedSteps) -> tuple[str, ...]:
+    """Steps that went from one device to another, as a row."""
     listed = ", ".join(f"k{step}" for step in move.steps[:_MOST_STEPS])
     more = len(move.steps) - _MOST_STEPS
     which = f"{listed} and {more} more" if more > 0 else listed
@@ -137,7 +140,8 @@ def _move_row(found: PlanDiff, move: MovedSteps) -> tuple[str, ...]:
     return (str(len(move.steps)), name, move.source, move.target, which)
 
 
-def _retimed_row(found: PlanDiff, row: Retimed) -> tuple[str, ...]:
+def retimed_row(found: PlanDiff, row: Retimed) -> tuple[str, ...]:
+    """Steps that stay and take another time, as a row."""
     first, second = row.sources
     times = first if first == second else f"{first}, now {second}"
     name = _named(found, row.trace, row.family)
@@ -149,7 +153,8 @@ def _named(found: PlanDiff, trace: str, kind: str) -> str:
     return f"{trace}: {kind}" if len(found.plans[0].traces) > 1 else kind
 
 
-def _pair_row(pair: FigurePair) -> tuple[str, str, str, str]:
+def pair_row(pair: FigurePair) -> tuple[str, str, str, str]:
+    """A figure of both plans, as a row."""
     before, after = _value(pair.unit, pair.before), _value(pair.unit, pair.after)
     change = "" if pair.before is None or pair.after is None else _change(pair.before, pair.after)
     return (pair.name, before, after, "" if pair.is_same else change)
@@ -181,10 +186,6 @@ def _cut(lines: list[str], count: int) -> Iterator[str]:
     yield from lines
     if count > _MOST_ROWS:
         yield f"  and {count - _MOST_ROWS} rows more; `--json` has all"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 # --- JSON --------------------------------------------------------------------------------------
@@ -238,80 +239,3 @@ def diff_json(found: PlanDiff) -> str:
 
 def _pair_value(pair: FigurePair) -> dict[str, object]:
     return {"name": pair.name, "unit": pair.unit, "first": pair.before, "second": pair.after}
-
-
-# --- a page ------------------------------------------------------------------------------------
-
-
-def diff_page(found: PlanDiff) -> Page:
-    """All of it to look at."""
-    sections = [_words(found)]
-    if not found.is_equal:
-        sections += _tables(found)
-    title = f"{found.names[0]} and {found.names[1]}"
-    return Page(title=title, sections=tuple(sections))
-
-
-def _words(found: PlanDiff) -> PageSection:
-    paragraphs = [f"First: `{found.names[0]}`. Second: `{found.names[1]}`."]
-    if found.is_equal:
-        paragraphs.append("The plans are equal.")
-    else:
-        paragraphs.append(_moved_title(found).rstrip(":").capitalize() + ".")
-        paragraphs += [f"Trace `{name}`: {said}." for name, said in found.traces]
-        paragraphs += [f"{note[:1].upper()}{note[1:]}." for note in found.notes]
-    return _section("text", "what", "What differs", {"paragraphs": paragraphs})
-
-
-def _tables(found: PlanDiff) -> Iterator[PageSection]:
-    yield _table_section("figures", "Predictions", _PAIRS, map(_pair_row, found.figures))
-    if found.causes:
-        charts = [
-            {
-                "title": "requests per second, with more and more of the second plan",
-                "unit": "requests/s",
-                "better": "higher",
-                "rows": [_bar(cause, found.causes) for cause in found.causes],
-            }
-        ]
-        yield _section("bars", "causes", "Why the numbers change", {"charts": charts})
-        rows = [_cause_row(cause, last) for cause, last in _steps(found.causes)]
-        yield _table_section("cause-figures", "The same in numbers", _CAUSES, rows)
-    parts = (
-        ("settings", "What was asked for, and where", _SETTINGS, found.settings),
-        ("moved", "Steps that moved", _MOVES, [_move_row(found, move) for move in found.moves]),
-        (
-            "retimed",
-            "Steps that stay and take another time",
-            _RETIMED,
-            [_retimed_row(found, row) for row in found.retimed],
-        ),
-        ("devices", "Load of devices per request", _PAIRS, list(map(_pair_row, found.devices))),
-        ("memory", "Memory", _PAIRS, list(map(_pair_row, found.memory))),
-        ("transfers", "Moved per request", _PAIRS, list(map(_pair_row, found.transfers))),
-        ("links", "Links", _PAIRS, list(map(_pair_row, found.links))),
-    )
-    for name, title, columns, cells in parts:
-        if cells:
-            yield _table_section(name, title, columns, cells)
-
-
-def _bar(cause: Cause, causes: Sequence[Cause]) -> dict[str, object]:
-    rate = 1e9 / cause.period_ns if cause.period_ns > 0 else 0.0
-    role = "plan" if cause is causes[-1] else "simulated"
-    return {"name": cause.name, "value": rate, "range": None, "role": role}
-
-
-def _table_section(
-    name: str,
-    title: str,
-    columns: Sequence[Column],
-    rows: Iterator[Sequence[str]] | Sequence[Sequence[str]],
-) -> PageSection:
-    heads = [{"title": c.title, "unit": "", "right": c.right} for c in columns]
-    data = {"columns": heads, "rows": [list(row) for row in rows], "caption": title, "size": 20}
-    return _section("table", name, title, data)
-
-
-def _section(kind: str, name: str, title: str, data: dict[str, object]) -> PageSection:
-    return PageSection(kind=kind, id=name, title=title, data=data)

@@ -1,4 +1,4 @@
-"""What `tessc analyze` prints in place of its report: graphs, PTX, accesses, reasons of edges.
+"""What `tessc analyze` prints in place of its report, or after it: PTX, accesses of kernels.
 
 In: a `Report` or its parts. Out: bytes or text.
 """
@@ -9,26 +9,9 @@ from collections.abc import Iterator
 
 from tessera.driver.analyze import Report
 from tessera.frontend.text.readfile import text_to_bytes
-from tessera.ir.graph.graph import KernelGraph
-from tessera.ir.graph.print_dot import print_dot
-from tessera.ir.graph.print_graph import print_graph
 from tessera.ir.program.program import Program
 from tessera.ir.ptx.print_ptx import print_module
-from tessera.report.graph import why_text
 from tessera.report.table import fitted
-
-
-def emit_graph(graph: KernelGraph, form: str, program: Program, title: str) -> bytes:
-    """The kernel graph as `.tsg` text, for Graphviz, or as a page."""
-    if form == "dot":
-        return text_to_bytes(print_dot(graph))
-    if form != "html":
-        return text_to_bytes(print_graph(graph))
-    # Few ask for a page.
-    from tessera.report.page.build import graph_page
-    from tessera.report.page.render import page_html
-
-    return page_html(graph_page(graph, title, program)).encode()
 
 
 def describe_kernels(report: Report, width: int | None = None) -> str:
@@ -47,11 +30,6 @@ def describe_kernels(report: Report, width: int | None = None) -> str:
                 rows = [f"  {line}" for line in lines] or ["  none"]
                 blocks.append("\n".join([f"accesses of {function.name} ({variant.arch})", *rows]))
     return fitted("".join(f"\n{block}\n" for block in blocks), width)
-
-
-def explain_edge(graph: KernelGraph, source: int, target: int) -> bytes:
-    """Why one step depends on another, in terms of instructions."""
-    return text_to_bytes(why_text(graph, source, target))
 
 
 def emit_ptx(program: Program) -> bytes:

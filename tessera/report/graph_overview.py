@@ -15,9 +15,8 @@ from tessera.ir.graph.access import AddressClass
 from tessera.ir.graph.graph import KernelGraph
 from tessera.ir.graph.layers import graph_layers, kernel_family
 from tessera.passes.dependences.prefix_cuts import prefix_cuts
-from tessera.report.analysis import amount
 from tessera.report.graph import Totals, address_class
-from tessera.report.table import Column, Fit, table
+from tessera.report.table import Column, Fit, amount, table
 
 _MOST_FAMILIES = 8
 _MOST_KINDS = 3

@@ -13,9 +13,9 @@ from tessera import codes
 from tessera.diagnostics import Diagnostic, Severity
 from tessera.driver.analyze import Report
 from tessera.passes.kernel_facts.summarise_program import ModuleSummary, ProgramSummary
-from tessera.report.analysis import amount, is_trace, report_text
+from tessera.report.analysis import is_trace, report_text
 from tessera.report.diagnostics import safe
-from tessera.report.table import Column, Fit, fitted, table
+from tessera.report.table import Column, Fit, amount, fitted, table
 from tessera.wording import Wording
 
 _SCREEN = 24

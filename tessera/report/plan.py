@@ -26,7 +26,7 @@ from tessera.planning.explain import Elsewhere, StepReason, explain_step
 from tessera.planning.insight import KernelClass, kernel_classes
 from tessera.report.diagnostics import safe
 from tessera.report.plan_figures import doubt_lines, interval_text, rate_text
-from tessera.report.table import Column, Fit, fitted, table
+from tessera.report.table import Column, Fit, amount, fitted, table
 from tessera.wording import Wording
 
 _MOST_CLASSES = 12
@@ -152,8 +152,8 @@ def _replica_line(replica: Replica) -> str:
     ]
     policy = f" for {replica.policy}" if replica.policy else ""
     return (
-        f"{policy}: {replica.share:.1%} of requests, {_count(replica.slots, 'slot')}, "
-        f"{_count(replica.lanes, 'sequence')}, {_count(len(moves), 'transfer')}, "
+        f"{policy}: {replica.share:.1%} of requests, {amount(replica.slots, 'slot')}, "
+        f"{amount(replica.lanes, 'sequence')}, {amount(len(moves), 'transfer')}, "
         f"{format_bytes(sum(m.size for m in moves))} moved"
     )
 
@@ -161,7 +161,7 @@ def _replica_line(replica: Replica) -> str:
 def _device_load(replica: Replica, device: str) -> str:
     here = [step for placed in replica.traces for step in placed.steps if step.device == device]
     spent = sum(step.predicted_ns for step in here)
-    return f"{_count(len(here), 'step')}, {format_time(spent)}"
+    return f"{amount(len(here), 'step')}, {format_time(spent)}"
 
 
 # --- what went where ---------------------------------------------------------------------------
@@ -294,10 +294,6 @@ def comparison_table(rows: Sequence[Baseline], width: int | None = None) -> list
 def _names(names: Sequence[str]) -> str:
     """Some names, or the first and the last of many."""
     return ", ".join(names) if len(names) <= 3 else f"{names[0]} to {names[-1]}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def explained(cost: Duration | Barred) -> str:

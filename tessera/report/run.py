@@ -12,7 +12,7 @@ from tessera.driver.run.outcome import Figures, Outcome
 from tessera.frontend.machine.quantities import format_bytes, format_time
 from tessera.ir.plan.plan_digest import plan_digest
 from tessera.report.diagnostics import safe
-from tessera.report.table import Column, Fit, fitted, table
+from tessera.report.table import Column, Fit, amount, fitted, table
 
 _FIELDS = (Column(least=12), Column(fit=Fit.WRAP))
 _DIGESTS = (Column(least=12), Column(fit=Fit.CUT), Column())
@@ -28,7 +28,7 @@ def run_text(
     total, done = len(outcome.turns), len(outcome.done)
     where = outcome.backend.shown_as
     lines = [
-        f"ran {_count(done, 'request')} of {safe(outcome.opened.name)} on {where} "
+        f"ran {amount(done, 'request')} of {safe(outcome.opened.name)} on {where} "
         f"in {format_time(figures.seconds * 1e9)}"
     ]
     rows = []
@@ -46,20 +46,20 @@ def run_text(
 
 def verdict_text(verdict: Verdict) -> str:
     """One line on a verification that passed."""
-    states = f" and the states of {_count(verdict.lanes, 'sequence')}" if verdict.lanes else ""
+    states = f" and the states of {amount(verdict.lanes, 'sequence')}" if verdict.lanes else ""
     equal = "equals" if verdict.requests == 1 and not states else "equal"
     unwritten = verdict.unwritten_bytes
     left_out = f", {format_bytes(unwritten)} that no step writes left out" if unwritten else ""
     return (
-        f"verified: {_count(verdict.requests, 'request')}{states} {equal} the run on one device "
+        f"verified: {amount(verdict.requests, 'request')}{states} {equal} the run on one device "
         f"{verdict.how} ({format_bytes(verdict.bytes)} compared{left_out})"
     )
 
 
 def _figure_rows(outcome: Outcome, figures: Figures) -> list[tuple[str, str]]:
     replicas = outcome.opened.replicas
-    slots = _count(sum(replica.lowered.slots for replica in replicas), "slot")
-    sequences = _count(sum(replica.lowered.lanes for replica in replicas), "sequence")
+    slots = amount(sum(replica.lowered.slots for replica in replicas), "slot")
+    sequences = amount(sum(replica.lowered.lanes for replica in replicas), "sequence")
     latency = ", ".join(f"{k} {format_time(v)}" for k, v in figures.latency_ns.items())
     moved = (
         f"{format_bytes(figures.bytes_between)} between devices, "
@@ -152,10 +152,6 @@ def run_json(outcome: Outcome, verdict: Verdict | None) -> str:
         ],
     }
     return json.dumps(data, indent=2) + "\n"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _numbers(numbers: Sequence[int]) -> str:

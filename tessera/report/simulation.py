@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from tessera.frontend.machine.quantities import format_time
 from tessera.ir.plan.plan_digest import plan_digest
 from tessera.report.diagnostics import safe
-from tessera.report.table import Column, Fit, fitted, table
+from tessera.report.table import Column, Fit, amount, fitted, table
 from tessera.simulation.report import (
     Claim,
     SimulationReport,
@@ -81,8 +81,8 @@ def _title(report: SimulationReport) -> str:
     rules = "the CPU backend" if report.options.backend == "cpu" else "GPUs"
     return (
         f"{safe(report.name)}, followed by the rules of {rules}: "
-        f"{_count(len(report.replicas), 'replica')}, {_count(slots, 'slot')}, "
-        f"{_count(sequences, 'sequence')}{policy}"
+        f"{amount(len(report.replicas), 'replica')}, {amount(slots, 'slot')}, "
+        f"{amount(sequences, 'sequence')}{policy}"
     )
 
 
@@ -109,11 +109,11 @@ def _figures(report: SimulationReport) -> list[tuple[str, str]]:
 
 def _served_title(report: SimulationReport) -> str:
     if report.arrivals is None:
-        return f"{_count(report.options.requests or 0, 'request')} back to back:"
+        return f"{amount(report.options.requests or 0, 'request')} back to back:"
     arrivals, speed = report.arrivals, report.options.speed
     faster = f", {speed:g} times as fast" if speed != 1.0 else ""
     return (
-        f"{_count(len(arrivals.requests), 'request')} of {safe(arrivals.name)} ({arrivals.form}"
+        f"{amount(len(arrivals.requests), 'request')} of {safe(arrivals.name)} ({arrivals.form}"
         f"{faster}) in {format_time(arrivals.span_ns / speed)}:"
     )
 
@@ -297,7 +297,3 @@ def _number(value: float) -> str:
 
 def _shares(values: Sequence[float]) -> str:
     return ", ".join(f"{name} {format_time(ns)}" for name, ns in percentiles(values).items())
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"

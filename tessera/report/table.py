@@ -44,6 +44,11 @@ class Column:
     least: int = 0
 
 
+def amount(count: int, singular: str, plural: str | None = None) -> str:
+    """`1 byte`, `2 bytes`."""
+    return f"{count} {singular if count == 1 else plural or singular + 's'}"
+
+
 def table(
     columns: Sequence[Column],
     rows: Iterable[Sequence[str]],

@@ -23,14 +23,8 @@ LOOSE = {"__init__", "__main__", "codes", "diagnostics", "output", "settings", "
 LOOSE_FILES = "(loose files)"
 # Groups of folders that still import each other in a circle. The table only shrinks.
 BEING_DISSOLVED: dict[str, list[set[str]]] = {
-    "tessera": [
-        {"backend", "driver", "frontend", "ir", "passes", "planning", "report", "simulation"}
-    ],
-    "tessera.backend": [{LOOSE_FILES, "cuda", "processes", "ptx_executor"}],
     "tessera.driver": [{LOOSE_FILES, "hosts", "run"}],
     "tessera.frontend.capture": [{LOOSE_FILES, "attention", "experts", "layers", "meta", "no_gpu"}],
-    "tessera.passes": [{"dependences", "footprint", "kernel_facts"}],
-    "tessera.report": [{LOOSE_FILES, "page"}],
 }
 # Lines of a file: above `LONG` its docstring has a sentence with `REASON`, and none is longer than
 # `LONGEST`. The median of all files is in `MEDIAN`: neither fragments nor heaps.

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 from tessera.diagnostics import Span
 from tessera.ir.graph.access import Access, AddressClass, Need, Pin
 from tessera.ir.graph.region import Region
-from tessera.ir.notebook import frame_of, html_of
+from tessera.ir.notebook import frame_of
+from tessera.ir.notebook_pages import html_of
 from tessera.ir.program.program import BufferId, LaunchId, Role
 
 if TYPE_CHECKING:

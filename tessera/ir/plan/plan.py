@@ -15,7 +15,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tessera.ir.notebook import frame_of, html_of
+from tessera.ir.notebook import frame_of
+from tessera.ir.notebook_pages import html_of
 from tessera.ir.plan.launch_program import AreaKind, LoweredReplica
 
 if TYPE_CHECKING:
