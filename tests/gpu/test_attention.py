@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
 from tessera.driver.trace.capture_trace import TraceOptions, trace
 from tessera.ir.program.program import Launch, LibraryCall
 from tests.gpu.test_capture import check
 
-torch = pytest.importorskip("torch", reason="torch is not installed")
 if not torch.cuda.is_available():
     pytest.skip("there is no GPU", allow_module_level=True)
 pytest.importorskip("triton", reason="Triton is not installed")

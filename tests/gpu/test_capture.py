@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
 from tessera.diagnostics import TesseraError
 from tessera.driver.trace.capture_trace import Trace, TraceOptions, trace
 from tessera.ir.program.program import (
@@ -28,7 +30,6 @@ from tessera.ir.program.program import (
 )
 from tests.helpers.returned import every_form
 
-torch = pytest.importorskip("torch", reason="torch is not installed")
 if not torch.cuda.is_available():
     pytest.skip("there is no GPU", allow_module_level=True)
 

@@ -6,15 +6,16 @@ from typing import Any
 
 import pytest
 
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
 from tessera.driver.trace.capture_trace import TraceOptions, trace
 from tessera.ir.program.program import Launch, LibraryCall
 
-torch = pytest.importorskip("torch", reason="torch is not installed")
 if not torch.cuda.is_available():
     pytest.skip("there is no GPU", allow_module_level=True)
 pytest.importorskip("triton", reason="Triton is not installed")
 
-from tests.gpu.test_capture import check  # noqa: E402
+from tests.gpu.test_capture import check
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore")]
 BF16 = torch.bfloat16

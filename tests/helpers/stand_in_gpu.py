@@ -20,7 +20,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tessera.driver.trace import capture_trace as tracing
-from tessera.frontend.capture.watch import tensors_in
+from tessera.frontend.capture.tensors import tensors_in
 
 # Operators without work whose schemas do not say that they give views.
 _IDLE = frozenset(

@@ -24,8 +24,7 @@ from tessera.driver.trace.random_draws import MODULE as RANDOM_MODULE
 from tessera.driver.trace.random_draws import draw_launch, draws_seeds, seeds_module, state_buffer
 from tessera.driver.trace.streams import find_lines
 from tessera.driver.trace.tables import Bytes, Holdings, find_words
-from tessera.frontend.capture.host_copies import changed_constant
-from tessera.frontend.capture.problems import keeps_nothing
+from tessera.frontend.capture.problems import changed_constant, keeps_nothing
 from tessera.frontend.capture.raw import (
     RawBuffer,
     RawCapture,

@@ -31,9 +31,16 @@ from tessera.driver.trace.build import Draft, draft_program, settle_roles
 from tessera.driver.trace.hints import with_hints
 from tessera.driver.trace.random_draws import check_drawn, state_bytes
 from tessera.driver.trace.tune import check_card, slices_of, tuned_for_slices
-from tessera.frontend.capture.measured import MeasuredProduct, measured_products
+from tessera.frontend.capture.inputs import Inputs
 from tessera.frontend.capture.problems import NOT_COMPILED
-from tessera.frontend.capture.raw import RawCapture, RawLaunch, RawMemcpy, RawMemset, RawOther
+from tessera.frontend.capture.raw import (
+    MeasuredProduct,
+    RawCapture,
+    RawLaunch,
+    RawMemcpy,
+    RawMemset,
+    RawOther,
+)
 from tessera.frontend.contents.checkpoint import fitting
 from tessera.frontend.contents.open_contents import Bytes
 from tessera.frontend.contents.write import write_contents
@@ -46,7 +53,6 @@ from tessera.ir.progress import OnProgress, StageProgress
 from tessera.output import Kind, check_output, write_file
 
 if TYPE_CHECKING:
-    from tessera.frontend.capture.inputs import Inputs
     from tessera.frontend.capture.session import Call
     from tessera.frontend.capture.tuning import TunedSlice
 
@@ -64,8 +70,6 @@ def trace(
     **named_inputs: object,
 ) -> Trace:
     """Capture one call of `function(*inputs, **named_inputs)` on the current GPU."""
-    from tessera.frontend.capture.inputs import Inputs
-
     given = Inputs(plain=inputs, named=named_inputs)
     return trace_call(function, given, options or TraceOptions())
 
@@ -233,6 +237,7 @@ def _capture(
     from tessera.frontend.capture import routes
     from tessera.frontend.capture.compile_pool import drop_pool, pool_failed, process_counts
     from tessera.frontend.capture.kept_products import made_by, with_kept
+    from tessera.frontend.capture.measured import measured_products
     from tessera.frontend.capture.quiet import quiet_compiler
     from tessera.frontend.capture.session import capture
     from tessera.frontend.capture.tuning import tuned_on

@@ -10,14 +10,13 @@ an operator makes is taken apart by `view_as_real`, which costs nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+import torch
+from torch.fx import Graph, Node, map_arg
+from torch.fx.node import Argument
 
 from tessera.frontend.capture.graph_nodes import value_of
-
-if TYPE_CHECKING:
-    import torch
-    from torch.fx import Graph, Node
-    from torch.fx.node import Argument
 
 # What moves elements about does so with both parts. Its first operand is a tensor.
 _MOVES = frozenset(
@@ -68,8 +67,6 @@ class _PairedGraph:
         self.whole: dict[Node, Node] = {}
 
     def replace(self) -> None:
-        from torch.fx import map_arg
-
         for node in list(self.graph.nodes):
             if not any(map(_is_complex, (node, *node.all_input_nodes))):
                 continue
@@ -88,8 +85,6 @@ class _PairedGraph:
 
     def _left_alone(self, node: Node) -> None:
         """An operator that is not known here: with whole numbers, in and out."""
-        from torch.fx import map_arg
-
         node.args = map_arg(node.args, self._made_whole)
         node.kwargs = map_arg(node.kwargs, self._made_whole)
         if _is_complex(node):
@@ -99,8 +94,6 @@ class _PairedGraph:
         if not _is_complex(node) or self.whole.get(node) is node:
             return node
         if node not in self.whole:
-            import torch
-
             aten = torch.ops.aten
             # Laid out as the compiler expects it: it has no kernel that copies complex numbers.
             strides = node.meta["val"].stride()
@@ -113,9 +106,6 @@ class _PairedGraph:
 
     def _parts(self, thing: Argument) -> _ComplexPair | None:
         """The parts of an operand; None for what is neither a tensor nor a number."""
-        import torch
-        from torch.fx import Node
-
         if isinstance(thing, complex):
             return _ComplexPair(thing.real, thing.imag)
         if not isinstance(thing, Node):
@@ -132,8 +122,6 @@ class _PairedGraph:
     def _stacked(self, node: Node, order: Sequence[int] | None = None) -> Node:
         """Both parts side by side in a last dimension, as memory holds complex numbers, and with
         the other dimensions in an order."""
-        import torch
-
         aten = torch.ops.aten
         pair = self._parts(node)
         assert pair is not None
@@ -145,16 +133,12 @@ class _PairedGraph:
 
     def _filled(self, pair: _ComplexPair) -> tuple[Argument, Argument]:
         """Both parts, zeros for one that is missing."""
-        import torch
-
         if pair.imaginary is not None:
             return pair.real, pair.imaginary
         return pair.real, self._call(torch.ops.aten.full_like.default, pair.real, 0)
 
     def _computed(self, node: Node) -> _ComplexPair | Node | None:
         """What a node gives: a pair, a real node, or None if that is not known."""
-        import torch
-
         if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
             return None
         aten = torch.ops.aten
@@ -193,8 +177,6 @@ class _PairedGraph:
 
     def _begun(self, name: str, arguments: tuple[Argument, ...]) -> _ComplexPair | None:
         """The pair that real numbers become."""
-        import torch
-
         aten = torch.ops.aten
         if name == "view_as_complex":
             real, imaginary = (
@@ -211,8 +193,6 @@ class _PairedGraph:
 
     def _seen_as(self, node: Node) -> _ComplexPair | Node | None:
         """The same bytes in another type: pairs as real numbers side by side, or the reverse."""
-        import torch
-
         aten = torch.ops.aten
         old, new = node.args[0], node.meta["val"]
         if not isinstance(old, torch.fx.Node) or not new.dim():
@@ -234,8 +214,6 @@ class _PairedGraph:
     def _joined(
         self, pieces: list[Argument] | tuple[Argument, ...], rest: object
     ) -> _ComplexPair | None:
-        import torch
-
         pairs = [self._parts(piece) for piece in pieces]
         if any(pair is None for pair in pairs):
             return None
@@ -247,22 +225,16 @@ class _PairedGraph:
         )
 
     def _negated(self, part: Argument | None) -> Argument | None:
-        import torch
-
         return None if part is None else self._call(torch.ops.aten.neg.default, part)
 
     def _arithmetic(
         self, name: str, left: _ComplexPair, right: _ComplexPair
     ) -> _ComplexPair | None:
-        import torch
-
         aten = torch.ops.aten
         add, sub, mul = aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor
 
         def of(target: torch._ops.OpOverload, a: Argument, b: Argument) -> Argument:
             """By an operator whose first operand has to be a tensor; numbers come second."""
-            from torch.fx import Node
-
             if not isinstance(a, Node) and isinstance(b, Node):
                 if target is sub:
                     return self._call(add, self._call(aten.neg.default, b), a)
@@ -290,8 +262,6 @@ class _PairedGraph:
 
     def _call(self, target: torch._ops.OpOverload, *arguments: Argument) -> Node:
         """A node with what it is known to give."""
-        from torch.fx import map_arg
-
         node = self.graph.call_function(target, arguments)
         node.meta["val"] = target(*map_arg(arguments, lambda operand: operand.meta["val"]))
         return node
@@ -303,6 +273,4 @@ def _is_complex(thing: object) -> bool:
 
 
 def _node(thing: Argument) -> Node | None:
-    from torch.fx import Node
-
     return thing if isinstance(thing, Node) else None

@@ -7,13 +7,10 @@ would fail later, where nobody knows the line.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from torch.fx import Graph
 
 from tessera.frontend.capture.graph_nodes import call_of, value_of
 from tessera.frontend.capture.problems import BRANCHES, draws_numbers, reads_data, takes_functions
-
-if TYPE_CHECKING:
-    from torch.fx import Graph
 
 _DRAWN_BY_LIBRARIES = ("multinomial", "poisson", "binomial", "_standard_gamma", "_sample_dirichlet")
 

@@ -6,11 +6,9 @@ import functools
 import inspect
 import operator
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import torch
-    from torch.fx import Graph, Node
+import torch
+from torch.fx import Graph, Node
 
 
 def shape_of(node: object) -> tuple[int, ...] | None:
@@ -33,14 +31,10 @@ def value_of(node: object) -> torch.Tensor | None:
 
 def is_in_vmap(tensor: torch.Tensor) -> bool:
     """Whether a tensor is the view that a function under `vmap` (or `grad`) has of another."""
-    import torch
-
     return bool(torch._C._functorch.is_functorch_wrapped_tensor(tensor))
 
 
 def _shown_value(node: object) -> torch.Tensor | None:
-    import torch
-
     meta = getattr(node, "meta", {})
     value = meta.get("example_value", meta.get("val"))
     return value if isinstance(value, torch.Tensor) else None
@@ -81,8 +75,6 @@ def written_by(node: Node) -> tuple[object, ...]:
 
 
 def _written_by(node: Node) -> tuple[object, ...]:
-    import torch
-
     if "out" in node.kwargs:
         return (node.kwargs["out"], *node.args[:1])
     if node.op == "call_module":
@@ -141,8 +133,6 @@ def storages(tensors: Iterable[torch.Tensor]) -> set[int]:
 
 def storage_of(tensor: torch.Tensor) -> int | None:
     """The memory that a tensor is in, inside of `vmap` too; None: it is in no single one."""
-    import torch
-
     while is_in_vmap(tensor):
         tensor = torch._C._functorch.get_unwrapped(tensor)
     try:

@@ -12,13 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from tessera.diagnostics import Diagnostic, TesseraError, warning
+import torch
+
 from tessera.frontend.capture.operator_mode import name_of
-
-if TYPE_CHECKING:
-    import torch
 
 _CONVERTS = "aten::_to_copy"
 # Those that take memory of the host beside that of the GPU, and copy it.
@@ -39,8 +36,6 @@ class HostCopies:
         self, func: torch._ops.OpOverload, args: tuple[object, ...], kwargs: dict[str, object]
     ) -> torch.Tensor | None:
         """What a call gives that only copies from the host; None for another call."""
-        import torch
-
         source, device = args[0] if args else None, kwargs.get("device")
         if name_of(func) != _CONVERTS or not _is_on_host(source) or device is None:
             return None
@@ -52,8 +47,6 @@ class HostCopies:
 
     def given_to(self, func: torch._ops.OpOverload, args: tuple[object, ...]) -> tuple[object, ...]:
         """The arguments of a call, with constants in place of what it would copy itself."""
-        import torch
-
         first = args[0] if args else None
         if name_of(func) not in _TAKES or not isinstance(first, torch.Tensor) or _is_on_host(first):
             return args
@@ -73,8 +66,6 @@ class HostCopies:
             constant.copy_(held)
 
     def _constant(self, held: torch.Tensor, device: torch.device) -> torch.Tensor:
-        import torch
-
         constant = torch.empty_strided(held.size(), held.stride(), dtype=held.dtype, device=device)
         self.constants.append(constant)
         self.held.append(held)
@@ -82,8 +73,6 @@ class HostCopies:
 
 
 def _is_on_host(value: object) -> bool:
-    import torch
-
     return isinstance(value, torch.Tensor) and value.device.type == "cpu" and not value.is_pinned()
 
 
@@ -91,8 +80,6 @@ def _is_on_host(value: object) -> bool:
 def made_on_host() -> Iterator[None]:
     """Have `torch.tensor(..., device="cuda")` make its tensor on the host, and then copy it: a
     dispatch mode sees the copy."""
-    import torch
-
     name = "_set_only_lift_cpu_tensors"
     if not hasattr(torch._C, name):  # an older one; such a copy ends the capture
         yield
@@ -103,23 +90,3 @@ def made_on_host() -> Iterator[None]:
         yield
     finally:
         torch._C._set_only_lift_cpu_tensors(before)
-
-
-def fixed_constants(count: int) -> Diagnostic:
-    """What there is to say of constants."""
-    what = "1 tensor is" if count == 1 else f"{count} tensors are"
-    return warning(
-        "TSR6012",
-        f"{what} copied from the host during the call: what they hold is fixed in the trace",
-        hint="make them once, on the GPU, before the call",
-    )
-
-
-def changed_constant(name: str) -> TesseraError:
-    """A constant that the call writes: the next call would begin with what this one has left."""
-    return TesseraError.of(
-        "TSR6003",
-        f"the model copies a tensor from the host and then changes it (`{name}`)",
-        hint="make it on the GPU (`torch.full`, `torch.zeros`, `torch.arange`), or change a"
-        " copy (`.clone()`)",
-    )

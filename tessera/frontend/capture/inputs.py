@@ -17,6 +17,8 @@ from itertools import chain
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeVar
 
+from tessera.frontend.capture.tensors import named_tensors
+
 if TYPE_CHECKING:
     import torch
 
@@ -36,8 +38,6 @@ class Inputs:
 
     def tensors(self, function: Callable[..., object]) -> list[tuple[str, torch.Tensor]]:
         """The tensors in them, each with a name: that of its parameter, or its place."""
-        from tessera.frontend.capture.watch import named_tensors
-
         names = _parameters(function)
         named = []
         for number, value in enumerate(self.plain):
@@ -74,8 +74,6 @@ class Inputs:
 def held_tensors(function: Callable[..., object]) -> list[tuple[str, torch.Tensor]]:
     """Tensors that a callable holds besides parameters and buffers, such as those of a cache."""
     from torch.nn import Module
-
-    from tessera.frontend.capture.watch import named_tensors
 
     origin = _origin(function)
     module = getattr(origin, "__self__", origin)

@@ -12,16 +12,15 @@ import json
 import operator
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import torch
+from torch.fx import Graph
 
 from tessera.frontend.cache.code_digest import code_digest
 from tessera.frontend.cache.private_files import keep_checked, read_checked
 from tessera.frontend.capture.graph_nodes import value_of
-from tessera.frontend.capture.measured import MeasuredProduct
+from tessera.frontend.capture.raw import MeasuredProduct
 from tessera.settings import read_settings
-
-if TYPE_CHECKING:
-    from torch.fx import Graph
 
 SUFFIX = ".products"
 # How products and convolutions may round.
@@ -37,8 +36,6 @@ _ROUNDING = (
 
 def made_by(route: str, backends: str, sms: int) -> str:
     """All that decides the code of a graph and that torch.compile does not know of by itself."""
-    import torch
-
     sdpa = torch.backends.cuda
     flags = (sdpa.flash_sdp_enabled(), sdpa.mem_efficient_sdp_enabled(), sdpa.math_sdp_enabled())
     told = (route, backends, sms, flags, tuple(map(_setting, _ROUNDING)))
@@ -48,8 +45,6 @@ def made_by(route: str, backends: str, sms: int) -> str:
 def _setting(name: str) -> object:
     """What a setting of PyTorch's is; older versions have fewer of them, and by the older names
     PyTorch does not say what was set by the younger ones."""
-    import torch
-
     try:
         held = operator.attrgetter(name)(torch)
         return held() if callable(held) else held
@@ -88,8 +83,6 @@ def _path(names: Sequence[str]) -> Path | None:
 
 
 def _where() -> str:
-    import torch
-
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else ""
     return f"{torch.__version__} {gpu}\n"
 

@@ -14,13 +14,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from types import ModuleType
-from typing import TYPE_CHECKING
+
+import torch
 
 from tessera.diagnostics import TesseraError
 from tessera.frontend.capture.graph_nodes import storage_of
-
-if TYPE_CHECKING:
-    import torch
+from tessera.frontend.capture.tensors import tensors_in
 
 _PLAIN = (bool, int, float, complex, str, bytes)
 _DEEPEST = 6
@@ -81,8 +80,6 @@ def _inside(
     is_model: bool,
     depth: int = 0,
 ) -> Iterator[KeptPlace]:
-    import torch
-
     if isinstance(value, torch.Tensor):
         # one without a shape is of a lazy module: it takes shape where it is
         is_plain = not hasattr(value, "__tensor_flatten__") and value.layout is torch.strided
@@ -122,8 +119,6 @@ def put_back(places: list[KeptPlace], result: object) -> None:
 
     Raises TSR6003 where the call returns what it has replaced.
     """
-    from tessera.frontend.capture.watch import tensors_in
-
     changed = [(place, new) for place in places if (new := _successor(place)) is not None]
     if not changed:
         return
@@ -161,8 +156,6 @@ def part_from(
 
 def check_kept(places: list[KeptPlace]) -> None:
     """Raise TSR6003 if the model holds a tensor of another size than before the call."""
-    import torch
-
     for place in places:
         new = place.content()
         if place.is_model and isinstance(new, torch.Tensor) and new.shape != place.tensor.shape:
@@ -177,8 +170,6 @@ def check_kept(places: list[KeptPlace]) -> None:
 
 def _successor(place: KeptPlace) -> torch.Tensor | None:
     """What stands for a tensor after the call, if that is another of its kind."""
-    import torch
-
     old, new = place.tensor, place.content()
     if new is old or not isinstance(new, torch.Tensor) or hasattr(new, "__tensor_flatten__"):
         return None

@@ -15,16 +15,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, Protocol
 
+import torch
+
 from tessera.frontend.capture.no_gpu.products import CutPrices, ProductPrices, TemplateChoice
+from tessera.frontend.capture.raw import MeasuredProduct
 from tessera.frontend.capture.replaced import replaced
 from tessera.frontend.capture.tuning import cold_ms
 
 if TYPE_CHECKING:
-    import torch
     from torch._inductor.choices import InductorChoices
     from torch._inductor.select_algorithm import (
         AlgorithmSelectorCache,
@@ -48,19 +49,6 @@ _HELD = frozenset(
         "conv1x1_via_mm",
     }
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredProduct:
-    """The best times of a product by itself; what is fused to it was measured after that.
-
-    `operands` are types and shapes. None: that way does not compute it, or was not tried.
-    """
-
-    name: str
-    operands: tuple[str, ...]
-    library_ns: float | None
-    triton_ns: float | None
 
 
 class _MeasuredOperand(Protocol):
@@ -166,8 +154,6 @@ def _graph_ms(
     selector: type[AlgorithmSelectorCache], choice: ChoiceCaller, arguments: AutotuneArgs
 ) -> float | None:
     """Milliseconds of a choice; None where it cannot be called, or not inside a graph."""
-    import torch
-
     try:
         inputs, output = arguments.get_benchmark_tensors(selector._is_extern(choice)).unpack()
         if not output.is_cuda or not output.numel():
@@ -188,8 +174,6 @@ class _ChoiceCall:
 
     def __call__(self, *inputs: torch.Tensor) -> None:
         """Run it; the compiler's calls of its own kernels have a stream in them."""
-        import torch
-
         request = getattr(self._choice, "bmreq", None)
         if request is None:
             named = {"out": self._output} if getattr(self._choice, "has_out_variant", True) else {}
@@ -214,8 +198,6 @@ def _least(timings: MutableMapping[object, float], choices: Sequence[object]) ->
 
 def kernel_times(work: Callable[[], None]) -> tuple[tuple[str, float], ...]:
     """Do some work; names and nanoseconds of what the GPU did, nothing where nobody can tell."""
-    import torch
-
     try:
         kinds = [torch.profiler.ProfilerActivity.CUDA]
         profiler = torch.profiler.profile(activities=kinds, acc_events=True)

@@ -30,7 +30,7 @@ from tessera.frontend.capture.cuda_graph import call
 from tessera.frontend.capture.inputs import modules_of
 from tessera.frontend.capture.memory_digests import digest_of
 from tessera.frontend.capture.raw import RawBuffer
-from tessera.frontend.capture.watch import data_type, tensors_in
+from tessera.frontend.capture.tensors import data_type, tensors_in
 from tessera.ir.program.program import Role
 
 if TYPE_CHECKING:

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING
 from unittest import mock
+
+import torch
+from torch.backends import mha
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tessera.frontend.capture.problems import takes_functions
 from tessera.frontend.capture.taken_apart import CELLS, gru_cell
 from tessera.ir.operators.table import table
-
-if TYPE_CHECKING:
-    import torch
 
 # Triton's own kernels by way of `torch.library.wrap_triton`: they launch, and nothing else.
 _LAUNCHES = "triton_kernel_wrapper"
@@ -35,9 +35,6 @@ OperatorCall = Callable[
 
 def operator_mode(call: OperatorCall, *, compiled: bool) -> AbstractContextManager[object]:
     """A mode that has every operator called by `call`; `compiled`: inside of compiled code, too."""
-    import torch
-    from torch.utils._python_dispatch import TorchDispatchMode
-
     made_of = torch._C.DispatchKey.CompositeImplicitAutograd
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
 
@@ -81,9 +78,6 @@ def operator_mode(call: OperatorCall, *, compiled: bool) -> AbstractContextManag
 def without_fast_paths() -> Iterator[None]:
     """Have PyTorch's own layers call operators that a trace holds: in evaluation transformer layers
     would call a single one for a whole layer, and cells of GRUs one that has no shapes."""
-    import torch
-    from torch.backends import mha
-
     before = mha.get_fastpath_enabled()
     mha.set_fastpath_enabled(False)
     try:
@@ -102,8 +96,6 @@ def _gru_cell(
     bias_hh: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """The cell of a GRU by operators that have shapes."""
-    import torch
-
     linear = torch.nn.functional.linear
     gates = (linear(given, weight_ih, bias_ih), linear(hidden, weight_hh, bias_hh))
     return gru_cell(*gates, hidden)[0]
@@ -116,8 +108,6 @@ def call_own(
     kwargs: dict[str, object],
 ) -> object:
     """Call an operator of our own as the code that it is made of, with the mode in force there."""
-    import torch
-
     with mode:
         result: object = func._op_dk(
             torch._C.DispatchKey.CompositeExplicitAutograd, *args, **kwargs

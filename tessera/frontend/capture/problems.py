@@ -201,6 +201,26 @@ def on_host(name: str) -> Diagnostic:
     return warning("TSR6012", headline, hint=hint)
 
 
+def fixed_constants(count: int) -> Diagnostic:
+    """What there is to say of constants."""
+    what = "1 tensor is" if count == 1 else f"{count} tensors are"
+    return warning(
+        "TSR6012",
+        f"{what} copied from the host during the call: what they hold is fixed in the trace",
+        hint="make them once, on the GPU, before the call",
+    )
+
+
+def changed_constant(name: str) -> TesseraError:
+    """A constant that the call writes: the next call would begin with what this one has left."""
+    return TesseraError.of(
+        "TSR6003",
+        f"the model copies a tensor from the host and then changes it (`{name}`)",
+        hint="make it on the GPU (`torch.full`, `torch.zeros`, `torch.arange`), or change a"
+        " copy (`.clone()`)",
+    )
+
+
 def _first_cause(problem: BaseException) -> Exception:
     """What went wrong first: the end of a capture fails once more after that."""
     cause, seen = problem, {id(problem)}

@@ -17,12 +17,10 @@ Source: PyTorch 2.11, `torch._inductor.decomposition.mm`, `Scheduler.speedup_by_
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+
+from torch.fx import Graph
 
 from tessera.frontend.capture.graph_nodes import call_of, shape_of
-
-if TYPE_CHECKING:
-    from torch.fx import Graph
 
 # By name the place of the first factor.
 _PRODUCTS = {"linear": 0, "matmul": 0, "mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1}

@@ -152,3 +152,16 @@ class RawCapture:
     unowned: frozenset[int] = frozenset()
     skipped: int = 0
     constants: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredProduct:
+    """The best times of a product by itself; what is fused to it was measured after that.
+
+    `operands` are types and shapes. None: that way does not compute it, or was not tried.
+    """
+
+    name: str
+    operands: tuple[str, ...]
+    library_ns: float | None
+    triton_ns: float | None

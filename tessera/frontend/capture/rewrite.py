@@ -7,16 +7,13 @@ In: the graph that torch.compile has recorded, of torch functions (for Inductor'
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from torch.fx import Graph
 
 from tessera.frontend.capture.attention.rewrite import replace_attention
 from tessera.frontend.capture.data_dependence import refuse_data_dependence
 from tessera.frontend.capture.experts.rewrite import replace_experts
 from tessera.frontend.capture.product_rows import fuse_before_few_rows, tune_single_rows
 from tessera.frontend.capture.small_parts import copy_small_results
-
-if TYPE_CHECKING:
-    from torch.fx import Graph
 
 
 def replace_calls(graph: Graph, *, by_triton: bool) -> None:

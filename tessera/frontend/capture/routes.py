@@ -13,7 +13,10 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING
+
+import torch
+from torch.fx import Graph
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tessera.frontend.capture.barriers import barriers
 from tessera.frontend.capture.compile_pool import start_pool
@@ -25,9 +28,6 @@ from tessera.frontend.capture.replaced import replaced
 from tessera.frontend.capture.taken_apart import taken_apart
 from tessera.frontend.capture.timed_kernels import kernels_timed_in_graphs
 from tessera.ir.choices import Route
-
-if TYPE_CHECKING:
-    from torch.fx import Graph
 
 _COMMON: dict[str, object] = {
     # The kernels' objects (and PTX) are found only behind Triton's own launcher. Memory of one
@@ -91,8 +91,6 @@ def compiled(
     """
     if route in (Route.EAGER, Route.AS_IS) or _is_compiled(function):
         return function
-    import torch
-
     chosen = _TUNED if measured else _CHOSEN
     tuned = chosen | dict.fromkeys(_BACKENDS, backends) if backends else {}
     if backends in (_ALONE, _EITHER):
@@ -131,8 +129,6 @@ def plain_attention(route: str) -> Iterator[None]:
     if route not in _TRITON:
         yield
         return
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-
     with sdpa_kernel(SDPBackend.MATH):
         yield
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from tessera.frontend.capture.watch import torch_type
+from tessera.frontend.capture.tensors import torch_type
 
 if TYPE_CHECKING:
     import torch

@@ -15,16 +15,17 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+
+import torch
 
 from tessera.diagnostics import Diagnostic, TesseraError, warning
 from tessera.frontend.capture.cuda_graph import CapturedNodes, read_graph
 from tessera.frontend.capture.graph_nodes import storages
-from tessera.frontend.capture.host_copies import fixed_constants, made_on_host
+from tessera.frontend.capture.host_copies import made_on_host
 from tessera.frontend.capture.inputs import Inputs, held_tensors
 from tessera.frontend.capture.into_graph import captured_into
 from tessera.frontend.capture.kernels import find_codes, find_sources
-from tessera.frontend.capture.measured import MeasuredProduct, kernel_times
+from tessera.frontend.capture.measured import kernel_times
 from tessera.frontend.capture.memory import (
     Bytes,
     CapturedMemory,
@@ -32,9 +33,16 @@ from tessera.frontend.capture.memory import (
     live_tensors,
     named_parameters,
 )
-from tessera.frontend.capture.problems import launches_nothing, not_captured, on_host, refusal
+from tessera.frontend.capture.problems import (
+    fixed_constants,
+    launches_nothing,
+    not_captured,
+    on_host,
+    refusal,
+)
 from tessera.frontend.capture.ptx_sources import read_variables
 from tessera.frontend.capture.raw import (
+    MeasuredProduct,
     RawCapture,
     RawLaunch,
     RawMemcpy,
@@ -45,12 +53,10 @@ from tessera.frontend.capture.raw import (
     RawRandom,
 )
 from tessera.frontend.capture.small_parts import copied_parts
+from tessera.frontend.capture.tensors import check_plain, tensors_in
 from tessera.frontend.capture.tuning import tuned_slice
-from tessera.frontend.capture.watch import Keeper, Watcher, check_plain, tensors_in
+from tessera.frontend.capture.watch import Keeper, Watcher
 from tessera.ir.program.program import Role
-
-if TYPE_CHECKING:
-    import torch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,8 +135,6 @@ class Call:
 
     def replay(self) -> None:
         """Run it once more, and wait for it."""
-        import torch
-
         try:
             self.graph.instantiate()
             self.graph.replay()
@@ -142,8 +146,6 @@ class Call:
 @contextmanager
 def on_one_gpu(function: Callable[..., object], inputs: Inputs) -> Iterator[None]:
     """Make the GPU that a module and its inputs are on the current one."""
-    import torch
-
     owned = function.parameters() if isinstance(function, torch.nn.Module) else ()
     tensors = [*tensors_in(inputs.plain), *tensors_in(inputs.named), *owned]
     indices = sorted({t.device.index for t in tensors if t.is_cuda})
@@ -172,8 +174,6 @@ def capture(
 
     `copy_parts`: nothing is compiled, so results that are small parts are copied here.
     """
-    import torch
-
     memory = CapturedMemory()
     with torch.no_grad():
         _warm_up(function, inputs, warm_ups)
@@ -220,14 +220,10 @@ def capture(
 
 
 def _generator() -> torch.Generator:
-    import torch
-
     return torch.cuda.default_generators[torch.cuda.current_device()]
 
 
 def _warm_up(function: Callable[..., object], inputs: Inputs, count: int) -> None:
-    import torch
-
     part = tuned_slice()
     stream = torch.cuda.Stream() if part is None else part.stream
     stream.wait_stream(torch.cuda.current_stream())
@@ -246,7 +242,6 @@ def _warm_up(function: Callable[..., object], inputs: Inputs, count: int) -> Non
 def _capture_graph(
     function: Callable[..., object], inputs: Inputs, keeper: Keeper, lasting: set[int] | None
 ) -> tuple[torch.cuda.CUDAGraph, object, Watcher]:
-    import torch
     from cuda.bindings import driver
 
     graph = torch.cuda.CUDAGraph(keep_graph=True)

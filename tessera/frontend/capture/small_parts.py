@@ -9,23 +9,19 @@ what it holds.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+
+import torch
+from torch.fx import Graph, Node
+from torch.fx.node import map_arg
 
 from tessera.frontend.capture.graph_nodes import call_of, storages, value_of
-from tessera.frontend.capture.watch import tensors_in
-
-if TYPE_CHECKING:
-    import torch
-    from torch.fx import Graph, Node
+from tessera.frontend.capture.tensors import tensors_in
 
 _PART = 0.5  # of its memory: up to here a result is copied
 
 
 def copy_small_results(graph: Graph) -> None:
     """Have a recorded graph return copies of small parts."""
-    import torch
-    from torch.fx.node import map_arg
-
     (last,) = (node for node in graph.nodes if node.op == "output")
     lasting = storages(
         value
@@ -58,8 +54,6 @@ def _keep_copy(node: Node, lasting: set[int]) -> None:
     The compiler drops a copy that lies as its source does, and a single row lies so: the result
     would be a part again.
     """
-    import torch
-
     value = value_of(node)
     while value is not None and call_of(node)[0] != "clone":
         sources = [n for n in node.all_input_nodes if _share(value_of(n), value)]
@@ -90,8 +84,6 @@ def copied_parts(result: object, lasts: Callable[[int], bool]) -> Sequence[torch
 
 
 def _copy_of(tensor: torch.Tensor) -> torch.Tensor:
-    import torch
-
     return tensor.clone(memory_format=torch.contiguous_format)
 
 

@@ -12,18 +12,17 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from unittest import mock
 
+import torch
+
 from tessera.frontend.capture.transforms import fft_c2c, fft_c2r, fft_r2c
 
 if TYPE_CHECKING:
     from types import NotImplementedType as Stays
 
-    import torch
-
 
 @contextmanager
 def taken_apart() -> Iterator[None]:
     """Have torch.compile take these operators apart."""
-    import torch
     from torch._inductor import decomposition
     from torch._inductor.select_algorithm import extern_kernels
 
@@ -70,8 +69,6 @@ def _transposed(
     groups: int,
 ) -> torch.Tensor | Stays:
     """A transposed convolution: a plain one of what has zeros between its elements."""
-    import torch
-
     if not transposed:
         return NotImplemented
     dims = weight.dim() - 2
@@ -109,8 +106,6 @@ def _pointwise(data: torch.Tensor, weight: torch.Tensor, *, out: torch.Tensor) -
 
     torch.compile's own is for pictures, and taken for sound, too.
     """
-    import torch
-
     turned = weight.flatten(1).transpose(0, 1)
     return torch.matmul(data.movedim(1, -1), turned, out=out.movedim(1, -1))
 
@@ -127,8 +122,6 @@ def _embedding_bag(
     padding_idx: int = -1,
 ) -> tuple[torch.Tensor, ...]:
     """Sums, means or maxima of rows by bags, bag by bag over all rows."""
-    import torch
-
     count, bags = indices.numel(), offsets.numel() - include_last_offset
     place = torch.arange(count, device=indices.device)
     starts = offsets[:bags]
@@ -153,8 +146,6 @@ def _embedding_bag(
 
 def _adaptive_avg_pool3d(data: torch.Tensor, output_size: Sequence[int]) -> torch.Tensor:
     """Means over windows, one dimension after the other."""
-    import torch
-
     result = data.float() if data.dtype.itemsize < 4 else data
     for dim, wanted in zip((-3, -2, -1), output_size, strict=True):
         size = data.shape[dim]
@@ -181,8 +172,6 @@ def _running(
     is_better: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The best so far and where it is, over distances that double; the last of equal ones."""
-    import torch
-
     if data.dim() == 0:
         return data.clone(), torch.zeros_like(data, dtype=torch.int64)
     values, size, distance = data.movedim(dim, -1), data.shape[dim], 1
@@ -202,8 +191,6 @@ def _running(
 
 def _logcumsumexp(data: torch.Tensor, dim: int) -> torch.Tensor:
     """Sums over distances that double."""
-    import torch
-
     if data.dim() == 0:
         return data.clone()
     sums, distance = data.movedim(dim, -1), 1
@@ -221,8 +208,6 @@ def _lstm_cell(
     input_bias: torch.Tensor | None = None,
     hidden_bias: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    import torch
-
     gates = input_gates + hidden_gates
     for bias in (input_bias, hidden_bias):
         gates = gates if bias is None else gates + bias
@@ -239,8 +224,6 @@ def gru_cell(
     hidden_bias: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The cell of a GRU, as PyTorch documents it; what it keeps for gradients is left out."""
-    import torch
-
     ours = input_gates if input_bias is None else input_gates + input_bias
     theirs = hidden_gates if hidden_bias is None else hidden_gates + hidden_bias
     reset, update, new = ours.chunk(3, -1)
@@ -309,8 +292,6 @@ def _solve_triangular(
     unitriangular: bool = False,
 ) -> torch.Tensor:
     """A product with the inverse, which is made of inverses of blocks that double in size."""
-    import torch
-
     size = matrix.shape[-1]
     lower = matrix.flip(-2, -1) if upper else matrix
     whole = 1 << max(size - 1, 0).bit_length()

@@ -15,11 +15,12 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol
 
+import torch
+
 from tessera.frontend.capture.replaced import replaced
 from tessera.frontend.capture.tuning import cold_ms
 
 if TYPE_CHECKING:
-    import torch
     from torch._inductor.runtime.triton_heuristics import CachingAutotuner
 
 _MOST_SPILLED = 16  # registers; the compiler leaves out what spills more
@@ -57,8 +58,6 @@ def _graph_ms(
     named: dict[str, object],
 ) -> float | None:
     """Milliseconds of a candidate; None where it cannot be timed inside a graph, or must not be."""
-    import torch
-
     try:
         most = tuner.inductor_meta.get("spill_threshold", _MOST_SPILLED)
         # Kernels of the user's own have hooks; some want memory that is zero before every call.

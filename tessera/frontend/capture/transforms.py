@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
+import torch
+
 if TYPE_CHECKING:
     from types import NotImplementedType as Stays
-
-    import torch
 
 # Elements of a transform up to which it is a product with a matrix.
 _LONGEST = 4096
@@ -17,8 +17,6 @@ _LONGEST = 4096
 
 def _waves(size: int, like: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Cosines and sines by time and frequency."""
-    import torch
-
     number = torch.arange(size, device=like.device)
     angles = (number[:, None] * number % size).to(like.dtype) * (2 * math.pi / size)
     return angles.cos(), angles.sin()
@@ -46,8 +44,6 @@ def fft_r2c(
     data: torch.Tensor, dim: Sequence[int], normalization: int, onesided: bool
 ) -> torch.Tensor | Stays:
     """Of real numbers; one half of the frequencies, or all."""
-    import torch
-
     sizes = [data.shape[place] for place in dim]
     if max(sizes) > _LONGEST:
         return NotImplemented
@@ -65,8 +61,6 @@ def fft_c2c(
     data: torch.Tensor, dim: Sequence[int], normalization: int, forward: bool
 ) -> torch.Tensor | Stays:
     """Of complex numbers, forward or back."""
-    import torch
-
     sizes = [data.shape[place] for place in dim]
     if max(sizes) > _LONGEST:
         return NotImplemented
@@ -81,8 +75,6 @@ def fft_c2r(
     data: torch.Tensor, dim: Sequence[int], normalization: int, last_dim_size: int
 ) -> torch.Tensor | Stays:
     """Back to real numbers, from one half of the frequencies."""
-    import torch
-
     sizes = [*(data.shape[place] for place in dim[:-1]), last_dim_size]
     if max(sizes) > _LONGEST:
         return NotImplemented

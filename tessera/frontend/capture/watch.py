@@ -11,45 +11,21 @@ the function that it uses, and has to be in force before anything is compiled.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tessera.diagnostics import TesseraError
+import torch
+
 from tessera.frontend.capture.cuda_graph import count_nodes
 from tessera.frontend.capture.host_copies import HostCopies
 from tessera.frontend.capture.meta.stand_in import real_host
 from tessera.frontend.capture.operator_mode import name_of, operator_mode
 from tessera.frontend.capture.raw import RawOperator, RawTensor
 from tessera.frontend.capture.replaced import replaced
-from tessera.ir.program.data_type import DataType
+from tessera.frontend.capture.tensors import data_type, raw_tensor, tensors_in
 from tessera.ir.program.program import AttributeValue
 
-if TYPE_CHECKING:
-    import torch
-
-_NAMES = {
-    "float32": "f32",
-    "float64": "f64",
-    "float16": "f16",
-    "bfloat16": "bf16",
-    "int8": "s8",
-    "uint8": "u8",
-    "int16": "s16",
-    "uint16": "u16",
-    "int32": "s32",
-    "uint32": "u32",
-    "int64": "s64",
-    "uint64": "u64",
-    "bool": "bool",
-    "float8_e4m3fn": "e4m3",
-    "float8_e5m2": "e5m2",
-    "complex64": "c64",
-    "complex128": "c128",
-}
-
-_PLAIN = (bool, int, float, complex, str, bytes)
 # What PyTorch itself comes with; operators of other namespaces are somebody's own.
 _BUILT_IN = frozenset(
     {
@@ -64,21 +40,6 @@ _BUILT_IN = frozenset(
         "_c10d_functional",
     }
 )
-
-
-def data_type(dtype: object) -> DataType | None:
-    """The type of a tensor's elements in a trace, if it has one."""
-    name = _NAMES.get(str(dtype).removeprefix("torch."))
-    return None if name is None else DataType(name)
-
-
-def torch_type(dtype: DataType) -> torch.dtype | None:
-    """PyTorch's name for a type of a trace, if it has one."""
-    import torch
-
-    name = next((name for name, known in _NAMES.items() if known == dtype.value), None)
-    kind: torch.dtype | None = None if name is None else getattr(torch, name, None)
-    return kind
 
 
 class Keeper:
@@ -97,8 +58,6 @@ class Keeper:
 @contextmanager
 def keep_compiled(keeper: Keeper) -> Iterator[None]:
     """Have the allocations of compiled code pass through the keeper."""
-    import torch
-
     guards = torch._C._dynamo.guards
 
     def stand_in(old: Callable[..., object]) -> Callable[..., object]:
@@ -158,8 +117,6 @@ def _called_inside(
     kwargs: dict[str, object],
 ) -> object:
     """Call an operator; one of somebody's own with the mode in force inside it."""
-    import torch
-
     tensors = () if func.namespace in _BUILT_IN else tuple(tensors_in((args, kwargs)))
     if not tensors:
         return func(*args, **kwargs)
@@ -168,58 +125,6 @@ def _called_inside(
         keys = keys | torch._C._dispatch_keys(tensor)
     with mode:
         return func.redispatch(keys & torch._C._after_ADInplaceOrView_keyset, *args, **kwargs)
-
-
-def tensors_in(thing: object) -> Iterator[torch.Tensor]:
-    """The tensors in nested containers and objects, in order, each mention of one."""
-    yield from (tensor for _, tensor in _tensors(thing, (), set()))
-
-
-def named_tensors(name: str, thing: object) -> list[tuple[str, torch.Tensor]]:
-    """The tensors in a thing, each with a name: that of the thing, and the way to it if there are
-    several: places in lists, keys, attributes."""
-    parts = list(_tensors(thing, (), set()))
-    return [(name if len(parts) == 1 else ".".join((name, *way)), part) for way, part in parts]
-
-
-def _tensors(
-    thing: object, way: tuple[str, ...], seen: set[int]
-) -> Iterator[tuple[tuple[str, ...], torch.Tensor]]:
-    import torch
-
-    parts: Iterable[tuple[object, object]]
-    if isinstance(thing, torch.Tensor):
-        if not hasattr(thing, "__tensor_flatten__"):
-            yield way, thing
-            return
-        # A tensor that stands for others, such as a quantized one.
-        names = thing.__tensor_flatten__()[0]
-        thing = {name: getattr(thing, name) for name in names}
-    if (
-        thing is None
-        or isinstance(thing, (*_PLAIN, ModuleType))
-        or callable(thing)
-        or id(thing) in seen
-    ):
-        return
-    seen.add(id(thing))
-    if isinstance(thing, list | tuple | set | frozenset):
-        parts = enumerate(thing)
-    elif isinstance(thing, Mapping):
-        parts = thing.items()
-    else:
-        # A dataclass, a cache of keys and values, an object of the model's own.
-        slots = (name for kind in type(thing).__mro__ for name in _slots(kind))
-        parts = [(name, getattr(thing, name, None)) for name in slots]
-        parts += list(getattr(thing, "__dict__", {}).items())
-    for name, part in parts:
-        yield from _tensors(part, (*way, str(name)), seen)
-    seen.discard(id(thing))
-
-
-def _slots(kind: type) -> tuple[str, ...]:
-    named = kind.__dict__.get("__slots__", ())
-    return (named,) if isinstance(named, str) else tuple(named)
 
 
 def operator_of(
@@ -290,8 +195,6 @@ def _results(func: torch._ops.OpOverload, result: object, reads: list[RawTensor]
 
 def _number_of(value: object) -> object:
     """A number that the host holds as a tensor without dimensions, as the number."""
-    import torch
-
     if isinstance(value, torch.Tensor) and not value.is_cuda and value.dim() == 0:
         with real_host():
             number: object = value.item()
@@ -299,48 +202,8 @@ def _number_of(value: object) -> object:
     return value
 
 
-def check_plain(tensor: torch.Tensor, what: str) -> None:
-    """Raise unless a tensor's memory holds its values, one beside the other."""
-    import torch
-
-    if tensor.layout is not torch.strided:
-        raise _cannot_hold(what, f"of the layout {tensor.layout}", "`.to_dense()`")
-    if tensor.is_conj():
-        raise _cannot_hold(what, "conjugated when it is read", "`.conj_physical()`")
-    if tensor.is_neg():
-        raise _cannot_hold(what, "negated when it is read", "`-x` in its place")
-
-
-def _cannot_hold(what: str, how: str, instead: str) -> TesseraError:
-    return TesseraError.of(
-        "TSR6002",
-        f"{what} is {how}, which a trace cannot hold",
-        hint=f"make it a plain tensor before ({instead}), or use `--route ptx`",
-    )
-
-
-def raw_tensor(
-    tensor: torch.Tensor,
-    address_of: Callable[[torch.Tensor], int] | None = None,
-    what: str = "an operand of a library call",
-) -> RawTensor:
-    """A tensor of the call; by its own address, unless another way to find that is given."""
-    check_plain(tensor, what)
-    kind = data_type(tensor.dtype)
-    if kind is None:
-        raise _cannot_hold(what, f"of the type {tensor.dtype}", "`.to(torch.float16)`, say")
-    return RawTensor(
-        address=tensor.data_ptr() if address_of is None else address_of(tensor),
-        dtype=kind,
-        shape=tuple(tensor.shape),
-        strides=tuple(tensor.stride()),
-    )
-
-
 def _attribute(value: Any) -> Any:
     """A JSON scalar or a tuple of them; `...` for what an operator's record does not hold."""
-    import torch
-
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, torch.dtype):

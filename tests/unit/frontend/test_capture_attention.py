@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
 from tessera.frontend.capture.attention import launch as launching
 from tessera.frontend.capture.attention import rewrite
 from tessera.frontend.capture.attention.choose import AttentionSize, candidates
@@ -19,7 +21,6 @@ from tessera.frontend.capture.attention.masks import KeyRange, read_mask
 from tessera.frontend.capture.graph_nodes import changed_memory, shape_of
 from tests.helpers.recorded_graphs import recorded, take_as_on_gpu, tensors
 
-torch = pytest.importorskip("torch", reason="torch is not installed")
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
 from tessera.diagnostics import TesseraError
 from tessera.frontend.capture import data_dependence
 from tessera.frontend.capture.complex_pairs import replace_complex
 from tessera.frontend.capture.problems import refusal
 from tests.helpers.recorded_graphs import recorded, take_as_on_gpu
 
-torch = pytest.importorskip("torch", reason="torch is not installed")
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 

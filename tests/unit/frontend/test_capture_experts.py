@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
 from tessera.frontend.capture.experts import rewrite
 from tessera.frontend.capture.experts.launch import ProductSize, candidates
 from tests.helpers.recorded_graphs import recorded, take_as_on_gpu, tensors
 
-torch = pytest.importorskip("torch", reason="torch is not installed")
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 

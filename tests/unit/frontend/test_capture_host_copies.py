@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
 from tessera.diagnostics import TesseraError
 from tessera.driver.trace.meta_trace import trace_fake
 from tessera.frontend.capture.host_copies import HostCopies, made_on_host
 from tessera.frontend.capture.inputs import Inputs
 from tessera.frontend.capture.operator_mode import operator_mode
 
-torch = pytest.importorskip("torch", reason="torch is not installed")
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 

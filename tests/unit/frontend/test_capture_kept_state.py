@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
 from tessera.diagnostics import TesseraError
 from tessera.frontend.capture.inputs import Inputs, held_tensors
-
-torch = pytest.importorskip("torch", reason="torch is not installed")
 
 
 class Box:

@@ -10,11 +10,11 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-from torch import nn  # noqa: E402
+from torch import nn
 
-from tessera.frontend.capture.layers import compile as layers  # noqa: E402
-from tessera.frontend.capture.layers import parts  # noqa: E402
-from tessera.frontend.capture.layers.parts import parts_of  # noqa: E402
+from tessera.frontend.capture.layers import compile as layers
+from tessera.frontend.capture.layers import parts
+from tessera.frontend.capture.layers.parts import parts_of
 
 LAYERS = 5
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
 from tessera.driver.trace.tile_choice import TileChoice, tiles_here
 from tessera.frontend.capture import measured, tuning
 from tessera.frontend.capture.no_gpu.products import ProductCut, ProductPrices
 from tessera.frontend.machine.gpu_table import find_gpu
-
-torch = pytest.importorskip("torch", reason="torch is not installed")
 
 
 def test_copies_have_the_strides_and_gaps_of_what_they_are_copies_of() -> None:

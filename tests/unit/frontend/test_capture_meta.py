@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
 from tessera.diagnostics import TesseraError
 from tessera.driver.trace.meta_trace import OTHER, trace_fake
 from tessera.frontend.capture.inputs import Inputs
@@ -17,7 +19,6 @@ from tessera.frontend.trace.read_trace import parse_trace
 from tessera.ir.program import program as ir
 from tests.helpers.command import tessc
 
-torch = pytest.importorskip("torch", reason="torch is not installed")
 pytestmark = pytest.mark.filterwarnings("ignore")
 ROOT = Path(__file__).parents[3]
 

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
 from tessera.diagnostics import TesseraError
 from tessera.driver import analyze as driver
 from tessera.driver.run.approximations import approximations
@@ -25,7 +27,6 @@ from tessera.frontend.capture.no_gpu.record import NOT_MEASURED, _properties, _p
 from tessera.frontend.machine.gpu_table import find_gpu
 from tests.helpers.command import tessc
 
-torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("triton", reason="triton is not installed")
 pytestmark = pytest.mark.filterwarnings("ignore")
 

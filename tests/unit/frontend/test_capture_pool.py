@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
 from tessera.diagnostics import TesseraError, error
 from tessera.driver.trace import capture_trace as tracing
 from tessera.driver.trace.capture_trace import TraceOptions
 from tessera.frontend.capture import compile_pool
 from tessera.frontend.capture.compile_pool import pool_failed, process_counts
 from tessera.frontend.capture.inputs import Inputs
-
-torch = pytest.importorskip("torch", reason="torch is not installed")
 
 
 @pytest.mark.parametrize(

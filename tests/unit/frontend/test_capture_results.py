@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
 from tessera.diagnostics import TesseraError
 from tessera.driver import analyze as driver
 from tessera.driver.run.tolerance import distance
@@ -20,7 +22,6 @@ from tessera.frontend.capture.inputs import Inputs
 from tessera.frontend.machine.gpu_table import find_gpu
 from tests.helpers.returned import every_form
 
-torch = pytest.importorskip("torch", reason="torch is not installed")
 pytestmark = pytest.mark.filterwarnings("ignore")
 Made = tuple[Callable[..., object], Inputs]
 

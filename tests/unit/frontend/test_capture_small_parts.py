@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
 from tessera.driver.trace.meta_trace import trace_fake
 from tessera.frontend.capture.inputs import Inputs
 from tessera.frontend.capture.small_parts import copy_small_results
 from tessera.ir.program.program import Role
 
-torch = pytest.importorskip("torch", reason="torch is not installed")
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
 from tessera.frontend.capture import taken_apart, transforms
 from tessera.frontend.capture.operator_mode import without_fast_paths
-
-torch = pytest.importorskip("torch", reason="torch is not installed")
 
 
 def some(*shape: int) -> Any:

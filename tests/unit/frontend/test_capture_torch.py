@@ -9,15 +9,18 @@ from typing import Any
 
 import pytest
 
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
 from tessera.diagnostics import TesseraError
 from tessera.frontend.capture import memory, memory_digests, routes, watch
 from tessera.frontend.capture.dry_run import without_gpu
-from tessera.frontend.capture.measured import MeasuredProduct, measured_products
+from tessera.frontend.capture.measured import measured_products
 from tessera.frontend.capture.model_file import load_model
+from tessera.frontend.capture.raw import MeasuredProduct
+from tessera.frontend.capture.tensors import raw_tensor, tensors_in
 from tessera.ir.program.program import Role
 from tests.helpers.command import tessc
 
-torch = pytest.importorskip("torch", reason="torch is not installed")
 pytestmark = pytest.mark.filterwarnings("ignore")
 MODELS = Path(__file__).parents[3] / "examples" / "models"
 
@@ -49,7 +52,7 @@ class Slotted:
 
 
 def sizes(thing: Any) -> list[int]:
-    return [tensor.numel() for tensor in watch.tensors_in(thing)]
+    return [tensor.numel() for tensor in tensors_in(thing)]
 
 
 def test_tensors_are_found_in_objects_that_refer_to_themselves() -> None:
@@ -91,7 +94,7 @@ def test_operands_that_no_record_can_say_are_refused() -> None:
     ]
     for tensor in odd:
         with pytest.raises(TesseraError):
-            watch.raw_tensor(tensor)
+            raw_tensor(tensor)
 
 
 def test_a_number_on_the_host_is_a_number() -> None:
@@ -378,7 +381,7 @@ def test_attention_of_libraries_returns_its_result_alone_where_sums_were_not_ask
     """cuDNN's leaves out the sums, others pad them: what is behind it is no sum then."""
     cudnn = torch.ops.aten._scaled_dot_product_cudnn_attention.default
     query, seed = torch.ones(1, 2, 3, 8), torch.tensor(0)
-    reads = [watch.raw_tensor(query)]
+    reads = [raw_tensor(query)]
     found = watch._results(cudnn, (query, None, None, None, 3, 3, seed, seed, None), reads)
     assert sizes(found) == [48]
     sums = torch.ones(1, 2, 3)

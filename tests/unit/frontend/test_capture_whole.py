@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
 from tessera.diagnostics import TesseraError
 from tessera.driver import analyze as tessera_driver
 from tessera.driver.trace import capture_trace as tracing
@@ -21,11 +23,10 @@ from tessera.frontend.capture.dry_run import without_gpu
 from tessera.frontend.capture.inputs import Inputs
 from tessera.frontend.capture.memory import CapturedMemory
 from tessera.frontend.capture.model_file import load_model
-from tessera.frontend.capture.watch import tensors_in
+from tessera.frontend.capture.tensors import tensors_in
 from tessera.ir.program.program import LibraryCall, Role
 from tests.helpers.command import tessc
 
-torch = pytest.importorskip("torch", reason="torch is not installed")
 pytestmark = pytest.mark.filterwarnings("ignore")
 EAGER = TraceOptions(route="eager")
 MODELS = Path(__file__).parents[3] / "examples" / "models"

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 import os
-import pickle
 from pathlib import Path
 
 import pytest
 
 from tessera.frontend.cache.private_files import clear_cache, kept
 from tessera.frontend.capture import compiled_folder as place
-from tessera.frontend.capture.routes import CallsReplaced
 
 
 def kernel(folder: Path, name: str, text: str = "code") -> Path:
@@ -171,15 +168,3 @@ def test_choices_that_are_no_json_are_removed(tmp_path: Path) -> None:
         file.write_text(text)
     place.drop_damaged(tmp_path)
     assert [path.stem for path in (tmp_path / "ab").iterdir()] == ["whole"]
-
-
-def test_the_pass_of_kernels_is_named_by_what_decides_the_code() -> None:
-    """PyTorch 2.11 pickles it for the name of what is kept."""
-
-    def packed(route: str, made: str) -> bytes:
-        return pickle.dumps(CallsReplaced(route, made, lambda name: None))
-
-    own = CallsReplaced("ptx", "a", None)
-    assert copy.deepcopy(own) is own
-    assert packed("ptx", "a") == packed("ptx", "a")
-    assert len({packed("ptx", "a"), packed("ptx", "b"), packed("auto", "a")}) == 3

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
 from tessera.frontend.cache import stamps
 from tessera.frontend.capture import compiler_names
 from tessera.frontend.capture.compiler_names import start_naming
-
-torch = pytest.importorskip("torch", reason="torch is not installed")
 
 
 class Compilers:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tessera.frontend.capture.into_graph import captured_into
-
 torch = pytest.importorskip("torch", reason="torch is not installed")
+
+from tessera.frontend.capture.into_graph import captured_into
 
 POOL = (0, 7)
 

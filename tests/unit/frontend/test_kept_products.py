@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -9,11 +11,13 @@ from typing import Any
 
 import pytest
 
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
 from tessera.frontend.capture import kept_products as kept
-from tessera.frontend.capture.measured import MeasuredProduct
+from tessera.frontend.capture.raw import MeasuredProduct
+from tessera.frontend.capture.routes import CallsReplaced
 from tests.helpers.recorded_graphs import recorded
 
-torch = pytest.importorskip("torch", reason="torch is not installed")
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
@@ -88,3 +92,15 @@ def test_products_are_kept_by_graph_and_damaged_files_are_not_read(
     assert kept.with_kept(["a"], []) == ()
     monkeypatch.setenv("TESSERA_NO_CACHE", "1")
     assert kept.with_kept(["a"], rows) == tuple(rows)
+
+
+def test_the_pass_of_kernels_is_named_by_what_decides_the_code() -> None:
+    """PyTorch 2.11 pickles it for the name of what is kept."""
+
+    def packed(route: str, made: str) -> bytes:
+        return pickle.dumps(CallsReplaced(route, made, lambda name: None))
+
+    own = CallsReplaced("ptx", "a", None)
+    assert copy.deepcopy(own) is own
+    assert packed("ptx", "a") == packed("ptx", "a")
+    assert len({packed("ptx", "a"), packed("ptx", "b"), packed("auto", "a")}) == 3

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
 from tessera.frontend.capture import timed_kernels
 from tessera.frontend.capture.timed_kernels import kernels_timed_in_graphs
 
-torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("triton", reason="triton is not installed")
 
 BY_THE_COMPILER = 7.0

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+
+import torch
+from torch.fx import Node
 
 from tessera.frontend.capture.graph_nodes import call_of, is_plain_index, shape_of, value_of
-
-if TYPE_CHECKING:
-    from torch.fx import Node
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +68,6 @@ def _sum_of_terms(terms: tuple[HeldValue, ...]) -> tuple[HeldValue, ...]:
 
 def moved_line(node: object, line: IndexLine) -> IndexLine | None:
     """A line through a node that only adds, drops or repeats dimensions, or changes the type."""
-    import torch
-
     name, arguments = call_of(node)
     shape, value = shape_of(node), value_of(node)
     if shape is None or value is None or value.dtype.is_floating_point:

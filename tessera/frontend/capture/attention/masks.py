@@ -15,7 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+
+import torch
+from torch.fx import Node
 
 from tessera.frontend.capture.attention.index_lines import (
     HeldValue,
@@ -26,9 +28,6 @@ from tessera.frontend.capture.attention.index_lines import (
     wide,
 )
 from tessera.frontend.capture.graph_nodes import call_of, is_changed, shape_of, value_of
-
-if TYPE_CHECKING:
-    from torch.fx import Node
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,15 +246,11 @@ def _joined(left: tuple[HalfPlane, ...], right: tuple[HalfPlane, ...]) -> tuple[
 
 def _is_whole(node: object) -> bool:
     """Whether a node makes whole numbers that do not overflow when they count tokens."""
-    import torch
-
     value = value_of(node)
     return value is not None and value.dtype in (torch.int64, torch.int32)
 
 
 def _is_bool(node: object) -> bool:
-    import torch
-
     value = value_of(node)
     return value is not None and value.dtype == torch.bool
 

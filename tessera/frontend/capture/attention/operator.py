@@ -7,13 +7,11 @@ and values may lie in any way that has the numbers of one head side by side.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+
+import torch
 
 from tessera.frontend.capture.attention.choose import choose
 from tessera.frontend.capture.attention.launch import Nothing, Seen, Tiles, launch
-
-if TYPE_CHECKING:
-    import torch
 
 _SCHEMA = (
     "attention(Tensor q, Tensor k, Tensor v, Tensor? mask, Tensor? sinks, Tensor? position,"
@@ -25,8 +23,6 @@ _SCHEMA = (
 @functools.cache
 def attention() -> torch._ops.OpOverload:
     """The operator; `k` and `v` are pages if there is a `table` of them."""
-    import torch
-
     tags = getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order)
     library = torch.library.Library("tessera", "FRAGMENT")
     library.define(_SCHEMA, tags=(tags,))

@@ -19,7 +19,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+
+import torch
+from torch.fx import Graph, Node
 
 from tessera.frontend.capture.attention.index_lines import HeldValue
 from tessera.frontend.capture.attention.launch import Nothing
@@ -38,9 +40,6 @@ from tessera.frontend.capture.graph_nodes import (
     value_of,
     written_by,
 )
-
-if TYPE_CHECKING:
-    from torch.fx import Graph, Node
 
 _MOST = 256  # the largest head
 _ANY_WAY = ("transpose", "permute", "reshape", "contiguous")  # take a tensor however it lies
@@ -73,8 +72,6 @@ class _Changes:
 
 def replace_attention(graph: Graph) -> None:
     """Replace what can be replaced, in place."""
-    import torch
-
     asked = torch.nn.functional.scaled_dot_product_attention
     names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
     changes = _Changes(changed_memory(graph))
@@ -188,8 +185,6 @@ def _position(graph: Graph, seen: KeyRange | None, copies: dict[HeldValue, Node]
 
 def _is_ours(call: _AttentionCall) -> bool:
     """Whether the kernels compute this call."""
-    import torch
-
     tensors = [value_of(node) for node in (call.query, call.key, call.value)]
     shapes = [shape_of(node) for node in (call.query, call.key, call.value)]
     if any(t is None or s is None or len(s) != 4 for t, s in zip(tensors, shapes, strict=True)):
@@ -216,8 +211,6 @@ def _is_ours(call: _AttentionCall) -> bool:
 
 def _fits(mask: Node | None, shape: Iterable[int], is_causal: bool) -> bool:
     """Whether a mask is one that the kernels read."""
-    import torch
-
     if mask is None:
         return True
     value, sizes = value_of(mask), shape_of(mask)
@@ -235,8 +228,6 @@ def _is_on_gpu(node: Node) -> bool:
 
 
 def _is_bool(mask: Node) -> bool:
-    import torch
-
     value = value_of(mask)
     return value is not None and value.dtype == torch.bool
 

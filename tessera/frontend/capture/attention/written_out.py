@@ -16,13 +16,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import torch
+from torch.fx import Node
 
 from tessera.frontend.capture.attention.launch import Nothing
 from tessera.frontend.capture.graph_nodes import call_of, is_changed, shape_of, value_of
-
-if TYPE_CHECKING:
-    from torch.fx import Node
 
 _PRODUCTS = ("matmul", "__matmul__", "bmm")
 _SWAPS = ("transpose", "swapaxes", "swapdims")
@@ -225,8 +224,6 @@ class _Filled:
 
 def _without_filled(node: object) -> tuple[object, _Filled | None]:
     """Scores before keys that are not seen are given the least of all numbers."""
-    import torch
-
     name, arguments = _plain_call(node)
     if name not in ("masked_fill", "where") or len(arguments) != 3:
         return node, None

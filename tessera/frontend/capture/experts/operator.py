@@ -7,7 +7,8 @@ for.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+
+import torch
 
 from tessera.frontend.capture.experts.launch import (
     ProductTiles,
@@ -18,9 +19,6 @@ from tessera.frontend.capture.experts.launch import (
 )
 from tessera.frontend.capture.tuning import tuned
 
-if TYPE_CHECKING:
-    import torch
-
 _SCHEMAS = {
     "grouped_product": "(Tensor rows, Tensor weights, Tensor ends) -> Tensor",
     "greatest": "(Tensor rows, int count) -> (Tensor, Tensor)",
@@ -30,23 +28,17 @@ _SCHEMAS = {
 def grouped_product() -> torch._ops.OpOverload:
     """Rows sorted by expert times the weights of their experts."""
     _define()
-    import torch
-
     return torch.ops.tessera.grouped_product.default
 
 
 def greatest() -> torch._ops.OpOverload:
     """The greatest numbers along the last dimension, and their places."""
     _define()
-    import torch
-
     return torch.ops.tessera.greatest.default
 
 
 @functools.cache
 def _define() -> None:
-    import torch
-
     tags = getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order)
     library = torch.library.Library("tessera", "FRAGMENT")
     made = {"grouped_product": (_product, _product_shape), "greatest": (_greatest, _greatest_shape)}
@@ -77,8 +69,6 @@ def _product(rows: torch.Tensor, weights: torch.Tensor, ends: torch.Tensor) -> t
 
 
 def _greatest_shape(rows: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-    import torch
-
     shape = (*rows.shape[:-1], count)
     return rows.new_empty(shape), rows.new_empty(shape, dtype=torch.int64)
 

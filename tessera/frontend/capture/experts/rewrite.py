@@ -11,13 +11,11 @@ A call is replaced where it stands, by one that reads the same tensors: order do
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import torch
+from torch.fx import Graph, Node
 
 from tessera.frontend.capture.experts.operator import greatest, grouped_product
 from tessera.frontend.capture.graph_nodes import call_of, shape_of, value_of
-
-if TYPE_CHECKING:
-    from torch.fx import Graph, Node
 
 _PRODUCTS = ("grouped_mm", "_grouped_mm", "grouped_mm_fallback")
 _GIVEN = ("input", "weight", "offs")
@@ -56,8 +54,6 @@ def _replace_product(graph: Graph, node: Node) -> None:
 
 def _is_ours(rows: object, weights: object, ends: object) -> bool:
     """Whether the kernel computes this product."""
-    import torch
-
     tensors = [value_of(node) for node in (rows, weights, ends)]
     shapes = [shape_of(node) for node in (rows, weights, ends)]
     if any(t is None or s is None or 0 in s for t, s in zip(tensors, shapes, strict=True)):
@@ -74,8 +70,6 @@ def _is_ours(rows: object, weights: object, ends: object) -> bool:
 
 def _replace_greatest(graph: Graph, node: Node) -> None:
     """The greatest of each row, along the last dimension."""
-    import torch
-
     given = dict(zip(("input", "k", "dim", "largest", "sorted"), node.args, strict=False))
     given |= {_OTHER_NAMES.get(name, name): value for name, value in node.kwargs.items()}
     source, count = given.pop("input", None), given.pop("k", None)
@@ -105,8 +99,6 @@ def _replace_histogram(graph: Graph, node: Node) -> None:
     Bin `x - least` of PyTorch's histogram has the numbers from `x` on that are less than `x + 1`;
     the last one ends with the greatest number, which is counted. Others are not counted.
     """
-    import torch
-
     given = dict(zip(("input", "bins", "min", "max"), node.args, strict=False)) | node.kwargs
     given = {_OTHER_NAMES.get(name, name): value for name, value in given.items()}
     source = given.pop("input", None)

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from typing import TYPE_CHECKING
+
+import torch
+from torch.fx import Graph, GraphModule, Node
+from torch.fx.node import map_arg
 
 from tessera.frontend.capture.graph_nodes import call_of, value_of
 from tessera.frontend.capture.layers.parts import GraphPart, parts_of
-
-if TYPE_CHECKING:
-    import torch
-    from torch.fx import Graph, GraphModule, Node
 
 Code = Callable[..., Sequence[object]]
 _ALIGNMENT = 16  # bytes: what kernels assume of their memory
@@ -71,7 +70,6 @@ def _compiled(
 def _rewritten(module: GraphModule) -> GraphModule:
     """A copy of a graph with what is put in place of its calls."""
     from torch._inductor import config
-    from torch.fx import Graph, GraphModule
 
     graph = Graph()
     result = graph.graph_copy(module.graph, {})
@@ -86,7 +84,6 @@ def _rewritten(module: GraphModule) -> GraphModule:
 
 def _tell_values(graph: Graph) -> None:
     """Say of calls that were put in what they make; where that is not known, no cut is made."""
-    from torch.fx.node import map_arg
 
     def made(node: Node) -> object:
         return node.meta["example_value"]
@@ -115,8 +112,6 @@ def _drop_unused(graph: Graph) -> None:
 
 def module_of(part: GraphPart, whole: GraphModule) -> GraphModule:
     """A part as a graph of its own, from its inputs to its outputs."""
-    from torch.fx import Graph, GraphModule
-
     graph = Graph()
     copies: dict[Node, Node] = {}
     for node in part.inputs:
@@ -146,8 +141,6 @@ class _JoinedParts:
         self._steps = [(codes[part.key], part.inputs, part.outputs) for part in parts]
 
     def __call__(self, *given: object) -> object:
-        from torch.fx.node import map_arg
-
         values: dict[Node, object] = dict(zip(self._parameters, given, strict=True))
         for code, inputs, outputs in self._steps:
             made = code(*(values[node] for node in inputs))

@@ -16,12 +16,10 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
+
+from torch.fx import Graph, Node
 
 from tessera.frontend.capture.graph_nodes import call_of, storage_of, value_of
-
-if TYPE_CHECKING:
-    from torch.fx import Graph, Node
 
 # Cuts that leave more than this part of the calls to compile are not worth it.
 _WORTH = 0.75
@@ -142,8 +140,6 @@ class _GraphCalls:
 
 def _form(value: object, operands: list[Node]) -> Hashable:
     """Arguments as something that is equal for equal ones; operands are listed apart."""
-    from torch.fx import Node
-
     match value:
         case Node(op="get_attr"):
             return ("held", value.target)

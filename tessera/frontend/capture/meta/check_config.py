@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tessera.diagnostics import TesseraError
 from tessera.frontend.capture.problems import chain
-from tessera.frontend.capture.watch import tensors_in
+from tessera.frontend.capture.tensors import tensors_in
 
 if TYPE_CHECKING:
     import transformers

@@ -10,12 +10,10 @@ a few layers are compared for that.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+
+import torch
 
 from tessera.frontend.capture.meta import hf
-
-if TYPE_CHECKING:
-    import torch
 
 _COUNT = "num_hidden_layers"
 _Plain = (int, float, str, bool, type(None))
@@ -23,8 +21,6 @@ _Plain = (int, float, str, bool, type(None))
 
 def equal_layers(config: hf.HfConfig) -> int:
     """How many equal layers a model has, 0 if they are not; to be called where tensors are fake."""
-    import torch
-
     count = config.values.get(_COUNT)
     if not isinstance(count, int) or isinstance(count, bool):
         return 0

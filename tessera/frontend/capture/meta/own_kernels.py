@@ -11,15 +11,13 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
 from unittest import mock
 
-from tessera.frontend.capture.raw import RawOperator, RawTensor
-from tessera.frontend.capture.watch import raw_tensor, tensors_in
-from tessera.ir.program.data_type import DataType
+import torch
 
-if TYPE_CHECKING:
-    import torch
+from tessera.frontend.capture.raw import RawOperator, RawTensor
+from tessera.frontend.capture.tensors import raw_tensor, tensors_in
+from tessera.ir.program.data_type import DataType
 
 # What has a kernel and is launched; whoever has made one has imported these.
 _KINDS = (

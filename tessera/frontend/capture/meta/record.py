@@ -19,12 +19,14 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import count
 from math import prod
-from typing import TYPE_CHECKING
 from unittest import mock
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from tessera.diagnostics import Diagnostic, TesseraError
 from tessera.frontend.capture.graph_nodes import storages
-from tessera.frontend.capture.host_copies import HostCopies, fixed_constants
+from tessera.frontend.capture.host_copies import HostCopies
 from tessera.frontend.capture.inputs import Inputs, held_tensors
 from tessera.frontend.capture.memory import CapturedMemory, named_parameters
 from tessera.frontend.capture.meta.own_kernels import launched, told_launches
@@ -42,6 +44,7 @@ from tessera.frontend.capture.operator_mode import (
 )
 from tessera.frontend.capture.problems import (
     draws_numbers,
+    fixed_constants,
     launches_nothing,
     not_fake,
     on_host,
@@ -50,12 +53,10 @@ from tessera.frontend.capture.problems import (
 from tessera.frontend.capture.quiet import quiet_loggers
 from tessera.frontend.capture.raw import RawCapture, RawNode, RawOperator, RawOther, RawTensor
 from tessera.frontend.capture.small_parts import copied_parts
-from tessera.frontend.capture.watch import operator_of, raw_tensor, tensors_in
+from tessera.frontend.capture.tensors import raw_tensor, tensors_in
+from tessera.frontend.capture.watch import operator_of
 from tessera.ir.program.data_type import DataType
 from tessera.ir.program.program import Role
-
-if TYPE_CHECKING:
-    import torch
 
 ATTENTION = "aten::scaled_dot_product_attention"
 Made = tuple[Callable[..., object], Inputs]
@@ -208,8 +209,6 @@ def _is(tensor: object) -> bool:
 @contextmanager
 def among_fakes() -> Iterator[None]:
     """Where `record_call` works: what is made inside stays usable until the end."""
-    import torch
-
     with fake_gpu(), numbered_devices(), without_fast_paths(), torch.no_grad():
         yield
 
@@ -220,8 +219,6 @@ def record_call(make: Callable[[], Made], warm_ups: int = 1) -> RawRecord:
     After calls to warm up the last one is told that it is captured, as it is on a GPU: libraries
     then read no data, and make masks that they would have left out.
     """
-    import torch
-
     recording = Recording()
     with recorder(recording), whole_attention(recording):
         function, inputs = make()
@@ -252,8 +249,6 @@ class KnownTensors:
 
 def known_tensors(function: Callable[..., object], inputs: Inputs) -> KnownTensors:
     """Before the call: what it replaces is then still there."""
-    from torch._subclasses.fake_tensor import FakeTensor
-
     given = inputs.tensors(function)
     notes = tuple(on_host(name) for name, tensor in given if not tensor.is_cuda)
     named = named_parameters(function, lambda tensor: isinstance(tensor, FakeTensor))
@@ -323,8 +318,6 @@ def made_record(recording: Recording, known: KnownTensors, result: object) -> Ra
 
 def _live(recording: Recording) -> Iterator[torch.Tensor]:
     """Tensors that live and that the call uses: caches that the model keeps, say."""
-    import torch
-
     for thing in gc.get_objects():
         if issubclass(type(thing), torch.Tensor) and not hasattr(thing, "__tensor_flatten__"):
             with suppress(Exception):  # a tensor that is not there, or not any more
@@ -356,9 +349,6 @@ def recorder(recording: Recording) -> AbstractContextManager[object]:
 
 def _is_for_host(args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
     """Whether a call makes or reads small tensors of the host alone."""
-    import torch
-    from torch._subclasses.fake_tensor import FakeTensor
-
     device = kwargs.get("device")
     if device is not None and torch.device(str(device)).type != "cpu":
         return False
@@ -384,12 +374,8 @@ def leaves_the_gpu(func: torch._ops.OpOverload) -> TesseraError:
 
 def _is_view(func: torch._ops.OpOverload) -> bool:
     """Whether it changes how a tensor lies, and nothing that it holds (`unsqueeze_`)."""
-    import torch
-
     return torch.Tag.inplace_view in func.tags
 
 
 def _draws(func: torch._ops.OpOverload) -> bool:
-    import torch
-
     return torch.Tag.nondeterministic_seeded in func.tags

@@ -19,13 +19,14 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 from unittest import mock
 
-from tessera.diagnostics import ExitCode, TesseraError
+import torch
+from torch._subclasses import fake_tensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
+from torch.overrides import TorchFunctionMode
 
-if TYPE_CHECKING:
-    import torch
+from tessera.diagnostics import ExitCode, TesseraError
 
 TESTED = "2.13"
 _REGISTRY = "_ZN3c104impl26device_guard_impl_registryE"
@@ -40,10 +41,6 @@ def fake_gpu(gpu: SimpleNamespace | None = None) -> Iterator[None]:
 
     `gpu` are the properties of a GPU to stand in for, whatever GPU there is.
     """
-    import torch
-    from torch._subclasses import fake_tensor
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
     is_real = torch.cuda.is_available()
     with ExitStack() as stack:
         if not is_real:
@@ -68,9 +65,6 @@ def fake_gpu(gpu: SimpleNamespace | None = None) -> Iterator[None]:
 
 def numbered_devices() -> AbstractContextManager[object]:
     """A mode that has "cuda" mean "cuda:0" wherever a device is given."""
-    import torch
-    from torch.overrides import TorchFunctionMode
-
     first = torch.device("cuda", 0)
 
     def numbered(value: object) -> object:
@@ -98,8 +92,6 @@ def numbered_devices() -> AbstractContextManager[object]:
 @contextmanager
 def real_host() -> Iterator[None]:
     """Have operators work on memory again, for a moment."""
-    from torch._subclasses.fake_tensor import unset_fake_temporarily
-
     with unset_fake_temporarily():
         yield
 
@@ -107,8 +99,6 @@ def real_host() -> Iterator[None]:
 def _converter() -> Callable[..., object]:
     """`Module._apply` for fake parameters: PyTorch's own swaps them, which fails for fakes that
     others know of. What was one parameter stays one."""
-    import torch
-
     converted: dict[int, tuple[torch.nn.Parameter, torch.nn.Parameter]] = {}
 
     def apply(
@@ -135,9 +125,6 @@ def _converter() -> Callable[..., object]:
 def _truncated() -> Callable[..., torch.Tensor]:
     """`trunc_normal_` for fakes: PyTorch's own draws again until it likes the numbers, and fakes
     have none."""
-    import torch
-    from torch._subclasses.fake_tensor import FakeTensor
-
     draw: Callable[..., torch.Tensor] = getattr(torch.nn.init, _TRUNCATED)
 
     def drawn(
@@ -189,8 +176,6 @@ def _answers(properties: SimpleNamespace) -> dict[str, Callable[..., object]]:
 
 def _give_guard() -> None:
     """Let "cuda" have the guard of "meta", if it has none."""
-    import torch
-
     ensure = getattr(torch._C, "_ensureCUDADeviceGuardSet", None)
     if torch.version.cuda is not None and ensure is not None:
         ensure()
@@ -208,8 +193,6 @@ def _give_guard() -> None:
 
 def does_not_fit(reason: str, tested: str = f"PyTorch {TESTED}") -> TesseraError:
     """Why this PyTorch (or what compiles for it) is no help without a GPU."""
-    import torch
-
     return TesseraError.of(
         "TSR6014",
         f"this PyTorch ({torch.__version__}) cannot stand in for a GPU",

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
+
+import torch
+from torch.overrides import TorchFunctionMode
 
 from tessera.frontend.capture.graph_nodes import is_in_vmap
-from tessera.frontend.capture.watch import tensors_in
-
-if TYPE_CHECKING:
-    import torch
+from tessera.frontend.capture.tensors import tensors_in
 
 
 class NotesAttention(Protocol):
@@ -33,9 +33,6 @@ _ATTENTION = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "s
 def whole_attention(recording: NotesAttention) -> Iterator[None]:
     """Have `scaled_dot_product_attention` noted as one operator; its result is laid out as that of
     the kernels that compute it."""
-    import torch
-    from torch.overrides import TorchFunctionMode
-
     attend = torch.nn.functional.scaled_dot_product_attention
 
     class WholeAttention(TorchFunctionMode):  # type: ignore[misc]

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from tessera.diagnostics import TesseraError
 from tessera.frontend.capture.dry_run import without_gpu
@@ -22,11 +23,8 @@ from tessera.frontend.capture.memory import CapturedMemory, named_parameters
 from tessera.frontend.capture.no_gpu.interpreted import interpreted_kernels
 from tessera.frontend.capture.problems import refusal
 from tessera.frontend.capture.raw import RawBuffer, RawTensor
-from tessera.frontend.capture.watch import tensors_in, torch_type
+from tessera.frontend.capture.tensors import tensors_in, torch_type
 from tessera.ir.program.program import Role
-
-if TYPE_CHECKING:
-    import torch
 
 Bytes = npt.NDArray[np.uint8]
 Made = tuple[Callable[..., object], Inputs]
@@ -50,8 +48,6 @@ def call_on_host(
     seed: int = 0,
 ) -> HostBytes:
     """Make a model on the host and call it; `returned` is how results lie in their buffers."""
-    import torch
-
     try:
         with without_gpu(on_gpu=False), torch.no_grad():
             torch.manual_seed(seed)
@@ -108,8 +104,6 @@ def _results(
 
 def _everywhere(tensor: torch.Tensor, place: RawTensor) -> torch.Tensor:
     """A tensor of the same shape whose bytes are all set."""
-    import torch
-
     kind = torch_type(place.dtype)
     ones = torch.full((tensor.element_size() if kind is None else kind.itemsize,), 255).byte()
     return ones.view(kind or tensor.dtype)[0].expand(tensor.shape)
@@ -117,8 +111,6 @@ def _everywhere(tensor: torch.Tensor, place: RawTensor) -> torch.Tensor:
 
 def _around(tensor: torch.Tensor, place: RawTensor, start: int, size: int) -> Bytes | None:
     """The memory that a result of the host is in, if it lies there as in the captured call."""
-    import torch
-
     storage = tensor.untyped_storage()
     strides = zip(tensor.shape, tensor.stride(), place.strides, strict=True)
     is_alike = all(ours == theirs for count, ours, theirs in strides if count > 1)
@@ -137,8 +129,6 @@ def _known(
     memory = CapturedMemory(lambda storage: int(storage.data_ptr()))
     for name, tensor in inputs.tensors(function):
         memory.add_tensor(tensor, name, Role.INPUT, lasting=True)
-    from torch._subclasses.fake_tensor import FakeTensor
-
     named = named_parameters(function, lambda tensor: not isinstance(tensor, FakeTensor))
     for name, tensor in (*named, *held_tensors(function)):
         memory.add_tensor(tensor, name, Role.WEIGHT, lasting=True)
@@ -153,8 +143,6 @@ def _known(
 def _lay_out(tensor: torch.Tensor, place: RawTensor, flat: Bytes, start: int) -> bool:
     """Put a result where the captured call leaves it, in the type that it has there (where the
     host computes in another one, as without the GPU's autocast); False if it is another one."""
-    import torch
-
     kind = torch_type(place.dtype)
     if kind is None or tuple(tensor.shape) != place.shape:
         return False

@@ -22,6 +22,10 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 from unittest import mock
 
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
 from tessera.frontend.capture.meta.stand_in import always, real_host
 from tessera.frontend.capture.no_gpu.listener import Listener, TritonLaunch
 from tessera.frontend.capture.no_gpu.products import Inner
@@ -29,7 +33,6 @@ from tessera.frontend.capture.no_gpu.versions import check_names, find, missing
 from tessera.frontend.capture.problems import computes_on_host
 
 if TYPE_CHECKING:
-    import torch
     from torch._inductor.select_algorithm import ChoiceCaller
 
 _INDUCTOR = "torch._inductor"
@@ -117,8 +120,6 @@ class _NoGuard(nullcontext):  # type: ignore[type-arg]
 
 
 def _stand_in_for_device(put: _Patches, gpu: SimpleNamespace) -> None:
-    import torch
-
     stream = SimpleNamespace(cuda_stream=0, stream_id=0, device_index=0, device_type=1)
     said: dict[str, object] = {
         "current_device": always(0),
@@ -162,7 +163,6 @@ def _stand_in_for_device(put: _Patches, gpu: SimpleNamespace) -> None:
 
 
 def _stand_in_for_driver(put: _Patches, gpu: SimpleNamespace, ptx_version: int) -> None:
-    import torch
     from triton.backends.compiler import GPUTarget
 
     number = 10 * gpu.major + gpu.minor
@@ -247,9 +247,6 @@ def _stand_in_for_driver(put: _Patches, gpu: SimpleNamespace, ptx_version: int) 
 
 
 def _compile_on_host(put: _Patches, listener: Listener) -> None:
-    import torch
-    from torch.utils._python_dispatch import TorchDispatchMode
-
     host = torch.device("cpu")
     # Numbers that are moved to the GPU would be moved there to be followed, even none of them.
     put("torch.fx.experimental.proxy_tensor", "CONSTANT_NUMEL_LIMIT", -1)
@@ -345,9 +342,6 @@ def _compile_on_host(put: _Patches, listener: Listener) -> None:
 
 
 def _run_on_fakes(put: _Patches, listener: Listener) -> None:
-    import torch
-    from torch._subclasses.fake_tensor import FakeTensor
-
     def empty(size: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         return torch.empty_strided(size, stride, dtype=dtype, device="cuda:0")
 

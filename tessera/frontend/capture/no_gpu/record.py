@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+
+import torch
 
 from tessera.diagnostics import TesseraError, warning
 from tessera.frontend.cache.code_digest import code_digest
@@ -44,16 +45,14 @@ from tessera.frontend.capture.quiet import quiet_compiler
 from tessera.frontend.capture.raw import RawCode, RawLaunch, RawRandom
 from tessera.frontend.capture.routes import compiled, fresh_compiler, own_kernels, plain_attention
 from tessera.frontend.capture.small_parts import copied_parts
+from tessera.frontend.capture.tensors import tensors_in
 from tessera.frontend.capture.tuning import chosen_by
-from tessera.frontend.capture.watch import operator_of, tensors_in
+from tessera.frontend.capture.watch import operator_of
 from tessera.frontend.ptx.read_ptx import parse_module
 from tessera.ir.architecture import arch_number, limits_of
 from tessera.ir.choices import Route
 from tessera.ir.plan.machine import Gpu
 from tessera.ir.ptx.syntax import Module
-
-if TYPE_CHECKING:
-    import torch
 
 Made = tuple[Callable[..., object], Inputs]
 # The PTX version that kernels are written in, which drivers from CUDA 12.0 on read, and those of
@@ -87,8 +86,6 @@ def record_launches(
     make: Callable[[], Made], wanted: CompileOrder, heard: Callable[[str], None]
 ) -> RawRecord:
     """Make a callable, compile it, and note what a call of it launches."""
-    import torch
-
     recording = _Launches()
     first = min(wanted.gpus, key=lambda gpu: arch_number(gpu.arch))
     properties = _properties(first, wanted.gpus)
@@ -267,8 +264,6 @@ class _Launches(Recording):
         self._note(operator_of(func, args, kwargs, result, self._nodes(), self._place))
 
     def _scratch(self, size: int) -> bytes:
-        import torch
-
         made = torch.empty(size, dtype=torch.uint8, device="cuda:0")
         self.made.append(made)
         return struct.pack("<Q", self._place(made))

@@ -11,6 +11,8 @@ from __future__ import annotations
 import importlib
 import re
 
+import torch
+
 from tessera.diagnostics import Diagnostic, TesseraError, warning
 from tessera.frontend.capture.meta.stand_in import does_not_fit
 from tessera.frontend.capture.no_gpu.products import Inner
@@ -43,7 +45,6 @@ def check_names() -> None:
 
 def untested() -> tuple[Diagnostic, ...]:
     """What there is to say of the versions here."""
-    import torch
     import triton
 
     versions = {"torch": str(torch.__version__), "triton": str(triton.__version__)}
