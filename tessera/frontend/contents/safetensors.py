@@ -25,44 +25,28 @@ _MAX_HEADER = 100_000_000
 _MOST = 1 << 64
 _METADATA = "__metadata__"
 _KEYS = {"dtype", "shape", "data_offsets"}
-_WIDTHS = {
-    "BOOL": 1,
-    "U8": 1,
-    "I8": 1,
-    "F8_E4M3": 1,
-    "F8_E5M2": 1,
-    "F8_E8M0": 1,
-    "U16": 2,
-    "I16": 2,
-    "F16": 2,
-    "BF16": 2,
-    "U32": 4,
-    "I32": 4,
-    "F32": 4,
-    "U64": 8,
-    "I64": 8,
-    "F64": 8,
-    "C64": 8,
+# The types of buffers that the format has a name for.
+NAMES = {
+    DataType.BOOL: "BOOL",
+    DataType.U8: "U8",
+    DataType.S8: "I8",
+    DataType.E4M3: "F8_E4M3",
+    DataType.E5M2: "F8_E5M2",
+    DataType.U16: "U16",
+    DataType.S16: "I16",
+    DataType.F16: "F16",
+    DataType.BF16: "BF16",
+    DataType.U32: "U32",
+    DataType.S32: "I32",
+    DataType.F32: "F32",
+    DataType.U64: "U64",
+    DataType.S64: "I64",
+    DataType.F64: "F64",
+    DataType.C64: "C64",
 }
-# Other types have no name in a trace.
-_DATA_TYPES = {
-    "BOOL": DataType.BOOL,
-    "U8": DataType.U8,
-    "I8": DataType.S8,
-    "F8_E4M3": DataType.E4M3,
-    "F8_E5M2": DataType.E5M2,
-    "U16": DataType.U16,
-    "I16": DataType.S16,
-    "F16": DataType.F16,
-    "BF16": DataType.BF16,
-    "U32": DataType.U32,
-    "I32": DataType.S32,
-    "F32": DataType.F32,
-    "U64": DataType.U64,
-    "I64": DataType.S64,
-    "F64": DataType.F64,
-    "C64": DataType.C64,
-}
+_DATA_TYPES = {name: kind for kind, name in NAMES.items()}
+# The bytes of an element. No trace has the last type; it may stand in a file all the same.
+_WIDTHS = {name: kind.bytes for name, kind in _DATA_TYPES.items()} | {"F8_E8M0": 1}
 
 
 @dataclass(frozen=True, slots=True)

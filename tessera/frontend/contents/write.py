@@ -20,6 +20,8 @@ import numpy.typing as npt
 from numpy.lib import format as npy
 
 from tessera.diagnostics import TesseraError
+from tessera.frontend.contents import safetensors
+from tessera.ir.program.data_type import DataType
 from tessera.ir.program.program import Buffer
 from tessera.output import Kind, mark, write_stream
 
@@ -28,46 +30,27 @@ Rows = Iterable[tuple[Buffer, Bytes | Sequence[Bytes]]]
 """Buffers with their bytes, whole or as parts one after the other, which need not be joined."""
 
 _NUMPY_TYPES = {
-    "u8": "u1",
-    "u16": "<u2",
-    "u32": "<u4",
-    "u64": "<u8",
-    "s8": "i1",
-    "s16": "<i2",
-    "s32": "<i4",
-    "s64": "<i8",
-    "b8": "u1",
-    "b16": "<u2",
-    "b32": "<u4",
-    "b64": "<u8",
-    "f16": "<f2",
-    "f32": "<f4",
-    "f64": "<f8",
-    "bool": "?",
-    "c64": "<c8",
-    "c128": "<c16",
+    DataType.U8: "u1",
+    DataType.U16: "<u2",
+    DataType.U32: "<u4",
+    DataType.U64: "<u8",
+    DataType.S8: "i1",
+    DataType.S16: "<i2",
+    DataType.S32: "<i4",
+    DataType.S64: "<i8",
+    DataType.F16: "<f2",
+    DataType.F32: "<f4",
+    DataType.F64: "<f8",
+    DataType.BOOL: "?",
+    DataType.C64: "<c8",
+    DataType.C128: "<c16",
 }
-_SAFETENSORS_TYPES = {
-    "u8": "U8",
-    "u16": "U16",
-    "u32": "U32",
-    "u64": "U64",
-    "s8": "I8",
-    "s16": "I16",
-    "s32": "I32",
-    "s64": "I64",
-    "b8": "U8",
-    "b16": "U16",
-    "b32": "U32",
-    "b64": "U64",
-    "f16": "F16",
-    "bf16": "BF16",
-    "f32": "F32",
-    "f64": "F64",
-    "e4m3": "F8_E4M3",
-    "e5m2": "F8_E5M2",
-    "bool": "BOOL",
-    "c64": "C64",
+# Types that are bits alone are written as unsigned numbers.
+_BITS = {
+    DataType.B8: DataType.U8,
+    DataType.B16: DataType.U16,
+    DataType.B32: DataType.U32,
+    DataType.B64: DataType.U64,
 }
 _PIECE = 16 << 20
 _LONGEST_NAME = 65535 - len(".npy")
@@ -128,14 +111,18 @@ def _is_there(path: str, parts: Sequence[memoryview]) -> bool:
 def has_type(path: str | os.PathLike[str], buffer: Buffer) -> bool:
     """Whether a file of that name keeps the type and shape of a buffer."""
     if Path(path).suffix == ".safetensors":
-        return buffer.dtype is not None and buffer.dtype.value in _SAFETENSORS_TYPES
+        return _written_type(buffer) in safetensors.NAMES
     return numpy_type(buffer) is not None
 
 
 def numpy_type(buffer: Buffer) -> np.dtype[np.generic] | None:
     """NumPy's type for the elements of a buffer, if it has one."""
-    kind = None if buffer.dtype is None else _NUMPY_TYPES.get(buffer.dtype.value)
-    return None if kind is None else np.dtype(kind)
+    written = _written_type(buffer)
+    return np.dtype(_NUMPY_TYPES[written]) if written in _NUMPY_TYPES else None
+
+
+def _written_type(buffer: Buffer) -> DataType | None:
+    return None if buffer.dtype is None else _BITS.get(buffer.dtype, buffer.dtype)
 
 
 def as_array(buffer: Buffer, content: Bytes) -> npt.NDArray[np.generic]:
@@ -196,8 +183,7 @@ def _write_safetensors(stream: IO[bytes], buffers: Rows, kind: Kind, place: str)
 
 
 def _safetensors_type(buffer: Buffer) -> tuple[str, list[int]]:
-    kind = None if buffer.dtype is None else _SAFETENSORS_TYPES.get(buffer.dtype.value)
-    if kind is None or buffer.dtype is None:
+    kind = _written_type(buffer)
+    if kind is None or kind not in safetensors.NAMES:
         return "U8", [buffer.bytes]
-    shape = buffer.shape or (buffer.bytes // buffer.dtype.bytes,)
-    return kind, list(shape)
+    return safetensors.NAMES[kind], list(buffer.shape or (buffer.bytes // kind.bytes,))

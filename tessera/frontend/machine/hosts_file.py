@@ -24,15 +24,32 @@ import shlex
 import tomllib
 from collections.abc import Iterable
 
+from msgspec import Struct
+
 from tessera.diagnostics import ExitCode, TesseraError
 from tessera.frontend.machine.quantities import parse_time_ns
 from tessera.frontend.text.readfile import read_source
+from tessera.frontend.text.shapes import shaped
 from tessera.ir.plan.hosts import DEFAULT_ADDRESS, TRANSPORTS, HostEntry, HostTable
 
-_TOP = ("heartbeat", "silent", "transport", "host")
-_HOST = ("name", "command", "address", "python", "devices", "contents")
 _MOST_HOSTS = 256
 _LEAST_S, _MOST_S = 0.01, 600.0
+
+
+class _Host(Struct, forbid_unknown_fields=True):
+    name: str
+    command: str = ""
+    address: str = DEFAULT_ADDRESS
+    python: str = ""
+    devices: tuple[str, ...] = ()
+    contents: str = ""
+
+
+class _File(Struct, forbid_unknown_fields=True):
+    host: list[_Host] = []
+    heartbeat: str = "100ms"
+    silent: str = "1.5s"
+    transport: str = ""
 
 
 def read_hosts(path: str) -> HostTable:
@@ -46,58 +63,50 @@ def parse_hosts(text: str, name: str = "<hosts>") -> HostTable:
         data = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as problem:
         raise bad_hosts(f"`{name}` is not TOML: {problem}") from None
-    _check_keys(data, _TOP, f"`{name}`")
-    rows = data.get("host", [])
-    if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
+    file = shaped(
+        data, _File, lambda why, hint: bad_hosts(f"`{name}`: {why}", hint), (_File, _Host)
+    )
+    if not file.host:
         raise bad_hosts(f"`{name}` has no `[[host]]`", "write a `[[host]]` for every host")
-    if len(rows) > _MOST_HOSTS:
-        raise bad_hosts(f"`{name}` has {len(rows)} hosts, and at most {_MOST_HOSTS} are read")
-    hosts = tuple(map(_host, rows))
+    if len(file.host) > _MOST_HOSTS:
+        raise bad_hosts(f"`{name}` has {len(file.host)} hosts, and at most {_MOST_HOSTS} are read")
+    hosts = tuple(map(_entry, file.host))
     _check_once((host.name for host in hosts), "host")
     _check_once((device for host in hosts for device in host.devices), "device")
-    heartbeat_s, silent_s = _seconds(data, "heartbeat", 0.1), _seconds(data, "silent", 1.5)
+    heartbeat_s, silent_s = _seconds("heartbeat", file.heartbeat), _seconds("silent", file.silent)
     if silent_s < 3 * heartbeat_s:
         raise bad_hosts("`silent` is at least three times `heartbeat`")
-    transport = data.get("transport", "")
-    if "transport" in data and transport not in TRANSPORTS:
+    if "transport" in data and file.transport not in TRANSPORTS:
         raise bad_hosts(f"`transport` is one of: {', '.join(TRANSPORTS)}")
     return HostTable(
         name=name,
         hosts=hosts,
         heartbeat_s=heartbeat_s,
         silent_s=silent_s,
-        transport=str(transport),
+        transport=file.transport,
     )
 
 
-def _host(row: dict[str, object]) -> HostEntry:
-    _check_keys(row, _HOST, "a `[[host]]`")
-    name = _text(row, "name")
-    if not name or not name.isprintable():
+def _entry(host: _Host) -> HostEntry:
+    if not host.name or not host.name.isprintable():
         raise bad_hosts("a host has a `name` that can be printed")
-    address = _text(row, "address", DEFAULT_ADDRESS)
-    if not _is_of_a_host(address):
+    if not _is_of_a_host(host.address):
         raise bad_hosts(
-            f"`{address}` of host `{name}` is no IP address by which others reach it",
+            f"`{host.address}` of host `{host.name}` is no IP address by which others reach it",
             "write that of the network for transfers, such as `10.66.0.1` or `fd00::1`, without "
             "a zone (`%eth0`)",
         )
     try:
-        command = tuple(shlex.split(_text(row, "command", "")))
+        command = tuple(shlex.split(host.command))
     except ValueError as problem:
-        raise bad_hosts(f"the command of host `{name}` cannot be split: {problem}") from None
-    devices = row.get("devices", [])
-    if not isinstance(devices, list) or not all(
-        isinstance(name_given, str) for name_given in devices
-    ):
-        raise bad_hosts(f"`devices` of host `{name}` is a list of names")
+        raise bad_hosts(f"the command of host `{host.name}` cannot be split: {problem}") from None
     return HostEntry(
-        name=name,
+        name=host.name,
         command=command,
-        address=address,
-        python=_text(row, "python", ""),
-        devices=tuple(devices),
-        contents=_text(row, "contents", ""),
+        address=host.address,
+        python=host.python,
+        devices=host.devices,
+        contents=host.contents,
     )
 
 
@@ -110,26 +119,11 @@ def _is_of_a_host(address: str) -> bool:
     return "%" not in address and not parsed.is_unspecified and not parsed.is_multicast
 
 
-def _text(row: dict[str, object], key: str, default: str | None = None) -> str:
-    value = row.get(key, default)
-    if not isinstance(value, str):
-        raise bad_hosts(f"`{key}` of a host must be a text")
-    return value
-
-
-def _seconds(data: dict[str, object], key: str, default: float) -> float:
-    if key not in data:
-        return default
-    parsed = parse_time_ns(_text(data, key))
+def _seconds(key: str, text: str) -> float:
+    parsed = parse_time_ns(text)
     if parsed is None or not _LEAST_S <= parsed / 1e9 <= _MOST_S:
         raise bad_hosts(f"`{key}` is a time such as `100ms`, {_LEAST_S} s to {_MOST_S:.0f} s")
     return parsed / 1e9
-
-
-def _check_keys(row: dict[str, object], known: Iterable[str], where: str) -> None:
-    for key in row:
-        if key not in known:
-            raise bad_hosts(f"unknown key `{key}` in {where}", f"the keys are: {', '.join(known)}")
 
 
 def _check_once(names: Iterable[str], what: str) -> None:

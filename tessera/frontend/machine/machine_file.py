@@ -42,12 +42,13 @@ other nodes, which all its cards share.
 
 from __future__ import annotations
 
-import difflib
 import re
 import tomllib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import TypeVar
+from typing import Annotated, TypeVar
+
+from msgspec import Meta, Struct
 
 from tessera.diagnostics import TesseraError
 from tessera.frontend.machine.gpu_table import find_gpu
@@ -61,19 +62,63 @@ from tessera.frontend.machine.gpus import (
 from tessera.frontend.machine.machine_links import with_link, with_nodes
 from tessera.frontend.machine.quantities import parse_bandwidth, parse_bytes, parse_time_ns
 from tessera.frontend.text.nested import is_deep
+from tessera.frontend.text.shapes import shaped
 from tessera.ir.plan.machine import Gpu, Machine
 
 T = TypeVar("T")
 _MOST_TEXT = 1 << 20
 _MOST_DOTS = 1000
 _UNREAD = re.compile(r'"[^"\n]*"|#[^\n]*')
-_TOP = ("link", "transfer", "card", "node", "link_between", "link_matrix", "gpu")
-_NODE = ("name", "link", "memory", "card")
-_MATRIX = ("devices", "bandwidth", "latency")
 _ABSENT = ("-", NO_LINK)
-_CARD = ("gpu", "count", "memory", "price", "slices")
-_PAIR = ("devices", "bandwidth", "latency")
-_GPU = ("like", "sms", "memory", "memory_bandwidth", "price", "clock_mhz", "fp16_tflops")
+# A number above zero, and no absurd one.
+_Number = Annotated[float, Meta(ge=1e-6, le=1e9)]
+
+
+class _Card(Struct, forbid_unknown_fields=True):
+    gpu: str
+    count: Annotated[int, Meta(ge=1, le=256)] = 1
+    memory: str | None = None
+    price: _Number | None = None
+    slices: list[Annotated[int, Meta(ge=1)]] | None = None
+
+
+class _Node(Struct, forbid_unknown_fields=True):
+    name: str
+    link: str = DEFAULT_LINK
+    memory: str | None = None
+    card: list[_Card] = []
+
+
+class _Pair(Struct, forbid_unknown_fields=True):
+    devices: list[str]
+    bandwidth: str
+    latency: str | None = None
+
+
+class _Matrix(Struct, forbid_unknown_fields=True):
+    devices: list[str]
+    bandwidth: list[list[str]]
+    latency: str | None = None
+
+
+class _Gpu(Struct, forbid_unknown_fields=True):
+    like: str
+    sms: _Number | None = None
+    memory: str | None = None
+    memory_bandwidth: str | None = None
+    price: _Number | None = None
+    clock_mhz: _Number | None = None
+    fp16_tflops: _Number | None = None
+
+
+class _File(Struct, forbid_unknown_fields=True):
+    link: str = DEFAULT_LINK
+    transfer: str | None = None
+    card: list[_Card] = []
+    node: list[_Node] = []
+    link_between: list[_Pair] = []
+    link_matrix: _Matrix | None = None
+    gpu: dict[str, _Gpu] = {}
 
 
 def parse_machine(text: str, name: str = "<machine>") -> Machine:
@@ -87,32 +132,32 @@ def parse_machine(text: str, name: str = "<machine>") -> Machine:
         raise _bad(f"`{name}` is nested too deeply") from None
     if is_deep(data):
         raise _bad(f"`{name}` is nested too deeply")
-    _check_keys(data, _TOP, "the file")
-    own = {k: _own_gpu(k, _table(v, f"gpu.{k}")) for k, v in _table_of(data, "gpu").items()}
-    rows, nodes = _rows(data, "card"), _rows(data, "node")
-    if rows and nodes:
+    file = shaped(
+        data,
+        _File,
+        lambda why, hint: _bad(f"`{name}`: {why}", hint),
+        (_File, _Card, _Node, _Pair, _Matrix, _Gpu),
+    )
+    if file.card and file.node:
         raise _bad("either all cards are in a `[[node]]`, or none is")
-    if not rows and not nodes:
+    if not file.card and not file.node:
         raise _bad(f"`{name}` has no `[[card]]`")
-    entries = tuple(entry for row in rows for entry in _entries(row, own))
-    inside = _nodes(nodes)
-    for node in nodes:
-        cards = _rows(node, "card")
-        entries += tuple(
-            replace(entry, node=_text(node, "name"))
-            for row in cards
-            for entry in _entries(row, own)
-        )
-    link = _text(data, "link", DEFAULT_LINK)
-    machine = build_machine(entries, link)
-    if nodes:
-        machine = replace(with_nodes(machine, link, inside), node_memory=_node_memory(nodes))
-    if "transfer" in data:
-        machine = replace(machine, transfer_ns=_quantity(data, "transfer", parse_time_ns))
-    if "link_matrix" in data:
-        machine = _with_matrix(machine, _table(data["link_matrix"], "link_matrix"))
-    for row in _rows(data, "link_between"):
-        machine = _with_pair(machine, row)
+    _check_nodes(file.node)
+    own = {key: _own_gpu(key, gpu) for key, gpu in file.gpu.items()}
+    entries = [entry for card in file.card for entry in _entries(card, own)]
+    for node in file.node:
+        inside = (entry for card in node.card for entry in _entries(card, own))
+        entries += [replace(entry, node=node.name) for entry in inside]
+    machine = build_machine(tuple(entries), file.link)
+    if file.node:
+        machine = with_nodes(machine, file.link, {node.name: node.link for node in file.node})
+        machine = replace(machine, node_memory=tuple(_node_memory(file.node)))
+    if file.transfer is not None:
+        machine = replace(machine, transfer_ns=_quantity("transfer", file.transfer, parse_time_ns))
+    if file.link_matrix is not None:
+        machine = _with_matrix(machine, file.link_matrix)
+    for pair in file.link_between:
+        machine = _with_pair(machine, pair)
     return machine
 
 
@@ -124,104 +169,99 @@ def _check_size(text: str, name: str) -> None:
         raise _bad(f"`{name}` is nested too deeply")
 
 
-def _nodes(rows: list[dict[str, object]]) -> dict[str, str]:
-    """The link within each node, by the node's name."""
-    link_of: dict[str, str] = {}
-    for row in rows:
-        _check_keys(row, _NODE, "`[[node]]`")
-        name = _text(row, "name")
-        if name in link_of or not name:
-            raise _bad(f"every node has a name of its own: `{name}`")
-        if not _rows(row, "card"):
-            raise _bad(f"the node `{name}` has no `[[node.card]]`")
-        link_of[name] = _text(row, "link", DEFAULT_LINK)
-    return link_of
+def _check_nodes(nodes: list[_Node]) -> None:
+    names: set[str] = set()
+    for node in nodes:
+        if node.name in names or not node.name:
+            raise _bad(f"every node has a name of its own: `{node.name}`")
+        if not node.card:
+            raise _bad(f"the node `{node.name}` has no `[[node.card]]`")
+        names.add(node.name)
 
 
-def _node_memory(rows: list[dict[str, object]]) -> tuple[tuple[str, int], ...]:
+def _node_memory(nodes: list[_Node]) -> Iterator[tuple[str, int]]:
     """What transfers may take of the memory of hosts, where that is said."""
-    return tuple(
-        (_text(row, "name"), _quantity(row, "memory", parse_bytes))
-        for row in rows
-        if "memory" in row
-    )
+    for node in nodes:
+        if node.memory is not None:
+            yield node.name, _quantity("memory", node.memory, parse_bytes)
 
 
-def _with_matrix(machine: Machine, table: dict[str, object]) -> Machine:
+def _with_matrix(machine: Machine, matrix: _Matrix) -> Machine:
     """A link of its own for each pair of the matrix, or none."""
-    _check_keys(table, _MATRIX, "`[link_matrix]`")
-    names, rows = table.get("devices"), table.get("bandwidth")
     ids = {device.name: device.id for device in machine.devices}
-    if not isinstance(names, list) or not all(isinstance(n, str) and n in ids for n in names):
+    names, width = matrix.devices, len(matrix.devices)
+    if not all(name in ids for name in names):
         raise _bad(f"`devices` must be a list of {', '.join(f'`{name}`' for name in ids)}")
-    if len(set(names)) != len(names):
+    if len(set(names)) != width:
         raise _bad("`devices` of `[link_matrix]` are named once each")
-    width = len(names)
-    if (
-        not isinstance(rows, list)
-        or [isinstance(r, list) and len(r) for r in rows] != [width] * width
-    ):
+    if [len(row) for row in matrix.bandwidth] != [width] * width:
         raise _bad("`bandwidth` must have a row for each of the devices, and a column for each")
-    latency = _quantity(table, "latency", parse_time_ns) if "latency" in table else None
-    for a, row in zip(names, rows, strict=True):
+    latency = _latency(matrix.latency)
+    for a, row in zip(names, matrix.bandwidth, strict=True):
         for b, cell in zip(names, row, strict=True):
             if a != b:
-                speed = None if cell in _ABSENT else _cell(cell)
+                absent = cell in _ABSENT
+                speed = None if absent else _quantity("bandwidth", cell, parse_bandwidth)
                 machine = with_link(machine, ids[a], ids[b], speed, latency)
     return machine
 
 
-def _cell(cell: object) -> float:
-    value = parse_bandwidth(cell) if isinstance(cell, str) else None
-    if value is None or not value > 0:
-        raise _bad(f"a bandwidth must be a quantity above zero with its unit, or `-`: `{cell}`")
-    return value
+def _with_pair(machine: Machine, pair: _Pair) -> Machine:
+    names = pair.devices
+    ids = {device.name: device.id for device in machine.devices}
+    if len(names) != 2 or not all(name in ids for name in names):
+        raise _bad(f"`devices` must be two of {', '.join(f'`{name}`' for name in ids)}: `{names}`")
+    a, b = (ids[name] for name in names)
+    if a == b:
+        raise _bad(f"a link joins two devices: `{names}`")
+    bandwidth = _quantity("bandwidth", pair.bandwidth, parse_bandwidth)
+    latency = _latency(pair.latency)
+    return with_link(with_link(machine, a, b, bandwidth, latency), b, a, bandwidth, latency)
 
 
-def _entries(row: dict[str, object], own: dict[str, Gpu]) -> Iterable[GpuEntry]:
-    _check_keys(row, _CARD, "`[[card]]`")
-    label = _text(row, "gpu")
-    gpu = own[label] if label in own else find_gpu(label)
-    if "memory" in row:
-        memory = _quantity(row, "memory", parse_bytes)
+def _latency(text: str | None) -> float | None:
+    return None if text is None else _quantity("latency", text, parse_time_ns)
+
+
+def _entries(card: _Card, own: dict[str, Gpu]) -> Iterable[GpuEntry]:
+    gpu = own[card.gpu] if card.gpu in own else find_gpu(card.gpu)
+    if card.memory is not None:
+        memory = _quantity("memory", card.memory, parse_bytes)
         check_memory(gpu, memory)
         gpu = replace(gpu, memory_bytes=memory)
-    if "price" in row:
-        gpu = replace(gpu, usd_per_hour=_number(row, "price"), price_source="machine file")
-    count = row.get("count", 1)
-    if type(count) is not int or not 0 < count <= 256:
-        raise _bad(f"`count` must be a number from 1 to 256: `{count}`")
-    slices = row.get("slices")
-    if slices is None:
-        return [GpuEntry(count, gpu, None, label)]
-    if not isinstance(slices, list) or any(type(s) is not int or s < 1 for s in slices):
-        raise _bad(f"`slices` must be a list of numbers of SMs: `{slices}`")
-    if not slices or sum(slices) > gpu.sms:
-        raise _bad(f"slices of {sum(slices)} SMs do not fit the {gpu.sms} SMs of {gpu.name}")
-    card = [GpuEntry(1, gpu, sms, label, opens_card=n == 0) for n, sms in enumerate(slices)]
-    return card * count
+    gpu = _with_price(gpu, card.price)
+    if card.slices is None:
+        return [GpuEntry(card.count, gpu, None, card.gpu)]
+    if not card.slices or sum(card.slices) > gpu.sms:
+        sms = sum(card.slices)
+        raise _bad(f"slices of {sms} SMs do not fit the {gpu.sms} SMs of {gpu.name}")
+    slices = enumerate(card.slices)
+    return [GpuEntry(1, gpu, sms, card.gpu, opens_card=n == 0) for n, sms in slices] * card.count
 
 
-def _own_gpu(name: str, row: dict[str, object]) -> Gpu:
-    _check_keys(row, _GPU, f"`[gpu.{name}]`")
-    base = find_gpu(_text(row, "like"))
+def _with_price(gpu: Gpu, price: float | None) -> Gpu:
+    if price is None:
+        return gpu
+    return replace(gpu, usd_per_hour=price, price_source="machine file")
+
+
+def _own_gpu(name: str, given: _Gpu) -> Gpu:
+    base = find_gpu(given.like)
     gpu = replace(base, key=name, name=name, like=base.key)
-    if "sms" in row:
-        share = _number(row, "sms") / gpu.sms
+    if given.sms is not None:
+        share = given.sms / gpu.sms
         rates = tuple(replace(rate, flops=rate.flops * share) for rate in gpu.rates)
-        gpu = replace(gpu, sms=round(_number(row, "sms")), rates=rates)
-    if "fp16_tflops" in row:
-        gpu = _with_tensor_rate(gpu, _number(row, "fp16_tflops") * 1e12)
-    if "clock_mhz" in row:
-        gpu = replace(gpu, clock_mhz=_number(row, "clock_mhz"))
-    if "memory" in row:
-        gpu = replace(gpu, memory_bytes=_quantity(row, "memory", parse_bytes))
-    if "memory_bandwidth" in row:
-        bandwidth = _quantity(row, "memory_bandwidth", parse_bandwidth)
+        gpu = replace(gpu, sms=round(given.sms), rates=rates)
+    if given.fp16_tflops is not None:
+        gpu = _with_tensor_rate(gpu, given.fp16_tflops * 1e12)
+    if given.clock_mhz is not None:
+        gpu = replace(gpu, clock_mhz=given.clock_mhz)
+    if given.memory is not None:
+        gpu = replace(gpu, memory_bytes=_quantity("memory", given.memory, parse_bytes))
+    if given.memory_bandwidth is not None:
+        bandwidth = _quantity("memory_bandwidth", given.memory_bandwidth, parse_bandwidth)
         gpu = replace(gpu, memory_bandwidth=bandwidth)
-    if "price" in row:
-        gpu = replace(gpu, usd_per_hour=_number(row, "price"), price_source="machine file")
-    return gpu
+    return _with_price(gpu, given.price)
 
 
 def _with_tensor_rate(gpu: Gpu, flops: float) -> Gpu:
@@ -236,66 +276,10 @@ def _with_tensor_rate(gpu: Gpu, flops: float) -> Gpu:
     return replace(gpu, rates=rates)
 
 
-def _with_pair(machine: Machine, row: dict[str, object]) -> Machine:
-    _check_keys(row, _PAIR, "`[[link_between]]`")
-    names = row.get("devices")
-    ids = {device.name: device.id for device in machine.devices}
-    if not isinstance(names, list) or len(names) != 2 or not all(n in ids for n in names):
-        raise _bad(f"`devices` must be two of {', '.join(f'`{name}`' for name in ids)}: `{names}`")
-    a, b = (ids[name] for name in names)
-    if a == b:
-        raise _bad(f"a link joins two devices: `{names}`")
-    bandwidth = _quantity(row, "bandwidth", parse_bandwidth)
-    given = _quantity(row, "latency", parse_time_ns) if "latency" in row else None
-    return with_link(with_link(machine, a, b, bandwidth, given), b, a, bandwidth, given)
-
-
-# --- fields --------------------------------------------------------------------------------------
-
-
-def _check_keys(row: dict[str, object], known: tuple[str, ...], where: str) -> None:
-    for key in row:
-        if key not in known:
-            near = difflib.get_close_matches(key, known, n=1)
-            hint = f"did you mean `{near[0]}`?" if near else f"the keys are: {', '.join(known)}"
-            raise _bad(f"{where} has an unknown key `{key}`", hint)
-
-
-def _table(value: object, where: str) -> dict[str, object]:
-    if not isinstance(value, dict):
-        raise _bad(f"`{where}` must be a table")
-    return value
-
-
-def _table_of(data: dict[str, object], key: str) -> dict[str, object]:
-    return _table(data.get(key, {}), key)
-
-
-def _rows(data: dict[str, object], key: str) -> list[dict[str, object]]:
-    rows = data.get(key, [])
-    if not isinstance(rows, list):
-        raise _bad(f"write `[[{key}]]`, with two brackets")
-    return [_table(row, key) for row in rows]
-
-
-def _text(row: dict[str, object], key: str, default: str | None = None) -> str:
-    value = row.get(key, default)
-    if not isinstance(value, str):
-        raise _bad(f"`{key}` must be a text in quotes" + ("" if key in row else "; it is missing"))
-    return value
-
-
-def _number(row: dict[str, object], key: str) -> float:
-    value = row[key]
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 1e-6 <= value <= 1e9:
-        raise _bad(f"`{key}` must be a number above zero, and no absurd one: `{value}`")
-    return float(value)
-
-
-def _quantity(row: dict[str, object], key: str, parse: Callable[[str], T | None]) -> T:
-    value = parse(_text(row, key))
+def _quantity(key: str, text: str, parse: Callable[[str], T | None]) -> T:
+    value = parse(text)
     if value is None or not value > 0:  # type: ignore[operator]
-        raise _bad(f"`{key}` must be a quantity above zero with its unit: `{row[key]}`")
+        raise _bad(f"`{key}` must be a quantity above zero with its unit: `{text}`")
     return value
 
 

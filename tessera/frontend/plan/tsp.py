@@ -94,6 +94,8 @@ def read_plan(source: Source) -> PlanText:
         plan = builder.transform(_parser().parse(text))
     except UnexpectedInput as fault:
         raise TesseraError(unexpected(source, fault)) from None
+    except BadText as fault:  # in a record of one line
+        raise TesseraError(bad_text(source, fault)) from None
     except VisitError as fault:
         if isinstance(fault.orig_exc, BadText):
             raise TesseraError(bad_text(source, fault.orig_exc)) from None
@@ -169,6 +171,23 @@ def _options(hint: object) -> tuple[object, ...]:
     return (getattr(hint, "__supertype__", hint),)
 
 
+# Records of one line, by the rule of the grammar, and the field that a number in front fills.
+_LINES: dict[str, tuple[type[Any], str]] = {
+    "card": (PlanCard, ""),
+    "device": (PlanDevice, ""),
+    "capacity": (PlanCapacity, ""),
+    "path": (PlanPath, ""),
+    "baseline": (Baseline, ""),
+    "step": (PlacedStep, "step"),
+    "move": (PlannedTransfer, ""),
+    "area": (Area, ""),
+    "place": (Place, ""),
+    "home": (Home, ""),
+    "landing": (Landing, "id"),
+    "transfer": (Transfer, "id"),
+}
+
+
 @v_args(inline=True)
 class _PlanBuilder(Transformer[Token, Plan]):
     def __init__(self) -> None:
@@ -198,23 +217,15 @@ class _PlanBuilder(Transformer[Token, Plan]):
             ),
         )
 
+    def __default__(self, rule: Token, children: list[Any], meta: object) -> object:
+        """A record that is one line, with or without a number in front."""
+        keyword, *given = children
+        kind, number = _LINES[rule]
+        parts = {number: _number_of(keyword)} if number else {}
+        return self._record(keyword, kind, given, **parts)
+
     def plan(self, keyword: Token, *given: object) -> tuple[Token, dict[str, object]]:
         return keyword, self._row(keyword, Plan, _fields(given))
-
-    def card(self, keyword: Token, *given: object) -> PlanCard:
-        return self._record(keyword, PlanCard, given)
-
-    def device(self, keyword: Token, *given: object) -> PlanDevice:
-        return self._record(keyword, PlanDevice, given)
-
-    def capacity(self, keyword: Token, *given: object) -> PlanCapacity:
-        return self._record(keyword, PlanCapacity, given)
-
-    def path(self, keyword: Token, *given: object) -> PlanPath:
-        return self._record(keyword, PlanPath, given)
-
-    def baseline(self, keyword: Token, *given: object) -> Baseline:
-        return self._record(keyword, Baseline, given)
 
     def trace(self, keyword: Token, *given: object) -> PlannedTrace:
         blocks = [token for token in given if isinstance(token, Token) and token.type == "TEXT"]
@@ -255,24 +266,6 @@ class _PlanBuilder(Transformer[Token, Plan]):
             transfers=_those(PlannedTransfer, given),
         )
 
-    def step(self, keyword: Token, *given: object) -> PlacedStep:
-        return self._record(keyword, PlacedStep, given, step=_number_of(keyword))
-
-    def move(self, keyword: Token, *given: object) -> PlannedTransfer:
-        return self._record(keyword, PlannedTransfer, given)
-
-    def area(self, keyword: Token, *given: object) -> Area:
-        return self._record(keyword, Area, given)
-
-    def place(self, keyword: Token, *given: object) -> Place:
-        return self._record(keyword, Place, given)
-
-    def home(self, keyword: Token, *given: object) -> Home:
-        return self._record(keyword, Home, given)
-
-    def landing(self, keyword: Token, *given: object) -> Landing:
-        return self._record(keyword, Landing, given, id=_number_of(keyword))
-
     def request(self, keyword: Token, *given: object) -> LoweredTrace:
         return self._record(
             keyword,
@@ -281,9 +274,6 @@ class _PlanBuilder(Transformer[Token, Plan]):
             transfers=_those(Transfer, given),
             programs=_those(DeviceProgram, given),
         )
-
-    def transfer(self, keyword: Token, *given: object) -> Transfer:
-        return self._record(keyword, Transfer, given, id=_number_of(keyword))
 
     def program(self, keyword: Token, *given: object) -> DeviceProgram:
         operations = []

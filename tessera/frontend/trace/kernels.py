@@ -2,7 +2,7 @@
 
 In: parsed PTX. Out: `Kernel`s with the size and type of every parameter and the block shapes that
 its directives demand, and the module variables that are buffers (`.global` and `.const`, not
-`.extern`). Sizes follow PTX ISA 9.0, sections 5.2 (types), 5.4 (variables) and 7.1 (parameters).
+`.extern`). Parameters follow PTX ISA 9.0, section 7.1.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from math import prod
 
 from tessera.ir.ptx import syntax as ptx
+from tessera.ir.ptx.layout import size_bytes
 
 # Opaque types are 8-byte handles when they are passed to a kernel.
 _OPAQUE_TYPES = frozenset(("texref", "samplerref", "surfref"))
-_WIDTHS = (128, 64, 32, 16, 8)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,40 +74,19 @@ def variables_of(module: ptx.Module) -> dict[str, ModuleVariable]:
             continue
         if variable.type in _OPAQUE_TYPES:
             continue
-        size = variable_bytes(variable)
         variables[variable.name] = ModuleVariable(
-            variable.name, variable.space, size, variable.initializer, variable.at
+            variable.name,
+            variable.space,
+            _bytes(variable),
+            variable.initializer,
+            variable.at,
         )
     return variables
 
 
-def variable_bytes(variable: ptx.Variable) -> int | None:
-    """Bytes of a variable or parameter; None for an array without a size or a strange type."""
-    width = type_bytes(variable.type)
-    if width is None:
-        return None
-    dimensions = list(variable.dimensions)
-    if dimensions and dimensions[0] is None:
-        if not isinstance(variable.initializer, ptx.InitializerList):
-            return None
-        dimensions[0] = len(variable.initializer.elements)
-    sizes = [size for size in dimensions if size is not None]
-    if len(sizes) != len(dimensions):
-        return None
-    return width * (variable.vector or 1) * prod(sizes)
-
-
-def type_bytes(name: str) -> int | None:
-    """Bytes of a PTX type: `u32`, `bf16x2`, `e4m3`; None for one that has no size in memory."""
-    if name in _OPAQUE_TYPES:
-        return 8
-    if name.startswith(("e4m3", "e5m2")):
-        return 2 if name.endswith("x2") else 1
-    base, _, lanes = name.partition("x")
-    width = next((w for w in _WIDTHS if base.endswith(str(w))), None)
-    if width is None:
-        return None
-    return width // 8 * (int(lanes) if lanes.isdecimal() else 1)
+def _bytes(variable: ptx.Variable) -> int | None:
+    """Bytes of a variable; none of a predicate, which only registers hold (PTX ISA 9.0, 5.2.1)."""
+    return None if variable.type == "pred" else size_bytes(variable)
 
 
 def kind_of_type(name: str) -> str:
@@ -143,7 +122,7 @@ def _parameter(variable: ptx.Variable) -> Parameter:
     return Parameter(
         name=variable.name,
         type=variable.type,
-        bytes=variable_bytes(variable) or 0,
+        bytes=_bytes(variable) or 0,
         kind=kind_of_type(variable.type),
         is_aggregate=bool(variable.dimensions) or variable.vector is not None,
         is_pointer=variable.pointer_space is not None,

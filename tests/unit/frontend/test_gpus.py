@@ -228,15 +228,18 @@ def test_machine_file() -> None:
     [
         ("x = [", "not TOML"),
         ("", "no `[[card]]`"),
-        ("[card]\ngpu='a100'", "two brackets"),
+        ("[card]\ngpu='a100'", "expected a list, got a table, at `card`"),
         ("[[card]]\ngpu='a100'\ncounts=2", "unknown key `counts`"),
         ("[[card]]\ncount=2", "missing"),
-        ("[[card]]\ngpu='a100'\ncount=0", "from 1 to 256"),
+        ("[[card]]\ngpu='a100'\ncount=0", "expected a whole number >= 1, at `card[0].count`"),
         ("[[card]]\ngpu='a100'\nslices=[100, 100]", "do not fit"),
-        ("[[card]]\ngpu='a100'\nprice=nan", "above zero"),
+        ("[[card]]\ngpu='a100'\nprice=nan", "expected a number >= 1e-06, at `card[0].price`"),
         ("[[card]]\ngpu='a100'\nmemory='0GB'", "above zero"),
-        ("[[card]]\ngpu='a100'\n[[link_between]]\ndevices=['a', 'b']", "must be two of"),
-        ("gpu = 3\n[[card]]\ngpu='a100'", "must be a table"),
+        (
+            "[[card]]\ngpu='a100'\n[[link_between]]\ndevices=['a', 'b']\nbandwidth='1GB/s'",
+            "must be two of",
+        ),
+        ("gpu = 3\n[[card]]\ngpu='a100'", "expected a table, got a whole number, at `gpu`"),
     ],
 )
 def test_machine_files_that_are_refused(text: str, what: str) -> None:
@@ -327,18 +330,18 @@ _TWO = '[[card]]\ngpu = "a100"\ncount = 2\n[link_matrix]\n'
         (NODES.replace('name = "right"', 'name = ""'), "a name of its own"),
         (NODES.replace('name = "right"', 'nam = "right"'), "unknown key `nam`"),
         ('[[node]]\nname = "left"\n', "has no `[[node.card]]`"),
-        ("[[node]]\nname = 3\n", "`name` must be a text"),
+        ("[[node]]\nname = 3\n", "expected a text, got a whole number, at `node[0].name`"),
         (_TWO + 'devices = ["a100-0", "x"]\nbandwidth = []\n', "`devices` must be a list of"),
         (_TWO + 'devices = ["a100-0", "a100-0"]\nbandwidth = []\n', "named once each"),
         (_TWO + 'devices = ["a100-0", "a100-1"]\nbandwidth = [["-", "-"]]\n', "a row for each"),
-        (_TWO + 'devices = ["a100-0", "a100-1"]\nbandwidth = 3\n', "a row for each"),
+        (_TWO + 'devices = ["a100-0", "a100-1"]\nbandwidth = 3\n', "at `link_matrix.bandwidth`"),
         (
             _TWO + 'devices = ["a100-0", "a100-1"]\nbandwidth = [["-", "0GB/s"], ["-", "-"]]\n',
             "above zero",
         ),
         (
             _TWO + 'devices = ["a100-0", "a100-1"]\nbandwidth = [["-", nan], ["-", "-"]]\n',
-            "above zero",
+            "expected a text, got a number, at `link_matrix.bandwidth[0][1]`",
         ),
         (
             _TWO + 'devices = ["a100-0", "a100-1"]\nbandwidth = [["-", "-1GB/s"], ["-", "-"]]\n',

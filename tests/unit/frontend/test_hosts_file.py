@@ -38,14 +38,17 @@ def test_a_file() -> None:
     [
         ("[[host]\n", "is not TOML"),
         ("", "has no `[[host]]`"),
-        ("host = 3\n", "has no `[[host]]`"),
-        ("[[host]]\n", "`name` of a host must be a text"),
+        ("host = 3\n", "expected a list, got a whole number, at `host`"),
+        ("[[host]]\n", "missing key `name`, at `host[0]`"),
         ('[[host]]\nname = ""\n', "can be printed"),
         ('[[host]]\nname = "a\\u0007"\n', "can be printed"),
         ('[[host]]\nname = "a"\nport = 3\n', "unknown key `port`"),
         ('[[host]]\nname = "a"\naddress = "somewhere"\n', "is no IP address"),
         ('[[host]]\nname = "a"\ncommand = "ssh \'"\n', "cannot be split"),
-        ('[[host]]\nname = "a"\ndevices = "a"\n', "is a list of names"),
+        (
+            '[[host]]\nname = "a"\ndevices = "a"\n',
+            "expected a list, got a text",
+        ),
         ('[[host]]\nname = "a"\n[[host]]\nname = "a"\n', "host `a` is there twice"),
         (
             '[[host]]\nname = "a"\ndevices = ["x"]\n[[host]]\nname = "b"\ndevices = ["x"]\n',
