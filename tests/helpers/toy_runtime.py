@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tessera.backend.known_backends import BackendName
 from tessera.backend.service import Completion, EarlierOutput, ServiceFault
 from tessera.diagnostics import Source, error
 from tessera.driver.load import read_program
@@ -80,7 +81,7 @@ class ToyHandle:
 class ToyRuntime:
     """`batches` copies of a cache of `rows`; steps are done by one thread, when they are let go."""
 
-    backend = "cpu"
+    backend = BackendName.CPU
 
     def __init__(
         self,

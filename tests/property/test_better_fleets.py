@@ -35,11 +35,11 @@ def _few_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     really = make_fleet.priced_model
 
     def priced(
-        traces: Sequence[str], options: FleetOptions, offered: Offered
+        traces: Sequence[str], options: FleetOptions, offered: Offered, on_progress: object
     ) -> tuple[ServedModel, list[Diagnostic]]:
         key = tuple(kind.gpu.key for kind in offered.kinds)
         if key not in PRICED:
-            PRICED[key] = really(traces, options, offered)
+            PRICED[key] = really(traces, options, offered, None)
         return PRICED[key]
 
     monkeypatch.setattr(make_fleet, "priced_model", priced)

@@ -117,7 +117,7 @@ class _Verifier:
             return
         earlier = self.earlier_declaration(scope, variable)
         if earlier is not None:
-            self.duplicate("TSR1021", variable.name, variable.at, earlier)
+            self.duplicate("name", variable.name, variable.at, earlier)
         scope.add(variable, variable_kind(variable, is_input=place == "entry"))
         if variable.name in self.known or (variable.count is not None and len(self.scopes) > 1):
             self.forget()  # it may shadow a name of an outer block
@@ -161,7 +161,7 @@ class _Verifier:
         if function.has_body:
             if function.name in self.bodies:
                 earlier = self.globals.names[function.name]
-                self.duplicate("TSR1021", function.name, function.at, earlier)
+                self.duplicate("name", function.name, function.at, earlier)
             self.bodies.add(function.name)
         self.check_prototype(function)
         self.globals.names[function.name] = function.at
@@ -195,9 +195,9 @@ class _Verifier:
         earlier = self.functions.get(function.name)
         if earlier is None and function.name in self.variables:
             at = self.variables[function.name].at
-            self.duplicate("TSR1021", function.name, function.at, at)
+            self.duplicate("name", function.name, function.at, at)
         if earlier is not None and not same_prototype(earlier, function):
-            self.duplicate("TSR1021", function.name, function.at, earlier.at)
+            self.duplicate("name", function.name, function.at, earlier.at)
 
     def check_directives(self, function: ptx.Function) -> None:
         for directive in function.directives:
@@ -223,7 +223,7 @@ class _Verifier:
                 earlier = scope.labels.get(statement.name)
                 earlier = scope.declared(statement.name) if earlier is None else earlier
                 if earlier is not None:
-                    self.duplicate("TSR1021", statement.name, statement.at, earlier)
+                    self.duplicate("label", statement.name, statement.at, earlier)
                 scope.labels[statement.name] = statement.at
         self.scopes.append(scope)
         good, kinds = self.good, self.kinds
@@ -384,13 +384,12 @@ class _Verifier:
         prefix = name.rstrip(_DIGITS)
         return prefix != name and any(prefix in scope.ranges for scope in self.scopes)
 
-    def duplicate(self, code: str, name: str, at: int, earlier: int) -> None:
-        what = "label" if code == "TSR1021" else "name"
+    def duplicate(self, what: str, name: str, at: int, earlier: int) -> None:
         first = name_span(self.module, earlier, name)
         secondary = () if first is None else (Label(first, "first declared here"),)
         self.add(
             error(
-                code,
+                "TSR1021",
                 f"{what} is declared twice: `{name}`",
                 name_span(self.module, at, name),
                 "declared again here",

@@ -10,6 +10,7 @@ from unittest import mock
 import pytest
 
 from tessera.diagnostics import Source, TesseraError
+from tessera.driver import plan as driver_plan
 from tessera.driver.analyze import read_program
 from tessera.driver.plan import PlanOptions, plan
 from tessera.frontend.plan.tsp import parse_plan
@@ -19,7 +20,6 @@ from tessera.ir.plan.print_plan import print_plan
 from tessera.passes.base import AnalysisManager
 from tessera.passes.checker.check_plan import check_plan
 from tessera.passes.dependences.dependences import Dependences
-from tessera.planning import make_plan as planning
 
 pytestmark = pytest.mark.usefixtures("kept_analyses")
 
@@ -80,7 +80,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]
     folder = tmp_path_factory.mktemp("mix")
     for name, private in (("prefill", "p"), ("decode", "d")):
         (folder / f"{name}.ptx").write_text(trace(MEGA, private))
-    with mock.patch.object(planning, "load_traces", cache(planning.load_traces)):
+    with mock.patch.object(driver_plan, "load_traces", cache(driver_plan.load_traces)):
         yield f"{folder}/prefill.ptx:1", f"{folder}/decode.ptx:3"
 
 

@@ -14,6 +14,7 @@ from unittest import mock
 import pytest
 
 from tessera.diagnostics import TesseraError
+from tessera.driver import plan as driver_plan
 from tessera.driver.analyze import analyze
 from tessera.driver.plan import PlanOptions, Watch, plan
 from tessera.driver.run.open_plan import open_plan
@@ -43,7 +44,7 @@ PAIR = "a100,l40s"
 @pytest.fixture(autouse=True, scope="module")
 def analysed_once() -> Iterator[None]:
     """Every test plans the same two traces."""
-    with mock.patch.object(planning, "load_traces", cache(planning.load_traces)):
+    with mock.patch.object(driver_plan, "load_traces", cache(driver_plan.load_traces)):
         yield
 
 

@@ -355,7 +355,7 @@ def test_options_that_make_no_sense(options: dict[str, object]) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"backend": "gpu"}, {"speed": 2.0}, {"requests": 10**8}, {"lanes": 1, "sequences": 1}],
+    [{"backend": "gpu"}, {"speed": 2.0}, {"requests": 10**8}],
 )
 def test_options_that_do_not_go_together(options: dict[str, object]) -> None:
     with pytest.raises(WrongOption):
