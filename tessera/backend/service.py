@@ -182,7 +182,7 @@ class Request:
     Those `in_place` are, or will be, where GPUs find them; all others in the memory of the host.
     `number` and `slot` may be -1 until it begins; from then on nobody changes it. Not frozen, nor
     is `Completion`, since one of each is made per request. Emitted programs have a `Request` of
-    their own, the same thing with pinned memory (`backend.cuda.emitted.emitted_common`).
+    their own, the same thing with pinned memory (`backend.cuda.emitted.common`).
     """
 
     number: int

@@ -1,11 +1,39 @@
-"""Arguments of driver calls that are structures: 2D copies and extended launches."""
+"""Arguments of driver calls that are structures: parameters, 2D copies, extended launches.
+
+In: numbers and bytes. Out: what the bindings take. Emitted programs have this file beside them as
+it is, so it imports nothing of ours but the driver.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from tessera.backend.cuda.api import Driver, Handle
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchParameters:
+    """`address` is what a launch is given; 0 for a kernel without parameters."""
+
+    address: int
+    kept: tuple[Any, ...]
+
+
+def pack(values: Sequence[bytes]) -> LaunchParameters:
+    """The parameters of a launch, one value each."""
+    if not values:
+        return LaunchParameters(0, ())
+    # 16 bytes apart at least, so that every value is aligned as its type may want.
+    starts = np.cumsum([0, *(-(-max(len(v), 1) // 16) * 16 for v in values)])
+    block = np.zeros(int(starts[-1]), np.uint8)
+    for start, value in zip(starts, values, strict=False):
+        block[start : start + len(value)] = np.frombuffer(value, np.uint8)
+    pointers = (block.ctypes.data + starts[:-1]).astype(np.uint64)
+    return LaunchParameters(int(pointers.ctypes.data), (block, pointers))
 
 
 def copy_2d(

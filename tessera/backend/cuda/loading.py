@@ -16,8 +16,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from tessera.backend.cuda.api import Bytes, Driver, Handle, host_view
+from tessera.backend.cuda.call_structures import LaunchParameters
 from tessera.backend.cuda.helpers import Helpers
-from tessera.backend.cuda.parameters import LaunchParameters, pack_words
+from tessera.backend.cuda.parameters import pack_words
 from tessera.backend.cuda.targets import OpenDevice
 from tessera.ir.program.data_type import DataType
 from tessera.ir.program.seeded import Seeded, Source

@@ -91,7 +91,7 @@ class Device:
     """What a kernel is placed on: `sms` SMs of a card.
 
     While it runs it is a `Device` of `backend.ptx_executor.device` (on the CPU), or one of
-    `backend.cuda.emitted.emitted_common` (in a program that stands alone).
+    `backend.cuda.emitted.common` (in a program that stands alone).
     """
 
     id: DeviceId

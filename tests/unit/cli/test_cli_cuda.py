@@ -58,12 +58,13 @@ def test_the_plan_as_programs(fake: FakeCuda) -> None:
     assert tessc("plan", str(TRACE), *GPUS, "--emit", "cuda-python", "-o", "out").code == 0
     names = sorted(path.name for path in Path("out").iterdir())
     assert names == [
+        "api.py",
+        "call_structures.py",
         "common.py",
         "device_0_h200_0_0.py",
         "device_1_h200_0_1.py",
         "m0.sm_80.ptx",
         "run.py",
-        "serve.py",
         "slices.py",
     ]
     Path("blocked").write_text("")
@@ -113,7 +114,7 @@ def test_programs_take_the_place_of_nothing_else(fake: FakeCuda, kind: str) -> N
     foreign.rmdir() if kind == "folder" else foreign.unlink()
     for _ in range(2):
         assert tessc(*emit).code == 0
-    assert len(list(Path("out").iterdir())) == 7
+    assert len(list(Path("out").iterdir())) == 8
 
 
 def test_programs_are_all_written_or_none(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:

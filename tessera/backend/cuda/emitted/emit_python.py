@@ -1,10 +1,11 @@
 """A plan as Python programs that need cuda-python alone: one file per device, to read and to run.
 
 In: a lowered replica and its traces. Out: files by name: a program per device (a function per trace
-and queue), the PTX of every module, `common.py`, `serve.py` and `slices.py`, which all share, and
-`run.py`, which starts them in one process. They do what the backend does, call by call, without
-graphs: devices find each other through words in pinned memory that streams write and wait for.
-Functions are generators, so that nothing waits for what is handed over later.
+and queue), the PTX of every module, `run.py`, which starts them in one process, and what they
+share: `common.py` and modules of the backend that import nothing else of Tessera. They do what the
+backend does, call by call, without graphs. Functions are generators, so that nothing waits for what
+is handed over later. An argument is a number, a pointer `(BUFFER, OFFSET)`, or the bytes of a
+struct with the pointers in it.
 
 Contents of buffers are not part of it; `run.py --help` says how to give them.
 """
@@ -14,10 +15,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import assert_never
+from pprint import pformat
+from typing import Any, assert_never
 
 from tessera.backend.cuda.byte_pieces import pieces_of
-from tessera.backend.cuda.emitted.shared_files import shared_files
+from tessera.backend.cuda.modules import steps_on
 from tessera.backend.cuda.queued_work import (
     CopyCall,
     KernelCall,
@@ -25,46 +27,38 @@ from tessera.backend.cuda.queued_work import (
     SetCall,
     describe_step,
 )
-from tessera.backend.service import ServedTrace
+from tessera.backend.service import Model, ServedTrace
 from tessera.diagnostics import TesseraError, error
-from tessera.ir.plan.launch_program import (
-    HOST,
-    AreaKind,
-    Await,
-    AwaitPut,
-    Bytes,
-    Credit,
-    DeviceProgram,
-    Fill,
-    Free,
-    LoweredReplica,
-    LoweredTrace,
-    Operation,
-    Put,
-    Queue,
-    Receive,
-    Record,
-    Run,
-    Send,
-)
-from tessera.ir.program.program import (
-    Argument,
-    ByValue,
-    Launch,
-    Pointer,
-    Program,
-    ProgramModule,
-    Role,
-    Scalar,
-    Work,
-)
-from tessera.ir.program.scalar_text import scalar_text
+from tessera.ir.plan import launch_program as lp
+from tessera.ir.plan.launch_program import HOST, LoweredReplica, LoweredTrace, Queue
+from tessera.ir.program import program as ir
 
 WRITTEN_BY = "Written by `tessc plan --emit cuda-python`, which may replace this file."
 _MARKS = {".py": "#", ".ptx": "//"}
 _FUNCTIONS = {Queue.COMPUTE: "compute", Queue.IN: "copy_in", Queue.OUT: "copy_out"}
-# A stream that waits must not share a hardware queue with the one it waits for.
-_MOST_STREAMS = 32
+_HERE = Path(__file__).parent
+_SHARED = (
+    _HERE / "common.py",
+    *(_HERE.parent / name for name in ("api.py", "call_structures.py", "slices.py")),
+)
+_RUN = '''"""Run the plan, all devices in this process: `python run.py --help` says how."""
+
+import os
+
+# Transfers must not wait behind kernels in a hardware queue (the driver makes 8 by default), and no
+# kernel may be loaded while requests run.
+os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
+os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")
+import common  # noqa: E402
+{imports}
+
+# Slots and lanes: how many; GPUs; by trace: role and bytes of buffers, where states are between
+# requests, and the words of buffers that are addresses.
+PLAN = {plan}
+
+if __name__ == "__main__":
+    common.main(PLAN, {{{programs}}})
+'''
 
 
 def emit_python(
@@ -74,189 +68,81 @@ def emit_python(
 
     Those of other replicas are among them: slices of one GPU must be apart, whoever opens them.
     """
-    return _ScriptEmitter(lowered, traces, targets).files()
+    emitter = _ScriptEmitter(lowered, traces)
+    files = {f"{name}.py": emitter.device(device) for device, name in emitter.names.items()}
+    files["run.py"] = emitter.run(targets)
+    files |= shared_files() | emitter.modules
+    return {n: f"{_MARKS[Path(n).suffix]} {WRITTEN_BY}\n{text}" for n, text in files.items()}
+
+
+def shared_files() -> dict[str, str]:
+    """The files that all programs share, which import each other by the names they have there."""
+    return {
+        path.name: re.sub(r"from tessera[\w.]*\.(\w+) import", r"from \1 import", path.read_text())
+        for path in _SHARED
+    }
 
 
 class _ScriptEmitter:
-    def __init__(
-        self, lowered: LoweredReplica, traces: Sequence[ServedTrace], targets: Mapping[str, str]
-    ) -> None:
+    def __init__(self, lowered: LoweredReplica, traces: Sequence[ServedTrace]) -> None:
         self.lowered = lowered
         self.traces = traces
-        self.targets = targets
-        self.slots = min(lowered.slots, max(_MOST_STREAMS // (3 * len(lowered.devices)), 1))
         self.modules: dict[str, str] = {}
         self.names = {
             device: f"device_{i}_{_plain(device)}" for i, device in enumerate(lowered.devices)
         }
 
-    def files(self) -> dict[str, str]:
-        """All files, in the order in which to read them."""
-        files = {f"{self.names[d]}.py": self._device(d) for d in self.lowered.devices}
-        files["run.py"] = self._run()
-        files |= shared_files()
-        files |= self.modules
-        return {
-            name: f"{_MARKS[Path(name).suffix]} {WRITTEN_BY}\n{text}"
-            for name, text in files.items()
+    def device(self, device: str) -> str:
+        """The program of a device."""
+        tables = {
+            "name": device,
+            "areas": {  # bytes, and how many copies
+                area.kind.value: (area.bytes, area.count)
+                for area in self.lowered.areas
+                if area.device == device and area.kind is not lp.AreaKind.MODULE
+            },
+            "places": {trace.trace: self._places(trace, device) for trace in self.lowered.traces},
+            "modules": self._modules(device),
+            "slots": self.lowered.slots,
         }
-
-    # --- a device ----------------------------------------------------------------------------
-
-    def _device(self, device: str) -> str:
-        modules = self._module_files(device)
+        rows = [f"    {name}={_text(value)}," for name, value in tables.items()]
         parts = [
             f'"""Device `{_said(device)}` of the plan: what its queues do for one request."""\n',
             "from collections.abc import Iterator\n",
-            "from common import Device, Request, bits, by_value, u32, u64  # noqa: F401\n",
-            "DEVICE = Device(",
-            f"    name={device!r},",
-            f"    areas={self._areas(device)!r},  # bytes, and how many copies",
-            f"    places={self._places(device)},",
-            f"    modules={modules!r},",
-            f"    events={self._events(device)},",
-            f"    slots={self.slots},",
-            ")\n",
+            "from common import Device, Need, Request, bits, u32  # noqa: F401\n",
+            "\n".join(["DEVICE = Device(", *rows, ")\n"]),
         ]
-        table = []
         for trace in self.lowered.traces:
-            functions = []
-            program = next((p for p in trace.programs if p.device == device), None)
-            for queue, name in _FUNCTIONS.items():
-                function = f"{name}_{trace.trace}"
-                functions.append(function)
-                parts.append("\n" + self._function(function, queue, trace, device, program))
-            table.append(f"{trace.trace}: ({', '.join(functions)})")
-        parts.append(f"\nPROGRAMS = {{{', '.join(table)}}}\n")
-        return "\n".join(parts)
+            for queue in _FUNCTIONS:
+                parts.append("\n" + self._function(queue, trace, device))
+        table = {
+            t.trace: [f"{n}_{t.trace}" for n in _FUNCTIONS.values()] for t in self.lowered.traces
+        }
+        named = ", ".join(f"{trace}: ({', '.join(names)})" for trace, names in table.items())
+        return "\n".join([*parts, f"\nPROGRAMS = {{{named}}}\n"])
 
-    def _function(
-        self,
-        name: str,
-        queue: Queue,
-        trace: LoweredTrace,
-        device: str,
-        program: DeviceProgram | None,
-    ) -> str:
-        label = _said(self.traces[trace.trace].name)
-        lines = [
-            f"def {name}(d: Device, r: Request) -> Iterator[tuple[int, int]]:",
-            f'    """The {queue.value} queue, for one request of trace `{label}`."""',
-        ]
-        operations = tuple(program.on(queue)) if program is not None else ()
-        body = [
-            line
-            for operation in operations
-            for line in self._operation(operation, queue, trace, device)
-        ]
-        body.append("yield from ()")  # a generator also where nothing waits
-        return "\n".join([*lines, *(f"    {line}" for line in body)]) + "\n"
+    def _places(self, trace: LoweredTrace, device: str) -> dict[str, tuple[str, int]]:
+        """Area and offset by buffer."""
+        buffers = self.traces[trace.trace].program.buffers
+        return {
+            buffers[place.buffer].name: (place.kind.value, place.offset)
+            for place in self.lowered.places
+            if (place.trace, place.device) == (trace.trace, device)
+        }
 
-    def _operation(
-        self, operation: Operation, queue: Queue, trace: LoweredTrace, device: str
-    ) -> Iterator[str]:
-        program = self.traces[trace.trace].program
-        match operation:
-            case Run(step):
-                work = tuple(program.work())[step]
-                yield from self._step(work, trace.trace)
-            case Fill(buffer, ranges):
-                yield f"d.fill(r, {program.buffers[buffer].name!r}, {[*ranges]!r})"
-            case Free(buffer):
-                yield f"# nothing later touches {program.buffers[buffer].name!r} here"
-            case Record(event):
-                yield f'd.record(r, "{queue.value}", {event})'
-            case Await(event):
-                yield f'yield from d.wait(r, "{queue.value}", {event})'
-            case Send(number):
-                yield self._send(trace, number)
-            case Receive(number):
-                yield self._receive(trace, number)
-            case Put() | AwaitPut() | Credit():
-                raise AssertionError("an emitted program is of one host and has no landings")
-            case _:
-                assert_never(operation)
-
-    def _send(self, trace: LoweredTrace, number: int) -> str:
-        transfer = trace.transfers[number]
-        name = self.traces[trace.trace].program.buffers[transfer.buffer].name
-        pieces = _pieces(transfer.bytes)
-        if transfer.target == HOST:
-            return f"d.send_to_host(r, {name!r}, {pieces})"
-        return f"yield from d.send(r, {number}, {name!r}, {transfer.target!r}, {pieces})"
-
-    def _receive(self, trace: LoweredTrace, number: int) -> str:
-        transfer = trace.transfers[number]
-        name = self.traces[trace.trace].program.buffers[transfer.buffer].name
-        if transfer.source == HOST:
-            return f"d.receive_from_host(r, {name!r}, {_pieces(transfer.bytes)})"
-        return f"yield from d.receive(r, {number})  # {_said(name)} from {_said(transfer.source)}"
-
-    # --- steps -------------------------------------------------------------------------------
-
-    def _step(self, step: Work, trace: int) -> Iterator[str]:
-        served = self.traces[trace]
-        program = served.program
-        match describe_step(step, served.arches[step.id]):
-            case KernelCall() as call:
-                yield from self._launch(program, call)
-            case SetCall() as call:
-                name = program.buffers[call.target.buffer].name
-                yield (
-                    f"d.memset(r, {name!r}, {call.target.offset}, {call.value:#x}, "
-                    f"{call.element_bytes}, {call.count})"
-                )
-            case CopyCall() as call:
-                ends = (call.target, call.source)
-                target, source = (f"{program.buffers[p.buffer].name!r}, {p.offset}" for p in ends)
-                yield f"d.memcpy(r, {target}, {source}, {call.size})"
-            case OperatorCall(call):
-                problem = error(
-                    "TSR5001",
-                    f"the operator `{call.operator}` cannot be written with cuda-python alone",
-                    call.span,
-                    hint="run the plan with `tessc run`, which calls PyTorch",
-                )
-                raise TesseraError(problem)
-            case _ as never:
-                assert_never(never)
-
-    def _launch(self, program: Program, call: KernelCall) -> Iterator[str]:
-        launch = call.launch
-        module = program.modules[call.module]
-        yield "d.launch("
-        yield f"    r, {module.name!r}, {launch.kernel!r},  # step {call.step}"
-        yield f"    {launch.grid}, {launch.block}, {launch.shared_bytes},"
-        yield "    ["
-        for argument in call.arguments:
-            yield f"        {_argument(program, argument)}"
-        yield "    ],"
-        if launch.cluster is not None:
-            yield f"    cluster={launch.cluster},"
-        if launch.cooperative:
-            yield "    cooperative=True,"
-        yield ")"
-
-    # --- tables ------------------------------------------------------------------------------
-
-    def _module_files(self, device: str) -> dict[str, str]:
+    def _modules(self, device: str) -> dict[str, str]:
         """The modules that a device runs, and the files with their PTX."""
+        model = Model(
+            lowered=self.lowered, traces=tuple(self.traces), weights={}, states=[], fillings=[]
+        )
         files: dict[str, str] = {}
-        for trace in self.lowered.traces:
-            served = self.traces[trace.trace]
-            work = tuple(served.program.work())
-            for program in trace.programs:
-                for queued in program.operations if program.device == device else ():
-                    if not isinstance(queued.operation, Run):
-                        continue
-                    step = work[queued.operation.step]
-                    if isinstance(step, Launch):
-                        module = served.program.modules[step.module]
-                        arch = served.arches[step.id]
-                        files[f"{trace.trace}:{module.name}"] = self._ptx(module, arch)
+        for trace, step, arch in steps_on(model, device):
+            if isinstance(step, ir.Launch):
+                module = self.traces[trace].program.modules[step.module]
+                files[f"{trace}:{module.name}"] = self._ptx(module, arch)
         return files
 
-    def _ptx(self, module: ProgramModule, arch: str) -> str:
+    def _ptx(self, module: ir.ProgramModule, arch: str) -> str:
         variant = module.variant(arch)
         assert variant is not None
         base = f"{_plain(module.name)}.{arch.replace(':', '_')}"
@@ -267,126 +153,152 @@ class _ScriptEmitter:
         self.modules[name] = variant.text
         return name
 
-    def _areas(self, device: str) -> dict[str, tuple[int, int]]:
-        return {
-            area.kind.value: (area.bytes, area.count)
-            for area in self.lowered.areas
-            if area.device == device and area.kind is not AreaKind.MODULE
+    def _function(self, queue: Queue, trace: LoweredTrace, device: str) -> str:
+        """What a queue does for one request."""
+        label = _said(self.traces[trace.trace].name)
+        lines = [
+            f"def {_FUNCTIONS[queue]}_{trace.trace}(d: Device, r: Request) -> Iterator[Need]:",
+            f'    """The {queue.value} queue, for one request of trace `{label}`."""',
+        ]
+        for program in trace.programs:
+            for operation in program.on(queue) if program.device == device else ():
+                for method, *given in self._calls(operation, queue, trace):
+                    start = "yield from " if method in ("wait", "send", "receive") else ""
+                    arguments = ", ".join(["r", *map(_text, given)])
+                    lines.append(f"    {start}d.{method}({arguments})")
+        # A generator also where nothing waits.
+        return "\n".join([*lines, "    yield from ()"]) + "\n"
+
+    def _calls(
+        self, operation: lp.Operation, queue: Queue, trace: LoweredTrace
+    ) -> Iterator[tuple[Any, ...]]:
+        """The calls of an operation: a method of `Device`, and its arguments after the request."""
+        served = self.traces[trace.trace]
+        buffers = served.program.buffers
+        match operation:
+            case lp.Run(step):
+                work = tuple(served.program.work())[step]
+                yield _step(served.program, work, served.arches[step])
+            case lp.Fill(buffer, ranges):
+                yield "fill", buffers[buffer].name, [*ranges]
+            case lp.Free():
+                return
+            case lp.Record(event):
+                yield "record", queue.value, int(event)
+            case lp.Await(event):
+                yield "wait", queue.value, int(event)
+            case lp.Send(number):
+                moved = trace.transfers[number]
+                name, pieces = buffers[moved.buffer].name, _pieces(moved.bytes)
+                to_host = moved.target == HOST
+                yield (
+                    ("send_to_host", name, pieces)
+                    if to_host
+                    else ("send", int(number), name, moved.target, pieces)
+                )
+            case lp.Receive(number):
+                moved = trace.transfers[number]
+                if moved.source == HOST:
+                    yield "receive_from_host", buffers[moved.buffer].name, _pieces(moved.bytes)
+                else:
+                    yield "receive", int(number), moved.source
+            case lp.Put() | lp.AwaitPut() | lp.Credit():
+                raise AssertionError("an emitted program is of one host and has no landings")
+            case _:
+                assert_never(operation)
+
+    def run(self, targets: Mapping[str, str]) -> str:
+        """The program that starts all devices."""
+        homes: list[dict[str, list[tuple[str, int, int]]]] = [{} for _ in self.traces]
+        for home in self.lowered.homes:
+            buffer = self.traces[home.trace].program.buffers[home.buffer]
+            if buffer.role is ir.Role.STATE:
+                rows = homes[home.trace].setdefault(buffer.name, [])
+                rows.extend((home.device, start, end) for start, end in home.bytes)
+        programs = [served.program for served in self.traces]
+        plan = {
+            "slots": self.lowered.slots,
+            "lanes": self.lowered.lanes,
+            "targets": {d: f"cuda:{i}" for i, d in enumerate(self.lowered.devices)} | {**targets},
+            "traces": [{b.name: (b.role.value, b.bytes) for b in p.buffers} for p in programs],
+            "homes": homes,
+            "pointers": [_words(program) for program in programs],
         }
-
-    def _places(self, device: str) -> str:
-        """By trace and buffer: area and offset. A line per buffer."""
-        lines = ["{"]
-        for trace in self.lowered.traces:
-            program = self.traces[trace.trace].program
-            lines.append(f"        {trace.trace}: {{")
-            for place in self.lowered.places:
-                if (place.trace, place.device) == (trace.trace, device):
-                    name = program.buffers[place.buffer].name
-                    lines.append(f"            {name!r}: ({place.kind.value!r}, {place.offset}),")
-            lines.append("        },")
-        return "\n".join([*lines, "    }"])
-
-    def _events(self, device: str) -> int:
-        return 1 + max(
-            (
-                int(queued.operation.event)
-                for trace in self.lowered.traces
-                for program in trace.programs
-                if program.device == device
-                for queued in program.operations
-                if isinstance(queued.operation, Record)
-            ),
-            default=-1,
+        return _RUN.format(
+            imports="\n".join(f"import {name}" for name in self.names.values()),
+            plan=_text(plan),
+            programs=", ".join(f"{d!r}: {name}.PROGRAMS" for d, name in self.names.items()),
         )
 
-    # --- run.py ------------------------------------------------------------------------------
 
-    def _run(self) -> str:
-        lowered = self.lowered
-        tables = []
-        for served in self.traces:
-            rows = [
-                f"        {b.name!r}: ({b.role.value!r}, {b.bytes}),"
-                for b in served.program.buffers
-            ]
-            tables.append("\n".join(["    {", *rows, "    },"]))
-        homes: list[dict[str, list[tuple[str, int, int]]]] = [{} for _ in self.traces]
-        for home in lowered.homes:
-            buffer = self.traces[home.trace].program.buffers[home.buffer]
-            if buffer.role is Role.STATE:
-                rows_of = homes[home.trace].setdefault(buffer.name, [])
-                rows_of.extend((home.device, start, end) for start, end in home.bytes)
-        named = {d: f"cuda:{i}" for i, d in enumerate(lowered.devices)}
-        targets = {**named, **self.targets}
-        transfers = max((len(trace.transfers) for trace in lowered.traces), default=0)
-        modules = "\n".join(f"import {name}" for name in self.names.values())
-        programs = ", ".join(f"{d!r}: {name}.PROGRAMS" for d, name in self.names.items())
-        buffers = "\n".join(tables)
-        return f'''"""Run the plan, all devices in this process: `python run.py --help` says how."""
+class _Code(str):
+    """A part of a program, which is written as it is."""
 
-import os
-
-# Streams that wait for each other must not share a hardware queue (the driver makes 8 by default),
-# and no kernel may be loaded while a stream waits.
-os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
-os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")
-import serve  # noqa: E402
-import slices  # noqa: E402
-{modules}
-
-TRACES = [
-{buffers}
-]
-PLAN = {{
-    "slots": {self.slots},  # requests at a time
-    "lanes": {lowered.lanes},
-    "transfers": {transfers},
-    "targets": {targets!r},
-    "traces": TRACES,  # role and bytes of every buffer
-    "homes": {homes!r},  # where states are between requests
-    "pointers": {[_words(served.program) for served in self.traces]!r},
-}}
-
-if __name__ == "__main__":
-    serve.main(PLAN, {{{programs}}}, slices.split_gpu)
-'''
+    __repr__ = str.__str__
 
 
-def _words(program: Program) -> dict[str, dict[int, tuple[str, int]]]:
+def _step(program: ir.Program, step: ir.Work, arch: str) -> tuple[Any, ...]:
+    """The call of a step."""
+    match describe_step(step, arch):
+        case KernelCall(launch=launch, module=module):
+            more = [launch.cluster, launch.cooperative] if launch.cooperative else [launch.cluster]
+            return (
+                *("launch", program.modules[module].name, launch.kernel),
+                *(launch.grid, launch.block, launch.shared_bytes),
+                [_argument(program, argument) for argument in launch.arguments],
+                *(more if launch.cluster or launch.cooperative else ()),
+            )
+        case SetCall(target=to, value=value, element_bytes=element_bytes, count=count):
+            return "memset", *_pointer(program, to), value, element_bytes, count
+        case CopyCall(target=to, source=source, size=size):
+            return "memcpy", *_pointer(program, to), *_pointer(program, source), size
+        case OperatorCall(call):
+            problem = error(
+                "TSR5001",
+                f"the operator `{call.operator}` cannot be written with cuda-python alone",
+                call.span,
+                hint="run the plan with `tessc run`, which calls PyTorch",
+            )
+            raise TesseraError(problem)
+        case _ as never:
+            assert_never(never)
+
+
+def _argument(program: ir.Program, argument: ir.Argument) -> object:
+    match argument:
+        case ir.Pointer():
+            return _pointer(program, argument)
+        case ir.Scalar():
+            if argument.type.value == "u32":
+                return _Code(f"u32({argument.bits})")
+            return _Code(f"bits({argument.type.bytes}, {argument.bits:#x})")
+        case ir.ByValue():
+            words = {word.offset: _pointer(program, word.target) for word in argument.pointers}
+            return argument.content, words
+        case _:
+            assert_never(argument)
+
+
+def _pointer(program: ir.Program, pointer: ir.Pointer) -> tuple[str, int]:
+    return program.buffers[pointer.buffer].name, pointer.offset
+
+
+def _words(program: ir.Program) -> dict[str, dict[int, tuple[str, int]]]:
     return {
         program.buffers[table.buffer].name: {
-            word.offset: (program.buffers[word.target.buffer].name, word.target.offset)
-            for word in table.words
+            word.offset: _pointer(program, word.target) for word in table.words
         }
         for table in program.pointer_tables
     }
 
 
-def _argument(program: Program, argument: Argument) -> str:
-    match argument:
-        case Pointer():
-            return f"{_at(program, argument)},"
-        case Scalar(type=kind, bits=value):
-            if kind.value == "u32":
-                return f"u32({value}),"
-            text = f"{kind.value}:{scalar_text(kind, value)}"
-            return f"bits({kind.bytes}, {value:#x}),  # {text}"
-        case ByValue():
-            words = ", ".join(f"{w.offset}: {_at(program, w.target)}" for w in argument.pointers)
-            return f"by_value({argument.content.hex()!r}, {{{words}}}),"
-        case _:
-            assert_never(argument)
+def _pieces(ranges: lp.Bytes) -> list[tuple[int, int, int, int]]:
+    return [(piece.start, piece.width, piece.pitch, piece.rows) for piece in pieces_of(ranges)]
 
 
-def _at(program: Program, pointer: Pointer) -> str:
-    name = program.buffers[pointer.buffer].name
-    return f"d.at(r, {name!r}, {pointer.offset})" if pointer.offset else f"d.at(r, {name!r})"
-
-
-def _pieces(ranges: Bytes) -> str:
-    pieces = [(p.start, p.width, p.pitch, p.rows) for p in pieces_of(ranges)]
-    return repr(pieces)
+def _text(value: object) -> str:
+    """A value as Python, in lines of a length to read."""
+    return pformat(value, width=90, compact=True, sort_dicts=False)
 
 
 def _said(name: str) -> str:

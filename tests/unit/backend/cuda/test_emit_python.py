@@ -10,7 +10,6 @@ import sys
 import types
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,7 @@ import pytest
 
 from tessera.backend.cuda import slices
 from tessera.backend.cuda.api import Driver, DriverError
-from tessera.backend.cuda.emitted.emit_python import emit_python
-from tessera.backend.cuda.emitted.shared_files import shared_files
+from tessera.backend.cuda.emitted.emit_python import emit_python, shared_files
 from tessera.backend.cuda.slices import split_gpu
 from tessera.backend.service import Model
 from tessera.diagnostics import TesseraError
@@ -140,13 +138,15 @@ def common(
         (tmp_path / name).write_text(text)
     monkeypatch.syspath_prepend(str(tmp_path))
     before = set(sys.modules)
-    yield runpy.run_path(str(tmp_path / "serve.py")), fake
+    shared = runpy.run_path(str(tmp_path / "common.py"))
+    shared["Device"].driver = Driver(fake)
+    yield shared, fake
     for name in set(sys.modules) - before:
         del sys.modules[name]
 
 
 def test_the_programs_cut_gpus_as_the_backend_does(common: tuple[dict[str, Any], FakeCuda]) -> None:
-    cut, fake = partial(common[0]["cut"], split_gpu), common[1]
+    cut, fake = common[0]["cut"], common[1]
     pairs = [(one, other) for one in range(1, 132, 7) for other in range(1, 140, 3)]
     for sizes in (*((one,) for one in range(1, 140)), *pairs, (44,) * 3, (40, 84, 8), (30, 34, 66)):
         whole = sizes == (fake.sms,)  # which needs no context
@@ -175,7 +175,7 @@ def test_the_programs_leave_nothing_open_that_they_cut_in_vain(
     common: tuple[dict[str, Any], FakeCuda], failing: int
 ) -> None:
     """The first way may fail at any slice; the second then has all SMs to itself."""
-    cut, fake = partial(common[0]["cut"], split_gpu), common[1]
+    cut, fake = common[0]["cut"], common[1]
     make, made = fake.cuGreenCtxCreate, 0
 
     def fails(*arguments: Any) -> Any:
@@ -193,7 +193,7 @@ def test_programs_of_two_replicas_have_slices_of_their_own(
     common: tuple[dict[str, Any], FakeCuda],
 ) -> None:
     """Each is a process, and cuts the GPU by itself."""
-    cut, fake = partial(common[0]["cut"], split_gpu), common[1]
+    cut, fake = common[0]["cut"], common[1]
     both = {"a": 48, "b": 48}
     assert [*cut(0, both, ["b"])] == ["a"]
     assert [*cut(0, both, ["a"])] == ["b"]
@@ -206,9 +206,9 @@ def test_the_programs_say_what_is_no_device(
     common: tuple[dict[str, Any], FakeCuda], target: str
 ) -> None:
     shared = common[0]
-    shared["Device"]("a", {}, {}, {}, 0, 1)
+    shared["Device"]("a", {}, {}, {}, 1)
     with pytest.raises(SystemExit, match=r"is no CUDA device|cannot be cut into 999 SMs"):
-        shared["open_devices"]({"a": target}, 0, split_gpu)
+        shared["open_devices"]({"a": target})
 
 
 def test_programs_import_nothing_but_their_folder_and_their_packages() -> None:
@@ -216,7 +216,7 @@ def test_programs_import_nothing_but_their_folder_and_their_packages() -> None:
     model = random_model(7)
     files = emit_python(model.lowered, model.traces, SLICES)
     names = {Path(name).stem for name in files} | set(sys.stdlib_module_names) | {"numpy", "cuda"}
-    assert {"run.py", "common.py", "serve.py", "slices.py"} <= set(files)
+    assert {"run.py", "common.py", "api.py", "call_structures.py", "slices.py"} <= set(files)
     for name, text in files.items():
         nodes = list(ast.walk(ast.parse(text))) if name.endswith(".py") else []
         plain = [alias.name for n in nodes if isinstance(n, ast.Import) for alias in n.names]
@@ -232,7 +232,7 @@ def test_one_readable_program_per_device() -> None:
     assert not [name for name, text in files.items() if "from tessera" in text]
     for text in programs:
         assert "import tessera" not in text
-        assert "def compute_0(d: Device, r: Request) -> Iterator[tuple[int, int]]:" in text
+        assert "def compute_0(d: Device, r: Request) -> Iterator[Need]:" in text
         assert max(map(len, text.splitlines())) < 400
         compile(text, "device.py", "exec")
 
