@@ -510,7 +510,6 @@ def test_json(tmp_path: Path) -> None:
     [
         {"objective": "speed"},
         {"slots": 0},
-        {"lanes": 0},
         {"gap": float("nan")},
         {"strategy": "dp", "placement": "random:1"},
         {"strategy": "dp", "objective": "latency+throughput"},
