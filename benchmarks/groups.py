@@ -138,8 +138,7 @@ RUNNING = (
     Run("running.capture out/gpu/capture", BOTH),
     Run("running.replay_zoo out/gpu/replay", BOTH),
     Run("running.attention -o out/gpu/attention.json", BOTH),
-    Run("running.real_models run --out out/gpu/real --seconds 3000", BOTH),
-    Run("running.real_models report --out out/gpu/real -o out/gpu/real_models.json", BOTH),
+    Run("running.real_models -o out/gpu/real_models.json --work out/gpu/real", BOTH),
     Run("running.full_size out/gpu/full_size.json --work out/gpu/full_size", BOTH),
     Run("running.full_size out/gpu/full_olmoe.json --work out/gpu/olmoe --model olmoe", BOTH),
     Run("running.cuda_correct out/gpu/correct", GPU),
@@ -204,7 +203,7 @@ LAPTOP = (
 PAPER = (
     Run("paper.figures run", (Need.TABLES,)),
     Run("paper.figures plans", (Need.TABLES,)),
-    Run(f"paper.figures show {RESULTS}/paper.json"),
+    Run("paper.figures show"),
 )
 GROUPS: Mapping[str, tuple[Run, ...]] = {
     "reading": READING,

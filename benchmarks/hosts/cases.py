@@ -1,7 +1,7 @@
 """What benchmarks of hosts share: a file with a line per case, and the command line around it.
 
-    python -m benchmarks.NAME run --count 200 --seconds 3600 -o out/cases.jsonl
-    python -m benchmarks.NAME report out/cases.jsonl -o FILE
+    python -m benchmarks.FOLDER.SCRIPT run --count 200 --seconds 3600 -o out/cases.jsonl
+    python -m benchmarks.FOLDER.SCRIPT report out/cases.jsonl -o FILE
 
 Cases are known by their seed; those that the file has are not done again.
 """
@@ -10,25 +10,21 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
-Row = dict[str, Any]
+from benchmarks.common import Row, add_row, arguments, machine, read_rows, write
 
 
 def command_line(doc: str | None, kinds: Sequence[str], count: int) -> argparse.ArgumentParser:
     """The options that all have; `kinds` are what can be done besides `report`."""
-    parser = argparse.ArgumentParser(description=doc)
+    parser = arguments(doc)
     parser.add_argument("what", choices=[*kinds, "report"])
     parser.add_argument("files", nargs="*")
     parser.add_argument("--count", type=int, default=count)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=3600.0)
-    parser.add_argument("-o", "--output", required=True)
     return parser
 
 
@@ -44,10 +40,7 @@ def act(
 
 def seeds(options: argparse.Namespace) -> Iterator[int]:
     """Those that the file does not have, until the count or the time is reached."""
-    output = Path(options.output)
-    output.parent.mkdir(parents=True, exist_ok=True)
-    lines = output.read_text().splitlines() if output.exists() else []
-    known = {json.loads(line)["seed"] for line in lines}
+    known = {row["seed"] for row in read_rows(options.output)}
     deadline = time.monotonic() + options.seconds
     for seed in range(options.first, options.first + options.count):
         if time.monotonic() > deadline:
@@ -62,26 +55,20 @@ def do_case(options: argparse.Namespace, row: Row, case: Callable[[], Row]) -> N
         row |= case()
     except Exception as problem:
         row |= {"error": f"{type(problem).__name__}: {problem}"[:400], "equal": False}
-    row["load"] = round(os.getloadavg()[0], 1)
+    row["load"] = machine()["load"]
     print(json.dumps(row), flush=True)
-    with Path(options.output).open("a") as stream:
-        stream.write(json.dumps(row) + "\n")
+    add_row(options.output, row)
 
 
 def rows_of(options: argparse.Namespace) -> list[Row]:
     """All lines of the files."""
-    texts = [Path(name).read_text() for name in options.files]
-    return [json.loads(line) for text in texts for line in text.splitlines()]
+    return read_rows(*map(Path, options.files))
 
 
 def write_report(options: argparse.Namespace, rows: Sequence[Row], value: Row) -> None:
     """One file of what was done, with the machine."""
     loads = sorted(row["load"] for row in rows)
-    value = {
-        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
-        "python": platform.python_version(),
-        "load": {"median": loads[len(loads) // 2], "most": loads[-1]},
-        **value,
-    }
-    Path(options.output).write_text(json.dumps(value, indent=1) + "\n")
+    load = {"median": loads[len(loads) // 2], "most": loads[-1]}
+    value = machine() | {"load": load} | value
+    write(value, options.output)
     print(json.dumps(value, indent=1))

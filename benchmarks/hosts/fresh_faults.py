@@ -37,8 +37,8 @@ import time
 from functools import partial
 from pathlib import Path
 
-from benchmarks.hosts.cases import Row, act, command_line, do_case, rows_of, seeds, write_report
-from benchmarks.hosts.faults import AT, Feed, digest, said
+from benchmarks.hosts.cases import Row, act, command_line, do_case, seeds
+from benchmarks.hosts.faults import Feed, digest, report, said
 from tessera.driver.hosts.kept_hosts import KeptHosts
 from tessera.driver.run.runtime import Runtime
 from tessera.frontend.trace.read_trace import parse_trace
@@ -46,9 +46,9 @@ from tests.helpers.host_runs import backends_of, inputs_of
 from tests.helpers.namespaces import PREFIX, hosts_in, ip, namespaces, processes_in
 from tests.helpers.plan_files import plan_of, write_plan
 
-ENDS_IN_S = {"vanish": 1.0, "oneway": 1.0, "address": 1.0, "frozen": 2.0}
+ENDS = ("vanish", "oneway", "address", "frozen")
 GOES_ON = ("slow", "blip", "pause", "stranger", "parent")
-KINDS = (*ENDS_IN_S, *GOES_ON, "outputs")
+KINDS = (*ENDS, *GOES_ON, "outputs")
 NAMES = ["left", "right"]
 BYTES = 1 << 18
 STEPS = 7
@@ -202,18 +202,8 @@ def running_case(kind: str, rng: random.Random, hosts: Hosts) -> Row:
     fault.end()
     runtime.close(wait=False)
     texts = [said(problem) for _, problem in feed.failures]
-    ends = kind in ENDS_IN_S
-    return {
-        "seconds": round(max((at for at, _ in feed.failures), default=moment) - moment, 3),
-        "good": feed.good,
-        "wrong": feed.wrong,
-        "lost": lost,
-        "failed": len(feed.failures),
-        "as_expected": len(feed.failures) == (2 if ends else 0),
-        "named": all("on host `" in text and "device `" in text for text in texts),
-        "operation": all(any(word in text for word in AT) for text in texts),
-        "said": texts[0].splitlines()[0] if texts else "",
-    }
+    named = all("on host `" in text and "device `" in text for text in texts)
+    return {**feed.row(moment, lost, 2 if kind in ENDS else 0), "named": named}
 
 
 def pause_case(rng: random.Random, hosts: Hosts) -> Row:
@@ -302,37 +292,6 @@ def run(options: argparse.Namespace) -> None:
                 )
         finally:
             hosts.close()
-
-
-def report(options: argparse.Namespace) -> None:
-    """What was done."""
-    rows = rows_of(options)
-    kinds = {}
-    for kind in KINDS:
-        own = [row for row in rows if row["kind"] == kind and "error" not in row]
-        if own:
-            times = sorted(row["seconds"] for row in own)
-            kinds[kind] = {
-                "cases": len(own),
-                "as_expected": sum(row["as_expected"] for row in own),
-                "named": sum(row["named"] for row in own),
-                "most_s": times[-1],
-                "in_time": sum(seconds <= ENDS_IN_S.get(kind, LIMIT_S) for seconds in times),
-            }
-    bad = [
-        row
-        for row in rows
-        if "error" in row or not (row["as_expected"] and row["named"]) or row["left"]
-    ]
-    value: Row = {
-        "faults": len(rows),
-        "hung_or_lost": sum(row.get("lost", 0) for row in rows),
-        "outputs": sum(row.get("good", 0) for row in rows),
-        "wrong_outputs": sum(row.get("wrong", 0) for row in rows),
-        "kinds": kinds,
-        "not_as_expected": bad,
-    }
-    write_report(options, rows, value)
 
 
 def main() -> None:

@@ -24,9 +24,10 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from benchmarks.cases import parser_of, run_cases, why
 from benchmarks.common import MODELS as FILES
 from benchmarks.common import ROOT
-from benchmarks.laptop.cases import HIDDEN, STEPS, parser_of, roles, run_cases, why
+from benchmarks.laptop.compare import HIDDEN, STEPS, roles
 from benchmarks.laptop.models import MODELS, build
 from tessera.driver import analyze as driver
 from tessera.driver.trace.capture_trace import TraceOptions, trace_call, write_trace

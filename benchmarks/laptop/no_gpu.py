@@ -23,18 +23,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from benchmarks.cases import parser_of, run_cases, why
 from benchmarks.common import MODELS as FILES
 from benchmarks.common import ROOT, Row, peak_mb
-from benchmarks.laptop.cases import (
-    STEPS,
-    compared,
-    errors,
-    parser_of,
-    pins_of,
-    run_cases,
-    why,
-    widened,
-)
+from benchmarks.laptop.compare import STEPS, compared, errors, pins_of, widened
 from benchmarks.laptop.models import MODELS, build
 from tessera.frontend.capture.inputs import Inputs
 from tessera.settings import overridden

@@ -28,9 +28,10 @@ from unittest import mock
 
 import numpy as np
 
+from benchmarks.cases import parser_of, run_cases
 from benchmarks.common import MODELS as FILES
 from benchmarks.common import tessc
-from benchmarks.laptop.cases import HIDDEN, STEPS, parser_of, roles, run_cases
+from benchmarks.laptop.compare import HIDDEN, STEPS, roles
 from tessera.driver import analyze as driver
 from tessera.driver.trace.capture_trace import TraceOptions, trace_call, write_trace
 from tessera.frontend.capture import routes

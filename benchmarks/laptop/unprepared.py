@@ -21,16 +21,9 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.cases import parser_of, run_cases, why
 from benchmarks.common import Row, tessc
-from benchmarks.laptop.cases import (
-    compared,
-    errors,
-    parser_of,
-    pins_of,
-    run_cases,
-    why,
-    widened,
-)
+from benchmarks.laptop.compare import compared, errors, pins_of, widened
 from benchmarks.laptop.models import MODELS, build
 
 TWO = "h200:84sm,h200:48sm"

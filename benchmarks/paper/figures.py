@@ -1,8 +1,6 @@
 """The paper's figures: kernel level against coarse splits, by tables and an exact program.
 
-    python -m benchmarks.paper.figures run -o benchmarks/results/paper.json --seconds 1200
-    python -m benchmarks.paper.figures plans -o benchmarks/results/paper.json --seconds 600
-    python -m benchmarks.paper.figures show benchmarks/results/paper.json
+    python -m benchmarks.paper.figures run|plans|show [-o FILE] [--seconds 3600] [--only NAME]
 
 In: sizes of models (`serving_traces`, `models`), measured tables (extra `tables`). Out: a
 JSON file with a row per cell, cells in the order in which they matter; a run goes on where the last
@@ -28,10 +26,7 @@ none, and names cells without rows.
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
-import platform
 import tempfile
 import time
 from collections.abc import Sequence
@@ -39,6 +34,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from unittest import mock
 
+from benchmarks.common import ROOT, arguments, machine, write
 from benchmarks.paper.models import QWEN_TEXT, mamba_trace, vision_trace
 from benchmarks.paper.page import falls_short, nine_tenths, write_page
 from benchmarks.paper.plans import Planned, planned
@@ -67,12 +63,10 @@ from tessera.driver.traces import load_traces
 from tessera.frontend.machine import tables
 from tessera.ir.plan.costs import Costs, Duration
 from tessera.ir.plan.machine import Machine
-from tessera.ir.plan.tables import TableKind
 from tessera.ir.program.program import Role
 from tessera.planning.prices.durations import find_costs, read_profiles
 from tessera.planning.problem.plan_problem import RESERVED_BYTES, problem_of
 
-ROOT = Path(__file__).parents[2]
 PAIRS = ("a100,l40s", "h100,rtx-pro-6000", "b200,h100")
 BATCHES = (64, 8, 256, 1)
 MIXES = ((1020, 129), (4096, 512))
@@ -82,26 +76,24 @@ ONCE_LANES = 3
 FEW = 4  # layers that are priced
 MAMBA_LAYERS = 64
 QWEN, MAMBA, IMAGES = "qwen2.5-vl-7b", "mamba2-2.7b", "mmdit"
-SAME = "same"  # kernels of one library on both GPUs, where the tables have one
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One combination; `count` GPUs on each side; kernels of the best or of the `same` library."""
+    """One combination; `count` GPUs on each side."""
 
     pair: str
     model: str
     batch: int
     mix: tuple[int, int]
     count: int = 1
-    backend: str = "best"
 
     @property
     def name(self) -> str:
         """Its key in the file."""
         sides = f"{self.count}+{self.count}"
         lengths = f"{self.mix[0]}/{self.mix[1]}"
-        return f"{self.pair} {sides} {self.model} b{self.batch} {lengths} {self.backend}"
+        return f"{self.pair} {sides} {self.model} b{self.batch} {lengths}"
 
 
 def cells() -> list[Cell]:
@@ -109,7 +101,6 @@ def cells() -> list[Cell]:
     small = ("llama-8b", "gpt-oss-20b")
     made = [Cell(p, m, b, MIXES[0]) for b in BATCHES for m in small for p in PAIRS]
     made += [Cell(p, "llama-70b", b, MIXES[0], 4) for b in BATCHES[:2] for p in PAIRS]
-    made += [Cell(p, "gpt-oss-20b", b, MIXES[0], 1, SAME) for b in BATCHES for p in PAIRS[1:]]
     made += [Cell(p, m, b, MIXES[1]) for b in BATCHES for m in small for p in PAIRS]
     made += [Cell(p, m, b, MIXES[0]) for m in (QWEN, MAMBA) for b in BATCHES for p in PAIRS]
     made += [Cell(p, IMAGES, b, (0, 0)) for b in (1, 4) for p in PAIRS]
@@ -306,30 +297,6 @@ def _joined(before: Part, after: Part) -> Part:
     )
 
 
-# --- one library on both GPUs --------------------------------------------------------------------
-
-_LIBRARIES = {
-    TableKind.MOE: "marlin",
-    TableKind.CONTEXT: "flash_attn",
-    TableKind.GENERATION: "flash_attn",
-}
-
-
-def _of_one_library(
-    columns: tables.Columns, name: str, gpu: str, version: str, kind: TableKind
-) -> tuple[tables.TableRows, ...]:
-    """The rows of a library that both tables have; all rows where this one lacks it."""
-    library = _LIBRARIES.get(kind)
-    kernels = [str(kernel) for kernel in columns["kernel_source"]]
-    kept = [n for n, kernel in enumerate(kernels) if library is None or library in kernel]
-    if kept:
-        columns = {key: [values[n] for n in kept] for key, values in columns.items()}
-    return _TABLES_OF(columns, name, gpu, version, kind)
-
-
-_TABLES_OF = tables.tables_of
-
-
 # --- figures -------------------------------------------------------------------------------------
 
 
@@ -473,44 +440,33 @@ def _plan_all(output: Path, seconds: float) -> None:
         if time.perf_counter() - begun > seconds:
             return
         row["100Gb/s"] |= plan_cell(cell)
-        output.write_text(json.dumps(data, indent=1) + "\n")
+        write(data, output)
         print(cell.name, row["100Gb/s"].get("planned"), row["100Gb/s"]["plan"], flush=True)
 
 
 def _run(output: Path, seconds: float, only: str | None) -> None:
     begun = time.perf_counter()
     data = json.loads(output.read_text()) if output.exists() else {"cells": {}}
-    data["machine"] = {"processor": platform.machine(), "cores": os.cpu_count()}
+    data["machine"] = machine()
     data["with_extra_tables"] = not tables.extra_is_missing()
-    for backend in ("best", SAME):
-        with (
-            mock.patch.object(tables, "tables_of", _of_one_library)
-            if backend == SAME
-            else (mock.patch.object(tables, "tables_of", _TABLES_OF))
-        ):
-            if backend == SAME:
-                tables.read_tables.cache_clear()
-            for cell in cells():
-                if cell.name in data["cells"] or cell.backend != backend:
-                    continue
-                if only and only not in cell.name:
-                    continue
-                if time.perf_counter() - begun > seconds:
-                    return
-                at = time.process_time()
-                data["cells"][cell.name] = {
-                    "pair": cell.pair,
-                    "count": cell.count,
-                    "model": cell.model,
-                    "batch": cell.batch,
-                    "mix": list(cell.mix),
-                    "backend": cell.backend,
-                    **run_cell(cell),
-                }
-                output.write_text(json.dumps(data, indent=1) + "\n")
-                usual = data["cells"][cell.name]["100Gb/s"]
-                said = {k: round(v / 1e6, 2) for k, v in usual.items() if isinstance(v, float)}
-                print(f"{cell.name} {time.process_time() - at:.1f} s", said, flush=True)
+    for cell in cells():
+        if cell.name in data["cells"] or (only and only not in cell.name):
+            continue
+        if time.perf_counter() - begun > seconds:
+            return
+        at = time.process_time()
+        data["cells"][cell.name] = {
+            "pair": cell.pair,
+            "count": cell.count,
+            "model": cell.model,
+            "batch": cell.batch,
+            "mix": list(cell.mix),
+            **run_cell(cell),
+        }
+        write(data, output)
+        usual = data["cells"][cell.name]["100Gb/s"]
+        said = {k: round(v / 1e6, 2) for k, v in usual.items() if isinstance(v, float)}
+        print(f"{cell.name} {time.process_time() - at:.1f} s", said, flush=True)
 
 
 def _explain(output: Path) -> None:
@@ -518,45 +474,35 @@ def _explain(output: Path) -> None:
     data = json.loads(output.read_text())
     for cell in cells():
         row = data["cells"].get(cell.name)
-        if row is None or cell.backend == SAME or "losses" in row or not falls_short(row):
+        if row is None or "losses" in row or not falls_short(row):
             continue
         priced = price(cell)
         found = losses(priced.parts, _sides(cell, priced, "100Gb/s"), priced.held)
         assert found is not None
         row["losses"] = {name: round(times, 4) for name, times in found.items()}
         print(cell.name, row["losses"], flush=True)
-    plain = {name: row for name, row in data["cells"].items() if row["backend"] != SAME}
-    data["nine_tenths"] = nine_tenths(plain)
-    output.write_text(json.dumps(data, indent=1) + "\n")
+    data["nine_tenths"] = nine_tenths(data["cells"])
+    write(data, output)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    commands = parser.add_subparsers(dest="command", required=True)
-    run = commands.add_parser("run")
-    run.add_argument("-o", "--output", type=Path, required=True)
-    run.add_argument("--seconds", type=float, default=3600.0)
-    run.add_argument("--only", help="cells whose names have this in them")
-    plans = commands.add_parser("plans")
-    plans.add_argument("-o", "--output", type=Path, required=True)
-    plans.add_argument("--seconds", type=float, default=3600.0)
-    show = commands.add_parser("show")
-    show.add_argument("file", type=Path)
-    show.add_argument("--page", type=Path, default=ROOT / "docs" / "concepts" / "paper.md")
-    show.add_argument("--plots", type=Path, default=ROOT / "docs" / "concepts")
+    parser = arguments(__doc__, "paper.json")
+    parser.add_argument("command", choices=("run", "plans", "show"))
+    parser.add_argument("--seconds", type=float, default=3600.0)
+    parser.add_argument("--only", help="cells whose names have this in them")
+    parser.add_argument("--docs", type=Path, default=ROOT / "docs" / "concepts")
     given = parser.parse_args()
     if given.command != "show" and tables.extra_is_missing():
         parser.error(f"most tables are missing: {tables.INSTALL}")
     if given.command == "run":
         _run(given.output, given.seconds, given.only)
         _explain(given.output)
-        return
-    if given.command == "plans":
+    elif given.command == "plans":
         _plan_all(given.output, given.seconds)
-        return
-    data = json.loads(given.file.read_text())
-    missing = [cell.name for cell in cells() if cell.name not in data["cells"]]
-    write_page(data, missing, given.page, given.plots)
+    else:
+        data = json.loads(given.output.read_text())
+        missing = [cell.name for cell in cells() if cell.name not in data["cells"]]
+        write_page(data, missing, given.docs / "paper.md", given.docs)
 
 
 if __name__ == "__main__":

@@ -30,16 +30,6 @@ _COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee")
 _FEW_ROWS = 0.5
 Row = Mapping[str, Any]
 
-# What a rough script had computed before, with transfers, gaps and memory free: over phase, over
-# attention/FFN, over data parallel, over two of the first GPU; both mixes, batch 1 to 256.
-_ROUGH = {
-    ("a100,l40s", "llama-8b"): ("1.02-1.56", "1.12-1.42", "1.07-1.21", "0.80-1.02"),
-    ("h100,rtx-pro-6000", "llama-8b"): ("1.06-1.58", "1.07-1.44", "1.01-1.08", "0.76-0.87"),
-    ("h100,rtx-pro-6000", "gpt-oss-20b"): ("1.06-2.16", "1.16-1.61", "1.03-1.21", "0.80-1.12"),
-    ("b200,h100", "llama-8b"): ("1.04-1.59", "1.07-1.52", "1.03-1.05", "0.76-1.00"),
-    ("b200,h100", "gpt-oss-20b"): ("1.10-1.59", "1.03-1.66", "1.08-1.20", "0.76-1.00"),
-}
-
 
 def figure(row: Row, name: str, link: str = USUAL) -> float | None:
     """A period of a cell; `queued` is the better of the two orders."""
@@ -128,9 +118,8 @@ def write_page(data: Row, missing: Sequence[str], page: Path, plots: Path) -> No
     rows: list[Row] = list(data["cells"].values())
     folder = plots / "images"
     folder.mkdir(exist_ok=True, parents=True)
-    plain = [row for row in rows if row["backend"] == "best"]
-    single = [row for row in plain if row["count"] == 1]
-    lines = [_HEAD, "", *_summary(plain)]
+    single = [row for row in rows if row["count"] == 1]
+    lines = [_HEAD, "", *_summary(rows)]
     for pair in dict.fromkeys(str(row["pair"]) for row in single):
         own = [row for row in single if row["pair"] == pair]
         image = folder / f"paper-{pair.replace(',', '-')}.svg"
@@ -138,13 +127,11 @@ def write_page(data: Row, missing: Sequence[str], page: Path, plots: Path) -> No
         lines += ["", f"## {_title(pair)}", ""]
         lines += [f"![kernel level over coarse splits, {_title(pair)}](images/{image.name})", ""]
         lines += _table(own)
-    lines += ["", "## What eats the bound", "", *_lost(plain)]
+    lines += ["", "## What eats the bound", "", *_lost(rows)]
     lines += ["", "## Planner and simulator", "", *_planned(single)]
-    lines += ["", "## No replica on one GPU: Llama-3-70B", "", *_large(plain)]
-    lines += ["", "## The same library on both GPUs", "", *_same(rows)]
+    lines += ["", "## No replica on one GPU: Llama-3-70B", "", *_large(rows)]
     lines += ["", "## Links", "", *_links(single)]
     lines += ["", "## Without overlap, another order, weights once", "", *_ablations(single)]
-    lines += ["", "## The bound, computed before by a rough script", "", *_bounds(single)]
     lines += ["", "## What is not here", "", *(f"- {line}" for line in _NOT_COVERED)]
     if missing:
         lines.append(f"- {len(missing)} cells that the script has and that were not reached: "
@@ -194,11 +181,6 @@ _NOT_COVERED = (
     "8+8 GPUs; long prompts of Qwen2.5-VL and Mamba2; plans of `tessc plan` for more than one GPU "
     "on each side",
 )
-
-
-def _range(values: Iterable[float | None]) -> str:
-    known = [value for value in values if value is not None]
-    return f"{min(known):.2f}-{max(known):.2f}" if known else "-"
 
 
 def _summary(rows: Sequence[Row]) -> list[str]:
@@ -497,47 +479,6 @@ def _large(rows: Sequence[Row]) -> list[str]:
     ]
 
 
-def _same(rows: Sequence[Row]) -> list[str]:
-    pairs = []
-    for row in rows:
-        if row["backend"] == "best":
-            continue
-        best = next((r for r in rows if r["backend"] == "best" and _key(r) == _key(row)), None)
-        if best is not None:
-            pairs.append((row, best))
-    if not pairs:
-        return ["No such cell was reached."]
-    lines = _lines(
-        ("GPUs, model, lengths", "batch", "over the best", "with the best on each",
-         "over phase", "with the best on each", "from tables"),
-        (
-            [
-                f"{_title(row['pair'])}, {row['model']}, {_mix(row)}",
-                str(row["batch"]),
-                shown(over_best(row)),
-                shown(over_best(best)),
-                shown(gain(row, "phase")),
-                shown(gain(best, "phase")),
-                _from_tables(row),
-            ]
-            for row, best in pairs
-        ),
-    )  # fmt: skip
-    return [
-        "Tables have the fastest kernel of one version of vLLM. Here only kernels of a library "
-        "that both tables have are looked up: Marlin for experts, flash attention where both have "
-        "it (B200 has none, and keeps its own). Products are of one library anyway. The H100's "
-        "rows of Marlin are not of the sizes of GPT-OSS: its experts are priced by the model here, "
-        "so these cells say little.",
-        "",
-        *lines,
-    ]
-
-
-def _key(row: Row) -> tuple[object, ...]:
-    return row["pair"], row["model"], row["batch"], tuple(row["mix"]), row["count"]
-
-
 def _links(rows: Sequence[Row]) -> list[str]:
     usual = [row for row in rows if row["mix"] == [1020, 129]]
     return [
@@ -581,36 +522,6 @@ def _ablations(rows: Sequence[Row]) -> list[str]:
         "(the paper's stated limit). It was searched for the cells that have a figure.",
         "",
         *lines,
-    ]
-
-
-def _bounds(rows: Sequence[Row]) -> list[str]:
-    made = []
-    for (pair, model), rough in _ROUGH.items():
-        own = [row for row in rows if row["pair"] == pair and row["model"] == model]
-        now = [
-            _range(gain(row, name, "bound") for row in own)
-            for name in ("phase", "attention", "dp", "two_first")
-        ]
-        made.append([f"{_title(pair)}, {model}", *(f"{a} ({b})" for a, b in zip(now, rough,
-                     strict=True))])  # fmt: skip
-    return [
-        "The bound over each way, all batches and both mixes, and in brackets what the script had. "
-        "Its coarse splits had no link and no memory; here a phase split moves caches, an "
-        "attention split activations, and what does not fit is left out. Over data parallel it is "
-        "confirmed (within 0.04), over phase nearly (within 0.11); over attention/FFN it was too "
-        "low, since activations have to cross the link in every layer.",
-        "",
-        *_lines(
-            (
-                "GPUs, model",
-                "over phase",
-                "over attention/FFN",
-                "over data parallel",
-                "over two of the first",
-            ),
-            made,
-        ),
     ]
 
 

@@ -265,7 +265,8 @@ def main() -> None:
 
 def add_captured(data: dict[str, Row]) -> None:
     """What plans of captures took, and PyTorch: rows of `real_models.json`."""
-    for row in json.loads((RESULTS / "real_models.json").read_text())["rows"]:
+    rows = json.loads((RESULTS / "real_models.json").read_text())["rows"]
+    for row in rows.values() if isinstance(rows, dict) else rows:
         if row["case"] in SMALL and row["route"] == "auto" and "ours" in row:
             own = data.setdefault(SMALL[row["case"]].name, {})
             own |= {"machine": row["machine"], "measured": "a plan of a capture"}

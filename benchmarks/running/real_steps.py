@@ -9,16 +9,14 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
 from torch import Tensor, nn
 
+from benchmarks.common import MODELS
 from tessera.frontend.capture.model_file import find_model, load_model
-
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "models"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,21 +90,13 @@ _WIDTH = {
     "num_attention_heads": 32,
     "num_key_value_heads": 8,
 }
-_TINY = {
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-}
 
 
-def llama(
-    *, layers: int, batch: int, context: int, tokens: int = 1, tiny: bool = False
-) -> RealStep:
+def llama(*, layers: int, batch: int, context: int, tokens: int = 1) -> RealStep:
     """Llama-3-8B without its head."""
     config = transformers.LlamaConfig(
-        **(_TINY if tiny else _WIDTH),
-        vocab_size=256 if tiny else 128256,
+        **_WIDTH,
+        vocab_size=128256,
         num_hidden_layers=layers,
         max_position_embeddings=max(8192, context),
         rope_theta=500000.0,
@@ -115,13 +105,11 @@ def llama(
     return cached(_made(transformers.LlamaModel, config), config, batch, context, tokens)
 
 
-def experts(
-    *, layers: int, batch: int, context: int, tokens: int = 1, tiny: bool = False
-) -> RealStep:
+def experts(*, layers: int, batch: int, context: int, tokens: int = 1) -> RealStep:
     """Mixtral-8x7B without its head."""
     config = transformers.MixtralConfig(
-        **(_TINY if tiny else _WIDTH),
-        vocab_size=256 if tiny else 32000,
+        **_WIDTH,
+        vocab_size=32000,
         num_hidden_layers=layers,
         num_local_experts=8,
         num_experts_per_tok=2,
@@ -158,7 +146,7 @@ def with_sdpa(model: nn.Module) -> None:
 def example(file: str, *, last: bool = False, sdpa: bool = False, **sizes: int) -> RealStep:
     """A model of `examples/models`."""
     torch.manual_seed(0)
-    function, inputs = load_model(find_model(str(EXAMPLES / file)), dict(sizes))
+    function, inputs = load_model(find_model(str(MODELS / file)), dict(sizes))
     assert isinstance(function, nn.Module)
     if sdpa:
         with_sdpa(function)
@@ -169,64 +157,33 @@ def example(file: str, *, last: bool = False, sdpa: bool = False, **sizes: int) 
 
 @dataclass(frozen=True, slots=True)
 class RealCase:
-    """A step, the seconds that all of it may take, and about how much memory of the GPU: the
-    model, and a copy in fp32 or the plan."""
+    """A step: what makes it, and with which sizes."""
 
     make: Callable[..., RealStep]
     sizes: dict[str, Any]
-    gpu_gb: float
-    limit_s: float = 300.0
-
-    def tiny(self) -> RealCase:
-        """The same at sizes for a trial on the host."""
-        least = {key: size for key, size in _LEAST.items() if key in self.sizes}
-        sizes: dict[str, Any] = {key: min(self.sizes[key], least[key]) for key in least}
-        if self.make is not example:
-            sizes["tiny"] = True
-        return RealCase(self.make, self.sizes | sizes, 1, 600.0)
 
 
-_LEAST = {
-    "layers": 1,
-    "batch": 2,
-    "context": 32,
-    "tokens": 32,
-    "vocabulary": 256,
-    "hidden": 64,
-    "heads": 4,
-    "text": 16,
-    "image": 32,
-    "state": 16,
-    "length": 32,
-    "chunk": 16,
-}
-
-
-def _decode(layers: int, batch: int, context: int, limit_s: float = 300.0) -> RealCase:
-    weights, cache = 1.1 + 0.44 * layers, 4096e-9 * layers * batch * context
-    sizes = {"layers": layers, "batch": batch, "context": context}
-    return RealCase(llama, sizes, 3 + 3 * (weights + cache), limit_s)
+def _decode(layers: int, batch: int, context: int) -> RealCase:
+    return RealCase(llama, {"layers": layers, "batch": batch, "context": context})
 
 
 def _prefill(tokens: int) -> RealCase:
     sizes = {"layers": 8, "batch": 1, "context": tokens, "tokens": tokens}
-    return RealCase(llama, sizes, 18 + tokens / 500)
+    return RealCase(llama, sizes)
 
 
 _DIT = {"hidden": 1536, "layers": 4, "heads": 24, "text": 256, "image": 4096}
 _SSM = {"vocabulary": 32000, "hidden": 2048, "layers": 4, "heads": 64, "state": 128}
-
-# First those that no run has measured, then those that were slower than PyTorch's, then the rest.
 CASES: dict[str, RealCase] = {
     "diffusion with sdpa, 4096 + 256 tokens": RealCase(
-        example, {"file": "mmdit.py:step", "sdpa": True, **_DIT}, 10
+        example, {"file": "mmdit.py:step", "sdpa": True, **_DIT}
     ),
-    "diffusion, 4096 + 256 tokens": RealCase(example, {"file": "mmdit.py:step", **_DIT}, 10),
+    "diffusion, 4096 + 256 tokens": RealCase(example, {"file": "mmdit.py:step", **_DIT}),
     "state space, 1024 tokens": RealCase(
-        example, {"file": "mamba.py:step", "last": True, **_SSM, "length": 1024, "chunk": 128}, 10
+        example, {"file": "mamba.py:step", "last": True, **_SSM, "length": 1024, "chunk": 128}
     ),
     "experts decode 2 layers, batch 8, context 1k": RealCase(
-        experts, {"layers": 2, "batch": 8, "context": 1024}, 24
+        experts, {"layers": 2, "batch": 8, "context": 1024}
     ),
     "decode 8 layers, batch 64, context 8k": _decode(8, 64, 8192),
     "decode 8 layers, batch 1, context 8k": _decode(8, 1, 8192),
@@ -234,7 +191,7 @@ CASES: dict[str, RealCase] = {
     "decode 8 layers, batch 8, context 1k": _decode(8, 8, 1024),
     "decode 8 layers, batch 64, context 1k": _decode(8, 64, 1024),
     "prefill 8 layers, 4096 tokens": _prefill(4096),
-    "decode 32 layers, batch 8, context 1k": _decode(32, 8, 1024, 420.0),
+    "decode 32 layers, batch 8, context 1k": _decode(32, 8, 1024),
     "decode 8 layers, batch 1, context 1k": _decode(8, 1, 1024),
     "decode 8 layers, batch 8, context 8k": _decode(8, 8, 8192),
 }

@@ -1,4 +1,4 @@
-"""What serving on one H200 comes to: simulated against real, slices, a burst, one batch in flight.
+"""What serving on one H200 comes to: speed, tokens, simulated against real, a burst.
 
     python -m benchmarks.serving.h200 prepare --work FOLDER --arrivals azure_code.csv.gz    # no GPU
     python -m benchmarks.serving.h200 run --work FOLDER --out FOLDER [--seconds 330] [--only PARTS]
@@ -17,8 +17,6 @@ fails is a line with the reason. `--tiny` does the same with a small model on th
   tokens in its steps, every second sequence sampled by a seed.
 - `profile`: `tessc profile` of both steps, and a plan by it.
 - `simulated`: requests at random times, `tessc simulate` against `tessc bench`.
-- `slices`: time per token while prompts come in, on the whole GPU at several sizes of chunks and on
-  slices of 84 and 48 SMs (`serving_slices`).
 - `burst`: three minutes of an Azure trace around its largest burst (those requests that fit the
   context, of which one in `EVERY` comes; time goes `SPEED` times as fast), by the plan that
   switches and by each of its two.
@@ -46,7 +44,6 @@ from typing import Any
 
 from benchmarks.common import MODELS, ROOT, read_rows, write
 from benchmarks.serving import engines
-from benchmarks.serving import slices as serving_slices
 from benchmarks.serving import tokens as serving_tokens
 from benchmarks.serving import watch as serving_watch
 from benchmarks.serving.engines import LARGE, TINY, Setting, done, profile, simulated, tessc
@@ -63,8 +60,6 @@ SLICES = "h200:84sm,h200:48sm"
 TARGETS = {"h200-0.0": "cuda:0:84sm", "h200-0.1": "cuda:0:48sm"}
 GPT = {"vocabulary": 32000, "hidden": 2048, "layers": 4, "heads": 16, "blocks": 2049}
 GPT |= {"block": 16, "context": 512}
-CHUNKS = {"prefill": 128, "prefill256": 256, "prefill512": 512}
-TINY_CHUNKS = {"prefill": 4, "prefill256": 8, "prefill512": 16}
 
 
 def setting_of(given: argparse.Namespace) -> Setting:
@@ -91,14 +86,13 @@ def setting_of(given: argparse.Namespace) -> Setting:
 def prepare(given: argparse.Namespace) -> None:
     """Traces, plans and the cut of the arrivals; what is there stays."""
     setting = setting_of(given)
-    chunks = TINY_CHUNKS if given.tiny else CHUNKS
     long = {"rows": 3, "context": 32} if given.tiny else {"rows": 32, "context": 4096}
     for folder in ("", "long", "l32", "l32r8", "gpt"):
         (given.work / folder).mkdir(parents=True, exist_ok=True)
     wanted: list[tuple[str, str, dict[str, Any]]] = [
-        (name, "prefill", {"chunk": chunk}) for name, chunk in chunks.items()
+        ("prefill", "prefill", {"chunk": setting.chunk}),
+        ("decode", "decode", {}),
     ]
-    wanted += [("decode", "decode", {})]
     wanted += [("long/prefill", "prefill", long | {"chunk": 16 if given.tiny else 512})]
     wanted += [("long/decode", "decode", long)]
     for folder, rows in (("l32", setting.rows), ("l32r8", 3 if given.tiny else 8)):
@@ -110,16 +104,10 @@ def prepare(given: argparse.Namespace) -> None:
     for kind, sizes in (("decode", {"rows": 64}), ("prefill", {"chunk": 64})):
         own = {} if given.tiny else GPT | sizes | {"dtype": "bfloat16"}
         capture(setting, given.work / "gpt" / f"{kind}.ptx", f"gpt_{kind}", own)
-    shares = [f"{name}.ptx:1" for name in chunks] + [f"decode.ptx:{setting.rows}"]
-    one = ["--sequences", "1", "--slots", "1", "--strategy"]
-    plan(setting, "text.tsp", ["prefill.ptx:1", shares[-1]], ["--gpus", "h200", *one, "single"])
-    plan(setting, "chunks.tsp", shares, ["--gpus", "h200", *one, "single"])
-    plan(setting, "slices.tsp", shares, ["--gpus", SLICES, *one, "dp"])
-    for folder in ("l32", "l32r8"):
-        text = [f"{folder}/prefill.ptx:1", f"{folder}/decode.ptx:{setting.rows}"]
-        plan(setting, f"{folder}/text.tsp", text, ["--gpus", "h200", *one, "single"])
-    text = ["gpt/prefill.ptx:1", "gpt/decode.ptx:16"]
-    plan(setting, "gpt/text.tsp", text, ["--gpus", "h200", *one, "single"])
+    one = ["--gpus", "h200", "--sequences", "1", "--slots", "1", "--strategy", "single"]
+    for folder, share in (("", setting.rows), ("l32/", 64), ("l32r8/", 64), ("gpt/", 16)):
+        text = [f"{folder}prefill.ptx:1", f"{folder}decode.ptx:{share}"]
+        plan(setting, f"{folder}text.tsp", text, one)
     pair = ["--gpus", SLICES, "--objective", "latency+throughput", "--sequences", "2"]
     pair += ["--slots", "2", "--time-limit", "120"]
     plan(setting, "pair.tsp", ["long/prefill.ptx:4", "long/decode.ptx:3"], pair)
@@ -287,88 +275,6 @@ def tell(row: dict[str, Any], name: str, value: Any) -> Any:
     return value
 
 
-def slices(setting: Setting) -> dict[str, Any]:
-    """The same requests on the whole GPU and on slices of it."""
-    import tessera
-    from benchmarks.serving.slices import Shape, Steps, arrivals, mover
-
-    tiny = setting.tiny
-    chunks = TINY_CHUNKS if tiny else CHUNKS
-    shape = Shape(
-        prompt=16 if tiny else 512,
-        answer=8 if tiny else 128,
-        rows=setting.rows,
-        vocabulary=setting.sizes["vocabulary"],
-    )
-    row: dict[str, Any] = {"prompt": shape.prompt, "answer": shape.answer, "rows": shape.rows}
-    each_s, count = (1.0, 3) if tiny else (5.0, 20)
-    whole_path, options = setting.runs("chunks.tsp")
-    cut_path, _ = setting.runs("slices.tsp")
-    cut = dict(options)
-    if not tiny:
-        cut["targets"] = TARGETS
-    begun = time.monotonic()
-    with (
-        tessera.Runtime(whole_path, **options) as whole,
-        tessera.Runtime(cut_path, **cut) as parts,
-    ):
-        row["start_s"] = round(time.monotonic() - begun, 1)
-        steps = {"whole": Steps(whole, 0, shape)}
-        steps |= {"84": Steps(parts, 0, shape), "48": Steps(parts, 1, shape)}
-        alone = {
-            name: {"decode": own.time_decode(count)}
-            | {trace: own.time_prefill(trace, chunk, count) for trace, chunk in chunks.items()}
-            for name, own in steps.items()
-        }
-        rounded = {
-            name: {step: round(s * 1e3, 3) for step, s in own.items()}
-            for name, own in alone.items()
-        }
-        tell(row, "alone_ms", rounded)
-        most = capacities(shape, alone, chunks)
-        tell(row, "requests_per_s_at_most", {name: round(rate, 2) for name, rate in most.items()})
-        best = max(rate for name, rate in most.items() if name.startswith("whole"))
-        rate = 0.7 * min(best, most["slices"])
-        row["requests_per_s"] = round(rate, 3)
-        row["tokens_per_s"] = round(rate * (shape.prompt + shape.answer), 1)
-        each_s = max(each_s, 6 / rate)
-        times = arrivals(rate, each_s)
-        limit_s = 2 * each_s + 2
-        for trace, chunk in chunks.items():
-            served = serving_slices.serve_whole(steps["whole"], times, trace, chunk, limit_s)
-            own = serving_slices.figures(served, shape, each_s)
-            tell(row, f"whole, chunks of {chunk}", own)
-        trace = min(chunks, key=lambda name: alone["84"][name] / chunks[name])
-        served = serving_slices.serve_slices(
-            steps["84"], steps["48"], times, trace, chunks[trace], mover(parts, shape), limit_s
-        )
-        label = f"slices, prompts on 84 SMs in chunks of {chunks[trace]}, answers on 48"
-        own = tell(row, label, serving_slices.figures(served, shape, each_s))
-        compared = [row[key] for key in row if key.startswith("whole, ")]
-        kept_up = [fig for fig in compared if fig["whole"] == fig["requests"]] or compared
-        for name in ("tpot_p99_ms", "gap_p99_ms", "tpot_p50_ms"):
-            if name in own:
-                least = min(fig.get(name, float("inf")) for fig in kept_up)
-                row[f"{name} whole over slices"] = round(least / own[name], 3)
-    return row
-
-
-def capacities(
-    shape: Any, alone: dict[str, dict[str, float]], chunks: dict[str, int]
-) -> dict[str, float]:
-    """Requests per second that each way can take, by what its steps take alone."""
-    most = {}
-    for trace, chunk in chunks.items():
-        prompts = -(-shape.prompt // chunk) * alone["whole"][trace]
-        most[f"whole {chunk}"] = 1 / (
-            prompts + shape.answer * alone["whole"]["decode"] / shape.rows
-        )
-    prompts = min(-(-shape.prompt // chunk) * alone["84"][name] for name, chunk in chunks.items())
-    answers = shape.answer * alone["48"]["decode"] / shape.rows
-    most["slices"] = 1 / max(prompts, answers)
-    return most
-
-
 def burst(setting: Setting) -> dict[str, Any]:
     """The cut by the plan that switches, then by each of its two policies."""
     import tessera
@@ -409,7 +315,7 @@ def burst(setting: Setting) -> dict[str, Any]:
 
 PARTS = {
     call.__name__: call
-    for call in (code, tokens, profile, simulated, slices, burst, speed, speed32, speed32r8)
+    for call in (code, tokens, profile, simulated, burst, speed, speed32, speed32r8)
 }
 
 

@@ -1,0 +1,120 @@
+"""Cases of a benchmark, each in a process of its own, several at a time, within a time.
+
+The process of a case is `python -m MODULE --one NAME ...` and prints its row as the last line, in
+JSON. A row is written as soon as it is there, and a case that has one is not done again, so the
+same command goes on where the last one stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from benchmarks.common import ROOT, Row, arguments, write
+
+_LEAST_LEFT = 15.0  # seconds: with less no case is begun
+
+
+def parser_of(doc: str | None, *, seconds: float, jobs: int) -> argparse.ArgumentParser:
+    """What every such benchmark is told on its command line."""
+    parser = arguments(doc)
+    parser.add_argument("--work", type=Path, required=True, help="a folder for traces")
+    parser.add_argument("--only", default="", help="names, with commas; all of them if not given")
+    parser.add_argument("--seconds", type=float, default=seconds, help="for all of them")
+    parser.add_argument("--limit", type=float, default=240.0, help="seconds for one of them")
+    parser.add_argument("--jobs", type=int, default=jobs, help="so many at a time")
+    parser.add_argument("--again", action="store_true", help="repeat those that failed")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    return parser
+
+
+def run_cases(
+    module: str,
+    names: Sequence[str],
+    options: argparse.Namespace,
+    one: Callable[[str], Row],
+    *,
+    more: Sequence[str] = (),
+    sums: Callable[[Mapping[str, Row]], Row] = lambda rows: {},
+) -> None:
+    """Do the case that `--one` names, or all that have no row yet; `sums` are written beside."""
+    options.work = options.work.resolve()
+    options.work.mkdir(parents=True, exist_ok=True)
+    if options.one:
+        try:
+            row = one(options.one)
+        except BaseException as problem:
+            row = {"failed": why(problem)}
+        print(json.dumps(row), flush=True)
+        return
+    if options.output is None:
+        raise SystemExit("`-o FILE` says where rows go")
+    path: Path = options.output
+    rows: dict[str, Row] = json.loads(path.read_text())["rows"] if path.exists() else {}
+    wanted = [name for name in options.only.split(",") if name] or list(names)
+    todo = [n for n in wanted if n not in rows or (options.again and "failed" in rows[n])]
+    until = time.monotonic() + options.seconds
+    lock = threading.Lock()
+
+    def work(name: str) -> None:
+        left = until - time.monotonic()
+        row = _row(module, name, options, more, left) if left > _LEAST_LEFT else None
+        if row is not None:
+            with lock:
+                rows[name] = row
+                write({**sums(rows), "rows": rows}, path)
+                print(name, json.dumps(row), flush=True)
+
+    with ThreadPoolExecutor(options.jobs) as pool:
+        list(pool.map(work, todo))
+    print("not reached:", ", ".join(n for n in wanted if n not in rows) or "none", flush=True)
+
+
+def _row(
+    module: str, name: str, options: argparse.Namespace, more: Sequence[str], left: float
+) -> Row | None:
+    """What a case says of itself; None if its time was over before the limit of one case."""
+    begun = time.perf_counter()
+    limit = min(left, options.limit)
+    own = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+    own["TESSERA_COMPILE_PROCESSES"] = str(max(1, (os.cpu_count() or 1) // options.jobs))
+    process = subprocess.Popen(
+        [sys.executable, "-m", module, "--one", name, "--work", str(options.work), *more],
+        cwd=ROOT,
+        env=own | os.environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        told, log = process.communicate(timeout=limit)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)  # and what it has started
+        process.communicate()
+        return None if limit < options.limit else {"failed": f"not within {limit:.0f} s"}
+    try:
+        row: Row = json.loads(told.splitlines()[-1])
+    except (IndexError, ValueError):
+        row = {"failed": f"exit code {process.returncode}: {log[-600:]}"}
+    return row | {"seconds": round(time.perf_counter() - begun, 1)}
+
+
+def why(problem: BaseException) -> str:
+    """What went wrong, in a line or two."""
+    diagnostics = getattr(problem, "diagnostics", None)
+    if diagnostics:
+        first = diagnostics[0]
+        return f"{first.code} {first.headline} {first.notes} {first.hint or ''}"[:900]
+    where = traceback.format_tb(problem.__traceback__)[-1].strip()
+    return f"{type(problem).__name__}: {str(problem)[:700]}; {where}"[:1100]
