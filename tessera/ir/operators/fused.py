@@ -8,20 +8,24 @@ its operands are read and written whole, and it is priced by their bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from math import prod
 
 from tessera.ir.operators import work
-from tessera.ir.operators.elementwise import number
-from tessera.ir.operators.matrix import attribute, operands
+from tessera.ir.operators.notation import (
+    REQUIRED,
+    WorkRule,
+    flag,
+    forms,
+    integer,
+    number,
+    word,
+)
 from tessera.ir.operators.records import (
-    AttributeKind,
     AttributeSpec,
     Bound,
     Kinds,
-    OperandSpec,
     Operator,
-    Reach,
     ResultType,
     Shape,
     Unit,
@@ -30,71 +34,38 @@ from tessera.ir.operators.records import (
 
 NAMESPACE = "tessera"
 MOST_WRITES = 16
-_OUT = (OperandSpec(name="out"),)
-_INTEGER = AttributeKind.INTEGER
+_SEVERAL = " ".join(["out", *(f"out{n}?" for n in range(1, MOST_WRITES))])
 
 
 def fused_operators() -> Iterator[Operator]:
     """All of them."""
-    several = (*_OUT, *operands(" ".join(f"out{n}?" for n in range(1, MOST_WRITES))))
-    listed = OperandSpec(name="operands", is_list=True, is_optional=True)
-    yield _entry("other", (listed,), work.moved, several, attribute("name", AttributeKind.TEXT, ""))
-    eps = number("eps", 1e-5)
-    floats = Kinds.FLOAT
-    yield _entry(
-        "rms_norm",
-        operands("input weight?", floats),
-        work.per_element_hard,
-        _OUT,
-        eps,
-        function="fused_norm",
-    )
-    yield _entry(
-        "add_rms_norm",
-        operands("input residual weight?", floats),
-        work.per_element_hard,
-        (*_OUT, OperandSpec(name="sum")),
-        eps,
-        function="fused_norm",
-    )
-    yield _entry(
-        "add_layer_norm",
-        operands("input residual weight? bias?", floats),
-        work.per_element_hard,
-        (*_OUT, OperandSpec(name="sum")),
-        eps,
-        function="fused_norm",
-    )
-    kind = attribute("activation", AttributeKind.TEXT, "silu")
-    yield _entry("gated", operands("gate up", floats), work.per_element_hard, _OUT, kind)
-    tensors = OperandSpec(name="tensors", is_list=True)
-    yield _entry("rotary", (*operands("cos sin"), tensors), work.per_element, several)
-    yield _entry(
-        "merged_linear",
-        (*operands("input", floats), OperandSpec(name="weights", is_list=True)),
-        merged,
-        several,
-        attribute("biased", AttributeKind.BOOL, False),
-    )
-    caches = tuple(
-        OperandSpec(name=name, reach=Reach.INDEXED) for name in ("key_cache", "value_cache")
-    )
-    yield _entry(
-        "cache_write",
-        (*caches, *operands("index key value")),
-        work.moved,
-        caches,
-        attribute("dim", _INTEGER, 2),
-    )
-    paged = (*operands("query", floats), *caches, *operands("pages attn_mask?"))
-    yield _entry("paged_attention", paged, attended_pages, _OUT, number("scale"))
-    sizes = (
-        attribute(name, _INTEGER, required=True)
-        for name in ("tokens", "hidden", "inner", "chosen", "experts")
-    )
-    yield _entry(
-        "experts", (OperandSpec(name="operands", is_list=True),), by_experts, several, *sizes
-    )
+    yield from _fused("other", "operands*?", work.moved, word("name", ""), writes=_SEVERAL)
+    for name, reads, writes in (
+        ("rms_norm", "input weight?", "out"),
+        ("add_rms_norm", "input residual weight?", "out sum"),
+        ("add_layer_norm", "input residual weight? bias?", "out sum"),
+    ):
+        yield from _fused(
+            name,
+            reads,
+            work.per_element_hard,
+            number("eps", 1e-5),
+            function="fused_norm",
+            kinds=Kinds.FLOAT,
+            writes=writes,
+        )
+    gated = "gate:float up:float"
+    yield from _fused("gated", gated, work.per_element_hard, word("activation", "silu"))
+    yield from _fused("rotary", "cos sin tensors*", work.per_element, writes=_SEVERAL)
+    layers = "input:float weights*"
+    yield from _fused("merged_linear", layers, merged, flag("biased"), writes=_SEVERAL)
+    caches = "key_cache@ value_cache@"
+    written = f"{caches} index key value"
+    yield from _fused("cache_write", written, work.moved, integer("dim", 2), writes=caches)
+    paged = f"query:float {caches} pages attn_mask?"
+    yield from _fused("paged_attention", paged, attended_pages, number("scale"))
+    sizes = (integer(name, REQUIRED) for name in ("tokens", "hidden", "inner", "chosen", "experts"))
+    yield from _fused("experts", "operands*", by_experts, *sizes, writes=_SEVERAL)
 
 
 def merged(bound: Bound) -> Work:
@@ -122,26 +93,29 @@ def by_experts(bound: Bound) -> Work:
     return Work(2.0 * bound.integer("tokens") * bound.integer("chosen") * matrix, Unit.MATRIX)
 
 
-def _entry(
+def _fused(
     name: str,
-    reads: tuple[OperandSpec, ...],
-    effort: Callable[[Bound], Work],
-    writes: tuple[OperandSpec, ...],
+    reads: str,
+    effort: WorkRule,
     *attributes: AttributeSpec,
     function: str = "",
-) -> Operator:
+    kinds: Kinds = Kinds.ANY,
+    writes: str = "out",
+) -> Iterator[Operator]:
     """An entry; results are what the operators had that it stands for, of any shape."""
 
     def shapes(bound: Bound) -> tuple[Shape | None, ...]:
         return (None,) * len(bound.writes)
 
-    return Operator(
-        name=f"{NAMESPACE}::{name}",
-        function=function or name,
-        reads=reads,
+    return forms(
+        name,
+        reads,
+        shapes,
+        effort,
+        *attributes,
+        function=function,
+        kinds=kinds,
         writes=writes,
-        attributes=attributes,
-        shapes=shapes,
-        work=effort,
         result=ResultType.FREE,
+        namespace=NAMESPACE,
     )

@@ -2,73 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-from tessera.ir.operators import shapes, work
-from tessera.ir.operators.elementwise import number
-from tessera.ir.operators.records import (
-    AttributeKind,
-    AttributeSpec,
-    Bound,
-    Kinds,
-    OperandSpec,
-    Operator,
-    ResultType,
-    Shape,
-    Work,
+from tessera.ir.operators import shapes
+from tessera.ir.operators.notation import (
+    DIM,
+    DTYPE,
+    REQUIRED,
+    flag,
+    forms,
+    integer,
+    integers,
+    number,
+    operands,
 )
-from tessera.ir.program.program import AttributeValue
+from tessera.ir.operators.records import Kinds, Operator, ResultType
+from tessera.ir.operators.work import attended, convolved, per_element, per_element_hard
 
-_ShapeRule = Callable[[Bound], tuple[Shape | None, ...]]
-_WorkRule = Callable[[Bound], Work]
-
-
-def attribute(
-    name: str, kind: AttributeKind, default: AttributeValue = None, *, required: bool = False
-) -> AttributeSpec:
-    """An attribute of any kind."""
-    return AttributeSpec(name=name, kind=kind, default=default, is_required=required)
-
-
-def operands(names: str, kinds: Kinds = Kinds.ANY) -> tuple[OperandSpec, ...]:
-    """Specifications from names with a space between; `?` marks those that may be missing."""
-    return tuple(
-        OperandSpec(name=name.rstrip("?"), kinds=kinds, is_optional=name.endswith("?"))
-        for name in names.split()
-    )
-
-
-def forms(
-    names: str,
-    function: str,
-    reads: tuple[OperandSpec, ...],
-    rule: _ShapeRule,
-    effort: _WorkRule,
-    *,
-    writes: tuple[OperandSpec, ...] = (OperandSpec(name="out"),),
-    attributes: tuple[AttributeSpec, ...] = (),
-    result: ResultType = ResultType.SAME,
-) -> Iterator[Operator]:
-    """One entry per name, which have a space between."""
-    for name in names.split():
-        yield Operator(
-            name=f"aten::{name}",
-            function=function,
-            reads=reads,
-            writes=writes,
-            attributes=attributes,
-            shapes=rule,
-            work=effort,
-            result=result,
-            is_in_place=name.split(".")[0].endswith("_"),
-        )
-
-
-DIM = attribute("dim", AttributeKind.INTEGER, required=True)
-_DIMS = attribute("dim", AttributeKind.INTEGERS)
-_KEEP = attribute("keepdim", AttributeKind.BOOL, False)
-_TYPE = attribute("dtype", AttributeKind.TYPE)
-_SELF = operands("self")
+_DIMS, _KEEP = integers("dim"), flag("keepdim")
+_FLOAT, _NUMBER, _FREE = Kinds.FLOAT, Kinds.NUMBER, ResultType.FREE
 
 
 def matrix_operators() -> Iterator[Operator]:
@@ -79,250 +31,166 @@ def matrix_operators() -> Iterator[Operator]:
 
 
 def _networks() -> Iterator[Operator]:
-    sizes = tuple(
-        attribute(name, AttributeKind.INTEGERS)
-        for name in ("stride", "padding", "dilation", "output_padding")
+    settings = (
+        *map(integers, ("stride", "padding", "dilation", "output_padding")),
+        flag("transposed"),
+        integer("groups", 1),
+        *map(flag, ("benchmark", "deterministic", "allow_tf32", "cudnn_enabled")),
     )
-    switches = (
-        attribute("transposed", AttributeKind.BOOL, False),
-        attribute("groups", AttributeKind.INTEGER, 1),
-        *(
-            attribute(name, AttributeKind.BOOL, False)
-            for name in ("benchmark", "deterministic", "allow_tf32", "cudnn_enabled")
-        ),
-    )
-    data = operands("input weight bias?", Kinds.FLOAT)
-    yield from forms(
-        "convolution convolution.out conv1d conv2d conv3d",
-        "convolution",
-        data,
-        shapes.convolution,
-        work.convolved,
-        attributes=(*sizes, *switches),
-    )
-    plain = (
-        OperandSpec(name="input", kinds=Kinds.FLOAT),
-        OperandSpec(name="weight", kinds=Kinds.FLOAT),
-    )
-    yield from forms(
-        "cudnn_convolution cudnn_convolution.out",
-        "convolution",
-        plain,
-        shapes.convolution,
-        work.convolved,
-        attributes=(*sizes, *switches),
-    )
+    for names, reads in (
+        ("convolution convolution.out conv1d conv2d conv3d", "input weight bias?"),
+        ("cudnn_convolution cudnn_convolution.out", "input weight"),
+    ):
+        yield from forms(
+            names,
+            reads,
+            shapes.convolution,
+            convolved,
+            *settings,
+            function="convolution",
+            kinds=_FLOAT,
+        )
     heads = (
         number("dropout_p", 0.0),
-        attribute("is_causal", AttributeKind.BOOL, False),
-        attribute("return_debug_mask", AttributeKind.BOOL, False),
-        attribute("compute_log_sumexp", AttributeKind.BOOL, True),
-        attribute("enable_gqa", AttributeKind.BOOL, False),
+        flag("is_causal"),
+        flag("return_debug_mask"),
+        flag("compute_log_sumexp", True),
+        flag("enable_gqa"),
         number("scale"),
     )
-    results = (
-        OperandSpec(name="out", kinds=Kinds.FLOAT),
-        OperandSpec(name="logsumexp", kinds=Kinds.FLOAT, is_optional=True),
-        *(OperandSpec(name=name, is_optional=True) for name in ("seed", "offset", "debug_mask")),
-    )
-    three = operands("query key value", Kinds.FLOAT)
-    bias = OperandSpec(name="attn_mask", is_optional=True)
-    yield from forms(
-        "_scaled_dot_product_flash_attention",
-        "attention",
-        three,
-        shapes.attention,
-        work.attended,
-        attributes=heads,
-        writes=results,
-    )
-    yield from forms(
-        "scaled_dot_product_attention",
-        "attention",
-        (*three, bias),
-        shapes.attention,
-        work.attended,
-        attributes=heads,
-        writes=results[:1],
-    )
-    named = OperandSpec(name="attn_bias", is_optional=True)
-    yield from forms(
-        "_scaled_dot_product_efficient_attention _scaled_dot_product_cudnn_attention",
-        "attention",
-        (*three, named),
-        shapes.attention,
-        work.attended,
-        attributes=heads,
-        writes=results,
-    )
+    others = "_scaled_dot_product_efficient_attention _scaled_dot_product_cudnn_attention"
+    results = "out:float logsumexp:float? seed? offset? debug_mask?"
+    for names, more, writes in (
+        ("_scaled_dot_product_flash_attention", "", results),
+        ("scaled_dot_product_attention", " attn_mask:any?", "out:float"),
+        (others, " attn_bias:any?", results),
+    ):
+        yield from forms(
+            names,
+            f"query key value{more}",
+            shapes.attention,
+            attended,
+            *heads,
+            function="attention",
+            kinds=_FLOAT,
+            writes=writes,
+        )
 
 
 def _norms() -> Iterator[Operator]:
-    tail = attribute("normalized_shape", AttributeKind.INTEGERS, required=True)
+    tail = integers("normalized_shape", REQUIRED)
     eps = number("eps", 1e-5)
-    rows = operands("out mean? rstd?", Kinds.FLOAT)
-    both = operands("input weight? bias?", Kinds.FLOAT)
-    enable = attribute("cudnn_enable", AttributeKind.BOOL, True)
+    rows = operands("out mean? rstd?", _FLOAT)
+    both = "input weight? bias?"
     yield from forms(
         "native_layer_norm native_layer_norm.out layer_norm",
-        "layer_norm",
         both,
         shapes.normalised,
-        work.per_element_hard,
+        per_element_hard,
+        *(tail, eps, flag("cudnn_enable", True)),
+        function="layer_norm",
+        kinds=_FLOAT,
         writes=rows,
-        attributes=(tail, eps, enable),
     )
     yield from forms(
         "rms_norm _fused_rms_norm",
-        "rms_norm",
-        operands("input weight?", Kinds.FLOAT),
+        "input weight?",
         shapes.normalised,
-        work.per_element_hard,
-        writes=operands("out rstd?", Kinds.FLOAT),
-        attributes=(tail, number("eps")),
+        per_element_hard,
+        *(tail, number("eps")),
+        kinds=_FLOAT,
+        writes=operands("out rstd?", _FLOAT),
     )
-    counts = tuple(attribute(name, AttributeKind.INTEGER) for name in ("N", "C", "HxW"))
-    group = attribute("group", AttributeKind.INTEGER, required=True)
     yield from forms(
         "native_group_norm native_group_norm.out",
-        "group_norm",
         both,
         shapes.group_norm,
-        work.per_element_hard,
+        per_element_hard,
+        *map(integer, ("N", "C", "HxW")),
+        *(integer("group", REQUIRED), eps),
+        function="group_norm",
+        kinds=_FLOAT,
         writes=rows,
-        attributes=(*counts, group, eps),
     )
-    half = attribute("half_to_float", AttributeKind.BOOL, False)
-    numbers = operands("self", Kinds.FLOAT)
-    for name in ("softmax", "log_softmax"):
+    for names, function, own in (
+        ("_softmax _softmax.out softmax.int", "softmax", (flag("half_to_float"),)),
+        ("_log_softmax _log_softmax.out log_softmax.int", "log_softmax", (flag("half_to_float"),)),
+        ("_safe_softmax", "safe_softmax", ()),
+    ):
         yield from forms(
-            f"_{name} _{name}.out {name}.int",
-            name,
-            numbers,
+            names,
+            "self",
             shapes.along,
-            work.per_element_hard,
-            attributes=(DIM, half, _TYPE),
+            per_element_hard,
+            *(DIM, *own, DTYPE),
+            function=function,
+            kinds=_FLOAT,
             result=ResultType.PROMOTED,
         )
-    yield from forms(
-        "_safe_softmax",
-        "safe_softmax",
-        numbers,
-        shapes.along,
-        work.per_element_hard,
-        attributes=(DIM, _TYPE),
-        result=ResultType.PROMOTED,
-    )
 
 
 def _reductions() -> Iterator[Operator]:
-    over = (_DIMS, _KEEP, _TYPE)
-    for name, more in (
-        ("sum", "sum sum.out sum.dim_IntList sum.IntList_out"),
-        ("mean", "mean mean.dtype_out mean.dim mean.out"),
-        ("prod", "prod prod.out prod.dim_int prod.int_out"),
+    for names in (
+        "sum sum.out sum.dim_IntList sum.IntList_out",
+        "mean mean.dtype_out mean.dim mean.out",
+        "prod prod.out prod.dim_int prod.int_out",
     ):
-        yield from forms(
-            more,
-            name,
-            _SELF,
-            shapes.reduced,
-            work.per_element,
-            attributes=over,
-            result=ResultType.FREE,
-        )
+        over = _DIMS, _KEEP, DTYPE
+        yield from forms(names, "self", shapes.reduced, per_element, *over, result=_FREE)
     for name in ("amax", "amin"):
-        yield from forms(
-            f"{name} {name}.out",
-            name,
-            operands("self", Kinds.NUMBER),
-            shapes.chosen,
-            work.per_element,
-            attributes=(_DIMS, _KEEP),
-        )
-    truth = (OperandSpec(name="out", kinds=Kinds.BOOL),)
+        names = f"{name} {name}.out"
+        yield from forms(names, "self:number", shapes.chosen, per_element, _DIMS, _KEEP)
     for name in ("any", "all"):
         yield from forms(
             f"{name} {name}.dim {name}.dims {name}.out {name}.all_out",
-            name,
-            _SELF,
+            "self",
             shapes.reduced,
-            work.per_element,
-            attributes=(_DIMS, _KEEP),
-            writes=truth,
-            result=ResultType.FREE,
+            per_element,
+            *(_DIMS, _KEEP),
+            writes="out:bool",
+            result=_FREE,
         )
-    place = OperandSpec(name="indices", kinds=Kinds.INTEGER)
     for name in ("max", "min"):
-        numbers = operands("self", Kinds.NUMBER)
-        yield from forms(
-            f"{name} {name}.unary_out", f"a{name}", numbers, shapes.chosen, work.per_element
-        )
-        yield from forms(
-            f"{name}.dim {name}.dim_{name}",
-            f"{name}_dim",
-            numbers,
-            shapes.chosen,
-            work.per_element,
-            attributes=(DIM, _KEEP),
-            writes=(OperandSpec(name="values"), place),
-        )
-        dimension = attribute("dim", AttributeKind.INTEGER)
-        yield from forms(
-            f"arg{name} arg{name}.out",
-            f"arg{name}",
-            numbers,
-            shapes.chosen,
-            work.per_element,
-            attributes=(dimension, _KEEP),
-            writes=(place,),
-            result=ResultType.FREE,
-        )
-    yield from forms(
-        "histc histc.out",
-        "histc",
-        operands("self", Kinds.NUMBER),
-        shapes.bins,
-        work.per_element,
-        attributes=(
-            attribute("bins", AttributeKind.INTEGER, 100),
-            number("min", 0),
-            number("max", 0),
-        ),
-    )
-    floats = operands("self", Kinds.FLOAT)
-    spread = (_DIMS, number("correction", 1), _KEEP)
-    yield from forms(
-        "var.correction var.correction_out",
-        "var",
-        floats,
-        shapes.reduced,
-        work.per_element,
-        attributes=spread,
-    )
-    yield from forms(
-        "var_mean.correction var_mean.correction_out",
-        "var_mean",
-        floats,
-        shapes.reduced,
-        work.per_element,
-        attributes=spread,
-        writes=operands("var mean"),
-    )
-    yield from forms(
-        "logsumexp logsumexp.out",
-        "logsumexp",
-        floats,
-        shapes.reduced,
-        work.per_element_hard,
-        attributes=(_DIMS, _KEEP),
-    )
+        yield from _extremes(name)
+    span = integer("bins", 100), number("min", 0), number("max", 0)
+    yield from forms("histc histc.out", "self:number", shapes.bins, per_element, *span)
+    spread = _DIMS, number("correction", 1), _KEEP
+    names = "var.correction var.correction_out"
+    yield from forms(names, "self:float", shapes.reduced, per_element, *spread)
+    names = "var_mean.correction var_mean.correction_out"
+    yield from forms(names, "self:float", shapes.reduced, per_element, *spread, writes="var mean")
+    names = "logsumexp logsumexp.out"
+    yield from forms(names, "self:float", shapes.reduced, per_element_hard, _DIMS, _KEEP)
     yield from forms(
         "linalg_vector_norm linalg_vector_norm.out",
-        "vector_norm",
-        floats,
+        "self:float",
         shapes.reduced,
-        work.per_element,
-        attributes=(number("ord", 2), *over),
-        result=ResultType.FREE,
+        per_element,
+        *(number("ord", 2), _DIMS, _KEEP, DTYPE),
+        function="vector_norm",
+        result=_FREE,
+    )
+
+
+def _extremes(name: str) -> Iterator[Operator]:
+    """The largest or smallest of all elements, or along a dimension with its place."""
+    names = f"{name} {name}.unary_out"
+    yield from forms(names, "self:number", shapes.chosen, per_element, function=f"a{name}")
+    yield from forms(
+        f"{name}.dim {name}.dim_{name}",
+        "self:number",
+        shapes.chosen,
+        per_element,
+        *(DIM, _KEEP),
+        function=f"{name}_dim",
+        writes="values indices:integer",
+    )
+    yield from forms(
+        f"arg{name} arg{name}.out",
+        "self:number",
+        shapes.chosen,
+        per_element,
+        *(integer("dim"), _KEEP),
+        writes="indices:integer",
+        result=_FREE,
     )

@@ -1,269 +1,172 @@
-"""The operator table: copies, fills, sorting and scans; indexing is in `indexing`."""
+"""The operator table: copies, fills, reading and writing by an index, sorting and scans."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tessera.ir.operators import shapes, work
+from tessera.ir.operators import shapes
 from tessera.ir.operators import shapes_moved as places
-from tessera.ir.operators.elementwise import number
-from tessera.ir.operators.indexing import indexing_operators
-from tessera.ir.operators.matrix import DIM, attribute, forms, operands
-from tessera.ir.operators.records import (
-    AttributeKind,
-    Kinds,
-    OperandSpec,
-    Operator,
-    Reach,
-    ResultType,
+from tessera.ir.operators.notation import (
+    DIM,
+    DTYPE,
+    REQUIRED,
+    flag,
+    forms,
+    integer,
+    integers,
+    number,
+    word,
 )
+from tessera.ir.operators.records import Operator, ResultType
+from tessera.ir.operators.work import moved, per_element, sorted_elements
 
-_SELF = operands("self")
-# Changed in place without being read, or read for its shape only.
-_UNREAD = OperandSpec(name="self", reach=Reach.NONE, is_optional=True)
-_CHOSEN = OperandSpec(name="self", reach=Reach.INDEXED)
-_CHANGED = OperandSpec(name="out", reach=Reach.INDEXED)
-_INDEX = OperandSpec(name="index", kinds=Kinds.INTEGER)
-_SIZE = attribute("size", AttributeKind.INTEGERS)
-_TYPE = attribute("dtype", AttributeKind.TYPE)
+_FREE, _PROMOTED = ResultType.FREE, ResultType.PROMOTED
 # Dimensions that `indices` are for, if they are not the first ones.
-_PLACES = attribute("indices_at", AttributeKind.INTEGERS)
+_PLACES = integers("indices_at")
 
 
 def movement_operators() -> Iterator[Operator]:
     """All of them."""
     yield from _copies()
     yield from _fills()
-    yield from indexing_operators()
+    yield from _reading_by_index()
+    yield from _writing_by_index()
     yield from _orders()
 
 
 def _copies() -> Iterator[Operator]:
+    copies = "clone clone.out contiguous alias_copy"
+    yield from forms(copies, "self", shapes.same_as_self, moved, function="copy")
+    cast = "_to_copy _to_copy.out"
+    yield from forms(cast, "self", shapes.same_as_self, moved, DTYPE, function="copy", result=_FREE)
+    into = "copy_ copy copy.out"
+    over = "self-? src"
+    yield from forms(into, over, places.written_over, moved, function="copy_into", result=_FREE)
+    along = integer("dim", 0)
+    yield from forms("cat cat.out", "tensors*", places.cat, moved, along, result=_PROMOTED)
+    yield from forms("stack stack.out", "tensors*", places.stack, moved, along, result=_PROMOTED)
+    yield from forms("flip flip.out", "self", places.flipped, moved, integers("dims", REQUIRED))
+    shifts = integers("shifts", REQUIRED), integers("dims")
+    yield from forms("roll roll.out", "self", places.rolled, moved, *shifts)
+    times = integers("repeats", REQUIRED)
+    yield from forms("repeat repeat.out", "self", places.repeated, moved, times)
+    padded, sizes = "constant_pad_nd constant_pad_nd.out", integers("pad", REQUIRED)
     yield from forms(
-        "clone clone.out contiguous alias_copy", "copy", _SELF, shapes.same_as_self, work.moved
-    )
-    yield from forms(
-        "_to_copy _to_copy.out",
-        "copy",
-        _SELF,
-        shapes.same_as_self,
-        work.moved,
-        attributes=(_TYPE,),
-        result=ResultType.FREE,
-    )
-    source = OperandSpec(name="src")
-    yield from forms(
-        "copy_ copy copy.out",
-        "copy_into",
-        (_UNREAD, source),
-        places.written_over,
-        work.moved,
-        result=ResultType.FREE,
-    )
-    many = (OperandSpec(name="tensors", is_list=True),)
-    along = (attribute("dim", AttributeKind.INTEGER, 0),)
-    yield from forms(
-        "cat cat.out",
-        "cat",
-        many,
-        places.cat,
-        work.moved,
-        attributes=along,
-        result=ResultType.PROMOTED,
-    )
-    yield from forms(
-        "stack stack.out",
-        "stack",
-        many,
-        places.stack,
-        work.moved,
-        attributes=along,
-        result=ResultType.PROMOTED,
-    )
-    dims = attribute("dims", AttributeKind.INTEGERS, required=True)
-    yield from forms("flip flip.out", "flip", _SELF, places.flipped, work.moved, attributes=(dims,))
-    steps = attribute("shifts", AttributeKind.INTEGERS, required=True)
-    yield from forms(
-        "roll roll.out",
-        "roll",
-        _SELF,
-        places.rolled,
-        work.moved,
-        attributes=(steps, attribute("dims", AttributeKind.INTEGERS)),
-    )
-    yield from forms(
-        "repeat repeat.out",
-        "repeat",
-        _SELF,
-        places.repeated,
-        work.moved,
-        attributes=(attribute("repeats", AttributeKind.INTEGERS, required=True),),
-    )
-    yield from forms(
-        "constant_pad_nd constant_pad_nd.out",
-        "pad",
-        _SELF,
-        places.padded,
-        work.moved,
-        attributes=(attribute("pad", AttributeKind.INTEGERS, required=True), number("value", 0)),
+        padded, "self", places.padded, moved, sizes, number("value", 0), function="pad"
     )
     for name in ("tril", "triu"):
-        yield from forms(
-            f"{name} {name}.out {name}_",
-            name,
-            _SELF,
-            places.triangle,
-            work.moved,
-            attributes=(attribute("diagonal", AttributeKind.INTEGER, 0),),
-        )
+        names = f"{name} {name}.out {name}_"
+        yield from forms(names, "self", places.triangle, moved, integer("diagonal", 0))
 
 
 def _fills() -> Iterator[Operator]:
-    value = OperandSpec(name="value", or_number=True)
-    yield from forms(
-        "fill_.Scalar fill_.Tensor fill.Scalar fill.Tensor",
-        "fill",
-        (_UNREAD, value),
-        places.written_over,
-        work.moved,
-        result=ResultType.FREE,
-    )
-    yield from forms(
-        "zero_ zero zeros_like zeros_like.out",
-        "zeros",
-        (_UNREAD,),
-        places.like_self,
-        work.moved,
-        attributes=(_TYPE,),
-        result=ResultType.FREE,
-    )
-    yield from forms(
-        "ones_like ones_like.out",
-        "ones",
-        (_UNREAD,),
-        places.like_self,
-        work.moved,
-        attributes=(_TYPE,),
-        result=ResultType.FREE,
-    )
-    number_given = number("fill_value", required=True)
-    yield from forms(
-        "full_like full_like.out",
-        "full",
-        (_UNREAD,),
-        places.like_self,
-        work.moved,
-        attributes=(number_given, _TYPE),
-        result=ResultType.FREE,
-    )
-    for name in ("zeros", "ones"):
+    fills, given = "fill_.Scalar fill_.Tensor fill.Scalar fill.Tensor", "self-? value="
+    yield from forms(fills, given, places.written_over, moved, function="fill", result=_FREE)
+    value, size = number("fill_value", REQUIRED), integers("size")
+    for names, function, own in (
+        ("zero_ zero zeros_like zeros_like.out", "zeros", ()),
+        ("ones_like ones_like.out", "ones", ()),
+        ("full_like full_like.out", "full", (value,)),
+    ):
+        attributes = (*own, DTYPE)
         yield from forms(
-            f"{name} {name}.out",
-            name,
-            (),
-            places.sized,
-            work.moved,
-            attributes=(_SIZE, _TYPE),
-            result=ResultType.FREE,
+            names, "self-?", places.like_self, moved, *attributes, function=function, result=_FREE
         )
-        yield from forms(
-            f"new_{name} new_{name}.out",
-            name,
-            (_UNREAD,),
-            places.sized,
-            work.moved,
-            attributes=(_SIZE, _TYPE),
-            result=ResultType.FREE,
-        )
-    yield from forms(
-        "full full.out",
-        "full",
-        (),
-        places.sized,
-        work.moved,
-        attributes=(_SIZE, number_given, _TYPE),
-        result=ResultType.FREE,
-    )
-    yield from forms(
-        "new_full new_full.out",
-        "full",
-        (_UNREAD,),
-        places.sized,
-        work.moved,
-        attributes=(_SIZE, number_given, _TYPE),
-        result=ResultType.FREE,
-    )
-    yield from forms(
-        "scalar_tensor scalar_tensor.out",
-        "scalar",
-        (),
-        shapes.single,
-        work.moved,
-        attributes=(number("s", required=True), _TYPE),
-        result=ResultType.FREE,
-    )
-    ends = (number("start", 0), number("end", required=True), number("step", 1), _TYPE)
-    yield from forms(
-        "arange arange.out arange.start arange.start_step arange.start_out",
-        "arange",
-        (),
-        places.arange,
-        work.moved,
-        attributes=ends,
-        result=ResultType.FREE,
-    )
+    for name, own in (("zeros", ()), ("ones", ()), ("full", (value,))):
+        for names, reads in ((f"{name} {name}.out", ""), (f"new_{name} new_{name}.out", "self-?")):
+            attributes = (size, *own, DTYPE)
+            yield from forms(
+                names, reads, places.sized, moved, *attributes, function=name, result=_FREE
+            )
+    single, sole = "scalar_tensor scalar_tensor.out", number("s", REQUIRED)
+    yield from forms(single, "", shapes.single, moved, sole, DTYPE, function="scalar", result=_FREE)
+    ranges = "arange arange.out arange.start arange.start_step arange.start_out"
+    ends = number("start", 0), number("end", REQUIRED), number("step", 1), DTYPE
+    yield from forms(ranges, "", places.arange, moved, *ends, result=_FREE)
+
+
+def _reading_by_index() -> Iterator[Operator]:
+    names, one = "index_select index_select.out", "self@ index:integer"
+    yield from forms(names, one, places.index_select, moved, DIM)
+    names, many = "index.Tensor index.Tensor_out _unsafe_index.Tensor", "self@ indices:integer*"
+    yield from forms(names, many, places.index_tensor, moved, _PLACES)
+    settings = integer("padding_idx", -1), flag("scale_grad_by_freq"), flag("sparse")
+    names, rows = "embedding embedding.out", "weight@ indices:integer"
+    yield from forms(names, rows, places.embedding, moved, *settings)
+    yield from forms("gather gather.out", one, places.gather, moved, DIM, flag("sparse_grad"))
+
+
+def _writing_by_index() -> Iterator[Operator]:
+    """In place, only the chosen elements are touched; else all are copied first."""
+    reducing = word("reduce", REQUIRED), flag("include_self", True)
+    putting = _PLACES, flag("accumulate"), flag("unsafe")
+    one, many = "index:integer", "indices:integer*"
+    rows, put = places.index_rows, places.index_put
+    for names, reads, rule, effort, attributes in (
+        ("scatter.src scatter.src_out scatter_.src", f"{one} src", places.scatter, moved, (DIM,)),
+        (
+            "scatter.value scatter.value_out scatter_.value",
+            one,
+            places.scatter,
+            moved,
+            (DIM, number("value", REQUIRED)),
+        ),
+        (
+            "scatter_add scatter_add.out scatter_add_",
+            f"{one} src",
+            places.scatter,
+            per_element,
+            (DIM,),
+        ),
+        (
+            "scatter_reduce.two scatter_reduce.two_out scatter_reduce_.two",
+            f"{one} src",
+            places.scatter,
+            per_element,
+            (DIM, *reducing),
+        ),
+        (
+            "index_add index_add.out index_add_",
+            f"{one} source",
+            rows,
+            per_element,
+            (DIM, number("alpha", 1)),
+        ),
+        ("index_copy index_copy.out index_copy_", f"{one} source", rows, moved, (DIM,)),
+        (
+            "index_put index_put.out index_put_ _index_put_impl_ _unsafe_index_put",
+            f"{many} values",
+            put,
+            moved,
+            putting,
+        ),
+    ):
+        function = names.split()[0].partition(".")[0]
+        for name in names.split():
+            mark = "@" if name.partition(".")[0].endswith("_") else ""
+            changed = f"self{mark} {reads}"
+            yield from forms(
+                name, changed, rule, effort, *attributes, function=function, writes=f"out{mark}"
+            )
 
 
 def _orders() -> Iterator[Operator]:
-    numbers = operands("self", Kinds.NUMBER)
-    both = (OperandSpec(name="values"), OperandSpec(name="indices", kinds=Kinds.INTEGER))
-    last = attribute("dim", AttributeKind.INTEGER, -1)
-    order = (
-        last,
-        attribute("descending", AttributeKind.BOOL, False),
-        attribute("stable", AttributeKind.BOOL, False),
-    )
-    yield from forms(
-        "sort sort.stable sort.values sort.values_stable",
-        "sort",
-        numbers,
-        shapes.along,
-        work.sorted_elements,
-        attributes=order,
-        writes=both,
-    )
+    both, last = "values indices:integer", integer("dim", -1)
+    order = last, flag("descending"), flag("stable")
+    names = "sort sort.stable sort.values sort.values_stable"
+    yield from forms(names, "self:number", shapes.along, sorted_elements, *order, writes=both)
     yield from forms(
         "argsort argsort.stable",
-        "argsort",
-        numbers,
+        "self:number",
         shapes.along,
-        work.sorted_elements,
-        attributes=order,
-        writes=both[1:],
-        result=ResultType.FREE,
+        sorted_elements,
+        *order,
+        writes="indices:integer",
+        result=_FREE,
     )
-    most = (
-        attribute("k", AttributeKind.INTEGER, required=True),
-        last,
-        attribute("largest", AttributeKind.BOOL, True),
-        attribute("sorted", AttributeKind.BOOL, True),
-    )
-    yield from forms(
-        "topk topk.values",
-        "topk",
-        numbers,
-        shapes.topk,
-        work.sorted_elements,
-        attributes=most,
-        writes=both,
-    )
+    most = integer("k", REQUIRED), last, flag("largest", True), flag("sorted", True)
+    names = "topk topk.values"
+    yield from forms(names, "self:number", shapes.topk, sorted_elements, *most, writes=both)
     for name in ("cumsum", "cumprod"):
-        yield from forms(
-            f"{name} {name}.out {name}_",
-            name,
-            _SELF,
-            shapes.along,
-            work.per_element,
-            attributes=(DIM, _TYPE),
-            result=ResultType.FREE,
-        )
+        names = f"{name} {name}.out {name}_"
+        yield from forms(names, "self", shapes.along, per_element, DIM, DTYPE, result=_FREE)

@@ -4,108 +4,79 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tessera.ir.operators import shapes, work
-from tessera.ir.operators.elementwise import number
-from tessera.ir.operators.matrix import attribute, forms, operands
-from tessera.ir.operators.records import (
-    AttributeKind,
-    AttributeSpec,
-    Kinds,
-    OperandSpec,
-    Operator,
-    ResultType,
-)
+from tessera.ir.operators import shapes
+from tessera.ir.operators.notation import REQUIRED, flag, forms, number, type_name
+from tessera.ir.operators.records import Kinds, Operator, ResultType
+from tessera.ir.operators.work import per_product
+
+_SCALES = (number("beta", 1), number("alpha", 1))
 
 
 def product_operators() -> Iterator[Operator]:
     """All of them."""
-    scales = (number("beta", 1), number("alpha", 1))
-    numbers = Kinds.NUMBER
-    yield from _of_other_type(scales)
-    yield from forms("mm mm.out", "mm", operands("self mat2", numbers), shapes.mm, work.per_product)
+    yield from _of_other_type()
+    numbers, floats, free = Kinds.NUMBER, Kinds.FLOAT, ResultType.FREE
+    yield from forms("mm mm.out", "self mat2", shapes.mm, per_product, kinds=numbers)
+    yield from forms("bmm bmm.out", "self mat2", shapes.bmm, per_product, kinds=numbers)
+    three = "self mat1 mat2"
     yield from forms(
-        "bmm bmm.out", "bmm", operands("self mat2", numbers), shapes.bmm, work.per_product
+        "addmm addmm.out addmm_", three, shapes.addmm, per_product, *_SCALES, kinds=numbers
     )
-    yield from forms(
-        "addmm addmm.out addmm_",
-        "addmm",
-        operands("self mat1 mat2", numbers),
-        shapes.addmm,
-        work.per_product,
-        attributes=scales,
-    )
-    gelu = attribute("use_gelu", AttributeKind.BOOL, False)
     yield from forms(
         "_addmm_activation _addmm_activation.out",
-        "addmm_activation",
-        operands("self mat1 mat2", Kinds.FLOAT),
+        three,
         shapes.addmm,
-        work.per_product,
-        attributes=(*scales, gelu),
+        per_product,
+        *_SCALES,
+        flag("use_gelu"),
+        function="addmm_activation",
+        kinds=floats,
     )
-    yield from forms(
-        "baddbmm baddbmm.out baddbmm_",
-        "baddbmm",
-        operands("self batch1 batch2", numbers),
-        shapes.baddbmm,
-        work.per_product,
-        attributes=scales,
-    )
-    scaled = (
-        *operands("self mat2 scale_a scale_b", Kinds.FLOAT),
-        *operands("bias? scale_result?", Kinds.FLOAT),
-    )
+    names, batches = "baddbmm baddbmm.out baddbmm_", "self batch1 batch2"
+    yield from forms(names, batches, shapes.baddbmm, per_product, *_SCALES, kinds=numbers)
     yield from forms(
         "_scaled_mm _scaled_mm.out",
-        "scaled_mm",
-        scaled,
+        "self mat2 scale_a scale_b bias? scale_result?",
         shapes.scaled_mm,
-        work.per_product,
-        result=ResultType.FREE,
-        attributes=(
-            attribute("out_dtype", AttributeKind.TYPE),
-            attribute("use_fast_accum", AttributeKind.BOOL, False),
-        ),
+        per_product,
+        type_name("out_dtype"),
+        flag("use_fast_accum"),
+        function="scaled_mm",
+        kinds=floats,
+        result=free,
     )
-    groups = OperandSpec(name="offs", kinds=Kinds.INTEGER, is_optional=True)
     yield from forms(
         "_grouped_mm",
-        "grouped_mm",
-        (*operands("self mat2", Kinds.FLOAT), groups, *operands("bias?", Kinds.FLOAT)),
+        "self mat2 offs:integer? bias?",
         shapes.grouped_mm,
-        work.per_product,
-        attributes=(attribute("out_dtype", AttributeKind.TYPE),),
-        result=ResultType.FREE,
+        per_product,
+        type_name("out_dtype"),
+        function="grouped_mm",
+        kinds=floats,
+        result=free,
     )
-    yield from forms("mv mv.out", "mv", operands("self vec", numbers), shapes.mv, work.per_product)
-    yield from forms(
-        "dot dot.out", "dot", operands("self tensor", numbers), shapes.dot, work.per_product
-    )
-    yield from forms(
-        "linear linear.out",
-        "linear",
-        operands("input weight bias?", Kinds.FLOAT),
-        shapes.linear,
-        work.per_product,
-    )
+    yield from forms("mv mv.out", "self vec", shapes.mv, per_product, kinds=numbers)
+    yield from forms("dot dot.out", "self tensor", shapes.dot, per_product, kinds=numbers)
+    layer = "input weight bias?"
+    yield from forms("linear linear.out", layer, shapes.linear, per_product, kinds=floats)
 
 
-def _of_other_type(scales: tuple[AttributeSpec, ...]) -> Iterator[Operator]:
+def _of_other_type() -> Iterator[Operator]:
     """Products that leave their sums in a type that is wider than that of what they read."""
-    wide = attribute("out_dtype", AttributeKind.TYPE, required=True)
     kinds = (
         ("mm", "self mat2", shapes.mm, ()),
         ("bmm", "self mat2", shapes.bmm, ()),
-        ("addmm", "self mat1 mat2", shapes.addmm, scales),
-        ("baddbmm", "self batch1 batch2", shapes.baddbmm, scales),
+        ("addmm", "self mat1 mat2", shapes.addmm, _SCALES),
+        ("baddbmm", "self batch1 batch2", shapes.baddbmm, _SCALES),
     )
-    for name, names, rule, more in kinds:
+    for name, reads, rule, more in kinds:
         yield from forms(
             f"{name}.dtype {name}.dtype_out",
-            name,
-            operands(names, Kinds.FLOAT),
+            reads,
             rule,
-            work.per_product,
-            attributes=(wide, *more),
+            per_product,
+            type_name("out_dtype", REQUIRED),
+            *more,
+            kinds=Kinds.FLOAT,
             result=ResultType.FREE,
         )

@@ -10,63 +10,54 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tessera.ir.operators import work
-from tessera.ir.operators.elementwise import number
-from tessera.ir.operators.matrix import attribute, forms, operands
-from tessera.ir.operators.records import (
-    AttributeKind,
-    Bound,
-    Kinds,
-    OperandSpec,
-    Operator,
-    OperatorMismatch,
-    Shape,
+from tessera.ir.operators.notation import (
+    REQUIRED,
+    flag,
+    forms,
+    integer,
+    integers,
+    number,
+    operands,
 )
+from tessera.ir.operators.records import Bound, Kinds, Operator, OperatorMismatch, Shape
 from tessera.ir.operators.shapes import axis_of, pairs, text
-
-_INTEGERS = AttributeKind.INTEGERS
 
 
 def window_operators() -> Iterator[Operator]:
     """All of them."""
-    floats = Kinds.FLOAT
-    figures = operands("input weight? bias? running_mean running_var", floats)
-    numbers = (number("momentum", 0.1), number("eps", 1e-5))
-    results = operands("out mean? rstd?", floats)
     for name, more in (
-        ("native_batch_norm", (attribute("training", AttributeKind.BOOL, required=True),)),
+        ("native_batch_norm", (flag("training", REQUIRED),)),
         ("_native_batch_norm_legit_no_training", ()),
     ):
         yield from forms(
             name,
-            "batch_norm",
-            figures,
+            "input weight? bias? running_mean running_var",
             _batch_norm,
             work.per_element_hard,
-            writes=results,
-            attributes=(*more, *numbers),
+            *(*more, number("momentum", 0.1), number("eps", 1e-5)),
+            function="batch_norm",
+            kinds=Kinds.FLOAT,
+            writes=operands("out mean? rstd?", Kinds.FLOAT),
         )
-    sizes = tuple(attribute(name, _INTEGERS) for name in ("stride", "padding", "dilation"))
     yield from forms(
         "max_pool2d_with_indices",
-        "max_pool2d",
-        operands("self", floats),
+        "self:float",
         _pooled,
         work.per_element,
-        writes=(OperandSpec(name="out"), OperandSpec(name="indices", kinds=Kinds.INTEGER)),
-        attributes=(
-            attribute("kernel_size", _INTEGERS, required=True),
-            *sizes,
-            attribute("ceil_mode", AttributeKind.BOOL, False),
-        ),
+        integers("kernel_size", REQUIRED),
+        *map(integers, ("stride", "padding", "dilation")),
+        flag("ceil_mode"),
+        function="max_pool2d",
+        writes="out indices:integer",
     )
     yield from forms(
         "_weight_norm_interface",
-        "weight_norm",
-        operands("v g", floats),
+        "v:float g:float",
         _weight_norm,
         work.per_element_hard,
-        writes=operands("out norms?", floats),
-        attributes=(attribute("dim", AttributeKind.INTEGER, 0),),
+        integer("dim", 0),
+        function="weight_norm",
+        writes="out:float norms:float?",
     )
 
 
