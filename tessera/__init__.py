@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tessera.driver.hosts.kept_hosts import KeptHosts
     from tessera.driver.load import load
     from tessera.driver.plan import PlanOptions, PlanReport, plan
-    from tessera.driver.profile import ProfileOptions, profile
+    from tessera.driver.profile.profile_trace import ProfileOptions, profile
     from tessera.driver.run.options import PlanRunOptions
     from tessera.driver.run.run_plan import run_plan
     from tessera.driver.run.runtime import Runtime
@@ -74,7 +74,7 @@ _HOMES = {
     "PlanOptions": "tessera.driver.plan",
     "PlanReport": "tessera.driver.plan",
     "PlanRunOptions": "tessera.driver.run.options",
-    "ProfileOptions": "tessera.driver.profile",
+    "ProfileOptions": "tessera.driver.profile.profile_trace",
     "Program": "tessera.ir.program.program",
     "Report": "tessera.driver.analyze",
     "Runtime": "tessera.driver.run.runtime",
@@ -86,7 +86,7 @@ _HOMES = {
     "analyze": "tessera.driver.analyze",
     "load": "tessera.driver.load",
     "plan": "tessera.driver.plan",
-    "profile": "tessera.driver.profile",
+    "profile": "tessera.driver.profile.profile_trace",
     "read_report": "tessera.report.page.inputs",
     "run_plan": "tessera.driver.run.run_plan",
     "simulate": "tessera.simulation.simulate_plan",

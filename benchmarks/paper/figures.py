@@ -50,14 +50,13 @@ from benchmarks.paper.split import (
 )
 from benchmarks.planning.real_traces import DECODERS
 from benchmarks.planning.serving_traces import FOLDER, ServingStep, serving_trace
+from tessera.driver.fleet.find_ways import tensor_way
 from tessera.driver.fleet.kernel_ways import split_places
 from tessera.driver.fleet.make_fleet import offered_for, priced_model
 from tessera.driver.fleet.model_steps import ModelStep, ServedModel
 from tessera.driver.fleet.offered import Offered
 from tessera.driver.fleet.options import FleetOptions
-from tessera.driver.fleet.tensor_parallel import tensor_way
-from tessera.driver.fleet.way_search import WaySearch
-from tessera.driver.fleet.ways import Taken, UnitWay, cache_room, held_by, taken_by
+from tessera.driver.fleet.ways import Taken, UnitWay, WaySearch, cache_room, held_by, taken_by
 from tessera.driver.fleet.workload import Workload
 from tessera.driver.traces import load_traces
 from tessera.frontend.machine import tables

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from tessera.diagnostics import Diagnostic, TesseraError, error
+from tessera.diagnostics import Diagnostic, TesseraError
 from tessera.output import Kind, write_file
 from tessera.report import diagnostics as render
 from tessera.settings import read_settings
@@ -100,7 +100,7 @@ def write_data(data: bytes, target: str, kind: Kind = Kind.REPORT) -> None:
         write_file(target, data, kind)
         return
     if sys.stdout is None:
-        raise TesseraError(error("TSR1911", "cannot write standard output: it is closed"))
+        raise TesseraError.of("TSR1911", "cannot write standard output: it is closed")
     try:
         sys.stdout.flush()
         sys.stdout.buffer.write(data)

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from tessera.cli.console import Messages, write_data, write_text
-from tessera.diagnostics import TesseraError, error
+from tessera.diagnostics import TesseraError
 from tessera.output import Kind, write_file
 from tessera.report.diagnostics import safe
 
@@ -95,7 +95,7 @@ def _place_trace(folder: str) -> tuple[str, ...]:
         Path(folder).mkdir(parents=True, exist_ok=True)
     except OSError as problem:
         reason = (problem.strerror or str(problem)).lower()
-        raise TesseraError(error("TSR1911", f"cannot make `{folder}`: {reason}")) from None
+        raise TesseraError.of("TSR1911", f"cannot make `{folder}`: {reason}") from None
     files = ("mlp.ptx", "mlp.tsp", "timeline.json", "simulated.json", "report.html")
     names = tuple(str(Path(folder, name)) for name in files)
     write_file(names[0], example_text("mlp.ptx").encode(), Kind.TRACE)

@@ -58,7 +58,7 @@ def profile(messages: Messages, given: Typed) -> int:
       tessc profile trace.ptx --devices h200,h200:84sm,h200:48sm -o profile.json
       tessc plan trace.ptx --gpus h200:84sm,h200:48sm --profile profile.json
     """
-    from tessera.driver import profile as driver
+    from tessera.driver.profile import profile_trace as driver
 
     command, options = given.record(ProfileCommand), given.record(driver.ProfileOptions)
     check_output(command.output, Kind.PROFILE, (command.file, options.data))

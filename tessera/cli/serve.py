@@ -18,7 +18,7 @@ from tessera.cli.console import Messages, write_text
 from tessera.cli.given import Typed, reads_options
 from tessera.cli.options import data_option, form_option, seconds_option
 from tessera.cli.text_options import EngineCommand, burst_option, engine_options, steps_option
-from tessera.diagnostics import TesseraError, error, warning
+from tessera.diagnostics import TesseraError, warning
 
 if TYPE_CHECKING:
     from tessera.driver.serve.drift import Drift
@@ -220,8 +220,8 @@ class ServeCommand(EngineCommand):
         except (OSError, ValueError) as problem:
             reason = getattr(problem, "strerror", None) or "it is not text"
             message = f"cannot read the key in `{self.api_key_file}`: {reason.lower()}"
-            raise TesseraError(error("TSR5066", message)) from None
+            raise TesseraError.of("TSR5066", message) from None
         if not key or len(key) > _LONGEST_KEY or not key.isprintable() or not key.isascii():
             message = f"`{os.fspath(self.api_key_file)}` must hold a key: one line of plain letters"
-            raise TesseraError(error("TSR5066", message))
+            raise TesseraError.of("TSR5066", message)
         return key

@@ -20,7 +20,7 @@ from tessera.cli.console import Messages, page_width, write_text
 from tessera.cli.given import Typed, reads_options
 from tessera.cli.options import data_root_option, form_option, output_option
 from tessera.cli.progress import Progress
-from tessera.diagnostics import Diagnostic, TesseraError, error
+from tessera.diagnostics import Diagnostic, TesseraError
 from tessera.ir.architecture import sms_of
 from tessera.ir.choices import Route
 from tessera.output import Kind, check_apart, check_output
@@ -438,8 +438,8 @@ def _check_places(command: TraceCommand, inputs: tuple[str, ...], *, data: bool)
     target = Path(command.output)
     beside = files_beside(target, command.suffix) if data else ()
     if target.suffix in (".npz", ".safetensors", ".py") or str(target) == "-":
-        raise TesseraError(
-            error("TSR6007", f"`{target}` is no name for a trace", hint="name it `out.ptx`")
+        raise TesseraError.of(
+            "TSR6007", f"`{target}` is no name for a trace", hint="name it `out.ptx`"
         )
     check_output(str(target), Kind.TRACE, inputs)
     for path in beside:
@@ -467,8 +467,8 @@ def _archs(gpus: str, archs: str) -> tuple[str, ...]:
 def _size(text: str) -> tuple[str, object]:
     name, mark, value = text.partition("=")
     if not mark or not name.isidentifier():
-        raise TesseraError(
-            error("TSR6007", f"`--set {text}` is not well formed", hint="write `--set layers=4`")
+        raise TesseraError.of(
+            "TSR6007", f"`--set {text}` is not well formed", hint="write `--set layers=4`"
         )
     for kind in (int, float):
         try:

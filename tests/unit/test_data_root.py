@@ -16,7 +16,7 @@ import pytest
 import tessera
 from tessera.diagnostics import TesseraError
 from tessera.driver.analyze import RunOptions
-from tessera.driver.profile import ProfileOptions
+from tessera.driver.profile.profile_trace import ProfileOptions
 from tessera.frontend.text import plain_files
 from tests.helpers.command import tessc
 

@@ -1,19 +1,30 @@
 """Units that are chosen: a mix for a demand or of all GPUs that are there, checked by simulation.
 
-In: `Capacity`s of units, what is offered. Out: `FleetChoice`s, and a `ServingReport` of one.
+In: `Capacity`s of units, what is offered. Out: `FleetChoice`s, a `ServingReport` of one, and a
+bound that no use of the GPUs beats.
+
+The bound (`fleet_bound`): with any weights of the kinds of GPUs, a request takes no less than the
+sum over its steps of the least weighted time, whatever the batches: between traces times are on
+lines, so that no batch is better than the better of two traces. With prices as weights that is what
+a request costs at least. For the most requests the weights are moved towards busy kinds. Transfers,
+memory, limits and whole GPUs are free in it. Tensor parallelism cuts steps: its units count as they
+are, never waiting for a request.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import ceil
+from math import ceil, inf
 
-from tessera.driver.fleet.capacity import Capacity, requests_for
-from tessera.driver.fleet.follow_ways import follow_way, report_of
+import numpy as np
+from numpy.typing import NDArray
+
+from tessera.driver.fleet.capacity import Capacity, follow_way, report_of, requests_for
 from tessera.driver.fleet.mix import Mix, Offer, cheapest_mix, fastest_mix
+from tessera.driver.fleet.model_steps import ModelStep, ServedModel
 from tessera.driver.fleet.offered import Offered
-from tessera.driver.fleet.way_search import TENSOR
+from tessera.driver.fleet.ways import TENSOR
 from tessera.driver.fleet.workload import Workload
 from tessera.driver.serve.follow import Wanted
 from tessera.driver.serve.measures import Served, ServingReport
@@ -177,3 +188,87 @@ def _at_rate(arrivals: list[Wanted], rate: float) -> list[Wanted]:
     factor = wanted / span if span > 0 else 1.0
     first = arrivals[0].at_ns
     return [replace(w, at_ns=(w.at_ns - first) * factor) for w in arrivals]
+
+
+# --- the bound -----------------------------------------------------------------------------------
+
+
+_ROUNDS = 400
+
+Array = NDArray[np.float64]
+
+
+def fleet_bound(
+    model: ServedModel,
+    offered: Offered,
+    work: Workload,
+    capacities: Sequence[Capacity],
+    demand: float | None,
+) -> float | None:
+    """The most requests per second, or for a demand the least dollars per hour; None: unknown."""
+    request = _RequestLoad(model, work, capacities)
+    if demand is not None:
+        prices = [kind.usd_per_hour for kind in offered.kinds]
+        if any(price is None for price in prices):
+            return None
+        each, _ = request.weigh(np.array(prices, dtype=float))
+        least = each / 1e9 * demand  # seconds of GPUs per second, at their prices per hour
+        return least if 0 < least < inf else None
+    counts = np.array([kind.most for kind in offered.kinds], dtype=float)
+    if not np.isfinite(counts).all():
+        return None
+    weights = np.where(counts > 0, 1.0, 0.0)
+    weights /= weights.sum()
+    best = 0.0
+    for number in range(_ROUNDS):
+        value, loads = request.weigh(weights / np.maximum(counts, 1.0))
+        best = max(best, value)
+        loads = loads / np.maximum(counts, 1.0)
+        largest = float(loads.max())
+        if largest <= 0:
+            break
+        weights = weights * np.exp(loads / largest / (1 + number / 4))
+        weights /= weights.sum()
+    return 1e9 / best if 0 < best < inf else None
+
+
+class _RequestLoad:
+    """What a request takes: times of the steps of each trace, per request, by kind of GPU."""
+
+    def __init__(self, model: ServedModel, work: Workload, capacities: Sequence[Capacity]) -> None:
+        made = max(work.answer - 1, 0.0)
+        self._phases = [
+            [_times(s, work) * work.prompt / (s.rows * s.tokens) for s in model.prefill],
+            [_times(s, work) * made / s.rows for s in model.decode],
+        ]
+        ways = [c.way for c in capacities if c.way.strategy == TENSOR]
+        rates = [(way, way.most_rate(work, way.rows_of(work))) for way in ways]
+        self._cut = [np.array(way.gpus) * 1e9 / rate for way, rate in rates if rate > 0]
+
+    def weigh(self, weights: Array) -> tuple[float, Array]:
+        """The least weighted time of a request, and what it then takes of each kind."""
+        least, loads = 0.0, np.zeros(len(weights))
+        for phase in self._phases:
+            value, own = min((_weighed(t, weights) for t in phase), key=lambda pair: pair[0])
+            least, loads = least + value, loads + own
+        for cut in self._cut:
+            value = float((cut * weights).sum())
+            if value < least:
+                least, loads = value, cut.astype(float)
+        return least, loads
+
+
+def _times(step: ModelStep, work: Workload) -> Array:
+    scale = work.context / step.context if step.is_decode else 1.0
+    factors = np.where(np.array(step.attends), scale, 1.0)
+    times = np.array([[inf if ns is None else ns for ns in row] for row in step.ns], dtype=float)
+    return times * factors[:, None]
+
+
+def _weighed(times: Array, weights: Array) -> tuple[float, Array]:
+    with np.errstate(invalid="ignore"):
+        weighed = np.where(np.isinf(times), inf, times * weights)
+    chosen = weighed.argmin(axis=1)
+    loads = np.zeros(len(weights))
+    np.add.at(loads, chosen, times[np.arange(len(times)), chosen])
+    return float(weighed.min(axis=1).sum()), loads

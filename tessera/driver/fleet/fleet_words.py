@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf
 
-from tessera.diagnostics import ExitCode, TesseraError, error
+from tessera.diagnostics import ExitCode, TesseraError
 from tessera.driver.fleet.capacity import Capacity
 from tessera.driver.fleet.choose_units import FleetChoice, best_choice
 from tessera.driver.fleet.model_steps import ServedModel
@@ -98,12 +98,10 @@ def check_prices(offered: Offered, options: FleetOptions) -> None:
     """Refuse a demand where a price is not known: what is cheapest hangs on it."""
     unknown = [kind.label for kind in offered.kinds if kind.usd_per_hour is None]
     if unknown and options.demand is not None:
-        raise TesseraError(
-            error(
-                "TSR3025",
-                f"no price is known for {', '.join(unknown)}",
-                hint=f"give it: `--price {unknown[0]}=2.50`",
-            )
+        raise TesseraError.of(
+            "TSR3025",
+            f"no price is known for {', '.join(unknown)}",
+            hint=f"give it: `--price {unknown[0]}=2.50`",
         )
 
 
@@ -112,16 +110,14 @@ def nothing_fits(model: ServedModel, offered: Offered, work: Workload) -> Tesser
     weights = sum(model.weight_bytes.values()) / 1e9
     each = (sum(model.token_bytes.values()) * (work.prompt + work.answer)) / 1e9
     room = sum(k.gpu.memory_bytes * min(k.most, LARGEST_UNIT) for k in offered.kinds) / 1e9
-    return TesseraError(
-        error(
-            "TSR3027",
-            "the model fits none of the groups of GPUs",
-            notes=(
-                f"weights take {weights:.1f} GB and each sequence {each:.3g} GB; "
-                f"a unit of these GPUs has {room:.1f} GB at most",
-            ),
-            hint="offer more GPUs, or larger ones",
+    return TesseraError.of(
+        "TSR3027",
+        "the model fits none of the groups of GPUs",
+        notes=(
+            f"weights take {weights:.1f} GB and each sequence {each:.3g} GB; "
+            f"a unit of these GPUs has {room:.1f} GB at most",
         ),
+        hint="offer more GPUs, or larger ones",
         exit_code=ExitCode.NO_PLAN,
     )
 
@@ -151,13 +147,11 @@ def no_mix(
         )
         if best is not None:
             notes.append(f"its limits would have to be {distance(best):.3g} times as long")
-        return TesseraError(
-            error(
-                "TSR3027",
-                "no way to use these GPUs keeps the limits",
-                notes=tuple(notes),
-                hint="relax `--slo`, or offer faster GPUs",
-            ),
+        return TesseraError.of(
+            "TSR3027",
+            "no way to use these GPUs keeps the limits",
+            notes=tuple(notes),
+            hint="relax `--slo`, or offer faster GPUs",
             exit_code=ExitCode.NO_PLAN,
         )
     most = best_choice("", able, offered, None)
@@ -167,15 +161,13 @@ def no_mix(
         for kind, n in zip(offered.kinds, most.gpus(len(offered.kinds)), strict=True)
         if n
     )
-    return TesseraError(
-        error(
-            "TSR3027",
-            f"these GPUs do not serve {demand:g} requests/s within the limits",
-            notes=(
-                f"the most is {most.rate:.4g} requests/s, with {listed}",
-                f"it would take about {demand / max(most.rate, 1e-12):.3g} times as many",
-            ),
-            hint="offer more GPUs (a kind without a count has no limit), or relax `--slo`",
+    return TesseraError.of(
+        "TSR3027",
+        f"these GPUs do not serve {demand:g} requests/s within the limits",
+        notes=(
+            f"the most is {most.rate:.4g} requests/s, with {listed}",
+            f"it would take about {demand / max(most.rate, 1e-12):.3g} times as many",
         ),
+        hint="offer more GPUs (a kind without a count has no limit), or relax `--slo`",
         exit_code=ExitCode.NO_PLAN,
     )

@@ -11,8 +11,7 @@ from dataclasses import replace
 from itertools import combinations
 
 from tessera.driver.fleet.model_steps import ModelStep
-from tessera.driver.fleet.way_search import WaySearch, placed_way
-from tessera.driver.fleet.ways import GpuUnit, Places, UnitWay
+from tessera.driver.fleet.ways import GpuUnit, Places, UnitWay, WaySearch, placed_way
 from tessera.ir.choices import Objective, Strategy
 from tessera.ir.plan.costs import Costs
 from tessera.ir.program.program import Role

@@ -10,8 +10,7 @@ from itertools import permutations
 
 from tessera.driver.fleet.model_steps import ModelStep, ServedModel
 from tessera.driver.fleet.offered import LARGEST_UNIT
-from tessera.driver.fleet.way_search import WaySearch, placed_way
-from tessera.driver.fleet.ways import Places, UnitWay, places_of_all
+from tessera.driver.fleet.ways import Places, UnitWay, WaySearch, placed_way, places_of_all
 from tessera.ir.choices import Strategy
 from tessera.ir.program.program import Role
 

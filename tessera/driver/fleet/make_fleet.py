@@ -20,9 +20,15 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tessera.diagnostics import Diagnostic, TesseraError, error
+from tessera.diagnostics import Diagnostic, TesseraError
 from tessera.driver.fleet.capacity import Capacity, capacities_of
-from tessera.driver.fleet.choose_units import FleetChoice, best_choice, check_mix, rival_choices
+from tessera.driver.fleet.choose_units import (
+    FleetChoice,
+    best_choice,
+    check_mix,
+    fleet_bound,
+    rival_choices,
+)
 from tessera.driver.fleet.config_steps import CONFIG, steps_of_config
 from tessera.driver.fleet.find_ways import find_ways, why_none
 from tessera.driver.fleet.fleet_words import (
@@ -32,12 +38,11 @@ from tessera.driver.fleet.fleet_words import (
     nothing_fits,
     verdict_of,
 )
-from tessera.driver.fleet.gap import fleet_bound
 from tessera.driver.fleet.model_steps import ServedModel, served_model
 from tessera.driver.fleet.offered import Offered, offered_by_list, offered_by_machine
 from tessera.driver.fleet.offered import part_of_machine as one_of_each
 from tessera.driver.fleet.options import FleetOptions
-from tessera.driver.fleet.way_search import WaySearch
+from tessera.driver.fleet.ways import WaySearch
 from tessera.driver.fleet.workload import Workload
 from tessera.driver.serve.follow import Wanted
 from tessera.driver.serve.measures import ServingReport
@@ -147,7 +152,7 @@ def _workload(options: FleetOptions) -> tuple[Workload, list[Wanted] | None]:
     )
     wanted = arriving.wanted(arriving.read())
     if not wanted:
-        raise TesseraError(error("TSR1914", "there is no request among the arrivals"))
+        raise TesseraError.of("TSR1914", "there is no request among the arrivals")
     lengths = tuple((w.prompt, w.answer) for w in wanted)
     return Workload(lengths=lengths, slo=options.slo, percentile=options.percentile), wanted
 
@@ -181,7 +186,7 @@ def priced_model(
     firsts = [offered.devices(kind, 1) for kind in range(len(offered.kinds))]
     if any(not own for own in firsts):
         empty = next(offered.kinds[n].label for n, own in enumerate(firsts) if not own)
-        raise TesseraError(error("TSR3025", f"there is no `{empty}`: its limit is 0"))
+        raise TesseraError.of("TSR3025", f"there is no `{empty}`: its limit is 0")
     machine = one_of_each(offered.machine, [own[0] for own in firsts])
     plan = options.as_plan()
     profiles = read_profiles(loaded, plan)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tessera.diagnostics import TesseraError, error
+from tessera.diagnostics import TesseraError
 from tessera.ir.graph.graph import GraphBuffer
 from tessera.ir.plan.costs import Costs, CostSource, Duration
 from tessera.ir.plan.machine import Machine
@@ -239,4 +239,4 @@ def _kept(step: ModelStep) -> tuple[dict[str, float], dict[str, float]]:
 
 
 def _wrong(message: str, hint: str) -> TesseraError:
-    return TesseraError(error("TSR3026", message, hint=hint))
+    return TesseraError.of("TSR3026", message, hint=hint)

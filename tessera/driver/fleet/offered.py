@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
-from tessera.diagnostics import TesseraError, error
+from tessera.diagnostics import TesseraError
 from tessera.frontend.machine.gpu_table import find_gpu
 from tessera.frontend.machine.gpus import DEFAULT_LINK, GpuEntry, build_machine
 from tessera.ir.plan.machine import (
@@ -195,10 +195,8 @@ def _entry(part: str, text: str) -> tuple[str, int | None]:
 
 
 def _bad(headline: str) -> TesseraError:
-    return TesseraError(
-        error(
-            "TSR3025",
-            headline,
-            hint="write kinds with counts: `4xa100,4xl40s,2xh100`; whole GPUs, each kind once",
-        )
+    return TesseraError.of(
+        "TSR3025",
+        headline,
+        hint="write kinds with counts: `4xa100,4xl40s,2xh100`; whole GPUs, each kind once",
     )

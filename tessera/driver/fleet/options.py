@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, field
 from math import inf, isfinite
 
-from tessera.driver.fleet.way_search import STRATEGIES
+from tessera.driver.fleet.ways import STRATEGIES
 from tessera.driver.fleet.workload import P99, PERCENTILES
 from tessera.driver.serve.measures import Slo
 from tessera.frontend.machine.gpus import DEFAULT_LINK

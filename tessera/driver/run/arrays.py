@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tessera.backend.service import Bytes, DeviceBytes, EarlierOutput
-from tessera.diagnostics import TesseraError, error
+from tessera.diagnostics import TesseraError
 from tessera.frontend.contents.write import as_array, numpy_type
 from tessera.ir.arguments import wrong_type
 from tessera.ir.program.program import Buffer, Program, Role
@@ -54,12 +54,12 @@ def float_array(buffer: Buffer, content: Bytes) -> TypedArray:
 def of_rows(buffer: Buffer, content: Bytes, rows: slice | int) -> Bytes:
     """The bytes of some rows of a buffer: of its first axis."""
     if buffer.shape is None or not buffer.shape:
-        raise TesseraError(error("TSR5053", f"state `{buffer.name}` has no rows"))
+        raise TesseraError.of("TSR5053", f"state `{buffer.name}` has no rows")
     try:
         return np.asarray(content).reshape(buffer.shape[0], -1)[rows].reshape(-1)
     except IndexError:
         message = f"state `{buffer.name}` has {buffer.shape[0]} rows, and not these: {rows}"
-        raise TesseraError(error("TSR5053", message)) from None
+        raise TesseraError.of("TSR5053", message) from None
 
 
 def state_bytes(
@@ -71,13 +71,13 @@ def state_bytes(
     if rows is None or held is None:
         if flat.nbytes != buffer.bytes:
             message = f"state `{buffer.name}` takes {buffer.bytes} bytes, not {flat.nbytes}"
-            raise TesseraError(error("TSR5053", message))
+            raise TesseraError.of("TSR5053", message)
         return flat
     content = np.array(held, np.uint8)
     part = of_rows(buffer, content, rows)
     if flat.nbytes != part.nbytes:
         message = f"these rows of state `{buffer.name}` take {part.nbytes} bytes, not {flat.nbytes}"
-        raise TesseraError(error("TSR5053", message))
+        raise TesseraError.of("TSR5053", message)
     assert buffer.shape is not None
     content.reshape(buffer.shape[0], -1)[rows] = flat.reshape(
         np.asarray(content.reshape(buffer.shape[0], -1)[rows]).shape
@@ -105,12 +105,10 @@ def read_inputs(
     for name in inputs:
         if name not in wanted:
             known = ", ".join(f"`{known_name}`" for known_name in wanted) or "none"
-            raise TesseraError(
-                error("TSR5053", f"`{name}` is no input", notes=(f"inputs: {known}",))
-            )
+            raise TesseraError.of("TSR5053", f"`{name}` is no input", notes=(f"inputs: {known}",))
     for name in wanted:
         if name not in inputs:
-            raise TesseraError(error("TSR5053", f"input `{name}` is missing"))
+            raise TesseraError.of("TSR5053", f"input `{name}` is missing")
     content: dict[str, Bytes] = {}
     in_place: dict[str, DeviceBytes | EarlierOutput] = {}
     for name, buffer in wanted.items():
@@ -145,16 +143,14 @@ def _check(buffer: Buffer, type_name: str, size: int) -> None:
     kind = numpy_type(buffer)
     bits = buffer.dtype is not None and buffer.dtype.is_bits and _has_size(type_name, kind)
     if kind is not None and not bits and type_name not in (kind.name, "uint8", ""):
-        raise TesseraError(
-            error(
-                "TSR5053",
-                f"input `{buffer.name}` is of type {kind}, not {type_name}",
-                hint="convert it, or give its bytes as uint8",
-            )
+        raise TesseraError.of(
+            "TSR5053",
+            f"input `{buffer.name}` is of type {kind}, not {type_name}",
+            hint="convert it, or give its bytes as uint8",
         )
     if size != buffer.bytes:
-        raise TesseraError(
-            error("TSR5053", f"input `{buffer.name}` takes {buffer.bytes} bytes, not {size}")
+        raise TesseraError.of(
+            "TSR5053", f"input `{buffer.name}` takes {buffer.bytes} bytes, not {size}"
         )
 
 
@@ -173,12 +169,10 @@ def _check_shape(buffer: Buffer, array: TypedArray) -> None:
         return
     own, given = ([n for n in shape if n != 1] for shape in (buffer.shape, array.shape))
     if own != given and len(own) > 1 and len(given) > 1:
-        raise TesseraError(
-            error(
-                "TSR5053",
-                f"input `{buffer.name}` is of shape {buffer.shape}, not {array.shape}",
-                hint="reshape it; elements in a row are taken as they are",
-            )
+        raise TesseraError.of(
+            "TSR5053",
+            f"input `{buffer.name}` is of shape {buffer.shape}, not {array.shape}",
+            hint="reshape it; elements in a row are taken as they are",
         )
 
 
@@ -202,9 +196,7 @@ def _array(buffer: Buffer, given: Any) -> TypedArray:
             return _from_torch(given)
         return np.from_dlpack(given) if hasattr(given, "__dlpack__") else np.asarray(given)
     except (TypeError, ValueError, BufferError, RuntimeError) as problem:
-        raise TesseraError(
-            error("TSR5053", f"input `{buffer.name}` is no array: {problem}")
-        ) from None
+        raise TesseraError.of("TSR5053", f"input `{buffer.name}` is no array: {problem}") from None
 
 
 def _from_torch(given: Any) -> TypedArray:

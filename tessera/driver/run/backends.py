@@ -52,13 +52,11 @@ def parse_map(text: str | None) -> dict[str, str]:
     for part in () if text is None else text.split(","):
         device, equals, target = (word.strip() for word in part.partition("="))
         if not equals or not device or not _TARGET.fullmatch(target) or device in targets:
-            raise TesseraError(
-                error(
-                    "TSR5055",
-                    f"`{part.strip()}` in `--map` cannot be used",
-                    hint="write `DEVICE=TARGET,...` with targets such as `cuda:0`, "
-                    "`cuda:0:48sm` or `cpu`, each device once",
-                ),
+            raise TesseraError.of(
+                "TSR5055",
+                f"`{part.strip()}` in `--map` cannot be used",
+                hint="write `DEVICE=TARGET,...` with targets such as `cuda:0`, "
+                "`cuda:0:48sm` or `cpu`, each device once",
                 exit_code=ExitCode.USAGE,
             )
         targets[device] = target
@@ -69,18 +67,18 @@ def check_asked(backend: str, targets: Mapping[str, str]) -> None:
     """Refuse a backend or a target that there cannot be, on whatever machine."""
     if backend not in [*BackendName]:
         known = ", ".join(f"`{name}`" for name in BackendName)
-        raise TesseraError(
-            error("TSR5055", f"there is no backend `{backend}`", hint=f"choose one of: {known}"),
+        raise TesseraError.of(
+            "TSR5055",
+            f"there is no backend `{backend}`",
+            hint=f"choose one of: {known}",
             exit_code=ExitCode.USAGE,
         )
     for device, target in targets.items():
         if not _TARGET.fullmatch(target):
-            raise TesseraError(
-                error(
-                    "TSR5055",
-                    f"`{target}` cannot stand for `{device}`",
-                    hint="targets are such as `cuda:0`, `cuda:0:48sm` or `cpu`",
-                ),
+            raise TesseraError.of(
+                "TSR5055",
+                f"`{target}` cannot stand for `{device}`",
+                hint="targets are such as `cuda:0`, `cuda:0:48sm` or `cpu`",
                 exit_code=ExitCode.USAGE,
             )
 
@@ -98,12 +96,10 @@ def choose_backend(
     targets = {_device(name, devices): target for name, target in targets.items()}
     for name in targets:
         if name not in devices:
-            raise TesseraError(
-                error(
-                    "TSR5055",
-                    f"`--map` names `{name}`, which the plan does not use",
-                    hint=f"its devices are: {', '.join(devices)}",
-                ),
+            raise TesseraError.of(
+                "TSR5055",
+                f"`--map` names `{name}`, which the plan does not use",
+                hint=f"its devices are: {', '.join(devices)}",
                 exit_code=ExitCode.USAGE,
             )
     kinds = {target.split(":")[0] for target in targets.values()}
@@ -118,12 +114,10 @@ def choose_backend(
             every = _by_number(opened.plan, names, targets)
             return BackendChoice(backend=BackendName.CUDA, targets=every, hosts=hosts)
     if len(kinds) > 1:
-        raise TesseraError(
-            error(
-                "TSR5055",
-                "the devices of a run are all on GPUs or all on the CPU",
-                hint="map every device to the same kind, and leave `--backend` out",
-            ),
+        raise TesseraError.of(
+            "TSR5055",
+            "the devices of a run are all on GPUs or all on the CPU",
+            hint="map every device to the same kind, and leave `--backend` out",
             exit_code=ExitCode.USAGE,
         )
     for kind in KNOWN_BACKENDS:
@@ -179,14 +173,12 @@ def _check_hosts(plan: Plan, devices: Sequence[str]) -> None:
     node_of = {card.name: card.node for card in plan.cards}
     nodes = sorted({node_of[d.card] for d in plan.devices if d.name in devices})
     if len(nodes) > 1:
-        raise TesseraError(
-            error(
-                "TSR5055",
-                f"the plan is for {len(nodes)} hosts, and a run is on one",
-                notes=(f"hosts: {', '.join(nodes)}",),
-                hint="run it on processes of these hosts with `--hosts hosts.toml`, rehearse it "
-                "here with `--backend cpu`, or put every device on what is here with `--map`",
-            ),
+        raise TesseraError.of(
+            "TSR5055",
+            f"the plan is for {len(nodes)} hosts, and a run is on one",
+            notes=(f"hosts: {', '.join(nodes)}",),
+            hint="run it on processes of these hosts with `--hosts hosts.toml`, rehearse it "
+            "here with `--backend cpu`, or put every device on what is here with `--map`",
             exit_code=ExitCode.NO_DEVICE,
         )
 

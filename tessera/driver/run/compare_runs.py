@@ -23,8 +23,8 @@ from tessera.backend.processes.reference import Expected
 from tessera.backend.processes.visits import step_name
 from tessera.backend.service import Bytes, Model
 from tessera.backend.unwritten import ComparedSide, buffer_key, device_key, unwritten_bytes
-from tessera.diagnostics import ExitCode, TesseraError, error
-from tessera.driver.run.diverge import depends_on_unwritten, find_divergence
+from tessera.diagnostics import ExitCode, TesseraError
+from tessera.driver.run.compare_steps import depends_on_unwritten, find_divergence
 from tessera.driver.run.materials import Materials
 from tessera.driver.run.outcome import Outcome
 from tessera.driver.run.run_plan import Prepared
@@ -186,20 +186,17 @@ class _Judge:
 
     def _fail(self, who: str, what: str, turn: Turn, name: str, differs: Bytes) -> NoReturn:
         count, byte = int(differs.sum()), int(np.argmax(differs))
-        raise TesseraError(
-            error(
-                "TSR5054",
-                f"{who} differs from the run on one device in {what}: "
-                f"{count} of {len(differs)} bytes",
-                notes=(
-                    f"the first of them is byte {byte}",
-                    *self._causes(turn, name, byte),
-                    *self._excuses(turn),
-                ),
-                hint="`tessc check` on the plan, and the warnings of `tessc analyze` on its "
-                "trace, are where to look",
+        raise TesseraError.of(
+            "TSR5054",
+            f"{who} differs from the run on one device in {what}: {count} of {len(differs)} bytes",
+            notes=(
+                f"the first of them is byte {byte}",
+                *self._causes(turn, name, byte),
+                *self._excuses(turn),
             ),
-            ExitCode.MISMATCH,
+            hint="`tessc check` on the plan, and the warnings of `tessc analyze` on its "
+            "trace, are where to look",
+            exit_code=ExitCode.MISMATCH,
         )
 
     def _excuses(self, turn: Turn) -> Iterator[str]:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from tessera.diagnostics import TesseraError, error
+from tessera.diagnostics import TesseraError
 from tessera.frontend.contents.checkpoint import Checkpoint, check_used, open_checkpoint
 from tessera.frontend.contents.files import ArrayType
 from tessera.frontend.contents.open_contents import (
@@ -56,12 +56,10 @@ def _data_file(text: str, names: Sequence[str]) -> DataFile:
             if text.startswith(f"{name}="):
                 return DataFile(text.removeprefix(f"{name}="), index)
         if "=" in text:
-            raise TesseraError(
-                error(
-                    "TSR5053",
-                    f"`--data {text}` names no trace of the plan",
-                    hint=f"write `TRACE=PATH`; the traces are: {', '.join(names)}",
-                )
+            raise TesseraError.of(
+                "TSR5053",
+                f"`--data {text}` names no trace of the plan",
+                hint=f"write `TRACE=PATH`; the traces are: {', '.join(names)}",
             )
     return DataFile(text, None)
 
@@ -146,22 +144,20 @@ def _fitting(
     for name, size in arrays.sizes.items():
         if name not in sizes:
             message = f"array `{name[:80]}` in `{path}` belongs to no buffer"
-            raise TesseraError(error("TSR1185", message))
+            raise TesseraError.of("TSR1185", message)
         if size not in sizes[name]:
             wanted = " or ".join(map(str, sorted(sizes[name])))
             message = f"array `{name}` in `{path}` has {size} bytes, but its buffer has {wanted}"
-            raise TesseraError(error("TSR1185", message))
+            raise TesseraError.of("TSR1185", message)
     mine = {buffer.name: buffer.bytes for buffer in program.declared_buffers()}
     return [name for name, size in arrays.sizes.items() if mine.get(name) == size]
 
 
 def _twice(name: str, first: str, second: str) -> TesseraError:
-    return TesseraError(
-        error(
-            "TSR5053",
-            f"array `{name}` is in `{first}` and in `{second}`",
-            hint="say which trace each file is of: `--data TRACE=PATH`",
-        )
+    return TesseraError.of(
+        "TSR5053",
+        f"array `{name}` is in `{first}` and in `{second}`",
+        hint="say which trace each file is of: `--data TRACE=PATH`",
     )
 
 

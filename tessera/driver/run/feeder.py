@@ -7,6 +7,11 @@ What the command does for requests (their inputs, digests of their outputs) take
 plan's: inputs are made before a batch of requests begins, in as many threads as there are cores,
 and digests by threads beside it. A batch takes so many bytes at most; between two of them the
 devices are idle, and that time is not the plan's either (`Outcome.figures`).
+
+`Replays` says which requests of a lost replica are submitted again. A request whose trace has no
+states gives the same wherever it runs. One with states needs those that the requests before it
+left, and they are lost with the replica; only where none of its sequence had begun, it can begin on
+a replica that was started again.
 """
 
 from __future__ import annotations
@@ -17,17 +22,96 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
+from dataclasses import replace
 
 from tessera.backend.host_loop.request_handle import RequestHandle
 from tessera.backend.ptx_executor.memory.host_memory import available_bytes
 from tessera.backend.service import Bytes, Completion
-from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error
+from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, warning
 from tessera.driver.run.digests import Digests, Sums, threads
 from tessera.driver.run.materials import Materials
-from tessera.driver.run.replay import LOST, MOST_STARTS, Replays
 from tessera.driver.run.schedule import Turn
 from tessera.driver.run.serving import Serving
-from tessera.ir.program.program import Role
+from tessera.ir.program.program import Program, Role
+
+MOST_STARTS = 3
+"""So often a replica is started again."""
+LOST = "TSR5072"
+_MOST_SHOWN = 12
+
+
+class Replays:
+    """What was lost, and what becomes of it. For the threads of several replicas."""
+
+    def __init__(self, programs: Sequence[Program]) -> None:
+        self._has_states = [
+            any(buffer.role is Role.STATE for buffer in program.buffers) for program in programs
+        ]
+        self._begun: set[int] = set()
+        self._submitted: set[int] = set()
+        self._again: dict[int, str] = {}
+        self._given_up: dict[str, list[int]] = {}
+
+    def begin(self, turn: Turn) -> None:
+        """A request is under way."""
+        self._submitted.add(turn.request)
+        if self._has_states[turn.trace]:
+            self._begun.add(turn.sequence)
+
+    def sort_out(self, unfinished: Iterable[Turn], fault: TesseraError) -> list[Turn]:
+        """Those of the requests of a lost replica that can be replayed."""
+        again: list[Turn] = []
+        stuck: list[Turn] = []
+        for turn in unfinished:
+            has_begun = self._has_states[turn.trace] and turn.sequence in self._begun
+            (stuck if has_begun else again).append(turn)
+        self.give_up(stuck, "the states of their sequences are lost")
+        for turn in again:
+            if turn.request in self._submitted:
+                self._again[turn.request] = str(fault.diagnostics[0].headline)
+        return again
+
+    def give_up(self, turns: Iterable[Turn], why: str) -> None:
+        """These requests are not replayed."""
+        for turn in turns:
+            self._again.pop(turn.request, None)
+            self._given_up.setdefault(why, []).append(turn.request)
+
+    def on(self, fault: TesseraError) -> TesseraError:
+        """An error with what is not replayed, and why."""
+        notes = tuple(
+            f"not run: {_numbers(requests)}: {why}"
+            for why, requests in self._given_up.items()
+            if requests
+        )
+        first, *others = fault.diagnostics
+        first = replace(first, notes=(*first.notes, *notes))
+        return TesseraError([first, *others], fault.exit_code) if notes else fault
+
+    def warnings(self) -> tuple[Diagnostic, ...]:
+        """What was replayed, by the fault that made it necessary."""
+        of_fault: dict[str, list[int]] = {}
+        for request, headline in sorted(self._again.items()):
+            of_fault.setdefault(headline, []).append(request)
+        return tuple(
+            warning("TSR5073", f"replayed from their inputs: {_numbers(requests)}", notes=(why,))
+            for why, requests in of_fault.items()
+        )
+
+
+def _numbers(requests: Sequence[int]) -> str:
+    """Numbers of requests, runs of them as one."""
+    runs: list[list[int]] = []
+    for request in sorted(requests):
+        if runs and request == runs[-1][1] + 1:
+            runs[-1][1] = request
+        else:
+            runs.append([request, request])
+    texts = [str(a) if a == b else f"{a} to {b}" for a, b in runs]
+    more = f" and {len(texts) - _MOST_SHOWN} more ranges" if len(texts) > _MOST_SHOWN else ""
+    noun = "request" if len(requests) == 1 else "requests"
+    return f"{noun} {', '.join(texts[:_MOST_SHOWN])}{more}"
+
 
 _LOOK_S = 0.1
 _END_S = 0.005
@@ -262,8 +346,8 @@ class Feeder:
             if isinstance(problem, TesseraError):
                 return problem if self._replays is None else self._replays.on(problem)
             if isinstance(problem, MemoryError):
-                return TesseraError(
-                    error("TSR5020", "this machine is out of memory"), ExitCode.FAULT
+                return TesseraError.of(
+                    "TSR5020", "this machine is out of memory", exit_code=ExitCode.FAULT
                 )
             raise problem
         return None

@@ -68,14 +68,12 @@ def _check_room(path: str, needed: int) -> None:
     """A small file may hold much: what is packed is unpacked here."""
     free = available_bytes()
     if free is not None and needed > free and not path.endswith(".safetensors"):
-        raise TesseraError(
-            error(
-                "TSR5020",
-                f"the machine has no memory for the inputs in `{path}`: {needed} bytes",
-                notes=(f"{free} bytes are available",),
-                hint="a `.safetensors` file is mapped, not read",
-            ),
-            ExitCode.FAULT,
+        raise TesseraError.of(
+            "TSR5020",
+            f"the machine has no memory for the inputs in `{path}`: {needed} bytes",
+            notes=(f"{free} bytes are available",),
+            hint="a `.safetensors` file is mapped, not read",
+            exit_code=ExitCode.FAULT,
         )
 
 

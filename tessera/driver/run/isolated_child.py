@@ -43,8 +43,13 @@ from tessera.driver.run.isolated import (
     ChildSetup,
     output_sizes,
 )
-from tessera.driver.run.served import open_served, served_materials
-from tessera.driver.run.serving import backend_options, models_of, options_of_each
+from tessera.driver.run.serving import (
+    backend_options,
+    models_of,
+    open_served,
+    options_of_each,
+    served_materials,
+)
 
 _BEAT_S = 0.5
 

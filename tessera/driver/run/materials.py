@@ -111,12 +111,10 @@ class Materials:
         counts = {count: name for count, name in known.items() if count > 1}
         if len(counts) > 1:
             said = ", ".join(f"`{name}` for {count}" for count, name in sorted(counts.items()))
-            raise TesseraError(
-                error(
-                    "TSR5053",
-                    f"inputs are given for different numbers of requests: {said}",
-                    hint="say how many to run with `--requests N`",
-                )
+            raise TesseraError.of(
+                "TSR5053",
+                f"inputs are given for different numbers of requests: {said}",
+                hint="say how many to run with `--requests N`",
             )
         return max(known, default=None)
 
@@ -226,14 +224,12 @@ def _check_room(opened: OpenPlan, sequences: int) -> None:
     needed = private + sum(copies[role] * size for (role, _), size in sizes.items())
     free = available_bytes()
     if free is not None and needed > free:
-        raise TesseraError(
-            error(
-                "TSR5020",
-                f"the machine has no memory for the contents of `{opened.name}`: {needed} bytes",
-                notes=(f"{free} bytes are available",),
-                hint="run with fewer `--sequences`, or on a machine with more memory",
-            ),
-            ExitCode.FAULT,
+        raise TesseraError.of(
+            "TSR5020",
+            f"the machine has no memory for the contents of `{opened.name}`: {needed} bytes",
+            notes=(f"{free} bytes are available",),
+            hint="run with fewer `--sequences`, or on a machine with more memory",
+            exit_code=ExitCode.FAULT,
         )
 
 
@@ -268,12 +264,10 @@ def _merge(
         weights.setdefault(buffer.name, Seeded(buffer, seed))
         return
     if isinstance(known, np.ndarray) and not _are_same(known, given):
-        raise TesseraError(
-            error(
-                "TSR5057",
-                f"weight `{buffer.name}` has different contents in two traces of `{opened.name}`",
-                hint="weights of equal name are one: rename one of them",
-            )
+        raise TesseraError.of(
+            "TSR5057",
+            f"weight `{buffer.name}` has different contents in two traces of `{opened.name}`",
+            hint="weights of equal name are one: rename one of them",
         )
     weights[buffer.name] = given
 
@@ -290,10 +284,8 @@ def _check_dependence(opened: OpenPlan, weights: Mapping[str, Bytes]) -> None:
         for entry in graph.contents:
             name = program.buffers[entry.buffer].name
             if hashlib.sha256(weights[name].data).hexdigest() != entry.sha256:
-                raise TesseraError(
-                    error(
-                        "TSR5057",
-                        f"weight `{name}` is not the one that the plan depends on",
-                        hint="plan again with `tessc plan`",
-                    )
+                raise TesseraError.of(
+                    "TSR5057",
+                    f"weight `{name}` is not the one that the plan depends on",
+                    hint="plan again with `tessc plan`",
                 )

@@ -207,12 +207,10 @@ def _check_numbers(plan: Plan, slots: int | None, sequences: int | None) -> None
             (sequences or replica.lanes, MOST_SEQUENCES, "sequences"),
         ):
             if number > most:
-                raise TesseraError(
-                    error(
-                        "TSR5053",
-                        f"a run has at most {most} {what} per replica, not {number}",
-                        hint=f"run with `--{what} {most}` or fewer",
-                    )
+                raise TesseraError.of(
+                    "TSR5053",
+                    f"a run has at most {most} {what} per replica, not {number}",
+                    hint=f"run with `--{what} {most}` or fewer",
                 )
 
 
@@ -232,17 +230,15 @@ def _check_contents(program: Program, folder: str, trace: PlannedTrace, root: st
     path = os.path.join(folder, name)
     digest = file_digest(path, root)
     if digest is not None and digest != trace.contents_digest:
-        raise TesseraError(
-            error(
-                "TSR5057",
-                f"`{path}` is not the file that the plan was made with",
-                notes=(
-                    f"trace `{trace.name}` was planned with contents of sha256 "
-                    f"{trace.contents_digest[:16]}, this file has {digest[:16]}",
-                ),
-                hint="bring the file back, plan again with `tessc plan`, or name it with "
-                "`--data`: the plan is then proved for it",
-            )
+        raise TesseraError.of(
+            "TSR5057",
+            f"`{path}` is not the file that the plan was made with",
+            notes=(
+                f"trace `{trace.name}` was planned with contents of sha256 "
+                f"{trace.contents_digest[:16]}, this file has {digest[:16]}",
+            ),
+            hint="bring the file back, plan again with `tessc plan`, or name it with "
+            "`--data`: the plan is then proved for it",
         )
 
 
@@ -370,5 +366,5 @@ def _chosen(plan: Plan, policy: str | None, name: str) -> ServedReplicas:
     if chosen is None:
         named = ", ".join(f"`{known}`" for known in policies_of(plan) if known)
         hint = f"choose one of: {named}" if named else "it has none to choose from"
-        raise TesseraError(error("TSR5053", f"`{name}` has no policy `{policy}`", hint=hint))
+        raise TesseraError.of("TSR5053", f"`{name}` has no policy `{policy}`", hint=hint)
     return chosen

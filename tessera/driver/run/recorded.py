@@ -18,13 +18,17 @@ import numpy as np
 
 from tessera.backend.service import Bytes
 from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error
-from tessera.driver.run.approximations import Approximations, approximations
 from tessera.driver.run.data_files import data_files
-from tessera.driver.run.near_ties import near_ties
 from tessera.driver.run.outcome import Outcome
 from tessera.driver.run.run_plan import Prepared
 from tessera.driver.run.schedule import Turn, first_sequences
-from tessera.driver.run.tolerance import Distance, distance
+from tessera.driver.run.tolerance import (
+    Approximations,
+    Distance,
+    approximations,
+    distance,
+    near_ties,
+)
 from tessera.frontend.contents.open_contents import open_contents_file
 from tessera.frontend.machine.quantities import format_bytes
 from tessera.frontend.text.plain_files import is_plain

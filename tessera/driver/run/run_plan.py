@@ -26,20 +26,19 @@ from tessera.backend.ptx_executor.memory.host_memory import available_bytes
 from tessera.backend.service import BackendOptions
 from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error, warning
 from tessera.driver.run.backends import BackendChoice, choose_backend, rehearsal
-from tessera.driver.run.estimate import cpu_seconds
 from tessera.driver.run.feeder import Feeder
 from tessera.driver.run.materials import Materials
 from tessera.driver.run.open_plan import OpenPlan
 from tessera.driver.run.options import PlanRunOptions
 from tessera.driver.run.outcome import Outcome
 from tessera.driver.run.schedule import Turn, first_sequences, schedule
-from tessera.driver.run.served import open_served, served_materials
-from tessera.driver.run.serving import Serving
+from tessera.driver.run.serving import Serving, open_served, served_materials
 from tessera.ir.plan.launch_program import Await, Record
 from tessera.ir.plan.plan import Plan
 from tessera.ir.plan.policies import refuse_adaptive
-from tessera.ir.program.program import Role
+from tessera.ir.program.program import Launch, Program, Role
 from tessera.ir.progress import OnProgress, counter
+from tessera.planning.prices.count_work import count_work
 
 DEFAULT_REQUESTS = 8
 MOST_REQUESTS = 1_000_000
@@ -205,12 +204,10 @@ def _interrupted(done: int, total: int) -> TesseraError:
 def _check_room(opened: OpenPlan, requests: int) -> None:
     """Refuse in words more requests than can be kept: all results stay until the end."""
     if requests > MOST_REQUESTS:
-        raise TesseraError(
-            error(
-                "TSR5053",
-                f"a run has at most {MOST_REQUESTS} requests, not {requests}",
-                hint="serve without an end with `tessera.Runtime`",
-            )
+        raise TesseraError.of(
+            "TSR5053",
+            f"a run has at most {MOST_REQUESTS} requests, not {requests}",
+            hint="serve without an end with `tessera.Runtime`",
         )
     outputs = (
         sum(b.bytes for b in program.buffers if b.role is Role.OUTPUT) * trace.share
@@ -218,15 +215,13 @@ def _check_room(opened: OpenPlan, requests: int) -> None:
     )
     needed, free = int(requests * (sum(outputs) + _events_bytes(opened))), available_bytes()
     if free is not None and needed > free:
-        raise TesseraError(
-            error(
-                "TSR5020",
-                f"the machine has no memory for the outputs of {requests} requests: "
-                f"{needed} bytes, with what devices did when",
-                notes=(f"{free} bytes are available",),
-                hint="run with fewer `--requests`",
-            ),
-            ExitCode.FAULT,
+        raise TesseraError.of(
+            "TSR5020",
+            f"the machine has no memory for the outputs of {requests} requests: "
+            f"{needed} bytes, with what devices did when",
+            notes=(f"{free} bytes are available",),
+            hint="run with fewer `--requests`",
+            exit_code=ExitCode.FAULT,
         )
 
 
@@ -250,3 +245,39 @@ def _not_given(path: str, names: Sequence[str]) -> Diagnostic:
         "TSR5059",
         f"`{path}` does not have all inputs: {shown} {verb} seeded, or as in the file of contents",
     )
+
+
+# --- how long the CPU takes ----------------------------------------------------------------------
+
+
+# Seconds of the CPU backend, if the devices worked one after the other. Every instruction that a
+# thread goes through costs a call per chunk of threads and a little per thread, and every operation
+# of a matrix instruction a little more; the constants are from runs of the example traces on one
+# core, which they meet to within a factor of two. Loops count as often as they run, where their
+# bounds do not come from memory.
+_STEP_S = 5e-4
+_CALL_S = 25e-6
+_THREAD_S = 2.5e-9
+_MATRIX_S = 2.5e-9
+_CHUNK_THREADS = 1 << 16
+_PLAIN_UNITS = frozenset(("fp32", "fp64", "int", "special"))
+
+
+def cpu_seconds(opened: OpenPlan, turns: Sequence[Turn]) -> float:
+    """Seconds for all requests."""
+    each = [_trace_seconds(program) for program in opened.programs]
+    return sum(each[turn.trace] for turn in turns)
+
+
+def _trace_seconds(program: Program) -> float:
+    return sum(_launch_seconds(program, step) for step in program.launches())
+
+
+def _launch_seconds(program: Program, step: Launch) -> float:
+    work = count_work(program.modules[step.module].variants[0].ptx, step)
+    if work is None:
+        return _STEP_S
+    chunks = -(-work.threads // _CHUNK_THREADS)
+    matrix = sum(count for unit, count in work.units if unit not in _PLAIN_UNITS)
+    per_thread = work.instructions * _THREAD_S + matrix * _MATRIX_S
+    return _STEP_S + work.chain * chunks * _CALL_S + per_thread

@@ -155,20 +155,16 @@ def _open_data(program: Program, source: Source, options: RunOptions) -> Content
 
 def _check_runnable(program: Program, source: Source, arch: str | None) -> None:
     if not any(program.work()):
-        raise TesseraError(
-            error(
-                "TSR3013",
-                f"there is nothing to run in `{source.name}`",
-                notes=("it has no launch, memset or memcpy record",),
-                hint="a trace is PTX with `//!` records; `tessc analyze` summarises plain PTX",
-            )
+        raise TesseraError.of(
+            "TSR3013",
+            f"there is nothing to run in `{source.name}`",
+            notes=("it has no launch, memset or memcpy record",),
+            hint="a trace is PTX with `//!` records; `tessc analyze` summarises plain PTX",
         )
     known = sorted({v.arch for module in program.modules for v in module.variants})
     if arch is not None and arch not in known:
-        raise TesseraError(
-            error(
-                "TSR5014",
-                f"no module of `{source.name}` has a variant for `{arch}`",
-                hint=f"choose one of: {', '.join(known)}",
-            )
+        raise TesseraError.of(
+            "TSR5014",
+            f"no module of `{source.name}` has a variant for `{arch}`",
+            hint=f"choose one of: {', '.join(known)}",
         )

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Self
 from tessera.backend.host_loop.request_handle import RequestHandle
 from tessera.backend.known_backends import BackendName
 from tessera.backend.service import DEFAULT_LIMIT_S, Completion, TimelineEvent
-from tessera.diagnostics import TesseraError, error
+from tessera.diagnostics import TesseraError
 from tessera.driver.run.arrays import (
     TypedArray,
     float_array,
@@ -35,8 +35,7 @@ from tessera.driver.run.arrays import (
 from tessera.driver.run.backends import choose_backend
 from tessera.driver.run.data_files import Data
 from tessera.driver.run.options import ServingOptions
-from tessera.driver.run.served import open_served, served_materials
-from tessera.driver.run.serving import Serving
+from tessera.driver.run.serving import Serving, open_served, served_materials
 from tessera.frontend.plan.tsp_faults import check_plan_given
 from tessera.ir.arguments import check_number, wrong_type
 from tessera.ir.plan.plan import Plan
@@ -231,8 +230,8 @@ class Runtime:
         for name, given in states.items():
             if name not in buffers:
                 known = ", ".join(f"`{known_name}`" for known_name in buffers) or "none"
-                raise TesseraError(
-                    error("TSR5053", f"`{name}` is no state", notes=(f"states: {known}",))
+                raise TesseraError.of(
+                    "TSR5053", f"`{name}` is no state", notes=(f"states: {known}",)
                 )
             content[name] = state_bytes(buffers[name], given, held.get(name), rows)
         self._serving.write_states(number, content)
@@ -297,13 +296,11 @@ class Runtime:
     def _check_process(self) -> None:
         """A fork has the runtime's memory, but none of the threads that serve it."""
         if os.getpid() != self._process:
-            raise TesseraError(
-                error(
-                    "TSR5050",
-                    "the runtime belongs to another process",
-                    notes=(f"process {self._process} made it, this is {os.getpid()}",),
-                    hint="make a `Runtime` in this process, or submit where it was made",
-                )
+            raise TesseraError.of(
+                "TSR5050",
+                "the runtime belongs to another process",
+                notes=(f"process {self._process} made it, this is {os.getpid()}",),
+                hint="make a `Runtime` in this process, or submit where it was made",
             )
 
     def _sequence(self, sequence: int) -> int:
@@ -311,7 +308,7 @@ class Runtime:
         number = check_number("sequence", sequence)
         if not 0 <= number < self.sequences:
             notes = (f"sequences: {self.sequences}",)
-            raise TesseraError(error("TSR5053", f"there is no sequence {number}", notes=notes))
+            raise TesseraError.of("TSR5053", f"there is no sequence {number}", notes=notes)
         return number
 
     def _trace(self, trace: str | int | None) -> int:
@@ -324,4 +321,4 @@ class Runtime:
             if 0 <= trace < len(self.traces):
                 return trace
         what = "say which trace the request is of" if trace is None else f"no trace `{trace}`"
-        raise TesseraError(error("TSR5053", what, hint=f"the traces are: {', '.join(self.traces)}"))
+        raise TesseraError.of("TSR5053", what, hint=f"the traces are: {', '.join(self.traces)}")

@@ -6,6 +6,7 @@ all replicas: those of the first come first.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tessera.backend.host_loop.dispatch import NOTHING, Dispatcher
 from tessera.backend.host_loop.request_handle import RequestHandle
+from tessera.backend.known_backends import BackendName
 from tessera.backend.service import (
     Backend,
     BackendOptions,
@@ -24,20 +26,22 @@ from tessera.backend.service import (
     InPlace,
     Model,
 )
-from tessera.diagnostics import TesseraError, error
+from tessera.diagnostics import TesseraError
 from tessera.driver.hosts.assign import assign_hosts
 from tessera.driver.run.backends import BackendChoice, make_backend
 from tessera.driver.run.isolated import IsolatedBackend, ReplicaProcess, sharing_cards
-from tessera.driver.run.materials import Materials
-from tessera.driver.run.open_plan import OpenPlan
+from tessera.driver.run.materials import Materials, read_materials
+from tessera.driver.run.open_plan import OpenPlan, open_plan
 from tessera.driver.run.options import ServingOptions
 from tessera.ir.plan.hosts import TRANSPORTS, HostTable
 from tessera.ir.plan.plan import Plan
 from tessera.ir.plan.policies import policies_of
+from tessera.ir.progress import Count, OnProgress
 
 if TYPE_CHECKING:
     from tessera.backend.hosts.hosts_backend import HostsRun
     from tessera.backend.hosts.link_pool import LinkPool
+
 
 CHILD_BOOT = ""
 """A module that processes of replicas import first: tests put a stand-in for the driver there."""
@@ -217,7 +221,7 @@ class Serving:
                 name = program.buffers[table.buffer].name
                 if name in states:
                     message = f"state `{name}` holds addresses, and cannot be set"
-                    raise TesseraError(error("TSR5053", message))
+                    raise TesseraError.of("TSR5053", message)
 
     def close(self, *, wait: bool = True) -> None:
         """Give all devices back; what is under way ends first if `wait`."""
@@ -320,4 +324,47 @@ def backend_options(
         max_steps=options.max_steps,
         throttle_bytes_per_s=options.throttle_bytes_per_s,
         timeline=options.timeline,
+    )
+
+
+# --- what serving begins with --------------------------------------------------------------------
+
+
+def open_served(
+    given: Plan | str | os.PathLike[str],
+    options: ServingOptions,
+    on_progress: OnProgress | None = None,
+) -> OpenPlan:
+    """The plan that a run or a runtime is asked for."""
+    return open_plan(
+        given,
+        slots=options.slots,
+        sequences=options.sequences,
+        policy=options.policy,
+        data=options.data,
+        data_root=options.data_root,
+        weights=options.weights,
+        hosts=options.read_hosts(),
+        on_progress=on_progress,
+    )
+
+
+def served_materials(
+    opened: OpenPlan,
+    options: ServingOptions,
+    backend: BackendName,
+    inputs: str | None = None,
+    count: Count = lambda done, total: None,
+) -> Materials:
+    """What a run or a runtime starts from, by its options."""
+    return read_materials(
+        opened,
+        sequences=sum(replica.lowered.lanes for replica in opened.replicas),
+        seed=options.seed,
+        data=options.data,
+        inputs=inputs,
+        data_root=options.data_root,
+        weights=options.weights,
+        on_host=backend == BackendName.CPU,
+        count=count,
     )

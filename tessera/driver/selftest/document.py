@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from tessera.diagnostics import ExitCode, TesseraError, error, in_one_line
+from tessera.diagnostics import ExitCode, TesseraError, in_one_line
 from tessera.driver.selftest.ground import TrialGround
 from tessera.driver.selftest.options import SelftestOptions, SelftestPart
 from tessera.frontend.text.nested import is_deep
@@ -255,10 +255,8 @@ def _first_other(wanted: Row, given: Mapping[str, object]) -> str:
 
 
 def _refused(path: str, why: str) -> TesseraError:
-    return TesseraError(
-        error(
-            "TSR5062",
-            f"`{path}` is no self-test that this one can go on with: {why}",
-            hint="give another name with `-o`, or take that file away",
-        )
+    return TesseraError.of(
+        "TSR5062",
+        f"`{path}` is no self-test that this one can go on with: {why}",
+        hint="give another name with `-o`, or take that file away",
     )

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tessera.diagnostics import ExitCode, TesseraError, error
+from tessera.diagnostics import ExitCode, TesseraError
 from tessera.driver.card_names import is_card
 from tessera.driver.selftest.options import SelftestOptions
 from tessera.frontend.machine.gpu_table import aliases_of, gpu_table
@@ -76,14 +76,11 @@ def _targets(machine: Machine, here: Sequence[GpuFacts]) -> dict[str, str]:
                 break
         else:
             there = ", ".join(f"cuda:{f.ordinal} ({f.name}, {f.sms} SMs)" for f in here)
-            raise TesseraError(
-                error(
-                    "TSR5055",
-                    f"this machine has no GPU for `{card.name}`: {card.gpu.name} "
-                    f"({card.gpu.sms} SMs)",
-                    notes=(f"it has {there}", "slices fill one GPU after the other"),
-                    hint="name what is here; `tessc doctor` lists it",
-                ),
+            raise TesseraError.of(
+                "TSR5055",
+                f"this machine has no GPU for `{card.name}`: {card.gpu.name} ({card.gpu.sms} SMs)",
+                notes=(f"it has {there}", "slices fill one GPU after the other"),
+                hint="name what is here; `tessc doctor` lists it",
                 exit_code=ExitCode.NO_DEVICE,
             )
     targets = {}
@@ -98,14 +95,12 @@ def _name_of(facts: GpuFacts) -> str:
     """The name in the table of a GPU that is here; of several the one with that memory."""
     fitting = [gpu for gpu in gpu_table().values() if is_card(gpu, facts)]
     if not fitting:
-        raise TesseraError(
-            error(
-                "TSR5055",
-                f"cuda:{facts.ordinal} ({facts.name}, {facts.sms} SMs) is not in the table of GPUs",
-                notes=("predictions need its data sheet",),
-                hint="leave it out by naming the others, such as `--devices a100,l40s`; "
-                "`tessc gpus` lists what can be named",
-            ),
+        raise TesseraError.of(
+            "TSR5055",
+            f"cuda:{facts.ordinal} ({facts.name}, {facts.sms} SMs) is not in the table of GPUs",
+            notes=("predictions need its data sheet",),
+            hint="leave it out by naming the others, such as `--devices a100,l40s`; "
+            "`tessc gpus` lists what can be named",
             exit_code=ExitCode.NO_DEVICE,
         )
     gpu = min(fitting, key=lambda known: abs(known.memory_bytes - facts.memory_bytes))
@@ -122,7 +117,9 @@ def _cut(machine: Machine) -> str:
 
 
 def _too_few(headline: str, hint: str) -> TesseraError:
-    return TesseraError(
-        error("TSR5055", f"a self-test needs two devices: {headline}", hint=hint),
+    return TesseraError.of(
+        "TSR5055",
+        f"a self-test needs two devices: {headline}",
+        hint=hint,
         exit_code=ExitCode.NO_DEVICE,
     )

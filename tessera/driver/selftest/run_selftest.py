@@ -23,13 +23,19 @@ from pathlib import Path
 
 from tessera.diagnostics import ExitCode, TesseraError
 from tessera.driver.selftest.document import Row, SelftestDocument, machine_facts, open_document
-from tessera.driver.selftest.durations import keep_profile, measure_durations
 from tessera.driver.selftest.ground import find_ground
 from tessera.driver.selftest.links import copy_jobs, fit_links, measure_copies, with_links
 from tessera.driver.selftest.options import SHARES, SelftestOptions, SelftestPart
 from tessera.driver.selftest.plan_trials import PLANS, make_trial, try_plan
 from tessera.driver.selftest.traces import TrialSize
-from tessera.driver.selftest.trials import Workshop, compare_bytes, digest_of, run_whole
+from tessera.driver.selftest.trials import (
+    Workshop,
+    compare_bytes,
+    digest_of,
+    keep_profile,
+    measure_durations,
+    run_whole,
+)
 from tessera.ir.progress import OnProgress, StageProgress
 
 LEAST_PLACEMENTS = 50

@@ -3,10 +3,15 @@
 In: a `TrialGround` and a folder for traces and profiles. Out: plans, outcomes, rows. The kernels
 give equal bytes on all GPUs (`traces`), so the comparison is to the byte on unlike ones too: all
 requests run again on the first device of the plan, and outputs and states have to be equal.
+
+How long the steps take is a profile per model: on GPUs that of `tessc profile`, on the CPU backend
+what the timeline of a run on one device says, the same for all devices: the machine under them is
+one.
 """
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,16 +20,22 @@ import numpy as np
 
 from tessera.backend.processes.reference import Expected, Reference
 from tessera.backend.service import Bytes
-from tessera.diagnostics import ExitCode, TesseraError, error
+from tessera.diagnostics import ExitCode, TesseraError
+from tessera.driver.load import load
 from tessera.driver.plan import plan as make_plan
+from tessera.driver.profile.profile_trace import profile, profile_text, program_digest
+from tessera.driver.profile.trace_timer import ProfileOptions
 from tessera.driver.run.compare_runs import OneDeviceRun
 from tessera.driver.run.options import PlanRunOptions
 from tessera.driver.run.outcome import Outcome
 from tessera.driver.run.run_plan import Prepared, prepare_run, run_prepared
 from tessera.driver.run.schedule import Turn
 from tessera.driver.run.serving import models_of
+from tessera.driver.selftest.document import Row
 from tessera.driver.selftest.ground import TrialGround
 from tessera.driver.selftest.traces import TrialModel, TrialSize, trace_text
+from tessera.frontend.machine.profile import SCHEMA
+from tessera.ir.plan.launch_program import Queue
 from tessera.ir.plan.machine import Machine
 from tessera.ir.plan.plan import Plan
 from tessera.ir.plan.print_plan import print_plan
@@ -122,7 +133,7 @@ def _references(prepared: Prepared) -> tuple[list[OneDeviceRun], Callable[[], No
             Reference(model.traces, model.weights, model.states, model.fillings, max_steps=None)
             for model in models
         ], lambda: None
-    from tessera.driver.run.verify_devices import AloneOn
+    from tessera.driver.run.verify import AloneOn
 
     first = models[0].lowered.devices[:1]
     alone = [
@@ -147,14 +158,69 @@ def _equal(wanted: Mapping[str, Bytes], given: Mapping[str, Bytes], turn: Turn) 
     for name, content in wanted.items():
         differs = np.asarray(content != given[name])
         if differs.any():
-            raise TesseraError(
-                error(
-                    "TSR5054",
-                    f"request {turn.request} differs from the run on one device in `{name}`: "
-                    f"{int(differs.sum())} of {len(differs)} bytes",
-                    notes=(f"the first of them is byte {int(np.argmax(differs))}",),
-                ),
-                ExitCode.MISMATCH,
+            raise TesseraError.of(
+                "TSR5054",
+                f"request {turn.request} differs from the run on one device in `{name}`: "
+                f"{int(differs.sum())} of {len(differs)} bytes",
+                notes=(f"the first of them is byte {int(np.argmax(differs))}",),
+                exit_code=ExitCode.MISMATCH,
             )
         compared += len(content)
     return compared
+
+
+# --- durations of steps --------------------------------------------------------------------------
+
+
+_REPEATS = 5
+_REQUESTS = 5
+_UNTIMED = 1
+_LEAST_ERROR = 0.05
+
+
+def measure_durations(shop: Workshop, trace: str) -> Row:
+    """The profile of a trace on the devices."""
+    if shop.ground.backend == "cpu":
+        return _from_timeline(shop, trace)
+    options = ProfileOptions(
+        devices=shop.ground.devices, repeats=_REPEATS, seed=shop.seed, limit_s=shop.limit_s
+    )
+    return profile(trace, options)
+
+
+def keep_profile(shop: Workshop, model: str, measured: Row) -> str:
+    """The file of a profile, for plans."""
+    path = shop.folder / f"{model}.profile.json"
+    path.write_text(profile_text(measured), "utf-8")
+    return str(path)
+
+
+def _from_timeline(shop: Workshop, trace: str) -> Row:
+    placed = shop.folder / "alone.place"
+    placed.write_text(f"*={shop.machine.devices[0].name}\n", "utf-8")
+    plan = shop.plan(trace, placement=str(placed), slots=1, sequences=1)
+    outcome = run_whole(shop.prepare(plan, _UNTIMED + _REQUESTS, timeline=True))
+    times: dict[int, list[int]] = {}
+    for request in sorted(outcome.done)[_UNTIMED:]:
+        for event in outcome.done[request].events:
+            if event.queue is Queue.COMPUTE and event.step is not None:
+                times.setdefault(int(event.step), []).append(event.end_ns - event.start_ns)
+    program = load(trace)
+    names = {step.step: step.name for step in plan.replicas[0].traces[0].steps}
+    devices = {(shop.machine.gpu_of(d).key, d.sms) for d in shop.machine.devices}
+    rows = []
+    for gpu, sms in sorted(devices):
+        for step, taken in sorted(times.items()):
+            middle = max(statistics.median(taken), 1.0)
+            spread = statistics.median(abs(ns - middle) for ns in taken) / middle
+            rows.append(
+                {
+                    "step": step,
+                    "name": names[step],
+                    "gpu": gpu,
+                    "sms": sms,
+                    "ns": round(middle, 1),
+                    "error": round(min(max(spread, _LEAST_ERROR), 1.0), 4),
+                }
+            )
+    return {"schema": SCHEMA, "program": program_digest(program), "rows": rows}

@@ -19,6 +19,7 @@ known. Another plan of the same steps can take over while the first one finishes
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -26,19 +27,22 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-from tessera.diagnostics import Diagnostic, TesseraError, error
+from tessera.diagnostics import Diagnostic, TesseraError
 from tessera.driver.run.runtime import Runtime
-from tessera.driver.serve.answers import check_prompt
 from tessera.driver.serve.drift import Drift
 from tessera.driver.serve.engine_loop import EngineLoop, OpenedRuntime
-from tessera.driver.serve.generation import Generation, Wish, engine_closed, refused
-from tessera.driver.serve.loaded_objects import put_back, set_aside
+from tessera.driver.serve.generation import Generation, Sampling, Wish, engine_closed, refused
 from tessera.driver.serve.look_ahead import chained_steps
 from tessera.driver.serve.policies import SwitchRule
-from tessera.driver.serve.ranges import with_token_range
 from tessera.driver.serve.residents import check_same_steps, engine_sizes, find_monitor, find_switch
-from tessera.driver.serve.sampling import Sampling
-from tessera.driver.serve.steps import Declaration, declaration_beside, find_steps, read_declaration
+from tessera.driver.serve.step_inputs import check_prompt
+from tessera.driver.serve.steps import (
+    Declaration,
+    declaration_beside,
+    find_steps,
+    read_declaration,
+    with_token_range,
+)
 from tessera.ir.arguments import check_amounts, check_counts
 from tessera.ir.choices import ADAPTIVE
 from tessera.ir.plan.plan import Plan
@@ -182,12 +186,10 @@ class Engine(EngineLoop):
                 raise self._ending or engine_closed()
             held_up = self._without_row()
             if self.max_waiting is not None and held_up >= self.max_waiting:
-                raise TesseraError(
-                    error(
-                        "TSR5065",
-                        f"{held_up} prompts are waiting, and no more may",
-                        hint="try again later",
-                    )
+                raise TesseraError.of(
+                    "TSR5065",
+                    f"{held_up} prompts are waiting, and no more may",
+                    hint="try again later",
                 )
             self._count += 1
             answer = Generation(self._count, tokens, wish, self._give_up)
@@ -262,3 +264,27 @@ class Engine(EngineLoop):
         trace: TracebackType | None,
     ) -> None:
         self.close(wait=kind is None)
+
+
+# A plan with its traces and graphs is some 10^5 objects, none of which becomes garbage before the
+# engine is closed. A full collection looks at all of them: tens of milliseconds in which no step is
+# handed over. So all that is there when an engine opens is kept out of collections of garbage, and
+# put back when the last one is closed.
+_LOCK = threading.Lock()
+_OPEN: set[int] = set()
+
+
+def set_aside(engine: int) -> None:
+    """An engine serves from now on, by a number of its own."""
+    with _LOCK:
+        _OPEN.add(engine)
+        gc.freeze()
+
+
+def put_back(engine: int) -> None:
+    """It is closed; once more is once too often and changes nothing."""
+    with _LOCK:
+        if engine in _OPEN:
+            _OPEN.discard(engine)
+            if not _OPEN:
+                gc.unfreeze()

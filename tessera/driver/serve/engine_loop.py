@@ -18,14 +18,13 @@ from tessera.backend.host_loop.request_handle import RequestHandle
 from tessera.backend.service import ServiceFault
 from tessera.diagnostics import TesseraError
 from tessera.driver.run.runtime import Result, Runtime
-from tessera.driver.serve.answers import read_tokens, row_input
 from tessera.driver.serve.drift import Drift, StepMonitor
 from tessera.driver.serve.generation import Generation, engine_closed
 from tessera.driver.serve.homes import MOST_RESTARTS, BatchGroup, Homes
 from tessera.driver.serve.look_ahead import LookAhead, Taking
 from tessera.driver.serve.policies import PolicySwitch
 from tessera.driver.serve.scheduler import Batch, Scheduler, Sizes, StepWork
-from tessera.driver.serve.step_inputs import step_inputs
+from tessera.driver.serve.step_inputs import read_tokens, row_input, step_inputs
 from tessera.driver.serve.step_roles import GenerationSteps
 
 _LONGEST_WAIT_S = 3600.0

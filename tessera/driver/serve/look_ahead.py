@@ -16,11 +16,10 @@ from weakref import WeakKeyDictionary
 from tessera.backend.host_loop.request_handle import RequestHandle
 from tessera.backend.service import EarlierOutput
 from tessera.driver.run.runtime import Result, Runtime
-from tessera.driver.serve.answers import row_input
 from tessera.driver.serve.generation import Generation
 from tessera.driver.serve.homes import Homes
 from tessera.driver.serve.scheduler import Batch, Scheduler, StepWork
-from tessera.driver.serve.step_inputs import RowInput, step_inputs
+from tessera.driver.serve.step_inputs import RowInput, row_input, step_inputs
 from tessera.driver.serve.step_roles import GenerationSteps, StepRoles
 
 Taking = list[tuple[Generation, int, int]]

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from tessera.diagnostics import TesseraError, error
+from tessera.diagnostics import TesseraError
 from tessera.driver.serve.follow import Wanted
 from tessera.driver.serve.measures import Slo
 from tessera.driver.serve.policies import SwitchRule
@@ -80,7 +80,7 @@ class ArrivingText:
             made.append(Wanted(request.at_ns / self.speed, max(prompt, 1), max(answer, 1)))
         if made and not made[-1].at_ns <= LATEST_NS:
             message = f"at a speed of {self.speed:g} the last request comes after {LATEST_NS:g} ns"
-            raise TesseraError(error("TSR5053", message, hint="choose a higher `--speed`"))
+            raise TesseraError.of("TSR5053", message, hint="choose a higher `--speed`")
         return made
 
 

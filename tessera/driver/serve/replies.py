@@ -13,9 +13,13 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 
-from tessera.driver.serve.completion_requests import BadRequest, CompletionRequest, ErrorCode
+from tessera.driver.serve.completion_requests import (
+    BadRequest,
+    CompletionRequest,
+    ErrorCode,
+    error_value,
+)
 from tessera.driver.serve.generation import Generation
-from tessera.driver.serve.server_errors import error_value
 from tessera.driver.serve.text import GrowingText, Tokenizing
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from tessera.diagnostics import TesseraError, error
+from tessera.diagnostics import TesseraError
 from tessera.driver.run.runtime import Runtime
 from tessera.driver.serve.drift import StepMonitor
 from tessera.driver.serve.policies import LATENCY, PolicySwitch, StepPrices, SwitchRule
@@ -74,12 +74,10 @@ def find_switch(sizes: Sizes, runtime: Runtime, rule: SwitchRule | None) -> Poli
 def check_rule(rule: SwitchRule | None, *, is_needed: bool) -> None:
     """Refuse a rule where there is nothing to switch between: it would be left out unseen."""
     if rule is not None and not is_needed:
-        raise TesseraError(
-            error(
-                "TSR5053",
-                "a rule says when to switch, and there are no two policies to switch between",
-                hint="plan with `--objective latency+throughput`, and name no `--policy`",
-            )
+        raise TesseraError.of(
+            "TSR5053",
+            "a rule says when to switch, and there are no two policies to switch between",
+            hint="plan with `--objective latency+throughput`, and name no `--policy`",
         )
 
 

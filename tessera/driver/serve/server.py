@@ -29,7 +29,10 @@ from tessera.driver.serve.completion_requests import (
     CompletionRequest,
     ErrorCode,
     check_model,
+    error_response,
+    not_offered,
     read_completion,
+    unforeseen,
 )
 from tessera.driver.serve.connections import Connections, PacedSocket, most_connections
 from tessera.driver.serve.counted_log import counted_logs
@@ -37,7 +40,6 @@ from tessera.driver.serve.engine import Engine
 from tessera.driver.serve.generation import Generation
 from tessera.driver.serve.metrics import Metrics
 from tessera.driver.serve.replies import Reply
-from tessera.driver.serve.server_errors import error_response, not_offered, unforeseen
 from tessera.driver.serve.text import Tokenizing, not_served
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
-from tessera.diagnostics import TesseraError, error
+from tessera.diagnostics import TesseraError
 from tessera.driver.serve.scheduler import Sizes, StepSize
 from tessera.ir.program.program import Buffer
 
@@ -19,7 +19,7 @@ UNBOUNDED = 1 << 30
 
 def wrong_steps(message: str, hint: str | None = None) -> TesseraError:
     """A plan whose traces cannot be driven as they are stated."""
-    return TesseraError(error("TSR3026", message, hint=hint))
+    return TesseraError.of("TSR3026", message, hint=hint)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ import os
 from collections.abc import Sequence
 from typing import Protocol
 
-from tessera.diagnostics import TesseraError, error
+from tessera.diagnostics import TesseraError
 
 _HALF = "\ufffd"
 """What a tokenizer gives for a letter of which not all bytes have come."""
@@ -110,4 +110,4 @@ class GrowingText:
 
 def not_served(message: str, hint: str | None = None) -> TesseraError:
     """A server that cannot start."""
-    return TesseraError(error("TSR5066", message, hint=hint))
+    return TesseraError.of("TSR5066", message, hint=hint)

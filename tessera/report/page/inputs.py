@@ -16,7 +16,7 @@ from pathlib import Path
 from tessera.diagnostics import Source, TesseraError, error
 from tessera.driver.analyses import analysis_manager
 from tessera.driver.load import read_program
-from tessera.driver.profile import program_digest
+from tessera.driver.profile.profile_trace import program_digest
 from tessera.frontend.graph.tsg import parse_graph
 from tessera.frontend.machine.profile import parse_profile
 from tessera.frontend.plan.tsp import read_plan

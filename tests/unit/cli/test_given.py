@@ -17,7 +17,7 @@ from tessera.cli.profile import ProfileCommand
 from tessera.cli.run import RunCommand
 from tessera.cli.trace import TraceCommand
 from tessera.driver.analyze import AnalyzeOptions
-from tessera.driver.profile import ProfileOptions
+from tessera.driver.profile.profile_trace import ProfileOptions
 from tessera.driver.run.open_plan import CheckOptions
 from tessera.driver.run.options import KeepOptions
 from tessera.driver.run.run_trace import RunOptions

@@ -17,8 +17,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from tessera.diagnostics import TesseraError
 from tessera.driver import analyze as driver
-from tessera.driver.run.approximations import approximations
-from tessera.driver.run.tolerance import distance
+from tessera.driver.run.tolerance import approximations, distance
 from tessera.driver.trace.tile_choice import TileChoice
 from tessera.frontend.capture.no_gpu import private_names, record, versions
 from tessera.frontend.capture.no_gpu.listener import Listener, TritonLaunch

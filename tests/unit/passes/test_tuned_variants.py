@@ -10,7 +10,7 @@ import pytest
 
 from tessera.diagnostics import TesseraError
 from tessera.driver.load import load
-from tessera.driver.profile import program_digest
+from tessera.driver.profile.profile_trace import program_digest
 from tessera.frontend.plan.tsp import parse_plan
 from tessera.frontend.trace.read_trace import parse_trace
 from tessera.ir.architecture import architecture, runs_on, sms_of

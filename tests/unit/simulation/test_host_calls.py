@@ -10,7 +10,7 @@ from tessera.backend.cuda.api import Driver
 from tessera.backend.cuda.backend import CudaBackend
 from tessera.backend.service import BackendOptions
 from tessera.diagnostics import TesseraError
-from tessera.driver.profile import busy_times
+from tessera.driver.profile.profile_trace import busy_times
 from tessera.frontend.machine.profile import parse_profile
 from tessera.simulation.host_calls import CALLS_OF_REQUEST, host_bytes, host_calls
 from tessera.simulation.simulate import alone

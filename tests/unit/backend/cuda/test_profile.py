@@ -13,9 +13,9 @@ from tessera.backend.cuda.api import Driver, DriverError, GpuFacts
 from tessera.backend.cuda.measure import neighbours, together
 from tessera.backend.cuda.measure import profile as measuring
 from tessera.diagnostics import TesseraError, error
-from tessera.driver import profile as profiling
 from tessera.driver.analyze import load
-from tessera.driver.profile import (
+from tessera.driver.profile import profile_trace as profiling
+from tessera.driver.profile.profile_trace import (
     ProfileOptions,
     _share,
     find_card,
@@ -189,15 +189,15 @@ def test_without_memory_for_two_nothing_is_measured_together(
     """Two requests may not even fit on the slice itself, where one did. It is tried once."""
     monkeypatch.setattr(together, "_LEAST_NS", 0)
     opened: list[int] = []
-    start = profiling.Bench._model
+    start = profiling.TraceTimer._model
 
-    def fails(bench: Any, gpu: Any, sms: int, devices: tuple[str, ...], slots: int) -> Any:
+    def fails(timer: Any, gpu: Any, sms: int, devices: tuple[str, ...], slots: int) -> Any:
         opened.append(slots)
         if devices == (lacking,):
             raise TesseraError(error("TSR5102", "too little memory"))
-        return start(bench, gpu, sms, devices, slots)
+        return start(timer, gpu, sms, devices, slots)
 
-    monkeypatch.setattr(profiling.Bench, "_model", fails)
+    monkeypatch.setattr(profiling.TraceTimer, "_model", fails)
     found, fake = run("h200:84sm,h200:48sm", counting)
     assert opened == [1, 1, 1, 2, 2, 1]
     assert not any({"steady_ns", "together_ns"} & set(whole) for whole in found["wholes"])
@@ -224,8 +224,8 @@ def together_with(
         begin(handed[-1])
         hand_over(each)
 
-    def two_at_a_time(bench: Any, entry: Any, ordinal: int) -> dict[str, float | None]:
-        return {"together_ns": bench.together(entry, ordinal, 2)}
+    def two_at_a_time(timer: Any, entry: Any, ordinal: int) -> dict[str, float | None]:
+        return {"together_ns": timer.together(entry, ordinal, 2)}
 
     monkeypatch.setattr(profiling, "busy_times", two_at_a_time)
     monkeypatch.setattr(together, "_LEAST_NS", 0)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tessera.driver.run.estimate import cpu_seconds
 from tessera.driver.run.open_plan import open_plan
+from tessera.driver.run.run_plan import cpu_seconds
 from tessera.driver.run.schedule import schedule
 from tests.helpers.naps import BUFFERS, SLEEP
 from tests.helpers.plan_files import plan_of

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tessera.driver.run.near_ties import NearTies, near_ties
-from tessera.driver.run.tolerance import distance
+from tessera.driver.run.tolerance import NearTies, distance, near_ties
 from tessera.ir.program.data_type import DataType
 from tessera.ir.program.program import Buffer, BufferId, Role
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tessera.driver.run.results import _prefixes
+from tessera.driver.run.keep_run import _prefixes
 from tessera.frontend.contents.write import has_type, write_contents
 from tessera.ir.program.data_type import DataType
 from tessera.ir.program.program import Buffer, BufferId, Role

@@ -17,8 +17,7 @@ from tessera.driver.run.outcome import Outcome
 from tessera.driver.run.run_plan import PlanRunOptions, Prepared, prepare_run
 from tessera.driver.run.serving import models_of
 from tessera.driver.run.tolerance import distance
-from tessera.driver.run.verify import verify_run
-from tessera.driver.run.verify_devices import AloneOn, obstacles, verify_launches
+from tessera.driver.run.verify import AloneOn, obstacles, verify_launches, verify_run
 from tessera.frontend.trace.read_trace import parse_trace
 from tessera.ir.plan.launch_program import Queue, Receive
 from tessera.ir.program.data_type import DataType
@@ -144,7 +143,7 @@ def without_receives(model: Model, device: str) -> Model:
 def inline(monkeypatch: pytest.MonkeyPatch) -> None:
     """The other backend stands in this process."""
     make = lambda choice, model, options: InlineBackend(model, options)  # noqa: E731
-    monkeypatch.setattr("tessera.driver.run.verify_devices.make_backend", make)
+    monkeypatch.setattr("tessera.driver.run.verify.make_backend", make)
 
 
 @pytest.mark.usefixtures("inline")

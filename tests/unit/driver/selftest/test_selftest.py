@@ -16,7 +16,7 @@ import pytest
 from tessera.backend.cuda.measure import neighbours, together
 from tessera.backend.cuda.measure import profile as measuring
 from tessera.driver.load import load
-from tessera.driver.selftest import durations, links, plan_trials, run_selftest, traces
+from tessera.driver.selftest import links, plan_trials, run_selftest, traces, trials
 from tessera.driver.selftest.options import SelftestPart
 from tessera.driver.selftest.traces import TrialModel, TrialSize, trace_text
 from tests.helpers.command import Outcome, tessc
@@ -42,7 +42,7 @@ def _short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(traces, "_SMALL_DECODE_SHAPE", shape)
     monkeypatch.setattr(links, "_SIZES", {TrialSize.SMALL: (1 << 12, 1 << 13)})
     monkeypatch.setattr(links, "_REQUESTS", 1)
-    monkeypatch.setattr(durations, "_REPEATS", 1)
+    monkeypatch.setattr(trials, "_REPEATS", 1)
     monkeypatch.setattr(run_selftest, "PLANS", ("layers",))
     monkeypatch.setattr(run_selftest, "_LONGEST_LOAD_S", 0.05)
     monkeypatch.setattr(plan_trials, "_WARM_S", 0.0)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tessera.driver.serve.sampling import Sampling
+from tessera.driver.serve.generation import Sampling
 from tests.helpers.toy_runtime import POISON, ToyRuntime
 
 pytest.importorskip("uvicorn", reason="the extra `serve` is not installed")

@@ -24,9 +24,8 @@ from tessera.driver.serve.drift import (
     retimed,
 )
 from tessera.driver.serve.engine import Engine
-from tessera.driver.serve.ranges import with_token_range
 from tessera.driver.serve.scheduler import StepSize, StepWork
-from tessera.driver.serve.steps import find_steps
+from tessera.driver.serve.steps import find_steps, with_token_range
 from tessera.simulation.hardware import process_hardware
 from tests.helpers.served import graph_of
 from tests.helpers.tiny_model import tiny_plan

@@ -16,15 +16,14 @@ import pytest
 from tessera.backend.service import ServiceFault
 from tessera.diagnostics import TesseraError
 from tessera.driver.serve import engine as engine_module
-from tessera.driver.serve.answers import row_input
 from tessera.driver.serve.bench_text import bench_text
 from tessera.driver.serve.engine import Engine
-from tessera.driver.serve.generation import Generation, Wish
+from tessera.driver.serve.generation import Generation, Sampling, Wish, draw_token
 from tessera.driver.serve.homes import MOST_RESTARTS, Homes
 from tessera.driver.serve.look_ahead import LookAhead, NextStep
 from tessera.driver.serve.options import ArrivingText
-from tessera.driver.serve.sampling import Sampling, draw_token
 from tessera.driver.serve.scheduler import Scheduler, StepSize, StepWork
+from tessera.driver.serve.step_inputs import row_input
 from tessera.ir.arrivals import Arrival, Arrivals
 from tessera.report.serving import serving_text
 from tests.helpers.toy_runtime import CONTEXT, POISON, ToyRuntime, answer
@@ -341,7 +340,7 @@ def test_giving_up_what_has_ended_leaves_nothing_behind(opened: Open) -> None:
 def test_what_is_loaded_is_kept_out_of_collections_until_the_last_engine_is_closed(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tessera.driver.serve.loaded_objects._OPEN", set())
+    monkeypatch.setattr("tessera.driver.serve.engine._OPEN", set())
     gc.unfreeze()
     held = gc.get_freeze_count()
     first, second = opened(), opened()

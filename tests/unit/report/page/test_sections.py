@@ -12,7 +12,7 @@ import pytest
 from tessera.diagnostics import TesseraError
 from tessera.driver.load import load
 from tessera.driver.plan import PlanOptions, plan
-from tessera.driver.profile import program_digest
+from tessera.driver.profile.profile_trace import program_digest
 from tessera.frontend.machine.quantities import format_time
 from tessera.ir.plan.print_plan import print_plan
 from tessera.report.page import timeline_section as timelines

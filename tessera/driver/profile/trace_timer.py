@@ -1,7 +1,7 @@
 """What measures a trace on devices of this machine: its graph, its contents, its backends.
 
-In: a `Program` and `ProfileOptions`. Out: a `Bench`; `measure` and `together` give the times of a
-device. `profile` is the pipeline around it.
+In: a `Program` and `ProfileOptions`. Out: a `TraceTimer`; `measure` and `together` give the times
+of a device. `profile` is the pipeline around it.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ _LEAST_SLICE = 8
 _FILLED = (Role.WEIGHT, Role.INPUT, Role.STATE)
 
 
-def bench_of(
+def timer_of(
     program: Program, path: str | os.PathLike[str], options: ProfileOptions, driver: Driver
-) -> Bench:
+) -> TraceTimer:
     """What measures a trace, with its contents."""
     graph = analysis_manager(program, _folder(path), options.data_root).get(Dependences).graph
-    return Bench(driver, program, graph, _contents(program, path, options), options)
+    return TraceTimer(driver, program, graph, _contents(program, path, options), options)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +69,7 @@ class ProfileOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
+class TraceTimer:
     """What all devices measure."""
 
     driver: Driver

@@ -6,7 +6,7 @@ told apart, beside a busy neighbour for slices, and transfers by size. The stage
 
 1. `load`: the trace, as a `Program`.
 2. `parse_gpus`, `find_card`: what the devices are called, and which GPU of this machine each is.
-3. `bench_of`: the kernel graph and the contents, for all devices (`bench`).
+3. `timer_of`: the kernel graph and the contents, for all devices (`timer`).
 4. `_measure_device`, for each: all code of steps that have several variants there, then every step
    (with the fastest), the whole trace, transfers, and beside a neighbour.
 5. The record of the machine, and all rows.
@@ -28,8 +28,14 @@ import os
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tessera.driver.bench import Bench, ProfileOptions, bench_of, find_card, open_contexts
 from tessera.driver.load import load
+from tessera.driver.profile.trace_timer import (
+    ProfileOptions,
+    TraceTimer,
+    find_card,
+    open_contexts,
+    timer_of,
+)
 from tessera.frontend.machine.gpus import GpuEntry, parse_gpus
 from tessera.frontend.machine.profile import SCHEMA
 from tessera.ir.plan.machine import Gpu
@@ -43,15 +49,15 @@ if TYPE_CHECKING:
     from tessera.backend.cuda.measure.times import DeviceTimes, StepTimes
 
 __all__ = [
-    "Bench",
     "ProfileOptions",
-    "bench_of",
+    "TraceTimer",
     "busy_times",
     "find_card",
     "open_contexts",
     "profile",
     "profile_text",
     "program_digest",
+    "timer_of",
 ]
 
 _LEAST_NS = 0.1
@@ -81,12 +87,12 @@ def profile(
     cards = driver.gpus()
     ordinals = [find_card(entry.gpu, cards) for entry in entries]
     on_step = counter(on_progress, "measuring", "steps")
-    bench = bench_of(program, path, options, driver)
+    timer = timer_of(program, path, options, driver)
     measured = []
     with open_contexts(driver, ordinals):
         for index, (entry, ordinal) in enumerate(zip(entries, ordinals, strict=True)):
-            tell = partial(_tell, on_step, index, len(entries) * len(bench.graph.nodes))
-            measured.append(_measure_device(bench, entry, cards[ordinal], tell))
+            tell = partial(_tell, on_step, index, len(entries) * len(timer.graph.nodes))
+            measured.append(_measure_device(timer, entry, cards[ordinal], tell))
         call_ns = host_call_ns(driver, ordinals[0], options.limit_s)
         byte_ns = host_byte_ns(driver, ordinals[0])
     first = cards[ordinals[0]]
@@ -113,11 +119,11 @@ def _tell(on_step: Count, devices_done: int, count: int, done: int, total: int) 
 
 
 def _measure_device(
-    bench: Bench, entry: GpuEntry, card: GpuFacts, tell: Count
+    timer: TraceTimer, entry: GpuEntry, card: GpuFacts, tell: Count
 ) -> dict[str, list[dict[str, object]]]:
     """Everything on one device, as a profile holds it."""
-    variants = bench.try_variants(entry, card.ordinal)
-    times = bench.measure(entry, card.ordinal, tell)
+    variants = timer.try_variants(entry, card.ordinal)
+    times = timer.measure(entry, card.ordinal, tell)
     share, gap_ns = _share(times)
     device = {"gpu": entry.gpu.key, "sms": times.sms}
     whole = {
@@ -129,11 +135,11 @@ def _measure_device(
         "clock_mhz": times.clock_mhz,
     }
     rows = [
-        _row(bench, entry.gpu, times.sms, step, code, (share, gap_ns))
-        for taken, arch in zip(times.steps, bench.arches(entry.gpu, times.sms), strict=True)
+        _row(timer, entry.gpu, times.sms, step, code, (share, gap_ns))
+        for taken, arch in zip(times.steps, timer.arches(entry.gpu, times.sms), strict=True)
         for code, step in ({arch: taken} | _others(variants.get(taken.step, {}), arch)).items()
     ]
-    busy = busy_times(bench, entry, card.ordinal)
+    busy = busy_times(timer, entry, card.ordinal)
     transfers = [
         {**device, "kind": copy.kind, "bytes": copy.bytes, "ns": _rounded(copy.ns)}
         for copy in times.transfers
@@ -145,16 +151,16 @@ def _measure_device(
     }
 
 
-def busy_times(bench: Bench, entry: GpuEntry, ordinal: int) -> dict[str, float | None]:
+def busy_times(timer: TraceTimer, entry: GpuEntry, ordinal: int) -> dict[str, float | None]:
     """What a request takes on a device that is busy for long: alone there, and among others.
 
     Among as many as it takes to fill the device; None where it cannot be measured.
     """
-    steady = before = bench.together(entry, ordinal, 1)
-    together, slots = bench.together(entry, ordinal, 2), 2
+    steady = before = timer.together(entry, ordinal, 1)
+    together, slots = timer.together(entry, ordinal, 2), 2
     while together and before and together < _NOT_FULL * before and slots < _MOST_SLOTS:
         slots *= 2
-        before, together = together, bench.together(entry, ordinal, slots) or together
+        before, together = together, timer.together(entry, ordinal, slots) or together
     return {"steady_ns": steady, "together_ns": together}
 
 
@@ -177,14 +183,14 @@ def _others(variants: dict[str, StepTimes], arch: str) -> dict[str, StepTimes]:
 
 
 def _row(
-    bench: Bench, gpu: Gpu, sms: int, step: StepTimes, code: str, added: tuple[float, float]
+    timer: TraceTimer, gpu: Gpu, sms: int, step: StepTimes, code: str, added: tuple[float, float]
 ) -> dict[str, object]:
     """A step by some code; `added`: how far it is from warm to cold, and what comes on top."""
     share, gap_ns = added
     alone = step.alone
     row: dict[str, object] = {
         "step": step.step,
-        "name": bench.graph.nodes[step.step].name,
+        "name": timer.graph.nodes[step.step].name,
         "gpu": gpu.key,
         "sms": sms,
         "ns": _rounded(alone.at(share) + gap_ns),
