@@ -94,11 +94,11 @@ def compared(path: Path, reference: Mapping[str, Any]) -> tuple[Row, dict[str, A
     of `tessc run` (`beyond`).
     """
     from tessera.driver import analyze as driver
-    from tessera.driver.run.approximations import approximations
-    from tessera.driver.run.tolerance import distance
+    from tessera.driver.run.run_trace import RunOptions, run_trace
+    from tessera.driver.run.tolerance import approximations, distance
 
     begun = time.process_time()
-    report = driver.run(path, driver.RunOptions())
+    report = run_trace(path, RunOptions())
     row: Row = {"run_cpu_s": round(time.process_time() - begun, 1)}
     allowed = approximations(driver.load(path)).widened
     results = {}

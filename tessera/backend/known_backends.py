@@ -34,3 +34,8 @@ class BackendName(StrEnum):
 
 
 KNOWN_BACKENDS = tuple(name for name in BackendName if name is not BackendName.AUTO)
+
+
+def gpu_target(ordinal: int | str, sms: int, *, is_whole: bool) -> str:
+    """`cuda:0`, or `cuda:0:84sm` for so many SMs of it."""
+    return f"cuda:{ordinal}" if is_whole else f"cuda:{ordinal}:{sms}sm"

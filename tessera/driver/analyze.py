@@ -22,8 +22,6 @@ from typing import TYPE_CHECKING
 from tessera.diagnostics import Diagnostic
 from tessera.driver.analyses import analysis_manager, layout_findings
 from tessera.driver.load import load, read_program
-from tessera.driver.run.run_trace import RunOptions, RunReport, write_outputs
-from tessera.driver.run.run_trace import run_trace as run
 from tessera.driver.select_kernels import select_kernels
 from tessera.frontend.text.bulk import collector_paused
 from tessera.frontend.text.readfile import STDIN_NAME, read_source
@@ -41,15 +39,11 @@ if TYPE_CHECKING:
 __all__ = [
     "AnalyzeOptions",
     "Report",
-    "RunOptions",
-    "RunReport",
     "analysis_manager",
     "analyze",
     "load",
     "read_program",
-    "run",
     "with_trace",
-    "write_outputs",
 ]
 
 

@@ -8,8 +8,8 @@ its GPU.
 from __future__ import annotations
 
 from tessera.backend.cuda.emitted.emit_python import WRITTEN_BY, emit_python
+from tessera.backend.known_backends import gpu_target
 from tessera.backend.service import ServedTrace
-from tessera.driver.run.backends import gpu_target
 from tessera.ir.plan.machine import Machine
 from tessera.ir.plan.one_host import on_one_host
 from tessera.ir.plan.plan import Plan, Replica

@@ -13,6 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from tessera.driver import analyze as driver
+from tessera.driver.run.run_trace import RunOptions, run_trace
 from tessera.ir.graph.access import AddressClass, Certainty
 from tests.kernels.formats import from_bf16
 
@@ -30,8 +31,8 @@ def arrays(case: str, shapes: dict[str, tuple[int, ...]]) -> dict[str, NDArray]:
 
 def ran(case: str, shape: tuple[int, ...]) -> NDArray:
     """What the trace leaves in `out`: batch, token, head, size; as batch, head, token, size."""
-    options = driver.RunOptions(data=str(DATA / f"{case}.npz"))
-    report = driver.run(DATA / f"{case}.ptx", options)
+    options = RunOptions(data=str(DATA / f"{case}.npz"))
+    report = run_trace(DATA / f"{case}.ptx", options)
     (out,) = [data for buffer, data in report.kept() if buffer.name == "out"]
     found = from_bf16(np.asarray(out).reshape(-1).view(np.uint16)).reshape(shape)
     return found.swapaxes(1, 2)

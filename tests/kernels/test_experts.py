@@ -9,6 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from tessera.driver import analyze as driver
+from tessera.driver.run.run_trace import RunOptions, run_trace
 from tessera.ir.graph.access import AddressClass, Certainty
 from tests.kernels.formats import from_bf16
 
@@ -16,7 +17,7 @@ DATA = Path(__file__).parents[1] / "data" / "experts"
 
 
 def ran(case: str) -> NDArray[np.uint8]:
-    report = driver.run(DATA / f"{case}.ptx", driver.RunOptions(data=str(DATA / f"{case}.npz")))
+    report = run_trace(DATA / f"{case}.ptx", RunOptions(data=str(DATA / f"{case}.npz")))
     (out,) = [data for buffer, data in report.kept() if buffer.name == "out"]
     return np.asarray(out).reshape(-1).view(np.uint8)
 

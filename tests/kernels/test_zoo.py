@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tessera.driver import analyze as driver
+from tessera.driver.run.run_trace import RunOptions, run_trace
 
 TRACES = Path(__file__).parents[2] / "examples" / "traces"
 MODELS = (
@@ -22,7 +22,7 @@ MODELS = (
 
 
 def compare(model: str, arch: str) -> None:
-    report = driver.run(TRACES / f"{model}.ptx", driver.RunOptions(arch=arch))
+    report = run_trace(TRACES / f"{model}.ptx", RunOptions(arch=arch))
     found = {buffer.name: data for buffer, data in report.kept()}
     with np.load(TRACES / f"{model}.ref.npz", allow_pickle=False) as reference:
         assert sorted(reference) == sorted(found)

@@ -15,8 +15,8 @@ import pytest
 
 import tessera
 from tessera.diagnostics import TesseraError
-from tessera.driver.analyze import RunOptions
 from tessera.driver.profile.profile_trace import ProfileOptions
+from tessera.driver.run.run_trace import RunOptions, run_trace
 from tessera.frontend.text import plain_files
 from tests.helpers.command import tessc
 
@@ -210,7 +210,7 @@ def test_what_is_changed_in_between_is_not_opened(
 def test_a_root_that_is_no_folder(hub: Path) -> None:
     assert tessc("run", "t.ptx", "--data-root", "none").code == 2
     with pytest.raises(TesseraError, match="TSR118"):
-        tessera.driver.analyze.run("t.ptx", RunOptions(data_root=str(hub / "none")))
+        run_trace("t.ptx", RunOptions(data_root=str(hub / "none")))
 
 
 def test_the_library(hub: Path) -> None:

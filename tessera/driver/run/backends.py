@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from tessera.backend.known_backends import KNOWN_BACKENDS, BackendName
+from tessera.backend.known_backends import KNOWN_BACKENDS, BackendName, gpu_target
 from tessera.backend.service import Backend, BackendOptions, Model
 from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error, warning
 from tessera.driver.hosts.assign import assign_hosts
@@ -161,11 +161,6 @@ def _by_number(plan: Plan, hosts: Mapping[str, str], targets: Mapping[str, str])
         is_whole = kind is not None and kind.sms == device.sms
         chosen[device.name] = gpu_target(card_of[device.card], device.sms, is_whole=is_whole)
     return chosen
-
-
-def gpu_target(ordinal: int | str, sms: int, *, is_whole: bool) -> str:
-    """`cuda:0`, or `cuda:0:84sm` for so many SMs of it."""
-    return f"cuda:{ordinal}" if is_whole else f"cuda:{ordinal}:{sms}sm"
 
 
 def _check_hosts(plan: Plan, devices: Sequence[str]) -> None:

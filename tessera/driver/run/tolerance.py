@@ -17,11 +17,10 @@ round to. `approximations` finds it, and the kernels with approximate instructio
 with matrix products whose sums have no stated order, and the library calls: of these two devices
 need not have the same bits.
 
-`near_ties` judges integers that differ: they may be the places of ordered values (`sort`, `topk`,
-`argmax`) that are equal within their tolerance. Two kinds of results are evidence: the values in
-their order, as `sort` gives them, where both runs name the same places of a row; and the tensor
-that was ordered, where the places lead to values that are in order. Integers without either have to
-be equal.
+`near_ties` judges integers that differ: places of ordered values (`sort`, `topk`, `argmax`) may,
+where the values are equal within their tolerance. Evidence are the values in their order, where
+both runs name the same places of a row, or the tensor that was ordered, where places lead to
+ordered values.
 """
 
 from __future__ import annotations
@@ -284,8 +283,7 @@ _PLACES = (DataType.S32, DataType.S64, DataType.U32, DataType.S16, DataType.U16,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NearTies:
-    """How many places differ out of how many, the buffer of the values, and how far those are
-    apart at most."""
+    """How many of `count` places differ; `values` names their buffer, `error` is the largest."""
 
     places: int
     count: int

@@ -17,6 +17,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from tessera.diagnostics import TesseraError
 from tessera.driver import analyze as driver
+from tessera.driver.run.run_trace import RunOptions, run_trace
 from tessera.driver.run.tolerance import approximations, distance
 from tessera.driver.trace.tile_choice import TileChoice
 from tessera.frontend.capture.no_gpu import private_names, record, versions
@@ -88,7 +89,7 @@ def test_a_block_has_kernels_for_every_gpu(block: tuple[Path, str]) -> None:
 
 def test_it_computes_what_pytorch_does_on_the_host(block: tuple[Path, str]) -> None:
     path, _ = block
-    report = driver.run(path, driver.RunOptions())
+    report = run_trace(path, RunOptions())
     widened = approximations(driver.load(path)).widened
     compared = set()
     with np.load(path.with_suffix(".ref.npz"), allow_pickle=False) as recorded:
@@ -199,7 +200,7 @@ def step():
     assert done.code == 0, done.err
     widened = approximations(driver.load(path)).widened
     with np.load(path.with_suffix(".ref.npz"), allow_pickle=False) as recorded:
-        for buffer, data in driver.run(path, driver.RunOptions()).kept():
+        for buffer, data in run_trace(path, RunOptions()).kept():
             given = [
                 np.asarray(d).reshape(-1).view(np.uint8) for d in (recorded[buffer.name], data)
             ]
@@ -275,7 +276,7 @@ def test_kernels_of_the_models_own_are_interpreted_on_the_host(tmp_path: Path, w
         assert not path.with_suffix(".ref.npz").exists()
         return
     assert b"the reference of `soft` is by Triton's interpreter" in done.out
-    ((buffer, data),) = driver.run(path, driver.RunOptions()).kept()
+    ((buffer, data),) = run_trace(path, RunOptions()).kept()
     with np.load(path.with_suffix(".ref.npz")) as recorded:
         flat = [np.asarray(d).reshape(-1).view(np.uint8) for d in (recorded["out"], data)]
     assert distance(buffer.dtype, *flat).is_within
@@ -321,7 +322,7 @@ def test_random_numbers_have_a_seed_and_no_reference(tmp_path: Path) -> None:
     assert done.code == 0, done.err
     assert b"no reference, results of a run are not compared: it draws random" in done.out
     assert not path.with_suffix(".ref.npz").exists()
-    runs = [driver.run(path, driver.RunOptions()).kept() for _ in range(2)]
+    runs = [run_trace(path, RunOptions()).kept() for _ in range(2)]
     first, second = ({b.name: np.asarray(data) for b, data in run} for run in runs)
     assert set(np.unique(first["out"].view(np.float32))) == {0.0, 2.0}
     assert np.array_equal(first["out"], second["out"])

@@ -13,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from tessera.diagnostics import TesseraError
-from tessera.driver import analyze as driver
+from tessera.driver.run.run_trace import RunOptions, run_trace
 from tessera.driver.run.tolerance import distance
 from tessera.driver.trace.capture_trace import Trace, write_trace
 from tessera.driver.trace.meta_trace import trace_fake
@@ -55,7 +55,7 @@ def test_results_of_every_form_are_outputs_once(route: str, tmp_path: Path) -> N
     if route == "meta":
         return
     write_trace(found, tmp_path / "step.ptx")
-    kept = driver.run(tmp_path / "step.ptx", driver.RunOptions()).kept()
+    kept = run_trace(tmp_path / "step.ptx", RunOptions()).kept()
     assert {buffer.name for buffer, _ in kept} == found.reference.keys() == {*outputs(found)}
     for buffer, data in kept:
         given = (found.reference[buffer.name], np.asarray(data))

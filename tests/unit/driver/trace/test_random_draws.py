@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tessera.diagnostics import TesseraError
-from tessera.driver import analyze as driver
+from tessera.driver.run.run_trace import RunOptions, run_trace
 from tessera.driver.trace.build import draft_program, settle_roles
 from tessera.driver.trace.random_draws import check_drawn, state_bytes
 from tessera.frontend.capture.raw import (
@@ -87,7 +87,7 @@ def test_two_draws_give_what_the_gpu_gave(tmp_path: Path) -> None:
     write_contents(tmp_path / "t.npz", [(state, state_bytes(raw.random))])
     text = print_program(program).replace("//! module", "//! resident data=t.npz\n//! module", 1)
     (tmp_path / "t.ptx").write_text(text)
-    report = driver.run(tmp_path / "t.ptx", driver.RunOptions())
+    report = run_trace(tmp_path / "t.ptx", RunOptions())
     found = {buffer.name: data.reshape(-1).view(np.uint8) for buffer, data in report.kept()}
     assert tuple(found["a"].view(np.int64)) == FIRST
     assert tuple(found["b"].view(np.int64)) == SECOND

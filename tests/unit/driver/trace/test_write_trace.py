@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tessera.diagnostics import TesseraError
-from tessera.driver import analyze as driver
+from tessera.driver.run.run_trace import RunOptions, run_trace
 from tessera.driver.trace.capture_trace import (
     GraphNodes,
     Trace,
@@ -46,7 +46,7 @@ def test_contents_are_read_back(tmp_path: Path, suffix: str) -> None:
     names = write_trace(captured(), tmp_path / "t.ptx", suffix=suffix)
     assert [Path(name).name for name in names] == ["t.ptx", f"t{suffix}", f"t.ref{suffix}"]
     assert f"//! resident data=t{suffix}\n" in (tmp_path / "t.ptx").read_text()
-    report = driver.run(tmp_path / "t.ptx", driver.RunOptions())
+    report = run_trace(tmp_path / "t.ptx", RunOptions())
     found = {buffer.name: data.reshape(-1).view(np.uint8) for buffer, data in report.kept()}
     assert found["y"].tolist() == found["total"].tolist() == X.tolist()
 
