@@ -152,7 +152,7 @@ def replay(backend: CudaBackend, graphs: list[tuple[Any, Any]], count: int) -> f
 def serve(dispatcher: Dispatcher, model: CudaModel, slots: int, count: int) -> dict[str, float]:
     """Microseconds per request in the steady state, and processor time of both threads."""
     inputs = model.inputs(0, 0)
-    clock = time.pthread_getcpuclockid(dispatcher._collector.ident or 0)
+    clock = time.pthread_getcpuclockid(dispatcher.collector.thread.ident or 0)
     pending = [
         dispatcher.submit(inputs, trace=0, lane=i % slots) for i in range(dispatcher.capacity)
     ]
@@ -174,7 +174,7 @@ def serve(dispatcher: Dispatcher, model: CudaModel, slots: int, count: int) -> d
 def told(dispatcher: Dispatcher, model: CudaModel, slots: int, count: int) -> float:
     """Processor time per request of both threads where every future calls something."""
     inputs = model.inputs(0, 0)
-    clock = time.pthread_getcpuclockid(dispatcher._collector.ident or 0)
+    clock = time.pthread_getcpuclockid(dispatcher.collector.thread.ident or 0)
     begun = time.thread_time() + time.clock_gettime(clock)
     done = threading.Semaphore(0)
     for number in range(count):

@@ -299,7 +299,7 @@ def test_first_come_first_served(kind: type[Scripted]) -> None:
         threads = [threading.Thread(target=send, args=(n,)) for n in range(1, 17)]
         for count, thread in enumerate(threads, 1):
             thread.start()
-            until(lambda want=count: len(dispatcher._line) == want)
+            until(lambda want=count: len(dispatcher.book.line) == want)
         for number in range(17):
             until(lambda want=number: len(backend.begun) == want + 1)
             backend.finish(number)
@@ -316,7 +316,7 @@ def test_who_comes_later_does_not_overtake(kind: type[Scripted]) -> None:
         dispatcher.submit({}, trace=0, lane=0)
         asleep = threading.Thread(target=lambda: dispatcher.submit({}, trace=1, lane=0))
         asleep.start()
-        until(lambda: dispatcher._line)
+        until(lambda: dispatcher.book.line)
         finish_soon(backend, 0)
         finish_soon(backend, 1, 0.3)
         dispatcher.submit({}, trace=2, lane=0)
@@ -331,7 +331,7 @@ def test_an_interrupt_while_in_line_leaves_no_trace() -> None:
         backend.interrupt_waiting = True
         with pytest.raises(KeyboardInterrupt):
             dispatcher.submit({}, trace=1, lane=0)
-        assert not dispatcher._line
+        assert not dispatcher.book.line
         backend.finish(0)
         first.result(300)
         last = dispatcher.submit({}, trace=2, lane=0)
@@ -356,7 +356,7 @@ def test_closing_turns_those_in_line_away(kind: type[Scripted]) -> None:
         threads = [threading.Thread(target=send) for _ in range(3)]
         for thread in threads:
             thread.start()
-        until(lambda: len(dispatcher._line) == 3)
+        until(lambda: len(dispatcher.book.line) == 3)
         closing = threading.Thread(target=dispatcher.close)
         closing.start()
         until(lambda: len(found) == 3)
@@ -491,7 +491,7 @@ def test_many_threads_wait_and_are_told(seed: int) -> None:
             assert not thread.is_alive()
         dispatcher.close()
         assert len(set(got)) == len(got)
-        assert dispatcher._relying == 0
+        assert dispatcher.collector.relying == 0
 
 
 def test_a_result_that_does_not_come_in_time() -> None:
@@ -567,7 +567,7 @@ def test_what_nobody_waits_for_ends_too() -> None:
         for number in range(3):
             dispatcher.submit({}, trace=0, lane=0)
             finish_soon(backend, number)
-        until(lambda: not dispatcher._held)
+        until(lambda: not dispatcher.book.held)
 
 
 @both

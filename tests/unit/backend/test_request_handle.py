@@ -65,7 +65,7 @@ def test_it_ends_while_somebody_asks_to_be_told(monkeypatch: pytest.MonkeyPatch)
         future.add_done_callback(lambda _: told.set())
         assert told.wait(300)
         monkeypatch.undo()
-        until(lambda: not dispatcher._relying)
+        until(lambda: not dispatcher.collector.relying)
 
 
 @both
@@ -73,7 +73,7 @@ def test_nobody_relies_on_what_is_over(kind: type[Scripted]) -> None:
     """Whatever was asked before: to be told, to wait for a while, to take it back."""
     backend = kind()
     with loop(backend) as dispatcher:
-        before = dispatcher._relying
+        before = dispatcher.collector.relying
         for number in range(3):
             future = dispatcher.submit({}, trace=0, lane=0)
             future.add_done_callback(lambda _: None)
@@ -84,7 +84,7 @@ def test_nobody_relies_on_what_is_over(kind: type[Scripted]) -> None:
             backend.finish(number)
             assert len(list(concurrent.futures.as_completed([future.future()], 600))) == 1
         limit = time.monotonic() + 600  # a hang, not a busy machine
-        while dispatcher._relying != before:
+        while dispatcher.collector.relying != before:
             assert time.monotonic() < limit
             time.sleep(1e-3)
 

@@ -1,0 +1,162 @@
+"""What is known of requests: which stand in line, wait for a slot, or run.
+
+In: handles of requests, and completions. Out: the next request to begin, and the handles that end.
+A request holds one of `capacity` tickets from when it is admitted to its end. While none is free,
+handles stand in line. Requests of one lane begin in the order of their submission; those of
+different lanes pass each other. An ending ends everything: nothing begins after it.
+
+The lock is held for moments, and no handle ends while it is held.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tessera.backend.host_loop.request_handle import RequestHandle
+from tessera.backend.host_loop.slot_book import SlotBook
+from tessera.backend.service import Completion, Request
+from tessera.diagnostics import TesseraError, error
+
+SomeHandle = RequestHandle[Any]
+
+
+def closed() -> TesseraError:
+    """The error of a request to a runtime that has been closed."""
+    return TesseraError(error("TSR5050", "the runtime has been closed"))
+
+
+class RequestBook:
+    """The requests of one backend. For any thread."""
+
+    def __init__(self, *, slots: int, lanes: int, depth: int) -> None:
+        self.capacity = slots * depth
+        self.line: deque[SomeHandle] = deque()
+        self.waiting: deque[SomeHandle] = deque()
+        self.running: dict[int, SomeHandle] = {}
+        self.ending: BaseException | None = None
+        self._is_closing = False
+        self._slots = SlotBook(slots=slots, lanes=lanes, depth=depth)
+        self._next = 0
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._sleepers = 0
+
+    @property
+    def held(self) -> int:
+        """How many tickets are taken."""
+        return len(self.waiting) + len(self.running)
+
+    @property
+    def is_shut(self) -> bool:
+        """Whether no request is taken any more."""
+        return self._is_closing or self.ending is not None
+
+    def is_idle(self, lane: int) -> bool:
+        """Whether a lane has no request."""
+        waiting = any(handle.request.lane == lane for handle in tuple(self.waiting))
+        return self._slots.is_idle(lane) and not waiting
+
+    def enter(self, handle: SomeHandle) -> None:
+        """Put a handle in line, unless nothing is taken any more."""
+        with self._lock:
+            if not self.is_shut:
+                self.line.append(handle)
+                self._admit()
+
+    def _admit(self) -> None:
+        """Tickets to those who stand in line first; who calls this holds the lock."""
+        while self.line and self.held < self.capacity:
+            handle = self.line[0]
+            request = handle.request
+            if request.number < 0:
+                request.number = self._next
+            self._next = max(self._next, request.number + 1)
+            # In one of the two at any time: an interrupt must not lose it.
+            self.waiting.append(handle)
+            handle.has_ticket = True
+            del self.line[0]
+
+    def leave(self, handle: SomeHandle) -> None:
+        """Take a handle out of the line: nobody will have it."""
+        with self._lock:
+            if handle in self.line:
+                self.line.remove(handle)
+
+    def next_request(self) -> Request | None:
+        """The first request whose lane has come to it and has a slot."""
+        full, place = set[int](), 0
+        with self._lock:
+            while self.ending is None and place < len(self.waiting):
+                handle = self.waiting[place]
+                request, lane = handle.request, handle.request.lane
+                slot = None if lane in full else self._slots.take(lane)
+                if slot is None:
+                    full.add(lane)
+                    place += 1
+                    continue
+                # In one of the two at any time: an interrupt must not lose it.
+                request.slot = slot
+                self.running[request.number] = handle
+                del self.waiting[place]
+                if handle.begin():
+                    return request
+                del self.running[request.number]
+                self._slots.give_back(slot, lane)
+                self._pass_on()
+        return None
+
+    def finish(
+        self, completions: Sequence[Completion], to: deque[tuple[SomeHandle, Completion]]
+    ) -> None:
+        """Requests are done: their handles go to `to`, their slots and tickets to others."""
+        with self._lock:
+            for completion in completions:
+                handle = self.running[completion.request]
+                to.append((handle, completion))
+                del self.running[completion.request]
+                self._slots.give_back(handle.request.slot, handle.request.lane)
+            self._pass_on()
+
+    def _pass_on(self) -> None:
+        """Tickets are free again; who calls this holds the lock."""
+        self._admit()
+        if self._sleepers:
+            self._changed.notify_all()
+
+    def numbers(self) -> list[int]:
+        """The requests that run, in the order in which they began."""
+        with self._lock:
+            return list(self.running)
+
+    def refuse(self) -> None:
+        """Take no request from here on, nor those that stand in line."""
+        with self._lock:
+            self._is_closing = True
+            self.line.clear()
+            self._changed.notify_all()
+
+    def end(self, problem: BaseException) -> list[SomeHandle] | None:
+        """Nothing begins from here on; the handles without a result. None if it had ended."""
+        with self._lock:
+            if self.ending is not None:
+                return None
+            self.ending = problem
+            running = list(self.running.values())
+            waiting = [handle for handle in self.waiting if handle not in running]
+            self.running.clear()
+            self.waiting.clear()
+            self.line.clear()
+            self._changed.notify_all()
+        return [*running, *(handle for handle in waiting if handle.begin())]
+
+    def wait_for(self, is_so: Callable[[], bool]) -> None:
+        """Sleep until something is so that the end of a request brings about."""
+        with self._lock:
+            self._sleepers += 1
+            try:
+                self._changed.wait_for(is_so)
+            finally:
+                self._sleepers -= 1
