@@ -21,8 +21,8 @@ from tessera.backend.cuda.options import CudaOptions
 from tessera.backend.cuda.process_ways import ProcessWays, part_of_device
 from tessera.backend.cuda.targets import find_gpu_of, open_driver
 from tessera.backend.service import BackendOptions, Model, Request, TimelineEvent
-from tessera.backend.transports.choice import TransportPlace, open_transport
-from tessera.backend.transports.transport import Lose, Transport, lose_nothing
+from tessera.backend.transports.choice import open_transport
+from tessera.backend.transports.transport import Lose, Transport, TransportPlace, lose_nothing
 from tessera.ir.plan.launch_program import HOST, Transfer, TransferId
 from tessera.ir.plan.one_host import on_one_host
 from tessera.settings import read_settings

@@ -28,12 +28,13 @@ from tessera.backend.hosts.messages import (
 )
 from tessera.backend.processes.messages import DeviceReady
 from tessera.backend.ptx_executor.memory.host_memory import available_bytes
-from tessera.backend.transports.choice import TransportPlace, open_transport
+from tessera.backend.transports.choice import open_transport
 from tessera.backend.transports.shared_memory import shared_window
 from tessera.backend.transports.transport import (
     PlannedPut,
     Transport,
     TransportFault,
+    TransportPlace,
     WindowBytes,
     lose_nothing,
 )

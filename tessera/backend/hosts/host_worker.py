@@ -39,9 +39,9 @@ from tessera.backend.processes.messages import (
     status_bytes,
 )
 from tessera.backend.service import BackendOptions, Bytes, Model
-from tessera.backend.transports.choice import TransportPlace, open_transport
+from tessera.backend.transports.choice import open_transport
 from tessera.backend.transports.shared_memory import shared_window
-from tessera.backend.transports.transport import TransportFault
+from tessera.backend.transports.transport import TransportFault, TransportPlace
 from tessera.ir.plan.launch_program import TransferId
 
 _MOST_ROWS = 12

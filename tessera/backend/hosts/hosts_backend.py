@@ -50,7 +50,7 @@ from tessera.backend.processes.messages import (
     Waits,
 )
 from tessera.backend.service import Backend, BackendOptions, Bytes, Model, Request, ServiceFault
-from tessera.backend.transports.choice import TransportPlace
+from tessera.backend.transports.transport import TransportPlace
 from tessera.ir.plan.hosts import HostEntry
 from tessera.ir.plan.launch_program import TransferId
 from tessera.ir.version import __version__

@@ -24,7 +24,7 @@ from tessera.backend.processes.messages import (
 )
 from tessera.backend.processes.visits import QueueWait
 from tessera.backend.service import BackendOptions
-from tessera.backend.transports.choice import TransportPlace
+from tessera.backend.transports.transport import TransportPlace
 from tessera.diagnostics import Diagnostic, error
 from tessera.ir.program.program import LaunchId
 

@@ -6,27 +6,16 @@ memory that others of its host can map.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tessera.backend.transports.shared_memory import SharedMemoryTransport
-from tessera.backend.transports.sockets import BEAT_S, CUT_S
-from tessera.backend.transports.transport import Hear, Lose, Transport, WindowBytes
+from tessera.backend.transports.transport import (
+    Hear,
+    Lose,
+    Transport,
+    TransportPlace,
+    WindowBytes,
+)
 from tessera.diagnostics import ExitCode, TesseraError, error
 from tessera.ir.plan.hosts import INSTALL_HOSTS
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransportPlace:
-    """Which transport, for whom, and how it is reached."""
-
-    kind: str
-    name: str
-    host: str
-    bind: str
-    token: str
-    run: str
-    beat_s: float = BEAT_S
-    cut_s: float = CUT_S
 
 
 def open_transport(
@@ -39,20 +28,7 @@ def open_transport(
 ) -> Transport:
     """The transport of a device; `outgoing` has all that it will put."""
     try:
-        return _kind(place.kind)(
-            place.name,
-            window,
-            descriptor,
-            outgoing,
-            hear,
-            lose,
-            token=place.token,
-            run=place.run,
-            bind=place.bind,
-            host=place.host,
-            beat_s=place.beat_s,
-            cut_s=place.cut_s,
-        )
+        return _kind(place.kind)(place, window, descriptor, outgoing, hear, lose)
     except OSError as problem:
         reason = (problem.strerror or str(problem)).lower()
         raise _refused(

@@ -25,13 +25,13 @@ from types import ModuleType
 from typing import Protocol
 
 from tessera.backend.transports.shared_memory import SharedMemoryTransport
-from tessera.backend.transports.sockets import BEAT_S, CUT_S
 from tessera.backend.transports.transport import (
     Hear,
     Lose,
     PlannedPut,
     Transport,
     TransportFault,
+    TransportPlace,
     WindowBytes,
 )
 from tessera.settings import set_default
@@ -62,19 +62,12 @@ class NixlTransport(SharedMemoryTransport):
 
     def __init__(
         self,
-        name: str,
+        place: TransportPlace,
         window: WindowBytes,
         descriptor: int,
         outgoing: WindowBytes,
         hear: Hear,
         lose: Lose,
-        *,
-        token: str,
-        run: str,
-        bind: str = "127.0.0.1",
-        host: str = "",
-        beat_s: float = BEAT_S,
-        cut_s: float = CUT_S,
     ) -> None:
         self._gone: dict[str, str] = {}
         self._lose_peer = lose
@@ -87,30 +80,17 @@ class NixlTransport(SharedMemoryTransport):
         self._memory: list[object] = []
         self._looking: threading.Thread | None = None
         self._active_s = time.monotonic()
-        network = interface_of(bind)
+        network = interface_of(place.bind)
         if network:
             set_default(_DEVICES, network)
         module = _nixl()
         config = module.nixl_agent_config(enable_prog_thread=False, backends=["UCX"])
-        self._agent = module.nixl_agent(f"{run} {name}", config)
+        self._agent = module.nixl_agent(f"{place.run} {place.name}", config)
         for memory in (window, outgoing):
             if memory.nbytes:
                 row = (memory.ctypes.data, memory.nbytes, 0, "")
                 self._memory.append(self._agent.register_memory([row], "DRAM"))
-        super().__init__(
-            name,
-            window,
-            descriptor,
-            outgoing,
-            hear,
-            self._lost_one,
-            token=token,
-            run=run,
-            bind=bind,
-            host=host,
-            beat_s=beat_s,
-            cut_s=cut_s,
-        )
+        super().__init__(place, window, descriptor, outgoing, hear, self._lost_one)
 
     @property
     def address(self) -> str:

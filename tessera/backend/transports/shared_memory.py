@@ -15,8 +15,15 @@ from contextlib import suppress
 
 import numpy as np
 
-from tessera.backend.transports.sockets import BEAT_S, CUT_S, SocketTransport
-from tessera.backend.transports.transport import Hear, Lose, PlannedPut, Transport, WindowBytes
+from tessera.backend.transports.sockets import SocketTransport
+from tessera.backend.transports.transport import (
+    Hear,
+    Lose,
+    PlannedPut,
+    Transport,
+    TransportPlace,
+    WindowBytes,
+)
 
 _BOOT = "/proc/sys/kernel/random/boot_id"
 
@@ -39,26 +46,17 @@ class SharedMemoryTransport(SocketTransport):
 
     def __init__(
         self,
-        name: str,
+        place: TransportPlace,
         window: WindowBytes,
         descriptor: int,
         outgoing: WindowBytes,
         hear: Hear,
         lose: Lose,
-        *,
-        token: str,
-        run: str,
-        bind: str = "127.0.0.1",
-        host: str = "",
-        beat_s: float = BEAT_S,
-        cut_s: float = CUT_S,
     ) -> None:
         """`outgoing` has all that will be put: for transports that register memory."""
-        super().__init__(
-            name, window, hear, lose, token=token, run=run, bind=bind, beat_s=beat_s, cut_s=cut_s
-        )
+        super().__init__(place, window, hear, lose)
         self._descriptor = descriptor
-        self._host_id = f"{host} {_system_id()}"
+        self._host_id = f"{place.host} {_system_id()}"
         self._mapped: dict[str, WindowBytes] = {}
 
     @property

@@ -32,6 +32,7 @@ from tessera.backend.transports.transport import (
     PlannedPut,
     Transport,
     TransportFault,
+    TransportPlace,
     WindowBytes,
 )
 
@@ -40,8 +41,6 @@ _PUT, _NOTE, _BEAT = 1, 2, 3
 _CONNECT_S = 10.0
 _EARLY_S = 5.0
 _SAYS_WHY_S = 2.0
-CUT_S = 0.4
-BEAT_S = 0.1
 _INFO = struct.Struct("@8B13I")
 _UNACKED, _DATA_SENT, _DATA_RECEIVED, _ACK_RECEIVED = 12, 17, 19, 20
 _TICK_S = 0.01
@@ -85,36 +84,22 @@ class _PeerSocket:
 class SocketTransport:
     """TCP connections to the peers."""
 
-    def __init__(
-        self,
-        name: str,
-        window: WindowBytes,
-        hear: Hear,
-        lose: Lose,
-        *,
-        token: str,
-        run: str,
-        bind: str = "127.0.0.1",
-        beat_s: float = BEAT_S,
-        cut_s: float = CUT_S,
-    ) -> None:
-        self._name = name
+    def __init__(self, place: TransportPlace, window: WindowBytes, hear: Hear, lose: Lose) -> None:
+        self._place = place
+        self._name = place.name
         self._window = window.data
         self._hear, self._lose = hear, lose
-        self._token, self._run = token, run
-        self._bind = bind
-        self._beat_s, self._cut_s = beat_s, cut_s
         self._ways: dict[str, _PeerSocket] = {}
         self._changed = threading.Condition()
         self._expected: set[str] = set()
         self._is_closed = False
-        self._listener = ProvedListener(bind)
-        self._listener.start(name, token, run, self._welcome)
+        self._listener = ProvedListener(place.bind)
+        self._listener.start(place.name, place.token, place.run, self._welcome)
 
     @property
     def address(self) -> str:
         """`HOST PORT`: an IPv6 address has colons."""
-        return f"{self._bind} {self._listener.port}"
+        return f"{self._place.bind} {self._listener.port}"
 
     def connect(self, peers: Mapping[str, str], puts: Sequence[PlannedPut] = ()) -> None:
         """Call the peers whose names come later, and wait for the others to call."""
@@ -138,7 +123,11 @@ class SocketTransport:
         host, _, port = address.rpartition(" ")
         try:
             known, link = call_proved(
-                (host, int(port)), self._name, self._token, run=self._run, deadline_s=deadline
+                (host, int(port)),
+                self._name,
+                self._place.token,
+                run=self._place.run,
+                deadline_s=deadline,
             )
         except TransportFault as fault:
             raise TransportFault(peer, fault.why) from None
@@ -220,21 +209,20 @@ class SocketTransport:
                             way.link.sendall(beat)
                     finally:
                         way.sending.release()
-            time.sleep(self._beat_s)
+            time.sleep(self._place.beat_s)
 
     def _watch(self) -> None:
         """Give up those over whose cable nothing comes."""
+        cut_s = self._place.cut_s
         while not self._is_closed:
-            time.sleep(min(self._beat_s, self._cut_s / 8))
+            time.sleep(min(self._place.beat_s, cut_s / 8))
             for peer, way in list(self._ways.items()):
                 try:
-                    is_silent = not way.why and way.is_silent(
-                        self._cut_s, self._listener.strangers()
-                    )
+                    is_silent = not way.why and way.is_silent(cut_s, self._listener.strangers())
                 except OSError:
                     continue  # who listens to it knows
                 if is_silent and not self._is_closed:
-                    way.why = f"nothing was acknowledged for {self._cut_s:.1f} s: the link is cut"
+                    way.why = f"nothing was acknowledged for {cut_s:.1f} s: the link is cut"
                     self._lose(peer, way.why, is_cut=True)
                     with suppress(OSError):
                         way.link.shutdown(socket.SHUT_RDWR)

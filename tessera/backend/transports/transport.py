@@ -44,6 +44,25 @@ def lose_nothing(peer: str, why: str, *, is_cut: bool = False) -> None:
 LONGEST_NOTE = 4096
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransportPlace:
+    """Which transport, for whom, and how it is reached.
+
+    `name` is that of the device, `host` of its host, `bind` the address to listen at. Peers of a
+    `run` prove its `token`. Every end sends a beat after `beat_s`; after `cut_s` without a sign of
+    a peer the link is cut.
+    """
+
+    kind: str = "tcp"
+    name: str
+    host: str = ""
+    bind: str = "127.0.0.1"
+    token: str
+    run: str
+    beat_s: float = 0.1
+    cut_s: float = 0.4
+
+
 @dataclass(frozen=True, slots=True)
 class PlannedPut:
     """A put that will come, perhaps often: to whom, where in its window, from which memory."""

@@ -27,7 +27,7 @@ from tessera.backend.hosts.messages import (
     WayMeasured,
 )
 from tessera.backend.processes.messages import DeviceReady
-from tessera.backend.transports.choice import TransportPlace
+from tessera.backend.transports.transport import TransportPlace
 from tessera.diagnostics import TesseraError, in_one_line
 from tessera.driver.hosts.kept_hosts import KeptHosts
 from tessera.ir.plan.hosts import TRANSPORTS, HostEntry

@@ -231,7 +231,7 @@ class _ScriptEmitter:
         )
 
 
-class _Code(str):
+class _PythonText(str):
     """A part of a program, which is written as it is."""
 
     __repr__ = str.__str__
@@ -270,8 +270,8 @@ def _argument(program: ir.Program, argument: ir.Argument) -> object:
             return _pointer(program, argument)
         case ir.Scalar():
             if argument.type.value == "u32":
-                return _Code(f"u32({argument.bits})")
-            return _Code(f"bits({argument.type.bytes}, {argument.bits:#x})")
+                return _PythonText(f"u32({argument.bits})")
+            return _PythonText(f"bits({argument.type.bytes}, {argument.bits:#x})")
         case ir.ByValue():
             words = {word.offset: _pointer(program, word.target) for word in argument.pointers}
             return argument.content, words

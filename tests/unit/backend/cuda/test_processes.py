@@ -14,7 +14,7 @@ from tessera.backend.hosts.windows import DriverExchange, peers_of
 from tessera.backend.processes.device_group import part_of
 from tessera.backend.processes.host import HostSide
 from tessera.backend.service import BackendOptions, Bytes, Completion, Model, Request
-from tessera.backend.transports.choice import TransportPlace
+from tessera.backend.transports.transport import TransportPlace
 from tessera.ir.plan.launch_program import HOST, Transfer
 from tests.helpers.fake_cuda import FakeCuda
 from tests.helpers.served import assert_equal, expected, inputs_of, serve

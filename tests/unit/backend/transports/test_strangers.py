@@ -22,7 +22,7 @@ from tessera.backend.transports import proved_links, sockets
 from tessera.backend.transports.greeting import greet
 from tessera.backend.transports.proved_links import ProvedListener, call_proved
 from tessera.backend.transports.sockets import SocketTransport
-from tessera.backend.transports.transport import TransportFault
+from tessera.backend.transports.transport import TransportFault, TransportPlace
 
 TOKEN, RUN = "secret", "run"
 LIMIT_S = 300.0
@@ -33,12 +33,10 @@ class End:
         self.notes: queue.Queue[tuple[str, bytes]] = queue.Queue()
         self.lost: list[tuple[str, str]] = []
         self.transport = SocketTransport(
-            name,
+            TransportPlace(name=name, token=TOKEN, run=RUN),
             np.zeros(1 << 12, np.uint8),
             lambda peer, note: self.notes.put((peer, note)),
             lambda peer, why: self.lost.append((peer, why)),
-            token=TOKEN,
-            run=RUN,
         )
 
     @property

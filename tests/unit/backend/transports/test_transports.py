@@ -13,12 +13,17 @@ import numpy as np
 import pytest
 
 from tessera.backend.transports import greeting
-from tessera.backend.transports.in_process import InProcessTransport
 from tessera.backend.transports.nixl import NixlTransport
 from tessera.backend.transports.shared_memory import SharedMemoryTransport, shared_window
 from tessera.backend.transports.sockets import SocketTransport, _PeerSocket
-from tessera.backend.transports.transport import PlannedPut, Transport, TransportFault
+from tessera.backend.transports.transport import (
+    PlannedPut,
+    Transport,
+    TransportFault,
+    TransportPlace,
+)
 from tests.helpers.extras import need_nixl
+from tests.helpers.in_process_transport import InProcessTransport
 
 TOKEN, RUN = "secret", "run"
 LIMIT_S = 300.0
@@ -39,22 +44,23 @@ class End:
             self.lost.put((peer, why))
             self.cut |= {peer} if is_cut else set()
 
-        given = {"token": TOKEN, "run": RUN, **options}
+        host = name if kind in ("nixl", "other hosts") else ""
+        given = {"token": TOKEN, "run": RUN, "host": host, **options}
+        place = TransportPlace(name=name, **given)
         self.transport: Transport
         if kind == "in process":
             self.transport = InProcessTransport(hub, name, self.window, hear)
         elif kind == "nixl":
             self.window, descriptor = shared_window(1 << 20)
             self.transport = NixlTransport(
-                name, self.window, descriptor, self.outgoing, hear, lose, host=name, **given
+                place, self.window, descriptor, self.outgoing, hear, lose
             )
         elif kind == "sockets":
-            self.transport = SocketTransport(name, self.window, hear, lose, **given)
+            self.transport = SocketTransport(place, self.window, hear, lose)
         else:
-            host = name if kind == "other hosts" else ""
             self.window, descriptor = shared_window(1 << 20)
             self.transport = SharedMemoryTransport(
-                name, self.window, descriptor, self.outgoing, hear, lose, host=host, **given
+                place, self.window, descriptor, self.outgoing, hear, lose
             )
 
 
