@@ -171,7 +171,7 @@ def _write(
 ) -> None:
     """The report, or what was asked for in its place."""
     if command.form == "ptx":
-        from tessera.report.emitted import emit_ptx
+        from tessera.report.analysis import emit_ptx
 
         data = emit_ptx(report.program)
     elif command.form or command.why:
@@ -216,9 +216,7 @@ def _report_data(
 
         text = overview_text(report, width)
     if described:
-        from tessera.report import emitted
-
-        text += emitted.describe_kernels(report, width)
+        text += texts.describe_kernels(report, width)
     if written is not None:
         text += f"{_wrote(written)}\n"
     return text.encode(errors="replace")

@@ -2,7 +2,8 @@
 else there is.
 
 In: a `PlanReport`. Out: text. Numbers that decide something stand beside what they are compared
-with: a step's time on every kind of GPU, a plan beside its baselines.
+with: a step's time on every kind of GPU, a plan beside its baselines. Longer than 400 lines because
+the report is one text, whose blocks stand here in the order of the text.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from tessera.driver.plan import PlanReport
 from tessera.frontend.machine.gpus import describe_card
 from tessera.frontend.machine.quantities import format_bytes, format_time
-from tessera.ir.choices import Ending
+from tessera.ir.choices import Ending, Objective
 from tessera.ir.graph.graph import KernelGraph
 from tessera.ir.plan.costs import Barred, Duration
 from tessera.ir.plan.launch_program import HOST
@@ -25,7 +26,6 @@ from tessera.planning.attempts import runs_alone
 from tessera.planning.explain import Elsewhere, StepReason, explain_step
 from tessera.planning.insight import KernelClass, kernel_classes
 from tessera.report.diagnostics import safe
-from tessera.report.plan_figures import doubt_lines, interval_text, rate_text
 from tessera.report.table import Column, Fit, amount, fitted, table
 from tessera.wording import Wording
 
@@ -98,19 +98,19 @@ def _verdict(report: PlanReport) -> Iterator[str]:
     said = ": splitting a request does not pay" if many and not split and searched else ""
     yield (f"plan: {plan.strategy}, for {plan.objective}{said}")
     yield (
-        f"  {rate_text(plan.period_ns)} requests/s, "
+        f"  {_rate(plan.period_ns)} requests/s, "
         f"latency {format_time(plan.latency_ns)} alone and "
         f"{format_time(plan.loaded_latency_ns)} at that rate, "
         f"${plan.usd_per_request * 1e6:.4f} per million requests"
     )
     if plan.high > plan.low > 0:
-        yield f"  {interval_text(plan)} in nine of ten draws of the error bars"
+        yield f"  {_interval(plan)} in nine of ten draws of the error bars"
     if plan.ended == Ending.GIVEN:
         yield "  as asked for" + (f", {plan.gap:.2%} above the bound" if plan.bound else "")
     else:
         ended = _ENDED.get(plan.ended, plan.ended)
         yield f"  {_nearness(plan)}; the search ended by {ended}"
-    yield from doubt_lines(report)
+    yield from _doubt(report)
     if reason := runs_alone(report.setting):
         yield f"  one request at a time: {reason}"
     yield "  every launch program is proved: order, bytes, memory, no deadlock"
@@ -121,6 +121,38 @@ def _nearness(plan: Plan) -> str:
     if plan.bound <= 0 and (predicted_value(plan) or 0.0) > 0:
         return "not proven to be near the best"
     return f"proven within {plan.gap:.2%} of the best"
+
+
+def _rate(period_ns: float) -> str:
+    """Requests per second."""
+    return f"{1e9 / period_ns:.1f}" if period_ns > 0 else "-"
+
+
+def _interval(plan: Plan) -> str:
+    """The figure of the objective that nine of ten draws lie between."""
+    if plan.objective == Objective.LATENCY:
+        return f"latency {format_time(plan.low)} to {format_time(plan.high)}"
+    if plan.objective == Objective.COST:
+        return f"${plan.low * 1e6:.4f} to ${plan.high * 1e6:.4f} per million requests"
+    return f"{_rate(plan.high)} to {_rate(plan.low)} requests/s"
+
+
+def _doubt(report: PlanReport) -> Iterator[str]:
+    """Whether splitting is ahead by more than the times may be off, and what would settle it."""
+    doubted = report.decision.doubt
+    if doubted is None:
+        return
+    yield (
+        f"  `{doubted.split}` against `{doubted.rival}`, which splits no request: "
+        f"{doubted.gain:+.1%}, {doubted.low:+.1%} to {doubted.high:+.1%} with the error bars; "
+        f"ahead in {doubted.wins:.0%} of the draws"
+    )
+    if not doubted.is_sure:
+        taken = "taken as asked for" if report.plan.ended == Ending.GIVEN else "so it is not taken"
+        yield f"  that is less than the times may be off, {taken}"
+    if doubted.causes and doubted.wins < 1.0:
+        listed = ", ".join(f"{name} on {device}" for name, device in doubted.causes)
+        yield f"  it depends on {listed}: `tessc profile` would settle it"
 
 
 def _replicas(plan: Plan) -> Iterator[str]:
@@ -277,7 +309,7 @@ def comparison_table(rows: Sequence[Baseline], width: int | None = None) -> list
     cells = [
         (
             row.name,
-            rate_text(row.period_ns),
+            _rate(row.period_ns),
             format_time(row.latency_ns),
             format_time(row.loaded_latency_ns),
             f"{row.usd_per_request * 1e6:.4f}",

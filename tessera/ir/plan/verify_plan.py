@@ -2,7 +2,8 @@
 
 In: a `Plan`. Out: flaws, each with the record to blame. A plan without flaws can be printed and
 walked without surprise; whether it computes the right thing is for `passes.checker.check_plan`,
-which also knows the traces.
+which also knows the traces. Longer than 400 lines because every record of a plan has its rules
+here, in the order of the text, and they share how numbers, names and ranges are checked.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from tessera.ir.plan.launch_program import (
     DeviceProgram,
     Fill,
     Home,
+    Landing,
     LoweredReplica,
     LoweredTrace,
     Place,
@@ -38,7 +40,6 @@ from tessera.ir.plan.launch_program import (
     TransferId,
 )
 from tessera.ir.plan.plan import PlacedTrace, Plan, PlanCard, PlanDevice, PlannedTrace, Replica
-from tessera.ir.plan.verify_landings import verify_landings
 from tessera.ir.program.program import BufferId
 from tessera.ir.text_digest import text_digest
 
@@ -177,8 +178,7 @@ def _replica(replica: Replica, known: set[str], traces: int) -> Iterator[Flaw]:
     for placed in replica.traces:
         yield from _placed(placed, set(lowered.devices))
     yield from _memory(lowered, traces)
-    yield from _numbers_of(lowered.landings)
-    yield from (Flaw(*row) for row in verify_landings(lowered))
+    yield from _landings(lowered)
     steps = {placed.trace: placed for placed in replica.traces}
     yield from _repeated(lowered.traces, lambda trace: trace.trace, "a second request is of trace")
     for trace in lowered.traces:
@@ -349,6 +349,49 @@ def _end(queued: Queued, kind: str, transfer: Transfer | None, device: str) -> I
         yield Flaw(queued, "there is no such transfer")
     elif device != (transfer.source if kind == "send" else transfer.target):
         yield Flaw(queued, f"the `{kind}` of transfer {transfer.id} belongs on another device")
+
+
+# --- landings ----------------------------------------------------------------------------------
+
+
+def _landings(lowered: LoweredReplica) -> Iterator[Flaw]:
+    """Landings and what uses them; the order of puts and credits is for the checker."""
+    yield from _numbers_of(lowered.landings)
+    yield from _repeated(lowered.landings, lambda row: row.id, "a second landing has the number")
+    landings = {landing.id: landing for landing in lowered.landings}
+    for landing in lowered.landings:
+        for name in (landing.source, landing.target):
+            if name not in lowered.devices:
+                yield Flaw(landing, f"there is no device `{name}` in this replica")
+        if landing.source == landing.target:
+            yield Flaw(landing, "a landing is for bytes of another device")
+        if landing.bytes < 1:
+            yield Flaw(landing, "a landing has room for at least one byte")
+    for trace in lowered.traces:
+        transfers = {transfer.id: transfer for transfer in trace.transfers}
+        for program in trace.programs:
+            for queued in program.operations:
+                match queued.operation:
+                    case Put(number, own) | AwaitPut(number, own):
+                        yield from _landed(queued, transfers.get(number), landings.get(own))
+                    case Credit(own):
+                        known = landings.get(own)
+                        if known is None or known.target != program.device:
+                            yield Flaw(queued, f"there is no landing {own} here")
+                    case _:
+                        pass
+
+
+def _landed(queued: Queued, transfer: Transfer | None, landing: Landing | None) -> Iterator[Flaw]:
+    if landing is None:
+        yield Flaw(queued, "there is no such landing")
+    elif transfer is not None:
+        if (landing.source, landing.target) != (transfer.source, transfer.target):
+            yield Flaw(queued, f"landing {landing.id} is for bytes from `{landing.source}`")
+        if transfer.size > landing.bytes:
+            yield Flaw(
+                queued, f"landing {landing.id} has {landing.bytes} bytes, not {transfer.size}"
+            )
 
 
 # --- parts -------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ of the trace. Error bars are those that are known: nine of ten draws of the erro
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from tessera.frontend.machine.quantities import format_time
@@ -31,6 +31,7 @@ _ENDED = {
     Ending.INTERRUPTED: "the search was interrupted",
 }
 Interval = tuple[float, float] | None
+Json = Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,17 +123,72 @@ def rate_of(period_ns: float) -> float:
 # --- figures and bars ----------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Measure:
+    """One thing to compare plans by, and where its values are.
+
+    `of` takes it from a plan or a baseline, `spread` from the error bars, `simulated` and
+    `measured` from the JSON of `tessc simulate` and `tessc run`; 0 where there is none.
+    """
+
+    label: str
+    title: str
+    unit: str
+    better: str = "less is better"
+    of: Callable[[Plan | Baseline], float]
+    spread: Callable[[Spread], Interval]
+    simulated: Callable[[Json], float] = lambda _: 0.0
+    measured: Callable[[Json], float] = lambda _: 0.0
+
+
+_MEASURES = (
+    _Measure(
+        label="Throughput",
+        title="Throughput",
+        unit="requests/s",
+        better="more is better",
+        of=lambda row: rate_of(row.period_ns),
+        spread=lambda spread: spread.rate,
+        simulated=lambda value: number(_table(value, "back_to_back"), "requests_per_s"),
+        measured=lambda value: number(value, "requests_per_s"),
+    ),
+    _Measure(
+        label="Latency, alone",
+        title="Latency of a request alone",
+        unit="ns",
+        of=lambda row: row.latency_ns,
+        spread=lambda spread: spread.alone_ns,
+        simulated=lambda value: number(value, "latency_alone_ns"),
+    ),
+    _Measure(
+        label="Latency, at that rate",
+        title="Latency at the full rate",
+        unit="ns",
+        of=lambda row: row.loaded_latency_ns,
+        spread=lambda spread: spread.loaded_ns,
+        simulated=lambda value: _median_ns(_table(value, "back_to_back")),
+        measured=lambda value: _median_ns(value),
+    ),
+    _Measure(
+        label="Cost per million requests",
+        title="Cost per million requests",
+        unit="usd",
+        of=lambda row: row.usd_per_request * 1e6,
+        spread=lambda spread: _million(spread.usd),
+    ),
+)
+
+
 def _figures(plan: Plan, spread: Spread) -> list[dict[str, object]]:
-    rows: list[tuple[str, str, float, Interval]] = [
-        ("Throughput", "requests/s", rate_of(plan.period_ns), spread.rate),
-        ("Latency, alone", "ns", plan.latency_ns, spread.alone_ns),
-        ("Latency, at that rate", "ns", plan.loaded_latency_ns, spread.loaded_ns),
-        ("Cost per million requests", "usd", plan.usd_per_request * 1e6, _million(spread.usd)),
-    ]
     return [
-        {"label": label, "unit": unit, "value": value, "range": _range(interval)}
-        for label, unit, value, interval in rows
-        if value > 0
+        {
+            "label": measure.label,
+            "unit": measure.unit,
+            "value": measure.of(plan),
+            "range": _range(measure.spread(spread)),
+        }
+        for measure in _MEASURES
+        if measure.of(plan) > 0
     ]
 
 
@@ -145,85 +201,60 @@ def _range(interval: Interval) -> list[float] | None:
 
 
 def _charts(plan: Plan, spread: Spread, given: Given) -> list[dict[str, object]]:
-    charts: list[dict[str, object]] = []
-    for title, unit, better in (
-        ("Throughput", "requests/s", "more is better"),
-        ("Latency of a request alone", "ns", "less is better"),
-        ("Latency at the full rate", "ns", "less is better"),
-        ("Cost per million requests", "usd", "less is better"),
+    return [
+        {
+            "title": measure.title,
+            "unit": measure.unit,
+            "better": measure.better,
+            "rows": list(_bars(plan, spread, given, measure)),
+        }
+        for measure in _MEASURES
+        if measure.of(plan) > 0
+    ]
+
+
+def _bars(
+    plan: Plan, spread: Spread, given: Given, measure: _Measure
+) -> Iterator[dict[str, object]]:
+    """The plan, its baselines, and simulated and measured figures of the plan itself.
+
+    Figures of the CPU backend are of another machine.
+    """
+    interval = measure.spread(spread)
+    yield _bar(f"this plan ({plan.strategy})", measure.of(plan), interval, role="plan")
+    for other in plan.baselines:
+        if other.name != plan.strategy:
+            yield _bar(other.name, measure.of(other), None)
+    at_full_rate = [d for d in given.simulations if _table(d.value, "back_to_back")]
+    for role, documents, value_of in (
+        ("simulated", at_full_rate, measure.simulated),
+        ("measured", given.runs, measure.measured),
     ):
-        mine, interval = _column(plan, title), _spread_of(spread, title)
-        rows = [_bar(f"this plan ({plan.strategy})", mine, interval, role="plan")]
-        rows += [
-            _bar(other.name, _column(other, title), None)
-            for other in plan.baselines
-            if other.name != plan.strategy
-        ]
-        rows += _others(given, title)
-        if mine > 0:
-            charts.append({"title": title, "unit": unit, "better": better, "rows": rows})
-    return charts
-
-
-def _column(row: Plan | Baseline, title: str) -> float:
-    if title == "Throughput":
-        return rate_of(row.period_ns)
-    if title == "Latency of a request alone":
-        return row.latency_ns
-    if title == "Latency at the full rate":
-        return row.loaded_latency_ns
-    return row.usd_per_request * 1e6
-
-
-def _spread_of(spread: Spread, title: str) -> Interval:
-    if title == "Throughput":
-        return spread.rate
-    if title == "Latency of a request alone":
-        return spread.alone_ns
-    return spread.loaded_ns if title == "Latency at the full rate" else _million(spread.usd)
+        for document in documents:
+            value = value_of(document.value) if document.value.get("backend") == "cuda" else 0.0
+            if value > 0:
+                yield _bar(f"{role} ({_short(document)})", value, None, role=role)
 
 
 def _bar(name: str, value: float, interval: Interval, role: str = "") -> dict[str, object]:
     return {"name": name, "value": value, "range": _range(interval), "role": role}
 
 
-def _others(given: Given, title: str) -> list[dict[str, object]]:
-    """Simulated and measured figures of the plan itself. A CPU backend's are of another machine."""
-    rows = []
-    for document in given.simulations:
-        full = document.value.get("back_to_back")
-        if document.value.get("backend") != "cuda" or not isinstance(full, Mapping):
-            continue
-        value = {
-            "Throughput": number(full, "requests_per_s"),
-            "Latency of a request alone": number(document.value, "latency_alone_ns"),
-            "Latency at the full rate": number(_table(full, "latency_ns"), "p50"),
-        }.get(title, 0.0)
-        if value > 0:
-            rows.append(_bar(f"simulated ({_short(document)})", value, None, role="simulated"))
-    for document in given.runs:
-        if document.value.get("backend") != "cuda":
-            continue
-        value = {
-            "Throughput": number(document.value, "requests_per_s"),
-            "Latency at the full rate": number(_table(document.value, "latency_ns"), "p50"),
-        }.get(title, 0.0)
-        if value > 0:
-            rows.append(_bar(f"measured ({_short(document)})", value, None, role="measured"))
-    return rows
+def _median_ns(value: Json) -> float:
+    return number(_table(value, "latency_ns"), "p50")
 
 
 def _short(document: Document) -> str:
     return document.name.replace("\\", "/").rpartition("/")[2]
 
 
-def number(value: Mapping[str, object], key: str) -> float:
+def number(value: Json, key: str) -> float:
     """A number of a JSON object; 0 where it has none."""
     found = value.get(key)
     return float(found) if isinstance(found, int | float) else 0.0
 
 
-def _table(value: Mapping[str, object], key: str) -> Mapping[str, object]:
+def _table(value: Json, key: str) -> Json:
     found = value.get(key)
     return found if isinstance(found, Mapping) else {}
 

@@ -11,13 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from tessera.ir.graph.graph import KernelGraph
+from tessera.ir.plan.plan_digest import plan_digest
 from tessera.ir.program.program import Program
+from tessera.ir.version import __version__
 from tessera.report.page.answer import answer_section, overview_section
 from tessera.report.page.followed import Followed, follow
 from tessera.report.page.given import Given, GivenTimeline, GivenTrace
 from tessera.report.page.graph_section import graph_section
-from tessera.report.page.made import made_section
-from tessera.report.page.model import KINDS, Page, PageSection
+from tessera.report.page.model import KINDS, SCHEMA, Page, PageSection
 from tessera.report.page.placement import placement_section
 from tessera.report.page.related import subject_of
 from tessera.report.page.roofline import roofline_section
@@ -68,7 +69,7 @@ def _sections(given: Given) -> Iterator[PageSection]:
         yield roofline
     yield from load_sections(given)
     yield from run_sections(given)
-    yield made_section(given)
+    yield _made_section(given)
 
 
 def _timelines(given: Given, followed: Followed) -> Iterator[PageSection]:
@@ -85,3 +86,34 @@ def _ordered(timeline: GivenTimeline, given: Given) -> GivenTimeline:
     if given.plan is None:
         return timeline
     return replace(timeline, devices=tuple(device.name for device in given.plan.devices))
+
+
+def _made_section(given: Given) -> PageSection:
+    """How the page was made. It names no time and no host: the same files give the same page.
+
+    Files of a page that was read back come first.
+    """
+    files: list[object] = []
+    if given.page is not None and (before := given.page.section("made")) is not None:
+        known = before.data.get("files")
+        files += known if isinstance(known, list) else []
+    files += [
+        {"name": file.name, "holds": file.holds, "bytes": file.bytes, "sha256": file.sha256}
+        for file in given.files
+    ]
+    facts: list[list[str]] = [["Made by", f"tessc {__version__}"], ["Format", SCHEMA]]
+    if given.command:
+        facts.append(["Command", given.command])
+    if given.plan is not None:
+        facts += [
+            ["Options of the plan", given.plan.options],
+            ["Digest of the plan", plan_digest(given.plan)],
+            ["Digest of the machine", given.plan.machine_digest],
+        ]
+    facts += [
+        [f"Digest of the trace {trace.name}", trace.digest]
+        for trace in given.traces
+        if trace.digest
+    ]
+    data = {"facts": facts, "files": files}
+    return PageSection(kind="made", id="made", title="How it was made", data=data)
