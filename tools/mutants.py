@@ -1,13 +1,10 @@
 """Do the tests kill what they killed before a change? Mutants of the code that decides soundness.
 
-    python tools/mutants.py draw BEFORE drawn.json
-    python tools/mutants.py run TREE drawn.json results.json
-    python tools/mutants.py compare results-before.json results-after.json
-
-A mutant is one changed operator, constant or condition. The name of its function and the text of
-its line find it in another tree; where the line is gone or not unique, a spare takes its place.
-`run` notes which functions each test enters (needs Python 3.12), and forks for each mutant: the
-child puts the changed code into the loaded function and runs the tests that enter it.
+`mutants.py draw BEFORE drawn.json`, then `run TREE drawn.json results.json` for both trees, then
+`compare before.json after.json`. A mutant is one changed operator, constant or condition; the name
+of its function and the text of its line find it in the other tree, and where that fails a spare
+takes its place. `run` notes which functions each test enters (needs Python 3.12) and forks for each
+mutant: the child puts the changed code into the loaded function and runs the tests that enter it.
 """
 
 import ast
@@ -28,19 +25,10 @@ from typing import Any
 import pytest
 
 SEED, COUNT, SPARE, GONE = 37, 200, 200, 9
-SECONDS = 300  # of processor time for one mutant: one that takes longer is in a loop, and killed
-ROOMS = (
-    "byte_sets",
-    "checker",
-    "dependences",
-    "footprint",
-    "kernel_facts",
-    "lane_values",
-    "lower*",
-)
-LAWS = ("soundness_kernels", "check_plan", "overwritten_words", "grid_pieces")
-TESTS = ["tests/kernels/test_cases.py", *(f"tests/property/test_{law}.py" for law in LAWS)]
-TESTS += ["tests/golden", "tests/unit/passes", "tests/unit/planning/lower", "tests/oracle"]
+SECONDS = 300  # of processor time: a mutant that takes longer is in a loop, and counts as killed
+ROOMS = "passes/[!pc]*", "passes/checker", "passes", "planning/lower"
+LAWS = (f"property/test_{law}.py" for law in ("soundness_kernels", "check_plan", "grid_pieces"))
+TESTS = ("kernels/test_cases.py", *LAWS, "golden", "unit/passes", "unit/planning/lower", "oracle")
 NAMES = "Lt LtE Gt GtE Eq NotEq Is IsNot In NotIn And Or Add Sub BitAnd BitOr".split()  # noqa: SIM905
 OPPOSITE = {name: NAMES[number ^ 1] for number, name in enumerate(NAMES)}
 
@@ -90,7 +78,7 @@ def carry(mutants: list[Mutant], root: Path) -> list[Mutant | None]:
     places: dict[str, list[Mutant]] = {str(mutant["key"]): [] for mutant in mutants}
     for mutant in _mutants(sorted(root.glob("tessera/p*/**/*.py")), root):
         places.get(str(mutant["key"]), []).append(mutant)
-    found = [places[str(mutant["key"])] for mutant in mutants]
+    found = (places[str(mutant["key"])] for mutant in mutants)
     return [same[0] if len(same) == 1 else None for same in found]
 
 
@@ -154,7 +142,7 @@ def _watch(session: Any, items: list[Any], log: Path) -> None:
 
 @dataclass
 class Forks:
-    """A plugin of pytest that runs tests in children of the process that has collected them."""
+    """A plugin of pytest: tests run in children of the process that has collected them."""
 
     mutants: list[Mutant | None]
     root: Path
@@ -187,25 +175,22 @@ def main(command: str, *paths: str) -> int:
     """Runs one of the three commands."""
     first, *rest = (Path(path).resolve() for path in paths)
     if command == "draw":
-        rooms = sorted(path for room in ROOMS for path in first.glob(f"tessera/p*/{room}/**/*.py"))
+        rooms = sorted(path for room in ROOMS for path in first.glob(f"tessera/{room}/*.py"))
         mutants = random.Random(SEED).sample([*_mutants(rooms, first)], COUNT + SPARE)
     elif command == "run":
         mutants = json.loads(rest[0].read_text())
         os.chdir(first)
-        sys.path.insert(0, str(first))
         forks = Forks(carry(mutants, first), first)
-        tests = [test for test in TESTS if Path(test).exists()]
+        tests = [f"tests/{test}" for test in TESTS if Path("tests", test).exists()]
         pytest.main(["-q", "-n0", "--tb=no", "-pno:cacheprovider", *tests], plugins=[forks])
         for mutant, status in zip(mutants, forks.statuses, strict=True):
             mutant["result"] = {0: "survived", GONE << 8: "gone"}.get(status, "killed")
-            print(mutant["result"], mutant["path"], *mutant["key"], sep=" | ")
     else:
-        both = zip(*(json.loads(path.read_text()) for path in (first, rest[0])), strict=True)
-        pairs = [pair for pair in both if pair[1]["result"] != "gone"]
+        before, after = (json.loads(path.read_text()) for path in (first, rest[0]))
+        pairs = [pair for pair in zip(before, after, strict=True) if pair[1]["result"] != "gone"]
         killed = [late for early, late in pairs[:COUNT] if early["result"] == "killed"]
         lost = [mutant for mutant in killed if mutant["result"] == "survived"]
-        print(*(mutant["path"] + str(mutant["key"]) for mutant in lost), sep="\n")
-        print(f"{len(pairs[:COUNT])} mutants: {len(killed)} were killed, {len(lost)} of them live")
+        print(*lost, f"{len(killed)} were killed, and {len(lost)} of them live now", sep="\n")
         return bool(lost)
     rest[-1].write_text("[\n" + ",\n".join(map(json.dumps, mutants)) + "\n]\n")
     return 0
