@@ -9,9 +9,12 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Iterator
+from unittest import mock
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
+
+from tests.helpers.forked_devices import Forker
 
 # As `tessera.cli.main.main` does: a worker holds a million objects, and hardly a cycle.
 gc.set_threshold(200_000, 20)
@@ -78,3 +81,21 @@ def own_objects_alone() -> Iterator[None]:
     gc.freeze()
     yield
     gc.unfreeze()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def forked_devices() -> Iterator[None]:
+    """Runs inside the test process fork their devices from a process that has imported it all."""
+    forker = Forker()
+    with mock.patch("tessera.backend.processes.workers.start_process", forker.start):
+        yield
+    forker.close()
+
+
+@pytest.fixture
+def fresh_devices() -> Iterator[None]:
+    """Every device is a process that starts from nothing, as it is for users."""
+    from tessera.backend.processes.processes import start_process
+
+    with mock.patch("tessera.backend.processes.workers.start_process", start_process):
+        yield

@@ -33,6 +33,8 @@ from tests.helpers.random_traces import random_program
 from tests.helpers.served import Ask, assert_equal, expected, inputs_of, model_of, serve
 from tests.helpers.traces import trace
 
+pytestmark = pytest.mark.usefixtures("fresh_devices")
+
 
 def two_steps(first: str, second: str, *, slots: int = 2, lanes: int = 2) -> Model:
     """A step on device `a`, and one on `b` that needs its result."""
