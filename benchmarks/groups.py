@@ -128,9 +128,9 @@ PREDICTION = (
     ),
     Run("prediction.predicted_step measure", BOTH),
     Run("prediction.predicted_step predict", (*TORCH, Need.TABLES)),
-    Run("prediction.whole_steps measure --out out/gpu/whole", BOTH),
-    Run("prediction.whole_steps keep --out out/gpu/whole", BOTH),
-    Run("prediction.whole_steps compare --made"),
+    Run("prediction.whole_steps measure --work out/gpu/whole -o out/gpu/whole.json", BOTH),
+    Run("prediction.whole_steps keep --work out/gpu/whole", BOTH),
+    Run(f"prediction.whole_steps compare --made --work out -o {RESULTS}/whole_steps.json"),
 )
 RUNNING = (
     Run("running.cpu"),
@@ -189,7 +189,7 @@ HOSTS = (
         ROOT,
     ),
     Run("hosts.links", ROOT),
-    Run("hosts.gpu --seconds 900 -o out/gpu/hosts_gpu.jsonl", GPU),
+    Run("hosts.gpu run --seconds 900 -o out/gpu/hosts_gpu.jsonl", GPU),
     Run("hosts.gpu report out/gpu/hosts_gpu.jsonl -o out/gpu/hosts_gpu.json", GPU),
 )
 LAPTOP = (

@@ -1,42 +1,35 @@
 """Whole steps of the models of `examples/models` at real width: measured, and predicted.
 
-    python -m benchmarks.prediction.whole_steps measure --out FOLDER [--seconds 170] # on a GPU
-    python -m benchmarks.prediction.whole_steps keep --out FOLDER # anywhere
-    python -m benchmarks.prediction.whole_steps compare [--kernels] [--made] [-o results.json]
+    python -m benchmarks.prediction.whole_steps measure --work FOLDER -o FILE    # on a GPU
+    python -m benchmarks.prediction.whole_steps keep --work FOLDER
+    python -m benchmarks.prediction.whole_steps compare --work FOLDER [--kernels] [--made] [-o FILE]
 
 `measure` needs torch and a GPU. A process per step has torch.compile make it (products by the
-libraries) and captures it as `tessc trace` does (`NAME.ptx.xz`, sizes only), a few at a time. When
-all are done, or time is short, those that still compile are ended, and the others measure one after
-the other: the captured CUDA graph, again and again (`NAME.json`: medians of rounds), and each of
-its kernels by the profiler. What is there already is not measured again. `keep` packs a folder
-into `results/whole_steps.tar.xz`. `compare` adds up what the model says of the steps of each trace
-there, without a profile or a table; `--made` puts the steps beside them that `simulated_h200`
-measured (`results/h200_profiles`).
+libraries), captures it as `tessc trace` does (`NAME.ptx.xz`, sizes only), and measures the captured
+CUDA graph, again and again (`NAME.json`: medians of rounds), and each of its kernels by the
+profiler. `keep` packs a folder into `results/whole_steps.tar.xz`. `compare` adds up what the model
+says of the steps of each trace there, without a profile or a table; `--made` puts the steps beside
+them that `simulated_h200` measured (`results/h200_profiles`).
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import io
 import json
 import lzma
-import os
-import signal
 import statistics
-import subprocess
-import sys
 import tarfile
 import tempfile
-import threading
 import time
-import traceback
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
-KEPT = ROOT / "benchmarks" / "results" / "whole_steps.tar.xz"
-PROFILES = ROOT / "benchmarks" / "results" / "h200_profiles"
+from benchmarks.cases import parser_of, run_cases
+from benchmarks.common import MODELS, RESULTS, Row, write
+
+KEPT = RESULTS / "whole_steps.tar.xz"
+PROFILES = RESULTS / "h200_profiles"
 LLAMA = {"vocabulary": 32000, "hidden": 4096, "layers": 4, "heads": 32, "kv_heads": 8}
 MOE = {"vocabulary": 32000, "hidden": 2048, "layers": 4, "heads": 16, "experts": 16, "chosen": 4}
 MAMBA = {"vocabulary": 32000, "hidden": 2048, "layers": 4, "heads": 64, "state": 128}
@@ -55,7 +48,6 @@ STEPS: dict[str, tuple[str, dict[str, int]]] = {
     "vision prefill": ("vision_language.py:step", VISION | {"patches": 1024, "length": 256}),
 }
 ROUNDS, ROUND_NS, PROFILED = 7, 50e6, 5
-MEASURING_S = 60.0  # for all of them
 
 
 def file_of(out: Path, name: str, ending: str) -> Path:
@@ -65,107 +57,14 @@ def file_of(out: Path, name: str, ending: str) -> Path:
 # --- measure ---------------------------------------------------------------------------------
 
 
-def measure_all(options: argparse.Namespace) -> None:
-    """All processes compile, a few at a time; then each has the GPU to itself, twice."""
-    until = time.monotonic() + options.seconds
-    todo = [name for name in STEPS if not file_of(options.out, name, ".json").exists()]
-    running: dict[str, Worker] = {}
-    while time.monotonic() < until - MEASURING_S:
-        busy = sum(worker.is_busy() for worker in running.values())
-        waiting = [name for name in todo if name not in running]
-        if not waiting and not busy:
-            break
-        for name in waiting[: max(0, options.jobs - busy)]:
-            running[name] = Worker(options, name)
-        time.sleep(0.2)
-    for name, worker in running.items():
-        if worker.is_busy():
-            print(name, "was still compiling", flush=True)
-            worker.end()
-    ready = {name: worker for name, worker in running.items() if worker.is_ready()}
-    for word in ("time", "kernels"):
-        for name, worker in ready.items():
-            if time.monotonic() < until and not worker.told(word, until):
-                print(name, "did not answer", word, flush=True)
-            if word == "kernels":  # the next one has less beside it
-                worker.end()
-    for name in todo:
-        there = file_of(options.out, name, ".json").exists()
-        print(name, "measured" if there else "not measured", flush=True)
-
-
-class Worker:
-    """A process of one step. It says `ready`, and `done` after each word that it is told."""
-
-    def __init__(self, options: argparse.Namespace, name: str) -> None:
-        command = [
-            sys.executable,
-            "-m",
-            "benchmarks.prediction.whole_steps",
-            "one",
-            "--out",
-            str(options.out),
-        ]
-        threads = max(1, (os.cpu_count() or 1) // options.jobs)
-        self.process = subprocess.Popen(
-            [*command, "--name", name],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=os.environ | {"TORCHINDUCTOR_COMPILE_THREADS": str(threads)},
-            start_new_session=True,
-        )
-        self.said: list[str] = []
-        threading.Thread(target=self._listen, daemon=True).start()
-
-    def _listen(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.said.append(line.strip())
-            if line.strip() not in ("ready", "done"):
-                print(line, end="", flush=True)
-
-    def is_ready(self) -> bool:
-        return "ready" in self.said and self.process.poll() is None
-
-    def is_busy(self) -> bool:
-        return "ready" not in self.said and self.process.poll() is None
-
-    def told(self, word: str, until: float) -> bool:
-        """Tell it a word; whether it does that in time."""
-        assert self.process.stdin is not None
-        before = self.said.count("done")
-        self.process.stdin.write(word + "\n")
-        self.process.stdin.flush()
-        while self.process.poll() is None and time.monotonic() < until:
-            if self.said.count("done") > before:
-                return True
-            time.sleep(0.02)
-        return False
-
-    def end(self) -> None:
-        """End it and its compilers, which are in its group."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-
-
-def one_step(options: argparse.Namespace) -> None:
-    """Compile and capture; then measure what is asked for, as often as it is."""
-    try:
-        call = capture(options.out, options.name)
-        print("ready", flush=True)
-        row: dict[str, Any] = {"name": options.name, "rounds_ns": []}
-        for word in sys.stdin:
-            measure(call, word.strip(), row)
-            file = file_of(options.out, options.name, ".json")
-            file.write_text(json.dumps(row, indent=1) + "\n")
-            print("done", flush=True)
-    except Exception as problem:
-        where = "".join(traceback.format_tb(problem.__traceback__)[-3:])
-        # A TesseraError's diagnostics say more than its text.
-        more = getattr(problem, "diagnostics", "")
-        print(options.name, f"{type(problem).__name__}: {problem} {more}"[:1500], where, flush=True)
+def one_step(out: Path, name: str) -> Row:
+    """Compile, capture and measure a step; its row is a file, too."""
+    call = capture(out, name)
+    row: Row = {"name": name, "rounds_ns": []}
+    for _ in range(2):
+        measure(call, row)
+    write(row, file_of(out, name, ".json"))
+    return {key: value for key, value in row.items() if key != "kernels"}
 
 
 def capture(out: Path, name: str) -> Any:
@@ -180,7 +79,7 @@ def capture(out: Path, name: str) -> Any:
     from tessera.ir.program.print_trace import print_program
 
     file, sizes = STEPS[name]
-    model = find_model(str(ROOT / "examples" / "models" / file))
+    model = find_model(str(MODELS / file))
     with torch.device("cuda"):
         function, inputs = load_model(model, dict(sizes))
     begun = time.monotonic()
@@ -198,7 +97,7 @@ def capture(out: Path, name: str) -> Any:
     return call
 
 
-def measure(call: Any, word: str, row: dict[str, Any]) -> None:
+def measure(call: Any, row: Row) -> None:
     """Nanoseconds of the captured graph, many of them after each other; and of its kernels."""
     import torch
 
@@ -215,13 +114,10 @@ def measure(call: Any, word: str, row: dict[str, Any]) -> None:
         row |= {"ns": min(row["rounds_ns"]), "spread": round(spread, 4), "replays": count}
         row["host_ns"] = round(statistics.median(host for _, host in found), 1)
         row["machine"] = f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
-        if word == "kernels":
-            try:
-                row["kernels"] = kernels_of(call.graph, stream)
-            except Exception as problem:  # the profiler needs rights that not every machine gives
-                row["kernels"] = f"{type(problem).__name__}: {problem}"[:200]
-    told = {key: value for key, value in row.items() if key != "kernels"}
-    print(json.dumps(told), flush=True)
+        try:
+            row["kernels"] = kernels_of(call.graph, stream)
+        except Exception as problem:  # the profiler needs rights that not every machine gives
+            row["kernels"] = f"{type(problem).__name__}: {problem}"[:200]
 
 
 def replayed(graph: Any, stream: Any, count: int) -> tuple[float, float]:
@@ -278,7 +174,7 @@ def keep(options: argparse.Namespace) -> None:
     """Pack the traces and times of a folder; those of steps that it lacks stay."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        for path in (*unpacked(folder), *measured_in(options.out)):
+        for path in (*unpacked(folder), *measured_in(options.work)):
             text = path.read_bytes()
             is_packed = path.suffix == ".xz"
             target = folder / (path.stem if is_packed else path.name)
@@ -325,8 +221,7 @@ def compare(options: argparse.Namespace) -> None:
             "worst": round(max(off), 3),
         }
         print(origin, document[origin])
-    if options.output:
-        options.output.write_text(json.dumps(document, indent=1) + "\n")
+    write(document, options.output)
 
 
 def step_rows(
@@ -387,22 +282,23 @@ def made_rows() -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("stage", choices=("measure", "one", "keep", "compare"))
-    parser.add_argument("--out", type=Path, help="a folder for what is measured")
-    parser.add_argument("--seconds", type=float, default=170.0)
-    parser.add_argument("--jobs", type=int, default=5)
-    parser.add_argument("--name", choices=tuple(STEPS))
+    parser = parser_of(__doc__, seconds=1200.0, jobs=1)
+    parser.add_argument("stage", choices=("measure", "keep", "compare"))
     parser.add_argument("--kernels", action="store_true", help="kernel by kernel")
     parser.add_argument("--made", action="store_true", help="models of `h200_models`, too")
-    parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
-    if options.stage != "compare":
-        if options.out is None:
-            parser.error(f"{options.stage} needs --out")
-        options.out.mkdir(parents=True, exist_ok=True)
-    stages = {"measure": measure_all, "one": one_step, "keep": keep, "compare": compare}
-    stages[options.stage](options)
+    if options.stage == "keep":
+        keep(options)
+    elif options.stage == "compare":
+        compare(options)
+    else:
+        run_cases(
+            "benchmarks.prediction.whole_steps",
+            tuple(STEPS),
+            options,
+            lambda name: one_step(options.work, name),
+            more=("measure",),
+        )
 
 
 if __name__ == "__main__":

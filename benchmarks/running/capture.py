@@ -12,24 +12,21 @@ models stay. Needs a GPU, torch and cuda-bindings.
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import time
-import traceback
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tessera.diagnostics import TesseraError
+from benchmarks.cases import why
+from benchmarks.common import MODELS, tessc, write
+from benchmarks.laptop.compare import pins_of
 from tessera.driver.trace import capture_trace as tracing
 from tessera.frontend.capture.model_file import find_model, load_model
 from tessera.ir.program.program import Launch, LibraryCall, Memcpy, Memset
-from tessera.passes.base import AnalysisManager
-from tessera.passes.dependences.dependences import Dependences
 
-MODELS = Path(__file__).resolve().parents[2] / "examples" / "models"
 ZOO = {
     "llama_prefill": "llama.py:prefill",
     "llama_decode": "llama.py:decode",
@@ -54,21 +51,12 @@ def main() -> None:
     for name in wanted:
         for route in ("ptx", "library") if name == "llama_decode" else ("ptx",):
             label = name if route == "ptx" else f"{name}_{route}"
-            rows["models"][label] = attempt(name, route, folder / f"{label}.ptx")
+            try:
+                rows["models"][label] = capture(name, route, folder / f"{label}.ptx")
+            except Exception as problem:  # a row too, so that the others are captured
+                rows["models"][label] = {"failed": why(problem)}
             print(label, rows["models"][label], flush=True)
-            report.write_text(json.dumps(rows, indent=2) + "\n")
-
-
-def attempt(name: str, route: str, target: Path) -> dict[str, Any]:
-    """The row of one model; what went wrong is a row too, so that the others are captured."""
-    try:
-        return capture(name, route, target)
-    except TesseraError as problem:
-        (found, *_) = problem.diagnostics
-        return {"failed": f"{found.code} {found.headline} {found.notes}"}
-    except Exception as problem:
-        where = traceback.format_tb(problem.__traceback__)[-1].strip()
-        return {"failed": f"{type(problem).__name__}: {str(problem)[:300]}; {where}"}
+            write(rows, report)
 
 
 def capture(name: str, route: str, target: Path) -> dict[str, Any]:
@@ -94,11 +82,7 @@ def capture(name: str, route: str, target: Path) -> dict[str, Any]:
         "variants": sum(len(m.variants) for m in found.program.modules),
         "diagnostics": [f"{d.code} {d.headline}" for d in found.diagnostics],
     }
-    facts = AnalysisManager(found.program).get(Dependences)
-    row["pins"] = [
-        f"#{node.id} {node.name}: {pin.reason}" for node in facts.graph.nodes for pin in node.pins
-    ]
-    row["findings"] = sorted({f"{d.code} {d.headline}" for d in facts.diagnostics})[:8]
+    row["pins"] = pins_of(found.program)
     row["replay"] = replay(target)
     return row
 
@@ -115,17 +99,6 @@ def replay(target: Path) -> dict[str, Any]:
             compared += one.size
             different += int(np.count_nonzero(one != other)) if one.size == other.size else one.size
     return {"bytes_compared": compared, "bytes_different": different}
-
-
-def tessc(*arguments: str) -> None:
-    """A command of Tessera; what it says of its failure is the exception's text."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tessera", *arguments], capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise RuntimeError(
-            f"tessc {arguments[0]} ended with {done.returncode}: {done.stderr[-600:]}"
-        )
 
 
 def machine() -> str:
