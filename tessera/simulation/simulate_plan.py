@@ -22,7 +22,7 @@ from dataclasses import replace
 from tessera.diagnostics import TesseraError, error
 from tessera.frontend.arrivals.read_arrivals import read_arrivals
 from tessera.frontend.plan.tsp import check_kind, read_plan
-from tessera.frontend.plan.tsp_faults import check_plan_given
+from tessera.frontend.plan.tsp_values import check_plan_given
 from tessera.frontend.text.readfile import read_source
 from tessera.ir.arrivals import LATEST_NS, Arrivals
 from tessera.ir.plan.plan import Plan, Replica

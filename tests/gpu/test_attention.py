@@ -63,7 +63,7 @@ def plain(
 
 def check_kernel(q: Any, k: Any, v: Any, seen: Any = None, pages: Any = None, **more: Any) -> None:
     """The operator against fp32; `more` are its arguments, `cap`, `bias`, `sinks` those of both."""
-    from tessera.frontend.capture.attention.operator import attention
+    from tessera.frontend.capture.attention.rewrite import attention
 
     both = {name: more.pop(name) for name in ("cap", "bias", "sinks") if name in more}
     keys, values = pages or (k, v)

@@ -39,7 +39,7 @@ def ends_of(rows: int, experts: int) -> Any:
 def test_a_product_of_experts(
     rows: int, experts: int, k: int, n: int, dtype: Any, turned: bool
 ) -> None:
-    from tessera.frontend.capture.experts.operator import grouped_product
+    from tessera.frontend.capture.experts.rewrite import grouped_product
 
     torch.manual_seed(rows)
     x, ends = rand(rows, k, dtype=dtype), ends_of(rows, experts)
@@ -60,7 +60,7 @@ def test_a_product_of_experts(
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_the_greatest_of_rows(dtype: Any) -> None:
-    from tessera.frontend.capture.experts.operator import greatest
+    from tessera.frontend.capture.experts.rewrite import greatest
 
     x = torch.stack([torch.randperm(257, device="cuda") for _ in range(64)]).to(dtype)
     values, places = greatest()(x.view(8, 8, 257), 8)

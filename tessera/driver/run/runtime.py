@@ -36,7 +36,7 @@ from tessera.driver.run.backends import choose_backend
 from tessera.driver.run.data_files import Data
 from tessera.driver.run.options import ServingOptions
 from tessera.driver.run.serving import Serving, open_served, served_materials
-from tessera.frontend.plan.tsp_faults import check_plan_given
+from tessera.frontend.plan.tsp_values import check_plan_given
 from tessera.ir.arguments import check_number, wrong_type
 from tessera.ir.plan.plan import Plan
 from tessera.ir.program.program import Buffer, Program, Role

@@ -6,19 +6,21 @@ Roles: what nothing writes and lives on is a weight (inputs stay inputs), what a
 lives on is state, what the call returns is output, the rest is temporary. Which words of arguments
 and of buffers are pointers is decided by how kernels use them (`arguments`, `tables`), not by value
 alone. What the graph orders is ordered, by streams and events, and nothing else (`streams`).
+
+Longer than 400 lines because a program is built by one walk over the nodes of a capture, whose
+steps share the addresses, codes and arguments that were found so far.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tessera.diagnostics import Diagnostic, TesseraError
 from tessera.driver.analyses import remembering
 from tessera.driver.trace.addresses import Addresses
 from tessera.driver.trace.arguments import Arguments, is_from_number
-from tessera.driver.trace.built_steps import check_operator, with_buffers
 from tessera.driver.trace.codes import Codes
 from tessera.driver.trace.random_draws import MODULE as RANDOM_MODULE
 from tessera.driver.trace.random_draws import draw_launch, draws_seeds, seeds_module, state_buffer
@@ -38,7 +40,7 @@ from tessera.frontend.capture.raw import (
 )
 from tessera.frontend.trace.read_trace import parse_trace
 from tessera.ir.graph.region import Unknown
-from tessera.ir.operators.table import table
+from tessera.ir.operators.table import OperatorMismatch, bind, table
 from tessera.ir.program import program as ir
 from tessera.ir.program.print_trace import print_program
 from tessera.passes.base import AnalysisManager
@@ -384,3 +386,55 @@ class _TraceBuilder:
 def _rows(rows: int, size: int, pitches: tuple[int, ...]) -> tuple[int, int]:
     """Rows that lie one right after the other are one."""
     return (1, rows * size) if all(pitch == size for pitch in pitches) else (rows, size)
+
+
+def with_buffers(step: ir.Work, numbers: dict[int, ir.BufferId]) -> ir.Work:
+    """A step in terms of the program's buffers."""
+
+    def pointer(old: ir.Pointer) -> ir.Pointer:
+        return ir.Pointer(numbers[old.buffer], old.offset)
+
+    def argument(old: ir.Argument) -> ir.Argument:
+        match old:
+            case ir.Pointer():
+                return pointer(old)
+            case ir.ByValue():
+                words = tuple(ir.PointerWord(w.offset, pointer(w.target)) for w in old.pointers)
+                return ir.ByValue(old.content, words)
+            case _:
+                return old
+
+    def operand(old: ir.Operand) -> ir.Operand:
+        return replace(old, pointer=pointer(old.pointer))
+
+    match step:
+        case ir.Launch():
+            return replace(step, arguments=tuple(map(argument, step.arguments)))
+        case ir.Memset():
+            return replace(step, target=pointer(step.target))
+        case ir.Memcpy():
+            return replace(step, target=pointer(step.target), source=pointer(step.source))
+        case ir.LibraryCall():
+            reads, writes = (tuple(map(operand, some)) for some in (step.reads, step.writes))
+            return replace(step, reads=reads, writes=writes)
+
+
+def check_operator(call: ir.LibraryCall, odd: Sequence[RawOther]) -> None:
+    """A trace holds operators of the table only; `odd` are nodes that may be why it does not."""
+    try:
+        bind(call)
+    except OperatorMismatch as reason:
+        if odd:
+            raise TesseraError.of(
+                "TSR6002",
+                f"the model {odd[0].what}, which a trace cannot hold",
+                notes=(f"in `{call.operator}`",),
+                hint=odd[0].hint,
+            ) from None
+        raise TesseraError.of(
+            "TSR6002",
+            f"the model calls `{call.operator}`, which a trace cannot hold",
+            notes=(str(reason),),
+            hint="use the route that compiles everything to PTX, or a listed operator:"
+            " `docs/reference/operators.md`",
+        ) from None

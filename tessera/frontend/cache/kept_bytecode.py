@@ -6,7 +6,7 @@ any (`PYTHONDONTWRITEBYTECODE`, folders that are read only), every start compile
 of PyTorch again, which takes longer than the rest of a second capture. Elsewhere nothing is done.
 
 All of it is one file, with a checksum over it: one that is damaged counts as absent. Bytecode is
-used for the same file alone (`stamps`), of which more is asked than Python asks of its own. The
+used for the same file alone (`stamp_of`), of which more is asked than Python asks of its own. The
 name of the file stands for Python's version, its settings and its folders. Files of the user's own
 are left to Python, and so are those that others load in a way of their own.
 """
@@ -26,8 +26,13 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType
 
-from tessera.frontend.cache.private_files import keep_checked, read_checked
-from tessera.frontend.cache.stamps import Stamp, is_settled, stamp_of
+from tessera.frontend.cache.private_files import (
+    Stamp,
+    is_settled,
+    keep_checked,
+    read_checked,
+    stamp_of,
+)
 from tessera.frontend.text.grammar import PACKAGE
 from tessera.settings import read_settings
 

@@ -2,7 +2,8 @@
 
 In: bytes and a name. Out: the same bytes, or nothing. A folder that others may write to is not
 used, links and other people's files are passed over, and files appear whole, by renaming, so that
-any number of processes can share a folder. What is inside is checked by a checksum.
+any number of processes can share a folder. What is inside is checked by a checksum. Stamps say
+whether somebody has written to a file that is not read again.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import shutil
 import stat
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -174,3 +176,19 @@ def _entries(folder: Path) -> Iterator[tuple[Path, float, int]]:
                 with contextlib.suppress(FileNotFoundError):
                     status = entry.stat(follow_symlinks=False)
                     yield Path(entry.path), status.st_mtime, status.st_size
+
+
+Stamp = tuple[int, ...]
+# Times of files are this coarse at worst: what was just written could change again unseen.
+SETTLED_NS = 3_000_000_000
+
+
+def stamp_of(status: os.stat_result) -> Stamp:
+    """Both times of a file to the nanosecond, its size, and which file it is."""
+    times = status.st_mtime_ns, status.st_ctime_ns
+    return (*times, status.st_size, status.st_ino, status.st_dev)
+
+
+def is_settled(stamp: Stamp) -> bool:
+    """Whether nobody has written to a file of late: it cannot change and keep its stamp."""
+    return max(stamp[:2]) + SETTLED_NS < time.time_ns()

@@ -4,8 +4,8 @@ In: the installed PyTorch and Triton. Out: in the compilers, the names that they
 own files. They read hundreds of megabytes for that, in every process, which takes longer than the
 rest of a second capture of a small model.
 
-So names are kept for as long as nobody has written to a file of either compiler (`stamps`), or put
-one there. Of compilers with folders that are links (as developers have them) they are not. A
+So names are kept for as long as nobody has written to a file of either compiler (`stamp_of`), or
+put one there. Of compilers with folders that are links (as developers have them) they are not. A
 damaged file counts as absent.
 """
 
@@ -20,8 +20,13 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from tessera.frontend.cache.private_files import keep_checked, read_checked
-from tessera.frontend.cache.stamps import Stamp, is_settled, stamp_of
+from tessera.frontend.cache.private_files import (
+    Stamp,
+    is_settled,
+    keep_checked,
+    read_checked,
+    stamp_of,
+)
 from tessera.settings import read_settings
 
 SUFFIX = ".names"

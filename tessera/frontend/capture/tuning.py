@@ -4,8 +4,9 @@ In: what decides how a call is best cut (a record), candidates with the best by 
 function that runs one of them. Out: a candidate. On a GPU each is timed inside a CUDA graph, over
 copies of the large operands that do not fit into L2. Without a GPU somebody else chooses
 (`chosen_by`). Elsewhere, and while a graph is being
-captured, the first is taken. What was measured is kept on disk at once (`kept_choices`), so a
-capture that is interrupted loses none of it.
+captured, the first is taken. What was measured is kept on disk at once (`keep_choice`): a
+file for each call, which counts as absent where it is damaged or not ours, so a capture that is
+interrupted loses nothing and never fails for it.
 
 Inside `tuned_on` measurements are made on a slice of the GPU. A call is then cut so that what it
 leaves for others in memory has the form that the best cut for the whole GPU gives it.
@@ -13,15 +14,20 @@ leaves for others in memory has the form that the best cut for the whole GPU giv
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from tessera.frontend.cache.code_digest import code_digest
+from tessera.frontend.cache.private_files import keep_checked, read_checked
 from tessera.frontend.capture.into_graph import captured_into
-from tessera.frontend.capture.kept_choices import keep_choice, kept_choice
+from tessera.settings import read_settings
 
 if TYPE_CHECKING:
     import torch
@@ -211,3 +217,59 @@ def _time(calls: list[Callable[[], object]]) -> float:
             if sum(times) > _ENOUGH_MS:
                 break
     return min(times[1:] or times)
+
+
+SUFFIX = ".tuning"
+
+
+def kept_choice(
+    size: object, cuts: Sequence[object], device: torch.device, sms: int = 0
+) -> int | None:
+    """The number of the candidate that was the fastest, if that was measured before.
+
+    On so many SMs of the GPU; 0 is all of them.
+    """
+    path = _path(size, cuts, device, sms)
+    kept = None if path is None else read_checked(path)
+    if kept is None:
+        return None
+    text = bytes(kept)
+    number = int(text) if text.isdigit() else len(cuts)
+    return number if number < len(cuts) else None
+
+
+def keep_choice(
+    size: object, cuts: Sequence[object], device: torch.device, number: int, sms: int = 0
+) -> None:
+    """Keep what was measured."""
+    path = _path(size, cuts, device, sms)
+    if path is not None:
+        keep_checked(path, str(number).encode())
+
+
+def _path(size: object, cuts: Sequence[object], device: torch.device, sms: int) -> Path | None:
+    """The file of a choice; none where there is no cache."""
+    settings = read_settings()
+    if settings.cache_dir is None or not settings.use_cache:
+        return None
+    part = (f"{sms} SMs",) if sms else ()
+    key = "\n".join((repr(size), *map(repr, cuts), *_where(device), *part))
+    name = hashlib.blake2b(key.encode(), digest_size=16).hexdigest()
+    return settings.cache_dir / (name + SUFFIX)
+
+
+def _where(device: torch.device) -> tuple[str, ...]:
+    """The GPU, and the versions of what compiles for it and of our kernels."""
+    import torch
+    import triton
+
+    versions = (str(torch.__version__), str(triton.__version__), _code())
+    if device.type != "cuda":
+        return versions
+    properties = torch.cuda.get_device_properties(device)
+    return (properties.name, str(properties.multi_processor_count), *versions)
+
+
+@functools.cache
+def _code() -> str:
+    return code_digest(("frontend/capture/attention", "frontend/capture/experts"))

@@ -20,8 +20,14 @@ from lark import Lark, Token, Transformer, UnexpectedInput, v_args
 from lark.exceptions import VisitError
 
 from tessera.diagnostics import Source, Span, TesseraError
-from tessera.frontend.plan.tsp_faults import bad_text, unexpected
-from tessera.frontend.plan.tsp_values import DIGITS, BadText, RangeReader, operations_of
+from tessera.frontend.plan.tsp_values import (
+    DIGITS,
+    BadText,
+    RangeReader,
+    bad_text,
+    operations_of,
+    unexpected,
+)
 from tessera.frontend.text.grammar import grammar_text
 from tessera.frontend.text.readfile import source_of_text
 from tessera.ir.plan.launch_program import (

@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from tessera.diagnostics import TesseraError
-from tessera.frontend.capture import data_dependence
+from tessera.frontend.capture import rewrite
 from tessera.frontend.capture.complex_pairs import replace_complex
 from tessera.frontend.capture.problems import refusal
 from tests.helpers.recorded_graphs import recorded, take_as_on_gpu
@@ -131,10 +131,10 @@ def test_the_line_that_waits_for_the_gpu_is_named(
     kept = dict.fromkeys(("capture_scalar_outputs", "capture_dynamic_output_shape_ops"), True)
     with dynamo.patch(kept):
         graph = recorded(function, some(4))
-    data_dependence.refuse_data_dependence(graph)  # on the host there is nothing to wait for
-    take_as_on_gpu(monkeypatch, data_dependence)
+    rewrite.refuse_data_dependence(graph)  # on the host there is nothing to wait for
+    take_as_on_gpu(monkeypatch, rewrite)
     with pytest.raises(TesseraError, match=rf"TSR6003.*{what}") as caught:
-        data_dependence.refuse_data_dependence(graph)
+        rewrite.refuse_data_dependence(graph)
     (told,) = caught.value.diagnostics
     assert told.notes[0].startswith(f"in `{function.__name__}`, test_capture_complex.py:")
     # torch.compile raises something of its own on top of it.

@@ -10,8 +10,12 @@ import pytest
 
 from tessera.diagnostics import TesseraError
 from tessera.frontend.capture import ptx_sources
-from tessera.frontend.capture.kernels import KernelSources, find_codes, find_sources
-from tessera.frontend.capture.source_files import without_folders
+from tessera.frontend.capture.kernels import (
+    KernelSources,
+    find_codes,
+    find_sources,
+    without_folders,
+)
 from tessera.frontend.ptx.read_ptx import parse_module
 
 pytestmark = pytest.mark.usefixtures("own_objects_alone")

@@ -105,8 +105,7 @@ def test_what_another_process_has_compiled_has_its_ptx(
     from torch._inductor.runtime.triton_heuristics import TritonCompileResult
     from triton.backends.compiler import GPUTarget
 
-    from tessera.frontend.capture.kernels import KernelSources, find_codes
-    from tessera.frontend.capture.source_files import without_folders
+    from tessera.frontend.capture.kernels import KernelSources, find_codes, without_folders
 
     place = Path(__file__).parents[2] / "data" / "kernels" / "sources" / "triton_kernels.py"
     kernels = importlib.util.spec_from_file_location("triton_kernels", place)

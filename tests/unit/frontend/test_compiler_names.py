@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
-from tessera.frontend.cache import stamps
+from tessera.frontend.cache import private_files
 from tessera.frontend.capture import compiler_names
 from tessera.frontend.capture.compiler_names import start_naming
 
@@ -58,7 +58,7 @@ class Compilers:
 def compilers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Compilers:
     monkeypatch.setenv("TESSERA_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.delenv("TESSERA_NO_CACHE", raising=False)
-    monkeypatch.setattr(stamps, "SETTLED_NS", 0)
+    monkeypatch.setattr(private_files, "SETTLED_NS", 0)
     monkeypatch.setattr(compiler_names, "_folders", lambda: [str(tmp_path / "compilers")])
     return Compilers(tmp_path / "compilers", monkeypatch.setattr)
 
@@ -101,7 +101,7 @@ def test_what_python_writes_is_no_part_of_a_compiler(compilers: Compilers) -> No
 def test_files_that_were_just_written_name_nothing(
     compilers: Compilers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stamps, "SETTLED_NS", 3_000_000_000)
+    monkeypatch.setattr(private_files, "SETTLED_NS", 3_000_000_000)
     assert [compilers.named() for _ in range(2)] == [MADE, MADE]
 
 

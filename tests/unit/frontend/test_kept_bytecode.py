@@ -12,7 +12,7 @@ from types import CodeType
 import pytest
 
 from tessera.frontend.cache import kept_bytecode as bytecode
-from tessera.frontend.cache import stamps
+from tessera.frontend.cache import private_files
 from tessera.frontend.cache.kept_bytecode import BytecodeStore, kept_bytecode
 
 
@@ -35,7 +35,7 @@ def counted(path: Path, store: BytecodeStore) -> tuple[object, int]:
 @pytest.fixture(autouse=True)
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """The files of these tests are new, and counted as if they were not."""
-    monkeypatch.setattr(stamps, "SETTLED_NS", 0)
+    monkeypatch.setattr(private_files, "SETTLED_NS", 0)
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_a_file_that_changed_is_compiled_again(tmp_path: Path, kept: Path) -> No
 def test_a_file_that_was_just_written_is_not_kept(
     tmp_path: Path, kept: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stamps, "SETTLED_NS", 3_000_000_000)
+    monkeypatch.setattr(private_files, "SETTLED_NS", 3_000_000_000)
     file = tmp_path / "a.py"
     file.write_text("value = 1")
     store = store_of(kept)

@@ -12,21 +12,22 @@ proved to be a range of keys (`masks`) becomes numbers; any other is passed on a
 The graph still changes memory in place, so what is read at another place than before must not have
 changed in between: repeated heads are taken back only if nothing between writes, and a position is
 copied where the mask used it. What has no use any more is left for the compiler to drop: here an
-operation in place looks as if it had none.
+operation in place looks as if it had none. The operator `tessera::attention` is defined here, too.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import torch
 from torch.fx import Graph, Node
 
+from tessera.frontend.capture.attention.choose import choose
 from tessera.frontend.capture.attention.index_lines import HeldValue
-from tessera.frontend.capture.attention.launch import Nothing
+from tessera.frontend.capture.attention.launch import Nothing, Seen, Tiles, launch
 from tessera.frontend.capture.attention.masks import KeyRange, read_mask
-from tessera.frontend.capture.attention.operator import attention
 from tessera.frontend.capture.attention.written_out import (
     WrittenOut,
     boolean_of,
@@ -286,3 +287,72 @@ def _unwritten(first: Node, last: Node) -> bool:
             return False
         node = node.next
     return True
+
+
+_SCHEMA = (
+    "attention(Tensor q, Tensor k, Tensor v, Tensor? mask, Tensor? sinks, Tensor? position,"
+    " Tensor? lengths, Tensor? table, float scale, *, bool causal=False, int offset=0,"
+    " int window=0, float soft_cap=0.0, int nothing=0) -> Tensor"
+)
+
+
+@functools.cache
+def attention() -> torch._ops.OpOverload:
+    """The operator; `k` and `v` are pages if there is a `table` of them."""
+    tags = getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order)
+    library = torch.library.Library("tessera", "FRAGMENT")
+    library.define(_SCHEMA, tags=(tags,))
+    library.impl("attention", _compute, "CompositeExplicitAutograd")
+    torch.library.register_fake("tessera::attention", _shape, lib=library)
+    _KEPT.append(library)
+    return torch.ops.tessera.attention.default
+
+
+# An operator is gone when its library is.
+_KEPT: list[object] = []
+
+
+def _shape(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *_: object, **__: object
+) -> torch.Tensor:
+    batch, heads, tokens, _size = q.shape
+    return q.new_empty((batch, tokens, heads, v.shape[3])).transpose(1, 2)
+
+
+def _compute(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    mask: torch.Tensor | None,
+    sinks: torch.Tensor | None,
+    position: torch.Tensor | None,
+    lengths: torch.Tensor | None,
+    table: torch.Tensor | None,
+    scale: float,
+    *,
+    causal: bool = False,
+    offset: int = 0,
+    window: int = 0,
+    soft_cap: float = 0.0,
+    nothing: int = 0,
+) -> torch.Tensor:
+    q, k, v = (x if x.stride(3) == 1 else x.contiguous() for x in (q, k, v))
+
+    def run(tiles: Tiles, keys: torch.Tensor = k, values: torch.Tensor = v) -> torch.Tensor:
+        return launch(
+            q,
+            keys,
+            values,
+            seen=Seen(causal=causal, offset=offset, window=window),
+            scale=scale,
+            soft_cap=soft_cap,
+            mask=mask,
+            sinks=sinks,
+            position=position,
+            lengths=lengths,
+            table=table,
+            nothing=Nothing(nothing),
+            tiles=tiles,
+        )
+
+    return run(choose(q, k, v, run, causal=causal, window=window, plain=mask is None, table=table))

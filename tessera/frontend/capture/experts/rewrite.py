@@ -6,16 +6,26 @@ PyTorch, and what the transformers library does where PyTorch has none), of `tes
 place of `topk` of a few out of few, and with comparisons and a sum in place of a histogram of
 integers that has a bin for each. Everything else stays.
 
-A call is replaced where it stands, by one that reads the same tensors: order does not change.
+A call is replaced where it stands, by one that reads the same tensors: order does not change. The
+operators of our own that are called are defined here, too.
 """
 
 from __future__ import annotations
 
+import functools
+
 import torch
 from torch.fx import Graph, Node
 
-from tessera.frontend.capture.experts.operator import greatest, grouped_product
+from tessera.frontend.capture.experts.launch import (
+    ProductTiles,
+    candidates,
+    launch,
+    launch_greatest,
+    size_of,
+)
 from tessera.frontend.capture.graph_nodes import call_of, shape_of, value_of
+from tessera.frontend.capture.tuning import tuned
 
 _PRODUCTS = ("grouped_mm", "_grouped_mm", "grouped_mm_fallback")
 _GIVEN = ("input", "weight", "offs")
@@ -126,3 +136,63 @@ def _put(graph: Graph, new: Node, node: Node) -> None:
     new.meta.update(node.meta)
     node.replace_all_uses_with(new)
     graph.erase_node(node)
+
+
+_SCHEMAS = {
+    "grouped_product": "(Tensor rows, Tensor weights, Tensor ends) -> Tensor",
+    "greatest": "(Tensor rows, int count) -> (Tensor, Tensor)",
+}
+
+
+def grouped_product() -> torch._ops.OpOverload:
+    """Rows sorted by expert times the weights of their experts."""
+    _define()
+    return torch.ops.tessera.grouped_product.default
+
+
+def greatest() -> torch._ops.OpOverload:
+    """The greatest numbers along the last dimension, and their places."""
+    _define()
+    return torch.ops.tessera.greatest.default
+
+
+@functools.cache
+def _define() -> None:
+    tags = getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order)
+    library = torch.library.Library("tessera", "FRAGMENT")
+    made = {"grouped_product": (_product, _product_shape), "greatest": (_greatest, _greatest_shape)}
+    for name, schema in _SCHEMAS.items():
+        compute, shape = made[name]
+        library.define(name + schema, tags=(tags,))
+        library.impl(name, compute, "CompositeExplicitAutograd")
+        torch.library.register_fake(f"tessera::{name}", shape, lib=library)
+    _KEPT.append(library)
+
+
+# An operator is gone when its library is.
+_KEPT: list[object] = []
+
+
+def _product_shape(rows: torch.Tensor, weights: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+    return rows.new_empty((rows.shape[0], weights.shape[2]))
+
+
+def _product(rows: torch.Tensor, weights: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+    rows = rows if rows.stride(1) == 1 else rows.contiguous()
+
+    def run(tiles: ProductTiles, weights: torch.Tensor = weights) -> torch.Tensor:
+        return launch(rows, weights, ends, tiles)
+
+    size = size_of(rows, weights)
+    return run(tuned(size, list(candidates(size)), (weights,), run))
+
+
+def _greatest_shape(rows: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    shape = (*rows.shape[:-1], count)
+    return rows.new_empty(shape), rows.new_empty(shape, dtype=torch.int64)
+
+
+def _greatest(rows: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    values, places = launch_greatest(rows.reshape(-1, rows.shape[-1]), count)
+    shape = (*rows.shape[:-1], count)
+    return values.view(shape), places.view(shape)

@@ -12,7 +12,7 @@ import pytest
 from tessera.diagnostics import TesseraError
 from tessera.driver.trace import tune
 from tessera.driver.trace.capture_trace import TraceOptions
-from tessera.driver.trace.variants import with_code_for
+from tessera.driver.trace.tune import with_code_for
 from tessera.frontend.trace.read_trace import parse_trace
 from tessera.ir.program.print_trace import print_program
 from tessera.ir.program.program import Launch, Program, for_arch
