@@ -26,7 +26,7 @@ from typing import Any
 from benchmarks.common import arguments, machine, write
 from benchmarks.prediction.h200_cases import parameters_of, read_cases
 from tessera.diagnostics import Source
-from tessera.driver.analyze import read_program
+from tessera.driver.load import read_program
 from tessera.ir.graph.access import AddressClass, Certainty
 from tessera.ir.program import program as ir
 from tessera.passes.base import AnalysisManager

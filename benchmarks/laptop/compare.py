@@ -93,14 +93,14 @@ def compared(path: Path, reference: Mapping[str, Any]) -> tuple[Row, dict[str, A
     The row says what is not equal to the byte (`apart`), and what of that is outside the tolerance
     of `tessc run` (`beyond`).
     """
-    from tessera.driver import analyze as driver
+    from tessera.driver.load import load
     from tessera.driver.run.run_trace import RunOptions, run_trace
     from tessera.driver.run.tolerance import approximations, distance
 
     begun = time.process_time()
     report = run_trace(path, RunOptions())
     row: Row = {"run_cpu_s": round(time.process_time() - begun, 1)}
-    allowed = approximations(driver.load(path)).widened
+    allowed = approximations(load(path)).widened
     results = {}
     for buffer, data in report.kept():
         flat = np.asarray(data).reshape(-1).view(np.uint8)

@@ -29,7 +29,7 @@ from benchmarks.common import MODELS as FILES
 from benchmarks.common import ROOT
 from benchmarks.laptop.compare import HIDDEN, STEPS, roles
 from benchmarks.laptop.models import MODELS, build
-from tessera.driver import analyze as driver
+from tessera.driver.load import load
 from tessera.driver.trace.capture_trace import TraceOptions, trace_call, write_trace
 from tessera.driver.trace.meta_trace import OTHER, trace_fake
 from tessera.frontend.capture.inputs import Inputs
@@ -180,7 +180,7 @@ def compared(name: str, folder: Path) -> dict[str, Any]:
     said = json.loads(hidden.communicate()[0].splitlines()[-1])
     if "failed" in said:
         return said
-    fake = driver.load(path)
+    fake = load(path)
     mine, theirs = list(fake.work()), list(real.work())
     places, differ = matched(mine, theirs)
     return {

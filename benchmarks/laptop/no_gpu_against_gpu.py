@@ -32,7 +32,7 @@ from benchmarks.cases import parser_of, run_cases
 from benchmarks.common import MODELS as FILES
 from benchmarks.common import tessc
 from benchmarks.laptop.compare import HIDDEN, STEPS, roles
-from tessera.driver import analyze as driver
+from tessera.driver.load import load
 from tessera.driver.trace.capture_trace import TraceOptions, trace_call, write_trace
 from tessera.frontend.capture import routes
 from tessera.frontend.capture.model_file import find_model, load_model
@@ -109,7 +109,7 @@ def rows_beyond(plan: Path, trace: Path, seen: Path, results: Path) -> list[str]
     to another expert, where two are as good, is one row. Against what PyTorch computed on the host,
     and against what it computed on the GPU from the same contents."""
     tessc("run", str(plan), "--backend", "cuda", "--outputs", str(results))
-    buffers = {b.name: b for b in driver.load(trace).declared_buffers()}
+    buffers = {b.name: b for b in load(trace).declared_buffers()}
     with np.load(trace.with_suffix(".npz")) as ours, np.load(seen.with_suffix(".npz")) as theirs:
         both = set(ours.files) & set(theirs.files)
         same = all(np.array_equal(ours[name], theirs[name]) for name in both)
@@ -148,7 +148,7 @@ def compare(case: str, folder: Path, gpu: str) -> dict[str, Any]:
         without = pool.submit(hidden_capture, case, unseen, gpu)
         row["gpu_s"] = seen_capture(case, seen)
         row["none_s"] = without.result()
-    first, second = driver.load(seen), driver.load(unseen)
+    first, second = load(seen), load(unseen)
     row["launches"] = [len(kernels(first)), len(kernels(second))]
     row["same_kernels"] = kernels(first) == kernels(second)
     row["other_kernels"] = sorted(set(kernels(first)) ^ set(kernels(second)))[:6]

@@ -15,7 +15,7 @@ import numpy as np
 
 from tessera.backend.service import Bytes
 from tessera.diagnostics import Source
-from tessera.driver.analyze import read_program
+from tessera.driver.load import read_program
 from tessera.ir.graph.graph import KernelGraph
 from tessera.ir.program.program import Program, Role
 from tessera.ir.program.seeded import seeded_bytes

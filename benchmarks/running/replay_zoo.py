@@ -42,7 +42,8 @@ from benchmarks.running.cuda_bench import facts, write
 from benchmarks.running.cuda_correct import check_model
 from tessera.backend.service import Bytes
 from tessera.cli import main as cli
-from tessera.driver.analyze import analysis_manager, load
+from tessera.driver.analyses import analysis_manager
+from tessera.driver.load import load
 from tessera.frontend.contents.open_contents import open_contents
 from tessera.ir.graph.graph import KernelGraph
 from tessera.ir.program.program import LibraryCall, Program, Role

@@ -87,9 +87,8 @@ def analyze(messages: Messages, given: Typed) -> int:
       tessc analyze kernel.ptx --emit ptx | ptxas -arch=sm_80 -o /dev/null -
       nvcc -ptx -o /dev/stdout kernel.cu | tessc analyze -
     """
-    from tessera.driver.analyze import AnalyzeOptions
+    from tessera.driver.analyze import AnalyzeOptions, keep_graph
     from tessera.driver.analyze import analyze as find_report
-    from tessera.driver.keep_graph import keep_graph
 
     command, options = given.record(AnalyzeCommand), given.record(AnalyzeOptions)
     try:
@@ -148,7 +147,7 @@ class AnalyzeCommand:
 
     def graph_file(self) -> str | None:
         """Where the kernel graph goes beside a report."""
-        from tessera.driver.keep_graph import graph_file_of
+        from tessera.driver.analyze import graph_file_of
 
         return graph_file_of(self.file) if self.graph and not (self.form or self.why) else None
 

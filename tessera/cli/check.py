@@ -83,11 +83,11 @@ def _check_plan(messages: Messages, command: CheckCommand, options: CheckOptions
 
 
 def _check_trace(messages: Messages, command: CheckCommand, options: AnalyzeOptions) -> int:
-    from tessera.driver import analyze as driver
+    from tessera.driver.analyze import analyze
     from tessera.report import analysis as report
 
     with Progress(messages, f"reading {command.file}") as shown:
-        analysis = driver.analyze(command.file, options, on_progress=shown.hear)
+        analysis = analyze(command.file, options, on_progress=shown.hear)
     messages.show(analysis.diagnostics)
     counts = {
         severity: sum(diagnostic.severity is severity for diagnostic in analysis.diagnostics)

@@ -8,43 +8,45 @@ In: a path. Out: a `Report`. The stages, in order:
 3. `Dependences`: which step has to wait for which: the kernel graph.
 4. `stored_addresses`, `layout_findings`: warnings of what no graph shows.
 5. `summarise_program`: parameters, registers and instructions of every kernel;
-   `select_kernels`: of those that were asked for.
+   `_select_kernels`: of those that were asked for.
+
+`keep_graph` then writes the kernel graph to a `.tsg` file in the current folder, named as the
+trace, for `tessc plan`. What keeps it from being written is a warning (TSR1911): the report is what
+was asked for.
 
 Raises `TesseraError` where the file cannot be used; findings that are no errors are in the report.
 """
 
 from __future__ import annotations
 
+import difflib
 import os
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tessera.diagnostics import Diagnostic
+from tessera.diagnostics import Diagnostic, TesseraError, error, warning
 from tessera.driver.analyses import analysis_manager, layout_findings
-from tessera.driver.load import load, read_program
-from tessera.driver.select_kernels import select_kernels
+from tessera.driver.load import read_program
 from tessera.frontend.text.bulk import collector_paused
-from tessera.frontend.text.readfile import STDIN_NAME, read_source
+from tessera.frontend.text.readfile import STDIN_NAME, read_source, text_to_bytes
 from tessera.ir.notebook import frame_of
 from tessera.ir.notebook_pages import html_of
+from tessera.ir.options import WrongOption
 from tessera.ir.program.program import Program
 from tessera.ir.progress import OnProgress
-from tessera.passes.kernel_facts.summarise_program import ProgramSummary, summarise_program
+from tessera.output import Kind, check_output, is_regular, write_file
+from tessera.passes.kernel_facts.summarise_program import (
+    FunctionSummary,
+    ProgramSummary,
+    summarise_program,
+)
 
 if TYPE_CHECKING:
     import pandas
 
     from tessera.ir.graph.graph import KernelGraph
-
-__all__ = [
-    "AnalyzeOptions",
-    "Report",
-    "analysis_manager",
-    "analyze",
-    "load",
-    "read_program",
-    "with_trace",
-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +90,7 @@ def analyze(
     diagnostics += layout_findings(program)
     summary = summarise_program(program)
     if options.kernels:
-        summary, graph = select_kernels(summary, options.kernels), None
+        summary, graph = _select_kernels(summary, options.kernels), None
     return Report(source.name, program, summary, diagnostics, graph)
 
 
@@ -142,3 +144,65 @@ def with_trace(report: Report) -> KernelGraph:
     digest = text_digest(print_program(report.program))
     path = path.replace(os.sep, "/")
     return replace(report.graph, trace=TraceReference(path=path, digest=digest))
+
+
+def graph_file_of(path: str) -> str | None:
+    """Where the kernel graph of a trace goes; none of a pipe, whose trace nobody finds again."""
+    return f"{Path(path).stem}.tsg" if path != "-" and is_regular(path) else None
+
+
+def keep_graph(report: Report, graph_file: str | None) -> tuple[Report, str | None]:
+    """Write the kernel graph; the report, with a warning where that fails, and the file written."""
+    if report.graph is None or graph_file is None:
+        return report, None
+    from tessera.ir.graph.print_graph import print_graph
+
+    try:
+        if not is_regular(graph_file):
+            raise TesseraError(error("TSR1911", "it is no plain file"))
+        check_output(graph_file, Kind.GRAPH, (report.name,))
+        write_file(graph_file, text_to_bytes(print_graph(with_trace(report))), Kind.GRAPH)
+    except TesseraError as failure:
+        reason = str(failure.diagnostics[0].headline).removeprefix(f"cannot write `{graph_file}`: ")
+        missed = warning(
+            "TSR1911",
+            f"the kernel graph was not written to `{graph_file}`: {reason}",
+            hint="name the trace when you call `tessc plan`, or write the graph elsewhere with "
+            "`--emit graph -o FILE`",
+        )
+        return replace(report, diagnostics=(*report.diagnostics, missed)), None
+    return report, graph_file
+
+
+def _select_kernels(summary: ProgramSummary, patterns: tuple[str, ...]) -> ProgramSummary:
+    """The same, with only the kernels and functions whose name matches."""
+    _check_patterns(summary, patterns)
+
+    def kept(functions: tuple[FunctionSummary, ...]) -> tuple[FunctionSummary, ...]:
+        return tuple(f for f in functions if any(fnmatchcase(f.name, p) for p in patterns))
+
+    variants = tuple(
+        replace(
+            variant,
+            summary=replace(
+                variant.summary,
+                kernels=kept(variant.summary.kernels),
+                functions=kept(variant.summary.functions),
+            ),
+        )
+        for variant in summary.variants
+    )
+    return replace(summary, variants=variants)
+
+
+def _check_patterns(summary: ProgramSummary, patterns: tuple[str, ...]) -> None:
+    names = [
+        function.name
+        for variant in summary.variants
+        for function in (*variant.summary.kernels, *variant.summary.functions)
+    ]
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            near = difflib.get_close_matches(pattern, names, n=1)
+            hint = f"; did you mean `{near[0]}`?" if near else ""
+            raise WrongOption("no kernel or function matches", f" `{pattern}`{hint}")

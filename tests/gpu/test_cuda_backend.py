@@ -20,7 +20,7 @@ from tessera.backend.cuda.doctor import check_machine
 from tessera.backend.cuda.emitted.emit_python import emit_python
 from tessera.backend.host_loop.dispatch import Dispatcher
 from tessera.backend.service import BackendOptions
-from tessera.driver import analyze as driver
+from tessera.driver.load import load
 from tessera.frontend.contents.open_contents import open_contents
 from tessera.ir.program.program import Role
 from tests.helpers.random_traces import random_program
@@ -61,7 +61,7 @@ def test_random_traces_on_slices(seed: int) -> None:
 )
 def test_captured_models_give_the_bytes_of_pytorch(name: str) -> None:
     """On the whole GPU as PyTorch computed them, and on two slices the same."""
-    program = driver.load(TRACES / f"{name}.ptx")
+    program = load(TRACES / f"{name}.ptx")
     with np.load(TRACES / f"{name}.ref.npz") as stored:
         wanted = {key: stored[key].reshape(-1).view(np.uint8) for key in stored}
     count = sum(1 for _ in program.work())

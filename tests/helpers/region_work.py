@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.driver import analyze as driver
+from tessera.driver.load import load
 from tessera.frontend.contents.open_contents import open_contents
 from tessera.ir.graph.access import Access, AccessKind, Certainty
 from tessera.ir.program import program as ir
@@ -39,7 +39,7 @@ def case_work(case: Case) -> Work:
 
 def trace_work(path: Path) -> Work:
     """A trace with its contents; what follows the first library call is left out."""
-    program = driver.load(path)
+    program = load(path)
     with open_contents(program, os.path.dirname(path) or ".", seed=0) as contents:
         filled = [_bytes(np.asarray(contents.read(b))) for b in program.declared_buffers()]
     variants = [_best(module) for module in program.modules]

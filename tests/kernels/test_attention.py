@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tessera.driver import analyze as driver
+from tessera.driver.analyze import analyze
 from tessera.driver.run.run_trace import RunOptions, run_trace
 from tessera.ir.graph.access import AddressClass, Certainty
 from tests.kernels.formats import from_bf16
@@ -103,7 +103,7 @@ def test_a_sequence_that_sees_nothing_gets_the_mean_of_parts_that_differ_in_size
 )
 def test_all_regions_are_known_and_results_are_certain(case: str, indexed: set[str]) -> None:
     """No launch is pinned; what is read by way of a position or a table is said to be."""
-    report = driver.analyze(DATA / f"{case}.ptx")
+    report = analyze(DATA / f"{case}.ptx")
     assert report.diagnostics == ()
     assert report.graph is not None
     names = [buffer.name for buffer in report.graph.buffers]

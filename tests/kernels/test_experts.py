@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tessera.driver import analyze as driver
+from tessera.driver.analyze import analyze
 from tessera.driver.run.run_trace import RunOptions, run_trace
 from tessera.ir.graph.access import AddressClass, Certainty
 from tests.kernels.formats import from_bf16
@@ -51,7 +51,7 @@ def test_the_greatest_of_a_row_come_in_order_the_first_of_equals_first() -> None
 )
 def test_no_launch_is_pinned_and_results_are_certain(case: str, indexed: set[str]) -> None:
     """Which weights are read is for the data to say; what is written is not."""
-    report = driver.analyze(DATA / f"{case}.ptx")
+    report = analyze(DATA / f"{case}.ptx")
     assert report.diagnostics == ()
     assert report.graph is not None
     names = [buffer.name for buffer in report.graph.buffers]

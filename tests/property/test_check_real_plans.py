@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tessera.driver.analyze import load
+from tessera.driver.load import load
 from tessera.frontend.trace.read_trace import parse_trace
 from tessera.ir.plan.launch_program import LoweredReplica
 from tessera.ir.program.program import Program, Role

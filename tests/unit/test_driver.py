@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tessera.driver.analyze import analyze, load
+from tessera.driver.analyze import analyze
+from tessera.driver.load import load
 
 PTX = ".version 8.0\n.target sm_80\n.visible .entry k()\n{\n    .reg .b32 %r;\n    ret;\n}\n"
 

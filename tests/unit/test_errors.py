@@ -9,7 +9,7 @@ import pytest
 
 from tessera.backend.service import ServiceFault
 from tessera.diagnostics import TesseraError, error
-from tessera.driver import analyze as driver
+from tessera.driver.load import load
 from tessera.ir.program.program import LaunchId
 
 
@@ -17,7 +17,7 @@ def test_an_error_with_a_place(tmp_path: Path) -> None:
     path = tmp_path / "bad.ptx"
     path.write_text("//! tessera.trace 1\n//! buffer\n")
     with pytest.raises(TesseraError) as caught:
-        driver.load(path)
+        load(path)
     same = pickle.loads(pickle.dumps(caught.value))
     assert type(same) is TesseraError
     assert str(same) == str(caught.value)

@@ -163,25 +163,25 @@ class LaunchReport:
 
     def _pins(self) -> tuple[Pin, ...]:
         pins = [
-            Pin(Wording(reason), self._span(at), PinKind.INSTRUCTION)
+            Pin(reason, self._span(at), PinKind.INSTRUCTION)
             for at, reason in self.footprint.pins.items()
         ]
         for effect, why in self.footprint.unresolved.items():
             at = why if why >= 0 and effect not in self.footprint.mixed else effect[0]
-            kind, reason = self._unresolved(effect, why)
-            pins.append(Pin(Wording(reason), self._span(at), kind))
+            kind, what = self._unresolved(effect, why)
+            text = f"the address of `{self.code.opcode_text(effect[0])}` {what}"
+            pins.append(Pin(Wording(text), self._span(at), kind))
         return tuple(dict.fromkeys(pins))
 
     def _unresolved(self, effect: tuple[int, int], why: int) -> tuple[PinKind, str]:
-        index = effect[0]
-        text = f"the address of `{self.code.opcode_text(index)}`"
+        """What is wrong with the address of an effect."""
         if effect in self.footprint.mixed:
-            reason = f"{text} is made of several pointers, and no one buffer is left of them"
-            return PinKind.POINTERS, reason
-        if why == index:
-            return PinKind.NUMBER, f"{text} is a number that points into no buffer of the trace"
+            what = "is made of several pointers, and no one buffer is left of them"
+            return PinKind.POINTERS, what
+        if why == effect[0]:
+            return PinKind.NUMBER, "is a number that points into no buffer of the trace"
         source = f" (loaded by `{self.code.opcode_text(why)}`)" if why >= 0 else ""
-        return PinKind.MEMORY, f"{text} comes from memory{source}"
+        return PinKind.MEMORY, f"comes from memory{source}"
 
     def _span(self, index: int) -> Span | None:
         return None if index < 0 else self.code.span(index)

@@ -80,9 +80,50 @@ def build_setting(
     `known` are weights whose contents may decide what the launch touches. `draw` says which of the
     made-up addresses it gets.
     """
-    layout = _Layout({}, {})
     special = {*known, *(buffer for buffer, words in tables.items() if words)}
-    plain = _plain_arguments(launch, function, special, odd)
+    layout = _give_zones(launch, variables, _plain_arguments(launch, function, special, odd))
+    reached = _follow_tables(layout, tables)
+    if layout.next + len(reached) >= FIRST + MOST:
+        raise TooManyObjects
+    draws = draw_zones(frozenset(_words(launch.arguments)), layout.next + len(reached))
+    zones = next(islice(draws, draw, None))
+    image, offsets = _parameter_image(launch, function, zones, layout)
+    zone_tables, targets = _tables(reached, tables, written, zones, layout)
+    scene = Scene(
+        zones=zones,
+        grid=launch.grid,
+        block=launch.block,
+        cluster=_cluster(launch, function),
+        dynamic_shared=launch.shared_bytes,
+        parameters=image,
+        parameter_offsets=offsets,
+        symbols={name: layout.zone_of[buffer] for name, buffer in variables.items()},
+        tables=zone_tables,
+        cooperative=launch.cooperative,
+        pointer_words=tuple(_pointer_words(launch, function, offsets)),
+        holders=_holders(launch, layout, holding.union(tables)),
+        contents={
+            layout.zone_of[buffer]: np.frombuffer(contents.content, dtype=np.uint8)
+            for buffer, contents in known.items()
+            if buffer in layout.zone_of
+        },
+    )
+    digests = tuple((zone, known[b].sha256) for b, zone in layout.zone_of.items() if b in known)
+    buffers = {zone: buffer for buffer, zone in layout.zone_of.items()}
+    starts: dict[int, int] = {}
+    for place, zone in layout.own.items():
+        argument = launch.arguments[place]
+        assert isinstance(argument, ir.Pointer)
+        buffers[zone], starts[zone] = argument.buffer, argument.offset
+    key = (*_scene_key(scene), digests)
+    return LaunchSetting(scene=scene, buffers=buffers, offsets=starts, targets=targets, key=key)
+
+
+def _give_zones(
+    launch: ir.Launch, variables: Mapping[str, ir.BufferId], plain: frozenset[int]
+) -> _Layout:
+    """A zone for each pointer that is nothing but a base, and one for each other buffer."""
+    layout = _Layout({}, {})
     for place, argument in enumerate(launch.arguments):
         if place in plain:
             layout.own[place] = layout.next
@@ -92,57 +133,26 @@ def build_setting(
             layout.add(pointer.buffer)
     for buffer in variables.values():
         layout.add(buffer)
-    reached = _follow_tables(layout, tables)
-    if layout.next + len(reached) >= FIRST + MOST:
-        raise TooManyObjects
-    draws = draw_zones(frozenset(_words(launch.arguments)), layout.next + len(reached))
-    zones = next(islice(draws, draw, None))
-    image, offsets = _parameter_image(launch, function, zones, layout)
-    zone_tables, targets = _tables(reached, tables, written, zones, layout)
-    symbols = {name: layout.zone_of[buffer] for name, buffer in variables.items()}
-    holders = _holders(launch, layout, holding.union(tables))
-    scene = Scene(
-        zones=zones,
-        grid=launch.grid,
-        block=launch.block,
-        cluster=_cluster(launch, function),
-        dynamic_shared=launch.shared_bytes,
-        parameters=image,
-        parameter_offsets=offsets,
-        symbols=symbols,
-        tables=zone_tables,
-        cooperative=launch.cooperative,
-        pointer_words=tuple(_pointer_words(launch, function, offsets)),
-        holders=holders,
-        contents={
-            layout.zone_of[buffer]: np.frombuffer(contents.content, dtype=np.uint8)
-            for buffer, contents in known.items()
-            if buffer in layout.zone_of
-        },
-    )
-    key = (
+    return layout
+
+
+def _scene_key(scene: Scene) -> tuple[object, ...]:
+    """What makes two scenes equal, the contents of weights left out."""
+    return (
         scene.cooperative,
         scene.grid,
         scene.block,
         scene.cluster,
         scene.dynamic_shared,
-        image,
-        zones,
+        scene.parameters,
+        scene.zones,
         tuple(
             (zone, t.zone, t.offsets.tobytes(), t.targets.tobytes(), t.written.tobytes())
-            for zone, t in zone_tables.items()
+            for zone, t in scene.tables.items()
         ),
-        tuple(symbols.items()),
-        tuple(sorted(holders)),
-        tuple((zone, known[b].sha256) for b, zone in layout.zone_of.items() if b in known),
+        tuple(scene.symbols.items()),
+        tuple(sorted(scene.holders)),
     )
-    buffers = {zone: buffer for buffer, zone in layout.zone_of.items()}
-    starts: dict[int, int] = {}
-    for place, zone in layout.own.items():
-        argument = launch.arguments[place]
-        assert isinstance(argument, ir.Pointer)
-        buffers[zone], starts[zone] = argument.buffer, argument.offset
-    return LaunchSetting(scene=scene, buffers=buffers, offsets=starts, targets=targets, key=key)
 
 
 def _plain_arguments(

@@ -22,6 +22,7 @@ from tessera.passes.kernel_facts.kernel_code import Step
 from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.lanes import Lanes
 from tessera.passes.lane_values.masks import NONE, Mask, selected
+from tessera.wording import Wording
 
 CALL_READ = -1
 """The number that stands for what a call reads, where others have the number of an effect."""
@@ -74,18 +75,19 @@ def run_call(runner: SliceState, step: Step, mask: Mask) -> None:
         runner.shared.call()
 
 
-def _reason(runner: SliceState, name: str) -> str:
+def _reason(runner: SliceState, name: str) -> Wording:
     if name in _PINNED and name not in runner.code.module.definitions():
-        return _PINNED[name]
+        return Wording(_PINNED[name])
     if name in runner.code.widths:
-        return f"it calls a function through the register `{name}`"
+        return Wording(f"it calls a function through the register `{name}`")
     known = {f.name: f for f in runner.code.module.functions()}
     if name not in known or known[name].body is None:
-        return f"it calls `{name}`, which the module does not define"
-    return f"it calls `{name}`, which calls itself or is too deep to follow, and touches memory"
+        return Wording(f"it calls `{name}`, which the module does not define")
+    deep = "which calls itself or is too deep to follow, and touches memory"
+    return Wording(f"it calls `{name}`, {deep}")
 
 
-def _print(runner: SliceState, step: Step, argument: ptx.Operand, mask: Mask) -> str | None:
+def _print(runner: SliceState, step: Step, argument: ptx.Operand, mask: Mask) -> Wording | None:
     """Record the read of the format; or say why more may be read."""
     value = _argument(runner, argument, step.index)
     value = None if value is None else lanes.exact_in(value, mask.may)
@@ -95,9 +97,9 @@ def _print(runner: SliceState, step: Step, argument: ptx.Operand, mask: Mask) ->
     name = names.get(zone[0], "") if zone is not None else ""
     text = _literal(runner, name)
     if value is None or text is None:
-        return "it prints by a format that is not known"
+        return Wording("it prints by a format that is not known")
     if any(conversion == b"s" for conversion in _CONVERSION.findall(text)):
-        return "it prints strings through pointers"
+        return Wording("it prints strings through pointers")
     runner.recorder.add(step.index, CALL_READ, value, len(text) + 1, mask.may, NONE)
     return None
 

@@ -25,6 +25,7 @@ from tessera.passes.footprint.pieces import GridAxis, GridPiece
 from tessera.passes.footprint.recorder import Recorder
 from tessera.passes.lane_values.lanes import MASKS, U64, Lanes, sloped
 from tessera.passes.lane_values.masks import Mask
+from tessera.wording import Wording
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +39,7 @@ class RunCheckpoint:
     halves: dict[str, tuple[Lanes, Half]]
     products: dict[str, OpenProduct]
     origins: dict[str, int]
-    pins: dict[int, str]
+    pins: dict[int, Wording]
     local_kind: int
     recorder: Recorder
 

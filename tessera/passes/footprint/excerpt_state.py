@@ -33,6 +33,7 @@ from tessera.passes.lane_values.lanes import HARD, NUMBER, POINTER, Lanes
 from tessera.passes.lane_values.masks import ALL, NONE, Mask, selected
 from tessera.passes.lane_values.predicates import invert
 from tessera.passes.lane_values.warps import agreeing, choose, merged_choice
+from tessera.wording import Wording
 
 _APART = 1 << 20
 Key = str | tuple[int, int]
@@ -107,7 +108,7 @@ class SliceState:
             for name in code.live.unwritten()
             if name in code.widths
         }
-        self.pins: dict[int, str] = {}
+        self.pins: dict[int, Wording] = {}
         self.work = 0
         self.specials = special_values(scene, piece)
         # Where in local memory variables start and end.

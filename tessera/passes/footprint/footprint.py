@@ -43,6 +43,7 @@ from tessera.passes.footprint.shared_roots import SharedRoots
 from tessera.passes.footprint.zones import LOADED
 from tessera.passes.kernel_facts.kernel_code import KernelCode
 from tessera.passes.lane_values.digits import Split
+from tessera.wording import Wording
 
 EXACT_BUDGET = 2_000_000_000
 COARSE_BUDGET = 1_000_000_000
@@ -81,7 +82,7 @@ class Footprint:
     entries: tuple[FootprintEntry, ...]
     unresolved: dict[tuple[int, int], int]
     nulls: dict[int, bool]
-    pins: dict[int, str]
+    pins: dict[int, Wording]
     is_coarse: bool = False
     gave_up: bool = False
     looked_up: frozenset[int] = frozenset()
@@ -162,7 +163,7 @@ class _LaunchWalk:
 
     def _run(
         self, code: KernelCode, budget: int, follower: Callable[[], Follower] | None
-    ) -> dict[int, str]:
+    ) -> dict[int, Wording]:
         """Run everything; the reasons for which the launch is pinned."""
         self.recorder = Recorder(self.scene.zones)
         if self.is_coarse:
@@ -174,7 +175,9 @@ class _LaunchWalk:
             return self._run_pieces(code, budget)
         return self._run_boxes(code, budget, lambda: None)
 
-    def _run_coarse(self, code: KernelCode, budget: int, shared: Follower | None) -> dict[int, str]:
+    def _run_coarse(
+        self, code: KernelCode, budget: int, shared: Follower | None
+    ) -> dict[int, Wording]:
         machine = SliceMachine(code, self.scene, None, self.recorder, budget, COARSE_ROUNDS, shared)
         machine.start()
         self.recorder.finish()
@@ -182,10 +185,10 @@ class _LaunchWalk:
 
     def _run_boxes(
         self, code: KernelCode, budget: int, follower: Callable[[], Follower | None]
-    ) -> dict[int, str]:
+    ) -> dict[int, Wording]:
         """Every CTA by itself, some at a time."""
         scene, recorder = self.scene, self.recorder
-        pins: dict[int, str] = {}
+        pins: dict[int, Wording] = {}
         spent = done = 0
         for box in boxes(scene.grid, self._most_ctas()):
             machine = SliceMachine(code, scene, box, recorder, budget - spent, shared=follower())
@@ -199,10 +202,10 @@ class _LaunchWalk:
                 raise OverBudget
         return pins
 
-    def _run_pieces(self, code: KernelCode, budget: int) -> dict[int, str]:
+    def _run_pieces(self, code: KernelCode, budget: int) -> dict[int, Wording]:
         """CTAs that do the same at once; a piece that turns out to do different things is taken
         apart where that is seen (`checkpoints`), and nothing that was found after it counts."""
-        pins: dict[int, str] = {}
+        pins: dict[int, Wording] = {}
         pending: list[tuple[GridPiece, RunCheckpoint | None]] = [
             (whole_grid(self.scene.grid), None)
         ]
@@ -241,7 +244,7 @@ class _LaunchWalk:
     def _most_ctas(self) -> int:
         return max(1, _MOST_LANES // max(1, self.scene.threads))
 
-    def _collect(self, pins: dict[int, str]) -> Footprint:
+    def _collect(self, pins: dict[int, Wording]) -> Footprint:
         pins = pins | spoiled_maps(self.code, self.recorder)
         # One row stands for all CTAs, or a CTA may take the place of others: nobody is sure.
         ends_early = _cancels(self.code) or self.code.calls.may_exit
@@ -259,7 +262,7 @@ def _cancels(code: KernelCode) -> bool:
 
 
 def _collect(
-    recorder: Recorder, pins: dict[int, str], *, is_coarse: bool, is_sure: bool
+    recorder: Recorder, pins: dict[int, Wording], *, is_coarse: bool, is_sure: bool
 ) -> Footprint:
     nothing = np.zeros((0, 2), dtype=np.int64)
     for key in [key for key in recorder.touched if key.zone >= LOADED]:
@@ -343,5 +346,6 @@ def _same(first: FootprintEntry | None, second: FootprintEntry | None) -> bool:
     )
 
 
-def _reason(code: KernelCode, index: int) -> str:
-    return f"what `{code.opcode_text(index)}` touches depends on where buffers lie in memory"
+def _reason(code: KernelCode, index: int) -> Wording:
+    opcode = code.opcode_text(index)
+    return Wording(f"what `{opcode}` touches depends on where buffers lie in memory")

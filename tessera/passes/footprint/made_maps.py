@@ -26,6 +26,7 @@ from tessera.passes.kernel_facts.operand_names import registers_in
 from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.lanes import U64
 from tessera.passes.lane_values.masks import Mask, selected
+from tessera.wording import Wording
 
 _PER_AXIS = ("box_dim", "global_dim", "element_stride")
 _ONCE = ("global_address", "rank", "elemtype", "interleave_layout")
@@ -132,13 +133,13 @@ def _is_undisturbed(code: KernelCode, first: int, last: int, names: frozenset[st
     return True
 
 
-def spoiled_maps(code: KernelCode, recorder: Recorder) -> dict[int, str]:
+def spoiled_maps(code: KernelCode, recorder: Recorder) -> dict[int, Wording]:
     """Tensor copies whose map, made by the kernel, something else may write."""
     effects = {s.index: s.effects for block in code.blocks for s in block}
-    spoiled: dict[int, str] = {}
+    spoiled: dict[int, Wording] = {}
     for index, (zone, used) in recorder.used_maps.items():
         if recorder.map_conflict:
-            spoiled[index] = "its tensor map may be overwritten"
+            spoiled[index] = Wording("its tensor map may be overwritten")
         for key, touched in recorder.touched.items():
             opcode = code.flat.instructions[key.at].opcode
             if key.zone != zone or key.effect < 0 or "cp_fenceproxy" in opcode.modifiers:
@@ -146,5 +147,5 @@ def spoiled_maps(code: KernelCode, recorder: Recorder) -> dict[int, str]:
             if not effects[key.at][key.effect].access.writes:
                 continue
             if touched.whole is not None or len(intervals.intersect(touched.may[0], used)):
-                spoiled[index] = "its tensor map may be overwritten"
+                spoiled[index] = Wording("its tensor map may be overwritten")
     return spoiled

@@ -36,6 +36,7 @@ from tessera.passes.lane_values.lanes import (
     unknown,
 )
 from tessera.passes.lane_values.masks import Mask
+from tessera.wording import Wording
 
 _PERIODS = (1, 2, 3, 4)
 _MOST_TRIES = 8
@@ -261,7 +262,7 @@ class _Kept:
 
     registers: Registers
     recorder: Recorder
-    pins: dict[int, str]
+    pins: dict[int, Wording]
     local_kind: int
 
     def __init__(self, machine: SliceState) -> None:

@@ -30,6 +30,7 @@ from tessera.passes.lane_values.masks import Mask
 from tessera.passes.lane_values.predicates import PREDICATES, invert
 from tessera.passes.lane_values.sloped_ops import zero_extend
 from tessera.passes.lane_values.warps import choose, elect, shuffle, source_threads
+from tessera.wording import Wording
 
 _LOCAL_SPACES = frozenset({"local", "param", "param::entry", "param::func"})
 
@@ -57,7 +58,7 @@ class StepRunner(SliceState):
         elif is_map_step(step.instruction):
             map_step(self, step, here)
         elif OperandRole.TENSOR_MAP in step.meaning.roles:
-            self.pins[step.index] = "its bytes are described by a tensor map"
+            self.pins[step.index] = Wording("its bytes are described by a tensor map")
             self.unknown_results(step, here)
         elif name == "mov" and self._is_vector_move(step):
             self._vector_move(step, here)
@@ -246,7 +247,7 @@ class StepRunner(SliceState):
         for number, effect in enumerate(step.effects):
             if effect.space in {"tex", "surf", "fabric"}:
                 kind = {"tex": "a texture", "surf": "a surface"}.get(effect.space, "another GPU")
-                self.pins[step.index] = f"it accesses {kind}"
+                self.pins[step.index] = Wording(f"it accesses {kind}")
                 continue
             if isinstance(effect.extent, TensorBox):
                 why = tensor_access(self, step, number, effect, mask)
@@ -254,7 +255,7 @@ class StepRunner(SliceState):
                     self.pins[step.index] = why
                 continue
             if step.instruction.opcode.name == "multimem":
-                self.pins[step.index] = "it accesses multicast memory"
+                self.pins[step.index] = Wording("it accesses multicast memory")
                 continue
             address = self.address(step.instruction.operands[effect.operand], step.index)
             zone = self.common_zone(address)

@@ -31,6 +31,7 @@ from tessera.passes.kernel_facts.kernel_code import Step
 from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.lanes import U64, Lanes
 from tessera.passes.lane_values.masks import NONE, Mask, selected
+from tessera.wording import Wording
 
 MAP_READ = -2
 """The number that stands for reading the map itself, where others have that of an effect."""
@@ -40,27 +41,27 @@ _NOT_TILED = ("im2col", "tile::gather4", "tile::scatter4")
 
 def tensor_access(
     runner: SliceState, step: Step, number: int, effect: MemoryEffect, mask: Mask
-) -> str | None:
+) -> Wording | None:
     """Record what a tensor copy touches; or say why that cannot be known."""
     if effect.access is MemoryAction.PREFETCH:
         return None
     operand = step.instruction.operands[effect.operand]
     if not isinstance(operand, ptx.Address):
-        return "its tensor map is no address"
+        return Wording("its tensor map is no address")
     at = lanes.exact_in(runner.address(ptx.Address(operand.parts[:1]), step.index), mask.may)
     if at.span is not None:
-        return "its tensor map is not known"
+        return Wording("its tensor map is not known")
     addresses = distinct(selected(mask.may, at.low())[0])
     made = runner.made_maps.content_at(at.low(), mask.may)
     if made is not None:
         _use_made(runner, step, addresses, at, mask)
         return _Copy(runner, step, number, effect, mask).record(made, coordinates_of(operand))
     if len(addresses) > _MOST_MAPS:
-        return "it chooses among too many tensor maps"
+        return Wording("it chooses among too many tensor maps")
     for address in addresses:
         content = _map_content(runner, int(address))
         if content is None:
-            return "its tensor map is in memory"
+            return Wording("its tensor map is in memory")
         here = mask.narrow(Lanes((at.low() == address).astype(U64)))
         if here is not None:
             copy = _Copy(runner, step, number, effect, here)
@@ -109,13 +110,13 @@ class _Copy:
         self.is_plain = effect.access is MemoryAction.ASYNC_UPDATE
         self.mask = mask
 
-    def record(self, content: bytes, coordinates: Sequence[ptx.Operand]) -> str | None:
+    def record(self, content: bytes, coordinates: Sequence[ptx.Operand]) -> Wording | None:
         """Add the bytes to the recorder."""
         base = np.frombuffer(content[:8], dtype="<u8").astype(U64)
         zone, offset = self.runner.scene.zones.decode(base)
         place, start = int(zone[0]), int(offset[0])
         if place == 0:
-            return "its tensor map holds no address that the trace declares"
+            return Wording("its tensor map holds no address that the trace declares")
         tensor_map = _tiled(content)
         if tensor_map is None:
             anchored = lanes.unknown(64, self.step.index, int(base[0]))

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tessera.diagnostics import Source, TesseraError
-from tessera.driver.analyze import read_program
+from tessera.driver.load import read_program
 from tessera.driver.plan import PlanOptions, plan
 from tessera.frontend.plan.tsp import parse_plan
 from tessera.ir.graph.graph import KernelGraph

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tessera.diagnostics import Source
-from tessera.driver import analyze as driver
-from tessera.driver.analyze import read_program
+from tessera.driver.analyze import analyze
+from tessera.driver.load import read_program
 from tessera.frontend.cache import analysis_cache
 from tessera.frontend.cache.analysis_cache import AnalysisCache
 from tessera.ir.graph.print_graph import print_graph
@@ -55,7 +55,7 @@ def first(folder: Path, filled: tuple[Path, Found]) -> Found:
 
 
 def analyzed() -> Found:
-    report = driver.analyze(MLP)
+    report = analyze(MLP)
     assert report.graph is not None
     spans = [str(a.span) for node in report.graph.nodes for a in node.accesses]
     return print_graph(report.graph), spans

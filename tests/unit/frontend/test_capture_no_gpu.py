@@ -16,7 +16,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from tessera.diagnostics import TesseraError
-from tessera.driver import analyze as driver
+from tessera.driver.load import load
 from tessera.driver.run.run_trace import RunOptions, run_trace
 from tessera.driver.run.tolerance import approximations, distance
 from tessera.driver.trace.tile_choice import TileChoice
@@ -73,7 +73,7 @@ def block(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 def test_a_block_has_kernels_for_every_gpu(block: tuple[Path, str]) -> None:
     path, said = block
-    program = driver.load(path)
+    program = load(path)
     assert "not measured" in said
     assert all(type(step).__name__ == "Launch" for step in program.work())
     assert "attention" in {step.kernel for step in program.launches()}
@@ -90,7 +90,7 @@ def test_a_block_has_kernels_for_every_gpu(block: tuple[Path, str]) -> None:
 def test_it_computes_what_pytorch_does_on_the_host(block: tuple[Path, str]) -> None:
     path, _ = block
     report = run_trace(path, RunOptions())
-    widened = approximations(driver.load(path)).widened
+    widened = approximations(load(path)).widened
     compared = set()
     with np.load(path.with_suffix(".ref.npz"), allow_pickle=False) as recorded:
         for buffer, data in report.kept():
@@ -111,7 +111,7 @@ def test_a_second_capture_sees_all_launches(block: tuple[Path, str], tmp_path: P
     done = tessc("trace", f"{path.parent}/model.py:step", "-o", str(again), *named)
     assert done.code == 0, done.err
     assert b"a run seeds them" in done.out
-    kernels = [[s.kernel for s in driver.load(file).launches()] for file in (path, again)]
+    kernels = [[s.kernel for s in load(file).launches()] for file in (path, again)]
     assert kernels[0] == kernels[1]
 
 
@@ -166,7 +166,7 @@ def test_a_route_without_a_compiler_notes_operators(
     named = ("--device", "none", "--for", "a100", "--route", "eager", "--no-data")
     done = tessc("trace", f"{block[0].parent}/model.py:step", "-o", str(path), *named)
     assert done.code == 0, done.err
-    calls = [step.operator for step in driver.load(path).work()]
+    calls = [step.operator for step in load(path).work()]
     assert "aten::scaled_dot_product_attention" in calls
 
 
@@ -198,7 +198,7 @@ def step():
     named = ("--device", "none", "--for", "a100")
     done = tessc("trace", f"{tmp_path}/model.py:step", "-o", str(path), *named)
     assert done.code == 0, done.err
-    widened = approximations(driver.load(path)).widened
+    widened = approximations(load(path)).widened
     with np.load(path.with_suffix(".ref.npz"), allow_pickle=False) as recorded:
         for buffer, data in run_trace(path, RunOptions()).kept():
             given = [

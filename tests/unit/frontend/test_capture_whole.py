@@ -16,7 +16,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from tessera.diagnostics import TesseraError
-from tessera.driver import analyze as tessera_driver
+from tessera.driver.run.run_trace import RunOptions, run_trace
 from tessera.driver.trace import capture_trace as tracing
 from tessera.driver.trace.capture_trace import GraphNodes, Trace, TraceOptions, write_trace
 from tessera.frontend.capture.dry_run import without_gpu
@@ -78,7 +78,7 @@ def test_from_a_module_to_bytes(tmp_path: Path) -> None:
     )
     assert found.diagnostics == ()
     write_trace(found, tmp_path / "t.ptx", suffix=".safetensors")
-    report = tessera_driver.run(tmp_path / "t.ptx", tessera_driver.RunOptions())
+    report = run_trace(tmp_path / "t.ptx", RunOptions())
     kept = {buffer.name: data.reshape(-1).view(np.uint8) for buffer, data in report.kept()}
     assert kept.keys() == found.reference.keys() == {"out", "out1"}
     for name, content in found.reference.items():
@@ -193,7 +193,7 @@ def captured(
     gpu.kept += [t for one in modules for t in one.buffers()]
     found = tracing.trace(function, *inputs, options=EAGER)
     write_trace(found, folder / "t.ptx")
-    report = tessera_driver.run(folder / "t.ptx", tessera_driver.RunOptions())
+    report = run_trace(folder / "t.ptx", RunOptions())
     results = {buffer.name: (buffer, data) for buffer, data in report.kept()}
     assert found.reference.keys() <= results.keys()
     for name, content in found.reference.items():

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tessera.diagnostics import Source
-from tessera.driver.analyze import read_program
+from tessera.driver.load import read_program
 from tessera.ir.graph.access import Certainty
 from tessera.ir.graph.graph import EdgeKind, KernelGraph
 from tessera.ir.graph.print_graph import print_graph

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from tessera.diagnostics import Source
-from tessera.driver.analyze import read_program
+from tessera.driver.load import read_program
 from tessera.ir.graph.access import Access, Certainty
 from tessera.ir.graph.region import Interval
 from tessera.ir.program import program as ir

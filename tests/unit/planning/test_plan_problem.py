@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tessera.driver import analyze as driver
+from tessera.driver.load import load
 from tessera.frontend.machine.gpus import machine_of
 from tessera.frontend.trace.read_trace import parse_trace
 from tessera.ir.architecture import runs_on
@@ -32,7 +32,7 @@ MLP = Path(__file__).parents[3] / "examples" / "traces" / "mlp.ptx"
 
 @pytest.fixture(scope="module")
 def program() -> Program:
-    return driver.load(MLP)
+    return load(MLP)
 
 
 @pytest.fixture(scope="module")

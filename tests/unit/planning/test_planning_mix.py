@@ -11,7 +11,7 @@ import pytest
 
 from tessera.diagnostics import Source, TesseraError
 from tessera.driver import plan as driver_plan
-from tessera.driver.analyze import read_program
+from tessera.driver.load import read_program
 from tessera.driver.plan import PlanOptions, plan
 from tessera.frontend.plan.tsp import parse_plan
 from tessera.ir.plan.launch_program import AreaKind

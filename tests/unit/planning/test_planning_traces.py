@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tessera.driver.analyze import load
+from tessera.driver.load import load
 from tessera.frontend.plan.tsp import parse_plan
 from tessera.ir.program.print_trace import print_program
 from tests.helpers.command import Outcome, tessc

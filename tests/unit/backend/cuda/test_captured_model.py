@@ -11,7 +11,7 @@ import pytest
 from tessera.backend.cuda.api import Driver
 from tessera.backend.cuda.backend import CudaBackend
 from tessera.backend.service import BackendOptions, Bytes, Request
-from tessera.driver import analyze as driver
+from tessera.driver.load import load
 from tessera.frontend.contents.open_contents import open_contents
 from tessera.ir.program.program import Role
 from tests.helpers.fake_cuda import FakeCuda
@@ -24,7 +24,7 @@ TARGETS = {"a": "cuda:0:84sm", "b": "cuda:0:48sm"}
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_llama_decode(seed: int) -> None:
-    program = driver.load(TRACES / "llama_decode.ptx")
+    program = load(TRACES / "llama_decode.ptx")
     rng = random.Random(seed)
     model = model_of([program], [[rng.choice("ab") for _ in program.work()]], slots=1)
     given: dict[Role, dict[str, Bytes]] = {role: {} for role in Role}

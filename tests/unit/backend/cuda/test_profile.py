@@ -13,7 +13,7 @@ from tessera.backend.cuda.api import Driver, DriverError, GpuFacts
 from tessera.backend.cuda.measure import neighbours, together
 from tessera.backend.cuda.measure import profile as measuring
 from tessera.diagnostics import TesseraError, error
-from tessera.driver.analyze import load
+from tessera.driver.load import load
 from tessera.driver.profile import profile_trace as profiling
 from tessera.driver.profile.profile_trace import (
     ProfileOptions,

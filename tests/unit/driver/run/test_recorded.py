@@ -214,7 +214,7 @@ def test_a_single_number_is_given_as_one_or_one_per_request(
 
 
 def test_steps_that_approximate_are_known() -> None:
-    from tessera.driver.analyze import load
+    from tessera.driver.load import load
     from tessera.driver.run.tolerance import approximations
     from tessera.ir.program.data_type import DataType
 
