@@ -21,7 +21,7 @@ checks := format-check lint types imports dead
 
 help:
 	@echo "make demo         analyse a trace, plan it for two GPUs, run and verify the plan without one"
-	@echo "make test         everything that has to pass: check, then the tests, whatever check found"
+	@echo "make test         everything that has to pass: the tests, and check beside them"
 	@echo "make test-newest  the same with the newest version of every dependency; before a release"
 	@echo "make test-oldest  the tests with the oldest version of every dependency; before a release"
 	@echo "make check        formatting, lint, types, layering and unused definitions only"
@@ -73,12 +73,15 @@ demo: $(ready)
 	$(python) -m tessera fleet $(demo_model) --gpus a100,l40s --tokens 1024:256 --demand 20/s --strategies single,layers,phase,attention
 	@echo "--- open out/dit.html in a browser; out/dit.timeline.json also opens at https://ui.perfetto.dev"
 
-# Runs every part, whatever the parts before it found; the last line names those that failed.
+# Runs every part, whatever the others found; the last line names those that failed. What is named
+# second runs beside the first, since it keeps one core busy, and is shown after it.
 define run_each
-	@failed=; for part in $(1); do \
-	  $(MAKE) --no-print-directory $$part || failed="$$failed $$part"; done; \
+	@folder=$$(mktemp -d); try() { $(MAKE) --no-print-directory $$1 || echo $$1 >> $$folder/failed; }; \
+	{ for part in $(2); do try $$part; done; } > $$folder/beside 2>&1 & \
+	for part in $(1); do try $$part; done; wait; cat $$folder/beside; \
+	failed=$$(for part in $(2) $(1); do grep -sx "$$part" $$folder/failed; done | xargs); rm -r $$folder; \
 	test -z "$$failed" \
-	  || { echo "make $@: failed:$$failed (see above; make NAME runs one alone)" >&2; exit 1; }
+	  || { echo "make $@: failed: $$failed (see above; make NAME runs one alone)" >&2; exit 1; }
 endef
 
 check: $(ready)
@@ -104,7 +107,7 @@ dead: $(ready)
 	$(python) tools/dead_definitions.py
 
 test: $(ready)
-	$(call run_each,$(checks) pytest)
+	$(call run_each,pytest,$(checks))
 
 test-newest:
 	rm -rf out/newest
@@ -117,7 +120,7 @@ test-oldest: out/uv/bin/uv
 	$(MAKE) pytest VENV=out/oldest LOCK=out/oldest.lock EXTRAS=serve
 
 pytest: $(ready)
-	$(python) -m pytest -q -n $(PYTEST_WORKERS) $(PYTEST_ARGS)
+	$(python) -m pytest -q -n $(PYTEST_WORKERS) --dist worksteal $(PYTEST_ARGS)
 
 slow: $(ready)
 	$(python) -m pytest -q -m 'slow and not gpu' $(PYTEST_ARGS)

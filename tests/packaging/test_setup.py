@@ -138,7 +138,7 @@ def test_every_part_runs_and_the_failed_ones_are_named_last(
     done, calls = make("test", tmp_path, fail=fail)
     words = ["ruff format", "ruff check", "mypy", "lint-imports", "dead_definitions", "pytest"]
     assert len(calls) == len(words)
-    assert all(word in call for word, call in zip(words, calls, strict=True))
+    assert all(any(word in call for call in calls) for word in words)
     summary, end = done.stderr.splitlines()[-2:]
     assert summary.startswith(f"make test: failed: {named} (")
     assert done.returncode != 0
