@@ -93,7 +93,7 @@ def approximations() -> Iterator[Case]:
             f"div.approx{z}.f32 %d, %a, %b;",
             ("f32", "f32"),
             32,
-            lambda a, b, f=ftz: approx.div(a, b, ftz=f),
+            lambda a, b, f=ftz: approx.div("f32", a, b, ftz=f),
             bound=2.0**-21,
             result="f32",
         )
@@ -266,7 +266,7 @@ def payloads() -> Iterator[Case]:
         "div.approx.f32 %d, %a, %b;",
         ("huge32", "huge32"),
         32,
-        lambda a, b: approx.div(a, b),
+        lambda a, b: approx.div("f32", a, b),
         bound=2.0**-21,
         result="f32",
     )

@@ -23,9 +23,9 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from tessera.backend.ptx_executor.arguments import Borrowed, grid_workspace, pack_arguments
-from tessera.backend.ptx_executor.emit.initialize import initial_bytes, sized
+from tessera.backend.ptx_executor.emit.initialize import initial_bytes
 from tessera.backend.ptx_executor.emit.kinds import Unsupported
-from tessera.backend.ptx_executor.emit.layout import function_addresses
+from tessera.backend.ptx_executor.emit.layout import function_addresses, variable_size
 from tessera.backend.ptx_executor.emit.program_cache import compiled, digest_of
 from tessera.backend.ptx_executor.limits import (
     as_size,
@@ -235,11 +235,11 @@ class LoadedModule:
             if variable.linkage == "extern":
                 continue
             known = shared.get(variable.name)
-            if known is not None and known.nbytes == sized(variable):
+            if known is not None and known.nbytes == variable_size(variable):
                 self.variables[variable.name] = known
                 continue
             allocation = self.device.space.allocate(
-                sized(variable), prefix + variable.name, read_only=variable.space == "const"
+                variable_size(variable), prefix + variable.name, read_only=variable.space == "const"
             )
             shape = (allocation.size,)
             self.variables[variable.name] = DeviceArray(self.device, allocation, np.uint8, shape)

@@ -16,7 +16,6 @@ from typing import Any, SupportsIndex
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from tessera.backend.ptx_executor.emit.kinds import constant_value
 from tessera.backend.ptx_executor.memory.memory import Array
 from tessera.backend.ptx_executor.simt.compiled import KernelProgram
 from tessera.diagnostics import TesseraError
@@ -29,6 +28,7 @@ from tessera.ir.architecture import (
     arch_number,
 )
 from tessera.ir.ptx import syntax as ptx
+from tessera.ir.ptx.constants import integer_value
 
 Size = tuple[int, int, int]
 
@@ -230,5 +230,5 @@ def _target_number(target: tuple[str, ...]) -> int:
 
 
 def _integers(directive: ptx.Directive) -> list[int]:
-    values = (constant_value(v) for v in directive.values if not isinstance(v, str))
+    values = (integer_value(v) for v in directive.values if not isinstance(v, str))
     return [v for v in values if v is not None]

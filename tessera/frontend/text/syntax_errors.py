@@ -23,7 +23,7 @@ from tessera.frontend.text.expected import (
 )
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.constants import WARP_SIZE_NAME
-from tessera.ir.verify_ptx.module import FUNCTION_DIRECTIVES
+from tessera.ir.verify_ptx.declarations import FUNCTION_DIRECTIVES
 
 MAX_ERRORS = 20
 WHOLE_STATEMENTS = {"RUN", "PARAMETER_LIST", "NUMBER_LIST"}  # of these, the first word is to blame

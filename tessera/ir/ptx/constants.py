@@ -7,6 +7,9 @@ operand. Results wrap to 64 bits.
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
+
 from tessera.ir.ptx import syntax as ptx
 
 WARP_SIZE_NAME = "WARP_SZ"
@@ -14,15 +17,10 @@ _MASK = (1 << 64) - 1
 _Typed = tuple[int, bool]  # value, is unsigned
 
 
-def integer_value(constant: ptx.Constant) -> int | None:
-    """The value of an integer constant expression; None for symbols and floats."""
-    typed = _evaluate(constant)
+def integer_value(constant: ptx.Operand) -> int | None:
+    """The value of an integer constant expression; None for anything else."""
+    typed = typed_value(constant)
     return None if typed is None else typed[0]
-
-
-def typed_value(constant: ptx.Constant) -> tuple[int, bool] | None:
-    """As `integer_value`, with whether the value is an unsigned one."""
-    return _evaluate(constant)
 
 
 def is_constant_name(operand: object) -> bool:
@@ -37,33 +35,34 @@ def _wrap(value: int, unsigned: bool) -> _Typed:
     return value, unsigned
 
 
-def _evaluate(constant: ptx.Constant) -> _Typed | None:
+def typed_value(constant: ptx.Operand) -> tuple[int, bool] | None:
+    """As `integer_value`, with whether the value is an unsigned one."""
     match constant:
         case ptx.Integer(text, value):
             return _wrap(value, text.endswith("U") or value >= 1 << 63)
         case ptx.Name(name, None):
             return (32, False) if name == WARP_SIZE_NAME else None
-        case ptx.Unary(operator, operand):
-            inner = _evaluate(operand)
-            return None if inner is None else _unary(operator, inner)
-        case ptx.Binary(operator, left, right):
-            first, second = _evaluate(left), _evaluate(right)
+        case ptx.Unary(name, operand):
+            inner = typed_value(operand)
+            return None if inner is None else _unary(name, inner)
+        case ptx.Binary(name, left, right):
+            first, second = typed_value(left), typed_value(right)
             if first is None or second is None:
                 return None
-            return _binary(operator, first, second)
+            return _binary(name, first, second)
         case ptx.Conditional(condition, then, otherwise):
-            chosen = _evaluate(condition)
-            return None if chosen is None else _evaluate(then if chosen[0] else otherwise)
+            chosen = typed_value(condition)
+            return None if chosen is None else typed_value(then if chosen[0] else otherwise)
         case ptx.Cast(kind, operand):
-            inner = _evaluate(operand)
+            inner = typed_value(operand)
             return None if inner is None else _wrap(inner[0], kind == "u64")
         case _:
             return None
 
 
-def _unary(operator: str, operand: _Typed) -> _Typed:
+def _unary(name: str, operand: _Typed) -> _Typed:
     value, unsigned = operand
-    match operator:
+    match name:
         case "-":
             return _wrap(-value, unsigned)
         case "~":
@@ -74,45 +73,40 @@ def _unary(operator: str, operand: _Typed) -> _Typed:
             return operand
 
 
-def _binary(operator: str, left: _Typed, right: _Typed) -> _Typed | None:
+def _binary(name: str, left: _Typed, right: _Typed) -> _Typed | None:
     unsigned = left[1] or right[1]
-    if operator in ("<<", ">>"):
+    if name in ("<<", ">>"):
         shift = right[0] & _MASK
         if shift > 63:
-            return (-1 if operator == ">>" and left[0] < 0 else 0), left[1]
-        return _wrap(left[0] << shift if operator == "<<" else left[0] >> shift, left[1])
+            return (-1 if name == ">>" and left[0] < 0 else 0), left[1]
+        return _wrap(left[0] << shift if name == "<<" else left[0] >> shift, left[1])
     a, b = _wrap(left[0], unsigned)[0], _wrap(right[0], unsigned)[0]
-    match operator:
-        case "+":
-            return _wrap(a + b, unsigned)
-        case "-":
-            return _wrap(a - b, unsigned)
-        case "*":
-            return _wrap(a * b, unsigned)
-        case "/" | "%" if b == 0:
-            return None
-        case "/":
-            quotient = abs(a) // abs(b)
-            return _wrap(quotient if (a < 0) == (b < 0) else -quotient, unsigned)
-        case "%":
-            return _wrap((abs(a) % abs(b)) * (-1 if a < 0 else 1), unsigned)
-        case "&":
-            return _wrap(a & b, unsigned)
-        case "|":
-            return _wrap(a | b, unsigned)
-        case "^":
-            return _wrap(a ^ b, unsigned)
-        case _:
-            return int(_COMPARISONS[operator](a, b)), False
+    if name in _COMPARISONS:
+        return int(_COMPARISONS[name](a, b)), False
+    if name in _ARITHMETIC:
+        return _wrap(_ARITHMETIC[name](a, b), unsigned)
+    if b == 0:
+        return None
+    # Division cuts towards zero; a remainder has the sign of the dividend.
+    quotient = abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+    return _wrap(quotient if name == "/" else a - quotient * b, unsigned)
 
 
-_COMPARISONS = {
-    "==": lambda a, b: a == b,
-    "!=": lambda a, b: a != b,
-    "<": lambda a, b: a < b,
-    "<=": lambda a, b: a <= b,
-    ">": lambda a, b: a > b,
-    ">=": lambda a, b: a >= b,
+_ARITHMETIC: dict[str, Callable[[int, int], int]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "&": operator.and_,
+    "|": operator.or_,
+    "^": operator.xor,
+}
+_COMPARISONS: dict[str, Callable[[int, int], bool]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
     "&&": lambda a, b: a != 0 and b != 0,
     "||": lambda a, b: a != 0 or b != 0,
 }

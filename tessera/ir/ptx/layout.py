@@ -1,18 +1,20 @@
-"""How many bytes a PTX variable takes, and at what alignment.
+"""How many bytes a PTX variable takes, at what alignment, and the constants that it starts with.
 
 In: a `ptx.Variable` of any state space but `.reg`. Out: its size, or None where only the linker
-or the launch knows it (`.extern .shared .b8 buffer[]`).
+or the launch knows it (`.extern .shared .b8 buffer[]`); pairs of byte offset and constant.
 
 Source: PTX ISA 9.0, section 5.4 (declarations: vectors, arrays, initialisers, alignment).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from math import prod
 
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.types import type_width
+
+Element = ptx.Constant | ptx.InitializerField
 
 
 def element_bytes(variable: ptx.Variable) -> int:
@@ -47,3 +49,37 @@ def packed_bytes(variables: Iterable[ptx.Variable]) -> int:
             align = alignment(variable)
             end = (end + align - 1) // align * align + size
     return end
+
+
+def initial_elements(variable: ptx.Variable, size: int) -> Iterator[tuple[int, Element]]:
+    """The elements of the initialiser of a variable of `size` bytes, each with its byte offset.
+
+    A nested list starts at its row; a list without nested ones fills the variable in order.
+    """
+    if variable.initializer is not None:
+        width = type_width(variable.type)
+        yield from _elements(variable.initializer, _lengths(variable, size), width, 0)
+
+
+def _lengths(variable: ptx.Variable, size: int) -> tuple[int, ...]:
+    """Lengths along each axis, a vector type being the last."""
+    lengths = [d or 0 for d in variable.dimensions]
+    if variable.vector is not None:
+        lengths.append(variable.vector)
+    if lengths and lengths[0] == 0:
+        rest = type_width(variable.type) * prod(lengths[1:])
+        lengths[0] = size // rest if rest else 0
+    return tuple(lengths)
+
+
+def _elements(
+    initializer: ptx.Initializer, lengths: tuple[int, ...], width: int, start: int
+) -> Iterator[tuple[int, Element]]:
+    if not isinstance(initializer, ptx.InitializerList):
+        yield start, initializer
+        return
+    row = width * prod(lengths[1:])
+    flat = not any(isinstance(e, ptx.InitializerList) for e in initializer.elements)
+    step = width if flat else row
+    for number, element in enumerate(initializer.elements):
+        yield from _elements(element, lengths[1:], width, start + number * step)

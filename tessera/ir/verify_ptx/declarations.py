@@ -1,18 +1,33 @@
-"""What must hold of one declaration: alignment, type and space, array size, initialiser.
+"""What must hold of declarations and calls: version and targets, variables, directives, arguments.
 
-In: a variable, and where it is declared. Out: what is wrong with it, in words, or None. The rules
-are those of ptxas 13; what only matters to a linker is left alone.
+In: a declaration and where it is, or a call and the functions there are. Out: what is wrong with
+it, as diagnostics, or in words where the caller knows the place. The rules are those of ptxas 13;
+what only matters to a linker is left alone.
 
-Source: PTX ISA 9.0, sections 5.1 (state spaces), 5.2 (types), 5.4 (variables).
+Source: PTX ISA 9.0, sections 5.1 (state spaces), 5.2 (types), 5.4 (variables), 7 (calls), 11
+(directives).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+
+from tessera.diagnostics import Diagnostic, Label, Span, error, warning
 from tessera.ir.opcodes.operand_types import value_fits
-from tessera.ir.opcodes.targets import read_needs
+from tessera.ir.opcodes.targets import (
+    NEWEST_VERSION,
+    TARGET_OPTIONS,
+    TARGETS,
+    is_version,
+    read_needs,
+    target_since,
+)
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.constants import integer_value
+from tessera.ir.ptx.locate import name_span, operand_span
 from tessera.ir.ptx.types import is_float, type_bits
+from tessera.ir.verify_ptx.instruction import close_matches
+from tessera.ir.verify_ptx.names import operand_word
 
 _INSTRUCTION_TYPES = frozenset({"bf16", "bf16x2", "tf32", "f32x2"})
 _OPAQUE = frozenset({"texref", "samplerref", "surfref"})
@@ -41,6 +56,56 @@ DIRECTIVE_NEEDS = {
     "minnctapersm": "2.0",
 }
 FUNCTION_ONLY = frozenset({"noreturn", "abi_preserve", "abi_preserve_control"})
+FUNCTION_DIRECTIVES = frozenset({*DIRECTIVE_VALUES, *FUNCTION_ONLY, "pragma"})
+
+
+# --- version and targets ---------------------------------------------------------------------
+
+
+def header_fault(module: ptx.Module, *, is_new: bool) -> Diagnostic | None:
+    """What is wrong with `.version` or `.target`; `is_new` if the version is a later one."""
+    major, minor = module.version
+    if not is_version(module.version) and not (is_new and major == NEWEST_VERSION[0]):
+        newest = ".".join(map(str, NEWEST_VERSION))
+        return error(
+            "TSR1012",
+            f"PTX version is not known: {major}.{minor}",
+            _place(module, ".version"),
+            f"known are 1.0 to {NEWEST_VERSION[0]}.x",
+            hint=f"compile for an older PTX version, such as {newest}",
+        )
+    for name in module.target:
+        since = target_since(name)
+        if since is None and name not in TARGET_OPTIONS:
+            return _unknown_target(module, name, is_new)
+        if since is not None and since > module.version:
+            first = ".".join(map(str, since))
+            headline = f"`.target {name}` needs PTX {first} or later, and this is {major}.{minor}"
+            return error("TSR1012", headline, _place(module, ".version"))
+    if all(target_since(name) is None for name in module.target):
+        headline = "`.target` names no architecture, such as `sm_80`"
+        return error("TSR1012", headline, _place(module, ".target"))
+    return None
+
+
+def _unknown_target(module: ptx.Module, name: str, is_new: bool) -> Diagnostic:
+    span = _place(module, ".target")
+    if span is not None:
+        span = name_span(module, span.end, name)
+    near = close_matches(name, TARGETS, 0.6)
+    build = warning if is_new else error
+    hint = f"did you mean `{near[0]}`?" if near else None
+    return build("TSR1012", f"target is not known: `{name}`", span, hint=hint)
+
+
+def _place(module: ptx.Module, directive: str) -> Span | None:
+    """Where the first directive of a name stands."""
+    if module.source is None:
+        return None
+    return name_span(module, module.source.text.find(directive), directive)
+
+
+# --- variables and directives ----------------------------------------------------------------
 
 
 def variable_fault(variable: ptx.Variable, place: str, version: tuple[int, int]) -> str | None:
@@ -179,21 +244,6 @@ def directive_fault(directive: ptx.Directive, *, is_entry: bool) -> str | None:
     return None
 
 
-def argument_fault(formal: ptx.Variable, word: str, *, is_result: bool) -> str | None:
-    """What is wrong with an argument of a call, given as a word of `verify_ptx.operands`."""
-    if word[0] in "?_=(!{":
-        return None
-    if word[0] == "#" and is_result:
-        return "a result goes into a register or a parameter"
-    if formal.dimensions and formal.space != "reg":
-        return "an array is passed as a `.param` variable"
-    if formal.vector is not None or word[0] in "%:":
-        return None
-    if not value_fits(word, formal.type, wider=False, takes_special=False):
-        return f"`.{formal.type}` is wanted"
-    return None
-
-
 def same_prototype(first: ptx.Function, second: ptx.Function) -> bool:
     """Whether two declarations of a function agree."""
     if first.is_entry != second.is_entry:
@@ -211,3 +261,94 @@ def _same_parameter(first: ptx.Variable, second: ptx.Variable) -> bool:
 def _shape(variable: ptx.Variable) -> tuple[object, ...]:
     align = variable.align or max(type_bits(variable.type) // 8, 1)
     return variable.space, variable.type, variable.vector, variable.dimensions, align
+
+
+# --- calls -----------------------------------------------------------------------------------
+
+
+def call_faults(
+    module: ptx.Module,
+    call: ptx.Instruction,
+    functions: Mapping[str, ptx.Function],
+    kinds: Mapping[str, str],
+) -> Iterator[Diagnostic]:
+    """Hold a direct call against the function that it names."""
+    groups = [index for index, o in enumerate(call.operands) if isinstance(o, ptx.Group)]
+    first = 1 if groups[:1] == [0] else 0
+    target = call.operands[first] if first < len(call.operands) else None
+    if not isinstance(target, ptx.Name):
+        return
+    if kinds.get(target.name, "?")[0] in "=:#":
+        span = operand_span(module, call, first)
+        yield error("TSR1024", f"`{target.name}` is no function", span)
+        return
+    function = functions.get(target.name)
+    if function is None or any(None in v.dimensions for v in function.parameters):
+        return
+    results = _length(call.operands[0]) if first else 0
+    rest = call.operands[first + 1 :]
+    arguments = _length(rest[0]) if rest else 0
+    wanted, got = (len(function.returns), len(function.parameters)), (results, arguments)
+    if function.is_entry or wanted != got:
+        yield _wrong_call(module, call, function, first, wanted, got)
+        return
+    yield from _argument_faults(module, call, function.returns, 0 if first else None, kinds)
+    last = first + 1 if rest else None
+    yield from _argument_faults(module, call, function.parameters, last, kinds)
+
+
+def _argument_faults(
+    module: ptx.Module,
+    call: ptx.Instruction,
+    formals: tuple[ptx.Variable, ...],
+    index: int | None,
+    kinds: Mapping[str, str],
+) -> Iterator[Diagnostic]:
+    group = None if index is None else call.operands[index]
+    if not isinstance(group, ptx.Group) or index is None:
+        return
+    for formal, argument in zip(formals, group.elements, strict=False):
+        fault = argument_fault(formal, operand_word(argument, kinds), is_result=index == 0)
+        if fault is not None:
+            headline = f"the argument for `{formal.name}` does not fit: {fault}"
+            yield error("TSR1028", headline, operand_span(module, call, index))
+            return
+
+
+def _wrong_call(
+    module: ptx.Module,
+    call: ptx.Instruction,
+    function: ptx.Function,
+    index: int,
+    wanted: tuple[int, int],
+    got: tuple[int, int],
+) -> Diagnostic:
+    name = function.name
+    headline = f"a kernel cannot be called: `{name}`"
+    if not function.is_entry:
+        headline = (
+            f"`{name}` has {wanted[1]} parameters and {wanted[0]} results, "
+            f"and is called with {got[1]} and {got[0]}"
+        )
+    declared = name_span(module, function.at, name)
+    secondary = () if declared is None else (Label(declared, "declared here"),)
+    return error("TSR1024", headline, operand_span(module, call, index), secondary=secondary)
+
+
+def _length(operand: ptx.Operand) -> int:
+    return len(operand.elements) if isinstance(operand, ptx.Group) else 0
+
+
+def argument_fault(formal: ptx.Variable, word: str, *, is_result: bool) -> str | None:
+    """What is wrong with an argument of a call, given as a word of `names`."""
+    if word[0] in "?_=(!{":
+        return None
+    if word[0] == "#" and is_result:
+        return "a result goes into a register or a parameter"
+    if formal.dimensions and formal.space != "reg":
+        return "an array is passed as a `.param` variable"
+    if formal.vector is not None or word[0] in "%:":
+        return None
+    if not value_fits(word, formal.type, wider=False, takes_special=False):
+        return f"`.{formal.type}` is wanted"
+    return None

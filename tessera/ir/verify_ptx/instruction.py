@@ -1,22 +1,37 @@
-"""What must hold of one instruction by itself: opcode, modifiers, the shapes of operands.
+"""What must hold of one instruction: opcode, modifiers, the shapes and types of operands, targets.
 
-In: an instruction of a module. Out: at most one diagnostic. It depends only on the opcode and on
-what kind of operand stands where, never on names, so that the caller asks once per combination.
-Modifiers and types are held against the forms of the opcode in `verify_ptx.forms`.
+In: an instruction of a module, with the words for its operands (`names`). Out: at most one
+diagnostic. `instruction_fault` depends only on the opcode and on what kind of operand stands where,
+never on names; `form_fault` compares modifiers and types with the forms of the opcode in
+`opcodes.families`. What was found good is remembered from module to module.
 """
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from tessera.diagnostics import Diagnostic, Span, error, warning
 from tessera.ir.opcodes import OPCODES, Meaning, OperandRole, arity, meaning_of, takes_shapes
-from tessera.ir.opcodes.form_table import Unfit, find_form
+from tessera.ir.opcodes.form_table import FoundForm, Unfit, find_form
 from tessera.ir.opcodes.modifiers import KNOWN_MODIFIERS, is_known_modifier
+from tessera.ir.opcodes.operand_types import (
+    address_fault,
+    memory_value_fits,
+    moved_fits,
+    surface_fault,
+    value_fits,
+    vector_fits,
+    wide_type,
+)
+from tessera.ir.opcodes.targets import Version
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.locate import opcode_span, operand_span
+from tessera.ir.ptx.types import is_type
 
+_IN_WORDS = {"#i": "an integer", "#f": "a float", "#d": "a float", ":": "a label"}
+_TAKE_SPECIAL = frozenset({"mov", "cvt"})
 UNDOCUMENTED = frozenset({"cctl"})
 """Opcodes that ptxas takes and the ISA does not describe; so are those that start with `_`."""
 
@@ -28,7 +43,7 @@ _RESULTS = (
     OperandRole.DESTINATION_SOURCE,
     OperandRole.PREDICATE_DESTINATION,
 )
-_IN_WORDS = {
+_BRACKETS = {
     ptx.Address: "an address in brackets",
     ptx.Group: "a list in parentheses",
 }
@@ -65,7 +80,7 @@ def _look(module: ptx.Module, instruction: ptx.Instruction, *, is_new: bool) -> 
     meaning = meaning_of(instruction)
     unknown = [m for m in instruction.opcode.modifiers if not is_known_modifier(m)]
     if meaning is None and not unknown and isinstance(find_form(instruction.opcode, True), Unfit):
-        return None  # `verify_ptx.forms` says what is wrong with it
+        return None  # `form_fault` says what is wrong with it
     if meaning is None or unknown:
         return _unknown_opcode(module, instruction, unknown, is_new=is_new)
     if not meaning.fits:
@@ -90,7 +105,7 @@ def _unknown_opcode(
         near = close_matches(unknown[0], KNOWN_MODIFIERS, 0.6)
         hint = f"did you mean `.{near[0]}`?" if near else None
         label = f"`.{unknown[0]}` is not a modifier of PTX"
-        span = _modifier_span(span, unknown[0])
+        span = modifier_span(span, unknown[0])
     else:
         near = close_matches(opcode.name, OPCODES, 0.75)
         hint = f"did you mean `{near[0]}`?" if near and near[0] != opcode.name else None
@@ -99,13 +114,6 @@ def _unknown_opcode(
         note = "its address operands count as read and written"
         return warning("TSR1025", headline, span, label, notes=(note,), hint=hint)
     return error("TSR1025", headline, span, label, hint=hint)
-
-
-def _modifier_span(opcode: Span | None, modifier: str) -> Span | None:
-    if opcode is None:
-        return None
-    start = opcode.source.text.find(f".{modifier}", opcode.start, opcode.end)
-    return opcode if start < 0 else Span(opcode.source, start, start + len(modifier) + 1)
 
 
 def _wrong_count(module: ptx.Module, instruction: ptx.Instruction) -> Diagnostic:
@@ -125,6 +133,159 @@ def _wrong_shape(module: ptx.Module, instruction: ptx.Instruction, meaning: Mean
         span, kind = operand_span(module, instruction, index), type(operand)
         if in_brackets and kind not in (ptx.Address, ptx.Subscript):
             return error("TSR1024", headline, span, "an address in brackets belongs here")
-        if not in_brackets and kind in _IN_WORDS:
-            return error("TSR1024", headline, span, f"{_IN_WORDS[kind]} cannot stand here")
+        if not in_brackets and kind in _BRACKETS:
+            return error("TSR1024", headline, span, f"{_BRACKETS[kind]} cannot stand here")
     return error("TSR1024", headline, opcode_span(module, instruction))
+
+
+# --- forms ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What a module says about itself: its version and target, and whether it may know better."""
+
+    version: Version
+    target: str
+    is_new: bool
+
+    @property
+    def is_old(self) -> bool:
+        """Whether rounding may be left to the opcode, as it was for sm_1x."""
+        return self.version < (2, 0) or (
+            self.target.startswith(("sm_1", "compute_1"))
+            and (len(self.target.rpartition("_")[2]) == 2)
+        )
+
+
+_GOOD_FORMS: set[tuple[ptx.Opcode, tuple[str, ...], Ground]] = set()  # kept from module to module
+
+
+def form_fault(
+    module: ptx.Module, instruction: ptx.Instruction, words: tuple[str, ...], ground: Ground
+) -> Diagnostic | None:
+    """What is wrong with the modifiers and the operands of an instruction."""
+    opcode = instruction.opcode
+    if (opcode, words, ground) in _GOOD_FORMS:
+        return None
+    chosen = find_form(opcode, ground.is_old)
+    if chosen is None:
+        return None
+    if isinstance(chosen, Unfit):
+        return _unfit(module, instruction, chosen, ground)
+    if ground.is_new:
+        return None
+    missing = chosen.needs.missing(ground.version, ground.target)
+    if missing is not None:
+        headline = f"`{opcode}` needs {missing} or later"
+        return error("TSR1029", headline, opcode_span(module, instruction))
+    fault = _operand_fault(opcode, chosen, words)
+    if fault is None:
+        _GOOD_FORMS.add((opcode, words, ground))
+        return None
+    index, reason = fault
+    headline = f"operand {index + 1} of `{opcode}` does not fit: {reason}"
+    return error("TSR1028", headline, operand_span(module, instruction, index))
+
+
+def _unfit(
+    module: ptx.Module, instruction: ptx.Instruction, unfit: Unfit, ground: Ground
+) -> Diagnostic:
+    opcode, span = instruction.opcode, opcode_span(module, instruction)
+    headline = f"`{opcode}` is in no form that there is: {unfit.reason}"
+    if unfit.modifier is not None:
+        headline = f"`.{unfit.modifier}` does not belong to `{opcode}`: {unfit.reason}"
+        span = modifier_span(span, unfit.modifier)
+    if ground.is_new:
+        note = "its address operands count as read and written"
+        return warning("TSR1027", headline, span, notes=(note,))
+    return error("TSR1027", headline, span)
+
+
+def modifier_span(opcode: Span | None, modifier: str) -> Span | None:
+    """Where a modifier stands in an opcode."""
+    if opcode is None:
+        return None
+    word = modifier.removesuffix("]")
+    start = opcode.source.text.find(f".{word}", opcode.start, opcode.end)
+    return opcode if start < 0 else Span(opcode.source, start, start + len(word) + 1)
+
+
+def _operand_fault(
+    opcode: ptx.Opcode, chosen: FoundForm, words: tuple[str, ...]
+) -> tuple[int, str] | None:
+    """The first operand that does not fit, and why."""
+    for index, (wanted, word) in enumerate(zip(chosen.form.operands, words, strict=False)):
+        reason = _reason(opcode, chosen, wanted, word)
+        if reason is not None:
+            return index, reason
+    return None
+
+
+def _reason(opcode: ptx.Opcode, chosen: FoundForm, wanted: str, word: str) -> str | None:
+    if wanted[0] == "!":
+        wanted = wanted[1:]
+        if word[0] in "#%=" or word in (":", "()"):
+            return f"a register belongs here, not {_describe(word)}"
+    modifiers = opcode.modifiers
+    match wanted:
+        case "_":
+            return None
+        case "A":
+            return address_fault(word, modifiers, is_store=opcode.name == "st")
+        case "C":
+            return surface_fault(word, modifiers)
+        case "i":
+            return None if word[0] in "#?" else "a constant belongs here"
+        case "label":
+            return None if word in (":", "?") else "a label belongs here"
+    count, star, element = wanted.partition("*")
+    if star:
+        element = _type(element, chosen.types) or element
+        fits = vector_fits(word.partition("|")[0], int(count), element)
+        return None if fits else f"a vector of {count} registers of `.{element}` belongs here"
+    wider = wanted.endswith("~")
+    type_name = _type(wanted.removesuffix("~"), chosen.types)
+    if type_name is None:
+        return None
+    if wanted == "V":
+        fits = memory_value_fits(word, type_name, modifiers)
+    elif wanted == "M":
+        fits = moved_fits(word, type_name, modifiers)
+    else:
+        special = opcode.name in _TAKE_SPECIAL
+        fits = value_fits(word, type_name, wider=wider, takes_special=special)
+    return None if fits else f"{_describe(word)} where `.{type_name}` is wanted"
+
+
+def _type(wanted: str, types: tuple[str, ...]) -> str | None:
+    if is_type(wanted):
+        return wanted
+    if not types:
+        return None
+    match wanted:
+        case "D":
+            return types[0]
+        case "S":
+            return types[1] if len(types) > 1 else None
+        case "W":
+            return wide_type(types[-1])
+        case _:
+            return types[-1]
+
+
+def _describe(word: str) -> str:
+    if word in _IN_WORDS:
+        return _IN_WORDS[word]
+    match word[0]:
+        case "=":
+            return "a variable"
+        case "%":
+            return f"the special register `{word.partition(':')[2]}`"
+        case "{":
+            return "a vector"
+        case "[":
+            return "an address"
+        case "(":
+            return "a function"
+    return f"`.{word}`"

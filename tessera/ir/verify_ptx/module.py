@@ -25,24 +25,26 @@ from tessera.ir.opcodes.targets import NEWEST_VERSION
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.constants import WARP_SIZE_NAME
 from tessera.ir.ptx.locate import name_span, operand_span
-from tessera.ir.verify_ptx.calls import call_faults
 from tessera.ir.verify_ptx.declarations import (
+    FUNCTION_DIRECTIVES,
+    call_faults,
     directive_fault,
     directive_lacks,
+    header_fault,
     same_prototype,
     variable_fault,
 )
-from tessera.ir.verify_ptx.forms import Ground, form_fault
-from tessera.ir.verify_ptx.header import header_fault
-from tessera.ir.verify_ptx.instruction import close_matches, instruction_fault
-from tessera.ir.verify_ptx.operands import FUNCTION, operand_word, special_kind, variable_kind
-from tessera.ir.verify_ptx.scopes import NameScope, names_in, names_in_constant
-
-FUNCTION_DIRECTIVES = frozenset(
-    """maxnreg maxntid reqntid minnctapersm maxnctapersm noreturn pragma abi_preserve
-    abi_preserve_control reqnctapercluster explicitcluster maxclusterrank
-    blocksareclusters""".split()  # noqa: SIM905
+from tessera.ir.verify_ptx.instruction import Ground, close_matches, form_fault, instruction_fault
+from tessera.ir.verify_ptx.names import (
+    FUNCTION,
+    NameScope,
+    names_in,
+    names_in_constant,
+    operand_word,
+    special_kind,
+    variable_kind,
 )
+
 MAX_ERRORS = 100
 _DIGITS = "0123456789"
 
@@ -69,6 +71,7 @@ class _Verifier:
         self.known: dict[str, str] = {}
         self.unknown_opcodes: set[str] = set()
         self.kinds: dict[int, set[int]] = {}
+        # By the words of operands: opcodes that were found good with them.
         self.good_opcodes: dict[tuple[str, ...], set[int]] = {}
         target = module.target[0] if module.target else ""
         self.ground = Ground(module.version, target, self.is_new)
@@ -238,7 +241,8 @@ class _Verifier:
                 self.check_names(operands, statement, operands)
             kind = kinds.get(id(operands))
             if kind is None:
-                kind = kinds[id(operands)] = self.kind_of(self.words(operands))
+                words = self.words(operands)
+                kind = kinds[id(operands)] = self.good_opcodes.setdefault(words, set())
             if id(statement.opcode) not in kind:
                 self.check_opcode(statement, kind)
         self.scopes.pop()
@@ -272,13 +276,6 @@ class _Verifier:
         """What kinds of operands these are."""
         known = self.known
         return tuple([operand_word(operand, known) for operand in operands])
-
-    def kind_of(self, words: tuple[str, ...]) -> set[int]:
-        """The opcodes that were found good with operands of these kinds."""
-        good = self.good_opcodes.get(words)
-        if good is None:
-            good = self.good_opcodes[words] = set()
-        return good
 
     def check_guard(self, guard: ptx.Guard, instruction: ptx.Instruction) -> None:
         """The register of a guard is declared, and a predicate."""

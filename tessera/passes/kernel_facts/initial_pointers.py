@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from tessera.ir.program import program as ir
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.constants import integer_value
-from tessera.ir.ptx.initializers import initial_elements
+from tessera.ir.ptx.layout import initial_elements
 from tessera.ir.ptx.types import type_width
 
 Words = dict[int, ir.Pointer]

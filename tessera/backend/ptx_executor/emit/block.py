@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING
 from tessera.backend.ptx_executor.emit.kinds import (
     Unsupported,
     ValueKind,
-    constant_value,
     float_bits,
     kind_of,
     pack_float,
 )
 from tessera.backend.ptx_executor.simt.chunk import SPECIAL_WIDTHS
 from tessera.ir.ptx import syntax as ptx
+from tessera.ir.ptx.constants import integer_value
 
 if TYPE_CHECKING:
     from tessera.backend.ptx_executor.emit.building import KernelBuilder
@@ -62,7 +62,6 @@ class Emitter:
     defined: dict[int, None] = field(default_factory=dict)
     control: Control | None = None
     polls: bool = False
-    collective: str | None = None
     guard: str | None = None
     site: int = -1
     temporaries: int = 0
@@ -242,7 +241,7 @@ class Emitter:
         """The bits of a constant in the form of a type."""
         if isinstance(operand, ptx.Float):
             return float_bits(operand, kind)
-        value = constant_value(operand)
+        value = integer_value(operand)
         if value is None:
             raise Unsupported("operand that is no register, constant or symbol")
         if kind.form == "f":
@@ -251,7 +250,7 @@ class Emitter:
 
     def integer(self, operand: ptx.Operand) -> int:
         """A constant that the instruction needs to know now."""
-        value = constant_value(operand)
+        value = integer_value(operand)
         if value is None:
             raise Unsupported("operand that must be a constant")
         return value
@@ -327,3 +326,30 @@ def following_blocks(emitter: Emitter) -> tuple[str, ...]:
     if control.kind in ("call", "table_call"):
         return (emitter.after,)
     return tuple(t for t in control.targets if t != EXIT)
+
+
+def live_out(
+    blocks: dict[str, tuple[set[int], set[int], tuple[str, ...]]],
+) -> dict[str, set[int]]:
+    """The registers that each block hands on: some path after it reads them before setting them.
+
+    In: for each block what it reads before setting it, what it sets, and what may follow.
+    """
+    before: dict[str, list[str]] = {name: [] for name in blocks}
+    for name, (_, _, following) in blocks.items():
+        for target in following:
+            before[target].append(name)
+    live_in = {name: set(reads) for name, (reads, _, _) in blocks.items()}
+    outs: dict[str, set[int]] = {name: set() for name in blocks}
+    pending = dict.fromkeys(reversed(list(blocks)))
+    while pending:
+        name = next(iter(pending))
+        del pending[name]
+        reads, sets, following = blocks[name]
+        out = set().union(*(live_in[target] for target in following))
+        outs[name] = out
+        inside = reads | (out - sets)
+        if inside != live_in[name]:
+            live_in[name] = inside
+            pending.update(dict.fromkeys(before[name]))
+    return outs

@@ -136,13 +136,14 @@ def _emit_call(e: Emitter, i: ptx.Instruction) -> None:
         raise Unsupported(f"call of `{name}`: it has no body")
 
 
-def frame_of(e: Emitter, operand: ptx.Operand) -> tuple[str, int]:
-    """The local address and the size of a `.param` variable of the caller."""
-    if isinstance(operand, ptx.Name):
-        place = e.layout.places.get(operand.name)
-        if place is not None and place.space == "frame":
-            return e.frame_address(place.offset), 0
-    raise Unsupported("argument that is not a `.param` variable")
+def frame_of(e: Emitter, operand: ptx.Operand) -> str | None:
+    """The local address of a `.param` variable of the caller; None for a value."""
+    place = e.layout.places.get(operand.name) if isinstance(operand, ptx.Name) else None
+    if place is None:
+        return None
+    if place.space != "frame":
+        raise Unsupported("argument that is not a `.param` variable")
+    return e.frame_address(place.offset)
 
 
 def pass_arguments(
@@ -162,8 +163,8 @@ def pass_arguments(
             pass_register(e, argument, formal, callee)
             continue
         where = f"({above} + {e.program.constant(offset, _WIDE)})"
-        if isinstance(argument, ptx.Name) and e.layout.places.get(argument.name):
-            source, _ = frame_of(e, argument)
+        source = frame_of(e, argument)
+        if source is not None:
             e.line(f"copy_local(cx, {e.site}, {where}, {source}, {length})")
         else:
             value = e.value(argument, f"b{8 * length}")
@@ -180,8 +181,7 @@ def pass_register(
     if callee is None:
         raise Unsupported("indirect call with register parameters")
     number, kind = callee.registers[formal.name]
-    type_name = "pred" if kind.form == "p" else f"b{8 * kind.width}"
-    e.write_number(number, kind, e.value(argument, type_name))
+    e.write_number(number, kind, e.value(argument, kind.bits))
 
 
 def emit_return_point(e: Emitter, i: ptx.Instruction) -> None:
@@ -199,12 +199,11 @@ def emit_return_point(e: Emitter, i: ptx.Instruction) -> None:
     for result, formal, (offset, length) in zip(results, returns, places, strict=False):
         if formal.space == "reg":
             number, kind = e.program.layouts[name].registers[formal.name]
-            type_name = "pred" if kind.form == "p" else f"b{8 * kind.width}"
-            e.write(result, type_name, e.read_number(number, kind))
+            e.write(result, kind.bits, e.read_number(number, kind))
             continue
         where = f"({above} + {e.program.constant(offset, _WIDE)})"
-        if isinstance(result, ptx.Name) and e.layout.places.get(result.name):
-            target, _ = frame_of(e, result)
+        target = frame_of(e, result)
+        if target is not None:
             e.line(f"copy_local(cx, {e.site}, {target}, {where}, {length})")
         else:
             text = f"load(cx, gather_local, {e.site}, {where}, {length})"
@@ -252,18 +251,18 @@ def call_builtin(
     sizes, result_size = BUILTINS[name]
     values: list[str] = []
     for argument, length in zip(arguments, sizes, strict=True):
-        if isinstance(argument, ptx.Name) and e.layout.places.get(argument.name):
-            address, _ = frame_of(e, argument)
-            values.append(f"load(cx, gather_local, {e.site}, {address}, {length})")
-        else:
+        address = frame_of(e, argument)
+        if address is None:
             values.append(e.value(argument, f"b{8 * length}"))
+        else:
+            values.append(f"load(cx, gather_local, {e.site}, {address}, {length})")
     made = e.temporary(f"builtin_{name}(cx, {e.site}, {', '.join(values)})")
     for result in results:
-        if isinstance(result, ptx.Name) and e.layout.places.get(result.name):
-            address, _ = frame_of(e, result)
-            e.line(f"store(cx, scatter_local, {e.site}, {address}, {result_size}, [{made}])")
-        else:
+        address = frame_of(e, result)
+        if address is None:
             e.write(result, f"b{8 * result_size}", made)
+        else:
+            e.line(f"store(cx, scatter_local, {e.site}, {address}, {result_size}, [{made}])")
 
 
 # --- barriers ------------------------------------------------------------------------------

@@ -7,15 +7,11 @@ from __future__ import annotations
 
 from tessera.backend.ptx_executor.emit.block import Emitter
 from tessera.backend.ptx_executor.emit.integer import Handler, bits, call, last_type
-from tessera.backend.ptx_executor.emit.kinds import Unsupported, ValueKind, constant_value, kind_of
-from tessera.backend.ptx_executor.memory.spaces import (
-    LOCAL_BASE,
-    PARAM_BASE,
-    RANK_SHIFT,
-    SHARED_BASE,
-)
+from tessera.backend.ptx_executor.emit.kinds import Unsupported, ValueKind, kind_of
+from tessera.backend.ptx_executor.memory.spaces import WINDOW_BASES
 from tessera.backend.ptx_executor.simt.chunk import SPECIAL_WIDTHS
 from tessera.ir.ptx import syntax as ptx
+from tessera.ir.ptx.constants import integer_value
 
 _SPACES = {
     "global": "global",
@@ -30,7 +26,6 @@ _SPACES = {
 }
 _VECTORS = {"v2": 2, "v4": 4, "v8": 8}
 _STRONG = frozenset({"volatile", "relaxed", "acquire", "release", "mmio"})
-_WINDOW_BASES = {"shared": SHARED_BASE, "local": LOCAL_BASE, "param": PARAM_BASE}
 _ADDRESS = ValueKind("u", 8)
 
 
@@ -128,7 +123,7 @@ def parameter_offset(e: Emitter, operand: ptx.Operand) -> int | None:
     place = e.layout.places.get(name.name)
     if place is None or place.space != "param":
         return None
-    moved = constant_value(inner.displacement) if isinstance(inner, ptx.Offset) else 0
+    moved = integer_value(inner.displacement) if isinstance(inner, ptx.Offset) else 0
     return None if moved is None else place.offset + moved
 
 
@@ -200,7 +195,7 @@ def _emit_cvta(e: Emitter, i: ptx.Instruction) -> None:
         return
     if space == "param" and not e.layout.is_entry:
         space = "local"
-    base = e.program.constant(_WINDOW_BASES[space], _ADDRESS)
+    base = e.program.constant(WINDOW_BASES[space], _ADDRESS)
     sign = "-" if "to" in i.opcode.modifiers else "+"
     call(e, i, f"{source} {sign} {base}", "b64")
 
@@ -220,8 +215,6 @@ def emit_mapa(e: Emitter, i: ptx.Instruction) -> None:
     width = kind_of(t).width
     generic = space_of(i) == "generic"
     address = e.value(i.operands[1], t)
-    if isinstance(i.operands[1], ptx.Name) and e.layout.place(i.operands[1].name):
-        address = e.value(i.operands[1], t)
     rank = e.value(i.operands[2], "u32")
     call(e, i, f"map_to_rank({address}, {rank}, {width}, {generic})", t)
 
@@ -267,5 +260,3 @@ HANDLERS: dict[str, Handler] = {
         emit_nothing,
     ),
 }
-
-__all__ = ["HANDLERS", "RANK_SHIFT", "space_of", "unpack", "vector_of"]

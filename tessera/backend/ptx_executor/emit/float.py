@@ -14,52 +14,20 @@ from tessera.backend.ptx_executor.emit.integer import (
     Handler,
     bits,
     call,
+    emit_call,
     last_type,
+    options,
     raw,
     types_of,
-    write_pair,
 )
 from tessera.backend.ptx_executor.emit.kinds import Unsupported, kind_of
 from tessera.ir.ptx import syntax as ptx
 
-ROUNDING = ("rn", "rz", "rm", "rp")
-_FLAGS = ("ftz", "sat", "relu")
 _ORDERED = {"eq": "==", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _COMPARISONS = frozenset(
-    [
-        "eq",
-        "ne",
-        "lt",
-        "le",
-        "gt",
-        "ge",
-        "lo",
-        "ls",
-        "hi",
-        "hs",
-        "equ",
-        "neu",
-        "ltu",
-        "leu",
-        "gtu",
-        "geu",
-        "num",
-        "nan",
-    ]
+    "eq ne lt le gt ge lo ls hi hs equ neu ltu leu gtu geu num nan".split()  # noqa: SIM905
 )
 _BOOLEAN = ("and", "or", "xor")
-
-
-def options(i: ptx.Instruction, *allowed: str) -> str:
-    """Keyword arguments for `numerics` from the modifiers that a function takes."""
-    modifiers = i.opcode.modifiers
-    parts: list[str] = []
-    if "rounding" in allowed:
-        rounding = next((m for m in ROUNDING if m in modifiers), None)
-        if rounding is not None and rounding != "rn":
-            parts.append(f"rounding={rounding!r}")
-    parts.extend(f"{flag}=True" for flag in allowed if flag != "rounding" and flag in modifiers)
-    return "".join(f", {part}" for part in parts)
 
 
 def by_type(name: str, floating: Handler) -> Handler:
@@ -105,33 +73,26 @@ def emit_mixed(e: Emitter, i: ptx.Instruction, types: list[str]) -> None:
 
 
 def _emit_div(e: Emitter, i: ptx.Instruction) -> None:
-    t = last_type(i)
-    a, b = raw(e, i, t, t)
-    modifiers = i.opcode.modifiers
-    if "full" in modifiers:
-        call(e, i, f"approx.div_full({a}, {b}{options(i, 'ftz')})", bits(t))
-    elif "approx" in modifiers:
-        call(e, i, f"approx.div({a}, {b}{options(i, 'ftz')})", bits(t))
+    if "full" in i.opcode.modifiers:
+        emit_call("approx.div_full({sources}{options})", "T T", "T", "ftz")(e, i)
     else:
-        call(e, i, f"floats.div({t!r}, {a}, {b}{options(i, 'rounding', 'ftz')})", bits(t))
+        emit_root(2)(e, i)
 
 
-def emit_root(e: Emitter, i: ptx.Instruction) -> None:
-    """rcp, sqrt, rsqrt: approximate or correctly rounded."""
-    t = last_type(i)
-    a = raw(e, i, t)[0]
-    name = i.opcode.name
-    if "approx" in i.opcode.modifiers:
-        call(e, i, f"approx.{name}({t!r}, {a}{options(i, 'ftz')})", bits(t))
-    else:
-        call(e, i, f"floats.{name}({t!r}, {a}{options(i, 'rounding', 'ftz')})", bits(t))
+def _approximate(count: int) -> Handler:
+    return emit_call("approx.{name}({t}, {sources}{options})", " ".join("T" * count), "T", "ftz")
 
 
-def _emit_approximate(e: Emitter, i: ptx.Instruction) -> None:
-    t = last_type(i)
-    a = raw(e, i, t)[0]
-    name = i.opcode.name
-    call(e, i, f"approx.{name}({t!r}, {a}{options(i, 'ftz')})", bits(t))
+def emit_root(count: int) -> Handler:
+    """div, rcp, sqrt, rsqrt: approximate or correctly rounded."""
+    sources = " ".join("T" * count)
+    exact = emit_call("floats.{name}({t}, {sources}{options})", sources, "T", "rounding", "ftz")
+    approximate = _approximate(count)
+
+    def emit(e: Emitter, i: ptx.Instruction) -> None:
+        (approximate if "approx" in i.opcode.modifiers else exact)(e, i)
+
+    return emit
 
 
 def _emit_min_max(e: Emitter, i: ptx.Instruction) -> None:
@@ -149,20 +110,8 @@ def _emit_min_max(e: Emitter, i: ptx.Instruction) -> None:
     call(e, i, f"floats.{i.opcode.name}({t!r}, {a}, {b}{tail})", bits(t))
 
 
-def _emit_sign(e: Emitter, i: ptx.Instruction) -> None:
-    t = last_type(i)
-    call(e, i, f"floats.{i.opcode.name}({t!r}, {raw(e, i, t)[0]}{options(i, 'ftz')})", bits(t))
-
-
-def _emit_copysign(e: Emitter, i: ptx.Instruction) -> None:
-    t = last_type(i)
-    a, b = raw(e, i, t, t)
-    call(e, i, f"floats.copysign({t!r}, {a}, {b})", bits(t))
-
-
 def _emit_testp(e: Emitter, i: ptx.Instruction) -> None:
-    t = last_type(i)
-    call(e, i, f"floats.testp({i.opcode.modifiers[0]!r}, {t!r}, {raw(e, i, t)[0]})", "pred")
+    emit_call(f"floats.testp({i.opcode.modifiers[0]!r}, {{t}}, {{sources}})", "T", "pred")(e, i)
 
 
 # --- comparison and selection ----------------------------------------------------------------
@@ -334,6 +283,8 @@ def _emit_cvt_pack(e: Emitter, i: ptx.Instruction) -> None:
     call(e, i, f"convert.cvt_pack({to!r}, {source!r}, {sources})", "b32")
 
 
+_SIGN = emit_call("floats.{name}({t}, {sources}{options})", "T", "T", "ftz")
+
 HANDLERS: dict[str, Handler] = {
     "add": by_type("add", emit_arithmetic(2, "rounding", "ftz", "sat")),
     "sub": by_type("sub", emit_arithmetic(2, "rounding", "ftz", "sat")),
@@ -341,19 +292,15 @@ HANDLERS: dict[str, Handler] = {
     "mad": by_type("mad", emit_arithmetic(3, "rounding", "ftz", "sat")),
     "fma": emit_arithmetic(3, "rounding", "ftz", "sat", "relu"),
     "div": by_type("div", _emit_div),
-    "rcp": emit_root,
-    "sqrt": emit_root,
-    "rsqrt": emit_root,
-    "ex2": _emit_approximate,
-    "lg2": _emit_approximate,
-    "sin": _emit_approximate,
-    "cos": _emit_approximate,
-    "tanh": _emit_approximate,
+    "rcp": emit_root(1),
+    "sqrt": emit_root(1),
+    "rsqrt": emit_root(1),
+    **dict.fromkeys(("ex2", "lg2", "sin", "cos", "tanh"), _approximate(1)),
     "min": by_type("min", _emit_min_max),
     "max": by_type("max", _emit_min_max),
-    "abs": by_type("abs", _emit_sign),
-    "neg": by_type("neg", _emit_sign),
-    "copysign": _emit_copysign,
+    "abs": by_type("abs", _SIGN),
+    "neg": by_type("neg", _SIGN),
+    "copysign": emit_call("floats.copysign({t}, {sources})", "T T"),
     "testp": _emit_testp,
     "setp": _emit_setp,
     "set": _emit_set,
@@ -361,5 +308,3 @@ HANDLERS: dict[str, Handler] = {
     "slct": _emit_slct,
     "cvt": _emit_cvt,
 }
-
-__all__ = ["HANDLERS", "write_pair"]

@@ -12,12 +12,12 @@ from tessera.backend.ptx_executor.emit import matrix as emit_matrix
 from tessera.backend.ptx_executor.emit import video as emit_video
 from tessera.backend.ptx_executor.emit import warp as emit_warp
 from tessera.backend.ptx_executor.emit.block import Emitter
-from tessera.backend.ptx_executor.emit.control import save_registers
 from tessera.backend.ptx_executor.emit.integer import Handler
-from tessera.backend.ptx_executor.emit.kinds import Unsupported, constant_value
+from tessera.backend.ptx_executor.emit.kinds import Unsupported
 from tessera.backend.ptx_executor.emit.lower import is_warp_wide, member_mask
 from tessera.backend.ptx_executor.simt.compiled import Members
 from tessera.ir.ptx import syntax as ptx
+from tessera.ir.ptx.constants import integer_value
 
 TABLE: dict[str, Handler] = {
     **emit_integer.HANDLERS,
@@ -70,12 +70,9 @@ def members(e: Emitter, instruction: ptx.Instruction) -> Members:
     if mask is None:
         aligned = "sync" in instruction.opcode.modifiers
         return WHOLE_WARP if aligned else None
-    value = constant_value(mask)
+    value = integer_value(mask)
     if value is not None:
         return value & WHOLE_WARP
     if isinstance(mask, ptx.Name) and mask.name in e.layout.registers:
         return ("register", e.register(mask.name)[0])
     return WHOLE_WARP
-
-
-__all__ = ["TABLE", "emit", "members", "save_registers"]

@@ -1,4 +1,4 @@
-"""Module variables in device memory: their sizes, and the bytes of their initialisers.
+"""Module variables in device memory: the bytes of their initialisers.
 
 Source: PTX ISA 9.0, section 5.4.4 (initialisers). A variable without one starts as zero.
 """
@@ -10,33 +10,21 @@ from collections.abc import Callable
 from tessera.backend.ptx_executor.emit.kinds import (
     Unsupported,
     ValueKind,
-    constant_value,
     float_bits,
     kind_of,
+    pack_float,
 )
-from tessera.backend.ptx_executor.emit.kinds import pack_float as pack_number
-from tessera.backend.ptx_executor.emit.layout import type_size, variable_size
+from tessera.backend.ptx_executor.emit.layout import variable_size
 from tessera.ir.ptx import syntax as ptx
-from tessera.ir.ptx.initializers import initial_elements
+from tessera.ir.ptx.constants import integer_value
+from tessera.ir.ptx.layout import initial_elements
 
 AddressOf = Callable[[str], int]
 
 
-def sized(variable: ptx.Variable) -> int:
-    """Bytes of a variable; an open first dimension is as long as its initialiser."""
-    size = variable_size(variable)
-    if size or None not in variable.dimensions:
-        return size
-    rest = type_size(variable)
-    for dimension in variable.dimensions[1:]:
-        rest *= dimension or 1
-    listed = variable.initializer
-    return rest * (len(listed.elements) if isinstance(listed, ptx.InitializerList) else 0)
-
-
 def initial_bytes(variable: ptx.Variable, address_of: AddressOf) -> bytes:
     """The contents of a variable when the module is loaded."""
-    size = sized(variable)
+    size = variable_size(variable)
     content = bytearray(size)
     if variable.initializer is not None:
         kind = kind_of(variable.type)
@@ -53,9 +41,9 @@ def _bits(constant: ptx.Constant, kind: ValueKind, address_of: AddressOf) -> int
     mask = (1 << 8 * kind.width) - 1
     if isinstance(constant, ptx.Float):
         return float_bits(constant, kind) & mask
-    value = constant_value(constant)
+    value = integer_value(constant)
     if value is not None:
-        return (pack_number(float(value), kind.width) if kind.form == "f" else value) & mask
+        return (pack_float(float(value), kind.width) if kind.form == "f" else value) & mask
     return _address(constant, address_of) & mask
 
 
@@ -74,7 +62,7 @@ def _address(constant: ptx.Constant, address_of: AddressOf) -> int:
         case ptx.Binary(operator="-", left=left, right=right):
             return _address(left, address_of) - _address(right, address_of)
         case _:
-            value = constant_value(constant)
+            value = integer_value(constant)
             if value is None:
                 raise Unsupported("initialiser of a form that is not known")
             return value

@@ -12,14 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tessera.backend.ptx_executor.emit.block import Emitter
-from tessera.backend.ptx_executor.emit.kinds import (
-    TYPES,
-    Unsupported,
-    ValueKind,
-    constant_value,
-    kind_of,
-)
+from tessera.backend.ptx_executor.emit.kinds import Unsupported, ValueKind, kind_of
 from tessera.ir.ptx import syntax as ptx
+from tessera.ir.ptx.constants import integer_value
+from tessera.ir.ptx.types import is_type
 
 Handler = Callable[[Emitter, ptx.Instruction], None]
 
@@ -31,7 +27,7 @@ _OPERATORS = {"add": "+", "sub": "-", "and": "&", "or": "|", "xor": "^"}
 
 def types_of(instruction: ptx.Instruction) -> list[str]:
     """The types among the modifiers, in order."""
-    return [m for m in instruction.opcode.modifiers if m in TYPES]
+    return [m for m in instruction.opcode.modifiers if is_type(m)]
 
 
 def last_type(instruction: ptx.Instruction) -> str:
@@ -44,8 +40,7 @@ def last_type(instruction: ptx.Instruction) -> str:
 
 def bits(type_name: str) -> str:
     """The untyped name of a type's width: b32 for s32."""
-    kind = kind_of(type_name)
-    return "pred" if kind.form == "p" else f"b{8 * kind.width}"
+    return kind_of(type_name).bits
 
 
 def call(e: Emitter, instruction: ptx.Instruction, text: str, result: str) -> None:
@@ -57,6 +52,45 @@ def raw(e: Emitter, instruction: ptx.Instruction, *types: str) -> list[str]:
     """The sources of an instruction as raw bits of the given types."""
     sources = instruction.operands[1 : 1 + len(types)]
     return [e.value(o, bits(t)) for o, t in zip(sources, types, strict=True)]
+
+
+ROUNDING = ("rn", "rz", "rm", "rp")
+
+
+def options(i: ptx.Instruction, *allowed: str) -> str:
+    """Keyword arguments for `numerics` from the modifiers that a function takes."""
+    modifiers = i.opcode.modifiers
+    parts: list[str] = []
+    if "rounding" in allowed:
+        rounding = next((m for m in ROUNDING if m in modifiers), None)
+        if rounding is not None and rounding != "rn":
+            parts.append(f"rounding={rounding!r}")
+    parts.extend(f"{flag}=True" for flag in allowed if flag != "rounding" and flag in modifiers)
+    return "".join(f", {part}" for part in parts)
+
+
+def emit_call(text: str, types: str, result: str = "T", *allowed: str) -> Handler:
+    """A handler that sets the destination to a call of `numerics`.
+
+    In `types` and `result`, `T` is the type of the instruction. `text` has the places {name} (the
+    opcode), {t} (its type), {sources} (operands as raw bits of `types`), {mode} (wrap or clamp),
+    {half} (hi or lo) and {options} (keywords for those of the `allowed` modifiers that are there).
+    """
+
+    def emit(e: Emitter, i: ptx.Instruction) -> None:
+        t, modifiers = last_type(i), i.opcode.modifiers
+        sources = raw(e, i, *(t if word == "T" else word for word in types.split()))
+        made = text.format(
+            name=i.opcode.name,
+            t=repr(t),
+            sources=", ".join(sources),
+            mode=repr("wrap" if "wrap" in modifiers else "clamp"),
+            half=repr("hi" if "hi" in modifiers else "lo"),
+            options=options(i, *allowed),
+        )
+        call(e, i, made, bits(t) if result == "T" else result)
+
+    return emit
 
 
 # --- arithmetic ----------------------------------------------------------------------------
@@ -134,15 +168,6 @@ def product_of(e: Emitter, i: ptx.Instruction, t: str, half: str) -> tuple[str, 
     return f"({product} >> {shift}).astype(u{width})", f"b{8 * width}"
 
 
-def _emit_mul24(e: Emitter, i: ptx.Instruction) -> None:
-    t = last_type(i)
-    half = "hi" if "hi" in i.opcode.modifiers else "lo"
-    count = 3 if i.opcode.name == "mad24" else 2
-    sources = ", ".join(raw(e, i, *(t,) * count))
-    sat = ", sat=True" if "sat" in i.opcode.modifiers else ""
-    call(e, i, f"integer.{i.opcode.name}({t!r}, {sources}, {half!r}{sat})", bits(t))
-
-
 def _emit_min_max(e: Emitter, i: ptx.Instruction) -> None:
     t = last_type(i)
     if t in ("u16x2", "s16x2") or "relu" in i.opcode.modifiers:
@@ -152,23 +177,6 @@ def _emit_min_max(e: Emitter, i: ptx.Instruction) -> None:
         return
     a, b = (e.value(o, t) for o in i.operands[1:3])
     call(e, i, f"np.{i.opcode.name}imum({a}, {b})", t)
-
-
-def _emit_abs_neg(e: Emitter, i: ptx.Instruction) -> None:
-    t = last_type(i)
-    a = raw(e, i, t)[0]
-    call(e, i, f"integer.{i.opcode.name}({t!r}, {a})", bits(t))
-
-
-def emit_same_type(module: str, count: int) -> Handler:
-    """`module.name(type, a, ...)` with all operands of the type of the instruction."""
-
-    def emit(e: Emitter, i: ptx.Instruction) -> None:
-        t = last_type(i)
-        sources = ", ".join(raw(e, i, *(t,) * count))
-        call(e, i, f"{module}.{i.opcode.name}({t!r}, {sources})", bits(t))
-
-    return emit
 
 
 def _emit_dp(e: Emitter, i: ptx.Instruction) -> None:
@@ -190,11 +198,6 @@ def _emit_logic(e: Emitter, i: ptx.Instruction) -> None:
     call(e, i, f"{a} {_OPERATORS[i.opcode.name]} {b}", bits(t))
 
 
-def _emit_not(e: Emitter, i: ptx.Instruction) -> None:
-    t = last_type(i)
-    call(e, i, f"~{raw(e, i, t)[0]}", bits(t))
-
-
 def _emit_shift(e: Emitter, i: ptx.Instruction) -> None:
     t = last_type(i)
     kind = kind_of(t)
@@ -203,7 +206,7 @@ def _emit_shift(e: Emitter, i: ptx.Instruction) -> None:
     if i.opcode.name == "shl":
         t, kind = bits(t), ValueKind("u", kind.width)
     a = e.value(i.operands[1], t)
-    amount = constant_value(i.operands[2])
+    amount = integer_value(i.operands[2])
     if amount is not None:
         amount = min(amount & 0xFFFFFFFF, 8 * kind.width)
         n = e.program.constant(amount, kind)
@@ -224,27 +227,8 @@ def _emit_shf(e: Emitter, i: ptx.Instruction) -> None:
     call(e, i, f"bitwise.shf({direction!r}, {mode!r}, {a}, {b}, {c})", "b32")
 
 
-def emit_count(e: Emitter, i: ptx.Instruction) -> None:
-    """popc, clz, bfind: a 32-bit result from any width."""
-    t = last_type(i)
-    extra = ", shiftamt=True" if "shiftamt" in i.opcode.modifiers else ""
-    call(e, i, f"bitwise.{i.opcode.name}({t!r}, {raw(e, i, t)[0]}{extra})", "b32")
-
-
-def _emit_bfe(e: Emitter, i: ptx.Instruction) -> None:
-    t = last_type(i)
-    a, position, length = raw(e, i, t, "b32", "b32")
-    call(e, i, f"bitwise.bfe({t!r}, {a}, {position}, {length})", bits(t))
-
-
-def _emit_bfi(e: Emitter, i: ptx.Instruction) -> None:
-    t = last_type(i)
-    a, b, position, length = raw(e, i, t, t, "b32", "b32")
-    call(e, i, f"bitwise.bfi({t!r}, {a}, {b}, {position}, {length})", bits(t))
-
-
 def _emit_prmt(e: Emitter, i: ptx.Instruction) -> None:
-    mode = next((m for m in i.opcode.modifiers if m not in TYPES), None)
+    mode = next((m for m in i.opcode.modifiers if not is_type(m)), None)
     a, b, c = raw(e, i, "b32", "b32", "b32")
     call(e, i, f"bitwise.prmt({a}, {b}, {c}, {mode!r})", "b32")
 
@@ -270,52 +254,39 @@ def write_pair(e: Emitter, operand: ptx.Operand, t: str, first: str, second: str
         e.write(operand, t, first)
 
 
-def _emit_bmsk(e: Emitter, i: ptx.Instruction) -> None:
-    a, b = raw(e, i, "b32", "b32")
-    mode = "wrap" if "wrap" in i.opcode.modifiers else "clamp"
-    call(e, i, f"bitwise.bmsk({mode!r}, {a}, {b})", "b32")
-
-
-def _emit_szext(e: Emitter, i: ptx.Instruction) -> None:
-    a, b = raw(e, i, "b32", "b32")
-    mode = "wrap" if "wrap" in i.opcode.modifiers else "clamp"
-    call(e, i, f"bitwise.szext({last_type(i)!r}, {mode!r}, {a}, {b})", "b32")
-
-
-def _emit_fns(e: Emitter, i: ptx.Instruction) -> None:
-    mask, base, offset = raw(e, i, "b32", "b32", "b32")
-    call(e, i, f"bitwise.fns({mask}, {base}, {offset})", "b32")
-
+_OF_TYPE = "integer.{name}({t}, {sources})"
+_IN_24_BITS = "integer.{name}({t}, {sources}, {half}{options})"
+_COUNT = emit_call("bitwise.{name}({t}, {sources}{options})", "T", "b32", "shiftamt")
 
 HANDLERS: dict[str, Handler] = {
     "addc": emit_carry,
     "subc": emit_carry,
     "madc": emit_carry,
-    "mul24": _emit_mul24,
-    "mad24": _emit_mul24,
-    "rem": emit_same_type("integer", 2),
-    "sad": emit_same_type("integer", 3),
+    "mul24": emit_call(_IN_24_BITS, "T T"),
+    "mad24": emit_call(_IN_24_BITS, "T T T", "T", "sat"),
+    "rem": emit_call(_OF_TYPE, "T T"),
+    "sad": emit_call(_OF_TYPE, "T T T"),
     "dp4a": _emit_dp,
     "dp2a": _emit_dp,
     "and": _emit_logic,
     "or": _emit_logic,
     "xor": _emit_logic,
-    "not": _emit_not,
-    "cnot": emit_same_type("bitwise", 1),
-    "brev": emit_same_type("bitwise", 1),
+    "not": emit_call("~{sources}", "T"),
+    "cnot": emit_call("bitwise.cnot({t}, {sources})", "T"),
+    "brev": emit_call("bitwise.brev({t}, {sources})", "T"),
     "shl": _emit_shift,
     "shr": _emit_shift,
     "shf": _emit_shf,
-    "popc": emit_count,
-    "clz": emit_count,
-    "bfind": emit_count,
-    "bfe": _emit_bfe,
-    "bfi": _emit_bfi,
+    "popc": _COUNT,
+    "clz": _COUNT,
+    "bfind": _COUNT,
+    "bfe": emit_call("bitwise.bfe({t}, {sources})", "T b32 b32"),
+    "bfi": emit_call("bitwise.bfi({t}, {sources})", "T T b32 b32"),
     "prmt": _emit_prmt,
     "lop3": _emit_lop3,
-    "bmsk": _emit_bmsk,
-    "szext": _emit_szext,
-    "fns": _emit_fns,
+    "bmsk": emit_call("bitwise.bmsk({mode}, {sources})", "b32 b32", "b32"),
+    "szext": emit_call("bitwise.szext({t}, {mode}, {sources})", "b32 b32", "b32"),
+    "fns": emit_call("bitwise.fns({sources})", "b32 b32 b32", "b32"),
 }
 INTEGER_FORMS: dict[str, Handler] = {
     "add": _emit_add_sub,
@@ -324,7 +295,7 @@ INTEGER_FORMS: dict[str, Handler] = {
     "mad": _emit_mul_mad,
     "min": _emit_min_max,
     "max": _emit_min_max,
-    "abs": _emit_abs_neg,
-    "neg": _emit_abs_neg,
-    "div": emit_same_type("integer", 2),
+    "abs": emit_call(_OF_TYPE, "T"),
+    "neg": emit_call(_OF_TYPE, "T"),
+    "div": emit_call(_OF_TYPE, "T T"),
 }

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from tessera.ir.ptx import syntax as ptx
+from tessera.ir.ptx.types import is_type, type_width
 
 
 class Unsupported(Exception):
@@ -25,6 +25,11 @@ class ValueKind:
         """The name of the NumPy type in generated code."""
         return _DTYPES[self.form, self.width]
 
+    @property
+    def bits(self) -> str:
+        """The untyped PTX type of this width: `b32` for four bytes."""
+        return "pred" if self.form == "p" else f"b{8 * self.width}"
+
 
 _DTYPES = {("p", 0): "b1", ("u", 16): "c16"} | {
     (form, width): f"{letter}{width}"
@@ -36,44 +41,28 @@ _DTYPES = {("p", 0): "b1", ("u", 16): "c16"} | {
     for width in widths
 }
 
-_PACKED = {
-    **dict.fromkeys(("f16", "bf16", "e4m3x2", "e5m2x2", "ue8m0x2", "e2m3x2", "e3m2x2"), 2),
-    **dict.fromkeys(("f16x2", "bf16x2", "u16x2", "s16x2", "tf32", "e4m3x4", "e5m2x4"), 4),
-    **dict.fromkeys(("e4m3", "e5m2", "e2m1x2"), 1),
-    "f32x2": 8,
-    "b1": 4,
-}
-
 
 def kind_of(type_name: str) -> ValueKind:
     """How values of a PTX type are held."""
     if type_name == "pred":
         return ValueKind("p", 0)
-    if type_name in _PACKED:
-        return ValueKind("u", _PACKED[type_name])
+    if not is_type(type_name):
+        raise Unsupported(f"type `.{type_name}`")
+    # Single bits come in words of 32.
+    width = 4 if type_name == "b1" else type_width(type_name)
     if type_name in ("f32", "f64"):
-        return ValueKind("f", int(type_name[1:]) // 8)
-    letter, digits = type_name[:1], type_name[1:]
-    if letter in "usb" and digits in ("8", "16", "32", "64", "128"):
-        return ValueKind("s" if letter == "s" else "u", int(digits) // 8)
-    raise Unsupported(f"type `.{type_name}`")
-
-
-TYPES = frozenset(
-    {"pred", "f32", "f64", *_PACKED}
-    | {letter + digits for letter in "usb" for digits in ("8", "16", "32", "64", "128")}
-)
+        return ValueKind("f", width)
+    return ValueKind("s" if type_name[0] == "s" and type_name[1:].isdigit() else "u", width)
 
 
 def float_bits(operand: ptx.Float, kind: ValueKind) -> int:
     """A floating-point constant in a type; a double becomes a single where one is asked for."""
-    if kind.form == "f" and operand.width != 8 * kind.width:
-        if operand.width == 64:
-            return pack_float(struct.unpack("<d", struct.pack("<Q", operand.bits))[0], kind.width)
-        return pack_float(struct.unpack("<f", struct.pack("<I", operand.bits))[0], kind.width)
-    if kind.form != "f" and operand.width == 64 and kind.width == 4:
-        return pack_float(struct.unpack("<d", struct.pack("<Q", operand.bits))[0], 4)
-    return operand.bits
+    if operand.width == 8 * kind.width or (
+        kind.form != "f" and (operand.width, kind.width) != (64, 4)
+    ):
+        return operand.bits
+    raw = operand.bits.to_bytes(operand.width // 8, "little")
+    return pack_float(struct.unpack("<d" if operand.width == 64 else "<f", raw)[0], kind.width)
 
 
 def pack_float(value: float, width: int) -> int:
@@ -84,61 +73,3 @@ def pack_float(value: float, width: int) -> int:
         return int(struct.unpack("<I", struct.pack("<f", value))[0])
     except OverflowError:
         return 0xFF800000 if value < 0 else 0x7F800000
-
-
-def constant_value(operand: ptx.Operand) -> int | None:
-    """The value of a constant expression without symbols, or None."""
-    match operand:
-        case ptx.Integer(value=value):
-            return value
-        case ptx.Name(name="WARP_SZ"):
-            return 32
-        case ptx.Unary(operator=operator, operand=inner):
-            value_of = constant_value(inner)
-            return None if value_of is None else _UNARY[operator](value_of)
-        case ptx.Binary(operator=operator, left=left, right=right):
-            first, second = constant_value(left), constant_value(right)
-            if first is None or second is None:
-                return None
-            return _BINARY[operator](first, second)
-        case ptx.Conditional(condition=condition, then=then, otherwise=otherwise):
-            chosen = constant_value(condition)
-            if chosen is None:
-                return None
-            return constant_value(then if chosen else otherwise)
-        case ptx.Cast(type=to, operand=inner):
-            value_of = constant_value(inner)
-            if value_of is None:
-                return None
-            value_of &= (1 << 64) - 1
-            return value_of - (1 << 64) if to == "s64" and value_of >> 63 else value_of
-        case _:
-            return None
-
-
-_UNARY: dict[str, Callable[[int], int]] = {
-    "-": lambda a: -a,
-    "+": lambda a: a,
-    "~": lambda a: ~a,
-    "!": lambda a: int(not a),
-}
-_BINARY: dict[str, Callable[[int, int], int]] = {
-    "+": lambda a, b: a + b,
-    "-": lambda a, b: a - b,
-    "*": lambda a, b: a * b,
-    "/": lambda a, b: abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1) if b else 0,
-    "%": lambda a, b: (abs(a) % abs(b)) * (-1 if a < 0 else 1) if b else 0,
-    "<<": lambda a, b: a << (b & 63),
-    ">>": lambda a, b: a >> (b & 63),
-    "&": lambda a, b: a & b,
-    "|": lambda a, b: a | b,
-    "^": lambda a, b: a ^ b,
-    "<": lambda a, b: int(a < b),
-    ">": lambda a, b: int(a > b),
-    "<=": lambda a, b: int(a <= b),
-    ">=": lambda a, b: int(a >= b),
-    "==": lambda a, b: int(a == b),
-    "!=": lambda a, b: int(a != b),
-    "&&": lambda a, b: int(bool(a) and bool(b)),
-    "||": lambda a, b: int(bool(a) or bool(b)),
-}

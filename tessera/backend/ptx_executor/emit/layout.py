@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tessera.backend.ptx_executor.emit.kinds import ValueKind, kind_of
+from tessera.backend.ptx_executor.emit.kinds import ValueKind
 from tessera.backend.ptx_executor.simt.compiled import FUNCTION_BASE, FUNCTION_STEP
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.flatten import FlatFunction
+from tessera.ir.ptx.layout import element_bytes, size_bytes
 
 HEADER = 16
 
@@ -55,7 +56,7 @@ class FunctionLayout:
     def element_size(self, name: str) -> int:
         """The size of an element of an array variable, for `name[index]`."""
         variable = self.variables.get(name)
-        return type_size(variable) if variable is not None else 1
+        return element_bytes(variable) if variable is not None else 1
 
     def add_frame(self, variable: ptx.Variable) -> None:
         """Give a variable room in the frame."""
@@ -92,56 +93,36 @@ def align(offset: int, boundary: int) -> int:
     return -(-offset // boundary) * boundary
 
 
-def type_size(variable: ptx.Variable) -> int:
-    """Bytes of one element, vector included."""
-    if variable.type in ("texref", "samplerref", "surfref"):
-        return 8
-    width = max(kind_of(variable.type).width, 1)
-    return width * (variable.vector or 1)
-
-
 def variable_size(variable: ptx.Variable) -> int:
     """Bytes of a variable; an open dimension counts as none."""
-    size = type_size(variable)
-    for dimension in variable.dimensions:
-        size *= dimension or 0
-    return size
+    return size_bytes(variable) or 0
 
 
 def variable_align(variable: ptx.Variable) -> int:
-    """The alignment that a variable asks for."""
-    return max(variable.align or 0, type_size(variable), 1)
+    """The alignment that a variable asks for, at least that of its elements."""
+    return max(variable.align or 0, element_bytes(variable))
 
 
-def place_in_order(
-    variables: Iterable[ptx.Variable], start: int = 0
-) -> tuple[dict[str, tuple[int, int]], int]:
-    """Offsets and sizes of variables one after the other, and where they end."""
-    placed: dict[str, tuple[int, int]] = {}
+Places = list[tuple[int, int]]
+
+
+def place_in_order(variables: Iterable[ptx.Variable], start: int = 0) -> tuple[Places, int]:
+    """Offsets and sizes of variables one after the other, registers without; where they end."""
+    placed: Places = []
     offset = start
     for variable in variables:
+        if variable.space == "reg":
+            placed.append((0, 0))
+            continue
         offset = align(offset, variable_align(variable))
-        size = variable_size(variable)
-        placed[variable.name] = (offset, size)
-        offset += size
+        placed.append((offset, variable_size(variable)))
+        offset += variable_size(variable)
     return placed, offset
 
 
 def formal_offsets(
-    parameters: Iterable[ptx.Variable], returns: Iterable[ptx.Variable]
-) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    parameters: tuple[ptx.Variable, ...], returns: tuple[ptx.Variable, ...]
+) -> tuple[Places, Places]:
     """Offsets and sizes in the callee's frame of what a call passes and gives back."""
-    offset = HEADER
-    groups: list[list[tuple[int, int]]] = []
-    for group in (parameters, returns):
-        places: list[tuple[int, int]] = []
-        for variable in group:
-            if variable.space == "reg":
-                places.append((0, 0))
-                continue
-            offset = align(offset, variable_align(variable))
-            size = variable_size(variable)
-            places.append((offset, size))
-            offset += size
-        groups.append(places)
-    return groups[0], groups[1]
+    places, _ = place_in_order((*parameters, *returns), HEADER)
+    return places[: len(parameters)], places[len(parameters) :]

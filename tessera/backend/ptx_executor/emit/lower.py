@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tessera.backend.ptx_executor.emit.kinds import constant_value
 from tessera.ir.opcodes import ThreadScope, meaning_of, widened_meaning
 from tessera.ir.ptx import syntax as ptx
+from tessera.ir.ptx.constants import integer_value
 from tessera.ir.ptx.control_flow import ends_block
 from tessera.ir.ptx.flatten import FlatFunction, LabelIndex
 
@@ -66,7 +66,7 @@ def starts_block(instruction: ptx.Instruction) -> bool:
     mask = member_mask(instruction)
     if mask is None:
         return False
-    value = constant_value(mask)
+    value = integer_value(mask)
     return value is None or value & _FULL != _FULL
 
 

@@ -9,9 +9,8 @@ import numpy as np
 
 from tessera.backend.ptx_executor.emit.block import Emitter
 from tessera.backend.ptx_executor.emit.data import space_of
-from tessera.backend.ptx_executor.emit.float import ROUNDING
-from tessera.backend.ptx_executor.emit.integer import Handler, call
-from tessera.backend.ptx_executor.emit.kinds import TYPES, Unsupported, ValueKind
+from tessera.backend.ptx_executor.emit.integer import ROUNDING, Handler, call
+from tessera.backend.ptx_executor.emit.kinds import Unsupported, ValueKind
 from tessera.backend.ptx_executor.memory.lanes import WARP
 from tessera.backend.ptx_executor.numerics import quiet
 from tessera.backend.ptx_executor.numerics.matrix import wgmma, wmma
@@ -19,11 +18,10 @@ from tessera.backend.ptx_executor.numerics.matrix.elements import element_bits
 from tessera.backend.ptx_executor.numerics.matrix.mma import parse_shape
 from tessera.backend.ptx_executor.simt.matrix_ops import PRODUCTS
 from tessera.ir.ptx import syntax as ptx
+from tessera.ir.ptx.types import is_type
 
 # The NumPy types of the registers of each operand; a single register is a string.
 Kinds = tuple[str | tuple[str, ...], ...]
-
-_FORMATS = TYPES | {"e3m2", "e2m3", "e2m1", "u4", "s4"}
 
 
 # --- fragments -----------------------------------------------------------------------------
@@ -73,7 +71,7 @@ def shape_of(i: ptx.Instruction) -> str:
 
 def formats_of(i: ptx.Instruction) -> list[str]:
     """The element types among the modifiers, in order."""
-    return [m for m in i.opcode.modifiers if m in _FORMATS]
+    return [m for m in i.opcode.modifiers if is_type(m)]
 
 
 # --- forms that `numerics` has -------------------------------------------------------------

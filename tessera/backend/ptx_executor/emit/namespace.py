@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from tessera.backend.ptx_executor.emit.kinds import ValueKind
-from tessera.backend.ptx_executor.memory import access, addressing
+from tessera.backend.ptx_executor.memory import access, spaces
 from tessera.backend.ptx_executor.memory.lanes import blend
 from tessera.backend.ptx_executor.memory.memory import UNSIGNED, Array
 from tessera.backend.ptx_executor.memory.spaces import SPACES
@@ -25,7 +25,6 @@ from tessera.backend.ptx_executor.numerics import (
 from tessera.backend.ptx_executor.simt import (
     async_copy,
     builtins,
-    frames,
     matrix_ops,
     mbarrier,
     tensor_copy,
@@ -61,9 +60,9 @@ _FUNCTIONS = (
     access.split_words,
     access.store,
     access.strong,
-    addressing.is_in_space,
-    addressing.map_to_rank,
-    addressing.rank_of,
+    spaces.is_in_space,
+    spaces.map_to_rank,
+    spaces.rank_of,
     async_copy.copy_bulk,
     async_copy.copy_small,
     async_copy.reduce_bulk,
@@ -72,11 +71,11 @@ _FUNCTIONS = (
     builtins.builtin_malloc,
     builtins.builtin_vprintf,
     builtins.check_table,
+    builtins.copy_local,
     builtins.find_function,
     builtins.open_frame,
     builtins.sleep,
     builtins.trap,
-    frames.copy_local,
     matrix_ops.ldmatrix,
     matrix_ops.movmatrix,
     matrix_ops.multiply,

@@ -17,7 +17,14 @@ from typing import Any
 import numpy as np
 
 from tessera.backend.ptx_executor.emit import handlers
-from tessera.backend.ptx_executor.emit.block import EXIT, Control, Emitter, following_blocks
+from tessera.backend.ptx_executor.emit.block import (
+    EXIT,
+    Control,
+    Emitter,
+    following_blocks,
+    live_out,
+)
+from tessera.backend.ptx_executor.emit.control import save_registers
 from tessera.backend.ptx_executor.emit.kinds import Unsupported, ValueKind, kind_of
 from tessera.backend.ptx_executor.emit.layout import (
     FunctionLayout,
@@ -28,7 +35,6 @@ from tessera.backend.ptx_executor.emit.layout import (
     variable_align,
     variable_size,
 )
-from tessera.backend.ptx_executor.emit.liveness import live_out
 from tessera.backend.ptx_executor.emit.lower import BARRIERS, is_warp_wide
 from tessera.backend.ptx_executor.emit.namespace import NAMESPACE, constant_array
 from tessera.backend.ptx_executor.emit.reach import functions_by_name, names_in, reach
@@ -122,12 +128,15 @@ class KernelCompiler:
         """Try a call of `numerics` on zeros: forms that it lacks are refused before a launch."""
         if not _CALLS_NUMERICS.search(expression) or "cx" in expression:
             return
-        form = _REGISTER.sub(self._shown_kind, expression)
+        found = {
+            match[0]: ValueKind(match[2], self.register_kinds[int(match[1])].width)
+            for match in _REGISTER.finditer(expression)
+        }
+        form = _REGISTER.sub(lambda match: f"R{match[2]}{found[match[0]].width}", expression)
         if form in self.probed or _TEMPORARY.search(form):
             return
         self.probed.add(form)
-        registers = {m.group(0): m for m in _REGISTER.finditer(expression)}
-        values = {name: self._zero(match) for name, match in registers.items()}
+        values = {name: constant_array(0, kind) for name, kind in found.items()}
         try:
             with quiet():
                 eval(expression, self.namespace, values)
@@ -135,13 +144,6 @@ class KernelCompiler:
             raise Unsupported(str(reason)) from None
         except (AttributeError, TypeError) as reason:
             raise Unsupported(f"no such form ({reason})") from None
-
-    def _shown_kind(self, match: re.Match[str]) -> str:
-        return f"R{match.group(2)}{self.register_kinds[int(match.group(1))].width}"
-
-    def _zero(self, match: re.Match[str]) -> Array:
-        kind = ValueKind(match.group(2), self.register_kinds[int(match.group(1))].width)
-        return constant_array(0, kind)
 
     # --- the pipeline --------------------------------------------------------------------
 
@@ -200,26 +202,23 @@ class KernelCompiler:
         function = layout.flat.function
         if layout.is_entry:
             offsets, _ = place_in_order(function.parameters)
-            for variable in function.parameters:
-                layout.places[variable.name] = SymbolPlace("param", offsets[variable.name][0])
+            for variable, (offset, _) in zip(function.parameters, offsets, strict=True):
+                layout.places[variable.name] = SymbolPlace("param", offset)
                 layout.variables[variable.name] = variable
         else:
             for variable in (*function.parameters, *function.returns):
-                if variable.space == "reg":
-                    self._place_register_formal(layout, variable)
-                else:
+                if variable.space != "reg":
                     layout.add_frame(variable)
+                    continue
+                if variable.name not in layout.registers:
+                    self._add_register(layout, variable.name, variable.type)
+                self.always_out.add(layout.registers[variable.name][0])
         for variable in layout.flat.variables:
             if variable.space in ("local", "param"):
                 layout.add_frame(variable)
             elif variable.space in ("global", "const"):
                 number = self.symbols.setdefault(variable.name, len(self.symbols))
                 layout.places[variable.name] = SymbolPlace("global", number)
-
-    def _place_register_formal(self, layout: FunctionLayout, variable: ptx.Variable) -> None:
-        if variable.name not in layout.registers:
-            self._add_register(layout, variable.name, variable.type)
-        self.always_out.add(layout.registers[variable.name][0])
 
     def _place_shared(
         self, order: list[str]
@@ -239,7 +238,10 @@ class KernelCompiler:
         static = [v for v in shared_list if variable_size(v) > 0]
         dynamic = [v for v in shared_list if variable_size(v) == 0]
         offsets, end = place_in_order(static)
-        places = {name: SymbolPlace("shared", offset) for name, (offset, _) in offsets.items()}
+        places = {
+            variable.name: SymbolPlace("shared", offset)
+            for variable, (offset, _) in zip(static, offsets, strict=True)
+        }
         if dynamic:
             end = align(end, max(16, *(variable_align(v) for v in dynamic)))
             self.shared_dynamic = True
@@ -284,16 +286,15 @@ class KernelCompiler:
         try:
             handlers.emit(emitter, instruction)
         except Unsupported as reason:
-            self.problems.append(self._unsupported(instruction, str(reason)))
-
-    def _unsupported(self, instruction: ptx.Instruction, reason: str) -> Diagnostic:
-        return error(
-            "TSR5001",
-            f"the CPU backend cannot run `{instruction.opcode}`",
-            self.module.span(instruction.at, len(str(instruction.opcode))),
-            reason,
-            notes=(f"in kernel `{self.kernel.name}`",),
-        )
+            self.problems.append(
+                error(
+                    "TSR5001",
+                    f"the CPU backend cannot run `{instruction.opcode}`",
+                    self.module.span(instruction.at, len(str(instruction.opcode))),
+                    str(reason),
+                    notes=(f"in kernel `{self.kernel.name}`",),
+                )
+            )
 
     # --- assembly ------------------------------------------------------------------------
 
@@ -322,7 +323,7 @@ class KernelCompiler:
             shared_dynamic=self.shared_dynamic,
             reserved_shared=1024 if self.uses_reserved else 0,
             uses_workspace=self.uses_workspace,
-            parameters=tuple(offsets.values()),
+            parameters=tuple(offsets),
             parameter_size=parameter_size,
             function_entries=self._function_entries(numbers),
             frame_limit=max(layout.frame_size for layout in self.layouts.values()),
@@ -349,7 +350,7 @@ class KernelCompiler:
             assert emitter.control is not None
             if emitter.control.kind in ("call", "table_call") and emitter.layout.recursive:
                 back = drafts[emitter.after].emitter
-                handlers.save_registers(emitter, back, sorted(live[name]))
+                save_registers(emitter, back, sorted(live[name]))
         for name, draft in drafts.items():
             emitter = draft.emitter
             wanted = live[name] | self.always_out

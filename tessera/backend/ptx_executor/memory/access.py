@@ -46,7 +46,7 @@ def _load_some(
         return np.zeros((1, 1), dtype=WORDS[width]) if old is None else old
     flags = np.broadcast_to(on, cx.shape)
     who = np.flatnonzero(flags)
-    picked = np.broadcast_to(addr, cx.shape).reshape(-1)[who]
+    picked = cx.flat(addr)[who]
     values = gather(cx, site, picked, width, who)
     filled = np.zeros(cx.shape, dtype=WORDS[width])
     if old is not None:
@@ -151,9 +151,9 @@ def store(
             return
         if not on.any():
             return
-        who = np.flatnonzero(np.broadcast_to(on, cx.shape))
-        picked = np.broadcast_to(addr, cx.shape).reshape(-1)[who]
-        chosen = np.broadcast_to(words, cx.shape).reshape(-1)[who]
+        who = cx.chosen(on)
+        picked = cx.flat(addr)[who]
+        chosen = cx.flat(words)[who]
         scatter(cx, site, picked, total, chosen, who)
     except AddressFault as fault:
         blame(cx, fault, addr, on)

@@ -162,6 +162,16 @@ class LaneSet:
         cols = np.arange(self.chunk.threads) if self.cols is None else self.cols
         return cols[None, :]
 
+    def flat(self, value: Array) -> Array:
+        """A value of these lanes as one row, in lane order."""
+        return np.broadcast_to(value, self.shape).reshape(-1)
+
+    def chosen(self, on: Array | None) -> Array:
+        """The flat places of the lanes that flags (None: all) choose."""
+        if on is None:
+            return np.arange(self.shape[0] * self.shape[1])
+        return np.flatnonzero(np.broadcast_to(on, self.shape))
+
     def flags(self) -> Array:
         """The set as flags over all lanes of the chunk."""
         if self.mask is None:

@@ -24,13 +24,14 @@ from tessera.backend.ptx_executor.memory.global_access import (
     scatter_global,
 )
 from tessera.backend.ptx_executor.memory.lanes import LaneSet
-from tessera.backend.ptx_executor.memory.memory import WORDS, Array
+from tessera.backend.ptx_executor.memory.memory import UNSIGNED, WORDS, Array
 
 WINDOW = 1 << 36
 SHARED_BASE = 1 * WINDOW
 LOCAL_BASE = 2 * WINDOW
 PARAM_BASE = 3 * WINDOW
 WINDOWS_END = 4 * WINDOW
+WINDOW_BASES = {"shared": SHARED_BASE, "local": LOCAL_BASE, "param": PARAM_BASE}
 RANK_SHIFT = 24
 
 Gather = Callable[[LaneSet, int, Array, int, "Array | None"], Array]
@@ -107,7 +108,7 @@ def _shared_rows(cx: LaneSet, addr: Array, far: bool, who: Array | None) -> Arra
     """The row of each lane's address."""
     own = cx.row
     if who is not None:
-        own = np.broadcast_to(own, cx.shape).reshape(-1)[who]
+        own = cx.flat(own)[who]
     if not far:
         return own
     size = cx.chunk.launch.cluster_size
@@ -190,7 +191,7 @@ def gather_generic(cx: LaneSet, site: int, addr: Array, width: int, who: Array |
     for base, gather, _ in _WINDOWS:
         if base <= low and high < base + WINDOW:
             return gather(cx, site, addr - np.uint64(base), width, who)
-    flat = np.broadcast_to(addr, cx.shape).reshape(-1) if who is None else addr
+    flat = cx.flat(addr) if who is None else addr
     values = np.zeros(flat.shape, dtype=WORDS[width])
     for base, gather, _, chosen in _split_windows(flat):
         places = chosen if who is None else who[chosen]
@@ -241,3 +242,39 @@ SPACES: dict[str, tuple[Gather, Scatter]] = {
     "param": (gather_param, scatter_param),
     "generic": (gather_generic, scatter_generic),
 }
+
+
+# --- address arithmetic --------------------------------------------------------------------
+
+
+def is_in_space(cx: LaneSet, space: str, address: Array, own: bool) -> Array:
+    """isspacep: whether generic addresses fall into the window of a space."""
+    if space == "const":
+        starts = [a for a in cx.chunk.launch.space.table if a.read_only]
+        inside = np.zeros(address.shape, dtype=np.bool_)
+        for a in starts:
+            inside |= (address >= np.uint64(a.address)) & (address < np.uint64(a.address + a.size))
+        return inside
+    if space == "global":
+        return address >= np.uint64(WINDOWS_END)
+    base = WINDOW_BASES[space]
+    size = 1 << RANK_SHIFT if space == "shared" and own else WINDOW
+    return (address >= np.uint64(base)) & (address < np.uint64(base + size))
+
+
+def map_to_rank(address: Array, rank: Array, width: int, generic: bool) -> Array:
+    """mapa: the address of the same shared variable in the CTA of that rank."""
+    kind = UNSIGNED[width]
+    base = kind(SHARED_BASE) if generic else kind(0)
+    offset = (address - base) & kind((1 << RANK_SHIFT) - 1)
+    result: Array = base + ((rank.astype(kind) + kind(1)) << kind(RANK_SHIFT)) + offset
+    return result
+
+
+def rank_of(cx: LaneSet, address: Array, generic: bool) -> Array:
+    """getctarank: the rank of the CTA whose shared memory an address is in."""
+    if generic:
+        address = address - np.uint64(SHARED_BASE)
+    code = (address >> address.dtype.type(RANK_SHIFT)).astype(np.uint32)
+    own = cx.take(cx.chunk.special("%cluster_ctarank"))
+    return np.where(code == 0, own, code - np.uint32(1)).astype(np.uint32)

@@ -206,8 +206,8 @@ class LaunchWatch:
 
     def _who(self, cx: LaneSet, who: Array | None) -> tuple[Array, Array]:
         """Thread numbers in the grid, and the time of their CTA."""
-        rows = np.broadcast_to(cx.row, cx.shape).reshape(-1)
-        cols = np.broadcast_to(cx.col, cx.shape).reshape(-1)
+        rows = cx.flat(cx.row)
+        cols = cx.flat(cx.col)
         if who is not None:
             rows, cols = rows[who], cols[who]
         ctas = cx.chunk.cta_ids[rows].astype(np.int64)
@@ -286,6 +286,6 @@ def _bytes(places: Array, width: int) -> Array:
 
 def _shared_places(cx: LaneSet, addr: Array, who: Array | None) -> Array:
     """Offsets in the chunk's shared memory (the CTA's own part only)."""
-    rows = cx.row if who is None else np.broadcast_to(cx.row, cx.shape).reshape(-1)[who]
+    rows = cx.row if who is None else cx.flat(cx.row)[who]
     places: Array = addr.astype(np.int64) % (1 << 24) + rows * cx.chunk.shared.row_bytes
     return places

@@ -250,8 +250,9 @@ def sqrt(t: str, a: Operand, *, ftz: bool = False) -> Bits:
     return float32.sqrt(a, "rn", ftz)
 
 
-def div(a: Operand, b: Operand, *, ftz: bool = False) -> Bits:
+def div(t: str, a: Operand, b: Operand, *, ftz: bool = False) -> Bits:
     """`div.approx.f32`: a * (1/b), where 1/b is zero for |b| above 2^126."""
+    _single(t, "div")
     reciprocal = rcp("f32", b, ftz=True) if ftz else flush("f32", rcp("f32", b))
     quotient = float32.arithmetic("mul", a, reciprocal, "rn", ftz, False)
     divisor = bits(32, b)

@@ -154,7 +154,7 @@ def _with_payloads(dt: str, st: str, raw: Bits, result: Bits) -> Bits:
     return result
 
 
-def _encode(dt: str, values: F64, rounding: str, satfinite: bool) -> Bits:
+def _encode(dt: str, values: Floats, rounding: str, satfinite: bool) -> Bits:
     """float32 or float64 values in format `dt`."""
     if dt == "f64":
         return finish("f64", values.astype(np.float64))

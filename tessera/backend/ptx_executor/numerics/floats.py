@@ -7,6 +7,7 @@ Types: f32, f64, f16, bf16 and the packed f16x2, bf16x2, f32x2. All results are 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -52,8 +53,7 @@ def _arithmetic(op: str, in_f64: Callable[[Operand, Operand, str], Bits]) -> Cal
         if t == "f32":
             return float32.arithmetic(op, a, b, rounding, ftz, sat)
         if t in PACKED:
-            settings = {"rounding": rounding, "ftz": ftz, "sat": sat}
-            return _halves(lambda *lanes: apply(*lanes, **settings), t, (a, b))
+            return _halves(partial(apply, rounding=rounding, ftz=ftz, sat=sat), t, (a, b))
         if t == "f64":
             return in_f64(a, b, rounding)
         _nearest_only(t, rounding)
@@ -83,8 +83,8 @@ def fma(
     if t == "f32":
         return float32.fma(a, b, c, rounding, ftz, sat)
     if t in PACKED:
-        settings = {"rounding": rounding, "ftz": ftz, "sat": sat, "relu": relu}
-        return _halves(lambda *lanes: fma(*lanes, **settings), t, (a, b, c))
+        on_each = partial(fma, rounding=rounding, ftz=ftz, sat=sat, relu=relu)
+        return _halves(on_each, t, (a, b, c))
     if t == "f64":
         return float64.fma(a, b, c, rounding)
     _nearest_only(t, rounding)
@@ -130,8 +130,8 @@ def _extreme(is_min: bool) -> Callable[..., Bits]:
         abs: bool = False,
     ) -> Bits:
         if t in PACKED:
-            settings = {"ftz": ftz, "nan": nan, "xorsign_abs": xorsign_abs, "abs": abs}
-            return _halves(lambda *lanes: apply(*lanes, **settings), t, operands)
+            on_each = partial(apply, ftz=ftz, nan=nan, xorsign_abs=xorsign_abs, abs=abs)
+            return _halves(on_each, t, operands)
         form = format_of(t)
         first, *others = (_magnitude(t, a) if abs else bits(form.width, a) for a in operands)
         for other in others:
@@ -193,7 +193,7 @@ def _with_sign(change: Callable[[str, Bits], Bits]) -> Callable[..., Bits]:
 
     def apply(t: str, a: Operand, *, ftz: bool = False) -> Bits:
         if t in PACKED:
-            return _halves(lambda *lanes: apply(*lanes, ftz=ftz), t, (a,))
+            return _halves(partial(apply, ftz=ftz), t, (a,))
         raw = bits(format_of(t).width, a)
         raw = flush(t, raw) if ftz else raw
         result, values = change(t, raw), widen(t, raw)

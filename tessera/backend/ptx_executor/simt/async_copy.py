@@ -70,14 +70,14 @@ def _partial(
     raw = filled.reshape(-1).view(np.uint8).reshape(-1, size)
     raw[~whole.reshape(-1)] = 0
     if some.any():
-        flat_given = np.broadcast_to(given, cx.shape).reshape(-1)
+        flat_given = cx.flat(given)
         for byte in range(size):
             wanted = np.broadcast_to(some, cx.shape) & (flat_given.reshape(cx.shape) > byte)
             if wanted.any():
                 step = source.dtype.type(byte)
                 part = load(cx, gather_global, site, source + step, 1, wanted)
                 chosen = wanted.reshape(-1)
-                raw[chosen, byte] = np.broadcast_to(part, cx.shape).reshape(-1)[chosen]
+                raw[chosen, byte] = cx.flat(part)[chosen]
     return filled
 
 
@@ -93,9 +93,9 @@ def copy_bulk(
     guard: Array | None,
 ) -> None:
     """cp.async.bulk: each lane copies `size` bytes, a multiple of 16."""
-    flat = [np.broadcast_to(x, cx.shape).reshape(-1) for x in (target, source, size)]
-    bars = None if barrier is None else np.broadcast_to(barrier, cx.shape).reshape(-1)
-    masks = None if ranks is None else np.broadcast_to(ranks, cx.shape).reshape(-1)
+    flat = [cx.flat(x) for x in (target, source, size)]
+    bars = None if barrier is None else cx.flat(barrier)
+    masks = None if ranks is None else cx.flat(ranks)
     for place, _ in mbarrier.lanes_at(cx, target, guard):
         to, start, count = (int(x[place]) for x in flat)
         if count % 16 or to % 16 or start % 16:
@@ -145,8 +145,8 @@ def reduce_bulk(
     guard: Array | None,
 ) -> None:
     """cp.reduce.async.bulk: combine element by element instead of overwriting."""
-    flat = [np.broadcast_to(x, cx.shape).reshape(-1) for x in (target, source, size)]
-    bars = None if barrier is None else np.broadcast_to(barrier, cx.shape).reshape(-1)
+    flat = [cx.flat(x) for x in (target, source, size)]
+    bars = None if barrier is None else cx.flat(barrier)
     for place, _ in mbarrier.lanes_at(cx, target, guard):
         to, start, count = (int(x[place]) for x in flat)
         data = read_bytes(cx, site, spaces[1], start, count, place)

@@ -18,7 +18,7 @@ import numpy as np
 from tessera.backend.ptx_executor.memory.access import blame
 from tessera.backend.ptx_executor.memory.faults import AddressFault
 from tessera.backend.ptx_executor.memory.lanes import LaneSet
-from tessera.backend.ptx_executor.memory.memory import UNSIGNED, WORDS, Array
+from tessera.backend.ptx_executor.memory.memory import WORDS, Array
 from tessera.backend.ptx_executor.memory.spaces import (
     SPACES,
     Gather,
@@ -108,25 +108,19 @@ class Atomic:
         b: Array,
         c: Array | None = None,
         guard: Array | None = None,
-        old: Array | None = None,
     ) -> Array:
         """Do it for the running lanes; gives the words that were there before."""
         on = cx.enabled(guard)
-        flags = None if on is None else np.broadcast_to(on, cx.shape).reshape(-1)
-        who = np.arange(cx.shape[0] * cx.shape[1]) if flags is None else np.flatnonzero(flags)
+        who = cx.chosen(on)
         result = np.zeros(cx.shape, dtype=WORDS[self.width])
-        if old is not None:
-            result[...] = old
         if len(who) == 0:
             return result
         watch = cx.chunk.launch.watch
         if watch is not None:
             watch.atomic = True
         try:
-            flat = np.broadcast_to(addr, cx.shape).reshape(-1)[who]
-            operands = [
-                None if x is None else np.broadcast_to(x, cx.shape).reshape(-1)[who] for x in (b, c)
-            ]
+            flat = cx.flat(addr)[who]
+            operands = [None if x is None else cx.flat(x)[who] for x in (b, c)]
             assert operands[0] is not None
             words = self._dispatch(cx, site, flat, operands[0], operands[1], who)
         except AddressFault as fault:
@@ -260,6 +254,3 @@ def _compare_and_swap(old: Array, b: Array, c: Array) -> Array:
             current = c[i]
     seen[-1] = current
     return seen
-
-
-__all__ = ["UNSIGNED", "Atomic"]

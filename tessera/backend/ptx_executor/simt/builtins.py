@@ -1,4 +1,4 @@
-"""Functions that the driver gives to kernels: printf, assert, malloc, free; and traps.
+"""Calls and their frames; what the driver gives to kernels: printf, assert, malloc, free; traps.
 
 Text goes to the launch's output in lane order. `malloc` takes memory from the device, which
 stays allocated until the kernel frees it or the device is closed.
@@ -11,10 +11,11 @@ import struct
 
 import numpy as np
 
+from tessera.backend.ptx_executor.memory.access import load, store
 from tessera.backend.ptx_executor.memory.faults import Fault
 from tessera.backend.ptx_executor.memory.lanes import LaneSet
 from tessera.backend.ptx_executor.memory.memory import Array
-from tessera.backend.ptx_executor.memory.spaces import gather_generic
+from tessera.backend.ptx_executor.memory.spaces import gather_generic, gather_local, scatter_local
 from tessera.backend.ptx_executor.simt.compiled import FUNCTION_BASE, FUNCTION_STEP
 
 # Sizes of the parameters and of the result, in bytes.
@@ -31,9 +32,7 @@ _LONGEST = 1 << 16
 
 def _lanes_of(cx: LaneSet) -> Array:
     """Flat places of the lanes that take part, in lane order."""
-    if cx.active is None:
-        return np.arange(cx.shape[0] * cx.shape[1])
-    return np.flatnonzero(cx.active)
+    return cx.chosen(cx.active)
 
 
 def _read_string(cx: LaneSet, site: int, address: int, lane: int) -> bytes:
@@ -51,8 +50,8 @@ def _read_string(cx: LaneSet, site: int, address: int, lane: int) -> bytes:
 
 def builtin_vprintf(cx: LaneSet, site: int, form: Array, values: Array) -> Array:
     """Format one line per lane; gives the number of arguments, as CUDA does."""
-    forms = np.broadcast_to(form, cx.shape).reshape(-1)
-    places = np.broadcast_to(values, cx.shape).reshape(-1)
+    forms = cx.flat(form)
+    places = cx.flat(values)
     counts = np.zeros(cx.shape, dtype=np.uint32)
     known: dict[int, bytes] = {}
     for lane in _lanes_of(cx):
@@ -126,7 +125,7 @@ def builtin___assertfail(
     lane = int(_lanes_of(cx)[0])
 
     def at(value: Array) -> int:
-        return int(np.broadcast_to(value, cx.shape).reshape(-1)[lane])
+        return int(cx.flat(value)[lane])
 
     texts = [
         _read_string(cx, site, at(v), lane).decode("utf-8", "replace") if at(v) else ""
@@ -144,7 +143,7 @@ def builtin___assertfail(
 def builtin_malloc(cx: LaneSet, site: int, size: Array) -> Array:
     """Memory from the device for each lane, in lane order."""
     launch = cx.chunk.launch
-    sizes = np.broadcast_to(size, cx.shape).reshape(-1)
+    sizes = cx.flat(size)
     addresses = np.zeros(cx.shape, dtype=np.uint64)
     for lane in _lanes_of(cx):
         allocation = launch.space.allocate(int(sizes[lane]), "malloc")
@@ -155,7 +154,7 @@ def builtin_malloc(cx: LaneSet, site: int, size: Array) -> Array:
 def builtin_free(cx: LaneSet, site: int, address: Array) -> Array:
     """Give memory back; null is allowed."""
     launch = cx.chunk.launch
-    addresses = np.broadcast_to(address, cx.shape).reshape(-1)
+    addresses = cx.flat(address)
     for lane in _lanes_of(cx):
         at = int(addresses[lane])
         if at == 0:
@@ -181,7 +180,7 @@ def check_table(cx: LaneSet, site: int, index: Array, count: int, guard: Array |
         bad = bad & on
     if bad.any():
         lane = int(np.flatnonzero(np.broadcast_to(bad, cx.shape))[0])
-        value = int(np.broadcast_to(index, cx.shape).reshape(-1)[lane])
+        value = int(cx.flat(index)[lane])
         raise Fault("TSR5023", f"table branch with index {value}, but {count} targets", site, lane)
 
 
@@ -197,6 +196,24 @@ def open_frame(cx: LaneSet, site: int, above: Array) -> None:
     cx.chunk.need_local(int(above.max()) + cx.chunk.launch.program.frame_limit, site)
 
 
+def copy_local(cx: LaneSet, site: int, target: Array, source: Array, size: int) -> None:
+    """Copy `size` bytes, in words as wide as the size allows (frames are 16-byte aligned)."""
+    done = 0
+    while done < size:
+        width = next(
+            w for w in (8, 4, 2, 1) if w <= size - done and _aligned(target, source, done, w)
+        )
+        step = target.dtype.type(done)
+        word = load(cx, gather_local, site, source + step, width)
+        store(cx, scatter_local, site, target + step, width, [word])
+        done += width
+
+
+def _aligned(target: Array, source: Array, done: int, width: int) -> bool:
+    first, second = int(target.reshape(-1)[0]), int(source.reshape(-1)[0])
+    return (first + done) % width == 0 and (second + done) % width == 0
+
+
 def find_function(cx: LaneSet, site: int, address: Array) -> Array:
     """The entry blocks of functions called through their addresses."""
     entries: Array = cx.chunk.launch.program.function_entries
@@ -207,6 +224,6 @@ def find_function(cx: LaneSet, site: int, address: Array) -> Array:
         bad = bad & cx.active
     if bad.any():
         lane = int(np.flatnonzero(np.broadcast_to(bad, cx.shape))[0])
-        at = int(np.broadcast_to(address, cx.shape).reshape(-1)[lane])
+        at = int(cx.flat(address)[lane])
         raise Fault("TSR5023", f"call of an address that is no function: 0x{at:x}", site, lane)
     return entries[np.clip(number, 0, len(entries) - 1)]

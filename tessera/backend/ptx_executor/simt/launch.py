@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tessera.backend.ptx_executor.memory.access_log import BufferAccess
-from tessera.backend.ptx_executor.memory.heap import keep_freed_memory
+from tessera.backend.ptx_executor.memory.host_memory import keep_freed_memory
 from tessera.backend.ptx_executor.memory.memory import Array
 from tessera.backend.ptx_executor.numerics import quiet
 from tessera.backend.ptx_executor.simt.chunk import STACK_LIMIT, Chunk, LaunchState

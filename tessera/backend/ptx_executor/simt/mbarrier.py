@@ -19,7 +19,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tessera.backend.ptx_executor.memory.access import blame
+from tessera.backend.ptx_executor.memory.access import blaming
 from tessera.backend.ptx_executor.memory.faults import AddressFault, Fault
 from tessera.backend.ptx_executor.memory.lanes import LaneSet
 from tessera.backend.ptx_executor.memory.memory import Array
@@ -72,13 +72,8 @@ def shared_offset(addr: Array) -> Array:
 def lanes_at(cx: LaneSet, addr: Array, guard: Array | None) -> Iterator[tuple[int, Array]]:
     """Each running lane's place and its address as an array of one."""
     on = cx.enabled(guard)
-    flat = np.broadcast_to(shared_offset(addr), cx.shape).reshape(-1)
-    places = (
-        range(cx.shape[0] * cx.shape[1])
-        if on is None
-        else np.flatnonzero(np.broadcast_to(on, cx.shape))
-    )
-    for place in places:
+    flat = cx.flat(shared_offset(addr))
+    for place in cx.chosen(on):
         yield int(place), flat[place : place + 1]
 
 
@@ -88,7 +83,6 @@ def read_word(cx: LaneSet, site: int, addr: Array, place: int) -> int:
         with unordered(cx):
             return int(gather_shared(cx, site, addr, 8, np.array([place]))[0])
     except AddressFault as fault:
-        blame(cx, fault, addr.reshape(1, 1), None)
         fault.lane = place
         raise
 
@@ -116,7 +110,7 @@ def unordered(cx: LaneSet) -> Iterator[None]:
 
 def init(cx: LaneSet, site: int, addr: Array, count: Array, guard: Array | None) -> None:
     """mbarrier.init."""
-    counts = np.broadcast_to(count, cx.shape).reshape(-1)
+    counts = cx.flat(count)
     for place, at in lanes_at(cx, addr, guard):
         wanted = int(counts[place])
         if not 1 <= wanted <= _COUNT:
@@ -165,8 +159,8 @@ def arrive(
     guard: Array | None,
 ) -> Array:
     """mbarrier.arrive, with bytes to expect or leaving for good; gives state tokens."""
-    counts = np.broadcast_to(count, cx.shape).reshape(-1)
-    expected = None if expect is None else np.broadcast_to(expect, cx.shape).reshape(-1)
+    counts = cx.flat(count)
+    expected = None if expect is None else cx.flat(expect)
     tokens = np.zeros(cx.shape, dtype=np.uint64)
     flat = tokens.reshape(-1)
     for place, at in lanes_at(cx, addr, guard):
@@ -181,7 +175,7 @@ def expect_bytes(
     cx: LaneSet, site: int, addr: Array, size: Array, sign: int, guard: Array | None
 ) -> None:
     """mbarrier.expect_tx (+) and complete_tx (-)."""
-    sizes = np.broadcast_to(size, cx.shape).reshape(-1)
+    sizes = cx.flat(size)
     for place, at in lanes_at(cx, addr, guard):
         change(cx, site, at, place, 0, sign * int(sizes[place]))
 
@@ -209,23 +203,15 @@ def test_wait(
 
 
 def _load_words(cx: LaneSet, site: int, offset: Array, on: Array | None) -> Array:
-    with unordered(cx):
-        return _gather_words(cx, site, offset, on)
-
-
-def _gather_words(cx: LaneSet, site: int, offset: Array, on: Array | None) -> Array:
-    try:
+    with unordered(cx), blaming(cx, offset, on):
         if on is None:
             return gather_shared(cx, site, offset, 8, None)
-        who = np.flatnonzero(np.broadcast_to(on, cx.shape))
+        who = cx.chosen(on)
         words = np.zeros(cx.shape, dtype=np.uint64)
         if len(who):
-            picked = np.broadcast_to(offset, cx.shape).reshape(-1)[who]
+            picked = cx.flat(offset)[who]
             words.reshape(-1)[who] = gather_shared(cx, site, picked, 8, who)
         return words
-    except AddressFault as fault:
-        blame(cx, fault, offset, on)
-        raise
 
 
 def pending_count(state: Array) -> Array:

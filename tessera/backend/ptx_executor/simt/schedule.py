@@ -20,11 +20,10 @@ from tessera.backend.ptx_executor.memory.faults import Fault
 from tessera.backend.ptx_executor.memory.lanes import LaneSet
 from tessera.backend.ptx_executor.memory.memory import Array
 from tessera.backend.ptx_executor.simt import report
-from tessera.backend.ptx_executor.simt.barriers import split_members
+from tessera.backend.ptx_executor.simt.barriers import BarrierUse, Meetings, split_members
 from tessera.backend.ptx_executor.simt.chunk import Chunk
 from tessera.backend.ptx_executor.simt.compiled import CompiledBlock
 from tessera.backend.ptx_executor.simt.livelock import Rounds, Stillness
-from tessera.backend.ptx_executor.simt.meetings import BarrierUse, Meetings
 from tessera.diagnostics import TesseraError
 
 DONE = "done"
@@ -71,7 +70,9 @@ class ChunkRunner:
                 self.stuck = self.stillness.repeated(self.registers, self.waiting)
                 self.moved = self.stillness.moved
                 return YIELDED
-            if self.steps >= self.endless.due and self._goes_round(number):
+            if self.steps >= self.endless.due and self.endless.look(
+                number, self.steps, self.registers, self.waiting
+            ):
                 self.stuck = True
                 self.moved = self.stillness.moved
                 return YIELDED
@@ -103,9 +104,6 @@ class ChunkRunner:
         if self.alive_count:
             raise self.deadlock()
         return DONE
-
-    def _goes_round(self, number: int) -> bool:
-        return self.endless.look(number, self.steps, self.registers, self.waiting)
 
     def deadlock(self) -> TesseraError:
         """Who waits where, polls in vain, or goes round for ever."""

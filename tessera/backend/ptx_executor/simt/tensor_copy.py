@@ -63,7 +63,7 @@ def packed_offsets(tensor: TensorMap, base: int, count: int) -> Array:
 
 
 def _coordinates(cx: LaneSet, parts: Sequence[Array]) -> list[Array]:
-    return [np.broadcast_to(part, cx.shape).reshape(-1) for part in parts]
+    return [cx.flat(part) for part in parts]
 
 
 def load_tensor(
@@ -78,8 +78,8 @@ def load_tensor(
     guard: Array | None,
 ) -> None:
     """cp.async.bulk.tensor from device memory to shared memory."""
-    flat = [np.broadcast_to(x, cx.shape).reshape(-1) for x in (target, map_address, barrier)]
-    masks = None if ranks is None else np.broadcast_to(ranks, cx.shape).reshape(-1)
+    flat = [cx.flat(x) for x in (target, map_address, barrier)]
+    masks = None if ranks is None else cx.flat(ranks)
     starts = _coordinates(cx, coordinates)
     for place, _ in mbarrier.lanes_at(cx, target, guard):
         to, at, bar = (int(x[place]) for x in flat)
@@ -128,7 +128,7 @@ def store_tensor(
     guard: Array | None,
 ) -> None:
     """cp.async.bulk.tensor and cp.reduce.async.bulk.tensor from shared to device memory."""
-    flat = [np.broadcast_to(x, cx.shape).reshape(-1) for x in (source, map_address)]
+    flat = [cx.flat(x) for x in (source, map_address)]
     starts = _coordinates(cx, coordinates)
     for place, _ in mbarrier.lanes_at(cx, source, guard):
         base, at = (int(x[place]) for x in flat)
@@ -177,8 +177,8 @@ def replace_map(
     guard: Array | None,
 ) -> None:
     """tensormap.replace: change a field of a map in memory."""
-    places = np.broadcast_to(address, cx.shape).reshape(-1)
-    values = np.broadcast_to(value, cx.shape).reshape(-1)
+    places = cx.flat(address)
+    values = cx.flat(value)
     for place, _ in mbarrier.lanes_at(cx, address, guard):
         at = int(places[place])
         content = read_bytes(cx, site, space, at, tensor_map.SIZE, place).tobytes()
@@ -188,9 +188,9 @@ def replace_map(
 
 def copy_map(cx: LaneSet, site: int, target: Array, source: Array) -> None:
     """tensormap.cp_fenceproxy: each warp copies a map from shared to device memory."""
-    to = np.broadcast_to(target, cx.shape).reshape(-1)
-    start = np.broadcast_to(source, cx.shape).reshape(-1)
-    cols = np.broadcast_to(cx.col, cx.shape).reshape(-1)
+    to = cx.flat(target)
+    start = cx.flat(source)
+    cols = cx.flat(cx.col)
     for place, _ in mbarrier.lanes_at(cx, source, None):
         if cols[place] % WARP:
             continue

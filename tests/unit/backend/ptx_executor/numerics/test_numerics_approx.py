@@ -83,7 +83,9 @@ def test_roots_and_quotients():
     y = rng.permutation(x)
     quotient = y.astype(np.float64) / wide
     normal = (quotient > 2.0**-125) & (quotient < 2.0**127)
-    got = approx.div(y.view(np.uint32), x.view(np.uint32)).view(np.float32).astype(np.float64)
+    got = (
+        approx.div("f32", y.view(np.uint32), x.view(np.uint32)).view(np.float32).astype(np.float64)
+    )
     assert worst(got[normal] / quotient[normal], 1.0) < 2.0**-22
     got = approx.div_full(y.view(np.uint32), x.view(np.uint32)).view(np.float32).astype(np.float64)
     assert worst(got[normal] / quotient[normal], 1.0) < 2.0**-23.5
@@ -121,8 +123,8 @@ def test_special_values(name):
 
 def test_division_by_huge_numbers():
     huge = 0x7F000001
-    assert approx.div(ONE, huge)[0] == 0
-    assert approx.div(INF, huge)[0] == NAN
+    assert approx.div("f32", ONE, huge)[0] == 0
+    assert approx.div("f32", INF, huge)[0] == NAN
     assert approx.div_full(0x7F000001, huge)[0] == ONE
 
 
