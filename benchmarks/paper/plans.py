@@ -17,7 +17,7 @@ from types import FrameType
 from benchmarks.planning.promises import OverLimitError
 from tessera.diagnostics import TesseraError
 from tessera.driver.plan import plan
-from tessera.planning.problem.options import PlanOptions
+from tessera.planning.given.options import PlanOptions
 from tessera.simulation.simulate_plan import simulate
 
 GAP = 0.01

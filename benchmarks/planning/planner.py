@@ -16,12 +16,13 @@ import time
 
 from benchmarks.common import arguments, machine, write
 from benchmarks.planning.model_graphs import FAMILIES, model_graph
-from tessera.ir.choices import Strategy
+from tessera.ir.objectives import THROUGHPUT
 from tessera.planning.bound.model import build_model
 from tessera.planning.bound.relax import relax
 from tessera.planning.problem.problem import Problem
 from tessera.planning.search.plans import choose
 from tessera.planning.search.solve import SolveOptions, solve
+from tessera.planning.search.strategies import KERNEL
 
 TARGETS = {1000: (("0.01", 2.0), ("0.001", 10.0)), 2000: (("0.01", 5.0),), 5000: (("0.01", 20.0),)}
 
@@ -61,9 +62,9 @@ def measure_many(
 ) -> dict[str, object]:
     problem = model_graph(family, kernels, gpus, memory_scale=memory_scale)
     started = time.process_time()
-    choice = choose(problem, "throughput", SolveOptions(gap=0.01))
+    choice = choose(problem, THROUGHPUT, SolveOptions(gap=0.01))
     assert choice is not None
-    ours = (Strategy.KERNEL, "replicas")
+    ours = (KERNEL, "replicas")
     baseline = min(
         (one.period_ns for one in choice.candidates if not one.name.endswith(ours)), default=None
     )

@@ -35,10 +35,11 @@ from benchmarks.planning.real_traces import real_trace
 from tessera.diagnostics import TesseraError
 from tessera.driver.plan import PlanReport, plan
 from tessera.driver.traces import load_traces
-from tessera.ir.choices import Objective, Strategy
+from tessera.ir.objectives import Figures, Objective
 from tessera.ir.plan.print_plan import print_plan
 from tessera.ir.program.program import Role
-from tessera.planning.problem.options import PlanOptions
+from tessera.planning.given.options import PlanOptions
+from tessera.planning.search.strategies import PHASE, PLAN_STRATEGIES
 from tessera.simulation.simulate_plan import simulate
 
 CHOSEN = "chosen"
@@ -106,7 +107,7 @@ def cases(seed: int) -> Iterator[Case]:
 def strategies_of(case: Case) -> list[str]:
     """How a case is planned: as the planner likes, and with every strategy there is for it."""
     several = len(case["traces"]) > 1  # type: ignore[arg-type]
-    return [CHOSEN, *(str(s) for s in Strategy if several or s != Strategy.PHASE)]
+    return [CHOSEN, *(str(s) for s in PLAN_STRATEGIES if several or s != PHASE)]
 
 
 def write_traces(case: Case, folder: Path) -> list[str]:
@@ -131,11 +132,13 @@ def follow(report: PlanReport, folder: Path) -> Found:
     simulated, said = simulate(target), report.plan
     off = {claim.name: claim.off for claim in simulated.claims() if claim.name != "bound"}
     doubted = report.decision.doubt
-    value = {
-        Objective.THROUGHPUT: simulated.full.period_ns,
-        Objective.LATENCY: simulated.alone_ns,
-        Objective.COST: said.usd_per_request * simulated.full.period_ns / said.period_ns,
-    }[Objective(said.objective)]
+    value = Objective.named(said.objective).value(
+        Figures(
+            period_ns=simulated.full.period_ns,
+            latency_ns=simulated.alone_ns,
+            usd_per_request=said.usd_per_request * simulated.full.period_ns / said.period_ns,
+        )
+    )
     return {
         "plan": said.strategy,
         "slots": said.replicas[0].slots,

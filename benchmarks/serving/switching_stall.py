@@ -31,10 +31,10 @@ from benchmarks.serving.timed_model import VOCABULARY, TimedModel, answer
 from tessera.driver.serve.engine import Engine
 from tessera.driver.serve.generation import Generation
 from tessera.driver.serve.policies import PolicySwitch
-from tessera.ir.choices import POLICIES
+from tessera.ir.objectives import POLICIES
 from tessera.ir.plan.plan import Plan
 
-NAMES = tuple(policy.value for policy in POLICIES)
+NAMES = tuple(map(str, POLICIES))
 AFTER_NS = 100e6
 PAUSE_S = 20.0
 ROUND = 5000

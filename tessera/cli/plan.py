@@ -22,7 +22,8 @@ from tessera.cli.options import (
 )
 from tessera.cli.progress import PlanProgress
 from tessera.diagnostics import ExitCode, warning
-from tessera.ir.choices import CUT_SHORT, Objective, Strategy
+from tessera.ir.choices import Ending
+from tessera.ir.objectives import OBJECTIVES
 from tessera.ir.options import WrongOption
 from tessera.output import Kind, check_folder, check_output, write_folder
 from tessera.report import diagnostics as render
@@ -34,19 +35,34 @@ if TYPE_CHECKING:
     from tessera.driver.plan import PlanOptions, PlanReport
 
 
+class StrategyChoice(click.Choice[str]):
+    """Words of strategies, read when they are asked for: other commands do without the planner."""
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The words that `--strategy` takes."""
+        from tessera.planning.search.strategies import PLAN_STRATEGIES
+
+        return PLAN_STRATEGIES
+
+    @choices.setter
+    def choices(self, given: object) -> None:
+        pass
+
+
 @click.command(short_help="Place the steps of traces on GPUs.")
 @click.argument("traces", nargs=-1, type=click.Path(allow_dash=True), metavar="[TRACE[:PART]]...")
 @machine_options("The GPUs, such as `a100,l40s` or `2xa100`.")
 @click.option(
     "--objective",
-    type=click.Choice([choice.value for choice in Objective]),
+    type=click.Choice([*OBJECTIVES]),
     default="throughput",
     show_default=True,
     help="What to make best.",
 )
 @click.option(
     "--strategy",
-    type=click.Choice([choice.value for choice in Strategy]),
+    type=StrategyChoice(()),
     help="Take the best plan of this form instead.",
 )
 @click.option(
@@ -212,7 +228,7 @@ def _write_plan(planned: PlanReport, target: str) -> None:
 
 def _cut_short(proved: PlanReport) -> PlanReport:
     """The report of a plan that is proved, without the comparisons that were interrupted."""
-    if proved.plan.ended in CUT_SHORT:
+    if Ending(proved.plan.ended).is_cut_short:
         return proved  # which says so
     left_out = warning(
         "TSR3019",

@@ -13,7 +13,7 @@ from tessera.backend.service import ServedTrace
 from tessera.ir.plan.machine import Machine
 from tessera.ir.plan.one_host import on_one_host
 from tessera.ir.plan.plan import Plan, Replica
-from tessera.planning.problem.setting import PlanSetting
+from tessera.planning.given.setting import PlanSetting
 
 __all__ = ["WRITTEN_BY", "cuda_python_files"]
 

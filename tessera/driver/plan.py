@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tessera.driver.traces import TraceName, graphs_in, load_traces
+from tessera.planning.given.options import PlanOptions, Watch
+from tessera.planning.given.setting import LoadedTrace, PlanSetting
 from tessera.planning.make_plan import PlanReport, integer_program, make_plan
-from tessera.planning.problem.options import PlanOptions, Watch
-from tessera.planning.problem.setting import LoadedTrace, PlanSetting
 
 __all__ = [
     "PlanOptions",

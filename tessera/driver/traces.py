@@ -29,7 +29,7 @@ from tessera.passes.dependences.dependences import Dependences
 from tessera.passes.dependences.pointer_words import moved_words
 from tessera.passes.dependences.stored_addresses import stored_addresses
 from tessera.passes.kernel_facts.fragment_layout import layout_warnings
-from tessera.planning.problem.setting import LoadedTrace
+from tessera.planning.given.setting import LoadedTrace
 
 GRAPH_ENDING = ".tsg"
 PLAN_ENDING = ".tsp"

@@ -1,44 +1,46 @@
 """The choices that users make and files record, each an enum: one place, one spelling.
 
-Members are strings, so they print, compare and serialise as the words that users type. Nothing
-heavy is imported here: the command line takes its choices from this module. The names of backends
-are in `backend.known_backends`.
+Members are strings, so they print, compare and serialise as the words that users type. Choices with
+behaviour are classes (`Word`): objectives in `ir.objectives`, strategies in
+`planning.search.strategies`. Nothing heavy is imported here: the command line takes its choices
+from this module. The names of backends are in `backend.known_backends`.
 """
 
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import ClassVar, Self
 
 
-class Objective(StrEnum):
-    """What a plan is best for."""
+class Word(str):
+    """A choice with behaviour of its own: a class, whose one value equals the word that users type.
 
-    THROUGHPUT = "throughput"
-    LATENCY = "latency"
-    COST = "cost"
-    PAIR = "latency+throughput"
+    Classes below it that have a `word` are the choices, in the order in which they are defined.
+    """
 
-    @property
-    def is_single(self) -> bool:
-        """Whether one placement serves it; `PAIR` has one for each of two policies."""
-        return self is not Objective.PAIR
+    __slots__ = ()
+    word: ClassVar[str]
+
+    def __new__(cls) -> Self:
+        """The value of a class that has a word."""
+        return super().__new__(cls, cls.word)
+
+    def __getnewargs__(self) -> tuple[()]:  # type: ignore[override]  # a class says its own word
+        return ()
+
+    @classmethod
+    def every(cls) -> tuple[Self, ...]:
+        """One value of each class."""
+        return tuple(choice() for choice in cls.__subclasses__())
+
+    @classmethod
+    def named(cls, word: str) -> Self:
+        """The choice with a word; `StopIteration` is a fault of the program: ask `every` first."""
+        return next(choice for choice in cls.every() if choice == word)
 
 
-SINGLE_OBJECTIVES = tuple(objective for objective in Objective if objective.is_single)
-POLICIES = (Objective.LATENCY, Objective.THROUGHPUT)
 ADAPTIVE = "adaptive"
 """In place of a policy: all of them are ready, and requests are given one as they come."""
-
-
-class Strategy(StrEnum):
-    """A way to place steps: the search, or a coarse baseline."""
-
-    SINGLE = "single"
-    DP = "dp"
-    LAYERS = "layers"
-    PHASE = "phase"
-    ATTENTION = "attention"
-    KERNEL = "kernel"
 
 
 class Ending(StrEnum):
@@ -51,9 +53,30 @@ class Ending(StrEnum):
     INTERRUPTED = "interrupted"
     GIVEN = "given"
 
+    @property
+    def text(self) -> str:
+        """What ended the search, as reports say it."""
+        return _ENDED_BY[self]
 
-CUT_SHORT = (Ending.CLOCK, Ending.INTERRUPTED)
-"""The search ended for a reason of the user's, not its own."""
+    @property
+    def is_cut_short(self) -> bool:
+        """Whether the search ended for a reason of the user's, not its own."""
+        return self in (Ending.CLOCK, Ending.INTERRUPTED)
+
+    @property
+    def is_search(self) -> bool:
+        """Whether a search came to its own end; what the user gives is not searched for."""
+        return self is not Ending.GIVEN and not self.is_cut_short
+
+
+_ENDED_BY = {
+    Ending.GAP: "the gap",
+    Ending.NODES: "the number of nodes",
+    Ending.SEARCH: "exhausting local search",
+    Ending.CLOCK: "the time limit",
+    Ending.INTERRUPTED: "an interrupt",
+    Ending.GIVEN: "what was given",
+}
 
 
 class Route(StrEnum):

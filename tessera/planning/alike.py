@@ -11,15 +11,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from tessera.diagnostics import Diagnostic, warning
-from tessera.ir.choices import Objective
+from tessera.ir.objectives import LATENCY
 from tessera.ir.plan.costs import Barred, Costs
 from tessera.ir.plan.plan import Replica
 from tessera.ir.plan.policies import are_alike
 from tessera.ir.program.program import Role
 from tessera.planning.attempts import build_problem
 from tessera.planning.find_plan import choose_best
-from tessera.planning.problem.options import Watch
-from tessera.planning.problem.setting import Attempt, PlanSetting
+from tessera.planning.given.options import Watch
+from tessera.planning.given.setting import Attempt, PlanSetting
 from tessera.planning.promise.promise import Promise, promises
 from tessera.wording import Wording
 
@@ -36,10 +36,10 @@ def alike_pairs(
     for wide in single[:_MOST_WIDE]:
         kept = _kept_where(setting, wide.simulated.replicas[0])
         attempt = replace(quick, planning=build_problem(kept, quick.slots, quick.lanes))
-        choice = choose_best(kept, attempt, Objective.LATENCY, watch)
+        choice = choose_best(kept, attempt, LATENCY, watch)
         if choice is None:
             continue
-        quickest = promises(kept, [(attempt, choice)], Objective.LATENCY, keep_slots=True, part=0.5)
+        quickest = promises(kept, [(attempt, choice)], LATENCY, keep_slots=True, part=0.5)
         for first in quickest:
             replicas = first.simulated.replicas
             if len(replicas) == 1 and are_alike(replicas[0], wide.simulated.replicas[0], programs):

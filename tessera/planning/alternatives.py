@@ -10,15 +10,15 @@ from dataclasses import replace
 
 from tessera.diagnostics import TesseraError
 from tessera.frontend.machine.gpus import GpuEntry, build_machine
-from tessera.ir.choices import SINGLE_OBJECTIVES, Objective
+from tessera.ir.objectives import PAIR, SINGLE_OBJECTIVES, THROUGHPUT
 from tessera.ir.plan.costs import Costs
 from tessera.ir.plan.machine import Card, Machine
 from tessera.ir.plan.plan import Baseline
 from tessera.planning.attempts import build_problem
 from tessera.planning.find_plan import Decision, choose_best
+from tessera.planning.given.options import Watch
+from tessera.planning.given.setting import Attempt, PlanSetting
 from tessera.planning.prices.durations import find_costs
-from tessera.planning.problem.options import Watch
-from tessera.planning.problem.setting import Attempt, PlanSetting
 from tessera.planning.promise.assemble import baseline_of
 from tessera.planning.promise.promise import best_promise, promises
 
@@ -47,9 +47,7 @@ def alone(setting: PlanSetting, decision: Decision, watch: Watch) -> tuple[Basel
         other = replace(setting, machine=machine, costs=costs, options=options)
         slots, lanes = decision.attempt.slots, decision.attempt.lanes
         attempt = Attempt(slots=slots, lanes=lanes, planning=build_problem(other, slots, lanes))
-        objective = (
-            Objective.THROUGHPUT if options.objective == Objective.PAIR else options.objective
-        )
+        objective = THROUGHPUT if options.aim == PAIR else options.aim
         choice = choose_best(other, attempt, objective, quiet(watch), best_alone=True)
         if choice is not None:
             nearest = replace(choice, candidates=choice.candidates[:_NEAREST])

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tessera.ir.choices import Objective
 from tessera.ir.graph.access import AccessKind
 from tessera.ir.plan.launch_program import AreaKind
 from tessera.ir.program.program import Role
 from tessera.passes.dependences.pointer_words import moved_words
+from tessera.planning.given.setting import Attempt, LoadedTrace, PlanSetting
 from tessera.planning.many_slots import attempt_for_many
 from tessera.planning.problem.plan_problem import (
     PERSISTENT,
@@ -21,7 +21,6 @@ from tessera.planning.problem.plan_problem import (
     TracePart,
     problem_of_mix,
 )
-from tessera.planning.problem.setting import Attempt, LoadedTrace, PlanSetting
 
 AUTO_SLOTS = (4, 2, 1)
 
@@ -30,11 +29,11 @@ def attempts(setting: PlanSetting) -> Iterator[Attempt]:
     """Slots and sequences to try, the most wanted first."""
     options = setting.options
     counts: tuple[int, ...] = AUTO_SLOTS
-    if runs_alone(setting) or (options.objective == Objective.LATENCY and options.slots is None):
+    if runs_alone(setting) or (options.aim.is_of_one_request and options.slots is None):
         counts = (1,)
     elif options.slots is not None:
         counts = (options.slots,)
-    elif options.objective == Objective.THROUGHPUT:
+    elif options.aim.is_rate:
         first = attempt_for_many(
             setting, lambda slots: build_problem(setting, slots, options.sequences or slots)
         )

@@ -12,8 +12,8 @@ from tessera.diagnostics import TesseraError, error
 from tessera.ir.graph.graph import Edge
 from tessera.ir.plan.costs import Cost, Duration, LaunchWork
 from tessera.planning.find_plan import Decision
+from tessera.planning.given.setting import PlanSetting
 from tessera.planning.prices.estimate_costs import variant_on
-from tessera.planning.problem.setting import PlanSetting
 from tessera.planning.promise.assemble import split_placement
 from tessera.planning.search.candidates import candidate_of
 from tessera.wording import Wording

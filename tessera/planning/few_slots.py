@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from tessera.ir.choices import CUT_SHORT, Ending, Objective
+from tessera.ir.objectives import Objective
 from tessera.planning.attempts import build_problem, is_short
+from tessera.planning.given.options import Watch
+from tessera.planning.given.setting import Attempt, PlanSetting
 from tessera.planning.problem.device_types import DIRECT_DEVICES
 from tessera.planning.problem.limits import SearchWatch
-from tessera.planning.problem.options import Watch
 from tessera.planning.problem.problem import INFINITY
-from tessera.planning.problem.setting import Attempt, PlanSetting
 from tessera.planning.promise.contention import has_neighbours
 from tessera.planning.search.by_objective import least_of
 from tessera.planning.search.plans import Choice, rank
-from tessera.planning.search.usual import usual_candidates
+from tessera.planning.search.strategies import usual_candidates
 
 _FEW = 2
 
@@ -31,8 +31,8 @@ def may_be_fewer(setting: PlanSetting, attempt: Attempt, choice: Choice) -> bool
     return (
         options.slots is None
         and attempt.slots > 1
-        and choice.objective != Objective.LATENCY
-        and choice.ended not in (Ending.GIVEN, *CUT_SHORT)
+        and not choice.objective.is_of_one_request
+        and choice.ended.is_search
         and not has_neighbours(setting)
         and is_short(setting, attempt.slots, attempt.lanes)
     )
@@ -66,7 +66,9 @@ def _attempt(setting: PlanSetting, slots: int, lanes: int) -> Attempt:
     return Attempt(slots=slots, lanes=lanes, planning=build_problem(setting, slots, lanes))
 
 
-def bound_of_any(setting: PlanSetting, attempt: Attempt, objective: str, watch: Watch) -> float:
+def bound_of_any(
+    setting: PlanSetting, attempt: Attempt, objective: Objective, watch: Watch
+) -> float:
     """No plan is better with the slots of an attempt or fewer; infinite where none has more room.
 
     So a plan with more slots is proven no nearer to the best than it is to one with fewer.

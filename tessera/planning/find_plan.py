@@ -13,17 +13,18 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from tessera.diagnostics import Diagnostic, error
-from tessera.ir.choices import CUT_SHORT, Ending, Objective, Strategy
+from tessera.ir.choices import Ending
+from tessera.ir.objectives import LATENCY, THROUGHPUT, Objective
 from tessera.ir.plan.plan import Plan
 from tessera.ir.plan.verify_plan import verify_plan
 from tessera.ir.progress import counter
 from tessera.passes.checker.check_plan import check_plan
 from tessera.planning.attempts import attempts, build_problem, host_ns, runs_alone
 from tessera.planning.few_slots import bound_of_any, with_fewer_slots
+from tessera.planning.given.options import SEARCHING, Watch
+from tessera.planning.given.setting import Attempt, PlanSetting
 from tessera.planning.placements import given_choice
-from tessera.planning.problem.options import SEARCHING, Watch
 from tessera.planning.problem.problem import INFINITY, Problem
-from tessera.planning.problem.setting import Attempt, PlanSetting
 from tessera.planning.promise.assemble import assemble, overflows
 from tessera.planning.promise.contention import Search, has_neighbours, settle_all
 from tessera.planning.promise.doubt import Doubt, doubt, interval, splits
@@ -40,6 +41,7 @@ from tessera.planning.search.candidates import (
 from tessera.planning.search.plans import Choice, choose, first_of_names
 from tessera.planning.search.small import is_small
 from tessera.planning.search.solve import SolveOptions
+from tessera.planning.search.strategies import KERNEL
 
 MOST_SLOTS = 64
 _LESS_LOAD = 0.995
@@ -76,7 +78,7 @@ def find_plan(setting: PlanSetting, watch: Watch) -> Decision:
     for attempt in attempts(setting):
         watch.tell(SEARCHING, f"{attempt.slots} slots")
         last = attempt
-        choice = choose_best(setting, attempt, setting.options.objective, watch)
+        choice = choose_best(setting, attempt, setting.options.aim, watch)
         if choice is None:
             continue
         if choice.ended == Ending.INTERRUPTED:
@@ -95,7 +97,7 @@ def find_plan(setting: PlanSetting, watch: Watch) -> Decision:
             bound = attempt.least_ns
         elif choice.ended != Ending.GIVEN:
             bound = min(bound, bound_of_any(setting, attempt, choice.objective, watch))
-        if choice.objective == Objective.THROUGHPUT and choice.ended != Ending.GIVEN:
+        if choice.objective.is_rate and choice.ended != Ending.GIVEN:
             bound = max(bound, host_ns(setting))
         decision = _first_proved(ranked, replace(choice, bound=bound), refused, doubted)
         if decision is not None:
@@ -107,7 +109,7 @@ def find_plan(setting: PlanSetting, watch: Watch) -> Decision:
 
 
 def _again(setting: PlanSetting, watch: Watch, attempt: Attempt) -> Choice | None:
-    return choose_best(setting, attempt, setting.options.objective, watch)
+    return choose_best(setting, attempt, setting.options.aim, watch)
 
 
 def _is_near(made: list[Promise], choice: Choice) -> bool:
@@ -133,7 +135,7 @@ def _what_fits(setting: PlanSetting) -> str:
         middle = (low + high) // 2
         slots, lanes = min(options.slots or 1, middle), min(options.sequences or 1, middle)
         problem = build_problem(setting, slots, lanes).problem
-        if choose(problem, Objective.THROUGHPUT, _ANY) is None:
+        if choose(problem, THROUGHPUT, _ANY) is None:
             high = middle
         else:
             low = middle
@@ -148,7 +150,7 @@ def _ranked(setting: PlanSetting, made: list[Promise], choice: Choice) -> list[P
     if choice.ended != Ending.GIVEN:
         return _with_best_split(made)
     rivals = [p for p in made if p.chosen.name == choice.best.name]
-    if setting.options.strategy == Strategy.KERNEL:
+    if setting.options.strategy == KERNEL:
         rivals = [p for p in made if splits_requests(p.chosen)] or rivals
     asked = rivals[0].named(choice.best.name)
     others = [p for p in made if p.chosen.replicas != asked.chosen.replicas]
@@ -158,10 +160,10 @@ def _ranked(setting: PlanSetting, made: list[Promise], choice: Choice) -> list[P
 def _with_best_split(made: list[Promise]) -> list[Promise]:
     """The row `kernel` is the best split there is, also if it has the form of another strategy."""
     best = next((p for p in made if splits_requests(p.chosen)), None)
-    if best is None or best.chosen.name == Strategy.KERNEL:
+    if best is None or best.chosen.name == KERNEL:
         return made
-    rows = [p for p in made if p.chosen.name != Strategy.KERNEL]
-    rows.insert(rows.index(best) + 1, best.named(Strategy.KERNEL))
+    rows = [p for p in made if p.chosen.name != KERNEL]
+    rows.insert(rows.index(best) + 1, best.named(KERNEL))
     return rows
 
 
@@ -221,15 +223,15 @@ def _with_more_slots(
         candidate for candidate in _rivals(choice) if busiest_ns(candidate) < choice.best.period_ns
     ]
     wanted = min(MOST_SLOTS, max(map(slots_needed, (choice.best, *ahead))))
-    fixed = options.slots is not None or options.objective == Objective.LATENCY
+    fixed = options.slots is not None or options.aim.is_of_one_request
     fixed = fixed or bool(runs_alone(setting))
-    if fixed or wanted <= attempt.slots or choice.ended in CUT_SHORT:
+    if fixed or wanted <= attempt.slots or choice.ended.is_cut_short:
         return
     lanes = options.sequences or wanted
     more = Attempt(slots=wanted, lanes=lanes, planning=build_problem(setting, wanted, lanes))
     if not has_neighbours(setting) and _fit(more.planning.problem, (choice.best, *ahead)):
         return
-    better = choose_best(setting, more, options.objective, watch)
+    better = choose_best(setting, more, options.aim, watch)
     if better is not None:
         yield more, better
 
@@ -254,7 +256,7 @@ def _fit(problem: Problem, candidates: Sequence[Candidate]) -> bool:
 def choose_best(
     setting: PlanSetting,
     attempt: Attempt,
-    objective: str,
+    objective: Objective,
     watch: Watch,
     *,
     best_alone: bool = False,
@@ -273,14 +275,14 @@ def choose_best(
 
 
 def _search_for(
-    setting: PlanSetting, objective: str, watch: Watch, *, alone: bool, best_alone: bool
+    setting: PlanSetting, objective: Objective, watch: Watch, *, alone: bool, best_alone: bool
 ) -> Search:
     """The search of `planning.search`, with the limits of this plan."""
     options = solve_options(setting, watch)
     if best_alone:
         options = replace(options, thorough=False, any_plan=True)
     # Requests that run one at a time follow each other as fast as each is done.
-    sought = Objective.LATENCY if alone and objective == Objective.THROUGHPUT else objective
+    sought = LATENCY if alone and objective.is_rate else objective
 
     def search(problem: Problem) -> Choice | None:
         return choose(
@@ -295,7 +297,7 @@ def _search_for(
 
 
 def _gather_candidates(
-    setting: PlanSetting, attempt: Attempt, objective: str, search: Search, *, alone: bool
+    setting: PlanSetting, attempt: Attempt, objective: Objective, search: Search, *, alone: bool
 ) -> Choice | None:
     """What the user asks for, or what a search finds; beside a strategy also the latter."""
     given = given_choice(setting, attempt)
@@ -311,7 +313,7 @@ def _gather_candidates(
 def _rank_candidates(
     setting: PlanSetting,
     attempt: Attempt,
-    objective: str,
+    objective: Objective,
     gathered: Choice,
     search: Search,
     *,
@@ -321,7 +323,7 @@ def _rank_candidates(
 
     What the user asks for stays first.
     """
-    if objective == Objective.THROUGHPUT and has_neighbours(setting):
+    if objective.is_rate and has_neighbours(setting):
         fixed = alone or gathered.ended == Ending.GIVEN
         return settle_all(setting, attempt, gathered, None if fixed else search)
     return replace(gathered, candidates=_first_of_names(gathered.candidates))
@@ -350,10 +352,10 @@ def _beside(given: Choice, searched: Choice | None) -> Choice:
     if searched is None:
         return given
     chosen = given.best
-    if chosen.name == Strategy.KERNEL:
+    if chosen.name == KERNEL:
         splits = (candidate for candidate in searched.candidates if splits_requests(candidate))
         best = min((chosen, *splits), key=lambda candidate: candidate.value(searched.objective))
-        chosen = replace(best, name=Strategy.KERNEL)
+        chosen = replace(best, name=KERNEL)
     others = tuple(
         candidate
         for candidate in searched.candidates
@@ -366,7 +368,7 @@ def _rivals(choice: Choice) -> tuple[Candidate, ...]:
     """What may be chosen in place of the best."""
     if choice.ended != Ending.GIVEN:
         return choice.candidates
-    if choice.best.name == Strategy.KERNEL:
+    if choice.best.name == KERNEL:
         return tuple(candidate for candidate in choice.candidates if splits_requests(candidate))
     return (choice.best,)
 

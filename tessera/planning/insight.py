@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from tessera.ir.choices import CUT_SHORT, Ending, Objective
 from tessera.ir.plan.costs import Duration, StepCosts
 from tessera.ir.plan.machine import Device, Machine
 from tessera.ir.plan.plan import Plan
 from tessera.planning.find_plan import Decision
+from tessera.planning.given.setting import PlanSetting
 from tessera.planning.problem.period_limits import Limit
-from tessera.planning.problem.setting import PlanSetting
 from tessera.planning.promise.losses import Losses, find_losses
 from tessera.planning.search.sensitivity import Sensitivity, sensitivities
 
@@ -105,8 +104,8 @@ def _time_on(step: StepCosts, devices: list[Device]) -> float | None:
 
 def find_insight(decision: Decision) -> Insight:
     """What limits the plan that was decided on, and what more of it would bring."""
-    searched = decision.choice.ended not in (Ending.GIVEN, *CUT_SHORT)
-    if not searched or decision.choice.objective != Objective.THROUGHPUT:
+    searched = decision.choice.ended.is_search
+    if not searched or not decision.choice.objective.is_rate:
         return Insight(limits=decision.chosen.limits)
     limits = sensitivities(decision.attempt.planning.problem, decision.choice, FACTOR)
     return Insight(

@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tessera.diagnostics import Diagnostic
-from tessera.ir.choices import CUT_SHORT, Ending, Objective
+from tessera.ir.objectives import PAIR
 from tessera.ir.plan.costs import CostSource
 from tessera.ir.plan.machine import Machine
 from tessera.ir.plan.plan import Baseline, Plan
@@ -34,12 +34,12 @@ from tessera.output import Kind, mark
 from tessera.planning.alternatives import alone, frontier
 from tessera.planning.attempts import attempts
 from tessera.planning.find_plan import Decision, find_plan
+from tessera.planning.given.options import PlanOptions, Watch
+from tessera.planning.given.setting import LoadedTrace, PlanSetting, lowering_of
 from tessera.planning.insight import Insight, find_insight
 from tessera.planning.pair import find_pair
 from tessera.planning.prices.durations import find_costs, read_profiles, refused_hints, unmeasured
 from tessera.planning.prices.measured_links import with_measured_copies, with_measured_host
-from tessera.planning.problem.options import PlanOptions, Watch
-from tessera.planning.problem.setting import LoadedTrace, PlanSetting, lowering_of
 from tessera.planning.refusals import no_plan
 from tessera.planning.search.solve import write_lp
 from tessera.planning.whole import do_not_slice, is_better, plan_whole, row_of
@@ -82,7 +82,7 @@ def make_plan(
     )
     if on_proved is not None:
         on_proved(report)
-    compare = compare and decision.choice.ended not in (*CUT_SHORT, Ending.GIVEN)
+    compare = compare and decision.choice.ended.is_search
     watch.tell("comparing with other GPUs" if compare else "finding what limits the plan")
     return replace(
         report,
@@ -130,7 +130,7 @@ def _decide(
     setting: PlanSetting, watch: Watch
 ) -> tuple[Decision, tuple[Baseline, ...], tuple[Diagnostic, ...]]:
     """Place, lower and prove: the plan, the one for other pieces of the GPU as a line, a note."""
-    if setting.options.objective == Objective.PAIR:
+    if setting.options.aim == PAIR:
         return find_pair(setting, watch), (), ()
     sliced = find_plan(setting, watch)
     whole = plan_whole(setting, watch)

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from math import isqrt
 
 from tessera.planning.bound.class_model import class_bound
+from tessera.planning.given.setting import Attempt, PlanSetting
 from tessera.planning.problem.plan_problem import Planning
 from tessera.planning.problem.problem import INFINITY, Problem
-from tessera.planning.problem.setting import Attempt, PlanSetting
 from tessera.planning.promise.trial import MOST_SLOTS
 from tessera.planning.search.candidates import one_placement
 from tessera.planning.search.many import fits_one_device, is_large, runs_of

@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from tessera.ir.choices import POLICIES, Objective
+from tessera.ir.objectives import LATENCY, PAIR, POLICIES, THROUGHPUT, Objective
 from tessera.ir.plan.launch_program import PLACE_ALIGNMENT, AreaKind
 from tessera.ir.plan.plan import Plan, Replica
 from tessera.ir.program.program import Program
@@ -26,8 +26,8 @@ from tessera.planning.find_plan import (
     find_plan,
     findings_of,
 )
-from tessera.planning.problem.options import Watch
-from tessera.planning.problem.setting import Attempt, PlanSetting
+from tessera.planning.given.options import Watch
+from tessera.planning.given.setting import Attempt, PlanSetting
 from tessera.planning.promise.assemble import Simulated, assemble, overflows, used_bytes
 from tessera.planning.promise.promise import Promise, promise, promises
 from tessera.planning.refusals import Refused, no_plan, none_left, refusals_of, was_ended
@@ -54,8 +54,8 @@ def find_pair(setting: PlanSetting, watch: Watch) -> Decision:
             lanes=attempt.lanes,
             planning=build_problem(setting, slots, attempt.lanes),
         )
-        fast = choose_best(setting, quick, Objective.LATENCY, watch)
-        wide = choose_best(setting, attempt, Objective.THROUGHPUT, watch)
+        fast = choose_best(setting, quick, LATENCY, watch)
+        wide = choose_best(setting, attempt, THROUGHPUT, watch)
         if fast is None or wide is None:
             continue
         watch.tell(SIMULATING)
@@ -63,8 +63,8 @@ def find_pair(setting: PlanSetting, watch: Watch) -> Decision:
             replace(own, bound=min(own.bound, bound_of_any(setting, attempt, own.objective, watch)))
             for own in (fast, wide)
         )
-        quickest = _half(setting, quick, fast, Objective.LATENCY)
-        widest = _half(setting, attempt, wide, Objective.THROUGHPUT)
+        quickest = _half(setting, quick, fast, LATENCY)
+        widest = _half(setting, attempt, wide, THROUGHPUT)
         pairs = _pairs(quickest, widest)
         if setting.options.states_alike:
             pairs = iter(
@@ -78,8 +78,8 @@ def find_pair(setting: PlanSetting, watch: Watch) -> Decision:
             others = [other.simulated for other in widest if other is not second]
             plan = _join(setting, fast, first, wide, second, others)
             if overflows(plan):
-                first = _packed(first.setting, first.attempt, first, Objective.LATENCY)
-                second = _packed(setting, attempt, second, Objective.THROUGHPUT)
+                first = _packed(first.setting, first.attempt, first, LATENCY)
+                second = _packed(setting, attempt, second, THROUGHPUT)
                 plan = _join(setting, fast, first, wide, second, others)
             findings = findings_of(setting, plan)
             if not findings:
@@ -106,12 +106,14 @@ def find_pair(setting: PlanSetting, watch: Watch) -> Decision:
     raise no_plan(attempt.planning, setting.costs, setting.machine)
 
 
-def _half(setting: PlanSetting, attempt: Attempt, choice: Choice, objective: str) -> list[Promise]:
+def _half(
+    setting: PlanSetting, attempt: Attempt, choice: Choice, objective: Objective
+) -> list[Promise]:
     """What one of two policies would do, with half of the memory."""
     return promises(setting, [(attempt, choice)], objective, keep_slots=True, part=0.5)
 
 
-def _packed(setting: PlanSetting, attempt: Attempt, made: Promise, objective: str) -> Promise:
+def _packed(setting: PlanSetting, attempt: Attempt, made: Promise, objective: Objective) -> Promise:
     """The same where buffers share bytes wherever they can."""
     return promise(setting, attempt, made.searched, objective, keep_slots=True, part=0.0)
 
@@ -150,7 +152,7 @@ def _join(
     gap = first.chosen.latency_ns / fast.bound - 1.0 if fast.bound > 0 else 0.0
     return replace(
         base,
-        objective=Objective.PAIR,
+        objective=PAIR,
         strategy=f"{first.chosen.name} + {second.chosen.name}",
         latency_ns=first.chosen.latency_ns,
         gap=max(base.gap, gap, 0.0),

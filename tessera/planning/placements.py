@@ -14,28 +14,19 @@ from fnmatch import fnmatchcase
 from tessera.diagnostics import ExitCode, Source, Span, TesseraError, error
 from tessera.frontend.plan.tsp import parse_plan
 from tessera.frontend.text.readfile import read_source
-from tessera.ir.choices import Ending, Strategy
+from tessera.ir.choices import Ending
 from tessera.ir.plan.plan import Plan
 from tessera.ir.plan.print_plan import FORMAT
+from tessera.planning.given.setting import Attempt, PlanSetting
 from tessera.planning.prices.adjust_costs import names_device
 from tessera.planning.problem.problem import INFINITY, Placement, measure
-from tessera.planning.problem.setting import Attempt, PlanSetting
 from tessera.planning.refusals import STAY_TOGETHER
 from tessera.planning.search.candidates import Candidate, candidate_of
 from tessera.planning.search.plans import Choice
-from tessera.planning.search.usual import strategy_candidate
 
 RANDOM = "random:"
 _MOST_DIGITS = 18
 _LINES = "write a line `STEP=GPU` for each: `*=a100` (all steps), `m0.linear=l40s`, `#3=l40s-0`"
-
-_NEEDS: dict[str, str] = {
-    Strategy.PHASE: "it puts each of several traces on a GPU of its own",
-    Strategy.ATTENTION: "it needs kernels with attention in their names, "
-    "and two GPUs that can run them",
-    Strategy.DP: "it needs two GPUs that have room for everything",
-    Strategy.SINGLE: "no GPU can run everything, or none has the memory",
-}
 
 
 def given_choice(setting: PlanSetting, attempt: Attempt) -> Choice | None:
@@ -47,17 +38,15 @@ def given_choice(setting: PlanSetting, attempt: Attempt) -> Choice | None:
     problem = attempt.planning.problem
     if not all(task.allowed() for task in problem.tasks):
         return None
-    if options.strategy is not None:
-        chosen = strategy_candidate(problem, options.strategy)
-        if chosen is None or chosen.period_ns == INFINITY:
+    if (form := options.form) is not None:
+        chosen = form.candidate(problem)
+        if chosen is None:
             if attempt.slots > 1 and options.slots is None:
                 return None
-            raise _unusable(
-                f"the strategy `{options.strategy}` has no plan here", _NEEDS.get(options.strategy)
-            )
+            raise _unusable(f"the strategy `{form}` has no plan here", form.needs)
     else:
         chosen = _placed(setting, attempt)
-    return Choice(objective=options.objective, candidates=(chosen,), bound=0.0, ended=Ending.GIVEN)
+    return Choice(objective=options.aim, candidates=(chosen,), bound=0.0, ended=Ending.GIVEN)
 
 
 def _placed(setting: PlanSetting, attempt: Attempt) -> Candidate:

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error, warning
 from tessera.frontend.machine.quantities import format_bytes
-from tessera.ir.choices import CUT_SHORT, Ending
 from tessera.ir.plan.costs import Costs, Duration, StepCosts
 from tessera.ir.plan.machine import Machine
 from tessera.planning.bound.infeasible import Obstacle, find_obstacle
@@ -130,15 +129,14 @@ def none_left(refused: Sequence[Refused]) -> TesseraError:
 
 def was_ended(choice: Choice, chosen: Candidate) -> list[Diagnostic]:
     """A search that was cut short says so."""
-    if choice.ended not in CUT_SHORT:
+    if not choice.ended.is_cut_short:
         return []
     value = chosen.value(choice.objective)
     gap = f"{value / choice.bound - 1:.2%}" if choice.bound > 0 else "not known"
-    why = "the time limit" if choice.ended == Ending.CLOCK else "an interrupt"
     return [
         warning(
             "TSR3019",
-            f"{why} ended the search: the plan is `{chosen.name}`, the best so far",
+            f"{choice.ended.text} ended the search: the plan is `{chosen.name}`, the best so far",
             notes=(f"its distance from the best possible is at most: {gap}",),
             hint="with more time the same command may find a better plan",
         )

@@ -15,9 +15,9 @@ from tessera.ir.plan.costs import CostSource
 from tessera.ir.plan.machine import Machine
 from tessera.ir.plan.plan import Baseline
 from tessera.planning.find_plan import Decision, find_plan
+from tessera.planning.given.options import Watch
+from tessera.planning.given.setting import PlanSetting
 from tessera.planning.prices.durations import find_costs
-from tessera.planning.problem.options import Watch
-from tessera.planning.problem.setting import PlanSetting
 from tessera.planning.promise.assemble import baseline_of
 
 # What slices have to bring by the predictions. Of the two against each other these were off by 1 to

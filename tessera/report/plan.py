@@ -15,8 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from tessera.driver.plan import PlanReport
 from tessera.frontend.machine.gpus import describe_card
 from tessera.frontend.machine.quantities import format_bytes, format_time
-from tessera.ir.choices import Ending, Objective
+from tessera.ir.choices import Ending
 from tessera.ir.graph.graph import KernelGraph
+from tessera.ir.objectives import Objective
 from tessera.ir.plan.costs import Barred, Duration
 from tessera.ir.plan.launch_program import HOST
 from tessera.ir.plan.plan import Baseline, PlacedStep, Plan, Replica, hosts_of, staged_bytes
@@ -34,13 +35,6 @@ _MOST_KINDS = 4
 _MOST_REASONS = 6
 _MOST_OF_IT = 0.9
 _MOST_PLACES = 4
-_ENDED = {
-    "gap": "the gap",
-    "nodes": "the number of nodes",
-    "search": "exhausting local search",
-    "clock": "the time limit",
-    "interrupted": "an interrupt",
-}
 _COMPARED = (
     Column(fit=Fit.WRAP),
     Column("requests/s", right=True),
@@ -108,8 +102,7 @@ def _verdict(report: PlanReport) -> Iterator[str]:
     if plan.ended == Ending.GIVEN:
         yield "  as asked for" + (f", {plan.gap:.2%} above the bound" if plan.bound else "")
     else:
-        ended = _ENDED.get(plan.ended, plan.ended)
-        yield f"  {_nearness(plan)}; the search ended by {ended}"
+        yield f"  {_nearness(plan)}; the search ended by {Ending(plan.ended).text}"
     yield from _doubt(report)
     if reason := runs_alone(report.setting):
         yield f"  one request at a time: {reason}"

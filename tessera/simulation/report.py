@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tessera.ir.arrivals import Arrivals
-from tessera.ir.choices import Objective
 from tessera.ir.notebook import frame_of
+from tessera.ir.objectives import COST, Figures, Objective
 from tessera.ir.plan.plan import Plan, Replica
 from tessera.simulation.hardware import Hardware
 from tessera.simulation.journal import Journal
@@ -123,13 +123,14 @@ class SimulationReport:
             found.append(("latency alone", "ns", plan.latency_ns, self.alone_ns))
         if self.policy == policies[-1] and plan.loaded_latency_ns:
             found.append(("latency loaded", "ns", plan.loaded_latency_ns, full.latency_ns))
-        if plan.objective == Objective.THROUGHPUT:
-            found.append(("bound", "requests/s", rate_of(plan.bound), rate_of(full.period_ns)))
-        if plan.objective == Objective.LATENCY:
-            found.append(("bound", "ns", plan.bound, self.alone_ns))
-        if plan.objective == Objective.COST and plan.period_ns > 0:
-            usd = plan.usd_per_request * full.period_ns / plan.period_ns
-            found.append(("bound", "usd", plan.bound, usd))
+        objective = Objective.named(plan.objective)
+        if objective.is_single and (plan.period_ns > 0 or objective != COST):
+            usd = plan.usd_per_request * full.period_ns / (plan.period_ns or 1.0)
+            reached = objective.value(
+                Figures(period_ns=full.period_ns, latency_ns=self.alone_ns, usd_per_request=usd)
+            )
+            unit = objective.unit
+            found.append(("bound", unit.value, unit.shown(plan.bound), unit.shown(reached)))
         return tuple(
             Claim(name=name, unit=unit, claimed=claimed, simulated=simulated)
             for name, unit, claimed, simulated in found

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tessera.ir.choices import SINGLE_OBJECTIVES
+from tessera.ir.objectives import SINGLE_OBJECTIVES
 from tessera.planning.bound.classes import classes_of
 from tessera.planning.problem.problem import Problem, measure, memory_of
 from tessera.planning.search.balance import balance

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from tessera.ir.choices import SINGLE_OBJECTIVES
+from tessera.ir.objectives import COST, LATENCY, SINGLE_OBJECTIVES, THROUGHPUT, Objective
 from tessera.planning.bound.infeasible import find_obstacle
 from tessera.planning.problem.device_types import aggregate, equal_parts, types_of
 from tessera.planning.problem.problem import Problem, Tensor
-from tessera.planning.search.baselines import STRATEGIES, best_baseline
 from tessera.planning.search.many import solve_many
 from tessera.planning.search.plans import choose
 from tessera.planning.search.solve import SolveOptions, lower_bound
+from tessera.planning.search.strategies import PLAN_STRATEGIES
 from tests.helpers.planning import (
     constrained,
     every_placement,
@@ -46,10 +46,10 @@ def alike(seed: int, tasks: int, counts: tuple[int, ...]) -> Problem:
     return replace(problem, tasks=made, rooms=rooms)
 
 
-def check(problem: Problem, seed: int, objective: str, options: SolveOptions) -> None:
+def check(problem: Problem, seed: int, objective: Objective, options: SolveOptions) -> None:
     """Never above a baseline, never above memory, both from the definitions."""
     choice = choose(problem, objective, options)
-    baselines = [best_baseline(problem, strategy) for strategy in STRATEGIES]
+    baselines = [strategy.best_placement(problem) for strategy in PLAN_STRATEGIES]
     if choice is None:
         assert not any(baselines), seed
         return
@@ -79,7 +79,7 @@ def instance(seed: int, most: int) -> Problem:
 
 
 @pytest.mark.parametrize("objective", SINGLE_OBJECTIVES)
-def test_never_above_a_baseline_or_memory(objective: str) -> None:
+def test_never_above_a_baseline_or_memory(objective: Objective) -> None:
     for seed in range(10):
         check(instance(seed, 20), seed, objective, SolveOptions(gap=0.05, max_nodes=20))
 
@@ -102,21 +102,21 @@ def test_cost_is_equal_to_enumeration(seed: int) -> None:
         return period(problem, placement) * price / HOUR
 
     best = min(map(money, every_placement(problem)), default=None)
-    choice = choose(problem, "cost", EXACT)
+    choice = choose(problem, COST, EXACT)
     if best is None:
         assert choice is None or len(choice.best.replicas) > 1
         return
     assert choice is not None
     if len(choice.best.replicas) == 1:
-        assert choice.best.usd == pytest.approx(best, rel=1e-6)
-    assert choice.best.usd <= best * (1 + 1e-6)
-    assert choice.bound <= choice.best.usd
+        assert choice.best.usd_per_request == pytest.approx(best, rel=1e-6)
+    assert choice.best.usd_per_request <= best * (1 + 1e-6)
+    assert choice.bound <= choice.best.usd_per_request
 
 
 def test_requests_shared_between_equal_devices() -> None:
     problem = alike(3, 8, (2,))
     problem = replace(problem, rooms=tuple(replace(r, bytes=10**9) for r in problem.rooms))
-    choice = choose(problem, "throughput")
+    choice = choose(problem, THROUGHPUT)
     assert choice is not None
     alone = next(c for c in choice.candidates if c.name.startswith("single"))
     assert choice.best.period_ns <= alone.period_ns / 2 * (1 + 1e-9)
@@ -127,7 +127,7 @@ def test_a_latency_plan_where_no_baseline_fits() -> None:
     total = sum(resident.bytes for resident in problem.residents)
     rooms = tuple(replace(room, bytes=int(total * 0.52)) for room in problem.rooms)
     problem = replace(problem, rooms=rooms)
-    choice = choose(problem, "latency")
+    choice = choose(problem, LATENCY)
     assert choice is not None
     placement = choice.best.replicas[0].placement
     assert fits(problem, placement)

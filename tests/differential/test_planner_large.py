@@ -52,7 +52,9 @@ def best_of_all(problem: Problem) -> float:
     """The shortest period of any placement, and of any two placements side by side."""
     alone = [one_placement(problem, "", placement) for placement in every_placement(problem)]
     fitting = [
-        candidate.replicas[0].placement for candidate in alone if candidate.usd < float("inf")
+        candidate.replicas[0].placement
+        for candidate in alone
+        if candidate.usd_per_request < float("inf")
     ]
     best = min((candidate.period_ns for candidate in alone), default=float("inf"))
     apart: dict[frozenset[int], Placement] = {}

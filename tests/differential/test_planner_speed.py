@@ -7,6 +7,7 @@ import time
 import pytest
 
 from benchmarks.planning.model_graphs import FAMILIES, draft_graph, model_graph
+from tessera.ir.objectives import THROUGHPUT
 from tessera.planning.problem.device_types import aggregate
 from tessera.planning.problem.problem import Problem, measure
 from tessera.planning.search.plans import choose
@@ -62,7 +63,7 @@ def test_sixteen_gpus_of_two_types(family: str) -> None:
     bound = lower_bound(aggregate(problem)[0])
     relaxation = time.process_time() - started
     started = time.process_time()
-    choice = choose(problem, "throughput", SolveOptions(gap=0.01))
+    choice = choose(problem, THROUGHPUT, SolveOptions(gap=0.01))
     spent = time.process_time() - started
     assert choice is not None
     assert choice.best.period_ns <= bound * 1.02
@@ -71,7 +72,7 @@ def test_sixteen_gpus_of_two_types(family: str) -> None:
 
 def test_stages_hold_a_model_that_no_pair_holds() -> None:
     problem = model_graph("dense", 200, "2xa100,2xl40s", memory_scale=0.4)
-    choice = choose(problem, "throughput", SolveOptions(gap=0.02))
+    choice = choose(problem, THROUGHPUT, SolveOptions(gap=0.02))
     assert choice is not None
     for used, room in zip(choice.best.memory, problem.rooms, strict=True):
         assert used <= room.bytes
@@ -83,7 +84,7 @@ def test_stages_hold_a_model_that_no_pair_holds() -> None:
 
 def test_memory_binds_and_holds() -> None:
     problem = model_graph("dense", 400, memory_scale=0.7)
-    choice = choose(problem, "throughput", SolveOptions(gap=0.05))
+    choice = choose(problem, THROUGHPUT, SolveOptions(gap=0.05))
     assert choice is not None
     alone = (0,) * len(problem.tasks)
     assert not measure(problem, alone).fits

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from tessera.ir.objectives import Figures, Objective
 from tessera.planning.problem.problem import (
     Cycle,
     Pipe,
@@ -194,21 +195,18 @@ def makespan(problem: Problem, placement: tuple[int, ...]) -> float:
     return max(walk(problem, placement)[1])
 
 
-def value(problem: Problem, placement: tuple[int, ...], objective: str) -> float:
+def value(problem: Problem, placement: tuple[int, ...], objective: Objective) -> float:
     """What an objective is for one placement, floors of the period and all."""
     begun, done = walk(problem, placement)
-    if objective == "latency":
-        return max(done)
     found = period(problem, placement)
     if problem.slots is not None:
         found = max(found, max(done) / problem.slots)
     if problem.lanes is not None:
         for cycle in problem.cycles:
             found = max(found, (done[cycle.last] - begun[cycle.first]) / problem.lanes)
-    if objective == "throughput":
-        return found
     used = [room for room in problem.rooms if set(room.devices) & set(placement)]
-    return found * sum(room.usd_per_hour for room in used) / HOUR_NS
+    usd = found * sum(room.usd_per_hour for room in used) / HOUR_NS
+    return objective.value(Figures(period_ns=found, latency_ns=max(done), usd_per_request=usd))
 
 
 def constrained(seed: int, tasks: int, devices: int) -> Problem:

@@ -16,6 +16,7 @@ import pytest
 from tessera.diagnostics import ExitCode, TesseraError
 from tessera.driver.plan import PlanOptions, plan
 from tessera.frontend.machine.gpus import machine_of
+from tessera.ir.objectives import SINGLE_OBJECTIVES, Objective
 from tessera.ir.plan.machine import Machine
 from tessera.ir.plan.plan import Plan
 from tessera.planning.problem.plan_problem import RESERVED_BYTES
@@ -105,7 +106,7 @@ def _problem(rng: random.Random, seed: int, most: int) -> Problem:
     return random_problem(seed, rng.randrange(6, most), rng.choice((2, 3, 5)))
 
 
-def _check_problem(seed: int, objective: str) -> str:
+def _check_problem(seed: int, objective: Objective) -> str:
     rng = random.Random(seed)
     rich = _problem(rng, seed, 40 if objective == "latency" else 12)
     kind = rng.choice(list(POORER))
@@ -120,14 +121,14 @@ def _check_problem(seed: int, objective: str) -> str:
     return kind
 
 
-@pytest.mark.parametrize("objective", ["throughput", "latency", "cost"])
-def test_problems(objective: str) -> None:
+@pytest.mark.parametrize("objective", SINGLE_OBJECTIVES)
+def test_problems(objective: Objective) -> None:
     assert len({_check_problem(seed, objective) for seed in range(12)}) > 4
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("objective", ["throughput", "latency", "cost"])
-def test_many_problems(objective: str) -> None:
+@pytest.mark.parametrize("objective", SINGLE_OBJECTIVES)
+def test_many_problems(objective: Objective) -> None:
     came = [_check_problem(seed, objective) for seed in range(1000, 2200)]
     assert min(came.count(kind) for kind in POORER) > 60
 
@@ -270,7 +271,7 @@ def test_many_plans(objective: str, tmp_path: Path) -> None:
     assert min(came.count(kind) for kind in ("links", "latency", "memory", "device", "slots")) > 60
 
 
-@pytest.mark.parametrize("objective", ["throughput", "latency", "cost"])
+@pytest.mark.parametrize("objective", SINGLE_OBJECTIVES)
 def test_the_bound_of_slots_that_are_asked_for_holds_for_fewer(
     objective: str, tmp_path: Path
 ) -> None:

@@ -13,7 +13,7 @@ from tessera.frontend.trace.read_trace import parse_trace
 from tessera.ir.operators.table import work_of
 from tessera.ir.plan.print_plan import print_plan
 from tessera.ir.program.program import LibraryCall, Program, Role
-from tessera.planning.problem.options import PlanOptions
+from tessera.planning.given.options import PlanOptions
 from tessera.simulation.simulate_plan import simulate
 
 

@@ -24,19 +24,12 @@ from tessera.driver.fleet.capacity import Capacity, follow_way, report_of, reque
 from tessera.driver.fleet.mix import Mix, Offer, cheapest_mix, fastest_mix
 from tessera.driver.fleet.model_steps import ModelStep, ServedModel
 from tessera.driver.fleet.offered import Offered
-from tessera.driver.fleet.ways import TENSOR
 from tessera.driver.fleet.workload import Workload
 from tessera.driver.serve.follow import Wanted
 from tessera.driver.serve.measures import Served, ServingReport
-from tessera.ir.choices import Strategy
+from tessera.planning.search.strategies import FLEET_STRATEGIES, SINGLE, TENSOR
 
-SPLITS = (
-    Strategy.LAYERS.value,
-    Strategy.PHASE.value,
-    Strategy.ATTENTION.value,
-    TENSOR,
-    Strategy.KERNEL.value,
-)
+SPLITS = tuple(strategy for strategy in FLEET_STRATEGIES if strategy != SINGLE)
 _MOST_UNITS = 32
 
 
@@ -53,7 +46,7 @@ class FleetChoice:
     @property
     def splits(self) -> bool:
         """Whether a request goes through several GPUs."""
-        return any(capacity.way.strategy != Strategy.SINGLE for capacity, _ in self.units)
+        return any(capacity.way.strategy != SINGLE for capacity, _ in self.units)
 
     def gpus(self, kinds: int) -> tuple[int, ...]:
         """GPUs of each kind."""
@@ -128,7 +121,7 @@ def rival_choices(
     rows = [
         best_choice(
             "data parallel",
-            [c for c in capacities if c.way.strategy == Strategy.SINGLE],
+            [c for c in capacities if c.way.strategy == SINGLE],
             offered,
             demand,
         )

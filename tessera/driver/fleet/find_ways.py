@@ -20,7 +20,6 @@ from tessera.driver.fleet.layer_ways import SAME_SIZES, layer_ways
 from tessera.driver.fleet.model_steps import ModelStep, ServedModel
 from tessera.driver.fleet.offered import Offered
 from tessera.driver.fleet.ways import (
-    TENSOR,
     Curve,
     Taken,
     UnitWay,
@@ -31,12 +30,12 @@ from tessera.driver.fleet.ways import (
 from tessera.driver.fleet.workload import Workload
 from tessera.frontend.machine.collectives import all_reduce_ns
 from tessera.frontend.machine.tables import INSTALL, extra_is_missing
-from tessera.ir.choices import Strategy
 from tessera.ir.plan.tables import TableKind, WorkShape
 from tessera.ir.program.program import LibraryCall, Role
 from tessera.planning.prices.tables import table_ns
 from tessera.planning.prices.work_shapes import call_shape
 from tessera.planning.problem.plan_problem import RESERVED_BYTES
+from tessera.planning.search.strategies import ATTENTION, KERNEL, LAYERS, PHASE, SINGLE, TENSOR
 
 _PHASES = ((1, 1), (1, 2), (2, 1), (1, 3), (3, 1), (2, 2))
 
@@ -54,23 +53,23 @@ def find_ways(search: WaySearch, on_way: OnWay = lambda name: None) -> list[Unit
             made.extend(ways)
 
     singles = {kind: _single(search, kind) for kind in kinds}
-    keep(Strategy.SINGLE, (way for way in singles.values() if way is not None))
+    keep(SINGLE, (way for way in singles.values() if way is not None))
     fits = any(way is not None for way in singles.values())
-    keep(Strategy.LAYERS, layer_ways(search, fits))
-    keep(Strategy.PHASE, _phase_ways(search, made, singles))
-    keep(Strategy.ATTENTION, _attention_ways(search))
+    keep(LAYERS, layer_ways(search, fits))
+    keep(PHASE, _phase_ways(search, made, singles))
+    keep(ATTENTION, _attention_ways(search))
     keep(TENSOR, _tensor_ways(search))
-    layers = {way.gpus: way for way in made if way.strategy == Strategy.LAYERS}
-    keep(Strategy.KERNEL, kernel_ways(search, layers, fits))
+    layers = {way.gpus: way for way in made if way.strategy == LAYERS}
+    keep(KERNEL, kernel_ways(search, layers, fits))
     return made
 
 
 def why_none(search: WaySearch) -> dict[str, str]:
     """Why a strategy may have no way, where it is not that none fits."""
-    reasons = {Strategy.KERNEL.value: too_many_steps(search)}
+    reasons: dict[str, str] = {KERNEL: too_many_steps(search)}
     kinds = search.offered.kinds
     if len(kinds) < 2:
-        for strategy in (Strategy.ATTENTION.value, Strategy.KERNEL.value):
+        for strategy in (ATTENTION, KERNEL):
             reasons[strategy] = "it takes two kinds of GPUs"
     summed = [
         kind.label
@@ -92,7 +91,7 @@ def _single(search: WaySearch, kind: int) -> UnitWay | None:
     if unit is None:
         return None
     places = {step.name: (0,) * len(step.ns) for step in search.model.steps}
-    return placed_way(search, Strategy.SINGLE, counts, unit, places)
+    return placed_way(search, SINGLE, counts, unit, places)
 
 
 # --- phases ------------------------------------------------------------------------------------
@@ -112,7 +111,7 @@ def _phase_ways(
 
 
 def _smallest_holder(made: Sequence[UnitWay], kind: int) -> UnitWay | None:
-    own = [w for w in made if w.strategy == Strategy.LAYERS and w.gpus[kind] == sum(w.gpus)]
+    own = [w for w in made if w.strategy == LAYERS and w.gpus[kind] == sum(w.gpus)]
     return min(own, key=lambda way: sum(way.gpus), default=None)
 
 
@@ -129,7 +128,7 @@ def _phase(
         return
     yield replace(
         writer,
-        strategy=Strategy.PHASE,
+        strategy=PHASE,
         gpus=counts,
         names=f"{_times(readers, reader)} > {_times(writers, writer)}",
         decode=_steady(writer.decode, writer.lanes),
@@ -195,9 +194,7 @@ def _attention_ways(search: WaySearch) -> Iterator[UnitWay]:
             continue
         holder = unit.kinds.index(first)
         places = tuple(holder if n in stays else 1 - holder for n in range(len(decode.ns)))
-        way = placed_way(
-            search, Strategy.ATTENTION, counts, unit, places_of_all(search.model, places)
-        )
+        way = placed_way(search, ATTENTION, counts, unit, places_of_all(search.model, places))
         if way is not None:
             note = f"attention on {search.offered.kinds[first].label}"
             yield replace(way, note=note)

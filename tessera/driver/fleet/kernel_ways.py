@@ -12,13 +12,14 @@ from itertools import combinations
 
 from tessera.driver.fleet.model_steps import ModelStep
 from tessera.driver.fleet.ways import GpuUnit, Places, UnitWay, WaySearch, placed_way
-from tessera.ir.choices import Objective, Strategy
+from tessera.ir.objectives import THROUGHPUT
 from tessera.ir.plan.costs import Costs
 from tessera.ir.program.program import Role
 from tessera.planning.problem.plan_problem import Planning, TracePart, problem_of_mix
 from tessera.planning.search.candidates import Candidate, splits_requests
 from tessera.planning.search.plans import choose
 from tessera.planning.search.solve import SolveOptions
+from tessera.planning.search.strategies import KERNEL
 
 _MIXED = ((1, 1), (1, 2), (2, 1), (2, 2))
 _MOST_WORK = 3_000  # steps times GPUs: some seconds; `tessc plan` has no such limit
@@ -83,7 +84,7 @@ def _split(
     places = split_places(search, unit, decode, rows, lanes)
     if places is None:
         return None
-    return placed_way(search, Strategy.KERNEL, counts, unit, places)
+    return placed_way(search, KERNEL, counts, unit, places)
 
 
 def split_places(
@@ -94,7 +95,7 @@ def split_places(
     planning = _problem(search, unit, decode, rows, lanes)
     if not all(task.allowed() for task in planning.problem.tasks):
         return None
-    choice = choose(planning.problem, Objective.THROUGHPUT, _QUICK)
+    choice = choose(planning.problem, THROUGHPUT, _QUICK)
     splits: list[Candidate] = []
     if choice is not None:
         splits = [c for c in choice.candidates if splits_requests(c)]

@@ -11,8 +11,8 @@ from itertools import permutations
 from tessera.driver.fleet.model_steps import ModelStep, ServedModel
 from tessera.driver.fleet.offered import LARGEST_UNIT
 from tessera.driver.fleet.ways import Places, UnitWay, WaySearch, placed_way, places_of_all
-from tessera.ir.choices import Strategy
 from tessera.ir.program.program import Role
+from tessera.planning.search.strategies import LAYERS
 
 SAME_SIZES = (2, 4, 8)
 _SIZES = (1, 2, 3, 4, 6, 8)
@@ -86,7 +86,7 @@ def _layers(search: WaySearch, group: Sequence[tuple[int, int]]) -> UnitWay | No
     if cut is None:
         return None
     cut = tuple(place for part, place in zip(parts, cut, strict=True) for _ in part)
-    return placed_way(search, Strategy.LAYERS, counts, unit, places_of_all(search.model, cut))
+    return placed_way(search, LAYERS, counts, unit, places_of_all(search.model, cut))
 
 
 def _segments(step: ModelStep) -> list[list[int]]:

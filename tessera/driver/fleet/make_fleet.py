@@ -50,8 +50,8 @@ from tessera.driver.serve.options import ArrivingText
 from tessera.driver.traces import TraceName, load_traces, loaded_program
 from tessera.ir.options import WrongOption
 from tessera.ir.progress import OnProgress, StageProgress, counter
+from tessera.planning.given.setting import LoadedTrace
 from tessera.planning.prices.durations import find_costs, read_profiles, unmeasured
-from tessera.planning.problem.setting import LoadedTrace
 
 _MARGINS = 6
 _RAISE = 1.04

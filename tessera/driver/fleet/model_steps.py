@@ -17,10 +17,10 @@ from tessera.ir.plan.costs import Costs, CostSource, Duration
 from tessera.ir.plan.machine import Machine
 from tessera.ir.plan.tables import TableKind
 from tessera.ir.program.program import LibraryCall, Role
+from tessera.planning.given.setting import LoadedTrace
 from tessera.planning.prices.work_shapes import call_shape
 from tessera.planning.problem.plan_problem import problem_of
 from tessera.planning.problem.problem import Tensor
-from tessera.planning.problem.setting import LoadedTrace
 
 _TOKENS = ("tokens", "input_ids")
 _INTEGERS = ("s64", "s32", "u64", "u32")

@@ -6,12 +6,12 @@ import os
 from dataclasses import dataclass, field
 from math import inf, isfinite
 
-from tessera.driver.fleet.ways import STRATEGIES
 from tessera.driver.fleet.workload import P99, PERCENTILES
 from tessera.driver.serve.measures import Slo
 from tessera.frontend.machine.gpus import DEFAULT_LINK
 from tessera.ir.options import WrongOption
 from tessera.planning.problem.options import PlanOptions
+from tessera.planning.search.strategies import FLEET_STRATEGIES
 
 MOST_DEMAND = 1e9
 MOST_TOKENS = 10_000_000
@@ -39,7 +39,7 @@ class FleetOptions:
     demand: float | None = None
     slo: Slo = field(default_factory=Slo)
     percentile: str = P99
-    strategies: tuple[str, ...] = STRATEGIES
+    strategies: tuple[str, ...] = FLEET_STRATEGIES
     prices: tuple[tuple[str, float] | str, ...] = ()
     memory: tuple[tuple[str, int] | str, ...] = ()
     profiles: tuple[str, ...] = ()
@@ -70,8 +70,8 @@ class FleetOptions:
         if self.context is not None and not 0 < self.context <= MOST_TOKENS:
             raise WrongOption(f"{{context}} is from 1 to {MOST_TOKENS}")
         for name in self.strategies:
-            if name not in STRATEGIES:
-                raise WrongOption(f"{{strategies}} are of: {', '.join(STRATEGIES)}")
+            if name not in FLEET_STRATEGIES:
+                raise WrongOption(f"{{strategies}} are of: {', '.join(FLEET_STRATEGIES)}")
         self.as_plan()
 
     def as_plan(self) -> PlanOptions:

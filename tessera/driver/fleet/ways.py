@@ -19,10 +19,10 @@ from math import inf
 from tessera.driver.fleet.model_steps import ModelStep, ServedModel
 from tessera.driver.fleet.offered import Offered, part_of_machine
 from tessera.driver.fleet.workload import Workload
-from tessera.ir.choices import Strategy
 from tessera.ir.plan.machine import Machine
 from tessera.ir.program.program import Role
 from tessera.planning.problem.plan_problem import RESERVED_BYTES
+from tessera.planning.search.strategies import FLEET_STRATEGIES
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,17 +300,6 @@ def curves(
 # --- what ways are searched with -----------------------------------------------------------------
 
 
-TENSOR = "tensor"
-STRATEGIES = (
-    Strategy.SINGLE.value,
-    Strategy.LAYERS.value,
-    Strategy.PHASE.value,
-    Strategy.ATTENTION.value,
-    TENSOR,
-    Strategy.KERNEL.value,
-)
-
-
 @dataclass(frozen=True, slots=True)
 class WaySearch:
     """What ways are looked for with. `allowed` are the strategies that are."""
@@ -318,7 +307,7 @@ class WaySearch:
     model: ServedModel
     offered: Offered
     work: Workload
-    allowed: tuple[str, ...] = STRATEGIES
+    allowed: tuple[str, ...] = FLEET_STRATEGIES
 
     def unit(self, counts: Sequence[int]) -> GpuUnit | None:
         """The GPUs of a unit; None where there are not so many."""

@@ -22,13 +22,13 @@ from tessera.driver.run.run_plan import Prepared
 from tessera.driver.run.serving import Serving
 from tessera.driver.selftest.document import Row
 from tessera.driver.selftest.trials import Workshop, compare_bytes, digest_of, run_whole
-from tessera.ir.choices import Strategy
 from tessera.ir.plan.plan import Plan
+from tessera.planning.search.strategies import DP, KERNEL, LAYERS, PLAN_STRATEGIES
 from tessera.simulation.options import SimulateOptions
 from tessera.simulation.report import middle, rate_of
 from tessera.simulation.simulate_plan import simulate
 
-PLANS = (Strategy.DP, Strategy.LAYERS, Strategy.KERNEL)
+PLANS = (DP, LAYERS, KERNEL)
 _SEARCH_S = 10.0
 _VERIFIED = 3
 _WARM_S = 0.3
@@ -40,7 +40,7 @@ _FEWEST = 3
 
 def make_trial(shop: Workshop, trace: str, label: str, profiles: tuple[str, ...]) -> Plan:
     """The plan of a label: a strategy, or `random:SEED`."""
-    if label in [*Strategy]:
+    if label in PLAN_STRATEGIES:
         return shop.plan(trace, strategy=label, profiles=profiles, seconds=_SEARCH_S)
     return shop.plan(trace, placement=label, profiles=profiles)
 

@@ -40,7 +40,7 @@ from tessera.ir.plan.machine import Machine
 from tessera.ir.plan.plan import Plan
 from tessera.ir.plan.print_plan import print_plan
 from tessera.ir.text_digest import text_digest
-from tessera.planning.problem.options import PlanOptions
+from tessera.planning.given.options import PlanOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,10 +25,10 @@ from typing import Protocol
 
 from tessera.driver.serve.scheduler import Sizes
 from tessera.ir.arguments import check_amounts
-from tessera.ir.choices import POLICIES
+from tessera.ir.objectives import POLICIES
 from tessera.ir.options import WrongOption
 
-LATENCY, THROUGHPUT = (policy.value for policy in POLICIES)
+LATENCY, THROUGHPUT = map(str, POLICIES)
 _MEMORY = 1 / 64
 """What an answer that ends changes of the mean."""
 _SOON = 0.1

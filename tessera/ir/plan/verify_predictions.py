@@ -16,18 +16,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tessera.ir.architecture import architecture, sms_of
-from tessera.ir.choices import Ending, Objective
+from tessera.ir.choices import Ending
+from tessera.ir.objectives import HOUR_NS, OBJECTIVES, Objective
 from tessera.ir.plan.plan import Plan, Replica
 from tessera.ir.plan.verify_plan import Flaw
 
-_HOUR_NS = 3600e9
 _SLACK = 1e-6
 
 
 def verify_predictions(plan: Plan) -> Iterator[Flaw]:
     """Every contradiction, in the order of the text."""
-    if plan.objective not in [*Objective]:
-        yield Flaw(plan, f"`{plan.objective}` is no objective: one of {', '.join(Objective)}")
+    if plan.objective not in OBJECTIVES:
+        yield Flaw(plan, f"`{plan.objective}` is no objective: one of {', '.join(OBJECTIVES)}")
         return
     if plan.ended not in [*Ending]:
         yield Flaw(plan, f"no search ends by `{plan.ended}`: one of {', '.join(Ending)}")
@@ -43,12 +43,8 @@ def verify_predictions(plan: Plan) -> Iterator[Flaw]:
 
 def predicted_value(plan: Plan) -> float | None:
     """The number that the objective makes small; None for two of them."""
-    values: dict[str, float | None] = {
-        Objective.THROUGHPUT: plan.period_ns,
-        Objective.LATENCY: plan.latency_ns,
-        Objective.COST: plan.usd_per_request,
-    }
-    return values.get(plan.objective)
+    objective = Objective.named(plan.objective)
+    return objective.value(plan) if objective.is_single else None
 
 
 def _gap(plan: Plan) -> Iterator[Flaw]:
@@ -64,7 +60,7 @@ def _money(plan: Plan, serving: list[Replica]) -> Iterator[Flaw]:
     card_of = {device.name: device.card for device in plan.devices}
     used = {card_of[device] for replica in serving for device in replica.lowered.devices}
     hourly = sum(card.usd_per_hour or 0.0 for card in plan.cards if card.name in used)
-    follows = plan.period_ns * hourly / _HOUR_NS
+    follows = plan.period_ns * hourly / HOUR_NS
     if not _near(plan.usd_per_request, follows):
         yield Flaw(
             plan,

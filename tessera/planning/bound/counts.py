@@ -20,6 +20,7 @@ from typing import Literal
 
 import numpy as np
 
+from tessera.ir.choices import Ending
 from tessera.planning.bound.model import IntegerModel
 from tessera.planning.bound.relax import (
     Array,
@@ -47,11 +48,12 @@ Side = tuple[Bounds, Relaxation, object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counting:
-    """What was found. `ended`: `gap` reached, `nodes` used up, `whole` counts, or the watch's."""
+    """What was found; `is_whole`: all counts are, and yet the placement is not near the bound."""
 
     placement: Placement | None
     bound_ns: float
-    ended: str
+    ended: Ending
+    is_whole: bool
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -135,7 +137,9 @@ def branch_on_counts(
     """
     search = _CountSearch(model, incumbent, rounder, gap, _Solver(model, most_work, watch))
     ended = search.run(most_work, watch, on_progress)
-    return Counting(placement=search.best, bound_ns=search.bound(), ended=ended)
+    return Counting(
+        placement=search.best, bound_ns=search.bound(), ended=ended, is_whole=search.is_whole
+    )
 
 
 class _CountSearch:
@@ -157,6 +161,7 @@ class _CountSearch:
         self.open: list[_BranchNode] = []
         self.closed = INFINITY  # the least bound of a node that is not taken further
         self.made = 0
+        self.is_whole = False
 
     def bound(self) -> float:
         """No placement is faster."""
@@ -165,21 +170,21 @@ class _CountSearch:
 
     def run(
         self, most: int, watch: SearchWatch, on_progress: Callable[[float, float], None] | None
-    ) -> str:
+    ) -> Ending:
         root = self.solver.root()
         if root is None or root == "lost":
             self.closed = 0.0  # nothing is proved
-            return watch.over() or "nodes"
+            return watch.over() or Ending.NODES
         self._push((), *root)
         taken = whole = 0
         rounding = _ROUNDING
         while self.open:
             if self.period <= self.bound() * (1 + self.gap):
-                return "gap"
+                return Ending.GAP
             if ended := watch.over():
                 return ended
             if self.solver.work >= most:
-                return "nodes"
+                return Ending.NODES
             node = heapq.heappop(self.open)
             children = self._children(node)
             if children is None:
@@ -196,7 +201,8 @@ class _CountSearch:
                     rounding = taken + taken // 4 + _ROUNDING
             if on_progress is not None:
                 on_progress(self.bound(), self.period)
-        return "whole" if whole and self.period > self.bound() * (1 + self.gap) else "gap"
+        self.is_whole = whole > 0 and self.period > self.bound() * (1 + self.gap)
+        return Ending.GAP
 
     def _push(self, bounds: Bounds, relaxed: Relaxation, basis: object) -> None:
         """Keep a node open, unless no placement under it would be better by the gap."""

@@ -14,12 +14,12 @@ from tessera.frontend.machine.profile import bad_profile, parse_profile
 from tessera.frontend.text.readfile import read_source
 from tessera.ir.plan.costs import Costs, CostSource, Duration, Profile
 from tessera.ir.plan.machine import Machine
+from tessera.planning.given.options import PlanOptions
+from tessera.planning.given.setting import LoadedTrace
 from tessera.planning.prices.adjust_costs import bar_endless, merge_profiles, restrict_steps
 from tessera.planning.prices.estimate_costs import estimate_costs, variants_on
 from tessera.planning.prices.merge_tables import merge_tables, step_shapes
 from tessera.planning.prices.tables import find_tables, missing_tables
-from tessera.planning.problem.options import PlanOptions
-from tessera.planning.problem.setting import LoadedTrace
 
 
 def find_costs(

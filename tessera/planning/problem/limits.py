@@ -10,23 +10,25 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tessera.ir.choices import Ending
+
 ShouldStop = Callable[[], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchWatch:
-    """`over()` is empty while there is time, else `clock` or `interrupted`."""
+    """A deadline, in the seconds of `time.perf_counter`, and a wish to stop."""
 
     deadline: float | None = None
     should_stop: ShouldStop | None = None
 
-    def over(self) -> str:
-        """Why to stop now; empty: go on."""
+    def over(self) -> Ending | None:
+        """Why to stop now; None: go on."""
         if self.should_stop is not None and self.should_stop():
-            return "interrupted"
+            return Ending.INTERRUPTED
         if self.deadline is not None and time.perf_counter() >= self.deadline:
-            return "clock"
-        return ""
+            return Ending.CLOCK
+        return None
 
     def seconds_left(self) -> float | None:
         """Seconds until the deadline, a tenth at least; None without one."""

@@ -25,10 +25,10 @@ from tessera.ir.plan.plan import (
     memory_on,
 )
 from tessera.ir.program.program import Program, Work
+from tessera.planning.given.setting import Attempt, PlanSetting
 from tessera.planning.prices.estimate_costs import variant_on
 from tessera.planning.problem.plan_problem import Planning
 from tessera.planning.problem.problem import transfers_of
-from tessera.planning.problem.setting import Attempt, PlanSetting
 from tessera.planning.search.candidates import Candidate, ReplicaPlan
 from tessera.planning.search.plans import Choice
 from tessera.simulation.hardware import paths_of
@@ -72,7 +72,7 @@ def assemble(
         period_ns=candidate.period_ns,
         latency_ns=candidate.latency_ns,
         loaded_latency_ns=chosen.loaded_ns,
-        usd_per_request=candidate.usd,
+        usd_per_request=candidate.usd_per_request,
         bound=bound,
         gap=gap,
         ended=_ended(choice, gap, setting.options.gap),
@@ -124,7 +124,7 @@ def baseline_of(candidate: Candidate, loaded_ns: float) -> Baseline:
         name=candidate.name,
         period_ns=candidate.period_ns,
         latency_ns=candidate.latency_ns,
-        usd_per_request=candidate.usd,
+        usd_per_request=candidate.usd_per_request,
         memory_bytes=sum(candidate.memory),
         loaded_latency_ns=loaded_ns,
     )

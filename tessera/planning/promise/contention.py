@@ -23,13 +23,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from tessera.ir.choices import CUT_SHORT, Objective
 from tessera.ir.plan.costs import Costs, Duration, MeasuredTogether
 from tessera.ir.plan.machine import Device, Machine
 from tessera.ir.program.program import Program, Role
+from tessera.planning.given.setting import Attempt, PlanSetting
 from tessera.planning.prices.adjust_costs import Crowd, beside_neighbours, in_crowds
 from tessera.planning.problem.problem import INFINITY, Problem, contract
-from tessera.planning.problem.setting import Attempt, PlanSetting
 from tessera.planning.search.candidates import Candidate, candidate_of, with_rates
 from tessera.planning.search.plans import Choice, first_of_names
 from tessera.planning.search.solve import lower_bound
@@ -59,7 +58,7 @@ class Settled:
 
 def has_neighbours(setting: PlanSetting) -> bool:
     """Whether times are known to depend on what else is at work."""
-    if setting.options.objective != Objective.THROUGHPUT:
+    if not setting.options.aim.is_rate:
         return False
     return any(_measured_together(setting)) or any(
         isinstance(cost, Duration) and cost.beside is not None
@@ -91,7 +90,7 @@ def settle_all(
     for candidate in choice.candidates:  # of those with the same placements, the first
         if _key(candidate) not in pool:
             pool[_key(candidate)] = settle(setting, attempt, candidate)
-    again = search is not None and choice.ended not in CUT_SHORT
+    again = search is not None and not choice.ended.is_cut_short
     for _ in range(_SEARCHES if again else 0):
         split = [placed for placed in pool.values() if len(placed.candidate.replicas) == 1]
         best = min(split, key=_period, default=None)

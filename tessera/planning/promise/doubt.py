@@ -17,6 +17,7 @@ from math import exp, hypot, log
 
 import numpy as np
 
+from tessera.ir.objectives import Objective
 from tessera.planning.promise.draws import END, draws, steps_of
 from tessera.planning.promise.promise import Promise
 from tessera.planning.promise.trial import error_draws
@@ -63,7 +64,7 @@ class Doubt:
         return self.wins >= SURE
 
 
-def interval(promise: Promise, objective: str, seed: int = 0) -> tuple[float, float]:
+def interval(promise: Promise, objective: Objective, seed: int = 0) -> tuple[float, float]:
     """What nine of ten draws of the objective's value lie between."""
     low, high = _ends(draws(promise, objective, _split_error(promise), seed))
     nominal, more = promise.chosen.value(objective), _whole_error(promise)
@@ -74,7 +75,7 @@ def interval(promise: Promise, objective: str, seed: int = 0) -> tuple[float, fl
     return min(low, nominal * exp(-down)), max(high, nominal * exp(up))
 
 
-def doubt(split: Promise, rival: Promise, objective: str) -> Doubt:
+def doubt(split: Promise, rival: Promise, objective: Objective) -> Doubt:
     """Whether a split is ahead although times may be off."""
     own, against = (draws(made, objective, _split_error(made)) for made in (split, rival))
     gains = against / own - 1.0

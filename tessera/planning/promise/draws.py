@@ -17,7 +17,7 @@ from math import log, sqrt
 
 import numpy as np
 
-from tessera.ir.choices import Objective
+from tessera.ir.objectives import Objective
 from tessera.ir.plan.plan import PlacedStep
 from tessera.planning.problem.period_limits import LimitKind
 from tessera.planning.promise.promise import Promise
@@ -44,7 +44,9 @@ _SPLIT, _DISTANCE = -1, -2
 """Numbers in place of a kind: how far a split is off, and how far plans are from their limit."""
 
 
-def draws(promise: Promise, objective: str, split_error: float = 0.0, seed: int = 0) -> Floats:
+def draws(
+    promise: Promise, objective: Objective, split_error: float = 0.0, seed: int = 0
+) -> Floats:
     """The value of the objective in every draw; a split may be off by so much more."""
     nominal, errors = promise.chosen.value(objective), error_draws(promise.setting, seed)
     limits = _limits(promise, objective, errors)
@@ -75,7 +77,7 @@ def steps_of(promise: Promise) -> Iterator[tuple[int, float, PlacedStep]]:
 # --- what limits a plan --------------------------------------------------------------------------
 
 
-def _limits(promise: Promise, objective: str, errors: ErrorDraws) -> Floats | None:
+def _limits(promise: Promise, objective: Objective, errors: ErrorDraws) -> Floats | None:
     """What the objective is not below, as multiples of that without errors; None: of nothing."""
     replicas = promise.simulated.replicas
     more: dict[str, dict[tuple[str, float], float]] = defaultdict(lambda: defaultdict(float))
@@ -85,7 +87,7 @@ def _limits(promise: Promise, objective: str, errors: ErrorDraws) -> Floats | No
         more[step.device][step.name, step.error] += replicas[number].share * share * ns
         own[number][step.name, step.device, step.error] += share * alone_ns
     latency = _latency(own, promise.chosen.latency_ns, errors)
-    if objective == Objective.LATENCY:
+    if objective.is_of_one_request:
         return latency
     rows: list[Floats | float] = []
     now = 0.0
@@ -127,7 +129,9 @@ def _latency(
 # --- how far it is from that ---------------------------------------------------------------------
 
 
-def _distances(promise: Promise, objective: str, errors: ErrorDraws, limits: Floats) -> Floats:
+def _distances(
+    promise: Promise, objective: Objective, errors: ErrorDraws, limits: Floats
+) -> Floats:
     """How much further from its limit a plan is in every draw than without errors.
 
     Simulated near the ends, and in proportion between them. `limits` are logarithms.
@@ -136,7 +140,7 @@ def _distances(promise: Promise, objective: str, errors: ErrorDraws, limits: Flo
     base = simulate(None)
     if not base > 0:
         return np.ones(errors.count)
-    most = _MOST_ALONE if objective == Objective.LATENCY else _MOST
+    most = _MOST_ALONE if objective.is_of_one_request else _MOST
     order = np.argsort(limits, kind="stable")
     known: list[tuple[float, float, float]] = []
     for end in (END, 1.0 - END):
@@ -160,7 +164,7 @@ def _distances(promise: Promise, objective: str, errors: ErrorDraws, limits: Flo
     return np.asarray(np.exp(mean + apart * errors.normals_at(_DISTANCE, devices)))
 
 
-def _simulator(promise: Promise, objective: str) -> Callable[[Noise | None], float]:
+def _simulator(promise: Promise, objective: Objective) -> Callable[[Noise | None], float]:
     """What simulates a promise with a draw of the error bars."""
     replicas = promise.simulated.replicas
     hardware = machine_hardware(
@@ -170,7 +174,7 @@ def _simulator(promise: Promise, objective: str) -> Callable[[Noise | None], flo
     known = KnownWork(hardware)
 
     def simulate(noise: Noise | None) -> float:
-        if objective == Objective.LATENCY:
+        if objective.is_of_one_request:
             return alone(replicas, shares, hardware, noise=noise, known_work=known)
         return saturate(replicas, shares, hardware, noise=noise, known_work=known).period_ns
 

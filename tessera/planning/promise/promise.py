@@ -12,17 +12,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from tessera.ir.choices import Ending, Objective, Strategy
+from tessera.ir.choices import Ending
+from tessera.ir.objectives import Objective
 from tessera.ir.plan.plan import Replica
 from tessera.ir.progress import Count
+from tessera.planning.given.setting import Attempt, PlanSetting
 from tessera.planning.problem.period_limits import Limit, LimitKind
 from tessera.planning.problem.problem import transfers_of
-from tessera.planning.problem.setting import Attempt, PlanSetting
 from tessera.planning.promise.assemble import KnownPrograms, Simulated
 from tessera.planning.promise.contention import has_neighbours, settle
 from tessera.planning.promise.trial import PAYS, Trial
 from tessera.planning.search.candidates import Candidate, least_value, splits_requests
 from tessera.planning.search.plans import Choice
+from tessera.planning.search.strategies import KERNEL
 
 _AHEAD, _AHEAD_ON_SLICES = 1.02, 1.03
 """A split that is taken is further ahead of plans without one, by what it may be off (`doubt`)."""
@@ -54,7 +56,7 @@ class Promise:
 def promises(
     setting: PlanSetting,
     tried: Sequence[tuple[Attempt, Choice]],
-    objective: str,
+    objective: Objective,
     *,
     keep_slots: bool = False,
     part: float = 1.0,
@@ -106,7 +108,9 @@ def _transfers(attempt: Attempt, candidate: Candidate) -> int:
     return sum(len(transfers_of(problem, replica.placement)) for replica in candidate.replicas)
 
 
-def best_promise(setting: PlanSetting, attempt: Attempt, choice: Choice, objective: str) -> Promise:
+def best_promise(
+    setting: PlanSetting, attempt: Attempt, choice: Choice, objective: Objective
+) -> Promise:
     """The best of the candidates as it would run; those that cannot be it are not lowered."""
     known = KnownPrograms()
     best: Promise | None = None
@@ -120,7 +124,7 @@ def best_promise(setting: PlanSetting, attempt: Attempt, choice: Choice, objecti
 
 
 def _cannot_win(
-    candidate: Candidate, made: Iterable[Promise], objective: str, *, beside: bool
+    candidate: Candidate, made: Iterable[Promise], objective: Objective, *, beside: bool
 ) -> bool:
     """Whether there is a better one, whatever gates do for this one.
 
@@ -141,7 +145,7 @@ def _cannot_win(
 
 
 def _is_beaten(
-    candidate: Candidate, made: Iterable[Promise], objective: str, *, beside: bool
+    candidate: Candidate, made: Iterable[Promise], objective: Objective, *, beside: bool
 ) -> bool:
     """Whether there is a better one of the same name, whatever simulation says of this one.
 
@@ -152,7 +156,7 @@ def _is_beaten(
         0 < other.chosen.value(objective) <= least
         and (
             (other.chosen.name == candidate.name and not beside)
-            or (candidate.name == Strategy.KERNEL and splits_requests(other.chosen))
+            or (candidate.name == KERNEL and splits_requests(other.chosen))
         )
         for other in made
     )
@@ -162,7 +166,7 @@ def promise(
     setting: PlanSetting,
     attempt: Attempt,
     candidate: Candidate,
-    objective: str,
+    objective: Objective,
     *,
     keep_slots: bool = False,
     part: float = 1.0,
@@ -182,7 +186,7 @@ def promise(
     trial = Trial(
         setting, attempt, candidate, copies_take_memory=not beside, part=part, known=known
     )
-    keep_slots |= objective == Objective.LATENCY
+    keep_slots |= objective.is_of_one_request
     replicas = trial.as_asked() if keep_slots else trial.with_slots()
     if not _cannot_win(candidate, rivals, objective, beside=beside):
         replicas = trial.with_gates(replicas, keep_slots=keep_slots)
@@ -198,7 +202,11 @@ def promise(
         candidate,
         period_ns=period,
         latency_ns=latency,
-        usd=candidate.usd * period / candidate.period_ns if candidate.period_ns > 0 else 0.0,
+        usd_per_request=(
+            candidate.usd_per_request * period / candidate.period_ns
+            if candidate.period_ns > 0
+            else 0.0
+        ),
         limits=limits,
     )
     return Promise(

@@ -22,7 +22,7 @@ from math import ceil
 from tessera.ir.plan.launch_program import Area, with_area_counts
 from tessera.ir.plan.machine import CardId
 from tessera.ir.plan.plan import Replica
-from tessera.planning.problem.setting import Attempt, PlanSetting
+from tessera.planning.given.setting import Attempt, PlanSetting
 from tessera.planning.promise.assemble import KnownPrograms
 from tessera.planning.promise.host_memory import nodes_over
 from tessera.planning.search.candidates import Candidate, busiest_ns

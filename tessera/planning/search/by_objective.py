@@ -1,7 +1,8 @@
 """The search for each objective: candidates, and a bound that no plan beats.
 
-In: a `Problem`, a `PlanSearch` and the usual candidates. Out: `Searched`. `SEARCHES` names the
-search for each objective; `search.plans` ranks what they find beside the usual candidates.
+In: a `Problem`, a `PlanSearch` and the usual candidates. Out: `Searched`. There is a search for
+each figure that an objective can name; `search.plans` ranks what they find beside the usual
+candidates.
 
 Equal devices make copies: with counts that share a divisor, the problem is solved for one such part
 and repeated, the smallest parts first; larger ones only where the smaller do not fit or are not
@@ -11,11 +12,12 @@ near the bound.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import gcd
 
-from tessera.ir.choices import Ending, Objective, Strategy
+from tessera.ir.choices import Ending
+from tessera.ir.objectives import HOUR_NS, Figure, Figures, Objective
 from tessera.planning.bound.bounds import spread_bound
 from tessera.planning.bound.class_model import class_bound, most_replicas
 from tessera.planning.problem.device_types import (
@@ -28,7 +30,6 @@ from tessera.planning.problem.device_types import (
 from tessera.planning.problem.limits import SearchWatch, ShouldStop, watch_for
 from tessera.planning.problem.problem import INFINITY, Placement, Problem, keep_devices, restrict
 from tessera.planning.search.candidates import (
-    HOUR_NS,
     Candidate,
     Parts,
     candidate_of,
@@ -38,7 +39,7 @@ from tessera.planning.search.candidates import (
 from tessera.planning.search.latency import bound_of_requests, solve_latency
 from tessera.planning.search.many import is_large, solve_many
 from tessera.planning.search.solve import Progress, SolveOptions, lower_bound
-from tessera.planning.search.usual import usual_candidates
+from tessera.planning.search.strategies import KERNEL, alone_on, usual_candidates
 
 _NEAR = 0.01  # of the bound; larger parts are not tried then
 _NEAR_ENOUGH = 0.05
@@ -64,15 +65,16 @@ class Searched:
 
     candidates: list[Candidate]
     bound: float
-    ended: str
+    ended: Ending
     duals: tuple[tuple[str, float], ...] = ()
 
 
 def searched_candidate(problem: Problem, placement: Placement) -> Candidate:
     """What a search has found: a split of single requests, or a device that serves them alone."""
     used = set(placement)
-    name = Strategy.KERNEL if len(used) > 1 else f"single:{problem.devices[placement[0]]}"
-    return one_placement(problem, name, placement)
+    if len(used) == 1:
+        return alone_on(problem, placement[0])
+    return one_placement(problem, KERNEL, placement)
 
 
 def fastest(problem: Problem, search: PlanSearch, usual: list[Candidate]) -> Searched:
@@ -98,8 +100,8 @@ def fastest(problem: Problem, search: PlanSearch, usual: list[Candidate]) -> Sea
                 return Searched(
                     candidates=candidates, bound=bound, ended=Ending.GAP if near else Ending.SEARCH
                 )
-            if watch.over():
-                return Searched(candidates=candidates, bound=bound, ended=watch.over())
+            if (over := watch.over()) is not None:
+                return Searched(candidates=candidates, bound=bound, ended=over)
         if candidates and best <= bound * (1 + _NEAR_ENOUGH):
             # One placement over all devices has more boundaries than replicas have.
             return Searched(candidates=candidates, bound=bound, ended=Ending.SEARCH)
@@ -198,9 +200,9 @@ def shortest(problem: Problem, search: PlanSearch, usual: list[Candidate]) -> Se
 def cheapest(problem: Problem, search: PlanSearch, usual: list[Candidate]) -> Searched:
     """Plans for subsets of the cards, a bound on the money per request, and how it ended."""
     candidates: list[Candidate] = []
-    least = min((candidate.usd for candidate in usual), default=INFINITY)
+    least = min((candidate.usd_per_request for candidate in usual), default=INFINITY)
     bound = INFINITY
-    ended: str = Ending.GAP
+    ended = Ending.GAP
     watch = watch_for(search.options.seconds, search.should_stop)
     for part, price in _subset_problems(problem):
         floor = price * _least_period(part, watch)
@@ -214,20 +216,39 @@ def cheapest(problem: Problem, search: PlanSearch, usual: list[Candidate]) -> Se
         if solved.ended != Ending.GAP:
             ended = solved.ended
         candidates += inside
-        least = min([least, *(candidate.usd for candidate in inside)])
+        least = min([least, *(candidate.usd_per_request for candidate in inside)])
     return Searched(candidates=candidates, bound=bound, ended=ended)
 
 
-def least_of(problem: Problem, objective: str, watch: SearchWatch) -> float:
+def least_of(problem: Problem, objective: Objective, watch: SearchWatch) -> float:
     """No plan has a smaller value of an objective, whatever its slots and sequences."""
-    if objective == Objective.LATENCY:
-        return bound_of_requests(problem)
-    if objective == Objective.COST:
-        return min(
-            (price * _least_period(part, watch) for part, price in _subset_problems(problem)),
-            default=INFINITY,
+    return _value(
+        objective, {figure: _least(problem, figure, watch) for figure in objective.figures}
+    )
+
+
+def _least(problem: Problem, figure: Figure, watch: SearchWatch) -> float:
+    match figure:
+        case Figure.PERIOD:
+            return _least_period(problem, watch)
+        case Figure.LATENCY:
+            return bound_of_requests(problem)
+        case Figure.MONEY:
+            return min(
+                (price * _least_period(part, watch) for part, price in _subset_problems(problem)),
+                default=INFINITY,
+            )
+
+
+def _value(objective: Objective, least: Mapping[Figure, float]) -> float:
+    """The number of an objective whose figures are no smaller than these."""
+    return objective.value(
+        Figures(
+            period_ns=least.get(Figure.PERIOD, 0.0),
+            latency_ns=least.get(Figure.LATENCY, 0.0),
+            usd_per_request=least.get(Figure.MONEY, 0.0),
         )
-    return _least_period(problem, watch)
+    )
 
 
 def _least_period(problem: Problem, watch: SearchWatch) -> float:
@@ -265,10 +286,18 @@ def _subsets(problem: Problem) -> list[tuple[int, ...]]:
     )
 
 
-Search = Callable[[Problem, PlanSearch, list[Candidate]], Searched]
+_SEARCHES = {Figure.PERIOD: fastest, Figure.LATENCY: shortest, Figure.MONEY: cheapest}
 
-SEARCHES: Mapping[Objective, Search] = {
-    Objective.THROUGHPUT: fastest,
-    Objective.LATENCY: shortest,
-    Objective.COST: cheapest,
-}
+
+def search_for(
+    objective: Objective, problem: Problem, search: PlanSearch, usual: list[Candidate]
+) -> Searched:
+    """What the searches for all figures of an objective find; the bound is that of their bounds."""
+    every = {figure: _SEARCHES[figure](problem, search, usual) for figure in objective.figures}
+    ends = [searched.ended for searched in every.values()]
+    return Searched(
+        candidates=[candidate for searched in every.values() for candidate in searched.candidates],
+        bound=_value(objective, {figure: searched.bound for figure, searched in every.items()}),
+        ended=next((ended for ended in ends if ended is not Ending.GAP), Ending.GAP),
+        duals=next((searched.duals for searched in every.values() if searched.duals), ()),
+    )

@@ -14,12 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from tessera.ir.choices import Objective
+from tessera.ir.objectives import HOUR_NS, Figures, Objective
 from tessera.planning.problem.period_limits import Limit, LimitKind
 from tessera.planning.problem.problem import INFINITY, Measure, Placement, Problem, measure
 from tessera.planning.search.schedule import request_times
-
-HOUR_NS = 3600e9
 
 Parts = tuple[tuple[Placement, float], ...]
 
@@ -35,7 +33,7 @@ class ReplicaPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A way to serve requests. Memory is per room; `usd` is per request.
+    """A way to serve requests. Memory is per room.
 
     `limits` are the loads and floors of the period, the largest first: what is first is what a
     faster plan has to relieve.
@@ -45,17 +43,13 @@ class Candidate:
     replicas: tuple[ReplicaPlan, ...]
     period_ns: float
     latency_ns: float
-    usd: float
+    usd_per_request: float
     memory: tuple[int, ...]
     limits: tuple[Limit, ...] = ()
 
-    def value(self, objective: str) -> float:
+    def value(self, objective: Objective) -> float:
         """What the objective minimises."""
-        return {
-            Objective.THROUGHPUT: self.period_ns,
-            Objective.LATENCY: self.latency_ns,
-            Objective.COST: self.usd,
-        }[Objective(objective)]
+        return objective.value(self)
 
 
 def one_placement(problem: Problem, name: str, placement: Placement) -> Candidate:
@@ -108,7 +102,7 @@ def candidate_of(problem: Problem, name: str, parts: Parts) -> Candidate:
         replicas=replicas,
         period_ns=period,
         latency_ns=latency,
-        usd=period * price / HOUR_NS,
+        usd_per_request=period * price / HOUR_NS,
         memory=memory,
         limits=tuple(limits),
     )
@@ -119,11 +113,17 @@ def splits_requests(candidate: Candidate) -> bool:
     return len(candidate.replicas) == 1 and len(set(candidate.replicas[0].placement)) > 1
 
 
-def least_value(candidate: Candidate, objective: str) -> float:
+def least_value(candidate: Candidate, objective: Objective) -> float:
     """What a candidate is not better than with any slots and lanes; 0 where that is not known."""
-    if objective == Objective.LATENCY or not candidate.period_ns > 0:
+    if not candidate.period_ns > 0:
         return 0.0
-    return candidate.value(objective) * busiest_ns(candidate) / candidate.period_ns
+    busiest, period = busiest_ns(candidate), candidate.period_ns
+    return objective.value(
+        Figures(
+            period_ns=period * busiest / period,
+            usd_per_request=candidate.usd_per_request * busiest / period,
+        )
+    )
 
 
 def busiest_ns(candidate: Candidate) -> float:

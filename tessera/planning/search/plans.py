@@ -3,9 +3,9 @@
 In: a `Problem`, an objective and options. Out: a `Choice`: the best candidate, all others, and a
 bound. A candidate is a list of replicas, each with devices, a placement and its share of the
 requests; so data parallelism (one device each), copies of a placement and one placement over all
-devices have one form. What is best is picked from a list that holds the usual plans (`usual`), so
-no plan is worse than one of them. `by_objective` has the searches; small problems are enumerated
-(`small`), floors of the period and all.
+devices have one form. What is best is picked from a list that holds the usual plans
+(`strategies`), so no plan is worse than one of them. `by_objective` has the searches; small
+problems are enumerated (`small`), floors of the period and all.
 """
 
 from __future__ import annotations
@@ -13,24 +13,25 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tessera.ir.choices import Objective
+from tessera.ir.choices import Ending
+from tessera.ir.objectives import THROUGHPUT, Objective
 from tessera.planning.problem.limits import ShouldStop
 from tessera.planning.problem.problem import INFINITY, Problem
-from tessera.planning.search.by_objective import SEARCHES, PlanSearch, searched_candidate
+from tessera.planning.search.by_objective import PlanSearch, search_for, searched_candidate
 from tessera.planning.search.candidates import Candidate
 from tessera.planning.search.small import best_small
 from tessera.planning.search.solve import Progress, SolveOptions
-from tessera.planning.search.usual import usual_candidates
+from tessera.planning.search.strategies import usual_candidates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
     """The best candidate first; `bound` is in the unit of the objective, `ended` as in `solve`."""
 
-    objective: str
+    objective: Objective
     candidates: tuple[Candidate, ...]
     bound: float
-    ended: str
+    ended: Ending
     duals: tuple[tuple[str, float], ...] = ()
 
     @property
@@ -47,7 +48,7 @@ class Choice:
 
 def choose(
     problem: Problem,
-    objective: str = Objective.THROUGHPUT,
+    objective: Objective = THROUGHPUT,
     options: SolveOptions | None = None,
     *,
     on_progress: Progress | None = None,
@@ -60,7 +61,7 @@ def choose(
         options=options or SolveOptions(), on_progress=on_progress, should_stop=should_stop
     )
     usual = usual_candidates(problem)
-    searched = SEARCHES[Objective(objective)](problem, search, usual)
+    searched = search_for(objective, problem, search, usual)
     small = best_small(problem, objective)
     enumerated = [] if small is None else [searched_candidate(problem, small)]
     ranked = rank([*usual, *searched.candidates, *enumerated], objective)
@@ -75,7 +76,7 @@ def choose(
     )
 
 
-def rank(candidates: Iterable[Candidate], objective: str) -> tuple[Candidate, ...]:
+def rank(candidates: Iterable[Candidate], objective: Objective) -> tuple[Candidate, ...]:
     """The usable candidates, the best first; of those with the same replicas the first alone.
 
     Equal ones stay in the order given: "do not split" comes first there, and wins a draw.

@@ -10,13 +10,14 @@ can be better.
 from __future__ import annotations
 
 from math import prod
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tessera.ir.choices import Objective
+from tessera.ir.objectives import HOUR_NS, Figures, Objective
 from tessera.planning.problem.problem import INFINITY, Placement, Problem
-from tessera.planning.search.candidates import HOUR_NS, one_placement
+from tessera.planning.search.candidates import one_placement
 from tessera.planning.search.latency import all_placements
 
 _MOST_PLACEMENTS = 1 << 16
@@ -31,16 +32,18 @@ def is_small(problem: Problem) -> bool:
     return prod(len(task.allowed()) for task in problem.tasks) <= _MOST_PLACEMENTS
 
 
-def best_small(problem: Problem, objective: str) -> Placement | None:
+def best_small(problem: Problem, objective: Objective) -> Placement | None:
     """The placement with the least value of an objective; None if that is not known here."""
-    if objective == Objective.LATENCY or (problem.slots is None and problem.lanes is None):
+    if objective.is_of_one_request or (problem.slots is None and problem.lanes is None):
         return None  # `solve_latency` and `solve` are exact for these
     grid = all_placements([task.allowed() for task in problem.tasks], _MOST_PLACEMENTS)
     if grid is None:
         return None
-    least = _periods(problem, grid)
-    if objective == Objective.COST:
-        least = least * _prices(problem, grid) / HOUR_NS
+    periods = _periods(problem, grid)
+    money = periods * _prices(problem, grid) / HOUR_NS
+    # An objective is arithmetic on figures, so it takes those of all placements at once.
+    figures = Figures(period_ns=cast("float", periods), usd_per_request=cast("float", money))
+    least = cast("Array", objective.value(figures))
     best, value = None, INFINITY
     for look, row in enumerate(np.argsort(least, kind="stable")):
         if least[row] >= value or not least[row] < INFINITY:

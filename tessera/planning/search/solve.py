@@ -67,14 +67,14 @@ class Solution:
     """A placement and how good it is proven to be. No placement: none fits.
 
     `relaxation_ns` bounds every plan, also one that shares requests among placements;
-    `bound_ns` bounds plans with one placement. `ended` is `gap`, `nodes`, `clock` or `interrupted`.
+    `bound_ns` bounds plans with one placement. `ended`: why the search stopped.
     """
 
     placement: Placement | None
     period_ns: float
     bound_ns: float
     relaxation_ns: float
-    ended: str
+    ended: Ending
     duals: tuple[tuple[str, float], ...] = ()
 
     @property
@@ -116,14 +116,14 @@ def solve(
     if on_progress:
         on_progress(relaxed.bound_ns, _period(problem, incumbent))
     best, proven = incumbent, relaxed.bound_ns
-    ended: str = Ending.GAP
+    ended, is_whole = Ending.GAP, False
     if best is not None and not options.thorough:
         ended = Ending.SEARCH
     elif not relaxed.solved and best is not None:
         ended = watch.over() or Ending.NODES  # what branching would have to solve again and again
     elif classes and not _near(problem, best, proven, options.gap):
-        best, proven, ended = _count(model, relaxed, best, options, watch, on_progress)
-    if ended == "whole" or (
+        best, proven, ended, is_whole = _count(model, relaxed, best, options, watch, on_progress)
+    if is_whole or (
         ended == Ending.GAP and not classes and not _near(problem, best, proven, options.gap)
     ):
         best, proven, ended = _branch(model, best, options, watch, proven, on_progress)
@@ -253,8 +253,8 @@ def _count(
     options: SolveOptions,
     watch: SearchWatch,
     on_progress: Progress | None,
-) -> tuple[Placement | None, float, str]:
-    """Branch on counts: placement, proven bound, how it ended."""
+) -> tuple[Placement | None, float, Ending, bool]:
+    """Branch on counts: placement, proven bound, how it ended, whether branching must go on."""
     problem = model.problem
     prices = relaxed.prices(problem)
 
@@ -271,7 +271,8 @@ def _count(
         watch=watch,
         on_progress=on_progress,
     )
-    return branched.placement, max(branched.bound_ns, relaxed.bound_ns), branched.ended
+    bound = max(branched.bound_ns, relaxed.bound_ns)
+    return branched.placement, bound, branched.ended, branched.is_whole
 
 
 def _quick_round(
@@ -327,7 +328,7 @@ def _branch(
     watch: SearchWatch,
     bound: float,
     on_progress: Progress | None,
-) -> tuple[Placement | None, float, str]:
+) -> tuple[Placement | None, float, Ending]:
     """Branch and bound from an incumbent: placement, proven bound, how it ended."""
     import highspy
 
@@ -356,13 +357,13 @@ def _branch(
             model.problem, filter(None, (incumbent, decoded, improve(model.problem, decoded)))
         )
     if status == highspy.HighsModelStatus.kInfeasible and incumbent is None:
-        return None, INFINITY, "gap"
-    endings: dict[object, str] = {
-        highspy.HighsModelStatus.kOptimal: "gap",
-        highspy.HighsModelStatus.kTimeLimit: "clock",
-        highspy.HighsModelStatus.kInterrupt: watch.over() or "interrupted",
+        return None, INFINITY, Ending.GAP
+    endings: dict[object, Ending] = {
+        highspy.HighsModelStatus.kOptimal: Ending.GAP,
+        highspy.HighsModelStatus.kTimeLimit: Ending.CLOCK,
+        highspy.HighsModelStatus.kInterrupt: watch.over() or Ending.INTERRUPTED,
     }
-    return best, proven, endings.get(status, "nodes")
+    return best, proven, endings.get(status, Ending.NODES)
 
 
 def _reporter(model: IntegerModel, on_progress: Progress | None) -> Listener | None:

@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from tessera.frontend.machine.quantities import format_time
-from tessera.ir.choices import Ending, Objective
+from tessera.ir.choices import Ending
 from tessera.ir.graph.graph import KernelGraph
 from tessera.ir.graph.layers import kernel_family
+from tessera.ir.objectives import THROUGHPUT, Objective
 from tessera.ir.plan.plan import Baseline, Plan
 from tessera.ir.program.program import Role
 from tessera.report.graph import Totals, address_class
@@ -83,12 +84,9 @@ def _detail(plan: Plan) -> str:
     best = _best_other(plan)
     if best is None:
         return f"Plan `{plan.strategy}`, made for {plan.objective}."
-    gain = _gain(plan, best)
-    words = {
-        Objective.LATENCY: ("lower latency", "higher latency"),
-        Objective.COST: ("lower cost", "higher cost"),
-    }.get(Objective(plan.objective), ("more requests per second", "fewer requests per second"))
-    said = f"{abs(gain):.1%} {words[0] if gain >= 0 else words[1]} than"
+    objective = Objective.named(plan.objective)
+    gain = objective.unit.gain(objective.value(plan), objective.value(best))
+    said = f"{abs(gain):.1%} {objective.better if gain >= 0 else objective.worse} than"
     if abs(gain) < 0.0005:
         said = "as good as"
     return (
@@ -99,20 +97,7 @@ def _detail(plan: Plan) -> str:
 
 def _best_other(plan: Plan) -> Baseline | None:
     others = [baseline for baseline in plan.baselines if baseline.name != plan.strategy]
-    return min(others, key=lambda other: _value(plan.objective, other), default=None)
-
-
-def _gain(plan: Plan, other: Baseline) -> float:
-    mine, theirs = _value(plan.objective, plan), _value(plan.objective, other)
-    if plan.objective in (Objective.LATENCY, Objective.COST):
-        return 1.0 - mine / theirs if theirs > 0 else 0.0
-    return theirs / mine - 1.0 if mine > 0 else 0.0
-
-
-def _value(objective: str, row: Plan | Baseline) -> float:
-    if objective == Objective.LATENCY:
-        return row.latency_ns
-    return row.usd_per_request if objective == Objective.COST else row.period_ns
+    return min(others, key=Objective.named(plan.objective).value, default=None)
 
 
 def rate_of(period_ns: float) -> float:
@@ -261,7 +246,7 @@ def _table(value: Json, key: str) -> Json:
 
 def above_bound(plan: Plan) -> list[str]:
     """What lies between the bound and a plan that is not near it, limit by limit."""
-    if plan.objective != Objective.THROUGHPUT or plan.gap < _WIDE_GAP:
+    if plan.objective != THROUGHPUT or plan.gap < _WIDE_GAP:
         return []
     slots = max(plan.latency_ns * replica.share / replica.slots for replica in plan.replicas)
     levels = (

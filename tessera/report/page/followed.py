@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from tessera.diagnostics import TesseraError
 from tessera.driver.simulated_timeline import timeline_events
-from tessera.ir.choices import Objective
+from tessera.ir.objectives import Figure, Objective
 from tessera.ir.plan.plan import PlacedTrace, Plan, Replica
 from tessera.ir.program.program import Program
 from tessera.report.page.answer import Spread, is_split, rate_of
@@ -83,11 +83,15 @@ def _own_spread(plan: Plan) -> Spread:
     """What the plan says itself, in the unit of its objective."""
     if not plan.high > plan.low > 0:
         return Spread()
-    if plan.objective == Objective.LATENCY:
-        return Spread(alone_ns=(plan.low, plan.high))
-    if plan.objective == Objective.COST:
-        return Spread(usd=(plan.low, plan.high))
-    return Spread(rate=(rate_of(plan.high), rate_of(plan.low)))
+    match Objective.named(plan.objective).figures:
+        case (Figure.LATENCY,):
+            return Spread(alone_ns=(plan.low, plan.high))
+        case (Figure.MONEY,):
+            return Spread(usd=(plan.low, plan.high))
+        case (Figure.PERIOD,):
+            return Spread(rate=(rate_of(plan.high), rate_of(plan.low)))
+        case _:
+            return Spread()
 
 
 def _spread(plan: Plan, found: SimulationReport) -> Spread:

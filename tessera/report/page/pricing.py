@@ -14,9 +14,9 @@ from tessera.frontend.machine.gpu_table import gpu_table
 from tessera.ir.plan.costs import Costs
 from tessera.ir.plan.machine import Card, CardId, Device, DeviceId, Machine
 from tessera.ir.plan.plan import Plan, PlannedTrace
+from tessera.planning.given.options import PlanOptions
+from tessera.planning.given.setting import LoadedTrace
 from tessera.planning.prices.durations import find_costs
-from tessera.planning.problem.options import PlanOptions
-from tessera.planning.problem.setting import LoadedTrace
 from tessera.report.page.given import Given, GivenTrace
 
 

@@ -15,8 +15,9 @@ from tessera.driver.plan import PlanOptions, plan
 from tessera.frontend.machine import gpus
 from tessera.frontend.machine.gpus import machine_of
 from tessera.frontend.plan.tsp import parse_plan
-from tessera.ir.choices import Objective, Strategy
+from tessera.ir.objectives import OBJECTIVES
 from tessera.ir.plan.print_plan import print_plan
+from tessera.planning.search.strategies import PLAN_STRATEGIES
 from tests.helpers.command import tessc
 
 pytestmark = pytest.mark.usefixtures("kept_analyses")
@@ -267,6 +268,6 @@ def test_the_trace_is_never_overwritten(tmp_path: Path) -> None:
 def test_the_command_offers_what_the_library_has() -> None:
     """It has lists of its own, so that `--help` need not load the planner."""
     offered = {p.name: p.type for p in cli_plan.plan.params}
-    assert list(offered["objective"].choices) == [*Objective]
-    assert list(offered["strategy"].choices) == [*Strategy]
+    assert list(offered["objective"].choices) == [*OBJECTIVES]
+    assert list(offered["strategy"].choices) == [*PLAN_STRATEGIES]
     assert cli_options.DEFAULT_LINK == gpus.DEFAULT_LINK

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 import tessera
-from tessera.ir.choices import SINGLE_OBJECTIVES, Objective
+from tessera.ir.objectives import COST, LATENCY, SINGLE_OBJECTIVES, THROUGHPUT, Objective
 from tessera.ir.plan.verify_predictions import verify_predictions
 from tessera.report.plan import plan_text
 
 TRACE = Path(__file__).parents[3] / "examples" / "traces" / "mlp.ptx"
 # Their searches prove a bound. One that proves nothing returns 0.
-PROVED = {Objective.THROUGHPUT, Objective.LATENCY, Objective.COST}
+PROVED = {THROUGHPUT, LATENCY, COST}
 
 
 @pytest.mark.parametrize("objective", SINGLE_OBJECTIVES)

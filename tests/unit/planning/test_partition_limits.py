@@ -18,10 +18,10 @@ from tessera.planning.bound.model import build_model
 from tessera.planning.problem.limits import ENDLESS, SearchWatch
 from tessera.planning.problem.problem import Problem, Task, Tensor, Wire, measure
 from tessera.planning.search import solve
-from tessera.planning.search.baselines import placements_of
 from tessera.planning.search.latency import separators
 from tessera.planning.search.plans import choose
 from tessera.planning.search.single_moves import State
+from tessera.planning.search.strategies import LAYERS
 from tests.helpers.planning import every_placement, layered, period, random_problem
 
 
@@ -209,7 +209,7 @@ def test_layers_are_cut_where_both_devices_can_run_their_side() -> None:
             if measure(problem, one := (*(first,) * cut, *(second,) * (count - cut))).period_ns
             < float("inf")
         ]
-        found = [measure(problem, one) for one in placements_of(problem, "layers")]
+        found = [measure(problem, one) for one in LAYERS.placements(problem)]
         if not cuts:
             assert found == []
             continue

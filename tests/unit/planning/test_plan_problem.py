@@ -13,6 +13,7 @@ from tessera.frontend.trace.read_trace import parse_trace
 from tessera.ir.architecture import runs_on
 from tessera.ir.graph.access import Pin
 from tessera.ir.graph.graph import KernelGraph
+from tessera.ir.objectives import SINGLE_OBJECTIVES, Objective
 from tessera.ir.plan.costs import Barred, CostSource, Duration
 from tessera.ir.program.program import Program, Role
 from tessera.passes.base import AnalysisManager
@@ -93,8 +94,10 @@ def test_the_problem_of_a_trace(program: Program, graph: KernelGraph) -> None:
     assert problem.rooms[0].bytes == 80 * 10**9 - (1 << 30)
 
 
-@pytest.mark.parametrize("objective", ["throughput", "latency", "cost"])
-def test_a_small_trace_is_planned(program: Program, graph: KernelGraph, objective: str) -> None:
+@pytest.mark.parametrize("objective", SINGLE_OBJECTIVES)
+def test_a_small_trace_is_planned(
+    program: Program, graph: KernelGraph, objective: Objective
+) -> None:
     machine = machine_of("a100,l40s")
     planning = problem_of(graph, machine, estimate_costs(program, graph, machine))
     choice = choose(planning.problem, objective)

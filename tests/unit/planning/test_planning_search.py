@@ -19,6 +19,7 @@ from tessera.driver.analyze import analyze
 from tessera.driver.plan import PlanOptions, Watch, plan
 from tessera.driver.run.open_plan import open_plan
 from tessera.frontend.plan.tsp import parse_plan
+from tessera.ir.choices import Ending
 from tessera.ir.plan.launch_program import AreaKind
 from tessera.ir.plan.plan import Plan
 from tessera.ir.plan.print_launch import lowered_lines
@@ -26,9 +27,9 @@ from tessera.ir.plan.print_plan import print_plan
 from tessera.ir.progress import StageProgress
 from tessera.passes.checker.check_plan import check_plan
 from tessera.planning import find_plan as planning_search
-from tessera.planning import make_plan as planning
+from tessera.planning import make_plan
+from tessera.planning.given import options as planning_options
 from tessera.planning.problem import limits as partition_limits
-from tessera.planning.problem import options as planning_options
 from tessera.planning.problem.period_limits import Limit, LimitKind
 from tessera.simulation.options import SimulateOptions
 from tessera.simulation.simulate_plan import choose_replicas
@@ -311,7 +312,7 @@ def test_a_time_limit_too_short_for_any_search(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Even a short limit leaves the solver a tenth of a second; here it leaves none."""
-    monkeypatch.setattr(_CLOCK, "over", lambda watch: "clock" if watch.deadline else "")
+    monkeypatch.setattr(_CLOCK, "over", lambda watch: Ending.CLOCK if watch.deadline else None)
     monkeypatch.setattr(_CLOCK, "seconds_left", lambda watch: 1e-6 if watch.deadline else None)
     target = tmp_path / "p.tsp"
     outcome = tessc(
@@ -361,7 +362,7 @@ def test_ctrl_c_in_the_comparisons_keeps_the_plan(
         signal.raise_signal(signal.SIGINT)
         raise AssertionError("the command goes on")
 
-    monkeypatch.setattr(planning, "alone", interrupted)
+    monkeypatch.setattr(make_plan, "alone", interrupted)
     outcome = tessc("plan", str(MLP), "--gpus", PAIR, "-o", str(target))
     assert outcome.code == 130
     assert "TSR3019" in outcome.err
@@ -540,5 +541,5 @@ def test_wrong_usage(tmp_path: Path, arguments: list[str]) -> None:
 
 
 def test_the_public_names() -> None:
-    for name in planning.__all__:
-        assert getattr(planning, name) is not None
+    for name in driver_plan.__all__:
+        assert getattr(driver_plan, name) is not None

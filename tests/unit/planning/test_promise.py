@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from tessera.driver.plan import PlanOptions, plan
-from tessera.planning.problem.setting import PlanSetting
+from tessera.ir.objectives import LATENCY, SINGLE_OBJECTIVES, THROUGHPUT, Objective
+from tessera.planning.given.setting import PlanSetting
 from tessera.planning.promise import doubt, promise
 from tessera.planning.promise import draws as drawn
 from tessera.planning.promise.assemble import KnownPrograms
@@ -24,8 +25,8 @@ TRACES = Path(__file__).parents[3] / "examples" / "traces"
 GIB = 1 << 30
 
 
-@pytest.mark.parametrize("objective", ["throughput", "latency", "cost"])
-def test_the_best_of_some_is_the_first_of_all(objective: str) -> None:
+@pytest.mark.parametrize("objective", SINGLE_OBJECTIVES)
+def test_the_best_of_some_is_the_first_of_all(objective: Objective) -> None:
     options = PlanOptions(gpus="a100,l40s", objective=objective)
     found = plan(TRACES / "mlp.ptx", options, compare=False)
     setting, attempt, choice = found.setting, found.decision.attempt, found.decision.choice
@@ -51,9 +52,9 @@ def test_memory_is_known_before_programs_are_made() -> None:
 def test_draws_of_large_plans_are_those_of_their_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     found = plan(TRACES / "mlp.ptx", PlanOptions(gpus="a100,l40s"), compare=False)
     attempt, choice = found.decision.attempt, found.decision.choice
-    best = best_promise(found.setting, attempt, choice, "throughput")
+    best = best_promise(found.setting, attempt, choice, THROUGHPUT)
     monkeypatch.setattr(drawn, "_SMALL", 0)
-    values = drawn.draws(best, "throughput")
+    values = drawn.draws(best, THROUGHPUT)
     loads = {
         device.name: sum(r.measure.loads[device.id] * r.share for r in best.searched.replicas)
         for device in found.machine.devices
@@ -70,9 +71,11 @@ def test_draws_of_large_plans_are_those_of_their_steps(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(
-    ("objective", "strategy"), [("throughput", None), ("throughput", "kernel"), ("latency", None)]
+    ("objective", "strategy"), [(THROUGHPUT, None), (THROUGHPUT, "kernel"), (LATENCY, None)]
 )
-def test_an_interval_hardly_depends_on_what_is_drawn(objective: str, strategy: str | None) -> None:
+def test_an_interval_hardly_depends_on_what_is_drawn(
+    objective: Objective, strategy: str | None
+) -> None:
     """Other draws, and all of them simulated: both ends stay where they are, to within 2%."""
     options = PlanOptions(gpus="a100,l40s", objective=objective, strategy=strategy)
     found = plan(TRACES / "mlp.ptx", options, compare=False)
@@ -99,12 +102,10 @@ def test_draws_are_near_those_that_are_simulated_one_by_one(
 ) -> None:
     monkeypatch.setattr(drawn, "error_draws", lambda setting, _: few_draws(setting))
     found = plan(TRACES / "mlp.ptx", PlanOptions(gpus="a100", strategy="single"), compare=False)
-    (made, *_) = promises(
-        found.setting, [(found.decision.attempt, found.decision.choice)], "latency"
-    )
-    errors, simulate = few_draws(found.setting), drawn._simulator(made, "latency")
+    (made, *_) = promises(found.setting, [(found.decision.attempt, found.decision.choice)], LATENCY)
+    errors, simulate = few_draws(found.setting), drawn._simulator(made, LATENCY)
     every = sorted(simulate(errors.draw(number)) for number in range(errors.count))
-    ends = doubt._ends(drawn.draws(made, "latency"))
+    ends = doubt._ends(drawn.draws(made, LATENCY))
     wanted = every[len(every) // 20], every[-1 - len(every) // 20]
     assert ends == pytest.approx(wanted, rel=0.02)
 
@@ -140,16 +141,16 @@ def test_the_bound_knows_the_lanes_of_the_host(tmp_path: Path) -> None:
 def test_a_split_is_off_by_more_than_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps that are known exactly leave doubt in a split, and none in a plan without one."""
     found = plan(TRACES / "mlp.ptx", PlanOptions(gpus="a100,l40s"), compare=False)
-    every = promises(found.setting, [(found.decision.attempt, found.decision.choice)], "throughput")
+    every = promises(found.setting, [(found.decision.attempt, found.decision.choice)], THROUGHPUT)
     split = next(made for made in every if doubt.splits(made))
     whole = next(made for made in every if not doubt.splits(made))
     monkeypatch.setattr(drawn, "steps_of", lambda _: ())
     monkeypatch.setattr(drawn, "_SMALL", 0)
-    assert len(set(drawn.draws(whole, "throughput", doubt._split_error(whole)))) == 1
-    values = sorted(drawn.draws(split, "throughput", doubt._split_error(split)))
+    assert len(set(drawn.draws(whole, THROUGHPUT, doubt._split_error(whole)))) == 1
+    values = sorted(drawn.draws(split, THROUGHPUT, doubt._split_error(split)))
     assert values[0] < 0.98 * split.chosen.period_ns < 1.02 * split.chosen.period_ns < values[-1]
     # As good as the other with exact times: that is no gain.
-    assert not doubt.doubt(split, split, "throughput").is_sure
+    assert not doubt.doubt(split, split, THROUGHPUT).is_sure
 
 
 RESULTS = TRACES.parents[1] / "benchmarks/results"
@@ -199,13 +200,13 @@ def test_no_end_of_an_interval_is_below_zero(monkeypatch: pytest.MonkeyPatch) ->
     """However far times may be off, and never inside what was drawn."""
     found = plan(TRACES / "mlp.ptx", PlanOptions(gpus="a100", strategy="single"), compare=False)
     (made, *_) = promises(
-        found.setting, [(found.decision.attempt, found.decision.choice)], "throughput"
+        found.setting, [(found.decision.attempt, found.decision.choice)], THROUGHPUT
     )
     nominal = made.chosen.period_ns
     for factor in (1.0, 2.0, 1000.0):
         ends = (nominal / factor, nominal * factor)
         monkeypatch.setattr(doubt, "draws", lambda *_, ends=ends: np.repeat(ends, 10))
-        low, high = doubt.interval(made, "throughput")
+        low, high = doubt.interval(made, THROUGHPUT)
         assert 0 < low < ends[0]
         assert high > ends[1]
 

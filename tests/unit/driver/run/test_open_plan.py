@@ -13,7 +13,7 @@ from tessera.driver.plan import PlanOptions
 from tessera.driver.plan import plan as make_plan
 from tessera.driver.run.open_plan import is_plan, open_plan
 from tessera.frontend.machine.machine_file import parse_machine
-from tessera.ir.choices import Objective
+from tessera.ir.objectives import OBJECTIVES
 from tessera.ir.plan.launch_program import Send
 from tessera.ir.plan.plan import Plan
 from tessera.ir.program.print_trace import print_program
@@ -198,7 +198,7 @@ def test_devices_with_more_sms_or_less_time_than_their_card_has(plan: Plan) -> N
         open_plan(replace(plan, replicas=replicas, latency_ns=0.1))
 
 
-@pytest.mark.parametrize("objective", [*Objective])
+@pytest.mark.parametrize("objective", [*OBJECTIVES])
 def test_what_the_planner_predicts_holds_together(tmp_path: Path, objective: str) -> None:
     """Also for several traces, and for GPUs of the user's own, whatever their memory."""
     machine = (

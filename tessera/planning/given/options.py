@@ -11,10 +11,11 @@ from math import inf
 from tessera.diagnostics import TesseraError, error
 from tessera.frontend.machine.gpus import DEFAULT_LINK, machine_of
 from tessera.frontend.machine.quantities import format_time, parse_bytes
-from tessera.ir.choices import Objective, Strategy
+from tessera.ir.objectives import OBJECTIVES, PAIR, THROUGHPUT, Objective
 from tessera.ir.options import WrongOption
 from tessera.ir.plan.machine import Machine
 from tessera.ir.progress import OnProgress, StageProgress
+from tessera.planning.search.strategies import PLAN_STRATEGIES, Strategy
 
 SEARCHING = "searching"
 
@@ -35,7 +36,7 @@ class PlanOptions:
     gpus: str | None = None
     machine: Machine | str | None = None
     link: str = DEFAULT_LINK
-    objective: str = Objective.THROUGHPUT
+    objective: str = THROUGHPUT
     strategy: str | None = None
     placement: str | None = None
     slots: int | None = None
@@ -52,23 +53,21 @@ class PlanOptions:
     data_root: str | None = None
 
     def __post_init__(self) -> None:
-        if self.objective not in [*Objective]:
-            raise WrongOption(f"{{objective}} is one of {', '.join(Objective)}")
+        if self.objective not in OBJECTIVES:
+            raise WrongOption(f"{{objective}} is one of {', '.join(OBJECTIVES)}")
         counts = [count for count in (self.slots, self.sequences) if count is not None]
         if min(counts, default=1) < 1 or not self.gap >= 0:
             raise WrongOption("{slots} and {sequences} are at least 1, {gap} at least 0")
-        if self.strategy is not None and self.strategy not in [*Strategy]:
-            raise WrongOption(f"{{strategy}} is one of {', '.join(Strategy)}")
+        if self.strategy is not None and self.strategy not in PLAN_STRATEGIES:
+            raise WrongOption(f"{{strategy}} is one of {', '.join(PLAN_STRATEGIES)}")
         if self.seconds is not None and not 0 < self.seconds < inf:
             raise WrongOption("{seconds} is a number above 0")
         if self.strategy is not None and self.placement is not None:
             raise WrongOption("{strategy} and {placement} exclude each other")
-        if self.objective == Objective.PAIR and (self.strategy or self.placement):
-            raise WrongOption(
-                f"`{Objective.PAIR}` needs a search: no {{strategy}}, no {{placement}}"
-            )
-        if self.states_alike and self.objective != Objective.PAIR:
-            raise WrongOption(f"{{states_alike}} is for `{Objective.PAIR}`")
+        if self.objective == PAIR and (self.strategy or self.placement):
+            raise WrongOption(f"`{PAIR}` needs a search: no {{strategy}}, no {{placement}}")
+        if self.states_alike and self.objective != PAIR:
+            raise WrongOption(f"{{states_alike}} is for `{PAIR}`")
         self.overrides()
 
     def check_one_machine(self) -> None:
@@ -81,6 +80,16 @@ class PlanOptions:
         is_changed = self.prices or self.memory or self.link != DEFAULT_LINK
         if self.machine is not None and is_changed:
             raise WrongOption("a machine file says links, prices and memory itself")
+
+    @property
+    def aim(self) -> Objective:
+        """The objective behind its word."""
+        return Objective.named(self.objective)
+
+    @property
+    def form(self) -> Strategy | None:
+        """The strategy behind its word, if one is asked for."""
+        return None if self.strategy is None else Strategy.named(self.strategy)
 
     def text(self) -> str:
         """The one text form of what decides the plan, but for machine and traces."""

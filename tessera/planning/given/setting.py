@@ -14,8 +14,8 @@ from tessera.ir.plan.costs import Costs, Profile
 from tessera.ir.plan.machine import Machine
 from tessera.ir.plan.plan import PlannedTrace
 from tessera.ir.program.program import Program
+from tessera.planning.given.options import PlanOptions
 from tessera.planning.lower.lower_plan import Lowering
-from tessera.planning.problem.options import PlanOptions
 from tessera.planning.problem.plan_problem import Planning
 
 

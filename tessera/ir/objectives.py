@@ -1,0 +1,157 @@
+"""What a plan is best for: each objective is a class, with its number and its words.
+
+In: the figures of a plan, of a candidate or of a row of a table (`Predicted`). Out: the number that
+an objective makes small, and how reports show it. An objective is a number made of some figures,
+and grows with each of them. So nothing else about planning is said here: the planner searches for
+each figure that an objective names, and the number of the least figures is its bound.
+
+A new objective is one more class below (docs/developer/errands/objective.md).
+"""
+
+from __future__ import annotations
+
+import enum
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+from tessera.ir.choices import Word
+
+HOUR_NS = 3600e9
+
+
+class Predicted(Protocol):
+    """What has the figures of a plan."""
+
+    @property
+    def period_ns(self) -> float:
+        """Time from one request to the next, at the full rate."""
+
+    @property
+    def latency_ns(self) -> float:
+        """Time of a request that is alone."""
+
+    @property
+    def usd_per_request(self) -> float:
+        """Price of the cards in use, for the time of the period."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """Figures by themselves; bounds leave those at 0 that an objective does not name."""
+
+    period_ns: float = 0.0
+    latency_ns: float = 0.0
+    usd_per_request: float = 0.0
+
+
+class Figure(enum.Enum):
+    """A figure that a search makes small. Money is the period times the price of some cards."""
+
+    PERIOD = enum.auto()
+    LATENCY = enum.auto()
+    MONEY = enum.auto()
+
+
+class Unit(enum.Enum):
+    """How people read the number of an objective: a shorter period is a higher rate."""
+
+    RATE = "requests/s"
+    TIME = "ns"
+    USD = "usd"
+
+    def shown(self, value: float) -> float:
+        """A value in this unit; a rate is 0 where requests take no time, so that there is none."""
+        if self is Unit.RATE:
+            return 1e9 / value if value > 0 else 0.0
+        return value
+
+    def gain(self, value: float, other: float) -> float:
+        """How much better a value is than another, as a fraction; below 0: worse."""
+        if self is Unit.RATE:
+            return other / value - 1.0 if value > 0 else 0.0
+        return 1.0 - value / other if other > 0 else 0.0
+
+
+class Objective(Word):
+    """What a plan is best for. `better` and `worse` say what a gain or a loss of it is."""
+
+    figures: ClassVar[tuple[Figure, ...]]
+    unit: ClassVar[Unit]
+    better: ClassVar[str]
+    worse: ClassVar[str]
+    is_single: ClassVar[bool] = True
+    """Whether one placement serves it."""
+
+    @abstractmethod
+    def value(self, row: Predicted) -> float:
+        """The number that the objective makes small."""
+
+    @property
+    def is_rate(self) -> bool:
+        """Whether nothing but the period counts."""
+        return self.is_single and self.figures == (Figure.PERIOD,)
+
+    @property
+    def is_of_one_request(self) -> bool:
+        """Whether nothing but a request that is alone counts: more slots do nothing for it."""
+        return self.figures == (Figure.LATENCY,)
+
+
+class Throughput(Objective):
+    """Requests per second."""
+
+    word = "throughput"
+    figures = (Figure.PERIOD,)
+    unit = Unit.RATE
+    better, worse = "more requests per second", "fewer requests per second"
+
+    def value(self, row: Predicted) -> float:
+        """The period."""
+        return row.period_ns
+
+
+class Latency(Objective):
+    """The time of a request that is alone."""
+
+    word = "latency"
+    figures = (Figure.LATENCY,)
+    unit = Unit.TIME
+    better, worse = "lower latency", "higher latency"
+
+    def value(self, row: Predicted) -> float:
+        """The latency."""
+        return row.latency_ns
+
+
+class Cost(Objective):
+    """Money per request: the price of the cards in use, for the time of the period."""
+
+    word = "cost"
+    figures = (Figure.MONEY,)
+    unit = Unit.USD
+    better, worse = "lower cost", "higher cost"
+
+    def value(self, row: Predicted) -> float:
+        """The money."""
+        return row.usd_per_request
+
+
+class Pair(Objective):
+    """Latency and throughput: a placement for each of two policies, which share a machine."""
+
+    word = "latency+throughput"
+    figures = (Figure.PERIOD,)
+    unit = Unit.RATE
+    better, worse = Throughput.better, Throughput.worse
+    is_single = False
+
+    def value(self, row: Predicted) -> float:
+        """The period: that of the policy for throughput."""
+        return row.period_ns
+
+
+THROUGHPUT, LATENCY, COST, PAIR = Throughput(), Latency(), Cost(), Pair()
+OBJECTIVES = Objective.every()
+SINGLE_OBJECTIVES = tuple(objective for objective in OBJECTIVES if objective.is_single)
+POLICIES = (LATENCY, THROUGHPUT)
