@@ -8,7 +8,7 @@ of the trace. Error bars are those that are known: nine of ten draws of the erro
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from tessera.frontend.machine.quantities import format_time
@@ -20,6 +20,7 @@ from tessera.ir.plan.plan import Baseline, Plan
 from tessera.ir.program.program import Role
 from tessera.report.graph import Totals, address_class
 from tessera.report.page.given import Document, Given, GivenTrace
+from tessera.report.page.json_text import Json, inner, number
 from tessera.report.page.model import PageSection
 
 _MOST_FAMILIES = 12
@@ -32,7 +33,6 @@ _ENDED = {
     Ending.INTERRUPTED: "the search was interrupted",
 }
 Interval = tuple[float, float] | None
-Json = Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +134,7 @@ _MEASURES = (
         better="more is better",
         of=lambda row: rate_of(row.period_ns),
         spread=lambda spread: spread.rate,
-        simulated=lambda value: number(_table(value, "back_to_back"), "requests_per_s"),
+        simulated=lambda value: number(inner(value, "back_to_back"), "requests_per_s"),
         measured=lambda value: number(value, "requests_per_s"),
     ),
     _Measure(
@@ -151,7 +151,7 @@ _MEASURES = (
         unit="ns",
         of=lambda row: row.loaded_latency_ns,
         spread=lambda spread: spread.loaded_ns,
-        simulated=lambda value: _median_ns(_table(value, "back_to_back")),
+        simulated=lambda value: _median_ns(inner(value, "back_to_back")),
         measured=lambda value: _median_ns(value),
     ),
     _Measure(
@@ -210,7 +210,7 @@ def _bars(
     for other in plan.baselines:
         if other.name != plan.strategy:
             yield _bar(other.name, measure.of(other), None)
-    at_full_rate = [d for d in given.simulations if _table(d.value, "back_to_back")]
+    at_full_rate = [d for d in given.simulations if inner(d.value, "back_to_back")]
     for role, documents, value_of in (
         ("simulated", at_full_rate, measure.simulated),
         ("measured", given.runs, measure.measured),
@@ -226,22 +226,11 @@ def _bar(name: str, value: float, interval: Interval, role: str = "") -> dict[st
 
 
 def _median_ns(value: Json) -> float:
-    return number(_table(value, "latency_ns"), "p50")
+    return number(inner(value, "latency_ns"), "p50")
 
 
 def _short(document: Document) -> str:
     return document.name.replace("\\", "/").rpartition("/")[2]
-
-
-def number(value: Json, key: str) -> float:
-    """A number of a JSON object; 0 where it has none."""
-    found = value.get(key)
-    return float(found) if isinstance(found, int | float) else 0.0
-
-
-def _table(value: Json, key: str) -> Json:
-    found = value.get(key)
-    return found if isinstance(found, Mapping) else {}
 
 
 def above_bound(plan: Plan) -> list[str]:

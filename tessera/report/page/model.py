@@ -8,8 +8,10 @@ the others belong to the module here that makes them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+import msgspec
 
 from tessera.diagnostics import TesseraError, error
 
@@ -46,7 +48,7 @@ class PageSection:
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
-            raise ValueError(f"there is no section of kind `{self.kind}`")
+            raise ValueError(f"there is no section of kind `{self.kind:.60}`")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,39 +85,19 @@ def page_value(page: Page) -> dict[str, object]:
 
 def page_of(value: object, name: str) -> Page:
     """The page in a JSON value; raises `TesseraError` where it holds none."""
-    if not isinstance(value, dict) or value.get("schema") != SCHEMA:
-        found = value.get("schema") if isinstance(value, dict) else None
-        raise bad_page(name, f"its schema is {_shown(found)}, not `{SCHEMA}`")
-    title, subject, sections = (value.get(key) for key in ("title", "subject", "sections"))
-    if not isinstance(title, str) or not isinstance(subject, dict):
-        raise bad_page(name, "it lacks a title or a subject")
-    if not isinstance(sections, list):
-        raise bad_page(name, "it lacks a list of sections")
-    read = tuple(_section(section, name) for section in sections)
-    if len({section.id for section in read}) < len(read):
+    schema = value.get("schema") if isinstance(value, dict) else None
+    if schema != SCHEMA:
+        shown = f"`{schema:.60}`" if isinstance(schema, str) else "missing"
+        raise bad_page(name, f"its schema is {shown}, not `{SCHEMA}`")
+    if not isinstance(value, dict) or "subject" not in value:
+        raise bad_page(name, "it has no subject")
+    try:
+        page = msgspec.convert(value, Page)
+    except msgspec.ValidationError as problem:
+        raise bad_page(name, f"{problem!s:.200}") from None
+    if len({section.id for section in page.sections}) < len(page.sections):
         raise bad_page(name, "two of its sections have one id")
-    return Page(title=title, subject=subject, sections=read)
-
-
-def _section(value: object, name: str) -> PageSection:
-    if not isinstance(value, dict):
-        raise bad_page(name, "a section of it is no object")
-    texts = [value.get(key) for key in ("kind", "id", "title", "note")]
-    data = value.get("data")
-    if not _are_texts(texts) or not isinstance(data, dict):
-        raise bad_page(name, "a section of it lacks kind, id, title, note or data")
-    kind, own, title, note = (str(text) for text in texts)
-    if kind not in KINDS:
-        raise bad_page(name, f"it has a section of the unknown kind {_shown(kind)}")
-    return PageSection(kind=kind, id=own, title=title, note=note, data=data)
-
-
-def _are_texts(values: Sequence[object]) -> bool:
-    return all(isinstance(value, str) for value in values)
-
-
-def _shown(value: object) -> str:
-    return f"`{value:.60}`" if isinstance(value, str) else "missing"
+    return page
 
 
 def bad_page(name: str, why: str) -> TesseraError:

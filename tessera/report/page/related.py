@@ -11,7 +11,8 @@ from tessera.diagnostics import TesseraError, error
 from tessera.ir.plan.launch_program import HOST
 from tessera.ir.plan.plan import Plan
 from tessera.ir.plan.plan_digest import plan_digest
-from tessera.report.page.given import Document, Given, GivenTrace
+from tessera.report.page.given import Given, GivenTrace
+from tessera.report.page.json_text import inner, texts
 
 
 def check_related(given: Given) -> Given:
@@ -60,7 +61,7 @@ def subject_of(given: Given) -> dict[str, object]:
 
 def _wrong(given: Given) -> Iterator[str]:
     plan = given.plan
-    page_traces = _texts(given.page.subject.get("traces")) if given.page is not None else []
+    page_traces = texts(given.page.subject, "traces") if given.page is not None else []
     page_plan = given.page.subject.get("plan") if given.page is not None else None
     if plan is not None:
         planned = {trace.digest for trace in plan.traces}
@@ -111,15 +112,6 @@ def _wrong_runs(given: Given, digest: object) -> Iterator[str]:
 
 def _device_names(given: Given) -> Iterator[tuple[str, Iterable[str]]]:
     for run in given.runs:
-        yield run.name, _keys(run, "busy")
+        yield run.name, inner(run.value, "busy")
     for timeline in given.timelines:
         yield timeline.name, timeline.devices
-
-
-def _keys(document: Document, key: str) -> list[str]:
-    value = document.value.get(key)
-    return [str(name) for name in value] if isinstance(value, dict) else []
-
-
-def _texts(value: object) -> list[str]:
-    return [text for text in value if isinstance(text, str)] if isinstance(value, list) else []

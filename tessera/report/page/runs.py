@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from tessera.report.page.answer import number
 from tessera.report.page.given import Document, Given
+from tessera.report.page.json_text import Json, inner, number, rows
 from tessera.report.page.model import PageSection
 
 _SHARES = ("p50", "p90", "p99", "max")
@@ -52,8 +52,8 @@ def _plan_run(document: Document, own: str, several: bool) -> PageSection:
     count = len(finished) if isinstance(finished, list) else 0
     hidden = value.get("transfer_hidden")
     verified = value.get("verified")
-    busy = _table(value, "busy")
-    rows = [{"name": name, "value": number(busy, name), "range": None, "role": ""} for name in busy]
+    busy = inner(value, "busy")
+    bars = [{"name": name, "value": number(busy, name), "range": None, "role": ""} for name in busy]
     notes = []
     if value.get("backend") == "cpu":
         notes.append(
@@ -71,29 +71,29 @@ def _plan_run(document: Document, own: str, several: bool) -> PageSection:
             _figure("Sent between devices", "bytes", number(value, "bytes_between")),
         ],
         "percentiles": _percentiles(value),
-        "charts": [{"title": "Busy", "unit": "share", "better": "", "rows": rows}] if rows else [],
+        "charts": [{"title": "Busy", "unit": "share", "better": "", "rows": bars}] if bars else [],
         "outputs": _outputs(value),
-        "errors": [_headline_of(row) for row in _rows(value, "errors")],
+        "errors": [_headline_of(row) for row in rows(value, "errors")],
         "notes": notes,
     }
     return PageSection(kind="run", id=own, title=_title(document, several), data=data)
 
 
-def _headline_of(row: Mapping[str, object]) -> str:
+def _headline_of(row: Json) -> str:
     return f"{row.get('code')}: {row.get('headline')}"
 
 
-def _outputs(value: Mapping[str, object]) -> list[list[object]]:
+def _outputs(value: Json) -> list[list[object]]:
     return [
         [f"request {row.get('request')}", name, str(digest)]
-        for row in _rows(value, "outputs")
-        for name, digest in _table(row, "sha256").items()
+        for row in rows(value, "outputs")
+        for name, digest in inner(row, "sha256").items()
     ]
 
 
 def _trace_run(document: Document, own: str, several: bool) -> PageSection:
     value = document.value
-    launches = _rows(value, "launches")
+    launches = rows(value, "launches")
     data = {
         "headline": f"{len(launches):,} launches on one device of the CPU backend",
         "figures": [_figure("Time", "ns", number(value, "seconds") * 1e9)],
@@ -101,7 +101,7 @@ def _trace_run(document: Document, own: str, several: bool) -> PageSection:
         "charts": [],
         "outputs": [
             [str(row.get("role")), str(row.get("name")), str(row.get("sha256"))]
-            for row in _rows(value, "buffers")
+            for row in rows(value, "buffers")
         ],
         "errors": [],
         "notes": [],
@@ -114,19 +114,18 @@ def load_sections(given: Given) -> Iterator[PageSection]:
     documents = [*given.simulations, *given.runs]
     for index, document in enumerate(documents):
         value = document.value
-        served = value.get("served")
-        own = served if isinstance(served, Mapping) else value
-        windows = [[number(row, key) for key in _WINDOW] for row in _rows(own, "windows")]
+        own = inner(value, "served") or value
+        windows = [[number(row, key) for key in _WINDOW] for row in rows(own, "windows")]
         tokens = any(isinstance(own.get(key), Mapping) for key in ("ttft_ns", "tpot_ns"))
         if not windows and not tokens:
             continue
-        came = _table(value, "arrivals")
+        came = inner(value, "arrivals")
         data = {
             "headline": _load_headline(own, came),
             "windows": windows,
             "percentiles": _percentiles(own),
             "switches": [
-                [number(row, "at_ns"), str(row.get("to"))] for row in _rows(own, "policy_switches")
+                [number(row, "at_ns"), str(row.get("to"))] for row in rows(own, "policy_switches")
             ],
             "notes": [f"From `{Path(document.name).name}`."],
         }
@@ -136,30 +135,19 @@ def load_sections(given: Given) -> Iterator[PageSection]:
         yield PageSection(kind="load", id=f"load-{index}", title=title, data=data)
 
 
-def _load_headline(own: Mapping[str, object], came: Mapping[str, object]) -> str:
+def _load_headline(own: Json, came: Json) -> str:
     served = f"{number(own, 'requests_per_s'):,.1f} requests/s served"
     asked = number(came, "requests_per_s")
     return f"{served} of {asked:,.1f} asked for" if asked else served
 
 
-def _percentiles(value: Mapping[str, object]) -> list[list[object]]:
-    rows: list[list[object]] = []
-    for key, words in _TIMES:
-        own = _table(value, key)
-        if own:
-            rows.append([words, *(number(own, share) for share in _SHARES)])
-    return rows
+def _percentiles(value: Json) -> list[list[object]]:
+    return [
+        [words, *(number(own, share) for share in _SHARES)]
+        for key, words in _TIMES
+        if (own := inner(value, key))
+    ]
 
 
 def _figure(label: str, unit: str, value: float) -> dict[str, object]:
     return {"label": label, "unit": unit, "value": value, "range": None}
-
-
-def _table(value: Mapping[str, object], key: str) -> Mapping[str, object]:
-    found = value.get(key)
-    return found if isinstance(found, Mapping) else {}
-
-
-def _rows(value: Mapping[str, object], key: str) -> list[Mapping[str, object]]:
-    found = value.get(key)
-    return [row for row in found if isinstance(row, Mapping)] if isinstance(found, list) else []

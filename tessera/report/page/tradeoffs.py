@@ -5,12 +5,13 @@ In: a plan, what `tessc plan --json` said of it, and what following it found. Ou
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from tessera.ir.plan.plan import Plan
-from tessera.report.page.answer import number, rate_of
+from tessera.report.page.answer import rate_of
 from tessera.report.page.followed import Followed
 from tessera.report.page.given import Document
+from tessera.report.page.json_text import Json, number, rows, texts
 from tessera.report.page.model import PageSection
 
 Point = dict[str, object]
@@ -20,15 +21,15 @@ _MOST_POINTS = 200
 def tradeoffs_section(plan: Plan, report: Document | None, followed: Followed) -> PageSection:
     """The section."""
     points = _points(plan, report)
-    value: Mapping[str, object] = {} if report is None else report.value
+    value: Json = {} if report is None else report.value
     data = {
         "headline": _headline(points),
         "points": points,
         "rate": rate_of(plan.period_ns),
         "latency_ns": plan.latency_ns,
         "what_ifs": [[row.change, row.rate, row.latency_ns] for row in followed.what_ifs],
-        "helpers": _texts(value.get("helpers")),
-        "limits": [[str(row.get("name")), number(row, "ns")] for row in _rows(value.get("limits"))],
+        "helpers": texts(value, "helpers"),
+        "limits": [[str(row.get("name")), number(row, "ns")] for row in rows(value, "limits")],
         "notes": _notes(report, followed),
     }
     return PageSection(kind="tradeoffs", id="tradeoffs", title="Trade-offs and what-ifs", data=data)
@@ -58,7 +59,7 @@ def _points(plan: Plan, report: Document | None) -> list[Point]:
         _add(found, other.name, row, "")
     if report is not None:
         for key in ("frontier", "alternatives"):
-            for own in _rows(report.value.get(key))[:_MOST_POINTS]:
+            for own in rows(report.value, key)[:_MOST_POINTS]:
                 name = str(own.get("name"))
                 if name != plan.strategy:
                     _add(found, name, own, "")
@@ -68,7 +69,7 @@ def _points(plan: Plan, report: Document | None) -> list[Point]:
     return points
 
 
-def _add(found: dict[str, Point], name: str, row: Mapping[str, object], role: str) -> None:
+def _add(found: dict[str, Point], name: str, row: Json, role: str) -> None:
     period = number(row, "period_ns")
     if period <= 0 or name in found:
         return
@@ -113,11 +114,3 @@ def _notes(report: Document | None, followed: Followed) -> list[str]:
     if followed.problem:
         notes.append(f"The plan could not be followed through time: {followed.problem}.")
     return notes
-
-
-def _rows(value: object) -> list[Mapping[str, object]]:
-    return [row for row in value if isinstance(row, Mapping)] if isinstance(value, list) else []
-
-
-def _texts(value: object) -> list[str]:
-    return [text for text in value if isinstance(text, str)] if isinstance(value, list) else []
