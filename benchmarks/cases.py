@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -118,3 +118,36 @@ def why(problem: BaseException) -> str:
         return f"{first.code} {first.headline} {first.notes} {first.hint or ''}"[:900]
     where = traceback.format_tb(problem.__traceback__)[-1].strip()
     return f"{type(problem).__name__}: {str(problem)[:700]}; {where}"[:1100]
+
+
+def run_stages(
+    document: Row,
+    stages: Iterable[tuple[str, Callable[[], Row]]],
+    seconds: float,
+    *,
+    keep: Callable[[], None],
+    needed: Sequence[str] = (),
+) -> None:
+    """Stages in order, each a row of `document["stages"]`; `keep` is called after each.
+
+    What has a row without a failure is not done again, and none begins after so many seconds. A
+    stage that fails is a row with the reason; nothing follows if its first word is `needed`.
+    """
+    until = time.monotonic() + seconds
+    for name, work in stages:
+        if "failed" not in document["stages"].get(name, {"failed": ""}):
+            continue
+        if time.monotonic() > until:
+            print(f"no time for `{name}` and what follows", flush=True)
+            return
+        begun = time.perf_counter()
+        try:
+            row = work()
+        except Exception as problem:
+            row = {"failed": f"{type(problem).__name__}: {problem}"[:1500]}
+        row = {"seconds": round(time.perf_counter() - begun, 2), **row}
+        document["stages"][name] = row
+        print(name, json.dumps(row), flush=True)
+        keep()
+        if "failed" in row and name.split()[0] in needed:
+            return

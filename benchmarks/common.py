@@ -93,10 +93,18 @@ def read_rows(*paths: Path) -> list[Row]:
     return rows
 
 
-def tessc(*words: str, folder: Path = ROOT, settings: Mapping[str, str] | None = None) -> str:
-    """What a command of Tessera prints; what it says of its failure is the exception's text."""
+def tessc(
+    *words: str,
+    folder: Path = ROOT,
+    settings: Mapping[str, str] | None = None,
+    by: Sequence[str] = ("tessera",),
+) -> str:
+    """What a command of Tessera prints; what it says of its failure is the exception's text.
+
+    `by` is the module that runs the command, with its own words.
+    """
     done = subprocess.run(
-        [*TESSC, *words],
+        [sys.executable, "-m", *by, *words],
         cwd=folder,
         env={**os.environ, **(settings or {})},
         capture_output=True,

@@ -136,7 +136,7 @@ RUNNING = (
     Run("running.cpu"),
     Run("running.host_time"),
     Run("running.capture out/gpu/capture", BOTH),
-    Run("running.replay_zoo out/gpu/replay", BOTH),
+    Run("running.replay_zoo -o out/gpu/replay_zoo.json --work out/gpu/replay", BOTH),
     Run("running.attention -o out/gpu/attention.json", BOTH),
     Run("running.real_models -o out/gpu/real_models.json --work out/gpu/real", BOTH),
     Run("running.full_size out/gpu/full_size.json --work out/gpu/full_size", BOTH),
@@ -171,7 +171,9 @@ SERVING = (
         "serving.h200 prepare --work out/gpu/h200 --arrivals $ARRIVALS --seconds 3000",
         (*BOTH, Need.ARRIVALS),
     ),
-    Run("serving.h200 run --work out/gpu/h200 --out out/gpu/serving", (*BOTH, Need.ARRIVALS)),
+    Run(
+        "serving.h200 run --work out/gpu/h200 -o out/gpu/serving_h200.json", (*BOTH, Need.ARRIVALS)
+    ),
 )
 HOSTS = (
     Run("hosts.placements run -o out/placements.jsonl", ROOT),

@@ -51,8 +51,10 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.cases import run_stages
+from benchmarks.common import tessc, write
 from benchmarks.running import full_size
-from benchmarks.running.full_size import GPU, KINDS, Sizes, tessc
+from benchmarks.running.full_size import GPU, KINDS, Sizes
 
 SPLITS = ("84+48", "100+32")
 STRATEGIES = ("phase", "kernel", "dp", "layers", "attention")
@@ -360,7 +362,6 @@ def main() -> None:
         return
     options.folder.mkdir(parents=True, exist_ok=True)
     size.claim()
-    until = time.monotonic() + options.seconds
     place = options.folder / "gain_real.json"
     document: dict[str, Any] = {"schema": "tessera-gain-real/1", "sizes": made, "stages": {}}
     if place.exists():
@@ -369,28 +370,16 @@ def main() -> None:
         from benchmarks.running.cuda_bench import facts
 
         document["machine"] = facts()
-    for name, work in stages(options, size):
-        known = document["stages"].get(name, {"failed": ""})
-        if "failed" not in known or (options.trial and name == "torch"):
-            continue
-        if time.monotonic() > until:
-            print(f"no time for `{name}` and what follows", flush=True)
-            break
-        begun = time.perf_counter()
-        try:
-            row = work()
-        except Exception as problem:
-            row = {"failed": f"{type(problem).__name__}: {problem}"[:1200]}
-        row["seconds"] = round(time.perf_counter() - begun, 1)
-        document["stages"][name] = row
+
+    def keep() -> None:
         document["mixes"] = ratios(document, options.mixes.split(","), options.splits)
-        for path in (place, *([options.output] if options.output else [])):
-            path.write_text(json.dumps(document, indent=1) + "\n")
-        print(name, json.dumps(row), flush=True)
-        if options.output and name.startswith("plans"):
-            print("packed", pack(options.folder, options.output.with_name(ARCHIVE)), flush=True)
-        if "failed" in row and name.split()[0] in ("save", "trace"):
-            break
+        write(document, place)
+        write(document, options.output)
+        if options.output and f"plans{options.tail}" in document["stages"]:
+            pack(options.folder, options.output.with_name(ARCHIVE))
+
+    todo = ((n, w) for n, w in stages(options, size) if not (options.trial and n == "torch"))
+    run_stages(document, todo, options.seconds, keep=keep, needed=("save", "trace"))
     if options.output:
         print("packed", pack(options.folder, options.output.with_name(ARCHIVE)), flush=True)
     print(json.dumps(document.get("mixes", {}), indent=1))

@@ -20,7 +20,6 @@ there with the reason, and is tried again by the next call:
 - `profile decode`, `profile prefill`: on the whole GPU and on both slices.
 - `load`: the checkpoint to the GPU, by `safetensors` and by Tessera in turns, files in the page
   cache. Aim: at most 1.5 times as long.
-- `seeds`: contents from a seed on the GPU, held against the host's to the byte, for all types.
 
 `benchmarks.gain.real FOLDER` goes on from the same folder. `--trial`: a tiny model without a GPU.
 """
@@ -42,15 +41,15 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.cases import run_stages
+from benchmarks.common import tessc, write
 from benchmarks.running.cuda_bench import facts
 from benchmarks.running.sampled import parts_of
 from tessera.backend.cuda.helpers import Helpers
-from tessera.backend.cuda.loading import _KINDS, Loader
+from tessera.backend.cuda.loading import Loader
 from tessera.backend.cuda.targets import close_devices, open_devices, open_driver
 from tessera.frontend.contents.checkpoint import open_checkpoint
 from tessera.frontend.plan.tsp import parse_plan
-from tessera.ir.program.program import Buffer, BufferId, Role
-from tessera.ir.program.seeded import Seeded
 
 ALLOWED = 1.5
 GPU = "h200"
@@ -58,7 +57,7 @@ SLICES = f"{GPU}:84sm,{GPU}:48sm"
 KINDS = ("prefill", "decode")
 MIX = "2:6"  # prompts and decode steps
 SEQUENCES = 8
-ON_GPU = ("profile decode", "profile prefill", "load", "seeds", "start", "start seeded")
+ON_GPU = ("profile decode", "profile prefill", "load", "start", "start seeded")
 SIZES: dict[str, dict[str, Any]] = {
     "llama": {
         "vocab_size": 128256,
@@ -145,7 +144,6 @@ def main() -> None:
     layers = given.layers or (2 if given.trial else SIZES[given.model]["num_hidden_layers"])
     size = Sizes(given.work.resolve(), given.model, layers, trial=given.trial)
     size.claim()
-    ends = time.monotonic() + given.seconds
     machine = "a trial without a GPU" if given.trial else facts()
     result: dict[str, Any] = {
         "schema": "tessera-full-size/1",
@@ -158,26 +156,15 @@ def main() -> None:
         result = json.loads(given.output.read_text())
         if (result["model"], result["layers"]) != (given.model, layers):
             sys.exit(f"{given.output} is of {result['model']}, {result['layers']} layers")
-    for name, stage in STAGES.items():
-        known = result["stages"].get(name, {"failed": ""})
-        is_wanted = not given.stages or name in given.stages.split(",")
-        if "failed" not in known or not is_wanted or (given.trial and name in ON_GPU):
-            continue
-        if time.monotonic() > ends:
-            print(f"no time for `{name}` and what follows", flush=True)
-            break
-        begun = time.perf_counter()
-        try:
-            done = stage(size)
-        except Exception as problem:
-            done = {"failed": f"{type(problem).__name__}: {problem}"[:1500]}
-        result["stages"][name] = {"seconds": round(time.perf_counter() - begun, 2), **done}
+    asked = given.stages.split(",") if given.stages else list(STAGES)
+    todo = [name for name in STAGES if name in asked and not (given.trial and name in ON_GPU)]
+
+    def keep() -> None:
         result["together"] = together(result["stages"])
-        print(name, json.dumps(result["stages"][name]), flush=True)
-        given.output.parent.mkdir(parents=True, exist_ok=True)
-        given.output.write_text(json.dumps(result, indent=1) + "\n")
-        if name == "save" and "failed" in done:
-            break
+        write(result, given.output)
+
+    stages = ((name, partial(STAGES[name], size)) for name in todo)
+    run_stages(result, stages, given.seconds, keep=keep, needed=("save",))
     print("together", json.dumps(result.get("together", {})), flush=True)
     wrong = [
         n for n, done in result["stages"].items() if "failed" in done or not done.get("fine", 1)
@@ -341,46 +328,6 @@ def check(driver: Any, base: int, contents: dict[str, Any]) -> None:
         at += -(-content.nbytes // 256) * 256
 
 
-def seeds(size: Sizes) -> dict[str, Any]:
-    """Contents from a seed, on the GPU and on the host."""
-    driver = open_driver(None)
-    devices = {device.name: device for device in open_devices(driver, ("a",), {"a": "cuda:0"})}
-    helpers = Helpers(driver, devices)
-    equal: dict[str, bool] = {}
-    count = 64 << 20
-    try:
-        driver.use(devices["a"].context)
-        address = driver.allocate(count)
-        for dtype in _KINDS:
-            buffer = Buffer(id=BufferId(0), name="w", bytes=count, role=Role.WEIGHT, dtype=dtype)
-            seeded = Seeded(buffer, 7)
-            loader = Loader(helpers)
-            loader.put("a", address, seeded, 0, count)
-            loader.finish()
-            made = driver.download(address, count)
-            equal[dtype.value] = bool(np.array_equal(made, seeded.read()))
-        driver.free(address)
-    finally:
-        helpers.close()
-        close_devices(driver, tuple(devices.values()))
-    return {"bytes_each": count, "equal": equal, "fine": all(equal.values())}
-
-
-def tessc(*arguments: str, sampled: Path | None = None) -> str:
-    """What a command of Tessera prints; what it says of its failure is the exception's text.
-
-    Where its time goes is noted in the file `sampled`.
-    """
-    module = ["tessera"] if sampled is None else ["benchmarks.running.sampled", str(sampled)]
-    command = [sys.executable, "-m", *module, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(
-            f"tessc {arguments[0]} ended with {done.returncode}: {done.stderr[-900:]}"
-        )
-    return done.stdout
-
-
 def trace(size: Sizes, kind: str, *told: str) -> dict[str, Any]:
     """The capture, which leaves out what the checkpoint has."""
     words = [
@@ -390,7 +337,15 @@ def trace(size: Sizes, kind: str, *told: str) -> dict[str, Any]:
     where = ("--device", "none", "--for", GPU) if size.trial else weights
     place = ("-o", str(size.trace(kind)), "--contents", "safetensors")
     note, spent = size.work / "sampled.json", children_s()
-    said = tessc("trace", f"{__file__}:step", *place, *words, *where, *told, sampled=note)
+    said = tessc(
+        "trace",
+        f"{__file__}:step",
+        *place,
+        *words,
+        *where,
+        *told,
+        by=("benchmarks.running.sampled", str(note)),
+    )
     loaded = float(size.checkpoint.with_name("model_s").read_text())
     kept = [line for line in said.splitlines() if "code for" in line or "time:" in line]
     processor = round(children_s() - spent, 2)
@@ -501,7 +456,6 @@ STAGES: dict[str, Callable[[Sizes], dict[str, Any]]] = {
     "profile prefill": partial(profile, kind="prefill"),
     "load": load,
     "start seeded": partial(start, seeded=True),
-    "seeds": seeds,
 }
 
 

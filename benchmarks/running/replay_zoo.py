@@ -1,6 +1,6 @@
 """Captured models on a GPU: PyTorch's bytes, random placements, command lines, emitted programs.
 
-    python -m benchmarks.running.replay_zoo OUTPUT_FOLDER [--placements 50] [--jobs 8]
+    python -m benchmarks.running.replay_zoo -o FILE --work FOLDER [--placements 50] [--jobs 8]
 
 For every trace of `examples/traces` that PyTorch's results lie beside:
 
@@ -12,12 +12,11 @@ For every trace of `examples/traces` that PyTorch's results lie beside:
 - on two slices by command line: `tessc run --verify`, a timeline whose rows are in order, and the
   programs of `--emit cuda-python` in a process of their own give the same bytes
 
-Each trace has a process of its own; what fails is recorded as such, and the exit code is 1.
+Each trace has a process of its own; what fails is in its row.
 """
 
 from __future__ import annotations
 
-import argparse
 import io
 import itertools
 import json
@@ -28,7 +27,6 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import partial
@@ -38,7 +36,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.running.cuda_bench import facts, write
+from benchmarks.cases import parser_of, run_cases
+from benchmarks.common import ROOT, TRACES, Row
+from benchmarks.running.cuda_bench import facts
 from benchmarks.running.cuda_correct import check_model
 from tessera.backend.service import Bytes
 from tessera.cli import main as cli
@@ -50,8 +50,6 @@ from tessera.ir.program.program import LibraryCall, Program, Role
 from tessera.ir.program.seeded import seeded_bytes
 from tessera.passes.dependences.dependences import Dependences
 
-ROOT = Path(__file__).parents[2]
-TRACES = ROOT / "examples" / "traces"
 LANES = 2
 REQUESTS = 12
 TWO = "h200:84sm,h200:48sm"
@@ -304,56 +302,26 @@ def names() -> Iterator[str]:
         yield path.name.removesuffix(".ref.npz")
 
 
-def in_a_process(name: str, placements: int) -> dict[str, object]:
+def one(name: str, placements: int) -> Row:
     """One trace, in a process of its own, since a fault costs it its context."""
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks.running.replay_zoo",
-        "-",
-        "--one",
-        name,
-        "--placements",
-        str(placements),
-    ]
-    found = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
-    if found.returncode:
-        return {"failed": f"exit code {found.returncode}"}
-    result: dict[str, object] = json.loads(found.stdout.splitlines()[-1])
-    return result
-
-
-def has_failed(found: Mapping[str, Any]) -> bool:
-    """Whether a trace or a part of it has."""
-    return "failed" in found or any(isinstance(p, dict) and "failed" in p for p in found.values())
+    machine = facts()  # contexts of what follows are made only once
+    with tempfile.TemporaryDirectory() as folder:
+        row: Row = {"machine": machine, **replay(name, placements, Path(folder))}
+    bad = [part for part, found in row.items() if isinstance(found, dict) and "failed" in found]
+    return row | ({"failed": ", ".join(bad)} if bad else {})
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("folder")
+    parser = parser_of(__doc__, seconds=1800.0, jobs=6)
     parser.add_argument("--placements", type=int, default=50)
-    parser.add_argument("--traces", default=",".join(names()))
-    parser.add_argument("--jobs", type=int, default=6)
-    parser.add_argument("--one", help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if given.one is not None:
-        facts()  # contexts of what follows are made only once
-        with tempfile.TemporaryDirectory() as folder:
-            print(json.dumps(replay(given.one, given.placements, Path(folder))))
-        return
-    machine = facts()
-    traces: dict[str, dict[str, object]] = {}
-    with ThreadPoolExecutor(given.jobs) as pool:
-        tasks = {
-            pool.submit(in_a_process, name, given.placements): name
-            for name in given.traces.split(",")
-        }
-        for task in as_completed(tasks):
-            traces[tasks[task]] = task.result()
-            print(tasks[task], json.dumps(traces[tasks[task]]), flush=True)
-            result = {"machine": machine, "placements_each": given.placements, "traces": traces}
-            write(given.folder, "replay_zoo.json", result)
-    sys.exit(any(map(has_failed, traces.values())))
+    run_cases(
+        "benchmarks.running.replay_zoo",
+        tuple(names()),
+        given,
+        lambda name: one(name, given.placements),
+        more=("--placements", str(given.placements)),
+    )
 
 
 if __name__ == "__main__":

@@ -1,14 +1,13 @@
 """What serving on one H200 comes to: speed, tokens, simulated against real, a burst.
 
-    python -m benchmarks.serving.h200 prepare --work FOLDER --arrivals azure_code.csv.gz    # no GPU
-    python -m benchmarks.serving.h200 run --work FOLDER --out FOLDER [--seconds 330] [--only PARTS]
-    python -m benchmarks.serving.h200 collect RESULT.json --logs LOG...
+    python -m benchmarks.serving.h200 prepare --work FOLDER --arrivals azure_code.csv.gz   # no GPU
+    python -m benchmarks.serving.h200 run --work FOLDER -o FILE [--seconds 3000] [--only PARTS]
 
 `prepare` captures steps of `examples/models/generation.py` (8B, bf16, 8 of its layers and all 32)
 without a GPU and plans them, so that the GPU is not held for that; it needs torch. `run` needs a
-GPU. Weights are random by a seed, made on the GPU. Each part is a process of its own, prints lines
-of JSON as it goes and writes a file at its end; what is there is not done again, and a part that
-fails is a line with the reason. `--tiny` does the same with a small model on the CPU backend.
+GPU. Weights are random by a seed, made on the GPU. Each part is a process of its own and a row of
+the file; what is there is not done again. `--tiny` does the same with a small model on the CPU
+backend.
 
 - `code`: all kernels through the driver's compiler, by many processes, which fills its cache.
 - `tokens`: 64 sequences of mixed lengths that join, leave, stop and are given up, by an engine with
@@ -31,18 +30,16 @@ import csv
 import gzip
 import json
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import MODELS, ROOT, read_rows, write
+from benchmarks.cases import parser_of, run_cases
+from benchmarks.common import MODELS, Row
 from benchmarks.serving import engines
 from benchmarks.serving import tokens as serving_tokens
 from benchmarks.serving import watch as serving_watch
@@ -65,7 +62,7 @@ GPT |= {"block": 16, "context": 512}
 def setting_of(given: argparse.Namespace) -> Setting:
     tiny = given.tiny
     return Setting(
-        out=given.out,
+        out=given.work,
         work=given.work,
         layers=1 if tiny else 8,
         rows=3 if tiny else 64,
@@ -75,7 +72,7 @@ def setting_of(given: argparse.Namespace) -> Setting:
         tokens=18 if tiny else 192,
         requests=40 if tiny else 1500,
         tiny=tiny,
-        until=time.monotonic() + given.seconds,
+        until=time.monotonic() + (given.limit if given.one else given.seconds),
         load_s=given.load_s,
     )
 
@@ -319,65 +316,31 @@ PARTS = {
 }
 
 
-def run(given: argparse.Namespace) -> None:
-    """Part by part, each in a process of its own."""
-    until = time.monotonic() + given.seconds
-    for part in given.only.split(","):
-        left = until - time.monotonic()
-        path = given.out / f"{part}.json"
-        if path.exists() or left < 5:
-            print(json.dumps({"part": part, "skipped": "there" if path.exists() else "no time"}))
-            continue
-        words = [sys.executable, "-m", "benchmarks.serving.h200", "part", "--only", part]
-        words += ["--work", str(given.work), "--out", str(given.out), "--seconds", f"{left:.1f}"]
-        words += ["--load-s", str(given.load_s), *(["--tiny"] if given.tiny else [])]
-        begun = time.monotonic()
-        log = given.out / f"{part}.log"
-        with log.open("wb") as stream, suppress(subprocess.TimeoutExpired):
-            subprocess.run(words, cwd=ROOT, stderr=stream, timeout=left)
-        took = round(time.monotonic() - begun, 1)
-        said = "" if path.exists() else log.read_text(encoding="utf-8", errors="replace")[-900:]
-        print(json.dumps({"part": part, "ended": path.exists(), "took_s": took, "said": said}))
-        sys.stdout.flush()
-
-
-def part(given: argparse.Namespace) -> None:
-    row = PARTS[given.only](setting_of(given))
-    text = json.dumps({"part": given.only, "tiny": given.tiny, **row})
-    if "not reached" not in row:
-        (given.out / f"{given.only}.json").write_text(text + "\n", encoding="utf-8")
-    print(text, flush=True)
-
-
-def collect(given: argparse.Namespace) -> None:
-    """What runs have printed, as one file: a log each, by its name. Runs that it has stay."""
-    runs: dict[str, Any] = {}
-    if given.file.exists():
-        runs = json.loads(given.file.read_text(encoding="utf-8"))["runs"]
-    for log in given.logs:
-        for row in read_rows(log):
-            if "part" in row and "tiny" in row and not row.pop("tiny"):
-                runs.setdefault(log.stem, {})[row.pop("part")] = row
-    what = "Llama 3 8B (8 layers unless a part says 32), bf16, on one H200"
-    write({"what": what, "runs": runs}, given.file)
+def part(name: str, given: argparse.Namespace) -> Row:
+    """A part; one that was not done whole has to be repeated."""
+    row = PARTS[name](setting_of(given))
+    return row | ({"failed": "not all was reached"} if "not reached" in row else {})
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("stage", choices=("prepare", "run", "part", "collect"))
-    parser.add_argument("file", nargs="?", type=Path)
-    parser.add_argument("--work", type=Path, default=Path("/tmp/serving_h200"))
-    parser.add_argument("--out", type=Path, default=Path("/tmp/serving_h200.out"))
+    parser = parser_of(__doc__, seconds=3000.0, jobs=1)
+    parser.set_defaults(limit=1200.0)
+    parser.add_argument("stage", choices=("prepare", "run"))
     parser.add_argument("--arrivals", type=Path)
-    parser.add_argument("--logs", type=Path, nargs="+", help="of `collect`: what `run` has printed")
-    parser.add_argument("--seconds", type=float, default=330.0)
     parser.add_argument("--load-s", type=float, default=12.0, help="of each load of `simulated`")
-    parser.add_argument("--only", default=",".join(PARTS))
     parser.add_argument("--tiny", action="store_true", help="a small model, without a GPU")
     given = parser.parse_args()
-    given.out.mkdir(parents=True, exist_ok=True)
-    given.work.mkdir(parents=True, exist_ok=True)
-    {"prepare": prepare, "run": run, "part": part, "collect": collect}[given.stage](given)
+    if given.stage == "prepare":
+        prepare(given)
+        return
+    run_cases(
+        "benchmarks.serving.h200",
+        tuple(PARTS),
+        given,
+        lambda name: part(name, given),
+        more=("run", "--load-s", str(given.load_s), *(["--tiny"] if given.tiny else [])),
+        sums=lambda rows: {"what": "Llama 3 8B (8 layers unless a part says 32), bf16, one GPU"},
+    )
 
 
 if __name__ == "__main__":

@@ -67,11 +67,11 @@ def zoo(data: dict[str, Any]) -> list[str]:
 def replayed(data: dict[str, Any]) -> list[str]:
     counts = {
         part["placements"]
-        for trace in data["traces"].values()
+        for trace in data["rows"].values()
         for part in trace["random"].values()
         if isinstance(part, dict)
     }
-    return [f"{len(data['traces'])} models", " or ".join(map(str, sorted(counts)))]
+    return [f"{len(data['rows'])} models", " or ".join(map(str, sorted(counts)))]
 
 
 # By file: some words of its row, and the words that the figures in the file call for.
