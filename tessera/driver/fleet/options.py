@@ -10,7 +10,7 @@ from tessera.driver.fleet.workload import P99, PERCENTILES
 from tessera.driver.serve.measures import Slo
 from tessera.frontend.machine.gpus import DEFAULT_LINK
 from tessera.ir.options import WrongOption
-from tessera.planning.problem.options import PlanOptions
+from tessera.planning.given.options import PlanOptions
 from tessera.planning.search.strategies import FLEET_STRATEGIES
 
 MOST_DEMAND = 1e9
