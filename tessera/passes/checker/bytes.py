@@ -63,11 +63,6 @@ def common(left: Array, right: Array) -> Array:
     return minus(left, minus(left, right))
 
 
-def size(ranges: Array) -> int:
-    """How many bytes."""
-    return int((ranges[:, 1] - ranges[:, 0]).sum())
-
-
 def boundaries(length: int, parts: Iterable[Array]) -> Array:
     """Where a buffer is cut: its two ends, and the ends of all ranges."""
     return np.unique(np.concatenate([np.array([0, length]), *(part.ravel() for part in parts)]))

@@ -74,10 +74,6 @@ def check_pins(
         _WordFlow(trace, traces, devices, bounds, left, findings).run()
 
 
-def _none(count: int, devices: int) -> Masks:
-    return np.zeros(count, dtype=np.int64 if devices < 63 else np.object_)
-
-
 def _key(shape: TraceShape, trace: int, buffer: int) -> Key:
     held = shape.graph.buffers[buffer]
     return (-1, held.name) if held.role is Role.STATE else (trace, buffer)
@@ -114,7 +110,7 @@ class _WordFlow:
         for buffer in self.expected.bounds:
             key = _key(self.shape, trace, buffer)
             count = len(bounds[key]) - 1
-            none = _none(count, len(devices))
+            none: Masks = np.zeros(count, dtype=np.int64 if len(devices) < 63 else np.object_)
             known = first.get(key, (none, none))
             self.made[buffer] = (known[0].copy(), known[1].copy())
 

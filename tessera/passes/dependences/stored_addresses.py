@@ -113,22 +113,16 @@ def _result(
             if edge.source_access in numbers and reader.id not in seen:
                 seen.add(reader.id)
                 words = _are_words(program, reader.accesses[edge.target_access])
-                if not words and not _takes_pointers(reader):
-                    pending.append((reader, list(_writes(reader))))
+                follows = any(a.address is AddressClass.POINTER for a in reader.accesses)
+                if not words and not reader.pins and not follows:
+                    writes = [n for n, a in enumerate(reader.accesses) if a.kind.writes]
+                    pending.append((reader, writes))
     return None
 
 
 def is_at(access: Access, span: Span | None) -> bool:
     """Whether an access may be that of an instruction."""
     return access.span is None or span is None or access.span.start == span.start
-
-
-def _takes_pointers(node: Node) -> bool:
-    return bool(node.pins) or any(a.address is AddressClass.POINTER for a in node.accesses)
-
-
-def _writes(node: Node) -> Iterator[int]:
-    return (number for number, access in enumerate(node.accesses) if access.kind.writes)
 
 
 def _are_words(program: ir.Program, access: Access) -> bool:

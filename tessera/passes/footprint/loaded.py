@@ -97,7 +97,8 @@ def contents_value(
     width = (type_bits(type) + 7) // 8
     if width not in _WIDTHS or 8 * width > max(bits, 8):
         return None
-    words = content[: len(content) // width * width].view(_dtype(type, width))
+    letter = "i" if type.startswith("s") else "u"
+    words = content[: len(content) // width * width].view(f"<{letter}{width}")
     starts = zones.decode(address.low())[1] + offset
     if address.span is not None:
         return _any_in(words, starts, address.span, width, bits, index)
@@ -109,10 +110,6 @@ def contents_value(
     if inside.all():
         return exact
     return lanes.merge(inside, exact, lanes.unknown(bits, index))
-
-
-def _dtype(type: str, width: int) -> str:
-    return f"<{'i' if type.startswith('s') else 'u'}{width}"
 
 
 def _any_in(

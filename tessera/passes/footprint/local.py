@@ -196,7 +196,8 @@ def _store_words(runner: SliceState, step: Step, address: Lanes, width: int, mas
         return
     runner.work += _PLACE_COST * (len(places) - 1)
     for start in places.tolist():
-        here = mask if len(places) == 1 else mask.narrow(_equal(offsets, start))
+        is_here = Lanes((offsets == start).astype(np.uint64))
+        here = mask if len(places) == 1 else mask.narrow(is_here)
         for place, value in enumerate(values if here is not None else ()):
             assert here is not None
             _store_word(runner, step, (start + place * width, width), value, here)
@@ -210,10 +211,6 @@ def _are_inside(runner: SliceState, places: Offsets, width: int) -> bool:
         if number < 0 or place + width > runner.local_variables[number][1]:
             return False
     return True
-
-
-def _equal(offsets: Offsets, start: int) -> Lanes:
-    return Lanes((offsets == start).astype(np.uint64))
 
 
 def _store_word(

@@ -32,11 +32,6 @@ _PER_AXIS = ("box_dim", "global_dim", "element_stride")
 _ONCE = ("global_address", "rank", "elemtype", "interleave_layout")
 
 
-def is_map_step(instruction: ptx.Instruction) -> bool:
-    """Whether an instruction makes a map in shared memory."""
-    return instruction.opcode.name == "tensormap"
-
-
 def map_step(runner: SliceState, step: Step, mask: Mask) -> None:
     """Follow an instruction that makes a map, as far as it leaves nothing open."""
     modifiers = step.instruction.opcode.modifiers
@@ -124,7 +119,7 @@ def _is_undisturbed(code: KernelCode, first: int, last: int, names: frozenset[st
         return False
     for index in range(first, last):
         instruction = code.flat.instructions[index]
-        if is_map_step(instruction):
+        if instruction.opcode.name == "tensormap":
             continue
         if instruction.opcode.name == "call" or index in code.shared_writes:
             return False

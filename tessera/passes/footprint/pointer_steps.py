@@ -91,15 +91,12 @@ def _one_of(values: Sequence[Lanes], step: Step) -> Lanes:
         if wide:
             return lanes.one_of(values, why if why >= 0 else step.index)
     result = values[0]
-    bits = 64 if len(step.targets) == 1 and not _is_test(step) else 1
+    is_test = step.instruction.opcode.name == "setp"
+    bits = 64 if len(step.targets) == 1 and not is_test else 1
     for value in values[1:]:
         result = lanes.join(result, value, bits)
     result.why = result.why if result.why >= 0 else step.index
     return result
-
-
-def _is_test(step: Step) -> bool:
-    return step.instruction.opcode.name == "setp"
 
 
 def _results(

@@ -21,7 +21,6 @@ import numpy as np
 from tessera.ir.arrays import Flags, Ranges, Signed, Words
 from tessera.passes.byte_sets.intervals import TooManyIntervals
 from tessera.passes.footprint.excerpt_state import Key, SliceState
-from tessera.passes.footprint.made_maps import is_map_step
 from tessera.passes.footprint.recorder import Recorder
 from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.digits import NotAlike, RoundDigit, RoundLimit, Split
@@ -88,7 +87,7 @@ class LoopRounds:
         for loop in machine.code.flow.loops:
             steps = [step for block in loop.blocks for step in machine.code.blocks[block]]
             names = {step.instruction.opcode.name for step in steps}
-            if not names & _UNFIT and not any(is_map_step(s.instruction) for s in steps):
+            if not names & _UNFIT:
                 self.heads[loop.header] = frozenset(loop.blocks)
         self.visits: dict[int, _Visits] = {}
 
@@ -227,7 +226,9 @@ class LoopRounds:
             if block not in inside or not _is_plain(pending[block]):
                 raise NotAlike
         back = pending.get(head)
-        if back is None or not _is_plain(back) or not _same_threads(mask, back):
+        if back is None or not _is_plain(back):
+            raise NotAlike
+        if not _equal(mask.may, back.may) or not _equal(mask.sure, back.sure):
             raise NotAlike
 
     def _last(
@@ -286,10 +287,6 @@ def _is_plain(mask: Mask) -> bool:
     if mask.election != -1:
         return False
     return mask.may is mask.strong or _equal(mask.may, mask.strong)
-
-
-def _same_threads(left: Mask, right: Mask) -> bool:
-    return _equal(left.may, right.may) and _equal(left.sure, right.sure)
 
 
 def _equal(left: Flags | Words, right: Flags | Words, where: Flags | bool = True) -> bool:

@@ -16,7 +16,7 @@ from tessera.passes.footprint.excerpt_state import SliceState
 from tessera.passes.footprint.halves import Half, result_half
 from tessera.passes.footprint.loaded import load_results
 from tessera.passes.footprint.local import local_access
-from tessera.passes.footprint.made_maps import is_map_step, map_step
+from tessera.passes.footprint.made_maps import map_step
 from tessera.passes.footprint.memory import extent_accesses
 from tessera.passes.footprint.pointer_steps import hidden_kind, pointer_results, settled
 from tessera.passes.footprint.shared_access import convert_shared, in_shared
@@ -53,14 +53,16 @@ class StepRunner(SliceState):
             run_call(self, step, here)
         elif step.effects:
             self._access(step, here)
-            if is_map_step(step.instruction):
+            if name == "tensormap":
                 map_step(self, step, here)
-        elif is_map_step(step.instruction):
+        elif name == "tensormap":
             map_step(self, step, here)
         elif OperandRole.TENSOR_MAP in step.meaning.roles:
             self.pins[step.index] = Wording("its bytes are described by a tensor map")
             self.unknown_results(step, here)
-        elif name == "mov" and self._is_vector_move(step):
+        elif name == "mov" and any(
+            isinstance(operand, ptx.Vector) for operand in step.instruction.operands
+        ):
             self._vector_move(step, here)
         elif name == "cvta":
             self._convert_address(step, here)
@@ -149,9 +151,6 @@ class StepRunner(SliceState):
             operand if isinstance(operand, Lanes) else self.value(operand, bits, step.index)
             for operand, bits in sources
         )
-
-    def _is_vector_move(self, step: Step) -> bool:
-        return any(isinstance(o, ptx.Vector) for o in step.instruction.operands)
 
     def _vector_move(self, step: Step, mask: Mask) -> None:
         """`mov.b64 %rd, {%r0, %r1}` and the like."""

@@ -6,7 +6,6 @@ Launches that differ in them only have the same accesses, and so need one footpr
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -25,7 +24,8 @@ def idle_parameters(code: KernelCode) -> frozenset[str]:
     sizes = {p.name: size_bytes(p) for p in code.function.parameters}
     used: set[str] = set()
     for step in (step for block in code.blocks for step in block):
-        named = sizes.keys() & _names(step.instruction.operands)
+        operands = step.instruction.operands
+        named = sizes.keys() & {name for o in operands for name in registers_in(o)}
         if not named:
             continue
         if not _stays_inside(step, sizes):
@@ -48,10 +48,6 @@ def without_values(launch: ir.Launch, function: ptx.Function, idle: frozenset[st
         for variable, argument in named
     )
     return replace(launch, arguments=arguments)
-
-
-def _names(operands: Iterable[ptx.Operand]) -> set[str]:
-    return {name for operand in operands for name in registers_in(operand)}
 
 
 def _stays_inside(step: Step, sizes: dict[str, int | None]) -> bool:

@@ -54,11 +54,13 @@ def _flow(
         return _loaded(instruction, names, taints)
     if not everything:
         return _NONE, _NONE
-    if name in {"mov", "cvta", "selp"} and not _has_vector(instruction):
+    has_vector = any(isinstance(operand, ptx.Vector) for operand in instruction.operands)
+    if name in {"mov", "cvta", "selp"} and not has_vector:
         return everything, _NONE
     if name == "add" and sum(map(bool, sources)) == 1:
         return everything, _NONE
-    if name in {"sub", "mad"} and _only(sources, 0 if name == "sub" else 2):
+    base = {"sub": 0, "mad": 2}.get(name)
+    if base is not None and not any(taint for i, taint in enumerate(sources) if i != base):
         return everything, _NONE
     if name == "setp" and _compares_with_zero(instruction):
         return _NONE, _NONE
@@ -83,14 +85,6 @@ def _taint(operand: ptx.Operand, names: Taint, taints: dict[str, Taint]) -> Tain
         if name in names:
             taint |= {name}
     return taint
-
-
-def _has_vector(instruction: ptx.Instruction) -> bool:
-    return any(isinstance(operand, ptx.Vector) for operand in instruction.operands)
-
-
-def _only(sources: list[Taint], place: int) -> bool:
-    return all(not taint for i, taint in enumerate(sources) if i != place)
 
 
 def _compares_with_zero(instruction: ptx.Instruction) -> bool:

@@ -175,7 +175,7 @@ def _odd_uses(
             least, kept = _flow(instruction, meaning, carries)
             if least is None:
                 continue
-            if _is_store(instruction):
+            if instruction.opcode.name == "st":
                 opaque.add(index)
                 odd = odd or not _stays_shared(meaning)
                 continue
@@ -184,10 +184,6 @@ def _odd_uses(
                 if kept and carries.get(name, 1 << 62) > least:
                     carries[name], changed = least, True
     return odd, frozenset(opaque)
-
-
-def _is_store(instruction: ptx.Instruction) -> bool:
-    return instruction.opcode.name == "st"
 
 
 def _stays_shared(meaning: Meaning) -> bool:

@@ -58,7 +58,7 @@ def lane_function(opcode: ptx.Opcode) -> Function | None:
     if kind == "pred":
         return PREDICATES.get(opcode.name)
     if opcode.name in {"mov", "selp"} and type_bits(kind) in MASK:
-        return _move if opcode.name == "mov" else _select(type_bits(kind))
+        return PREDICATES["mov"] if opcode.name == "mov" else _select(type_bits(kind))
     if kind not in _INTEGERS or {"cc", "sat"} & set(opcode.modifiers):
         return None
     if "relu" in opcode.modifiers and (opcode.name not in {"min", "max"} or kind != "s32"):
@@ -86,10 +86,6 @@ def _other_function(opcode: ptx.Opcode, types: list[str]) -> Function | None:
     if opcode.name in {"setp", "set"}:
         return compare_function(opcode, types)
     return None
-
-
-def _move(values: Values) -> Lanes:
-    return values[0]
 
 
 def _select(bits: int) -> Function:
@@ -230,19 +226,11 @@ def _absolute(values: Values, bits: int) -> Lanes:
     return Lanes(np.where(negative, U64(0) - value.low(), value.low()) & U64(MASK[bits]))
 
 
-def _not(values: Values, bits: int) -> Lanes:
-    return lanes.sub(lanes.scalar(MASK[bits], bits), values[0], bits)
-
-
-def _sad(values: Values, bits: int) -> Lanes:
-    return lanes.unknown(bits, lanes.reason(*values))
-
-
 _SIMPLE: dict[str, Callable[[Values, int], Lanes]] = {
     "abs": _absolute,
     "neg": lambda values, bits: lanes.negate(values[0], bits),
-    "not": _not,
-    "sad": _sad,
+    "not": lambda values, bits: lanes.sub(lanes.scalar(MASK[bits], bits), values[0], bits),
+    "sad": lambda values, bits: lanes.unknown(bits, lanes.reason(*values)),
 }
 
 
