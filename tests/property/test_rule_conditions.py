@@ -278,14 +278,14 @@ CASES = (
     Broken(
         rule="parameters that decide nothing",
         body=f"""mov.b64 %d10, n; ld.param.u32 %r5, [%d10]; {READ}""",
-        without=("dependences.access_regions.idle_parameters", lambda code: frozenset({"n"})),
+        without=("dependences.access_regions.unneeded_parameters", lambda code: frozenset({"n"})),
     ),
     Broken(
         rule="pointers that are bases",
         body=f"""cvta.to.global.u64 %d10, %d1; and.b64 %d11, %d10, 64; cvt.u32.u64 %r5, %d11;
         shr.u32 %r5, %r5, 2; mov.u32 %r8, 0; mov.u32 %r9, %r5; {WRITE}""",
         x=64,
-        without=("kernel_facts.kernel_code.odd_parameters", nothing),
+        without=("kernel_facts.kernel_code.valued_parameters", nothing),
     ),
     # --- shared and local memory ---
     Broken(

@@ -110,17 +110,17 @@ def covers(outer: Ranges, inner: Ranges) -> bool:
 
 
 def size(ranges: Ranges) -> int:
-    """How many bytes."""
+    """The number of bytes."""
     return int((ranges[:, 1] - ranges[:, 0]).sum())
 
 
 def pairs(ranges: Ranges) -> tuple[tuple[int, int], ...]:
-    """As plain numbers."""
+    """The intervals as pairs of plain numbers."""
     return tuple((int(s), int(e)) for s, e in ranges)
 
 
 def from_pairs(ranges: Iterable[tuple[int, int]]) -> Ranges:
-    """From plain numbers, in any order."""
+    """Intervals from pairs of plain numbers, in any order."""
     listed = list(ranges)
     return union([np.array(listed, dtype=np.int64).reshape(-1, 2)]) if listed else EMPTY
 

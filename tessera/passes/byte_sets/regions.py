@@ -28,7 +28,7 @@ _Shape = tuple[int, tuple[Dimension, ...]]
 
 
 def exact_region(ranges: Ranges, most: int = MOST_PIECES) -> Region | None:
-    """The region of exactly these bytes; None where it has too many pieces."""
+    """The region of exactly these bytes; None if it has too many pieces."""
     return _compress(ranges, most) if len(ranges) <= _MOST_INTERVALS else None
 
 
@@ -57,7 +57,7 @@ def _few(ranges: Ranges, most: int) -> Region:
 
 
 def _compress(ranges: Ranges, most: int) -> Region | None:
-    """The region of some intervals; None where it has more than `most` pieces."""
+    """The region of some intervals; None if it has more than `most` pieces."""
     if len(ranges) == 0:
         return Affine(())
     first = int(ranges[0, 0])
@@ -74,7 +74,7 @@ def _compress(ranges: Ranges, most: int) -> Region | None:
 
 @lru_cache(maxsize=64)
 def _known_pieces(ranges: bytes, most: int) -> tuple[tuple[int, _Shape], ...] | None:
-    """Offsets and shapes of the pieces of some intervals; None where they are more than `most`."""
+    """Offsets and shapes of the pieces of some intervals; None if they are more than `most`."""
     return _pieces(np.frombuffer(ranges, dtype=np.int64).reshape(-1, 2), most)
 
 
@@ -100,7 +100,7 @@ def _pieces(ranges: Ranges, most: int) -> tuple[tuple[int, _Shape], ...] | None:
 
 
 def _find_runs(offsets: Offsets, kinds: Signed) -> Offsets | None:
-    """Where runs of pieces of one kind at equal distances start; None where there are too many.
+    """Where runs of pieces of one kind at equal distances start; None if there are too many.
 
     Each run is as long as it can be, from left to right. Offsets are sorted and differ.
     """

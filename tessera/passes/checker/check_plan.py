@@ -56,7 +56,7 @@ def check_plan(
     *,
     locate: Locate | None = None,
 ) -> tuple[Diagnostic, ...]:
-    """What is wrong with a plan for these traces; empty if it is proved right.
+    """The faults of a plan for these traces; empty if it is proved right.
 
     `locate` says where a record of the plan stands in its text.
     """
@@ -108,7 +108,7 @@ def check_replica(
     *,
     capacities: Mapping[str, int] | None = None,
 ) -> tuple[Diagnostic, ...]:
-    """What is wrong with the programs of one replica, given the device of each step of each trace.
+    """The faults of the programs of one replica, given the device of each step of each trace.
 
     `capacities` bounds the memory of devices that are whole cards.
     """

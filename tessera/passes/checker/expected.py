@@ -84,7 +84,7 @@ class ExpectedVersions:
 def find_expected(
     shape: TraceShape, effects: tuple[Effects, ...], homes: tuple[Home, ...]
 ) -> ExpectedVersions:
-    """Walk the steps in their order."""
+    """The expected versions, found by one walk over the steps in order."""
     words = pointer_words(shape.program)
     bounds = _bounds(shape, effects, homes, words)
     current = {b: np.full(len(cuts) - 1, FIRST, dtype=np.int32) for b, cuts in bounds.items()}

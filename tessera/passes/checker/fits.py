@@ -4,7 +4,7 @@ In: a plan, and the programs and graphs of its traces. Out: findings.
 
 Code runs on its own architecture and later ones, unless its name says that it does not. A block has
 to fit a multiprocessor. CTAs that wait for each other have to run at the same time, or the step
-never ends: so many as the device can hold at all, by threads and shared memory. Registers may allow
+never ends: as many as the device can hold at all, by threads and shared memory. Registers may allow
 fewer; what is refused here cannot run, whatever they allow.
 
 Source: CUDA C++ Programming Guide, compute capabilities; PTX ISA, `.target`.

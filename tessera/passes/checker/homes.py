@@ -46,7 +46,7 @@ def check_homes(
     memory: Memory,
     findings: Findings,
 ) -> dict[int, Claims] | None:
-    """What each trace finds and leaves, or None where the records are of no use."""
+    """What each trace finds and leaves, or None if the records are of no use."""
     before = findings.count
     served = sorted({trace.trace for trace in replica.traces})
     homes: dict[int, dict[int, list[Home]]] = {trace: {} for trace in served}

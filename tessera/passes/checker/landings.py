@@ -22,7 +22,7 @@ from tessera.passes.checker.shape import TraceShape
 def find_landings(
     landings: Sequence[Landing], devices: Sequence[str], findings: Findings
 ) -> dict[int, Landing]:
-    """The landings by number; those that can be none are reported and left out."""
+    """The landings by number; records that cannot be landings are reported and left out."""
     known: dict[int, Landing] = {}
     for landing in landings:
         fault = None

@@ -65,7 +65,7 @@ class Memory:
 def check_memory(
     replica: LoweredReplica, programs: Sequence[Program], findings: Findings
 ) -> Memory | None:
-    """The places of a replica, or None where they cannot be used."""
+    """The places of a replica, or None if they cannot be used."""
     before = findings.count
     _check_devices(replica, findings)
     areas = _areas(replica, findings)
@@ -211,7 +211,7 @@ def _check_shared(memory: Memory, programs: Sequence[Program], findings: Finding
 
 
 def _check_slot_weights(memory: Memory, programs: Sequence[Program], findings: Findings) -> None:
-    """A weight with a copy per slot is there for the whole request: nobody shares its bytes."""
+    """Nothing else shares the bytes of a weight with a copy per slot during a request."""
     for (trace, device, number), place in memory.places.items():
         weight = programs[trace].buffers[number]
         if place.kind is not AreaKind.SLOT or weight.role is not Role.WEIGHT:

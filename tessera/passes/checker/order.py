@@ -1,7 +1,7 @@
 """What comes before what in a request, and whether it comes to an end.
 
 In: a `TraceShape`. Out: an `Order`: the operations in an order in which they can be done, each with
-what is over on the queues of its own device when it begins; or None where some wait for each other,
+what is over on the queues of its own device when it begins; or None if some wait for each other,
 which is reported.
 
 Before: queues are done in order; what follows a wait comes after the event; a receive ends after
@@ -115,7 +115,7 @@ class _OrderWalk:
         return ops[place] if place < len(ops) else None
 
     def _try(self, key: QueueKey, op: Op) -> list[QueueKey] | None:
-        """Do an operation if it can be done; the queues that may go on then, or None."""
+        """Do an operation if it can be done; return the queues that may go on then, or None."""
         match op.operation:
             case Await(event):
                 happened = self.events.get((op.device, event))
@@ -162,7 +162,7 @@ class _OrderWalk:
         return [other_key]
 
     def partner(self, op: Op) -> Op | None:
-        """The other end of a transfer, or None where that is the host."""
+        """The other end of a transfer, or None if that is the host."""
         assert isinstance(op.operation, Send | Receive | Put | AwaitPut)
         number = op.operation.transfer
         transfer = self.shape.transfers[number]
@@ -195,7 +195,7 @@ def _ranks(ops: list[Op]) -> list[int]:
 
 
 def _report_circle(walk: _OrderWalk, start: QueueKey, findings: Findings) -> None:
-    """Follow from each queue what its head waits for, until that comes round."""
+    """Follow from each queue what its head waits for until a queue comes again; report that."""
     names = walk.shape.names
     path: list[QueueKey] = []
     waits: list[Said] = []
@@ -228,7 +228,7 @@ def _waits_for(walk: _OrderWalk, op: Op) -> Op:
 
 
 def _next_credit(walk: _OrderWalk, landing: int) -> Op:
-    """The operation that gives a landing back that is held."""
+    """The operation that gives back a landing that is held."""
     key = (walk.shape.landings[landing].target, Queue.IN)
     ops = walk.shape.queues[key][walk.next[key] :]
     return next(op for op in ops if op.operation == Credit(LandingId(landing)))

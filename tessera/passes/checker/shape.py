@@ -1,7 +1,7 @@
 """Whether the programs of a trace hold together: everything named is there, and is done once.
 
 In: a lowered trace, its program and graph, and the device of every step. Out: a `TraceShape`, the
-operations found by what they do, or None where something is amiss.
+operations found by what they do, or None if something is amiss.
 
 Nothing that a plan says is trusted: numbers may be out of range, lists in any order. After this
 every step runs once, on its device; every transfer is sent once and received once, on the right
@@ -72,7 +72,7 @@ def find_shape(
     landings: Mapping[int, Landing],
     findings: Findings,
 ) -> TraceShape | None:
-    """The operations of a trace, or None where they do not hold together."""
+    """The operations of a trace, or None if they do not hold together."""
     before = findings.count
     transfers = _transfers(trace, graph, devices, findings)
     if findings.count > before:
@@ -110,7 +110,7 @@ def find_shape(
 def _transfers(
     trace: LoweredTrace, graph: KernelGraph, devices: Sequence[str], findings: Findings
 ) -> dict[int, Transfer]:
-    """The transfers by number; those that can be no transfers are reported and left out."""
+    """The transfers by number; records that cannot be transfers are reported and left out."""
     transfers: dict[int, Transfer] = {}
     for transfer in trace.transfers:
         fault = _transfer_fault(transfer, graph, devices)

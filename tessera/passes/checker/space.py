@@ -132,7 +132,7 @@ def expand(
 
 
 def count_atoms(shape: TraceShape, expected: ExpectedVersions, memory: Memory) -> int:
-    """At most so many atoms the memory of all devices is cut into."""
+    """An upper bound on the atoms that the memory of all devices is cut into."""
     return sum(
         len(expected.bounds.get(buffer, ()))
         for trace, _, buffer in memory.places

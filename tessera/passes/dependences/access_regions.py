@@ -47,8 +47,8 @@ from tessera.passes.dependences.plain_steps import (
 )
 from tessera.passes.dependences.pointer_words import PointerWords, Written, grows, merged
 from tessera.passes.dependences.stored_addresses import AddressHolders
-from tessera.passes.kernel_facts.idle_parameters import idle_parameters, without_values
 from tessera.passes.kernel_facts.initial_pointers import initial_pointers
+from tessera.passes.kernel_facts.unneeded_parameters import unneeded_parameters, without_values
 from tessera.wording import Wording
 
 if TYPE_CHECKING:
@@ -91,9 +91,9 @@ class AccessRegions:
         store: Store | None,
         count: Callable[[int, int], None] = lambda done, total: None,
     ) -> Self:
-        """The same, with what a store holds of kernels seen before; it gets what is new.
+        """The same, with what a store holds of kernels seen before; the store gets what is new.
 
-        `count` hears how many steps are done, and of how many.
+        `count` is called with the number of steps that are done and of all steps.
         """
         walker = _Walker(program, store)
         work = tuple(program.work())
@@ -115,7 +115,7 @@ def _counted(
 
 
 def _tell_needs(program: ir.Program, steps: tuple[StepAccesses, ...]) -> Iterator[StepAccesses]:
-    """The steps, with what each kernel asks of the machine said at its first launch."""
+    """The steps, with findings for what each kernel asks of the machine at its first launch."""
     seen: set[tuple[str, NeedKind]] = set()
     for work, step in zip(program.work(), steps, strict=True):
         new = tuple(need for need in step.needs if (step.name, need.kind) not in seen)
@@ -174,7 +174,7 @@ class _Walker:
         self.asked.update(buffers[place] for place in contents.asked)
 
     def close(self) -> None:
-        """Keep what was found out."""
+        """Write what is new to the store."""
         for memory in self.memories.values():
             memory.close()
 
@@ -216,7 +216,7 @@ class _Walker:
     def _settled_launch(self, step: ir.Launch) -> StepAccesses:
         """The accesses of a launch that trusts no pointer which it may overwrite itself.
 
-        What it writes may hang on the pointers, so this goes on until nothing more is written.
+        What it writes may depend on the pointers, so this goes on until nothing more is written.
         """
         own: Written = {}
         while True:
@@ -238,7 +238,7 @@ class _Walker:
 
     def _launch_in(self, step: ir.Launch, own: Written, apart: bool) -> StepAccesses | None:
         """The same, with pointers that are nothing but bases `apart` from each other, which serves
-        launches with other offsets; None where addresses are then computed from several."""
+        launches with other offsets; None if addresses are then computed from several."""
         variants = self.program.modules[step.module].variants
         scenes = [(variant, self._scene(step, variant, own, apart)) for variant in variants]
         buffers, key = launch_pattern(self.program, step, [setting for _, setting in scenes])
@@ -286,10 +286,10 @@ class _Walker:
         facts = self._facts(step, variant)
         function = variant.ptx.definitions()[step.kernel]
         variables = self.variables.get(step.module, {})
-        launch = without_values(ir.for_arch(step, variant.arch), function, facts.idle)
-        odd = facts.odd if apart else frozenset(p.name for p in function.parameters)
+        launch = without_values(ir.for_arch(step, variant.arch), function, facts.unneeded)
+        valued = facts.valued if apart else frozenset(p.name for p in function.parameters)
         rest = (self.known, self.words.spoiled(own), draw, self.holders.buffers)
-        return build_setting(launch, function, variables, self.words.intact(own), odd, *rest)
+        return build_setting(launch, function, variables, self.words.intact(own), valued, *rest)
 
     def _footprint(
         self,
@@ -329,7 +329,7 @@ class _Walker:
         return LaunchReport(self.program, step, name, code, setting, footprint).build()
 
     def _memory(self, step: ir.Launch) -> KernelMemory | None:
-        """What is remembered of a kernel; nothing where its module has no text."""
+        """What is remembered of a kernel; None if its module has no text."""
         module = self.program.modules[step.module]
         if self.store is None or not all(variant.text for variant in module.variants):
             return None
@@ -345,7 +345,7 @@ class _Walker:
             facts = None if memory is None else memory.find_facts(variant.arch)
             if facts is None:
                 code = self._code(step, variant)
-                facts = KernelFacts(code.odd_parameters, idle_parameters(code))
+                facts = KernelFacts(code.valued_parameters, unneeded_parameters(code))
                 if memory is not None:
                     memory.keep_facts(variant.arch, facts)
             self.facts[key] = facts

@@ -137,7 +137,7 @@ class _Tracker:
         for place, total in touched:
             if total.kind.reads:
                 self._map(total).add_read(total.ranges, (number, place))
-        # Everything depends on a step that may touch anything, so nobody looks past it.
+        # Everything depends on a step that may touch anything, so nothing before it is looked at.
         kept = 0 if step.pins else MOST_KEPT
         for certain in (False, True):
             for place, total in touched:
@@ -235,7 +235,8 @@ class _Tracker:
 
 @dataclass(slots=True)
 class _Pending:
-    """An edge as its bytes come together: the totals behind its first bytes, and the bytes."""
+    """An edge while its bytes are collected: the totals that its first bytes come from, and the
+    bytes."""
 
     source: Touch
     place: int
@@ -270,7 +271,7 @@ class HappensBefore:
 
 
 def find_order(program: ir.Program) -> HappensBefore:
-    """Walk the records once."""
+    """The order that streams and events give, found in one walk over the records."""
     current: dict[str, Clock] = {}
     events: dict[int, Clock] = {}
     clocks: list[Clock] = []

@@ -32,7 +32,7 @@ class IndirectAccess:
 
 @dataclass(frozen=True, slots=True)
 class IndirectAccesses:
-    """All of them in program order; `pinned` are the steps that may touch anything.
+    """All indirect accesses in program order; `pinned` are the steps that may touch anything.
 
     Example: `{a.address for a in AnalysisManager(program).get(IndirectAccesses).accesses}`.
     """

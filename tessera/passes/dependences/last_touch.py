@@ -36,7 +36,7 @@ _MOST_RANGES = 2048
 
 
 class Readers(NamedTuple):
-    """A list that grows at the front and is shared by whoever had it before."""
+    """A list that grows at the front and is shared by its earlier holders."""
 
     touch: Touch
     older: Readers | None
@@ -100,7 +100,7 @@ class LastTouch:
                 yield segment, part
 
     def _divide(self) -> None:
-        """Cut segments that have grown too long in two."""
+        """Halve segments that have grown too long."""
         if all(len(segment.starts) <= _MOST_RANGES for segment in self.segments):
             return
         self.segments = [half for segment in self.segments for half in segment.halves()]
@@ -141,7 +141,7 @@ class _Stretch:
         ]
 
     def halves(self) -> list[_Stretch]:
-        """Itself, or two segments where it is too long."""
+        """The segment, or its two halves if it is too long."""
         middle = len(self.starts) // 2
         if len(self.starts) <= _MOST_RANGES:
             return [self]
@@ -191,7 +191,7 @@ class _Stretch:
         return inside
 
     def _drop_unused(self) -> None:
-        """Forget histories that no range has any more, now and then."""
+        """Drop histories that no range has any more, from time to time."""
         if len(self.histories) > _SPARE_HISTORIES + 4 * len(self.starts):
             used, self.places = np.unique(self.places, return_inverse=True)
             self.histories = [self.histories[kind] for kind in used.tolist()]

@@ -9,7 +9,7 @@ of equal launches correspond one to one.
 JSON values (`Store`): the facts that a launch's scene is built with (`KernelFacts`) and the
 patterns of launches, so that a launch like one seen before needs neither the kernel's code nor a
 run of it. The name of what is kept holds the texts of the module, so nothing is ever out of date.
-Launches with pins or findings are not kept: these speak of their launch.
+Launches with pins or findings are not kept: these are about one launch.
 
 `PatternCodec` makes lists, numbers and texts of a pattern, and back. Buffers are numbered in the
 order of the pattern, positions are kept as places in the texts of the module's variants. Reading
@@ -106,7 +106,7 @@ MOST_PATTERNS = 4096
 
 
 class Store(Protocol):
-    """Where values outlive the process; a value that was kept may be gone, but never another."""
+    """Where values outlive the process; a value may be lost, but is never another one."""
 
     def find(self, name: str) -> object:
         """The values kept under a name, or None."""
@@ -119,10 +119,11 @@ class Store(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class KernelFacts:
-    """What the code says about parameters: `odd` are more than bases, `idle` matter to nothing."""
+    """Parameters by what the code does with them: the value of `valued` ones matters beyond being
+    the base of an address, and no access depends on `unneeded` ones."""
 
-    odd: frozenset[str]
-    idle: frozenset[str]
+    valued: frozenset[str]
+    unneeded: frozenset[str]
 
 
 class KernelMemory:
@@ -143,13 +144,13 @@ class KernelMemory:
     def find_facts(self, arch: str) -> KernelFacts | None:
         """The facts about the code for an architecture."""
         match self.facts.get(arch):
-            case [[*odd], [*idle]] if _are_texts(odd) and _are_texts(idle):
-                return KernelFacts(frozenset(odd), frozenset(idle))
+            case [[*valued], [*unneeded]] if _are_texts(valued) and _are_texts(unneeded):
+                return KernelFacts(frozenset(valued), frozenset(unneeded))
         return None
 
     def keep_facts(self, arch: str, facts: KernelFacts) -> None:
         """Remember facts."""
-        self.facts[arch] = [sorted(facts.odd), sorted(facts.idle)]
+        self.facts[arch] = [sorted(facts.valued), sorted(facts.unneeded)]
         self.changed = True
 
     def find(self, key: object, step: ir.LaunchId, name: str, buffers: Buffers) -> Pattern | None:

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from tessera.passes.kernel_facts.kernel_code import KernelCode, Step
 
 
-# A launch with so many pieces in all gets fewer for each further access.
+# A launch that has more pieces than this in all gets fewer for each further access.
 _MANY_PIECES = 1 << 15
 _FEW_PIECES = 64
 
@@ -79,7 +79,7 @@ def anywhere(
     *,
     writes: bool = True,
 ) -> Iterator[Access]:
-    """Reads of everything (or of some buffers), and `writes` of what is no weight of them."""
+    """Reads of all buffers, or of those `among`; with `writes`, also writes of all but weights."""
     for buffer in program.buffers:
         kept = buffer.role is ir.Role.WEIGHT or not writes
         kind = AccessKind.READ if kept else AccessKind.ATOMIC
@@ -118,7 +118,7 @@ class LaunchReport:
         self.pieces = 0
 
     def build(self) -> StepAccesses:
-        """All of it, findings included."""
+        """The accesses, pins, needs and findings of the launch."""
         for entry in self.footprint.entries:
             self._entry(entry)
         pins = self._pins()
@@ -349,7 +349,7 @@ def _common_writes(sums: list[_Totals], report: StepAccesses) -> Iterator[Access
 
 
 def launch_needs(code: KernelCode, launch: ir.Launch) -> tuple[Need, ...]:
-    """The needs, one of a kind that the launch itself has first."""
+    """The needs of a launch: its own first, then those of its kernel."""
     needs: list[Need] = []
     if launch.cooperative:
         needs.append(

@@ -44,7 +44,7 @@ class LaunchSetting:
 
 @dataclass(slots=True)
 class _Layout:
-    """Zones as they are given out."""
+    """The zones given out so far."""
 
     zone_of: dict[ir.BufferId, int]
     own: dict[int, int]
@@ -65,7 +65,7 @@ def build_setting(
     function: ptx.Function,
     variables: Mapping[str, ir.BufferId],
     tables: Mapping[ir.BufferId, Words],
-    odd: frozenset[str] = frozenset(),
+    valued: frozenset[str] = frozenset(),
     known: Mapping[ir.BufferId, ir.KnownContents] = MappingProxyType({}),
     written: Mapping[ir.BufferId, Ranges] = MappingProxyType({}),
     draw: int = 0,
@@ -76,12 +76,12 @@ def build_setting(
     `written` are the bytes of such buffers that may have been overwritten; `holding` are others
     into which a launch puts addresses, or what it computes from them.
 
-    `odd` are the parameters whose value matters (`pointer_uses`). The others get a zone each.
+    `valued` are the parameters whose value matters (`pointer_uses`). The others get a zone each.
     `known` are weights whose contents may decide what the launch touches. `draw` says which of the
     made-up addresses it gets.
     """
     special = {*known, *(buffer for buffer, words in tables.items() if words)}
-    layout = _give_zones(launch, variables, _plain_arguments(launch, function, special, odd))
+    layout = _give_zones(launch, variables, _plain_arguments(launch, function, special, valued))
     reached = _follow_tables(layout, tables)
     if layout.next + len(reached) >= FIRST + MOST:
         raise TooManyObjects
@@ -159,7 +159,7 @@ def _plain_arguments(
     launch: ir.Launch,
     function: ptx.Function,
     special: Set[ir.BufferId],
-    odd: frozenset[str],
+    valued: frozenset[str],
 ) -> frozenset[int]:
     """The pointers that are nothing but bases, of buffers of which no word is known."""
     named = zip(function.parameters, launch.arguments, strict=False)
@@ -167,7 +167,7 @@ def _plain_arguments(
         place
         for place, (variable, argument) in enumerate(named)
         if isinstance(argument, ir.Pointer)
-        and variable.name not in odd
+        and variable.name not in valued
         and argument.buffer not in special
     )
 
@@ -175,7 +175,7 @@ def _plain_arguments(
 def _pointer_words(
     launch: ir.Launch, function: ptx.Function, offsets: Mapping[str, int]
 ) -> Iterator[int]:
-    """Where in the bytes of the parameters addresses stand."""
+    """The offsets of addresses in the bytes of the parameters."""
     for variable, argument in zip(function.parameters, launch.arguments, strict=False):
         match argument:
             case ir.Pointer():
@@ -300,7 +300,7 @@ def _argument_bytes(argument: ir.Argument, zones: Zones, layout: _Layout) -> byt
 
 
 def _cluster(launch: ir.Launch, function: ptx.Function) -> ir.Triple | None:
-    """The cluster's size, of the launch or of the kernel; None where neither says."""
+    """The cluster's size, of the launch or of the kernel; None if neither says."""
     if launch.cluster is not None:
         return launch.cluster
     directives = [d for d in function.directives if "cluster" in d.name]

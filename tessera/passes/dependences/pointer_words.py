@@ -33,7 +33,7 @@ _MOST_WALKS = 8
 
 
 class PointerWords:
-    """The words that are pointers, as a walk goes on."""
+    """The words that are pointers, at the current step of a walk."""
 
     def __init__(self, program: ir.Program, initial: Mapping[ir.BufferId, Words]) -> None:
         self.program = program
@@ -82,7 +82,8 @@ class PointerWords:
         return {buffer: intervals.union(ranges) for buffer, ranges in parts.items()}
 
     def overwrite(self, accesses: Iterable[Access]) -> list[Access]:
-        """Note what a step may write; the accesses that are the first at words of records."""
+        """Note what a step may write; return the accesses that are the first to hit words of
+        records."""
         lost: list[Access] = []
         for access in accesses:
             if not access.kind.writes or access.buffer not in self._first:

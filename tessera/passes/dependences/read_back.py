@@ -3,10 +3,10 @@
 In: the accesses of every step. Out: the same, without loads of a temporary or an output whose
 thread has stored these bytes before (`own_reads`), where no earlier step may have written any of
 them. Such a load depends on nothing that was there, so that nobody has to put something there
-first. The launch writes these bytes: that keeps whoever comes later behind it.
+first. The launch writes these bytes: that orders later steps behind it.
 
 Where an earlier step may have written some of the bytes, the read stays: a kernel that is judged
-wrongly here could not have read anything but what nobody wrote.
+wrongly here could only have read bytes that nothing wrote.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class _OwnReads:
         )
 
     def _is_new(self, access: Access, before: Ranges, stored: Ranges) -> bool:
-        """Whether the launch may write all these bytes, and nobody has before."""
+        """Whether the launch may write all these bytes, and no earlier step has."""
         wanted = _bytes(self._program, access)
         return not len(intervals.intersect(wanted, before)) and intervals.covers(stored, wanted)
 

@@ -166,7 +166,7 @@ _LASTING = (ir.Role.STATE, ir.Role.VARIABLE)
 
 
 class AddressHolders:
-    """The buffers, as a walk goes on."""
+    """The buffers, at the current step of a walk."""
 
     def __init__(self, program: ir.Program) -> None:
         self.program = program
@@ -175,7 +175,7 @@ class AddressHolders:
         self._stored: dict[tuple[int, str, str], Stored] = {}
 
     def note(self, step: ir.Work, accesses: tuple[Access, ...]) -> None:
-        """What a step puts where."""
+        """Note the buffers that a step puts addresses into."""
         match step:
             case ir.Launch():
                 new = self._by_launch(step, accesses)
@@ -187,7 +187,8 @@ class AddressHolders:
             self.buffers |= new
 
     def _by_launch(self, step: ir.Launch, accesses: tuple[Access, ...]) -> set[ir.BufferId]:
-        """By the code for any GPU; accesses name the lines of one of them, so all count then."""
+        """The buffers that the code for any GPU puts addresses into; with several variants,
+        accesses name the lines of one, so every write counts."""
         new: set[ir.BufferId] = set()
         variants = self.program.modules[step.module].variants
         for variant in variants:
@@ -210,7 +211,7 @@ class AddressHolders:
         return new
 
     def restart(self) -> bool:
-        """Whether the next request finds such words where this walk has not looked for them."""
+        """Whether the next request finds such words in buffers that this walk did not know of."""
         roles = {buffer.id: buffer.role for buffer in self.program.buffers}
         lasting = frozenset(b for b in self.buffers if roles[b] in _LASTING)
         grown, self._before, self.buffers = lasting != self._before, lasting, lasting

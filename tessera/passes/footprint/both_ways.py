@@ -1,4 +1,4 @@
-"""Writes that happen whichever way a branch goes that data decides.
+"""Writes that happen whichever way a branch goes that depends on data.
 
 In: what each thread surely writes on one side of a branch, and what it surely writes on the other
 (or under a predicate, and under its opposite). Out: what it writes on both, thread by thread: one
@@ -87,7 +87,7 @@ def common_writes(first: Side, second: Side) -> Iterator[SureWrite]:
 
 
 def _overlap(write: SureWrite, other: SureWrite) -> Iterator[SureWrite]:
-    """The bytes that a thread writes by both, apart for every length."""
+    """The bytes that a thread writes with both, one write per length."""
     if not same(write.slopes, other.slopes):
         return
     sure = write.sure & other.sure

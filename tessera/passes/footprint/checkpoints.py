@@ -7,7 +7,7 @@ A value of the piece is a sum with a digit in it (`slopes`). In a part that digi
 number plus other digits, or spelled out: the same sum with that put in. Where a digit is spelled
 out, arrays that have the axis of the grid already get more numbers along it, in order.
 
-A state counts outside of loops and of branches that data decides, where no thread is elsewhere.
+A state counts outside of loops and of branches that depend on data, where no thread is elsewhere.
 What was recorded before it holds for all CTAs of the piece.
 """
 
@@ -73,7 +73,7 @@ class RunCheckpoint:
 def take_checkpoint(
     runner: SliceState, place: tuple[int, int], mask: Mask, last: RunCheckpoint | None
 ) -> RunCheckpoint | None:
-    """The state of a run at a step of a block, after the last one that was taken; the last one
+    """The state of a run at a step of a block, since the last checkpoint; the last checkpoint again
     where something is open that cannot be put into a part."""
     maps = runner.made_maps
     if runner.elections or runner.guarded_writes or runner.halves.moved or maps.copies:
@@ -102,7 +102,7 @@ def take_checkpoint(
 
 
 def restore(runner: SliceState, at: RunCheckpoint) -> None:
-    """Go on from a checkpoint of this part."""
+    """Continue from a checkpoint of this part."""
     runner.registers, runner.pins = dict(at.registers), dict(at.pins)
     runner.halves.registers, runner.products.open = dict(at.halves), dict(at.products)
     runner.origins, runner.local_kind = dict(at.origins), at.local_kind

@@ -60,13 +60,13 @@ class MadeMaps:
         for known, ctas, content in reversed(self.copies):
             (same,) = selected(here, (known == addresses) & ctas)
             if same.any():
-                # Made anew for some CTAs only: there is no one map.
+                # Made again for some CTAs only: there is no single map.
                 return content if same.all() else None
         return None
 
 
 class Follower(Protocol):
-    """Who is told what an excerpt does with shared memory."""
+    """Follows what an excerpt does with shared memory."""
 
     def step(self, runner: SliceState, step: Step, mask: Mask) -> None:
         """An instruction that may write shared memory, or order what threads do with it."""
@@ -151,7 +151,8 @@ class SliceState:
             addresses[variable.name] = zones.address(LOCAL, start)
             end = start + (size_bytes(variable) or 64)
             self.local_variables.append((start, end))
-            # Nobody knows which variable follows, so none does: what leaves one is in none.
+            # It is not known which variable follows, so none does: an address that leaves a
+            # variable is in none.
             start = (end + _APART) // _APART * _APART
         return addresses
 
@@ -162,7 +163,7 @@ class SliceState:
         return {LOCAL: 1, PARAMETER: 4} | {zone: alignment(v) for zone, v in own.items()}
 
     def _place_shared(self) -> dict[str, int]:
-        """Addresses of shared variables, where nothing hangs on their numbers."""
+        """Addresses of shared variables, where nothing depends on their numbers."""
         use = self.code.shared
         if use is None or not use.is_plain:
             return {}
@@ -200,7 +201,7 @@ class SliceState:
             return mask
         chosen = mask.narrow(self.predicate(instruction.guard))
         if chosen is not None and self.side is not None and mask.election == -1:
-            # On one side of a branch that data decides nothing is certain, elected or not.
+            # On one side of a branch that depends on data nothing is certain, elected or not.
             chosen.election = -1
         return chosen
 
@@ -302,13 +303,13 @@ class SliceState:
                 self.write(step, name, lanes.of_kind(value, max(kind, value.kind)), mask)
 
     def elected(self, values: Sequence[Flags | Words]) -> Flags:
-        """The threads here of warps of which one is elected, whoever it is, with these values."""
+        """The threads here of warps in which any elected thread has these values."""
         if self.here.election == -1:
             return NONE
         return agreeing(self.here.elected, values, self.scene.threads)
 
     def note(self, step: Step, number: int, address: Lanes, width: int, mask: Mask) -> None:
-        """Record an access; on a side of a branch that data decides, nothing is certain yet."""
+        """Record an access; on a side of a branch that depends on data, nothing is certain yet."""
         sure = mask.sure
         address = lanes.exact_in(address, mask.may)
         access = step.effects[number].access
@@ -328,7 +329,7 @@ class SliceState:
     def _note_guarded(
         self, step: Step, number: int, guard: ptx.Guard, address: Lanes, width: int
     ) -> None:
-        """A write under a predicate that data decides: look for it under the opposite."""
+        """A write under a predicate that depends on data: look for it under the opposite."""
         value = self.registers.get(guard.register)
         if value is None or value.span is None:
             return
@@ -345,7 +346,7 @@ class SliceState:
         self.settle_writes(Side([write]), known.sides[not guard.negated])
 
     def settle_writes(self, first: Side, second: Side) -> None:
-        """What is written on both sides is certain, as far as coming here was."""
+        """Writes on both sides are as certain as the branch itself."""
         for write in common_writes(first, second):
             self.work += 4 * write.lo.size
             if self.side is not None:

@@ -16,7 +16,7 @@ choices are used. If it is an address in an object for all places of the objects
 all others are 0, and then every draw gives the same object and offset. If not, the sum lies at the
 same offset of the same object in two independent draws with a chance of about 2**-50. Other ways to
 compute with addresses (their bits) are given more draws. Every second draw has the bits of the one
-before it turned, so what hangs on one bit of an address is never the same in all of them.
+before it turned, so what depends on one bit of an address is never the same in all of them.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class _LaunchWalk:
 
     def footprint(self) -> Footprint:
         """Shared memory is followed exactly; failing that, by the objects that addresses in it
-        point into. Loads that may give something else than an address are unknown."""
+        point into. Loads that may give something other than an address are unknown."""
         use, alone = self.code.shared, self.code.unfollowed
         if use is None or alone is None:
             return self._collect(self._run(self.code, self.budget, None))
@@ -246,7 +246,7 @@ class _LaunchWalk:
 
     def _collect(self, pins: dict[int, Wording]) -> Footprint:
         pins = pins | spoiled_maps(self.code, self.recorder)
-        # One row stands for all CTAs, or a CTA may take the place of others: nobody is sure.
+        # One row stands for all CTAs, or a CTA may take the place of others: no access is certain.
         ends_early = _cancels(self.code) or self.code.calls.may_exit
         is_sure = not self.is_coarse and not ends_early
         return _collect(self.recorder, pins, is_coarse=self.is_coarse, is_sure=is_sure)

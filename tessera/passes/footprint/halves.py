@@ -52,7 +52,7 @@ class Halves:
         self.moved: dict[tuple[object, ...], tuple[tuple[Lanes, ...], Lanes | None]] = {}
 
     def may_touch(self, opcode: ptx.Opcode) -> bool:
-        """Whether an instruction may make halves, or do something with those that there are."""
+        """Whether an instruction may make halves, or use halves that are known."""
         name = opcode.name
         return name in _CUTS or (bool(self.registers) and (name in _MOVES or name in _JOINS))
 
@@ -62,7 +62,7 @@ class Halves:
         self.moved.clear()
 
     def note(self, name: str, value: Lanes | None, half: Half | None) -> None:
-        """A register, as it stands, is a half."""
+        """Note that a register holds a half."""
         if half is not None and value is not None:
             self.registers[name] = value, half
 

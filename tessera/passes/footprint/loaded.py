@@ -90,7 +90,7 @@ _WIDTHS = (1, 2, 4, 8)
 def contents_value(
     zones: Zones, content: Bytes, address: Lanes, offset: int, type: str, bits: int, index: int
 ) -> Lanes | None:
-    """The words of `type` at the addresses plus an offset; None where nothing is known of them.
+    """The words of `type` at the addresses plus an offset; None if nothing is known of them.
 
     `content` is the object's bytes. The addresses are in its zone, all of them.
     """
@@ -132,7 +132,7 @@ _BYTES = 8
 
 
 def table_word(scene: Scene, address: Lanes, offset: int, index: int) -> Lanes | None:
-    """The words at the addresses plus an offset; None where nothing is known of them."""
+    """The words at the addresses plus an offset; None if nothing is known of them."""
     if not scene.tables:
         return None
     zone, offsets = scene.zones.decode(address.low())

@@ -3,11 +3,11 @@
 In: a `KernelCode` and a `Scene`. Out: the accesses, in a `Recorder`, and what could not be
 followed (`pins`).
 
-Three sets of threads travel with control: those that *may* be here; the *strong* ones among
-them, for which registers hold what they would hold on the way here; and the *sure* ones among
-those, which come here whatever the data. A branch whose condition is known per thread splits
-the sets. Nobody takes a way that ends in a trap: launches end normally. A branch whose condition
-is not known:
+Three sets of threads travel with control: those that *may* be here; the *strong* ones among them,
+for which registers hold what they would hold on the way here; and the *sure* ones among those,
+which come here whatever the data. A branch whose condition is known per thread splits the sets. No
+thread takes a path that ends in a trap: launches end normally. A branch whose condition is not
+known:
 - inside an `if`: both sides run one after the other on a copy of the registers, and the
   registers are joined where the sides meet again (the post-dominator). Being sure counts for the
   side only; what a thread surely writes on both sides, it surely writes (`both_ways`);
@@ -60,7 +60,7 @@ _DEEPEST_EXIT = 4
 
 
 class OverBudget(Exception):
-    """The work that was allowed is used up, or no work would do."""
+    """The budget of work is used up, or no amount of work would suffice."""
 
 
 class SliceMachine(StepRunner):
@@ -104,14 +104,14 @@ class SliceMachine(StepRunner):
         self.run(pending, EXIT)
 
     def _take_checkpoint(self, block: int, place: int, mask: Mask) -> None:
-        """Once in so many steps, fewer where there are many registers to keep."""
+        """Take one every `BETWEEN` steps, less often if there are many registers to keep."""
         self.since += 1
         if self.may_split and self.since > BETWEEN + len(self.registers):
             self.since = 0
             self.checkpoint = take_checkpoint(self, (block, place), mask, self.checkpoint)
 
     def run(self, pending: dict[int, Mask], stop: int) -> None:
-        """Run until nothing is left, or everybody has come to block `stop`."""
+        """Run until no block is pending, or all threads are at block `stop`."""
         seen: dict[int, tuple[Flags, dict[Key, Lanes], int]] = {}
         while pending:
             block = min(pending, key=self.rank.__getitem__)
@@ -133,14 +133,14 @@ class SliceMachine(StepRunner):
     # --- blocks --------------------------------------------------------------------------
 
     def run_block(self, block: int, mask: Mask, pending: dict[int, Mask], first: int = 0) -> None:
-        """Run one block, or its end from a step on, and note who goes where."""
+        """Run one block, or its end from a step on, and note where its threads go."""
         steps = self.code.blocks[block]
         self.work += _STEP_COST * (1 + len(steps) - first)
         leaves = False
         if not first:
             self.halves.clear()
             self.products.clear()
-        # Nobody is elsewhere, and nobody comes here again.
+        # No thread is elsewhere, and no thread comes here again.
         passes = self.alone and not pending and not self.in_rounds and self.loop_of[block] is None
         if passes and self.untidy and not first:
             live = self.code.live.is_live
@@ -243,7 +243,7 @@ class SliceMachine(StepRunner):
         return mask.without(chosen)
 
     def _check_entries(self, block: int) -> None:
-        """That threads which part here meet in no circle with several entries."""
+        """Raise `OverBudget` if threads that part here meet inside a loop with several entries."""
         if {block, self.code.meets[block]} & self.code.flow.tangled:
             raise OverBudget
 
@@ -316,7 +316,7 @@ class SliceMachine(StepRunner):
         chosen: Flags,
         pending: dict[int, Mask],
     ) -> None:
-        """All ways at once; strong again where all ways meet."""
+        """Send threads all ways at once; they are strong again where all ways meet."""
         weak = mask.may & chosen
         for way in dict.fromkeys(ways):
             self._pend(pending, way, Mask(weak, NONE, NONE))
@@ -335,7 +335,7 @@ class SliceMachine(StepRunner):
         """Drop threads that are not strong and for which nothing changed since the last time."""
         weak = mask.may & ~mask.strong
         if mask.strong.any():
-            # Entered anew: rounds of an earlier time do not count.
+            # Entered again: rounds of an earlier visit do not count.
             seen.pop(block, None)
         if not weak.any():
             return mask
@@ -392,7 +392,7 @@ class SliceMachine(StepRunner):
         return Mask(mask.may, NONE, NONE)
 
     def _after_loop(self, block: int) -> int | None:
-        """Where everybody comes who is in a loop around this block: outside all loops."""
+        """The block outside all loops that every thread in a loop around this block reaches."""
         meet: int | None = block
         while meet is not None and meet != EXIT and self.loop_of[meet] is not None:
             meet = self.code.meets[meet]

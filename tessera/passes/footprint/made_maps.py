@@ -68,7 +68,7 @@ def _set_field(runner: SliceState, step: Step, mask: Mask) -> bool:
 
 
 def _copy(runner: SliceState, step: Step, mask: Mask) -> bool:
-    """Note a map that is copied to global memory; False where something is left open."""
+    """Note a map that is copied to global memory; False if something is left open."""
     made, operands = runner.made_maps, step.instruction.operands
     content = _content(made.fields)
     if runner.piece is None and runner.scene.cta_count > 1:

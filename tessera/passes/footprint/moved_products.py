@@ -56,7 +56,7 @@ class MovedProducts:
         return step.index in _moved_steps(self._code)
 
     def result(self, step: Step, values: Sequence[Lanes]) -> Lanes | None:
-        """What such a step makes of its sources; None where it is as plain as any other."""
+        """What such a step makes of its sources; None if it is as plain as any other."""
         opcode, operands = step.instruction.opcode, step.instruction.operands
         if opcode.name == "mul":
             first, second = values

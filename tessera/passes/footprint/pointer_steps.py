@@ -11,9 +11,9 @@ is one of several values. Out: its results.
   launch is doubtful, and run again with other addresses (`footprint.agreed_footprint`).
 - A result that depends on where a variable lies (on bits of its address, or on its neighbours) is
   unknown. Allocations begin at multiples of 256; a variable of a module or of local memory begins
-  at multiples of its own alignment and no more, and nobody knows which one follows it. The numbers
-  that stand for their addresses are multiples of 256 and far apart, so what shows that is no
-  result.
+  at multiples of its own alignment and no more, and it is not known which variable follows it. The
+  numbers that stand for their addresses are multiples of 256 and far apart, so what shows that is
+  no result.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def _tested(runner: SliceState, step: Step, values: Sequence[Lanes], evaluate: E
 
 
 def _comparable(runner: SliceState, first: Lanes, second: Lanes) -> Flags:
-    """Where the order of two values hangs on no address."""
+    """Where the order of two values depends on no address."""
     if max(first.kind, second.kind) > MIXED:
         return np.zeros((1, 1), dtype=np.bool_)
     zones = [runner.scene.zones.decode(value.low())[0] for value in (first, second)]
@@ -188,7 +188,7 @@ _SUMS = frozenset({"add", "cvta", "mov", "selp"})
 
 
 def unplaced_result(runner: SliceState, step: Step, values: Sequence[Lanes]) -> Lanes | None:
-    """What a result may be that shows where a variable lies; None where it shows nothing."""
+    """What a result may be that shows where a variable lies; None if it shows nothing."""
     name = step.instruction.opcode.name
     if name in _SUMS:
         return None

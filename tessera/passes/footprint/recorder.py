@@ -191,7 +191,7 @@ class Recorder:
         self._runs[index, effect] = _MovingAddresses(address, may, sure, width, pieces, [0])
 
     def _distance(self, old: Lanes, new: Lanes) -> int | None:
-        """By how much every thread's address moved, modulo 2**64; None where they differ."""
+        """By how much every thread's address moved, modulo 2**64; None if they differ."""
         if not same(old.slopes, new.slopes):
             return None
         if new.base is old.base:

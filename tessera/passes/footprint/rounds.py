@@ -71,7 +71,7 @@ class _Visits:
 class LoopRounds:
     """The loops of a machine, and how often their heads were visited.
 
-    `rank` is the order of blocks, `run_block` runs one and notes who goes where.
+    `rank` is the order of blocks, `run_block` runs one and notes where its threads go.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class LoopRounds:
         return not isinstance(key, str) or self.machine.code.live.is_live(head, key)
 
     def _steps(self, head: int, before: Registers, mask: Mask) -> dict[Key, Lanes] | None:
-        """By how much each register grew; None where one did something else."""
+        """By how much each register grew; None if one did something else."""
         now = self.machine.registers
         if before.keys() != now.keys():
             return None
@@ -136,7 +136,7 @@ class LoopRounds:
         return steps
 
     def _follow(self, head: int, mask: Mask, period: int, steps: dict[Key, Lanes]) -> bool:
-        """Go through all rounds that are alike; False where they are not, or few.
+        """Go through all rounds that are alike; False if they are not, or few.
 
         First without recording, to see how many they are in each CTA.
         """
@@ -209,7 +209,7 @@ class LoopRounds:
                 after[key] = value
 
     def _lost(self, key: Key, value: Lanes, mask: Mask) -> Lanes:
-        """A register that the threads here do not read any more: should one, it is anything."""
+        """A register that the threads here no longer read: if one does, it can hold anything."""
         lost = of_kind(unknown(self.machine.bits(key), value.why), value.kind)
         return lost if mask.may.all() else lanes.merge(mask.may, lost, value)
 
@@ -274,7 +274,7 @@ class _Kept:
         machine.registers = dict(self.registers)
 
     def restore(self, machine: SliceState, work: int) -> None:
-        """Put it back; only the work that was done counts."""
+        """Restore the state; only the work that was done counts."""
         machine.registers = dict(self.registers)
         machine.recorder = self.recorder
         machine.recorder.work = work

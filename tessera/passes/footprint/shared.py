@@ -5,11 +5,11 @@ In: the instructions of `SharedUse` as the excerpt runs them. Out: what loads fr
 the launch is run again with `SharedRoots`, which only knows which objects the addresses in shared
 memory point into.
 
-A barrier orders the threads of a CTA where all of them surely come to it, with one number; once
-some threads of a CTA came to a barrier without the others, barriers of that number order nothing
-any more, since it is not known who waits for whom. What happens on one side of a branch that data
-decides may happen. Inside a loop that data ends loads are unknown, and so is what is stored there.
-Clusters, where another CTA may write, are not followed.
+A barrier orders the threads of a CTA if all of them surely reach it, with one number. Once some
+threads of a CTA reached a barrier without the others, barriers of that number order nothing any
+more, since it is not known which threads wait for which. What happens on one side of a branch that
+depends on data may happen. Inside a loop whose end depends on data, loads are unknown, and so is
+what is stored there. Clusters, where another CTA may write, are not followed.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class SharedFollower:
         self.image.work = 0
 
     def call(self) -> None:
-        """Nobody knows what a call does to shared memory, or whom it waits for."""
+        """It is not known what a call does to shared memory, or which threads it waits for."""
         raise SharedTrouble
 
     # --- writes ----------------------------------------------------------------------------
@@ -159,7 +159,7 @@ class SharedFollower:
         self.image.overwrite_range(first, last, forever=forever)
 
     def _cells(self, address: Lanes, width: int, mask: Mask) -> Offsets | None:
-        """The cell of each thread of a mask; None where that is not known, or differs by CTA."""
+        """The cell of each thread of a mask; None if that is not known, or differs by CTA."""
         address = lanes.exact_in(address, mask.may)
         if address.span is not None:
             return None
@@ -269,7 +269,8 @@ class SharedFollower:
 
 
 def _in_open_loop(runner: SliceState) -> bool:
-    """Whether this is a loop that data ends: what is stored in a round is not run to an end."""
+    """Whether this is a loop whose end depends on data: what is stored in a round is not run to an
+    end."""
     return bool((runner.arriving.may & ~runner.arriving.strong).any())
 
 
@@ -284,7 +285,7 @@ def _piece(cell: Lanes, address: Lanes, width: int, type: str, index: int) -> La
 
 
 def _extent(runner: SliceState, step: Step, effect: MemoryEffect) -> int | None:
-    """How many bytes from its address an effect writes; None where that is not one number."""
+    """How many bytes from its address an effect writes; None if that is not one number."""
     if isinstance(effect.extent, SizeOperand):
         place = effect.extent.index
         return _known_number(runner, step.instruction.operands[place], step.index)

@@ -67,7 +67,7 @@ def shared_address(runner: SliceState, operand: ptx.Operand, index: int) -> Lane
 
 
 def write_address(runner: SliceState, step: Step, effect: MemoryEffect, mask: Mask) -> Lanes | None:
-    """The address in shared memory that an effect writes; None where it writes elsewhere."""
+    """The address in shared memory that an effect writes; None if it writes elsewhere."""
     operand = step.instruction.operands[effect.operand]
     if effect.space != "generic":
         return shared_address(runner, operand, step.index)
@@ -92,7 +92,7 @@ def load_address(runner: SliceState, step: Step) -> Lanes:
 
 
 def most_bytes(runner: SliceState, step: Step, effect: MemoryEffect) -> int | None:
-    """How many bytes from its address an effect writes at most; None where nobody knows."""
+    """How many bytes from its address an effect writes at most; None if that is not known."""
     match effect.extent:
         case Bytes(count=count) | Rows(count=count):
             return count
@@ -121,7 +121,7 @@ def words_of_store(step: Step) -> tuple[int, tuple[ptx.Operand, ...]] | None:
 
 
 def in_shared(runner: SliceState, follower: Follower, step: Step, mask: Mask) -> bool:
-    """Tell who follows shared memory of a step; whether that is all that the step does."""
+    """Hand a step to the follower of shared memory; whether that is all that the step does."""
     use = runner.code.shared
     assert use is not None
     if step.index in use.steps:

@@ -78,8 +78,8 @@ class SharedImage:
             self._put(threads, some[threads], width, final)
 
     def _note_write(self, cells: Offsets, count: int, mask: Mask) -> Flags:
-        """Who writes, `count` cells each; True for threads of which another one wrote a cell since
-        the last barrier."""
+        """Note the threads that write, `count` cells each; True for threads of which another one
+        wrote a cell since the last barrier."""
         raced = np.zeros(cells.shape, dtype=np.bool_)
         self.work += 16 * count * len(cells)
         for phase, threads in self.phases.present(cells, mask):
@@ -179,7 +179,7 @@ class SharedImage:
 
     def disturbed(self, cells: Offsets, width: int, mask: Mask) -> bool:
         """Whether another thread wrote what threads of a mask load since the last barrier; else
-        note that they load it. What is unknown holds whatever anybody writes."""
+        note that they load it. What is unknown stays unknown whatever a thread writes."""
         loads: list[tuple[Phase, Offsets, Signed]] = []
         for phase, threads in self.phases.present(cells, mask):
             for half in range(_cells_of(width)):
@@ -267,7 +267,7 @@ def _is_open(value: Lanes) -> Flags:
 
 
 def _take(value: Lanes, owners: Signed) -> Lanes:
-    """The values of other lanes."""
+    """The values of other threads."""
     if value.options:
         return lanes.one_of([_take(option, owners) for option in value.options], value.why)
     lo = value.low()

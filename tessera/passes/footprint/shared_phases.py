@@ -1,9 +1,9 @@
 """Which threads of a CTA touched each cell of shared memory since the barrier before.
 
-In: who touches what, and barriers. Out: whether a thread comes after whoever else touched a cell.
-Per cell the least and the greatest thread is kept, which is exact for one thread, and tells whether
-all of them are of one warp: threads of a warp are also ordered by `bar.warp.sync`. CTAs may stand
-at different barriers, so each `Phase` is of some CTAs.
+In: who touches what, and barriers. Out: whether a thread is ordered after the other threads that
+touched a cell. Per cell the least and the greatest thread is kept, which is exact for one thread,
+and tells whether all of them are of one warp: threads of a warp are also ordered by
+`bar.warp.sync`. CTAs may stand at different barriers, so each `Phase` is of some CTAs.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class CellTouches:
         return other
 
     def clear(self) -> None:
-        """A barrier: nobody touched anything since."""
+        """A barrier: no cell has been touched since."""
         if not self.is_clear:
             self.low.fill(_NOBODY)
             self.high.fill(-1)
@@ -59,18 +59,18 @@ class CellTouches:
         self.is_clear = False
 
     def add_range(self, first: int, last: int) -> None:
-        """Anybody may touch the cells from `first` to before `last`."""
+        """Any thread may touch the cells from `first` to before `last`."""
         self.low[first:last] = -1
         self.high[first:last] = _NOBODY
         self.met[first:last] = False
         self.is_clear = False
 
     def any_in(self, first: int, last: int) -> bool:
-        """Whether anybody touched one of these cells."""
+        """Whether a thread touched one of these cells."""
         return bool((self.high[first:last] >= 0).any())
 
     def others(self, cells: Offsets, threads: Signed) -> Flags:
-        """Where somebody touched the cell of a thread that it is not ordered with."""
+        """Where another thread touched the cell of a thread and the two are not ordered."""
         if self.is_clear:
             return np.zeros(cells.shape, dtype=np.bool_)
         low, high = self.low[cells], self.high[cells]

@@ -4,7 +4,7 @@ In: every store to shared memory of a run, wherever and whenever it happens, and
 bytes. Out: per load the objects that any store may have put an address of where it loads, or None
 where something else may be there. This is what is left when shared memory cannot be followed cell
 by cell (`footprint.shared`): threads without barriers between them, stores at unknown places, loops
-that data ends.
+whose end depends on data.
 
 During the run the result of each load is in a zone of its own (`zones.LOADED`); afterwards what was
 touched there was touched in the objects that the load stands for (`resolve`). A load that turns out

@@ -142,7 +142,7 @@ class _Copy:
     def _boxes(
         self, tensor_map: TensorMap, coordinates: Sequence[ptx.Operand]
     ) -> tuple[Ranges, Ranges, bool] | None:
-        """Bytes that may and that surely are touched; None where it may be all of the tensor."""
+        """Bytes that may and that surely are touched; None if it may be all of the tensor."""
         modifiers = self.step.instruction.opcode.modifiers
         if any(m.startswith(_NOT_TILED) for m in modifiers) or len(coordinates) != len(
             tensor_map.dims
@@ -167,7 +167,7 @@ class _Copy:
     def _bytes(
         self, tensor_map: TensorMap, values: Sequence[Lanes], threads: Flags
     ) -> Ranges | None:
-        """The bytes of the boxes of some threads; None where they have too many rows to list."""
+        """The bytes of the boxes of some threads; None if they have too many rows to list."""
         bounds = [lanes.biased_bounds(value, 32) for value in values]
         sizes = [array.shape for pair in bounds for array in pair]
         if all(size[-1] == 1 for size in sizes):
@@ -200,7 +200,7 @@ _MOST_ROWS = 1 << 20
 
 
 def box_bytes(tensor_map: TensorMap, starts: Offsets, ends: Offsets) -> Ranges | None:
-    """The bytes of boxes; None where they have too many rows to list.
+    """The bytes of boxes; None if they have too many rows to list.
 
     `starts` and `ends` have one row per box and one column per axis.
     """

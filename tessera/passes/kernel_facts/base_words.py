@@ -1,7 +1,7 @@
 """The 64-bit words of a kernel's parameters that it uses as a base of addresses.
 
-In: a module and a kernel. Out: per parameter the byte offsets of such words; None where any word
-may be one. For whoever has to tell pointers from numbers in raw argument bytes: a word that holds
+In: a module and a kernel. Out: per parameter the byte offsets of such words; None if any word may
+be one. For a caller that has to tell pointers from numbers in raw argument bytes: a word that holds
 an address but never gets near one in the code is a number.
 
 A word is followed through copies, sums, selections and bit operations to the address operand of an
@@ -74,7 +74,8 @@ def stored_words(
         if isinstance(statement, ptx.Instruction)
     ]
     has_calls = any(instruction.opcode.name == "call" for instruction in written)
-    # As it stands, registers of equal name count as one: what is not found so is not there.
+    # Without calls followed, registers of equal name count as one: what this does not find is not
+    # there.
     if not has_calls and not (_moves_words(written, function) and _stored(written, function)):
         return []
     return _stored(inline_calls(module, function).instructions, function)
@@ -83,7 +84,7 @@ def stored_words(
 def _moves_words(instructions: Sequence[ptx.Instruction], function: ptx.Function) -> bool:
     """Whether a word of 64 bits can get out of its kernel at all: as one, or cut into parts.
 
-    Quick to see, and most kernels do neither.
+    This is quick to see, and most kernels do neither.
     """
     narrow = frozenset(
         p.name for p in function.parameters if not p.dimensions and type_bits(p.type) <= 32
@@ -96,7 +97,7 @@ def _moves_words(instructions: Sequence[ptx.Instruction], function: ptx.Function
 
 
 def _moves_word(instruction: ptx.Instruction, narrow: frozenset[str]) -> bool:
-    """Stores 64 bits at a time, or makes something shorter of a longer value."""
+    """Whether an instruction stores 64 bits at a time, or makes a shorter value of a longer one."""
     types = [type_bits(m) for m in instruction.opcode.modifiers if is_type(m)]
     match instruction.opcode.name:
         case "st" | "atom" | "red" | "tensormap":

@@ -1,7 +1,7 @@
 """A kernel's accesses in terms of its parameters, for people.
 
 In: a `KernelCode`. Out: one line per access: instruction, object, offset and the conditions it
-hangs on; and, where the offset is one word per thread under a bound, what that comes to:
+depends on; and, where the offset is one word per thread under a bound, what that adds up to:
 `writes out[0 : 4*n), every byte, if nctaid.x*ntid.x >= n`.
 
 A register that one instruction writes is that instruction's expression. A register with a start
@@ -58,7 +58,7 @@ class Describer:
                     self.definitions.setdefault(name, []).append((number, step))
 
     def lines(self) -> Iterator[str]:
-        """One line per access, then what simple ones come to."""
+        """One line per access, then what simple accesses add up to."""
         bounds: list[str] = []
         for number, block in enumerate(self.code.blocks):
             if not self.code.flow.blocks[number].reachable:
@@ -239,7 +239,7 @@ class Describer:
         yield self.guard(guard, holds=not falls_through)
 
     def guard(self, guard: ptx.Guard, *, holds: bool) -> Condition:
-        """What it means that a guard holds, or that it does not."""
+        """The condition that a guard stands for, when it holds or when it does not."""
         written = self.definitions.get(guard.register, [])
         unknown = Condition(None, "", None, "?")
         if len(written) != 1:

@@ -63,7 +63,7 @@ def _ways(flat: FlatFunction, flow: ControlFlow, index: int) -> list[int]:
     """Where control goes from a block, EXIT included, a trap left out."""
     block = flow.blocks[index]
     last = flat.instructions[block.end - 1] if block.end > block.start else None
-    # Whoever does not trap in the last instruction comes to the end.
+    # A thread that does not trap in the last instruction reaches the end.
     is_last = last is not None and last.guard is not None and block.end == len(flat.instructions)
     traps = last is not None and last.opcode.name == "trap" and not is_last
     return [*block.successors, *([EXIT] if index in flow.leaving and not traps else [])]

@@ -77,7 +77,7 @@ class HiddenAddresses:
 def hidden_addresses(
     module: ptx.Module, flat: FlatFunction, meanings: Sequence[Meaning]
 ) -> HiddenAddresses:
-    """The whole account of one kernel."""
+    """What the results of one kernel's instructions may hide."""
     return _AddressFlow(module, flat, meanings).run()
 
 

@@ -96,7 +96,7 @@ class _Inliner:
         body.prototypes += [replace(p, name=names.get(p.name, p.name)) for p in flat.prototypes]
 
     def follow(self, call: ptx.Instruction, active: tuple[str, ...]) -> bool:
-        """Put the callee in place of a call; False where that cannot be done."""
+        """Put the callee in place of a call; False if that cannot be done."""
         callee, results, arguments = call_parts(call)
         function = self.functions.get(callee or "")
         if function is None or function.name in active or len(active) > _DEEPEST:

@@ -35,7 +35,7 @@ from tessera.passes.kernel_facts.inline_calls import inline_calls
 from tessera.passes.kernel_facts.kernel_needs import KernelNeed, kernel_needs
 from tessera.passes.kernel_facts.live_steps import ExcerptStep, LiveSteps, live_steps
 from tessera.passes.kernel_facts.operand_names import known_meaning, registers_in, written_registers
-from tessera.passes.kernel_facts.pointer_uses import odd_parameters
+from tessera.passes.kernel_facts.pointer_uses import valued_parameters
 from tessera.passes.kernel_facts.shared_use import (
     SharedUse,
     may_write_shared,
@@ -65,7 +65,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class KernelCode:
-    """A kernel cut down to what its accesses hang on.
+    """A kernel cut down to what its accesses depend on.
 
     `doomed` and `meets` are of `doomed_blocks`: ways that trap, and where the others meet.
     `shared` says what happens in shared memory, where something needed is loaded from it;
@@ -80,7 +80,7 @@ class KernelCode:
     live: LiveSteps
     widths: dict[str, int]
     needed: frozenset[str]
-    odd_parameters: frozenset[str]
+    valued_parameters: frozenset[str]
     doomed: frozenset[int]
     meets: tuple[int | None, ...]
     needs: tuple[KernelNeed, ...]
@@ -121,7 +121,7 @@ def prepare_kernel(module: ptx.Module, function: ptx.Function) -> KernelCode:
         live=live,
         widths=widths,
         needed=frozenset(needed),
-        odd_parameters=odd_parameters(flat, meanings),
+        valued_parameters=valued_parameters(flat, meanings),
         doomed=doomed,
         meets=meeting_blocks(flat, flow, doomed),
         needs=kernel_needs(flat, flow, meanings),
@@ -257,7 +257,7 @@ def _sources(instruction: ptx.Instruction, meaning: Meaning) -> Iterator[str]:
 def _excerpt_step(
     flat: FlatFunction, index: int, meaning: Meaning, needed: set[str], kept: frozenset[int]
 ) -> ExcerptStep | None:
-    """What an instruction does to needed registers; None where it does not matter at all."""
+    """What an instruction does to needed registers; None if it does not matter at all."""
     instruction = flat.instructions[index]
     targets = written_registers(instruction, meaning)
     is_root = (
@@ -299,6 +299,6 @@ def _step(instruction: ptx.Instruction, meaning: Meaning, step: ExcerptStep) -> 
         meaning=meaning,
         effects=tracked_effects(meaning),
         targets=step.writes,
-        # Of a form that the table lacks nobody knows what it computes, whatever its name.
+        # It is not known what a form that the table lacks computes, whatever its name.
         function=lane_function(instruction.opcode) if meaning.fits else None,
     )

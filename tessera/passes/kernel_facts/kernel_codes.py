@@ -1,4 +1,4 @@
-"""Every kernel of a program, calls followed and cut down to what its accesses hang on.
+"""Every kernel of a program, calls followed and cut down to what its accesses depend on.
 
 In: a program. Out: `KernelCodes`: a `KernelCode` for each kernel of each variant of each module.
 Analyses of kernels need this one.
@@ -61,7 +61,7 @@ class KernelCodes:
 def find_kernel(
     known: Mapping[KernelId, object], module: str, kernel: str, arch: str | None = None
 ) -> KernelId:
-    """The id of a kernel; KeyError where there is none."""
+    """The id of a kernel; KeyError if there is none."""
     matches: Iterator[KernelId] = (
         candidate
         for candidate in known

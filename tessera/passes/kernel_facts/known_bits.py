@@ -28,7 +28,7 @@ class KnownBits:
         return ((zeros + 1) & ~zeros).bit_length() - 1
 
     def join(self, other: KnownBits) -> KnownBits:
-        """What both know."""
+        """What is known of both."""
         mask = self.mask & other.mask & ~(self.value ^ other.value)
         return KnownBits(mask, self.value & mask)
 

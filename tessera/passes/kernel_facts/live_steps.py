@@ -38,7 +38,7 @@ class ExcerptStep(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LiveSteps:
-    """The instructions that matter, each with the registers of its own that nobody reads later;
+    """The instructions that matter, each with those of its registers that nothing reads later;
     and by block the registers that are live at its start."""
 
     ends: dict[int, tuple[str, ...]]
@@ -59,7 +59,7 @@ class LiveSteps:
 
 
 def live_steps(flow: ControlFlow, blocks: Sequence[Sequence[ExcerptStep]]) -> LiveSteps:
-    """Walk an excerpt backwards."""
+    """The live registers of an excerpt, found by walking it backwards."""
     return _LiveWalk(flow, blocks).run()
 
 

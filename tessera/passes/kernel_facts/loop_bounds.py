@@ -1,4 +1,4 @@
-"""How often the loops of a kernel run.
+"""The number of rounds of the loops of a kernel.
 
 In: the kernels of a program. Out: `LoopBounds`: per kernel its loops, outermost first, each with
 what decides the number of rounds: a constant, the launch (parameters, sizes, the thread's place),
@@ -155,7 +155,7 @@ def _quotient(distance: Expression, step: int, extra: int) -> str:
 
 
 def _slope(value: Expression, counter: str) -> int | None:
-    """The coefficient of a counter; None where it is not that simple."""
+    """The coefficient of a counter; None if it is not that simple."""
     slope = 0
     for term in value.terms:
         if len(term.symbols) == 1 and term.symbols[0].text == counter:

@@ -14,7 +14,7 @@ SINK = "_"
 
 
 def registers_in(operand: ptx.Operand) -> tuple[str, ...]:
-    """Every name in an operand; those that are no registers do no harm."""
+    """Every name in an operand; names that are not registers do no harm."""
     match operand:
         case ptx.Name():
             return (operand.name,)

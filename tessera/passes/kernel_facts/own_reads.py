@@ -12,12 +12,12 @@ All of this has to hold, of a store and a load that are both plain (`_OneAddress
   thread that are equal (`ThreadConstants.address`).
 - The store is at least as wide.
 
-Whatever is written there between the two, by whomever, is written by the launch.
+Whatever any thread writes there between the two is written by the launch.
 
 A *constant* of a thread is a register that holds one number for as long as the thread runs. It is
 computed from parameters, the thread's place and numbers alone, by the one instruction that writes
 it, under no guard. So it is the same whenever that instruction runs. It counts only where it was
-computed: the instruction dominates whoever reads it. Sums of 64 bits are compared as sums modulo
+computed: the instruction dominates every reader. Sums of 64 bits are compared as sums modulo
 2**64, whatever else is computed by its opcode and its operands.
 
 A register with one unguarded writer is *kept* from one place to another if the writer dominates the
@@ -62,17 +62,17 @@ class _OneAddress:
 
     @property
     def operand(self) -> ptx.Operand:
-        """Its address."""
+        """The operand that is its address."""
         return self.step.instruction.operands[self.effect.operand]
 
     @property
     def place(self) -> Place:
-        """Where it stands."""
+        """The block and the instruction."""
         return self.block, self.step.index
 
     @property
     def width(self) -> int:
-        """Bytes per thread; 0 where no constant."""
+        """Bytes per thread; 0 if not a constant."""
         return self.effect.width or 0
 
     @property
@@ -107,7 +107,7 @@ class _LoadFinder:
         ]
 
     def loads(self) -> Iterator[KernelLoad]:
-        """In the order of their instructions."""
+        """The loads in the order of their instructions."""
         by_name: dict[ptx.Operand, list[_OneAddress]] = {}
         by_value: dict[int | None, list[_OneAddress]] = {}
         for store in self._every:
@@ -162,7 +162,7 @@ _Names = frozenset[str] | None
 
 
 def _made_of(code: KernelCode) -> dict[str, _Names]:
-    """The parameters that each register may be made of, whoever wrote it; None: and more."""
+    """The parameters that each register may be made of, from all its writers; None: and more."""
     steps = [step for block in code.blocks for step in block]
     readers: dict[str, list[Step]] = {}
     for step in steps:
@@ -245,7 +245,7 @@ class ThreadConstants:
         return self._is_defined(name, first) and self.comes_first(first, second)
 
     def address(self, operand: ptx.Operand, at: Place) -> int | None:
-        """The number of an address in brackets; None where it is no constant."""
+        """The number of an address in brackets; None if it is not a constant."""
         if not isinstance(operand, ptx.Address) or len(operand.parts) != 1:
             return None
         part = operand.parts[0]
@@ -334,7 +334,7 @@ class ThreadConstants:
 
 
 def parameter_place(step: Step) -> tuple[str, int]:
-    """The name and the offset that a plain load of a parameter has; no name where it has none."""
+    """The name and the offset of a plain load of a parameter; no name if it is not one."""
     opcode, effects = step.instruction.opcode, step.effects
     is_load = opcode.name == "ld" and len(effects) == 1 and effects[0].space.startswith("param")
     name, offset = place_of(step.instruction.operands[effects[0].operand]) if is_load else ("", 0)

@@ -18,30 +18,30 @@ Taint = frozenset[str]
 _NONE: Taint = frozenset()
 
 
-def odd_parameters(flat: FlatFunction, meanings: list[Meaning]) -> frozenset[str]:
-    """The parameters that are more than bases."""
+def valued_parameters(flat: FlatFunction, meanings: list[Meaning]) -> frozenset[str]:
+    """The parameters whose value matters beyond being a base."""
     names = frozenset(p.name for p in flat.function.parameters)
     readers = readers_of(flat.instructions)
     taints: dict[str, Taint] = {}
-    odd: set[str] = set()
+    valued: set[str] = set()
     pending = [index for name in sorted(names) for index in readers.get(name, ())]
     while pending:
         index = pending.pop()
         instruction, meaning = flat.instructions[index], meanings[index]
         passed, used = _flow(instruction, meaning, names, taints)
-        odd |= used
+        valued |= used
         for name in written_registers(instruction, meaning):
             old = taints.get(name, _NONE)
             if not passed <= old:
                 taints[name] = old | passed
                 pending += readers.get(name, ())
-    return frozenset(odd)
+    return frozenset(valued)
 
 
 def _flow(
     instruction: ptx.Instruction, meaning: Meaning, names: Taint, taints: dict[str, Taint]
 ) -> tuple[Taint, Taint]:
-    """What the results carry on, and what is used oddly."""
+    """What the results carry on, and what is used as more than a base."""
     name = instruction.opcode.name
     sources = [
         _taint(operand, names, taints)
@@ -70,7 +70,7 @@ def _flow(
 def _loaded(
     instruction: ptx.Instruction, names: Taint, taints: dict[str, Taint]
 ) -> tuple[Taint, Taint]:
-    """A parameter by its name; through a register, or in parts, it is odd."""
+    """A parameter by its name; through a register, or in parts, its value matters."""
     target, source = instruction.operands[0], instruction.operands[1]
     named = frozenset(n for n in registers_in(source) if n in names)
     through = frozenset().union(*(taints.get(n, _NONE) for n in registers_in(source)))

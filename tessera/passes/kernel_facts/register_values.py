@@ -57,7 +57,7 @@ class AddressBase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisterValue:
-    """One register after one instruction. `low` and `high` are None where it can be anything."""
+    """One register after one instruction. `low` and `high` are None if it can be anything."""
 
     register: str
     width: int
@@ -175,7 +175,7 @@ _SPACES = frozenset({"global", "generic", "const"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelAccess:
-    """One access. `width` is in bytes per thread, None where no constant; `loads` are the registers
+    """One access. `width` is in bytes per thread, None if not a constant; `loads` are the registers
     whose loaded values the address contains."""
 
     text: str

@@ -1,7 +1,7 @@
-"""What a kernel does with shared memory, as far as its addresses and branches hang on it.
+"""What a kernel does with shared memory, as far as its addresses and branches depend on it.
 
 In: the instructions of a kernel and the registers that its excerpt needs. Out: a `SharedUse`, or
-None where nothing that the excerpt needs is loaded from shared memory: then no instruction on
+None if nothing that the excerpt needs is loaded from shared memory: then no instruction on
 shared memory is part of the excerpt.
 
 Shared variables have made-up addresses, 2**20 bytes apart (`BASE`), so that an address says which
@@ -127,7 +127,7 @@ def shared_use(
     needed: set[str],
     steps: frozenset[int],
 ) -> SharedUse:
-    """The whole account, given what the excerpt needs once `steps` are part of it."""
+    """The use of shared memory, given what the excerpt needs once `steps` are part of it."""
     declared = [v for v in (*module.variables(), *flat.variables) if v.space == "shared"]
     variables = _place(declared)
     # Variables of a function that is inlined twice are one variable under two names.
@@ -147,7 +147,7 @@ def shared_use(
 
 
 def _place(declared: Iterable[ptx.Variable]) -> dict[str, SharedVariable]:
-    """Each variable for itself; those of open size are all the launch's dynamic memory."""
+    """A place for each variable; all variables of open size are the launch's dynamic memory."""
     placed: dict[str, SharedVariable] = {}
     for number, variable in enumerate(declared, start=1):
         size = None if variable.linkage == "extern" else size_bytes(variable)
@@ -194,7 +194,7 @@ def _stays_shared(meaning: Meaning) -> bool:
 def _flow(
     instruction: ptx.Instruction, meaning: Meaning, carries: dict[str, int]
 ) -> tuple[int | None, bool]:
-    """The least alignment of the shared addresses among the sources, None where there is none;
+    """The least alignment of the shared addresses among the sources, None if there is none;
     and whether the result is such an address again."""
     skipped = {
         OperandRole.DESTINATION,

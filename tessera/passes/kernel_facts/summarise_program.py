@@ -38,7 +38,7 @@ class RoleTotal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchTotal:
-    """The launches of one kernel; the shape is None where they differ in it."""
+    """The launches of one kernel; the shape is None if they differ in it."""
 
     module: str
     kernel: str
@@ -127,7 +127,7 @@ def _if_same(values: set[_T]) -> _T | None:
 class ParameterSummary:
     """A parameter or a result. `bytes` is None for an array of open size.
 
-    `pointer_space` is None where the text does not say that the parameter is a pointer; a bare
+    `pointer_space` is None if the text does not say that the parameter is a pointer; a bare
     `.ptr` gives "generic".
     """
 

@@ -70,7 +70,7 @@ Place = tuple[int, str]
 
 
 class ValueRanges:
-    """The run; `values` has a value for each instruction and register."""
+    """One analysis of a kernel; `values` has a value for each instruction and register."""
 
     def __init__(self, code: KernelCode) -> None:
         self.code = code
@@ -80,7 +80,7 @@ class ValueRanges:
         self.block_of = {step.index: block for block in code.blocks for step in block}
 
     def run(self) -> dict[Place, RangedValue]:
-        """Go over the blocks until nothing changes."""
+        """Walk the blocks until nothing changes."""
         entries: dict[int, State] = {0: {}}
         visits: dict[int, int] = {}
         pending = {0}
@@ -209,7 +209,7 @@ class ValueRanges:
     # --- branches ------------------------------------------------------------------------------
 
     def _narrowed(self, block: int, target: int, state: State) -> State | None:
-        """The state on the way to one successor; None where nobody goes there."""
+        """The state on the way to one successor; None if no thread goes there."""
         steps = self.code.blocks[block]
         last = steps[-1] if steps else None
         guard = last.instruction.guard if last is not None else None
@@ -223,7 +223,7 @@ class ValueRanges:
         return self._under(last, state, guard.register, holds=guard.negated == falls)
 
     def _under(self, step: Step, state: State, register: str, *, holds: bool) -> State | None:
-        """A state in which a predicate holds, or not; None where that cannot be."""
+        """A state in which a predicate holds, or not; None if that cannot be."""
         test = self._test_of(step, register)
         if test is None:
             return state
@@ -253,7 +253,7 @@ class ValueRanges:
         return narrowed
 
     def _test_of(self, step: Step, register: str) -> Step | None:
-        """The `setp` behind a predicate, if its operands are the same still."""
+        """The `setp` behind a predicate, if its operands still hold the same values."""
         before = [s for s in self.block_of[step.index] if s.index < step.index]
         for place, writer in reversed(list(enumerate(before))):
             if register in writer.targets:
@@ -273,7 +273,7 @@ def _same(left: RangedValue, right: RangedValue) -> bool:
 def _cut(
     value: RangedValue, other: RangedValue, sign: str, bits: int, signed: bool
 ) -> RangedValue | None:
-    """A value for which `value sign other` can hold; None where it cannot."""
+    """A value for which `value sign other` can hold; None if it cannot."""
     bounds = lanes.biased_bounds if signed else lanes.unsigned_bounds
     low, high = (int(b.flat[0]) for b in bounds(value.range, bits))
     least, most = (int(b.flat[0]) for b in bounds(other.range, bits))

@@ -59,7 +59,8 @@ class NotAlike(Exception):
 
 
 class RoundLimit(Exception):
-    """Decisions stay as they are for so many rounds only, in each thread; others are to be -1."""
+    """The number of rounds for which decisions stay the same, in each thread; -1 for threads
+    without a limit."""
 
     def __init__(self, digit: RoundDigit, counts: Signed) -> None:
         super().__init__()

@@ -24,7 +24,7 @@ def _usable(values: Values) -> bool:
 
 
 def _constant(value: Lanes) -> int | None:
-    """The one value of every lane, or None; digits that it grows with are spelled out."""
+    """The one value of every thread, or None; digits that it grows with are spelled out."""
     if value.slopes:
         raise Split(digits_of(value))
     return single(value)

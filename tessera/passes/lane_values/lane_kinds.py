@@ -1,12 +1,12 @@
 """What numbers a value is made of: none of them an address, one, or several.
 
 Objects lie at multiples of 256, and nothing else is known of where they lie. The excerpt runs on
-made-up addresses, so what it computes counts only as far as it does not hang on those. The kind of
-a value says how it may:
+made-up addresses, so what it computes counts only as far as it does not depend on those. The kind
+of a value says how it may:
 - NUMBER: on no address. So are small distances in one object, and the low bits of addresses.
 - POINTER: an address in an object plus a number, once.
 - MIXED: a sum of addresses and their multiples; it may be one address, a distance, or nothing.
-- LOW: bits of the above, of which the low 8 hang on no address: halves, bitwise operations.
+- LOW: bits of the above, of which the low 8 depend on no address: halves, bitwise operations.
 - HARD: anything else that was computed from addresses.
 
 An unknown value of a kind above POINTER may hide the distance from one object to another. It is no
@@ -33,7 +33,7 @@ from tessera.passes.lane_values.lanes import (
 )
 
 TESTS = frozenset({"setp", "set", "min", "max"})
-"""Instructions whose results hang on the order of their sources."""
+"""Instructions whose results depend on the order of their sources."""
 _ALIGNMENT = 256
 _BITWISE = frozenset({"and", "or", "xor", "not", "lop3"})
 _NARROWS = frozenset({"b8", "u8", "s8", "b16", "u16", "s16", "b32", "u32", "s32"})
@@ -84,7 +84,7 @@ def negated(kind: int) -> int:
 def _product(kinds: Sequence[int]) -> int:
     if not all(kinds):
         return negated(max(kinds))
-    # The low bits of a product hang on the low bits of its factors only.
+    # The low bits of a product depend on the low bits of its factors only.
     return max(LOW, *kinds)
 
 

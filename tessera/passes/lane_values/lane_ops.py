@@ -1,7 +1,7 @@
 """What integer instructions do to `Lanes`.
 
 In: an opcode. Out: a function from the values of its sources to those of its destinations, or
-None where the instruction computes nothing that an address is made of (floating point, matrix
+None if the instruction computes nothing that an address is made of (floating point, matrix
 instructions, packed arithmetic): its results are then any value.
 
 Exact inputs give exact results. Otherwise each function gives an interval that holds every
@@ -327,7 +327,7 @@ def _xor(a: Lanes, b: Lanes, bits: int, signed: bool) -> Lanes:
 
 
 def _all_ones(values: Words) -> Words:
-    """The least 2**k - 1 that is no smaller."""
+    """The least 2**k - 1 that is not smaller."""
     for shift in (1, 2, 4, 8, 16, 32):
         values = values | (values >> U64(shift))
     return values

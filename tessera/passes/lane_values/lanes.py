@@ -76,7 +76,7 @@ class LaneBase:
 
 
 class ElectedValue(NamedTuple):
-    """A value that hangs on an election (`elections`): exact for a thread that was elected, and
+    """A value that depends on an election (`warps`): exact for a thread that was elected, and
     for one that was not. It says nothing of the threads outside `valid`. `election` is equal for
     values of one election."""
 
@@ -90,7 +90,7 @@ class Lanes:
     """A value per thread; see the module's text.
 
     `lo` is kept as a base and a shift, so that moving every thread's 64-bit address by one
-    distance, as loops do, costs nothing until somebody looks at the numbers. `slopes` says by how
+    distance, as loops do, costs nothing until the numbers are asked for. `slopes` says by how
     much `lo` grows with digits of the CTA's number (`digits`); `start` is `lo` where all of them
     are 0.
     """
@@ -126,7 +126,7 @@ class Lanes:
 
     @property
     def size(self) -> int:
-        """How many numbers there are."""
+        """The number of array elements."""
         return self.base.array.size
 
     def bounds(self) -> tuple[int, int]:
@@ -152,7 +152,7 @@ def scalar(value: int, bits: int = 64) -> Lanes:
 
 
 def single(value: Lanes) -> int | None:
-    """The one number that all threads have, for all values of digits; None where there is none."""
+    """The one number that all threads have, for all values of digits; None if there is none."""
     if value.slopes or value.span is not None:
         return None
     first = int(value.low().flat[0])
@@ -272,7 +272,7 @@ def wraps(value: Lanes, bits: int) -> Flags:
 
 
 def unsigned_bounds(value: Lanes, bits: int) -> tuple[Words, Words]:
-    """The least and greatest unsigned number that a lane may hold."""
+    """The least and greatest unsigned number that a thread may hold."""
     if value.span is None:
         return value.low(), value.low()
     wrap = wraps(value, bits)
@@ -321,7 +321,7 @@ def sloped(value: Lanes, slopes: Slopes, bits: int) -> Lanes:
     """A value with slopes; of a number that can be anything they say nothing.
 
     An address that can be anything in an object is not any number: slopes may lead to another one.
-    One of several values has none: whoever looks at `options` does not ask for slopes.
+    One of several values has no slopes: code that looks at `options` does not ask for them.
     """
     kept: Slopes = {}
     full = None

@@ -40,7 +40,7 @@ class Mask:
         return self._everybody
 
     def any(self) -> bool:
-        """Whether anybody may be here."""
+        """Whether any thread may be here."""
         return bool(self.may.any())
 
     def narrow(self, condition: Lanes) -> Mask | None:
@@ -75,7 +75,7 @@ class Mask:
         return self
 
     def unless(self, condition: Lanes) -> Mask | None:
-        """Those for which a condition may fail, given that it does not hold for anybody here."""
+        """Those for which a condition may fail, given that it holds for no thread here."""
         gone = condition.low().astype(np.bool_)
         if condition.span is not None:
             gone = gone & ~condition.span.astype(np.bool_)
@@ -83,12 +83,12 @@ class Mask:
         return rest if rest.any() else None
 
     def without(self, threads: Flags) -> Mask:
-        """The others."""
+        """The threads of this mask that are not in a set."""
         rest = ~threads
         return Mask(self.may & rest, self.strong & rest, self.sure & rest)
 
     def union(self, other: Mask) -> Mask:
-        """Both."""
+        """The threads of both masks."""
         may = self.may | other.may
         strong = self.strong | other.strong
         sure = self.sure | other.sure
@@ -117,5 +117,5 @@ def selected(threads: Flags, *arrays: NDArray[T]) -> list[NDArray[T]]:
 
 
 def _shrink(threads: Flags) -> Flags:
-    """Everybody needs one flag only."""
+    """All threads together need one flag only."""
     return ALL if threads.all() else threads

@@ -72,7 +72,7 @@ _FLOAT_COMPARISONS: dict[str, Callable[[Floats, Floats], Flags]] = {
 
 
 def compare_function(opcode: ptx.Opcode, types: list[str]) -> Callable[[Values], Lanes] | None:
-    """The function of `setp` or `set`, without its boolean operator; None where unknown."""
+    """The function of `setp` or `set`, without its boolean operator; None if unknown."""
     name = next((m for m in opcode.modifiers if m in COMPARISON_SIGNS), None)
     if name is None or not types:
         return None

@@ -256,7 +256,7 @@ def _simpler(
         return None
     low, high = bounds(start, slopes)
     if int(low.min()) < 0:
-        # None of them is positive, or there is nothing to be found.
+        # Either none of them is positive, or no smaller divisor exists.
         factor, low, high = -factor, -high, -low
     if int(low.min()) < 0:
         return None
@@ -325,7 +325,7 @@ def sloped_bits(name: str, a: Lanes, b: Lanes, bits: int) -> Lanes:
 
 
 def sloped_field(a: Lanes, first: int, width: int, bits: int, *, signed: bool) -> Lanes:
-    """So many bits of a value from the first on, all of them there, extended."""
+    """`width` bits of a value from bit `first` on, extended; all of them are in the value."""
     if signed:
         up = mul(a, scalar(1 << (bits - first - width)), bits)
         if up.slopes:
@@ -350,7 +350,7 @@ def _less(a: Lanes, b: Lanes, bits: int) -> Lanes:
 
 
 def _aligned(a: Lanes, unit: int, digits: tuple[Digit, ...]) -> None:
-    """That all slopes are multiples of `unit`, a power of two."""
+    """Raise `Split` unless all slopes are multiples of `unit`, a power of two."""
     for digit, slope in a.slopes.items():
         if not (slope & U64(unit - 1)).any():
             continue

@@ -161,7 +161,7 @@ def low_form(value: Lanes, bits: int, digits: tuple[Digit, ...]) -> WholeForm:
 def _turned(
     start: Signed, slopes: IntegerSlopes, span: Signed, limits: tuple[int, int], bits: int
 ) -> tuple[Signed, Flags]:
-    """The numbers, a whole turn less where that brings them into a range; where it does not."""
+    """The numbers, less 2**bits if that brings them into a range; and where it does not."""
     least, most = limits
     low, high = bounds(start, slopes)
     high = high + span
@@ -200,7 +200,8 @@ def bounds(start: Signed, slopes: IntegerSlopes) -> tuple[Signed, Signed]:
 def check(
     start: Signed, slopes: IntegerSlopes, digits: tuple[Digit, ...], span: Signed | None = None
 ) -> None:
-    """That no number of a form is too large to count with; else the digits are spelled out."""
+    """Raise `Split` if a number of a form is too large to count with: the digits are then spelled
+    out."""
     total = max(abs(int(start.min())), abs(int(start.max())))
     for digit, slope in slopes.items():
         total += max(abs(int(slope.min())), abs(int(slope.max()))) * digit.most
@@ -229,7 +230,7 @@ def nonnegative(start: Signed, slopes: IntegerSlopes, where: Flags | None = None
 
 
 def _limit(start: Signed, slopes: IntegerSlopes, open_: Flags, digit: RoundDigit) -> None:
-    """How many rounds the answer of round 0 holds; where that has none, for other digits."""
+    """Raise `RoundLimit` with the number of rounds for which the answer of round 0 holds."""
     rest = {other: slope for other, slope in slopes.items() if other is not digit}
     nonnegative(start, rest, open_)
     low, high = bounds(start, rest)

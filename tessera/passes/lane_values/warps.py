@@ -50,7 +50,7 @@ def shuffle(
 def source_threads(
     lane: Lanes, clamp: Lanes, modes: tuple[str, ...], everybody: bool, threads: int
 ) -> Signed | None:
-    """The thread of the CTA that each thread reads; None where that is not known."""
+    """The thread of the CTA that each thread reads; None if that is not known."""
     if not everybody or lane.span is not None or clamp.span is not None:
         return None
     if clamp.low().size != 1 or lane.low().size != lane.low().shape[-1]:
@@ -139,8 +139,8 @@ def merged_choice(strong: Flags, new: Lanes, old: Lanes) -> ElectedValue | None:
 def elected_sides(
     mask: Mask, chosen: Flags, taken: Lanes, *, is_side: bool
 ) -> tuple[tuple[int, Flags], tuple[int, Flags]]:
-    """Who of the chosen is on each side of a branch if an election that it hangs on elects them;
-    nobody where the branch is on a side of another one (`is_side`)."""
+    """The chosen threads that are on each side of a branch if the election that it depends on
+    elects them; none if the branch is on a side of another one (`is_side`)."""
     choice = taken.choice
     if is_side or choice is None or mask.election not in (-1, choice.election):
         return (-1, NONE), (-1, NONE)

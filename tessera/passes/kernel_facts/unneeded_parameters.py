@@ -1,4 +1,4 @@
-"""Parameters whose value no access hangs on: seeds, factors, epsilons.
+"""Parameters whose value no access depends on: seeds, factors, epsilons.
 
 In: the steps of a kernel. Out: the names of these parameters, and a launch without their values.
 Launches that differ in them only have the same accesses, and so need one footprint.
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from tessera.passes.kernel_facts.kernel_code import KernelCode, Step
 
 
-def idle_parameters(code: KernelCode) -> frozenset[str]:
-    """The parameters that are loaded by nothing that matters."""
+def unneeded_parameters(code: KernelCode) -> frozenset[str]:
+    """The parameters that no access depends on."""
     sizes = {p.name: size_bytes(p) for p in code.function.parameters}
     used: set[str] = set()
     for step in (step for block in code.blocks for step in block):
@@ -36,14 +36,16 @@ def idle_parameters(code: KernelCode) -> frozenset[str]:
     return frozenset(sizes.keys() - used)
 
 
-def without_values(launch: ir.Launch, function: ptx.Function, idle: frozenset[str]) -> ir.Launch:
+def without_values(
+    launch: ir.Launch, function: ptx.Function, unneeded: frozenset[str]
+) -> ir.Launch:
     """The launch with zeros for the scalars among these parameters."""
-    if not idle:
+    if not unneeded:
         return launch
     named = zip(function.parameters, launch.arguments, strict=False)
     arguments = tuple(
         replace(argument, bits=0)
-        if isinstance(argument, ir.Scalar) and variable.name in idle
+        if isinstance(argument, ir.Scalar) and variable.name in unneeded
         else argument
         for variable, argument in named
     )
