@@ -10,15 +10,19 @@ places must agree on is a value with a type of its own, beside the wording.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Never
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Wording:
-    """A text for people. `str()` and f-strings show it; `+` and `join` make longer ones."""
+    """A text for people. `str()` and f-strings show it; `+` and `join` make longer ones.
 
-    _text: str
+    It is no dataclass: `dataclasses.asdict` would take it apart.
+    """
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
 
     @classmethod
     def join(cls, parts: Iterable[Wording | str], between: str = ", ") -> Wording:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 from mypy import api
 
+from tessera.ir.graph.access import Pin
 from tessera.wording import Wording
 
 ROOT = Path(__file__).parents[2]
@@ -46,6 +48,11 @@ def test_records_of_wordings_are_compared() -> None:
     assert (1, Wording("a")) != (1, Wording("b"))
     assert len({Wording("a"), Wording("a"), Wording("b")}) == 2
     assert pickle.loads(pickle.dumps(Wording("a"))) == Wording("a")
+
+
+def test_records_of_wordings_are_taken_apart_as_far_as_the_wording() -> None:
+    pin = Pin(Wording("a"))
+    assert asdict(pin)["reason"] == Wording("a")
 
 
 @pytest.mark.parametrize("decide", [lambda why: why == "a", lambda why: why in ("a", "b"), bool])
