@@ -30,9 +30,10 @@ from tessera.backend.cuda.faults import run_fault
 from tessera.backend.cuda.flight import Flight, LastOutputs
 from tessera.backend.cuda.options import CudaOptions
 from tessera.backend.cuda.pace import AWAKE_NS, FAR_NS, Nap, Paces
+from tessera.backend.cuda.queued_work import step_name
 from tessera.backend.cuda.replica import CudaReplica, ReadyTrace, Root
 from tessera.backend.cuda.tape import Refused
-from tessera.backend.cuda.trail import DevicePosition, TrailKind, step_name
+from tessera.backend.cuda.trail import DevicePosition, TrailKind
 from tessera.backend.service import (
     BackendOptions,
     Completion,
@@ -330,10 +331,6 @@ class CudaBackend:
             name=step_name(steps[0]) if steps else "",
         )
 
-    def _under_way(self) -> list[int]:
-        """The requests that the devices may be at: the first of every slot."""
-        return [flights[0].request.number for flights in self._flights if flights]
-
     def reached(self) -> list[DevicePosition]:
         """How far the devices have come in the requests they may be at."""
         places = []
@@ -348,7 +345,9 @@ class CudaBackend:
         return places
 
     def _fault(self, problem: DriverError) -> ServiceFault:
-        reached, requests = self.reached(), self._under_way()
+        reached = self.reached()
+        # The requests that the devices may be at: the first of every slot.
+        requests = [flights[0].request.number for flights in self._flights if flights]
         if len(reached) == 1 and len(reached[0].steps) == 1:
             (step,) = reached[0].steps
             return run_fault(

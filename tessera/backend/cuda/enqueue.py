@@ -24,18 +24,19 @@ from tessera.backend.cuda.host_memory import SlotBuffers
 from tessera.backend.cuda.issue_order import Action, Do, Hold, Mark, Move
 from tessera.backend.cuda.links import Links
 from tessera.backend.cuda.modules import DeviceModules
-from tessera.backend.cuda.parameters import pack_parameters
 from tessera.backend.cuda.queued_work import (
     CopyCall,
     KernelCall,
     OperatorCall,
     SetCall,
     describe_step,
+    pack_parameters,
+    step_name,
 )
 from tessera.backend.cuda.tape import QueueRow, Refused, Tape, TapeCall
 from tessera.backend.cuda.tape_writer import Surroundings, TapeWriter
 from tessera.backend.cuda.timing import Stamps, Timed
-from tessera.backend.cuda.trail import TrailKind, TrailWriter, step_name
+from tessera.backend.cuda.trail import TrailKind, TrailWriter
 from tessera.backend.service import Model
 from tessera.backend.unwritten import ComparedSide, buffer_key, device_key, ranges_without_words
 from tessera.ir.plan.launch_program import (

@@ -3,12 +3,18 @@
 In: a lowered trace. Out: actions, such that every event is recorded before it is waited for, and a
 transfer between devices stands where both its ends have been reached. Streams may run ahead of
 each other later as the events allow; the order here only decides who is told first.
+
+Kernels have priorities: the further a request has come on a device, the higher. Requests of one
+plan that share a device go through the same steps, so the one that has come further is the older
+one. With one priority for all, kernels of several requests share the device, and requests that
+came together go from device to device together, while the other devices have nothing to do. The
+highest priority is left to transfers.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from tessera.ir.plan.launch_program import (
@@ -141,3 +147,16 @@ class _Issuing:
         self.actions.append(Move(transfer))
         queue.popleft()
         return True
+
+
+def step_priorities(
+    actions: Sequence[Action], devices: Collection[str], lowest: int, highest: int
+) -> dict[int, int]:
+    """The priority of every step; a smaller number is higher."""
+    levels = max(lowest - highest, 1)
+    priorities = {}
+    for device in devices:
+        steps = steps_of(actions, device)
+        for position, step in enumerate(steps):
+            priorities[step] = lowest - position * levels // len(steps)
+    return priorities

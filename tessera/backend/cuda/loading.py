@@ -18,7 +18,7 @@ import numpy as np
 from tessera.backend.cuda.api import Bytes, Driver, Handle, host_view
 from tessera.backend.cuda.call_structures import LaunchParameters
 from tessera.backend.cuda.helpers import Helpers
-from tessera.backend.cuda.parameters import pack_words
+from tessera.backend.cuda.queued_work import pack_words
 from tessera.backend.cuda.targets import OpenDevice
 from tessera.ir.program.data_type import DataType
 from tessera.ir.program.seeded import Seeded, Source

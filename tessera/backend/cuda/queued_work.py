@@ -1,16 +1,21 @@
 """What a step of a trace is on a compute queue: one description for the backend and for programs.
 
-In: a step and the architecture it runs as. Out: a record with everything resolved but addresses.
-`enqueue` makes driver calls of it, `emit_python` writes it down as Python.
+In: a step and the architecture it runs as. Out: a record with everything resolved but addresses;
+the parameters of a launch, once addresses are known; a name for messages. `enqueue` makes driver
+calls of it, `emit_python` writes it down as Python.
 """
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
+from tessera.backend.cuda.call_structures import LaunchParameters, pack
 from tessera.ir.program.program import (
     Argument,
+    ByValue,
     Launch,
     LaunchId,
     LibraryCall,
@@ -18,6 +23,7 @@ from tessera.ir.program.program import (
     Memset,
     ModuleId,
     Pointer,
+    Scalar,
     Work,
     for_arch,
 )
@@ -90,5 +96,49 @@ def describe_step(step: Work, arch: str) -> QueuedWork:
             return CopyCall(target=step.target, source=step.source, size=step.bytes)
         case LibraryCall():
             return OperatorCall(step)
+        case _:
+            assert_never(step)
+
+
+AddressOf = Callable[[Pointer], int]
+
+
+def argument_bytes(argument: Argument, address_of: AddressOf) -> bytes:
+    """The bytes that a kernel receives for an argument."""
+    match argument:
+        case Pointer():
+            return struct.pack("<Q", address_of(argument))
+        case Scalar():
+            return argument.bits.to_bytes(argument.type.bytes, "little")
+        case ByValue():
+            content = bytearray(argument.content)
+            for word in argument.pointers:
+                content[word.offset : word.offset + 8] = struct.pack("<Q", address_of(word.target))
+            return bytes(content)
+        case _:
+            assert_never(argument)
+
+
+def pack_words(words: Sequence[int]) -> LaunchParameters:
+    """The parameters of a kernel that takes 64-bit words only."""
+    return pack([struct.pack("<Q", word) for word in words])
+
+
+def pack_parameters(arguments: Sequence[Argument], address_of: AddressOf) -> LaunchParameters:
+    """The parameters of a launch."""
+    return pack([argument_bytes(argument, address_of) for argument in arguments])
+
+
+def step_name(step: Work) -> str:
+    """What to call a step."""
+    match step:
+        case Launch():
+            return step.kernel
+        case LibraryCall():
+            return step.operator
+        case Memset():
+            return "memset"
+        case Memcpy():
+            return "memcpy"
         case _:
             assert_never(step)

@@ -19,19 +19,16 @@ from tessera.backend.cuda.api import Driver, DriverError, Handle
 from tessera.backend.cuda.contents import ReplicaContents
 from tessera.backend.cuda.enqueue import Enqueuer, Parts
 from tessera.backend.cuda.faults import run_fault
-from tessera.backend.cuda.graph_rows import with_graph_rows
 from tessera.backend.cuda.helpers import Helpers
 from tessera.backend.cuda.host_memory import HostMemory, Recycled, SlotBuffers, staged_bytes
-from tessera.backend.cuda.issue_order import steps_of
+from tessera.backend.cuda.issue_order import step_priorities, steps_of
 from tessera.backend.cuda.links import Links
 from tessera.backend.cuda.memory import ReplicaMemory
 from tessera.backend.cuda.modules import DeviceModules, module_of_variable, steps_on
 from tessera.backend.cuda.options import CudaOptions
-from tessera.backend.cuda.priorities import step_priorities
 from tessera.backend.cuda.process_ways import order_of
-from tessera.backend.cuda.refusals import refusal
 from tessera.backend.cuda.streams import Streams
-from tessera.backend.cuda.tape import Refused, Tape
+from tessera.backend.cuda.tape import Refused, Tape, refusal, with_graph_rows
 from tessera.backend.cuda.tape_writer import Surroundings
 from tessera.backend.cuda.targets import close_devices, open_devices, open_driver
 from tessera.backend.cuda.timing import Clock, Stamps, Timed, Words

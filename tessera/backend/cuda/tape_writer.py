@@ -15,7 +15,7 @@ from tessera.backend.cuda.api import Driver, Handle
 from tessera.backend.cuda.helpers import Helpers
 from tessera.backend.cuda.issue_order import Action
 from tessera.backend.cuda.memory import ReplicaMemory
-from tessera.backend.cuda.parameters import pack_words
+from tessera.backend.cuda.queued_work import pack_words
 from tessera.backend.cuda.streams import Streams
 from tessera.backend.cuda.tape import QueueRow, Tape, TapeCall
 from tessera.backend.cuda.targets import OpenDevice

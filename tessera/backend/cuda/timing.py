@@ -19,7 +19,7 @@ import numpy.typing as npt
 from tessera.backend.cuda.api import Driver
 from tessera.backend.cuda.helpers import Helpers
 from tessera.backend.cuda.host_memory import HostMemory
-from tessera.backend.cuda.parameters import pack_words
+from tessera.backend.cuda.queued_work import pack_words
 from tessera.backend.cuda.streams import Streams
 from tessera.backend.cuda.targets import OpenDevice
 from tessera.backend.service import TimelineEvent

@@ -17,9 +17,10 @@ from typing import assert_never
 
 from tessera.backend.cuda.api import Bytes
 from tessera.backend.cuda.issue_order import Action, Do, Hold, Mark, Move, steps_of
+from tessera.backend.cuda.queued_work import step_name
 from tessera.backend.cuda.tape_writer import TapeWriter
 from tessera.ir.plan.launch_program import HOST, Queue, Run
-from tessera.ir.program.program import Launch, LibraryCall, Memcpy, Memset, Work
+from tessera.ir.program.program import Work
 
 # Marks in a graph: one every step costs the models measured up to 0.4%, so this is far below 1%.
 MARK_EVERY = 4
@@ -179,18 +180,3 @@ class TrailWriter:
                 ended = writer.event(device, "end", writer.slot, "marks")
                 writer.call(device, "cuEventRecord", ended, streams.marks(device, writer.slot))
                 writer.wait(*root, ended)
-
-
-def step_name(step: Work) -> str:
-    """What to call a step."""
-    match step:
-        case Launch():
-            return step.kernel
-        case LibraryCall():
-            return step.operator
-        case Memset():
-            return "memset"
-        case Memcpy():
-            return "memcpy"
-        case _:
-            assert_never(step)

@@ -25,10 +25,11 @@ from tessera.backend.hosts.messages import (
     ToDevice,
     sent_fault,
 )
-from tessera.backend.hosts.windows import TransportExchange, Windows
+from tessera.backend.hosts.windows import TransportExchange
 from tessera.backend.processes.arena import space_bytes
 from tessera.backend.processes.device_worker import DeviceWorker
 from tessera.backend.processes.engine import DeviceEngine
+from tessera.backend.processes.exchange import Windows
 from tessera.backend.processes.messages import (
     Begin,
     DeviceReady,

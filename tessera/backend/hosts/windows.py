@@ -3,9 +3,8 @@
 In: launch programs. Out: offsets, the same on every host, an `Exchange` over a transport for
 `DeviceEngine`, and one for the driver, whose bytes go with messages.
 
-The window of a device has a part per slot. In it are its landings, and a region for every other
-transfer to the device: from devices of its own host and from the driver. Regions are used once in
-a request, so they need no credits.
+The window of a device is that of `processes.exchange.Windows`: transfers from devices of its own
+host and from the driver have regions, those from other hosts landings.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from tessera.backend.processes.exchange import Windows, aligned
 from tessera.backend.service import Bytes, Model
 from tessera.backend.transports.transport import Lose, PlannedPut, Transport, lose_nothing
 from tessera.ir.plan.launch_program import (
@@ -27,54 +27,12 @@ from tessera.ir.plan.launch_program import (
     TransferId,
 )
 
-_ALIGNMENT = 64
 _NOTE = struct.Struct("<Bqqq")
 _ARRIVED, _CREDIT = 1, 2
 _LANDING = -1
 
 Arrive = Callable[[int, TransferId], None]
 Free = Callable[[int, LandingId], None]
-
-
-class Windows:
-    """Offsets into the windows of all devices of a replica."""
-
-    def __init__(self, lowered: LoweredReplica) -> None:
-        self.slots = lowered.slots
-        self._starts: dict[tuple[int, int], tuple[int, int]] = {}
-        self._slot_bytes = dict.fromkeys(lowered.devices, 0)
-        first = dict.fromkeys(lowered.devices, 0)
-        for landing in lowered.landings:
-            self._starts[_LANDING, landing.id] = first[landing.target], landing.bytes
-            first[landing.target] += _aligned(landing.bytes)
-        for trace in lowered.traces:
-            put = {
-                queued.operation.transfer
-                for program in trace.programs
-                for queued in program.operations
-                if isinstance(queued.operation, Put)
-            }
-            at = dict(first)
-            for transfer in trace.transfers:
-                if transfer.target != HOST and transfer.id not in put:
-                    self._starts[trace.trace, transfer.id] = at[transfer.target], transfer.size
-                    at[transfer.target] += _aligned(transfer.size)
-            for device, end in at.items():
-                self._slot_bytes[device] = max(self._slot_bytes[device], end)
-        for device, end in first.items():
-            self._slot_bytes[device] = max(self._slot_bytes[device], end)
-
-    def bytes(self, device: str) -> int:
-        """What the window of a device takes."""
-        return max(1, self._slot_bytes[device] * self.slots)
-
-    def region(self, device: str, trace: int, slot: int, transfer: TransferId) -> int:
-        """Where the bytes of a transfer to a device begin in its window."""
-        return slot * self._slot_bytes[device] + self._starts[trace, transfer][0]
-
-    def landing(self, device: str, slot: int, landing: LandingId) -> int:
-        """Where a landing begins in the window of its device."""
-        return slot * self._slot_bytes[device] + self._starts[_LANDING, landing][0]
 
 
 class TransportExchange:
@@ -106,11 +64,11 @@ class TransportExchange:
             for landing in lowered.landings
             if landing.source == device
         }
-        self.outgoing = np.empty(sum(map(_aligned, sizes.values())), np.uint8)
+        self.outgoing = np.empty(sum(map(aligned, sizes.values())), np.uint8)
         start = 0
         for key, size in sizes.items():
             self._leaving[key] = self.outgoing[start : start + size]
-            start += _aligned(size)
+            start += aligned(size)
         self._ways = _ways(lowered, device)
         self._seats: dict[int, tuple[int, int]] = {}
         self._kept: dict[int, list[tuple[TransferId, Bytes]]] = {}
@@ -223,10 +181,6 @@ def _ways(lowered: LoweredReplica, device: str) -> dict[tuple[int, int], Landing
                 if isinstance(operation, Put) and (trace.trace, operation.transfer) in ways:
                     ways[trace.trace, operation.transfer] = operation.landing
     return ways
-
-
-def _aligned(size: int) -> int:
-    return -(-size // _ALIGNMENT) * _ALIGNMENT
 
 
 class DriverExchange:

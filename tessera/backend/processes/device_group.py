@@ -16,8 +16,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from tessera.backend.processes.exchange import Exchange
-from tessera.backend.processes.host import HostSide
+from tessera.backend.processes.exchange import Exchange, HostSide
 from tessera.backend.processes.messages import (
     AskStates,
     AskWaits,

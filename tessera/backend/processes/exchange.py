@@ -1,26 +1,32 @@
 """The way between the devices of the CPU backend: what carries the bytes of transfers.
 
-In: a model. Out: an `Exchange`. `MemoryExchange` serves a device, the host and one thread alike; it
-lies in one flat array, which processes
-share: a part per slot, in it a region per transfer of a trace, so that no region is used twice in a
-request, and the landings of the slot.
+In: a model. Out: an `Exchange`, and `HostSide`, the host's side of a request: inputs go into the
+exchange and outputs come out of it as transfers like any other. `MemoryExchange` serves a device,
+the host and one thread alike; it lies in one flat array, which processes share.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
+import numpy as np
+
+from tessera.backend.processes.messages import Pieces
 from tessera.backend.ptx_executor.memory.memory import Array
-from tessera.backend.service import Model
+from tessera.backend.service import Bytes, Model, Request
 from tessera.ir.plan.launch_program import (
+    HOST,
+    POISON,
     Landing,
     LandingId,
+    LoweredReplica,
     LoweredTrace,
     Put,
     Transfer,
     TransferId,
 )
+from tessera.ir.program import program as ir
 
 _ALIGNMENT = 64
 _LANDING = -1  # in place of a trace
@@ -62,69 +68,92 @@ class Exchange(Protocol):
         """Tell the source of a landing that it is free."""
 
 
-class Regions:
-    """Where transfers are in the exchange."""
+SHARED = ""
+"""The window of an exchange in memory that all devices share."""
 
-    def __init__(self, model: Model) -> None:
-        self._starts: dict[tuple[int, int], tuple[int, int]] = {}
-        self._slot_bytes = 0
-        first = 0
-        for landing in model.lowered.landings:
-            self._starts[_LANDING, landing.id] = first, landing.bytes
-            first += _aligned(landing.bytes)
-        for lowered in model.lowered.traces:
-            put = _put_in(lowered)
-            at = first
-            for transfer in lowered.transfers:
+
+class Windows:
+    """Where transfers are in windows: one per device, for what comes to it, or a shared one.
+
+    A window has a part per slot. In it are landings, and a region for every other transfer.
+    Regions are used once in a request, so they need no credits.
+    """
+
+    def __init__(self, lowered: LoweredReplica, *, is_shared: bool = False) -> None:
+        self.slots = lowered.slots
+        self._is_shared = is_shared
+        self._starts: dict[tuple[int, int], int] = {}
+        first = dict.fromkeys((SHARED,) if is_shared else lowered.devices, 0)
+        for landing in lowered.landings:
+            self._set_aside(first, (_LANDING, landing.id), landing.target, landing.bytes)
+        self._slot_bytes = first
+        for trace in lowered.traces:
+            put = {
+                queued.operation.transfer
+                for program in trace.programs
+                for queued in program.operations
+                if isinstance(queued.operation, Put)
+            }
+            at = dict(first)
+            for transfer in trace.transfers:
                 if transfer.id not in put:
-                    self._starts[lowered.trace, transfer.id] = at, transfer.size
-                    at += _aligned(transfer.size)
-            self._slot_bytes = max(self._slot_bytes, at)
-        self.bytes = max(1, self._slot_bytes * model.lowered.slots)
+                    key = trace.trace, transfer.id
+                    self._set_aside(at, key, transfer.target, transfer.size)
+            self._slot_bytes = {w: max(size, at[w]) for w, size in self._slot_bytes.items()}
 
-    def region(self, memory: Array, trace: int, slot: int, transfer: TransferId) -> Array:
-        """The bytes of a transfer in the exchange's memory."""
-        return self._span(memory, slot, (trace, transfer))
+    def _set_aside(self, at: dict[str, int], key: tuple[int, int], target: str, size: int) -> None:
+        """Room in a window; what goes to the host has none in those of devices."""
+        window = SHARED if self._is_shared else target
+        if window in at:
+            self._starts[key] = at[window]
+            at[window] += aligned(size)
 
-    def landing(self, memory: Array, slot: int, landing: LandingId) -> Array:
-        """The bytes of a landing in the exchange's memory."""
-        return self._span(memory, slot, (_LANDING, landing))
+    def bytes(self, window: str) -> int:
+        """What a window takes."""
+        return max(1, self._slot_bytes[window] * self.slots)
 
-    def _span(self, memory: Array, slot: int, key: tuple[int, int]) -> Array:
-        start, size = self._starts[key]
-        start += slot * self._slot_bytes
-        return memory[start : start + size]
+    def region(self, window: str, trace: int, slot: int, transfer: TransferId) -> int:
+        """Where the bytes of a transfer begin in a window."""
+        return slot * self._slot_bytes[window] + self._starts[trace, transfer]
+
+    def landing(self, window: str, slot: int, landing: LandingId) -> int:
+        """Where a landing begins in a window."""
+        return self.region(window, _LANDING, slot, TransferId(landing))
 
 
-def _aligned(size: int) -> int:
+def aligned(size: int) -> int:
+    """The size with what is left free behind it."""
     return -(-size // _ALIGNMENT) * _ALIGNMENT
 
 
-def _put_in(lowered: LoweredTrace) -> set[TransferId]:
-    """The transfers that go through landings."""
-    return {
-        queued.operation.transfer
-        for program in lowered.programs
-        for queued in program.operations
-        if isinstance(queued.operation, Put)
-    }
+def exchange_bytes(model: Model) -> int:
+    """What a `MemoryExchange` takes."""
+    return Windows(model.lowered, is_shared=True).bytes(SHARED)
 
 
 class MemoryExchange:
     """An exchange over an array; `notify` carries the word that something is filled, or free."""
 
     def __init__(self, model: Model, memory: Array, notify: Notify) -> None:
-        self._regions = Regions(model)
+        self._windows = Windows(model.lowered, is_shared=True)
         self._memory = memory
         self._notify = notify
+        self._landings = {landing.id: landing.bytes for landing in model.lowered.landings}
+        self._sizes = {
+            (trace.trace, transfer.id): transfer.size
+            for trace in model.lowered.traces
+            for transfer in trace.transfers
+        }
 
     def region(self, trace: int, slot: int, transfer: TransferId) -> Array:
         """The bytes of a transfer, packed."""
-        return self._regions.region(self._memory, trace, slot, transfer)
+        start = self._windows.region(SHARED, trace, slot, transfer)
+        return self._memory[start : start + self._sizes[trace, transfer]]
 
     def landing(self, slot: int, landing: LandingId) -> Array:
         """The bytes of a landing."""
-        return self._regions.landing(self._memory, slot, landing)
+        start = self._windows.landing(SHARED, slot, landing)
+        return self._memory[start : start + self._landings[landing]]
 
     def post(self, request: int, slot: int, transfer: Transfer, landing: LandingId | None) -> None:
         """Tell the target that the bytes are there: it has the same memory."""
@@ -133,3 +162,64 @@ class MemoryExchange:
     def credit(self, request: int, landing: Landing) -> None:
         """Tell the source of a landing that it is free."""
         self._notify(request, landing)
+
+
+class HostSide:
+    """What the host does for every request of a model."""
+
+    def __init__(self, model: Model, exchange: Exchange) -> None:
+        self._model = model
+        self._exchange = exchange
+        self._lowered: dict[int, LoweredTrace] = {t.trace: t for t in model.lowered.traces}
+        self._written: dict[int, dict[str, Bytes]] = {}
+
+    def put_inputs(self, request: Request) -> None:
+        """The bytes that come from the host, before the request begins."""
+        for transfer in self._lowered[request.trace].transfers:
+            if transfer.source == HOST:
+                region = self._exchange.region(request.trace, request.slot, transfer.id)
+                pack(transfer, self._content(request, transfer.buffer), region)
+
+    def _content(self, request: Request, number: ir.BufferId) -> Bytes:
+        buffer = self._model.traces[request.trace].program.buffers[number]
+        if buffer.role is ir.Role.INPUT:
+            return request.inputs[buffer.name]
+        return self._initial(request.trace, buffer)
+
+    def _initial(self, trace: int, buffer: ir.Buffer) -> Bytes:
+        given = self._model.fillings[trace].get(buffer.name)
+        return np.full(buffer.bytes, POISON, np.uint8) if given is None else given.copy()
+
+    def take_outputs(self, trace: int, slot: int) -> dict[str, Bytes]:
+        """The outputs of a request that is done on every device; words for addresses are zero."""
+        buffers = self._model.traces[trace].program.buffers
+        outputs = {b.id: self._initial(trace, b) for b in buffers if b.role is ir.Role.OUTPUT}
+        for transfer in self._lowered[trace].transfers:
+            if transfer.target == HOST and transfer.buffer in outputs:
+                region = self._exchange.region(trace, slot, transfer.id)
+                unpack(transfer, region, outputs[transfer.buffer])
+        for table in self._model.traces[trace].program.pointer_tables:
+            for word in table.words if table.buffer in outputs else ():
+                outputs[table.buffer][word.offset : word.offset + ir.POINTER_BYTES] = 0
+        return {buffers[number].name: content for number, content in outputs.items()}
+
+    def keep_states(self, lane: int, states: Mapping[str, Bytes]) -> None:
+        """From now on a lane began with these."""
+        written = self._written.setdefault(lane, {})
+        written.update((name, content.copy()) for name, content in states.items())
+
+    def join_states(self, lane: int, devices: Iterable[Pieces]) -> dict[str, Bytes]:
+        """A lane's states: what it began with, and over it what the devices say is current."""
+        first = {**self._model.states[lane], **self._written.get(lane, {})}
+        states = {name: np.array(given, np.uint8) for name, given in first.items()}
+        for served in self._model.traces:
+            for table in served.program.pointer_tables:
+                content = states.get(served.program.buffers[table.buffer].name)
+                for word in table.words if content is not None else ():
+                    assert content is not None
+                    content[word.offset : word.offset + ir.POINTER_BYTES] = 0
+        for states_there in devices:
+            for name, pieces in states_there.items():
+                for start, piece in pieces:
+                    states[name][start : start + len(piece)] = piece
+        return states

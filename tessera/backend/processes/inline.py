@@ -17,8 +17,7 @@ import numpy as np
 
 from tessera.backend.processes.arena import space_bytes
 from tessera.backend.processes.engine import DeviceEngine, Observer
-from tessera.backend.processes.exchange import MemoryExchange, Regions
-from tessera.backend.processes.host import HostSide
+from tessera.backend.processes.exchange import HostSide, MemoryExchange, exchange_bytes
 from tessera.backend.processes.visits import Seat, Visit, stall_fault
 from tessera.backend.service import (
     Backend,
@@ -49,7 +48,7 @@ class InlineBackend:
         options = options or BackendOptions()
         self.model = model
         self._random = random.Random(seed)
-        memory = np.zeros(Regions(model).bytes, np.uint8)
+        memory = np.zeros(exchange_bytes(model), np.uint8)
         exchange = MemoryExchange(model, memory, self._deliver)
         self._host = HostSide(model, exchange)
         self.engines = {

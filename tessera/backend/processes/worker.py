@@ -21,7 +21,7 @@ import numpy as np
 from tessera.backend.processes.arena import space_bytes
 from tessera.backend.processes.device_worker import DeviceWorker
 from tessera.backend.processes.engine import DeviceEngine
-from tessera.backend.processes.exchange import MemoryExchange, Regions
+from tessera.backend.processes.exchange import MemoryExchange, exchange_bytes
 from tessera.backend.processes.messages import (
     DeviceReady,
     Message,
@@ -66,7 +66,7 @@ class Worker(DeviceWorker):
             self._fail(problem)
 
     def _set_up(self, setup: Setup) -> None:
-        size = Regions(setup.model).bytes
+        size = exchange_bytes(setup.model)
         lowered = setup.model.lowered
         first = status_bytes(lowered.slots) * len(lowered.devices)
         shared = mmap.mmap(self._memory, first + size)

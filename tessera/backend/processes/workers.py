@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from tessera.backend.processes.device_group import DeviceGroup, part_of, refuse_library_calls
-from tessera.backend.processes.exchange import MemoryExchange, Regions
+from tessera.backend.processes.exchange import MemoryExchange, exchange_bytes
 from tessera.backend.processes.messages import (
     DeviceReady,
     Done,
@@ -59,14 +59,14 @@ class CpuBackend(DeviceGroup):
         super().__init__(model)
         self._options = options or BackendOptions()
         refuse_library_calls(model)
-        regions = Regions(model)
-        self._check_memory(regions.bytes)
+        exchange = exchange_bytes(model)
+        self._check_memory(exchange)
         self._sending = threading.Lock()
         self._receiving = threading.Lock()
         self._devices: dict[str, DeviceProcess] = {}
         self._stop = weakref.finalize(self, stop_processes, self._devices)
         try:
-            self._share(regions.bytes)
+            self._share(exchange)
             self._await_ready()
         except OSError as problem:
             self.close()

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from tessera.backend.cuda.api import Driver, Handle
-from tessera.backend.cuda.parameters import pack_parameters
+from tessera.backend.cuda.queued_work import pack_parameters
 from tessera.ir.program.data_type import DataType
 from tessera.ir.program.program import Scalar
 

@@ -22,14 +22,13 @@ from functools import partial
 from tessera.backend.cuda.api import Bytes, Driver, DriverError, Handle
 from tessera.backend.cuda.backend import CudaBackend
 from tessera.backend.cuda.enqueue import Enqueuer
-from tessera.backend.cuda.held_memory import Held
 from tessera.backend.cuda.issue_order import Action, Do, Hold, Move
 from tessera.backend.cuda.measure.alike import step_keys
 from tessera.backend.cuda.measure.neighbours import Load, Neighbours
-from tessera.backend.cuda.measure.stopwatch import Stopwatch
+from tessera.backend.cuda.measure.stopwatch import Held, Stopwatch
 from tessera.backend.cuda.measure.times import DeviceTimes, StepTimes, TimePair, TransferTime
+from tessera.backend.cuda.queued_work import step_name
 from tessera.backend.cuda.tape import Refused, Tape
-from tessera.backend.cuda.trail import step_name
 from tessera.ir.graph.graph import KernelGraph
 from tessera.ir.plan.launch_program import HOST, AreaKind, Queue, Run
 from tessera.ir.program.program import LaunchId, LibraryCall, Work

@@ -1,4 +1,4 @@
-"""Times of work on a stream, with an end to all waiting.
+"""Times of work on a stream, with an end to all waiting, and memory put back in between.
 
 In: something that hands work to a stream. Out: nanoseconds between two events around it. No call
 here waits in the driver: the host asks again and again, and gives up with TSR5052 when nothing has
@@ -9,9 +9,9 @@ to free memory would wait for it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from tessera.backend.cuda.api import Driver, Handle
+from tessera.backend.cuda.api import Driver, DriverError, Handle
 from tessera.backend.service import ServiceFault
 from tessera.diagnostics import error
 
@@ -80,3 +80,33 @@ class Stopwatch:
             if waited > _EAGER_S:
                 time.sleep(_PAUSE_S)
         self.is_stuck = was_stuck
+
+
+class Held:
+    """Copies of memory as it is now, to be put back; none where there is no room for them."""
+
+    def __init__(self, driver: Driver, stream: Handle, ranges: Sequence[tuple[int, int]]) -> None:
+        self._driver = driver
+        self._stream = stream
+        self._copies: list[tuple[int, int, int]] = []
+        for address, size in ranges:
+            if not size:
+                continue
+            try:
+                self._copies.append((address, driver.allocate(size), size))
+            except DriverError:
+                break
+            self._copy(self._copies[-1][1], address, size)
+
+    def restore(self) -> None:
+        """Put the memory back, in the order of the stream."""
+        for address, copy, size in self._copies:
+            self._copy(address, copy, size)
+
+    def close(self) -> None:
+        """Give the copies back."""
+        for _, copy, _ in self._copies:
+            self._driver.free(copy)
+
+    def _copy(self, target: int, source: int, size: int) -> None:
+        self._driver.call("cuMemcpyAsync", target, source, size, self._stream)

@@ -14,8 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tessera.backend.cuda.api import Bytes, Handle
 from tessera.backend.cuda.backend import CudaBackend
-from tessera.backend.cuda.held_memory import Held
-from tessera.backend.cuda.measure.stopwatch import Stopwatch
+from tessera.backend.cuda.measure.stopwatch import Held, Stopwatch
 from tessera.ir.program.program import Role
 
 # Requests are repeated for so long before times count, and then for so long.

@@ -12,7 +12,7 @@ from tessera.backend.cuda.api import Driver
 from tessera.backend.cuda.process_part import GpuPart
 from tessera.backend.hosts.windows import DriverExchange, peers_of
 from tessera.backend.processes.device_group import part_of
-from tessera.backend.processes.host import HostSide
+from tessera.backend.processes.exchange import HostSide
 from tessera.backend.service import BackendOptions, Bytes, Completion, Model, Request
 from tessera.backend.transports.transport import TransportPlace
 from tessera.ir.plan.launch_program import HOST, Transfer

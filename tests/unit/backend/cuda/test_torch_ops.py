@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tessera.backend.cuda import library_calls, torch_ops
+from tessera.backend.cuda import torch_ops
 from tessera.backend.cuda.api import DriverError
 from tessera.backend.cuda.torch_ops import prepare_call
 from tessera.diagnostics import TesseraError
@@ -111,7 +111,7 @@ def fake_torch(monkeypatch: pytest.MonkeyPatch, **operators: Operator) -> Any:
     torch.Generator = lambda device: types.SimpleNamespace(manual_seed=lambda seed: None)
     torch.equal = lambda kept, now: kept.content == CONTENTS[now.address]
     torch.float16, torch.float64 = "float16", "float64"
-    monkeypatch.setattr(library_calls, "_POOLS", {})
+    monkeypatch.setattr(torch_ops, "_POOLS", {})
     monkeypatch.setattr(torch_ops, "_TRIED", {})
     torch.ops = types.SimpleNamespace(aten=types.SimpleNamespace())
     for name, operator in operators.items():

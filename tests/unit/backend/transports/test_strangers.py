@@ -19,8 +19,7 @@ import pytest
 from tessera.backend.hosts.channel import BadMessage, ControlChannel
 from tessera.backend.hosts.messages import FROM_DEVICE
 from tessera.backend.transports import proved_links, sockets
-from tessera.backend.transports.greeting import greet
-from tessera.backend.transports.proved_links import ProvedListener, call_proved
+from tessera.backend.transports.proved_links import ProvedListener, call_proved, greet
 from tessera.backend.transports.sockets import SocketTransport
 from tessera.backend.transports.transport import TransportFault, TransportPlace
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 import numpy as np
 import pytest
 
-from tessera.backend.transports import greeting
+from tessera.backend.transports import proved_links
 from tessera.backend.transports.nixl import NixlTransport
 from tessera.backend.transports.shared_memory import SharedMemoryTransport, shared_window
 from tessera.backend.transports.sockets import SocketTransport, _PeerSocket
@@ -137,12 +137,12 @@ def test_a_wrong_token_or_run_is_refused(options: dict[str, str], why: str) -> N
 
 def test_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     here, there = socket.socketpair()
-    monkeypatch.setattr(greeting, "VERSION", "99.0")
+    monkeypatch.setattr(proved_links, "VERSION", "99.0")
     heard: queue.Queue = queue.Queue()
 
     def other() -> None:
         try:
-            greeting.greet(there, "b", TOKEN, is_caller=False, run=RUN)
+            proved_links.greet(there, "b", TOKEN, is_caller=False, run=RUN)
         except TransportFault as fault:
             heard.put(fault.why)
 
