@@ -205,7 +205,7 @@ def simulated(setting: Setting) -> dict[str, Any]:
                 "off": off,
                 "watched": watched.summary(),
             }
-            row[f"load {share}"]["drifts"] = len(engine.drifts)
+            row[f"load {share}"]["drifts"] = len(engine.counts.drifts)
             print(json.dumps({"so far": {f"load {share}": row[f"load {share}"]}}), flush=True)
     return {"tokens": sizes, "requests_per_s_at_most": most, **row}
 

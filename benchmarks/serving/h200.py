@@ -299,7 +299,7 @@ def burst(setting: Setting) -> dict[str, Any]:
             report = bench_text(engine, "burst", arriving)
             series = json.dumps(watched.series(measured=report))
             (setting.out / f"burst.steps.{policy}.json").write_text(series, encoding="utf-8")
-            drifts = len(engine.drifts)
+            drifts = len(engine.counts.drifts)
         own = {name: round(value, 3) for name, value in engines.figures(report).items()}
         own |= {name: round(value, 3) for name, value in report.rates().items()}
         times = sorted(s.ended_ns - s.came_ns for s in report.whole)

@@ -21,7 +21,6 @@ import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe
 
 import numpy as np
@@ -36,71 +35,29 @@ from tessera.backend.service import (
     Request,
     ServiceFault,
 )
-from tessera.diagnostics import Diagnostic, TesseraError, error
+from tessera.diagnostics import TesseraError, error
+from tessera.driver.run.isolated_messages import (
+    BeginRequest,
+    ChildAnswer,
+    ChildBeat,
+    ChildDone,
+    ChildFault,
+    ChildReady,
+    ChildSetup,
+    PrepareChain,
+    Question,
+    ReadStates,
+    WriteStates,
+)
 from tessera.driver.run.options import ServingOptions
 from tessera.ir.plan.plan import Plan
-from tessera.ir.program.program import LaunchId, Role
+from tessera.ir.program.program import Role
 
 _HANG_UP_S = 2.0
 _BOOT = (
     "import sys; sys.path[:] = sys.argv[2:];"
     "from tessera.driver.run.isolated_child import main; main()"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class ChildSetup:
-    """What a process is told first. `plan` is a file where the plan was one."""
-
-    plan: Plan | str
-    options: ServingOptions
-    replicas: tuple[int, ...]
-    place_bytes: int
-    boot: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class ChildReady:
-    """All replicas are loaded; how many requests a slot of each takes."""
-
-    depths: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ChildFault:
-    """What ended the process, with where it happened."""
-
-    diagnostics: tuple[Diagnostic, ...]
-    exit_code: int
-    device: str | None = None
-    request: int | None = None
-    step: LaunchId | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ChildDone:
-    """A request that is done; its outputs are at its place, one after the other."""
-
-    replica: int
-    number: int
-    started_ns: int
-    ended_ns: int
-    printed: str
-
-
-@dataclass(frozen=True, slots=True)
-class ChildAnswer:
-    """What a question to a replica gives."""
-
-    replica: int
-    value: object
-
-
-@dataclass(frozen=True, slots=True)
-class ChildBeat:
-    """The process is alive."""
-
-    count: int
 
 
 def output_sizes(model: Model, trace: int) -> list[tuple[str, int]]:
@@ -207,8 +164,11 @@ class ReplicaProcess:
                 fault.device, fault.request = message.device, message.request
                 fault.step = message.step
                 self.break_off(fault)
-            case _:
+            case None:
                 self.break_off(self._lost())
+            case _:
+                what = f"a replica sent what is no message: {type(message).__name__}"
+                self.break_off(ServiceFault(error("TSR5051", what)))
 
     def break_off(self, fault: BaseException) -> None:
         """Nothing more will come."""
@@ -240,10 +200,10 @@ class ReplicaProcess:
         """Completions of a replica."""
         return self._inboxes[replica]
 
-    def ask(self, replica: int, question: object) -> object:
+    def ask(self, question: Question) -> object:
         """What the process says."""
         self.send(question)
-        value = self._answers[replica].get()
+        value = self._answers[question.replica].get()
         if self.fault is not None:
             raise self.fault
         return value
@@ -303,7 +263,7 @@ class IsolatedBackend:
             inputs=inputs,
             in_place=request.in_place,
         )
-        self._process.send(("begin", self._replica, plain, place))
+        self._process.send(BeginRequest(self._replica, plain, place))
 
     def collect(self, timeout_s: float) -> tuple[Completion, ...]:
         """Requests that are done; a fault once there are none."""
@@ -345,18 +305,18 @@ class IsolatedBackend:
 
     def prepare_chain(self, trace: int, inputs: tuple[str, ...]) -> None:
         """Have the process make what requests need that take outputs of the one before."""
-        self._process.ask(self._replica, ("chain", self._replica, trace, inputs))
+        self._process.ask(PrepareChain(self._replica, trace, inputs))
 
     def read_states(self, lane: int) -> Mapping[str, Bytes]:
         """The states of a lane in which no request runs."""
-        said = self._process.ask(self._replica, ("read", self._replica, lane))
+        said = self._process.ask(ReadStates(self._replica, lane))
         assert isinstance(said, dict)
         return said
 
     def write_states(self, lane: int, states: Mapping[str, Bytes]) -> None:
         """Set states of a lane in which no request runs."""
         given = {name: np.ascontiguousarray(content) for name, content in states.items()}
-        self._process.ask(self._replica, ("write", self._replica, lane, given))
+        self._process.ask(WriteStates(self._replica, lane, given))
 
     def close(self) -> None:
         """End the process: whoever closes one of its replicas closes all."""

@@ -29,19 +29,22 @@ from tessera.backend.service import (
     ChainingBackend,
     Completion,
     Model,
-    Request,
     ServiceFault,
 )
 from tessera.diagnostics import ExitCode, TesseraError, error
 from tessera.driver.run.backends import choose_backend, make_backend
-from tessera.driver.run.isolated import (
+from tessera.driver.run.isolated import output_sizes
+from tessera.driver.run.isolated_messages import (
+    BeginRequest,
     ChildAnswer,
     ChildBeat,
     ChildDone,
     ChildFault,
     ChildReady,
     ChildSetup,
-    output_sizes,
+    PrepareChain,
+    ReadStates,
+    WriteStates,
 )
 from tessera.driver.run.serving import (
     backend_options,
@@ -100,9 +103,9 @@ class Child:
             for number, model in self._models.items()
         }
 
-    def _hear(self, message: tuple[object, ...]) -> None:
+    def _hear(self, message: object) -> None:
         match message:
-            case ("begin", int(replica), Request() as request, int(place)):
+            case BeginRequest(replica, request, place):
                 try:
                     handle = self._dispatchers[replica].submit(
                         request.inputs,
@@ -116,7 +119,7 @@ class Child:
                 else:
                     over = partial(self._over, replica, request.trace, place)
                     handle.add_done_callback(over)
-            case ("chain", int(replica), int(trace), tuple(inputs)):
+            case PrepareChain(replica, trace, inputs):
                 backend = self._dispatchers[replica].backend
                 assert isinstance(backend, ChainingBackend)
                 try:
@@ -124,12 +127,14 @@ class Child:
                 except BaseException as problem:
                     self._fail(problem)
                 self._send(ChildAnswer(replica, True))
-            case ("read", int(replica), int(lane)):
+            case ReadStates(replica, lane):
                 states = self._dispatchers[replica].read_states(lane)
                 self._send(ChildAnswer(replica, {n: np.asarray(s) for n, s in states.items()}))
-            case ("write", int(replica), int(lane), dict(states)):
+            case WriteStates(replica, lane, states):
                 self._dispatchers[replica].write_states(lane, states)
                 self._send(ChildAnswer(replica, True))
+            case _:
+                self._fail(TypeError(f"no message of a replica: {type(message).__name__}"))
 
     def _over(
         self, replica: int, trace: int, place: int, handle: RequestHandle[Completion]

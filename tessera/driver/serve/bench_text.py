@@ -15,7 +15,7 @@ from tessera.diagnostics import TesseraError
 from tessera.driver.serve.engine import Engine
 from tessera.driver.serve.follow import Wanted, refusals
 from tessera.driver.serve.generation import Generation
-from tessera.driver.serve.measures import Served, ServingReport
+from tessera.driver.serve.measures import AnswerEnd, Served, ServingReport
 from tessera.driver.serve.options import ArrivingText
 from tessera.ir.progress import OnProgress, counter
 
@@ -82,14 +82,16 @@ def _wait(answer: Generation) -> None:
     try:
         answer.result()
     except TesseraError:
-        if answer.ended != "fault":
+        if answer.ended is not AnswerEnd.FAULT:
             raise
 
 
 def _served(request: Wanted, answer: Generation | None, origin_ns: int) -> Served:
     """With the time at which it was to come: a sender that is late is no excuse."""
     if answer is None:
-        return Served(request.at_ns, request.prompt, request.answer, -1, request.at_ns, "refused")
+        return Served(
+            request.at_ns, request.prompt, request.answer, -1, request.at_ns, AnswerEnd.REFUSED
+        )
     served = answer.served(origin_ns)
     served.came_ns = request.at_ns
     return served

@@ -31,7 +31,7 @@ from tessera.diagnostics import Diagnostic, TesseraError
 from tessera.driver.run.runtime import Runtime
 from tessera.driver.serve.drift import Drift
 from tessera.driver.serve.engine_loop import EngineLoop, OpenedRuntime
-from tessera.driver.serve.generation import Generation, Sampling, Wish, engine_closed, refused
+from tessera.driver.serve.generation import Generation, Sampling, Wish, refused
 from tessera.driver.serve.look_ahead import chained_steps
 from tessera.driver.serve.policies import SwitchRule
 from tessera.driver.serve.residents import check_same_steps, engine_sizes, find_monitor, find_switch
@@ -133,11 +133,9 @@ class Engine(EngineLoop):
             runtime.close(wait=False)
             raise
         over = threading.Event()
-        with self._lock:
-            is_ended = self._closing or self._ending is not None
-        if is_ended:
+        if not self._book.is_open:
             runtime.close(wait=False)
-            raise self._ending or engine_closed()
+            raise self._book.refusal()
         set_aside(id(self))
         self._inbox.put(partial(self._take_over, serving, over))
         while not over.wait(_LOOK_S):
@@ -145,7 +143,7 @@ class Engine(EngineLoop):
                 break
         if runtime not in self._homes.runtimes():
             runtime.close(wait=False)  # it was closed before its turn came
-            raise self._ending or engine_closed()
+            raise self._book.refusal()
 
     # --- for any thread ---------------------------------------------------------------------------
 
@@ -181,22 +179,14 @@ class Engine(EngineLoop):
             deadline_s=deadline_s,
         )
         tokens = check_prompt(self.model, self.sizes, prompt, wish)
-        with self._lock:
-            if self._closing or self._ending is not None:
-                raise self._ending or engine_closed()
-            held_up = self._without_row()
-            if self.max_waiting is not None and held_up >= self.max_waiting:
-                raise TesseraError.of(
-                    "TSR5065",
-                    f"{held_up} prompts are waiting, and no more may",
-                    hint="try again later",
-                )
-            self._count += 1
-            answer = Generation(self._count, tokens, wish, self._give_up)
-            self._answers[answer.number] = answer
-            self._arrived.append(answer)
-        self._inbox.put(None)
-        return answer
+        return self._book.ask(tokens, wish, self._check_line)
+
+    def _check_line(self) -> None:
+        """Refuse a prompt that would wait behind too many."""
+        held_up = self._without_row()
+        if self.max_waiting is not None and held_up >= self.max_waiting:
+            message = f"{held_up} prompts are waiting, and no more may"
+            raise TesseraError.of("TSR5065", message, hint="try again later")
 
     def generate(self, prompts: Iterable[Sequence[int]], **wishes: Any) -> list[list[int]]:
         """The answers to several prompts; the keywords are those of `submit`."""
@@ -213,7 +203,7 @@ class Engine(EngineLoop):
     @property
     def waiting(self) -> int:
         """How many prompts have no row yet."""
-        return len(self._scheduler.line) + len(self._arrived)
+        return len(self._scheduler.line) + self._book.arrived
 
     def _without_row(self) -> int:
         """How many have come for whom there is no row: those who come to free rows do not wait."""
@@ -228,6 +218,11 @@ class Engine(EngineLoop):
         return sum(batch.used for batch in self._scheduler.batches)
 
     @property
+    def steps_done(self) -> dict[str, int]:
+        """How many steps of each trace have ended."""
+        return self.counts.steps_done
+
+    @property
     def steps_ahead(self) -> int:
         """How many steps were handed over before the one before them had ended."""
         return self._ahead.count
@@ -240,15 +235,11 @@ class Engine(EngineLoop):
     @property
     def is_well(self) -> bool:
         """Whether it takes prompts."""
-        return self._ending is None and not self._closing
+        return self._book.is_open
 
     def close(self, *, wait: bool = True) -> None:
         """Take no more prompts; end after those that were taken, or (`wait=False`) at once."""
-        with self._lock:
-            self._closing = True
-            if not wait:
-                self._given_up.update(self._answers)
-        self._inbox.put(None)
+        self._book.close(give_up=not wait)
         self._thread.join()
         for runtime in self._homes.runtimes():
             runtime.close(wait=wait)

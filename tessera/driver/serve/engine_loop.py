@@ -6,29 +6,26 @@ others call; nothing here is for other threads, but for the inbox and what the l
 
 from __future__ import annotations
 
-import heapq
 import queue
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from tessera.backend.host_loop.request_handle import RequestHandle
 from tessera.backend.service import ServiceFault
 from tessera.diagnostics import TesseraError
 from tessera.driver.run.runtime import Result, Runtime
+from tessera.driver.serve.answer_book import AnswerBook
 from tessera.driver.serve.drift import Drift, StepMonitor
-from tessera.driver.serve.generation import Generation, engine_closed
+from tessera.driver.serve.generation import AnswerEnd, Generation
 from tessera.driver.serve.homes import MOST_RESTARTS, BatchGroup, Homes
-from tessera.driver.serve.look_ahead import LookAhead, Taking
+from tessera.driver.serve.look_ahead import HandedStep, LookAhead
 from tessera.driver.serve.policies import PolicySwitch
 from tessera.driver.serve.scheduler import Batch, Scheduler, Sizes, StepWork
 from tessera.driver.serve.step_inputs import read_tokens, row_input, step_inputs
 from tessera.driver.serve.step_roles import GenerationSteps
-
-_LONGEST_WAIT_S = 3600.0
-"""Deadlines may lie further off than a thread can wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +40,16 @@ class OpenedRuntime:
     chains: frozenset[int]
 
 
+@dataclass(slots=True)
+class EngineCounts:
+    """What an engine has done."""
+
+    steps_done: dict[str, int]
+    tokens_given: int = 0
+    restarts: int = 0
+    drifts: list[Drift] = field(default_factory=list)
+
+
 class EngineLoop:
     """What the thread of an engine knows and does."""
 
@@ -54,102 +61,77 @@ class EngineLoop:
         on_end: Callable[[Generation], object] | None,
         on_drift: Callable[[Drift], object] | None,
     ) -> None:
-        self.runtime = serving.runtime
-        self.model = serving.model
-        self.sizes = sizes = serving.sizes
-        self.switch = serving.switch
-        self.drifts: list[Drift] = []
-        self.steps_done: dict[str, int] = dict.fromkeys(serving.runtime.traces, 0)
-        self.tokens_given = 0
-        self.restarts = 0
+        self._serving = serving
+        self.counts = EngineCounts(dict.fromkeys(serving.runtime.traces, 0))
         self._on_end = on_end
         self._on_drift = on_drift
-        self._retiring: list[tuple[Runtime, tuple[int, ...], threading.Event]] = []
-        self._scheduler = Scheduler(sizes, burst=burst)
+        self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._book = AnswerBook(lambda: self._inbox.put(None))
+        self._scheduler = Scheduler(serving.sizes, burst=burst)
         self._homes = Homes()
         self._homes.add(serving.runtime, serving.monitor)
-        self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._answers: dict[int, Generation] = {}
-        self._given_up: set[int] = set()
-        self._deadlines: list[tuple[float, int]] = []
-        self._late: set[int] = set()
-        self._news: list[Generation] = []
-        self._arrived: list[Generation] = []
-        self._under_way: dict[int, tuple[StepWork, Taking]] = {}
-        self._requests: dict[int, int] = {}
         self._ahead = LookAhead(self._scheduler, self._homes)
         self._ahead.add(serving.runtime, serving.chains)
+        self._under_way: dict[int, HandedStep] = {}
+        self._news: list[Generation] = []
         self._left = 0
         """Prompts that found no row: those that have just come do not wait yet."""
-        self._lock = threading.Lock()
-        self._count = 0
-        self._closing = False
-        self._ending: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="tessera-engine", daemon=True)
         self._thread.start()
 
-    def _give_up(self, answer: Generation) -> None:
-        with self._lock:
-            if answer.number not in self._answers:
-                return  # it has ended
-            self._given_up.add(answer.number)
-        self._inbox.put(None)
+    @property
+    def runtime(self) -> Runtime:
+        """Where rows are given now."""
+        return self._serving.runtime
+
+    @property
+    def model(self) -> GenerationSteps:
+        """What the traces state."""
+        return self._serving.model
+
+    @property
+    def sizes(self) -> Sizes:
+        """The sizes of steps, rows and contexts."""
+        return self._serving.sizes
+
+    @property
+    def switch(self) -> PolicySwitch | None:
+        """The rule by which prompts are given policies, where there are two."""
+        return self._serving.switch
 
     def _run(self) -> None:
         try:
             while self._turn():
                 pass
         except BaseException as problem:
-            self._end_all(problem)
+            self._homes.give_up_retiring()
+            self._book.fail(problem)
 
     def _turn(self) -> bool:
         """One event, and all that follows from it; False at the end."""
-        with self._lock:
-            arrived, self._arrived = self._arrived, []
-        for answer in arrived:
+        for answer in self._book.take_arrived():
             if self.switch is not None:
                 self.switch.come(time.monotonic_ns(), len(answer.prompt), answer.wish.most)
             self._scheduler.line.append(answer.job)
-            if answer.deadline_ns is not None:
-                heapq.heappush(self._deadlines, (answer.deadline_ns, answer.number))
-        self._drop_late()
+        # Of those that are in a step under way, answers end with the step.
+        for answer, how in self._book.leaving():
+            if answer.job.batch not in self._under_way:
+                self._finish(answer, how)
         self._begin_steps()
         self._tell_news()
-        self._close_retired()
-        with self._lock:
-            if self._closing and not self._answers and not self._under_way:
-                return False
+        self._homes.close_retired(self._is_used)
+        if self._book.is_over() and not self._under_way:
+            return False
         try:
-            event = self._inbox.get(timeout=self._patience_s())
+            event = self._inbox.get(timeout=self._book.patience_s())
         except queue.Empty:
             return True
         if event is not None:
             event()
         return True
 
-    def _patience_s(self) -> float | None:
-        """Until the next deadline."""
-        deadlines = self._deadlines
-        while deadlines and deadlines[0][1] not in self._answers:
-            heapq.heappop(deadlines)
-        if not deadlines:
-            return None
-        left_s = (deadlines[0][0] - time.monotonic_ns()) / 1e9
-        return min(max(left_s, 0.001), _LONGEST_WAIT_S)
-
-    def _drop_late(self) -> None:
-        """Answers that are given up, or late; those in a step that is under way at its end."""
-        with self._lock:
-            leaving = dict.fromkeys(self._given_up, "cancelled")
-        now_ns = time.monotonic_ns()
-        while self._deadlines and self._deadlines[0][0] < now_ns:
-            self._late.add(heapq.heappop(self._deadlines)[1])
-        for number, how in (dict.fromkeys(self._late, "deadline") | leaving).items():
-            answer = self._answers.get(number)
-            if answer is None:
-                self._late.discard(number)
-            elif answer.job.batch not in self._under_way:
-                self._finish(answer, how)
+    def _is_used(self, batch: int) -> bool:
+        return bool(self._scheduler.batches[batch].used) or batch in self._under_way
 
     def _admit(self) -> None:
         """Rows for those in line, by the policy of now; who finds none there may change it."""
@@ -159,7 +141,7 @@ class EngineLoop:
                 unfilled = self._scheduler.unfilled
                 self._scheduler.policy = self.switch.choose(now_ns, self._left, unfilled)
             for job in self._scheduler.admit():
-                answer = self._answers[job.number]
+                answer = self._book[job.number]
                 answer.seated_ns, answer.policy = now_ns, job.policy
             self._left = len(self._scheduler.line)
             if self.switch is None or not self._left:
@@ -173,7 +155,7 @@ class EngineLoop:
             work = self._scheduler.take(batch.number)
             if work is not None:
                 self._begin(batch, work)
-        if len(self._under_way) == 1 and not self._given_up and not self._late:
+        if len(self._under_way) == 1 and not self._book.has_leaving:
             self._begin_ahead(*self._under_way)
 
     def _begin(self, batch: Batch, work: StepWork) -> None:
@@ -182,7 +164,7 @@ class EngineLoop:
         jobs = [(job, 1) for job in batch.decoding.values()] if work.is_decode else work.chunks
         given, answers, fresh = [], [], []
         for job, count in jobs:
-            answer = self._answers[job.number]
+            answer = self._book[job.number]
             position = batch.position(job)
             if answer.is_fresh and self.model.resets:
                 fresh.append(job.row)
@@ -198,7 +180,7 @@ class EngineLoop:
 
         arrays, seats = step_inputs(self.model, step, given, position_of)
         taking = [(a, p + c, s) for (a, p, c), s in zip(answers, seats, strict=True)]
-        self._under_way[batch.number] = work, taking
+        handed = self._under_way[batch.number] = HandedStep(work, taking, arrays)
         group = self._homes.group(batch.number)
         starts = group.starts
         self._watch_begin(group, batch.number, work)
@@ -209,7 +191,7 @@ class EngineLoop:
         except TesseraError as problem:
             self._ended(starts, batch.number, None, problem)
             return
-        self._requests[batch.number] = handle.request.number
+        handed.request = handle.request.number
         handle.add_done_callback(partial(self._hear, starts, batch.number))
 
     @staticmethod
@@ -222,7 +204,7 @@ class EngineLoop:
         """The step after the only one under way, where all but its tokens is known."""
         starts = self._homes.group(number).starts
         try:
-            handle = self._ahead.begin(self.model, number, *self._under_way[number])
+            handle = self._ahead.begin(self.model, number, self._under_way[number])
         except TesseraError as problem:
             self._ended(starts, number, None, problem)
             return
@@ -250,23 +232,24 @@ class EngineLoop:
         if result is None:
             self._recover(group, number, problem)
             return
-        work, taking = self._under_way.pop(number)
+        handed = self._under_way.pop(number)
+        work = handed.work
         if group.monitor is not None:
             find = group.monitor.end(number - group.first, time.monotonic_ns())
             if find is not None:
                 self._simulate_drift(find)
         step = self.model.of_trace(work.size.trace)
-        self.steps_done[step.name] += 1
+        self.counts.steps_done[step.name] += 1
         self._scheduler.done(work)
         gives = [
             (answer, seat, reached)
-            for answer, reached, seat in taking
+            for answer, reached, seat in handed.taking
             if reached >= len(answer.prompt) + len(answer.tokens)
         ]
         if work.is_decode or self.sizes.first_from_prefill:
             tokens = read_tokens(step, work, result, [(a, seat) for a, seat, _ in gives])
             for (answer, _, _), token in zip(gives, tokens, strict=True):
-                self.tokens_given += 1
+                self.counts.tokens_given += 1
                 how = answer.add(token, self.model.end)
                 if how:
                     self._finish(answer, how)
@@ -274,8 +257,7 @@ class EngineLoop:
                     self._news.append(answer)
         after = self._ahead.go_on(number)
         if after is not None:
-            self._under_way[number] = after.work, after.taking
-            self._requests[number] = after.request
+            self._under_way[number] = after
             self._watch_begin(group, number, after.work)
 
     def _tell_news(self) -> None:
@@ -284,13 +266,12 @@ class EngineLoop:
         for answer in news:
             answer.tell()
 
-    def _finish(self, answer: Generation, how: str, problem: BaseException | None = None) -> None:
+    def _finish(
+        self, answer: Generation, how: AnswerEnd, problem: BaseException | None = None
+    ) -> None:
         self._scheduler.end(answer.job)
-        with self._lock:
-            self._answers.pop(answer.number, None)
-            self._given_up.discard(answer.number)
-        self._late.discard(answer.number)
-        if self.switch is not None and how in ("length", "stop"):
+        self._book.forget(answer)
+        if self.switch is not None and how.is_whole:
             self.switch.end(len(answer.tokens))
         answer.end(how, problem)
         answer.tell()
@@ -302,8 +283,8 @@ class EngineLoop:
     def _recover(self, group: BatchGroup, number: int, problem: BaseException | None) -> None:
         """End the answers of the batch that faulted; start its replica again, let others go on."""
         if not isinstance(problem, ServiceFault):
-            raise problem or engine_closed()
-        self.restarts += 1
+            raise problem or self._book.refusal()
+        self.counts.restarts += 1
         taking = self._culprits(group, number, problem)
         kept = []
         for batch in group.batches:
@@ -312,10 +293,10 @@ class EngineLoop:
             if group.monitor is not None:
                 group.monitor.forget(batch - group.first)
             for job in self._scheduler.clear(batch):
-                answer = self._answers[job.number]
+                answer = self._book[job.number]
                 if answer in taking:
                     job.batch = -1
-                    self._finish(answer, "fault", problem)
+                    self._finish(answer, AnswerEnd.FAULT, problem)
                 else:
                     kept.append(answer)
         for answer in sorted(kept, key=lambda kept_answer: kept_answer.number, reverse=True):
@@ -326,10 +307,10 @@ class EngineLoop:
 
     def _culprits(self, group: BatchGroup, number: int, problem: ServiceFault) -> list[Generation]:
         """Whose answers end: those of the request that faulted, or of all that may have."""
-        under_way = [batch for batch in group.batches if batch in self._under_way]
-        known = self._ahead.batches_of(problem.request, under_way, self._requests)
-        batches = known or under_way or [number]
-        return [answer for batch in batches for answer, _, _ in self._under_way[batch][1]]
+        under_way = {b: self._under_way[b] for b in group.batches if b in self._under_way}
+        known = self._ahead.batches_of(problem.request, under_way)
+        batches = known or list(under_way) or [number]
+        return [answer for batch in batches for answer, _, _ in self._under_way[batch].taking]
 
     def _again(self, group: BatchGroup, problem: BaseException | None) -> None:
         """A replica has been started again, or cannot be."""
@@ -355,7 +336,7 @@ class EngineLoop:
         threading.Thread(target=simulate, name="tessera-drift", daemon=True).start()
 
     def _hear_drift(self, drift: Drift) -> None:
-        self.drifts.append(drift)
+        self.counts.drifts.append(drift)
         if self.switch is not None:
             self.switch.pace = drift.planned_per_s / (drift.requests_per_s or 1.0)
         if self._on_drift is not None:
@@ -363,37 +344,8 @@ class EngineLoop:
 
     def _take_over(self, serving: OpenedRuntime, over: threading.Event) -> None:
         """Rows are given in another runtime from now on."""
-        batches: list[int] = []
-        retired = serving.runtime
-        for group in self._homes.groups:
-            if not group.is_retired:
-                group.is_retired = True
-                batches += group.batches
-                retired = group.runtime
+        self._homes.retire_all(over)
         self._scheduler.grow(serving.sizes)
         self._homes.add(serving.runtime, serving.monitor)
         self._ahead.add(serving.runtime, serving.chains)
-        self.runtime = serving.runtime
-        self.model, self.sizes = serving.model, self._scheduler.sizes
-        self.switch = serving.switch
-        self._retiring.append((retired, tuple(batches), over))
-
-    def _close_retired(self) -> None:
-        """Runtimes whose batches are all done are closed."""
-        for entry in list(self._retiring):
-            runtime, batches, over = entry
-            if any(self._scheduler.batches[b].used or b in self._under_way for b in batches):
-                continue
-            self._retiring.remove(entry)
-            self._homes.retire(runtime, over)
-
-    def _end_all(self, problem: BaseException) -> None:
-        with self._lock:
-            self._ending = problem
-            answers = list(self._answers.values())
-            self._answers.clear()
-        for _, _, over in self._retiring:
-            over.set()
-        for answer in answers:
-            answer.end("fault", problem)
-            answer.tell()
+        self._serving = replace(serving, sizes=self._scheduler.sizes)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
 
-from tessera.driver.serve.measures import Served
+from tessera.driver.serve.measures import AnswerEnd, Served
 from tessera.driver.serve.policies import AdmissionPolicy
 from tessera.driver.serve.scheduler import Job, Scheduler, Sizes, StepWork
 from tessera.driver.serve.step_clocks import StepClock
@@ -114,7 +114,7 @@ class Following:
         self.result.requests.append(served)
         is_crowded = len(self.scheduler.line) >= MOST_WAITING
         if is_crowded or not self.sizes.holds(request.prompt, request.answer):
-            served.ended, served.ended_ns = "refused", request.at_ns
+            served.ended, served.ended_ns = AnswerEnd.REFUSED, request.at_ns
             self.result.crowded += is_crowded
             return
         if self.policy is not None:
@@ -205,7 +205,7 @@ class Following:
 
     def _finish(self, job: Job) -> None:
         served = self.result.requests[job.number]
-        served.ended, served.ended_ns = "length", self._now
+        served.ended, served.ended_ns = AnswerEnd.LENGTH, self._now
         self.scheduler.end(job)
         if self.policy is not None:
             self.policy.end(job.answer)

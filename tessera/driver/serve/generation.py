@@ -16,7 +16,7 @@ from math import isfinite
 import numpy as np
 
 from tessera.diagnostics import TesseraError
-from tessera.driver.serve.measures import Served
+from tessera.driver.serve.measures import AnswerEnd, Served
 from tessera.driver.serve.scheduler import Job
 from tessera.ir.arrays import Floats
 
@@ -107,7 +107,7 @@ class Generation:
         self.prompt = tuple(prompt)
         self.wish = wish
         self.tokens: list[int] = []
-        self.ended = ""
+        self.ended = AnswerEnd.UNDER_WAY
         self.came_ns = time.monotonic_ns()
         self.seated_ns = -1
         self.begun_ns = -1
@@ -209,19 +209,20 @@ class Generation:
 
     # --- for the engine ---------------------------------------------------------------------------
 
-    def add(self, token: int, end: Sequence[int]) -> str:
-        """A token has come; how the answer ends with it, or nothing."""
+    def add(self, token: int, end: Sequence[int]) -> AnswerEnd:
+        """A token has come; how the answer ends with it, if it does."""
         with self._changed:
             if self.first_ns < 0:
                 self.first_ns = time.monotonic_ns()
             if token in end and not self.wish.keep_going:
-                return "stop"
+                return AnswerEnd.STOP
             self.tokens.append(token)
             for row in self._stops.get(token, ()):
                 if tuple(self.tokens[-len(row) :]) == row:
                     del self.tokens[-len(row) :]
-                    return "stop"
-            return "length" if len(self.tokens) >= self.wish.most else ""
+                    return AnswerEnd.STOP
+            is_over = len(self.tokens) >= self.wish.most
+            return AnswerEnd.LENGTH if is_over else AnswerEnd.UNDER_WAY
 
     def uniform(self, token: int) -> float:
         """The number from 0 to 1 by which a step draws a token of the answer, the first being 0.
@@ -239,7 +240,7 @@ class Generation:
         self.is_fresh = True
         return self.job
 
-    def end(self, how: str, problem: BaseException | None = None) -> None:
+    def end(self, how: AnswerEnd, problem: BaseException | None = None) -> None:
         """No token comes any more."""
         with self._changed:
             if self.ended:
@@ -265,8 +266,3 @@ class Generation:
 def refused(message: str, hint: str | None = None) -> TesseraError:
     """A prompt that cannot be answered."""
     return TesseraError.of("TSR5064", message, hint=hint)
-
-
-def engine_closed() -> TesseraError:
-    """What those hear who ask a closed engine."""
-    return TesseraError.of("TSR5050", "the engine has been closed")

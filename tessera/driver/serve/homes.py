@@ -38,6 +38,7 @@ class Homes:
 
     groups: list[BatchGroup] = field(default_factory=list)
     _of: list[BatchGroup] = field(default_factory=list)
+    _retiring: list[tuple[Runtime, tuple[int, ...], threading.Event]] = field(default_factory=list)
 
     def add(self, runtime: Runtime, monitor: StepMonitor | None = None) -> None:
         """Batches for the sequences of a runtime, after those that there are."""
@@ -67,8 +68,29 @@ class Homes:
                 seen.append(group.runtime)
                 yield group.runtime
 
-    def retire(self, runtime: Runtime, over: threading.Event) -> None:
-        """Its batches are used no more: close it, in a thread of its own."""
+    def retire_all(self, over: threading.Event) -> None:
+        """No batch that there is begins anything more; `over` is set once its runtime is closed."""
+        leaving = [group for group in self.groups if not group.is_retired]
+        for group in leaving:
+            group.is_retired = True
+        if leaving:
+            batches = tuple(batch for group in leaving for batch in group.batches)
+            self._retiring.append((leaving[-1].runtime, batches, over))
+
+    def close_retired(self, is_used: Callable[[int], bool]) -> None:
+        """Close runtimes none of whose batches is used, each in a thread of its own."""
+        for entry in list(self._retiring):
+            runtime, batches, over = entry
+            if not any(map(is_used, batches)):
+                self._retiring.remove(entry)
+                self._close(runtime, over)
+
+    def give_up_retiring(self) -> None:
+        """Nobody closes them any more: whoever waits for that goes on."""
+        for _, _, over in self._retiring:
+            over.set()
+
+    def _close(self, runtime: Runtime, over: threading.Event) -> None:
         self.groups = [group for group in self.groups if group.runtime is not runtime]
 
         def close() -> None:

@@ -27,12 +27,12 @@ Taking = list[tuple[Generation, int, int]]
 
 
 @dataclass(slots=True)
-class NextStep:
-    """A step that has been handed over, or is to be."""
+class HandedStep:
+    """A step of a batch that is handed to a runtime, as request `request` of it, or is to be."""
 
     work: StepWork
     taking: Taking
-    inputs: dict[str, object]
+    inputs: Mapping[str, object]
     request: int = -1
 
 
@@ -43,7 +43,7 @@ class LookAhead:
         self._scheduler = scheduler
         self._homes = homes
         self.count = 0
-        self._handed: dict[int, NextStep] = {}
+        self._handed: dict[int, HandedStep] = {}
         self._able: WeakKeyDictionary[Runtime, frozenset[int]] = WeakKeyDictionary()
 
     def add(self, runtime: Runtime, chains: frozenset[int]) -> None:
@@ -51,33 +51,35 @@ class LookAhead:
         self._able[runtime] = chains
 
     def begin(
-        self, model: GenerationSteps, number: int, work: StepWork, taking: Taking
+        self, model: GenerationSteps, number: int, step: HandedStep
     ) -> RequestHandle[Result] | None:
         """Hand over what follows a step of a batch, if that can be."""
         runtime, sequence = self._homes.place(number)
-        if number in self._handed or work.trace not in self._able.get(runtime, ()):
+        if number in self._handed or step.work.trace not in self._able.get(runtime, ()):
             return None
-        after = next_step(model, self._scheduler, self._scheduler.batches[number], work, taking)
+        batch = self._scheduler.batches[number]
+        after = next_step(model, self._scheduler, batch, step.work, step.taking)
         if after is None:
             return None
-        handle = runtime.submit(after.inputs, sequence=sequence, trace=work.trace)
+        handle = runtime.submit(after.inputs, sequence=sequence, trace=step.work.trace)
         self.count += 1
         after.request = handle.request.number
         self._handed[number] = after
         return handle
 
-    def batches_of(
-        self, request: int | None, batches: Sequence[int], under_way: Mapping[int, int]
-    ) -> list[int]:
+    def batches_of(self, request: int | None, under_way: Mapping[int, HandedStep]) -> list[int]:
         """Of which batches a request is the one `under_way`, or the one handed over after it."""
-        after = {batch: self._handed[batch].request for batch in batches if batch in self._handed}
-        return [b for b in batches if request in (under_way.get(b, -1), after.get(b, -1))]
+        return [
+            batch
+            for batch, step in under_way.items()
+            if request in (step.request, self._handed.get(batch, step).request)
+        ]
 
     def forget(self, batch: int) -> None:
         """Its step is lost."""
         self._handed.pop(batch, None)
 
-    def go_on(self, batch: int) -> NextStep | None:
+    def go_on(self, batch: int) -> HandedStep | None:
         """A step of a batch has ended: the one that is under way now, if it was handed over."""
         after = self._handed.pop(batch, None)
         if after is not None:
@@ -110,7 +112,7 @@ def next_step(
     batch: Batch,
     work: StepWork,
     taking: Sequence[tuple[Generation, int, int]],
-) -> NextStep | None:
+) -> HandedStep | None:
     """What follows a decode step; None where that depends on more than its tokens."""
     step = model.of_trace(work.size.trace)
     if batch.filling or batch.joining:
@@ -134,7 +136,7 @@ def next_step(
         return None  # tokens are found by the row of the step
     inputs: dict[str, object] = dict(arrays)
     inputs[step.buffers["tokens"].name] = EarlierOutput(step.buffers["next"].name)
-    return NextStep(
+    return HandedStep(
         after, [(answer, reached + 1, seat) for answer, reached, seat in staying], inputs
     )
 

@@ -11,20 +11,38 @@ In: a `Served` per request, when how many waited, how busy devices were. Out: a 
 from __future__ import annotations
 
 import bisect
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from tessera.simulation.report import percentiles
 
 WINDOWS = 60
 
 
+class AnswerEnd(StrEnum):
+    """How an answer has ended."""
+
+    UNDER_WAY = ""
+    LENGTH = "length"
+    STOP = "stop"
+    REFUSED = "refused"
+    CANCELLED = "cancelled"
+    DEADLINE = "deadline"
+    FAULT = "fault"
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the answer came to its end."""
+        return self in (AnswerEnd.LENGTH, AnswerEnd.STOP)
+
+
 @dataclass(slots=True)
 class Served:
     """A request for text: when it came, its tokens, and when the first and the last were there.
 
-    `ended` says how: `length` or `stop` for a whole answer; `refused`, `cancelled`, `deadline` or
-    `fault` otherwise. Times are nanoseconds from the first request on; -1: not reached. `seated_ns`
+    Times are nanoseconds from the first request on; -1: not reached. `seated_ns`
     is when it got a row, by `policy` where there are several, `begun_ns` when its first step began.
     """
 
@@ -33,7 +51,7 @@ class Served:
     answer: int
     first_ns: float = -1.0
     ended_ns: float = -1.0
-    ended: str = ""
+    ended: AnswerEnd = AnswerEnd.UNDER_WAY
     seated_ns: float = -1.0
     begun_ns: float = -1.0
     policy: str = ""
@@ -41,7 +59,7 @@ class Served:
     @property
     def is_whole(self) -> bool:
         """Whether the answer came to its end."""
-        return self.ended in ("length", "stop")
+        return self.ended.is_whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,18 +148,11 @@ class ServingReport:
 
     def endings(self) -> dict[str, int]:
         """How many requests ended how."""
-        counts: dict[str, int] = {}
-        for served in self.requests:
-            counts[served.ended] = counts.get(served.ended, 0) + 1
-        return counts
+        return dict(Counter(served.ended for served in self.requests))
 
     def policies(self) -> dict[str, int]:
         """How many requests were given which policy, where there are several."""
-        counts: dict[str, int] = {}
-        for served in self.requests:
-            if served.policy:
-                counts[served.policy] = counts.get(served.policy, 0) + 1
-        return counts
+        return dict(Counter(served.policy for served in self.requests if served.policy))
 
     def queue(self) -> tuple[QueueWindow, ...]:
         """How many waited over time."""

@@ -20,6 +20,7 @@ from tessera.driver.serve.completion_requests import (
     error_value,
 )
 from tessera.driver.serve.generation import Generation
+from tessera.driver.serve.measures import AnswerEnd
 from tessera.driver.serve.text import GrowingText, Tokenizing
 
 
@@ -85,7 +86,7 @@ class Reply:
             for answer in self._answers:
                 answer.cancel()
 
-    async def _parts(self) -> AsyncIterator[tuple[int, str, list[int], str]]:
+    async def _parts(self) -> AsyncIterator[tuple[int, str, list[int], AnswerEnd]]:
         left = set(range(len(self._answers)))
         while left:
             await self._news.wait()
@@ -96,11 +97,11 @@ class Reply:
                     left.discard(place)
                 yield place, text, tokens, end
 
-    def _more(self, place: int) -> tuple[str, list[int], str]:
+    def _more(self, place: int) -> tuple[str, list[int], AnswerEnd]:
         """What is new of an answer, and how it has ended."""
         answer, text = self._answers[place], self._texts[place]
         end = answer.ended
-        if end == "fault":
+        if end is AnswerEnd.FAULT:
             raise BadRequest(answer.fault_words(), code=ErrorCode.SERVER_ERROR)
         known = answer.settled()
         part = text.more(known, is_over=bool(end))
@@ -108,7 +109,7 @@ class Reply:
         self._given[place] = len(known)
         if text.is_stopped:
             answer.cancel()
-            end = "stop"
+            end = AnswerEnd.STOP
         return part, tokens, end
 
     def _value(self, choices: list[dict[str, object]]) -> dict[str, object]:

@@ -20,7 +20,7 @@ from tessera.driver.serve.bench_text import bench_text
 from tessera.driver.serve.engine import Engine
 from tessera.driver.serve.generation import Generation, Sampling, Wish, draw_token
 from tessera.driver.serve.homes import MOST_RESTARTS, Homes
-from tessera.driver.serve.look_ahead import LookAhead, NextStep
+from tessera.driver.serve.look_ahead import HandedStep, LookAhead
 from tessera.driver.serve.options import ArrivingText
 from tessera.driver.serve.scheduler import Scheduler, StepSize, StepWork
 from tessera.driver.serve.step_inputs import row_input
@@ -135,11 +135,13 @@ def test_an_answer_is_given_up_while_the_engine_looks_ahead(opened: Open) -> Non
 def test_a_fault_of_a_step_handed_over_ahead_is_that_of_its_batch() -> None:
     ahead = LookAhead(Scheduler(SIZES), Homes())
     size = StepSize(trace=0, rows=1, tokens=1, context=8)
-    ahead._handed[1] = NextStep(StepWork(size, 0, 1, [], 1, 1), [], {}, request=7)
-    assert ahead.batches_of(7, [0, 1], {0: 5, 1: 6}) == [1]
-    assert ahead.batches_of(6, [0, 1], {0: 5, 1: 6}) == [1]
-    assert ahead.batches_of(5, [0, 1], {0: 5, 1: 6}) == [0]
-    assert ahead.batches_of(None, [0, 1], {0: 5}) == []
+    work = StepWork(size, 0, 1, [], 1, 1)
+    ahead._handed[1] = HandedStep(work, [], {}, request=7)
+    under_way = {number: HandedStep(work, [], {}, request=5 + number) for number in (0, 1)}
+    assert ahead.batches_of(7, under_way) == [1]
+    assert ahead.batches_of(6, under_way) == [1]
+    assert ahead.batches_of(5, under_way) == [0]
+    assert ahead.batches_of(None, under_way) == []
 
 
 def test_many_rows_share_a_decode_step_and_batches_go_side_by_side(opened: Open) -> None:
@@ -257,7 +259,7 @@ def test_a_fault_ends_its_batch_and_the_others_go_on(opened: Open) -> None:
             assert given.ended == "fault"
         endings.append(given.ended)
     assert endings.count("length") >= 2
-    assert engine.restarts == 1
+    assert engine.counts.restarts == 1
     assert engine.submit([7], max_tokens=4).result(300) == answer([7], 4)
 
 
@@ -321,7 +323,7 @@ def test_faults_in_a_row_do_not_end_the_service(opened: Open) -> None:
     for _ in range(2 * MOST_RESTARTS):
         with pytest.raises(ServiceFault):
             engine.submit([POISON], max_tokens=2).result(300)
-    assert engine.restarts == 2 * MOST_RESTARTS
+    assert engine.counts.restarts == 2 * MOST_RESTARTS
     assert engine.submit([1, 2], max_tokens=3).result(300) == answer([1, 2], 3)
 
 
@@ -332,9 +334,9 @@ def test_giving_up_what_has_ended_leaves_nothing_behind(opened: Open) -> None:
     given.cancel()
     late = engine.submit([1, 2], max_tokens=3, deadline_s=3600.0)
     assert late.result(300) == answer([1, 2], 3)
-    assert not engine._given_up
+    assert not engine._book._given_up
     engine.generate([[1]])
-    assert not engine._deadlines
+    assert not engine._book._deadlines
 
 
 def test_what_is_loaded_is_kept_out_of_collections_until_the_last_engine_is_closed(

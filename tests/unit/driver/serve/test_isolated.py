@@ -62,7 +62,7 @@ def test_a_fault_takes_its_replica_alone(opened: Callable[..., Engine]) -> None:
             assert answer.ended == "fault"
         endings.append(answer.ended)
     assert endings.count("fault") <= 1  # the other row of its batch
-    assert engine.restarts == 1
+    assert engine.counts.restarts == 1
     assert engine.generate([[1, 2]], max_tokens=12) == expected[:1]
     after = engine.runtime.processes()
     assert len(set(before) & set(after)) == len(before) // 2
@@ -84,7 +84,7 @@ def _is_killed(engine: Engine) -> None:
             told.append(str(problem))
     assert len(told) <= 2
     assert all("was ended by signal 9" in text for text in told)
-    assert engine.restarts == 2
+    assert engine.counts.restarts == 2
     assert engine.generate([[7, 8]] * 4, max_tokens=4) == expected * 4
 
 

@@ -11,7 +11,7 @@ from math import ceil
 import pytest
 
 from tessera.driver.serve.follow import Following, Wanted, crowding
-from tessera.driver.serve.measures import Served, ServingReport, Slo, queue_windows
+from tessera.driver.serve.measures import AnswerEnd, Served, ServingReport, Slo, queue_windows
 from tessera.driver.serve.scheduler import Job, Scheduler, Sizes, StepSize, StepWork
 from tessera.driver.serve.step_clocks import interpolated
 
@@ -195,9 +195,9 @@ def test_times_between_sizes_are_on_the_line_between_them() -> None:
 
 def test_a_report_has_the_figures_that_people_ask_for() -> None:
     requests = [
-        Served(0.0, 10, 5, 1e9, 3e9, "length"),
-        Served(1e9, 20, 1, 4e9, 4e9, "stop"),
-        Served(2e9, 30, 4, -1, 2e9, "refused"),
+        Served(0.0, 10, 5, 1e9, 3e9, AnswerEnd.LENGTH),
+        Served(1e9, 20, 1, 4e9, 4e9, AnswerEnd.STOP),
+        Served(2e9, 30, 4, -1, 2e9, AnswerEnd.REFUSED),
     ]
     report = ServingReport(
         name="plan.tsp",

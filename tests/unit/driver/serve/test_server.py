@@ -207,7 +207,7 @@ def _wait_until_idle(engine: Engine) -> None:
 def test_names_of_traces_do_not_break_the_metrics(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(site.engine, "steps_done", {'a"b\\c\nd': 3})
+    monkeypatch.setattr(site.engine.counts, "steps_done", {'a"b\\c\nd': 3})
     _, _, content = site.ask("GET", "/metrics")
     assert b'tessera_steps_total{trace="a\\"b\\\\c\\nd"} 3\n' in content
 

@@ -1,0 +1,143 @@
+"""The answers that an engine owes: who has come, who is given up, who is late.
+
+In: prompts and wishes to give up, from any thread. Out: for the thread of the engine, the answers
+that have come since it last looked, and those that have to end. A lock guards what threads share;
+deadlines are of the engine's thread alone.
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+from tessera.diagnostics import TesseraError
+from tessera.driver.serve.generation import AnswerEnd, Generation, Wish
+
+_LONGEST_WAIT_S = 3600.0
+"""Deadlines may lie further off than a thread can wait."""
+
+
+class AnswerBook:
+    """All answers that have not ended."""
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        """`wake` has the thread of the engine look."""
+        self._wake = wake
+        self._lock = threading.Lock()
+        self._answers: dict[int, Generation] = {}
+        self._arrived: list[Generation] = []
+        self._given_up: set[int] = set()
+        self._late: set[int] = set()
+        self._deadlines: list[tuple[float, int]] = []
+        self._count = 0
+        self._is_closing = False
+        self._ending: BaseException | None = None
+
+    # --- for any thread ---------------------------------------------------------------------------
+
+    def ask(self, prompt: Sequence[int], wish: Wish, check: Callable[[], None]) -> Generation:
+        """An answer that is asked for; `check` may refuse it, while nobody else asks."""
+        with self._lock:
+            if not self.is_open:
+                raise self.refusal()
+            check()
+            self._count += 1
+            answer = Generation(self._count, prompt, wish, self._give_up)
+            self._answers[answer.number] = answer
+            self._arrived.append(answer)
+        self._wake()
+        return answer
+
+    def _give_up(self, answer: Generation) -> None:
+        with self._lock:
+            if answer.number not in self._answers:
+                return  # it has ended
+            self._given_up.add(answer.number)
+        self._wake()
+
+    @property
+    def arrived(self) -> int:
+        """Answers that the thread of the engine has not seen yet."""
+        return len(self._arrived)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether answers may be asked for."""
+        return self._ending is None and not self._is_closing
+
+    def refusal(self) -> BaseException:
+        """Why none may be asked for: what ended the engine, or that it is closed."""
+        return self._ending or TesseraError.of("TSR5050", "the engine has been closed")
+
+    def close(self, *, give_up: bool) -> None:
+        """Take no more answers, and perhaps give up those that there are."""
+        with self._lock:
+            self._is_closing = True
+            if give_up:
+                self._given_up.update(self._answers)
+        self._wake()
+
+    # --- for the thread of the engine -------------------------------------------------------------
+
+    def __getitem__(self, number: int) -> Generation:
+        return self._answers[number]
+
+    def take_arrived(self) -> list[Generation]:
+        """Those that have come since; their deadlines count from now on."""
+        with self._lock:
+            arrived, self._arrived = self._arrived, []
+        for answer in arrived:
+            if answer.deadline_ns is not None:
+                heapq.heappush(self._deadlines, (answer.deadline_ns, answer.number))
+        return arrived
+
+    def leaving(self) -> Iterator[tuple[Generation, AnswerEnd]]:
+        """Answers that are given up, or late, and how they end."""
+        with self._lock:
+            leaving = dict.fromkeys(self._given_up, AnswerEnd.CANCELLED)
+        now_ns = time.monotonic_ns()
+        while self._deadlines and self._deadlines[0][0] < now_ns:
+            self._late.add(heapq.heappop(self._deadlines)[1])
+        late = dict.fromkeys(self._late & self._answers.keys(), AnswerEnd.DEADLINE)
+        self._late = set(late)
+        for number, how in (late | leaving).items():
+            if number in self._answers:
+                yield self._answers[number], how
+
+    @property
+    def has_leaving(self) -> bool:
+        """Whether answers are given up or late that are in a step under way."""
+        return bool(self._given_up or self._late)
+
+    def forget(self, answer: Generation) -> None:
+        """It has ended."""
+        with self._lock:
+            self._answers.pop(answer.number, None)
+            self._given_up.discard(answer.number)
+        self._late.discard(answer.number)
+
+    def is_over(self) -> bool:
+        """Whether no answer is owed, and none will be."""
+        with self._lock:
+            return self._is_closing and not self._answers
+
+    def patience_s(self) -> float | None:
+        """Seconds until the next deadline; None: there is none."""
+        while self._deadlines and self._deadlines[0][1] not in self._answers:
+            heapq.heappop(self._deadlines)
+        if not self._deadlines:
+            return None
+        left_s = (self._deadlines[0][0] - time.monotonic_ns()) / 1e9
+        return min(max(left_s, 0.001), _LONGEST_WAIT_S)
+
+    def fail(self, problem: BaseException) -> None:
+        """The engine has ended: every answer ends with what ended it."""
+        with self._lock:
+            self._ending = problem
+            answers = list(self._answers.values())
+            self._answers.clear()
+        for answer in answers:
+            answer.end(AnswerEnd.FAULT, problem)
+            answer.tell()
