@@ -60,11 +60,20 @@ def _speed(_context: click.Context, _parameter: click.Parameter, value: str | No
 # --- what many commands have -------------------------------------------------------------------
 
 
-def output_option(text: str, default: str | None = None, **more: object) -> Option:
-    """`-o`: where a command writes to. Only a default that is a file is shown."""
-    more |= {"default": default, "show_default": True} if default else {}
-    kind = click.Path(allow_dash=bool(more.pop("dash", False)))
-    return click.option("-o", "--output", type=kind, metavar="PATH", help=text, **more)
+def output_option(
+    text: str, default: str | None = None, *, dash: bool = False, required: bool = False
+) -> Option:
+    """`-o`: where a command writes to; `dash`: `-` is standard output."""
+    return click.option(
+        "-o",
+        "--output",
+        type=click.Path(allow_dash=dash),
+        default=default,
+        show_default=default is not None,
+        required=required,
+        metavar="PATH",
+        help=text,
+    )
 
 
 def data_option(text: str) -> Option:

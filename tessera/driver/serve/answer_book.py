@@ -13,7 +13,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from tessera.diagnostics import TesseraError
-from tessera.driver.serve.generation import AnswerEnd, Generation, Wish
+from tessera.driver.serve.generation import Generation, Wish
+from tessera.driver.serve.measures import AnswerEnd
 
 _LONGEST_WAIT_S = 3600.0
 """Deadlines may lie further off than a thread can wait."""

@@ -19,9 +19,10 @@ from tessera.diagnostics import TesseraError
 from tessera.driver.run.runtime import Result, Runtime
 from tessera.driver.serve.answer_book import AnswerBook
 from tessera.driver.serve.drift import Drift, StepMonitor
-from tessera.driver.serve.generation import AnswerEnd, Generation
+from tessera.driver.serve.generation import Generation
 from tessera.driver.serve.homes import MOST_RESTARTS, BatchGroup, Homes
 from tessera.driver.serve.look_ahead import HandedStep, LookAhead
+from tessera.driver.serve.measures import AnswerEnd
 from tessera.driver.serve.policies import PolicySwitch
 from tessera.driver.serve.scheduler import Batch, Scheduler, Sizes, StepWork
 from tessera.driver.serve.step_inputs import read_tokens, row_input, step_inputs
