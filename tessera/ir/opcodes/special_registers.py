@@ -6,7 +6,7 @@ Source: PTX ISA 9.0, chapter 10.
 from __future__ import annotations
 
 import enum
-import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 
@@ -86,13 +86,6 @@ _TABLE = """
 WARP_SZ                           u32 CONSTANT
 """
 
-_NUMBERED = (
-    (re.compile(r"%pm[0-7]"), "u32", Varies.MACHINE, True),
-    (re.compile(r"%pm[0-7]_64"), "u64", Varies.MACHINE, True),
-    (re.compile(r"%envreg([0-9]|[12][0-9]|3[01])"), "b32", Varies.LAUNCH, False),
-    (re.compile(r"%reserved_smem_offset_[01]"), "b32", Varies.LAUNCH, False),
-)
-
 
 def _read(text: str) -> dict[str, SpecialRegister]:
     registers = {}
@@ -106,19 +99,20 @@ def _read(text: str) -> dict[str, SpecialRegister]:
     return registers
 
 
-def _numbered() -> dict[str, SpecialRegister]:
-    names = [f"%envreg{n}" for n in range(32)]
-    names += [f"%pm{n}{suffix}" for n in range(8) for suffix in ("", "_64")]
-    names += [f"%reserved_smem_offset_{n}" for n in range(2)]
-    return {
-        name: SpecialRegister(name, type_name, varies, "", volatile)
-        for name in names
-        for pattern, type_name, varies, volatile in _NUMBERED
-        if pattern.fullmatch(name)
-    }
+def _numbered() -> Iterator[SpecialRegister]:
+    for number in range(32):
+        yield SpecialRegister(f"%envreg{number}", "b32", Varies.LAUNCH)
+    for number in range(8):
+        yield SpecialRegister(f"%pm{number}", "u32", Varies.MACHINE, "", True)
+        yield SpecialRegister(f"%pm{number}_64", "u64", Varies.MACHINE, "", True)
+    for number in range(2):
+        yield SpecialRegister(f"%reserved_smem_offset_{number}", "b32", Varies.LAUNCH)
 
 
-SPECIAL_REGISTERS: dict[str, SpecialRegister] = {**_read(_TABLE), **_numbered()}
+SPECIAL_REGISTERS: dict[str, SpecialRegister] = {
+    **_read(_TABLE),
+    **{register.name: register for register in _numbered()},
+}
 """Every special register by name, `WARP_SZ` included."""
 
 

@@ -43,10 +43,7 @@ _RESULTS = (
     OperandRole.DESTINATION_SOURCE,
     OperandRole.PREDICATE_DESTINATION,
 )
-_BRACKETS = {
-    ptx.Address: "an address in brackets",
-    ptx.Group: "a list in parentheses",
-}
+_BRACKETS = {ptx.Address: "an address in brackets", ptx.Group: "a list in parentheses"}
 _BRACKETED = (
     OperandRole.ADDRESS,
     OperandRole.MBARRIER,

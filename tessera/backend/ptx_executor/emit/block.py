@@ -328,9 +328,7 @@ def following_blocks(emitter: Emitter) -> tuple[str, ...]:
     return tuple(t for t in control.targets if t != EXIT)
 
 
-def live_out(
-    blocks: dict[str, tuple[set[int], set[int], tuple[str, ...]]],
-) -> dict[str, set[int]]:
+def live_out(blocks: dict[str, tuple[set[int], set[int], tuple[str, ...]]]) -> dict[str, set[int]]:
     """The registers that each block hands on: some path after it reads them before setting them.
 
     In: for each block what it reads before setting it, what it sets, and what may follow.

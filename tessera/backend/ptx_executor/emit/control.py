@@ -242,10 +242,7 @@ def save_registers(e: Emitter, back: Emitter, numbers: list[int]) -> None:
 
 
 def call_builtin(
-    e: Emitter,
-    name: str,
-    arguments: tuple[ptx.Operand, ...],
-    results: tuple[ptx.Operand, ...],
+    e: Emitter, name: str, arguments: tuple[ptx.Operand, ...], results: tuple[ptx.Operand, ...]
 ) -> None:
     """Functions that the driver provides: printf, assert, malloc, free."""
     sizes, result_size = BUILTINS[name]

@@ -128,15 +128,15 @@ class KernelCompiler:
         """Try a call of `numerics` on zeros: forms that it lacks are refused before a launch."""
         if not _CALLS_NUMERICS.search(expression) or "cx" in expression:
             return
-        found = {
+        used = {
             match[0]: ValueKind(match[2], self.register_kinds[int(match[1])].width)
             for match in _REGISTER.finditer(expression)
         }
-        form = _REGISTER.sub(lambda match: f"R{match[2]}{found[match[0]].width}", expression)
+        form = _REGISTER.sub(lambda match: f"R{match[2]}{used[match[0]].width}", expression)
         if form in self.probed or _TEMPORARY.search(form):
             return
         self.probed.add(form)
-        values = {name: constant_array(0, kind) for name, kind in found.items()}
+        values = {name: constant_array(0, kind) for name, kind in used.items()}
         try:
             with quiet():
                 eval(expression, self.namespace, values)

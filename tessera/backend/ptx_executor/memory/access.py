@@ -76,13 +76,7 @@ def load_vector(
 
 
 def _load_parts(
-    cx: LaneSet,
-    gather: Gather,
-    site: int,
-    addr: Array,
-    width: int,
-    count: int,
-    guard: Array | None,
+    cx: LaneSet, gather: Gather, site: int, addr: Array, width: int, count: int, guard: Array | None
 ) -> list[Array]:
     total = width * count
     if total <= 16:

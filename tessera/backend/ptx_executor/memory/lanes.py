@@ -19,6 +19,7 @@ lanes that take part.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -171,6 +172,14 @@ class LaneSet:
         if on is None:
             return np.arange(self.shape[0] * self.shape[1])
         return np.flatnonzero(np.broadcast_to(on, self.shape))
+
+    def each(
+        self, guard: Array | None, *values: Array | None
+    ) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """The lanes that run, one by one: the flat place and the values of each (0 for None)."""
+        rows = [None if value is None else self.flat(value) for value in values]
+        for place in self.chosen(self.enabled(guard)).tolist():
+            yield place, tuple(0 if row is None else int(row[place]) for row in rows)
 
     def flags(self) -> Array:
         """The set as flags over all lanes of the chunk."""

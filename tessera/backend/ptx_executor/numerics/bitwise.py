@@ -124,14 +124,7 @@ def shf(direction: str, mode: str, lo: Operand, hi: Operand, n: Operand) -> Bits
 
 def popc(t: str, a: Operand) -> Bits:
     """`popc`: number of ones, as 32 bits."""
-    x = bits(integer_type(t)[0], a)
-    if hasattr(np, "bitwise_count"):
-        return np.bitwise_count(x).astype(np.uint32)
-    wide = x.astype(np.uint64)
-    wide = wide - ((wide >> 1) & np.uint64(0x5555555555555555))
-    wide = (wide & np.uint64(0x3333333333333333)) + ((wide >> 2) & np.uint64(0x3333333333333333))
-    wide = (wide + (wide >> 4)) & np.uint64(0x0F0F0F0F0F0F0F0F)
-    return ((wide * np.uint64(0x0101010101010101)) >> 56).astype(np.uint32)
+    return np.bitwise_count(bits(integer_type(t)[0], a)).astype(np.uint32)
 
 
 def clz(t: str, a: Operand) -> Bits:

@@ -7,6 +7,8 @@ Source: PTX ISA, comparison and selection instructions.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from tessera.backend.ptx_executor.numerics.bits import (
@@ -34,20 +36,15 @@ _ORDERED: dict[str, np.ufunc] = {
     "ge": np.greater_equal,
 }
 _UNSIGNED_ORDER = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
-# The unordered forms are the negations of the opposite ordered ones.
-_UNORDERED = {
-    "ltu": np.greater_equal,
-    "leu": np.greater,
-    "gtu": np.less_equal,
-    "geu": np.less,
-}
 PACKED = {"f16x2": "f16", "bf16x2": "bf16"}
 
 
 def compare(op: str, t: str, a: Operand, b: Operand, *, ftz: bool = False) -> Flags:
     """Whether `a op b` holds, per lane."""
     if t in FORMATS:
-        return _compare_floats(op, _values(t, a, ftz), _values(t, b, ftz))
+        if op not in _OF_FLOATS:
+            raise NotImplementedError(f"comparison .{op} of floats does not exist")
+        return _OF_FLOATS[op](_values(t, a, ftz), _values(t, b, ftz))
     width, _ = integer_type(t)
     if op in _UNSIGNED_ORDER:
         op, t = _UNSIGNED_ORDER[op], f"u{width}"
@@ -62,26 +59,24 @@ def _values(t: str, a: Operand, ftz: bool) -> Floats:
     return widen(t, flush(t, raw) if ftz else raw)
 
 
-def _compare_floats(op: str, x: Floats, y: Floats) -> Flags:
-    if op == "ne":
-        # NumPy's != is unordered, PTX's .ne is not.
-        return (x < y) | (x > y)
-    if op in _ORDERED:
-        result: Flags = _ORDERED[op](x, y)
-        return result
-    if op == "neu":
-        return np.not_equal(x, y)
-    if op == "equ":
-        return ~((x < y) | (x > y))
-    if op in _UNORDERED:
-        return np.logical_not(_UNORDERED[op](x, y))
-    if op == "num":
-        given: Flags = (x == x) & (y == y)
-        return given
-    if op == "nan":
-        given = (x != x) | (y != y)
-        return given
-    raise NotImplementedError(f"comparison .{op} of floats does not exist")
+def _differ(x: Floats, y: Floats) -> Flags:
+    """NumPy's != is unordered, PTX's .ne is not."""
+    return (x < y) | (x > y)
+
+
+# The unordered forms are the negations of the opposite ordered ones.
+_OF_FLOATS: dict[str, Callable[[Floats, Floats], Flags]] = {
+    **_ORDERED,
+    "ne": _differ,
+    "neu": np.not_equal,
+    "equ": lambda x, y: ~_differ(x, y),
+    "ltu": lambda x, y: ~np.greater_equal(x, y),
+    "leu": lambda x, y: ~np.greater(x, y),
+    "gtu": lambda x, y: ~np.less_equal(x, y),
+    "geu": lambda x, y: ~np.less(x, y),
+    "num": lambda x, y: np.equal(x, x) & np.equal(y, y),
+    "nan": lambda x, y: np.not_equal(x, x) | np.not_equal(y, y),
+}
 
 
 def compare_x2(

@@ -165,12 +165,7 @@ def sub_carry(
 
 
 def mad_carry(
-    t: str,
-    a: Operand,
-    b: Operand,
-    c: Operand,
-    half: str = "lo",
-    carry: Flags | bool | None = None,
+    t: str, a: Operand, b: Operand, c: Operand, half: str = "lo", carry: Flags | bool | None = None
 ) -> tuple[Bits, Flags]:
     """`mad.cc` / `madc`: half of the product plus `c` (plus carry), and CC.CF."""
     return add_carry(t, mul(t, a, b, half), c, carry)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tessera.backend.ptx_executor.numerics.bits import UNSIGNED, Bits
 from tessera.backend.ptx_executor.numerics.formats import FloatLayout, finish
-from tessera.ir.arrays import Flags
+from tessera.ir.arrays import Flags, Floats
 
 F64 = NDArray[np.float64]
 
@@ -51,7 +51,7 @@ def make_odd(value: F64, error: F64) -> F64:
     return (raw + np.where(inexact & even, step, np.uint64(0))).view(np.float64)
 
 
-def narrow(values: F64, rounding: str = "rn") -> Bits:
+def narrow(values: Floats, rounding: str = "rn") -> Bits:
     """float64 values (exact or odd-rounded) as canonical f32 bits, in one of the four modes."""
     nearest: NDArray[np.float32] = values.astype(np.float32)
     if rounding == "rn":
@@ -60,7 +60,7 @@ def narrow(values: F64, rounding: str = "rn") -> Bits:
     return finish("f32", _directed(nearest, values, rounding))
 
 
-def _directed(nearest: NDArray[np.float32], exact: F64, rounding: str) -> NDArray[np.float32]:
+def _directed(nearest: NDArray[np.float32], exact: Floats, rounding: str) -> NDArray[np.float32]:
     """Move a nearest result by one unit where the mode wants the other neighbour."""
     value = nearest.astype(np.float64)
     above, below = value > exact, value < exact
@@ -77,7 +77,7 @@ def _directed(nearest: NDArray[np.float32], exact: F64, rounding: str) -> NDArra
     return result
 
 
-def odd_f32(values: F64) -> Bits:
+def odd_f32(values: Floats) -> Bits:
     """float64 values as f32 bits rounded to odd: fit for one more rounding to 16 bits."""
     nearest: NDArray[np.float32] = values.astype(np.float32)
     raw = nearest.view(np.uint32)

@@ -19,6 +19,7 @@ from tessera.backend.ptx_executor.memory.memory import UNSIGNED, Array
 from tessera.backend.ptx_executor.memory.spaces import RANK_SHIFT, SPACES, scatter_shared
 from tessera.backend.ptx_executor.simt import mbarrier
 from tessera.backend.ptx_executor.simt.atomics import step_of
+from tessera.ir.ptx.types import type_width
 
 
 def copy_small(
@@ -93,43 +94,31 @@ def copy_bulk(
     guard: Array | None,
 ) -> None:
     """cp.async.bulk: each lane copies `size` bytes, a multiple of 16."""
-    flat = [cx.flat(x) for x in (target, source, size)]
-    bars = None if barrier is None else cx.flat(barrier)
-    masks = None if ranks is None else cx.flat(ranks)
-    for place, _ in mbarrier.lanes_at(cx, target, guard):
-        to, start, count = (int(x[place]) for x in flat)
+    lanes = cx.each(guard, target, source, size, barrier, ranks)
+    for place, (to, start, count, bar, mask) in lanes:
         if count % 16 or to % 16 or start % 16:
             raise Fault(
                 "TSR5003", "bulk copy whose addresses or size are no multiples of 16", site, place
             )
         data = read_bytes(cx, site, spaces[1], start, count, place)
-        at = None if bars is None else int(bars[place])
-        for rank_target, rank_bar in spread(to, at, masks, place):
-            write_bytes(cx, site, spaces[0], rank_target, data, place)
-            if rank_bar is not None:
-                complete(cx, site, rank_bar, count, place)
+        for there, its_bar in spread(to, bar, None if ranks is None else mask):
+            write_bytes(cx, site, spaces[0], there, data, place)
+            if barrier is not None:
+                complete(cx, site, its_bar, count, place)
 
 
-def spread(
-    target: int, barrier: int | None, masks: Array | None, place: int
-) -> list[tuple[int, int | None]]:
+def spread(target: int, barrier: int, mask: int | None) -> list[tuple[int, int]]:
     """The targets and barriers of a copy: one, or the same offsets in several CTAs."""
-    if masks is None:
+    if mask is None:
         return [(target, barrier)]
     low = (1 << RANK_SHIFT) - 1
-    copies: list[tuple[int, int | None]] = []
-    for rank in range(16):
-        if int(masks[place]) >> rank & 1:
-            base = (rank + 1) << RANK_SHIFT
-            there = None if barrier is None else base | barrier & low
-            copies.append((base | target & low, there))
-    return copies
+    bases = ((rank + 1) << RANK_SHIFT for rank in range(16) if mask >> rank & 1)
+    return [(base | target & low, base | barrier & low) for base in bases]
 
 
 def complete(cx: LaneSet, site: int, barrier: int, count: int, place: int) -> None:
     """Tell an mbarrier that bytes have come."""
-    at = mbarrier.shared_offset(np.array([barrier], dtype=np.uint64))
-    mbarrier.change(cx, site, at, place, 0, -count)
+    mbarrier.change(cx, site, barrier, place, 0, -count)
 
 
 def reduce_bulk(
@@ -145,21 +134,18 @@ def reduce_bulk(
     guard: Array | None,
 ) -> None:
     """cp.reduce.async.bulk: combine element by element instead of overwriting."""
-    flat = [cx.flat(x) for x in (target, source, size)]
-    bars = None if barrier is None else cx.flat(barrier)
-    for place, _ in mbarrier.lanes_at(cx, target, guard):
-        to, start, count = (int(x[place]) for x in flat)
+    for place, (to, start, count, bar) in cx.each(guard, target, source, size, barrier):
         data = read_bytes(cx, site, spaces[1], start, count, place)
         combine(cx, site, spaces[0], op, t, to, data, place)
-        if bars is not None:
-            complete(cx, site, int(bars[place]), count, place)
+        if barrier is not None:
+            complete(cx, site, bar, count, place)
 
 
 def combine(
     cx: LaneSet, site: int, space: str, op: str, t: str, target: int, data: Array, place: int
 ) -> None:
     """Apply a reduction between memory and data, element by element."""
-    width = 2 if t in ("f16", "bf16") else int(t[1:]) // 8
+    width = type_width(t)
     step = step_of(op, t, False)
     with mbarrier.unordered(cx):
         there = read_bytes(cx, site, space, target, len(data), place)

@@ -30,11 +30,6 @@ _CONVERSION = re.compile(rb"%([-+ #0]*)(\*|\d+)?(?:\.(\*|\d+))?(hh|h|ll|l|z|j|t)
 _LONGEST = 1 << 16
 
 
-def _lanes_of(cx: LaneSet) -> Array:
-    """Flat places of the lanes that take part, in lane order."""
-    return cx.chosen(cx.active)
-
-
 def _read_string(cx: LaneSet, site: int, address: int, lane: int) -> bytes:
     """A string that ends with a zero byte, read through the lane's generic address."""
     text = bytearray()
@@ -50,17 +45,14 @@ def _read_string(cx: LaneSet, site: int, address: int, lane: int) -> bytes:
 
 def builtin_vprintf(cx: LaneSet, site: int, form: Array, values: Array) -> Array:
     """Format one line per lane; gives the number of arguments, as CUDA does."""
-    forms = cx.flat(form)
-    places = cx.flat(values)
     counts = np.zeros(cx.shape, dtype=np.uint32)
     known: dict[int, bytes] = {}
-    for lane in _lanes_of(cx):
-        at = int(forms[lane])
+    for place, (at, arguments) in cx.each(None, form, values):
         if at not in known:
-            known[at] = _read_string(cx, site, at, int(lane))
-        text, count = _format(cx, site, known[at], int(places[lane]), int(lane))
+            known[at] = _read_string(cx, site, at, place)
+        text, count = _format(cx, site, known[at], arguments, place)
         cx.chunk.launch.output.append(text)
-        counts.reshape(-1)[lane] = count
+        counts.reshape(-1)[place] = count
     return counts
 
 
@@ -122,7 +114,7 @@ def builtin___assertfail(
     cx: LaneSet, site: int, message: Array, file: Array, line: Array, function: Array, size: Array
 ) -> Array:
     """Stop the launch with the text of the assertion."""
-    lane = int(_lanes_of(cx)[0])
+    lane = int(cx.chosen(cx.active)[0])
 
     def at(value: Array) -> int:
         return int(cx.flat(value)[lane])
@@ -142,21 +134,17 @@ def builtin___assertfail(
 
 def builtin_malloc(cx: LaneSet, site: int, size: Array) -> Array:
     """Memory from the device for each lane, in lane order."""
-    launch = cx.chunk.launch
-    sizes = cx.flat(size)
     addresses = np.zeros(cx.shape, dtype=np.uint64)
-    for lane in _lanes_of(cx):
-        allocation = launch.space.allocate(int(sizes[lane]), "malloc")
-        addresses.reshape(-1)[lane] = allocation.address
+    for place, (count,) in cx.each(None, size):
+        allocation = cx.chunk.launch.space.allocate(count, "malloc")
+        addresses.reshape(-1)[place] = allocation.address
     return addresses
 
 
 def builtin_free(cx: LaneSet, site: int, address: Array) -> Array:
     """Give memory back; null is allowed."""
     launch = cx.chunk.launch
-    addresses = cx.flat(address)
-    for lane in _lanes_of(cx):
-        at = int(addresses[lane])
+    for _, (at,) in cx.each(None, address):
         if at == 0:
             continue
         allocation = launch.space.find(at)
@@ -169,7 +157,7 @@ def builtin_free(cx: LaneSet, site: int, address: Array) -> Array:
 
 def trap(cx: LaneSet, site: int) -> None:
     """The `trap` instruction."""
-    raise Fault("TSR5012", "trap", site, int(_lanes_of(cx)[0]))
+    raise Fault("TSR5012", "trap", site, int(cx.chosen(cx.active)[0]))
 
 
 def check_table(cx: LaneSet, site: int, index: Array, count: int, guard: Array | None) -> None:

@@ -19,13 +19,7 @@ import numpy as np
 from tessera.backend.ptx_executor.memory.access_log import AccessLog
 from tessera.backend.ptx_executor.memory.faults import Fault
 from tessera.backend.ptx_executor.memory.lanes import WARP, LaneSet
-from tessera.backend.ptx_executor.memory.memory import (
-    POISON,
-    UNSIGNED,
-    WORDS,
-    AddressSpace,
-    Array,
-)
+from tessera.backend.ptx_executor.memory.memory import POISON, UNSIGNED, WORDS, AddressSpace, Array
 from tessera.backend.ptx_executor.memory.watch import LaunchWatch
 from tessera.backend.ptx_executor.simt.compiled import KernelProgram
 from tessera.backend.ptx_executor.simt.fragments import Fragments

@@ -53,11 +53,7 @@ class Fragments:
 
 
 def multiply(
-    cx: LaneSet,
-    static: tuple[str, ...],
-    a: Sequence[Array],
-    b: Sequence[Array],
-    c: Sequence[Array],
+    cx: LaneSet, static: tuple[str, ...], a: Sequence[Array], b: Sequence[Array], c: Sequence[Array]
 ) -> list[Array]:
     """The registers of D = A * B + C."""
     shape, dt, at, bt, ct = static

@@ -44,10 +44,7 @@ def run_launch(launch: LaunchState) -> LaunchResult:
     with quiet():
         steps, slept_ns = _run_chunks(launch)
     return LaunchResult(
-        accesses=launch.log.finish(),
-        output="".join(launch.output),
-        steps=steps,
-        slept_ns=slept_ns,
+        accesses=launch.log.finish(), output="".join(launch.output), steps=steps, slept_ns=slept_ns
     )
 
 

@@ -69,29 +69,27 @@ def shared_offset(addr: Array) -> Array:
     return addr
 
 
-def lanes_at(cx: LaneSet, addr: Array, guard: Array | None) -> Iterator[tuple[int, Array]]:
-    """Each running lane's place and its address as an array of one."""
-    on = cx.enabled(guard)
-    flat = cx.flat(shared_offset(addr))
-    for place in cx.chosen(on):
-        yield int(place), flat[place : place + 1]
+def offset_of(address: int) -> int:
+    """`shared_offset` of one address."""
+    return address - SHARED_BASE if SHARED_BASE <= address < WINDOWS_END else address
 
 
-def read_word(cx: LaneSet, site: int, addr: Array, place: int) -> int:
-    """The word that a lane's address names."""
+def read_word(cx: LaneSet, site: int, address: int, place: int) -> int:
+    """The word at an address that a lane names."""
+    at = np.array([offset_of(address)], dtype=np.uint64)
     try:
         with unordered(cx):
-            return int(gather_shared(cx, site, addr, 8, np.array([place]))[0])
+            return int(gather_shared(cx, site, at, 8, np.array([place]))[0])
     except AddressFault as fault:
         fault.lane = place
         raise
 
 
-def write_word(cx: LaneSet, site: int, addr: Array, place: int, word: int) -> None:
-    """Store the word that a lane's address names."""
-    value = np.array([word], dtype=np.uint64)
+def write_word(cx: LaneSet, site: int, address: int, place: int, word: int) -> None:
+    """Store the word at an address that a lane names."""
+    at, value = (np.array([number], dtype=np.uint64) for number in (offset_of(address), word))
     with unordered(cx):
-        scatter_shared(cx, site, addr, 8, value, np.array([place]))
+        scatter_shared(cx, site, at, 8, value, np.array([place]))
 
 
 @contextlib.contextmanager
@@ -110,9 +108,7 @@ def unordered(cx: LaneSet) -> Iterator[None]:
 
 def init(cx: LaneSet, site: int, addr: Array, count: Array, guard: Array | None) -> None:
     """mbarrier.init."""
-    counts = cx.flat(count)
-    for place, at in lanes_at(cx, addr, guard):
-        wanted = int(counts[place])
+    for place, (at, wanted) in cx.each(guard, addr, count):
         if not 1 <= wanted <= _COUNT:
             raise Fault("TSR5023", f"mbarrier count out of range: {wanted}", site, place)
         write_word(cx, site, at, place, pack(wanted, wanted, 0, 0))
@@ -120,7 +116,7 @@ def init(cx: LaneSet, site: int, addr: Array, count: Array, guard: Array | None)
 
 def invalidate(cx: LaneSet, site: int, addr: Array, guard: Array | None) -> None:
     """mbarrier.inval."""
-    for place, at in lanes_at(cx, addr, guard):
+    for place, (at,) in cx.each(guard, addr):
         write_word(cx, site, at, place, 0)
 
 
@@ -132,17 +128,14 @@ def settle(pending: int, expected: int, pending_bytes: int, phase: int) -> int:
 
 
 def change(
-    cx: LaneSet, site: int, at: Array, place: int, arrivals: int, more_bytes: int, drop: int = 0
+    cx: LaneSet, site: int, at: int, place: int, arrivals: int, more_bytes: int, drop: int = 0
 ) -> int:
     """Expect bytes (negative: they came), then arrive; gives the word before."""
     word = read_word(cx, site, at, place)
     pending, expected, pending_bytes, phase = unpack(word, site)
     if arrivals > pending:
         raise Fault(
-            "TSR5023",
-            f"mbarrier gets {arrivals} arrivals while {pending} are pending",
-            site,
-            place,
+            "TSR5023", f"mbarrier gets {arrivals} arrivals while {pending} are pending", site, place
         )
     new = settle(pending - arrivals, expected - drop, pending_bytes + more_bytes, phase)
     write_word(cx, site, at, place, new)
@@ -159,15 +152,10 @@ def arrive(
     guard: Array | None,
 ) -> Array:
     """mbarrier.arrive, with bytes to expect or leaving for good; gives state tokens."""
-    counts = cx.flat(count)
-    expected = None if expect is None else cx.flat(expect)
     tokens = np.zeros(cx.shape, dtype=np.uint64)
     flat = tokens.reshape(-1)
-    for place, at in lanes_at(cx, addr, guard):
-        arrivals = int(counts[place])
-        more = 0 if expected is None else int(expected[place])
-        left = arrivals if drop else 0
-        flat[place] = change(cx, site, at, place, arrivals, more, left)
+    for place, (at, arrivals, more) in cx.each(guard, addr, count, expect):
+        flat[place] = change(cx, site, at, place, arrivals, more, arrivals if drop else 0)
     return tokens
 
 
@@ -175,9 +163,8 @@ def expect_bytes(
     cx: LaneSet, site: int, addr: Array, size: Array, sign: int, guard: Array | None
 ) -> None:
     """mbarrier.expect_tx (+) and complete_tx (-)."""
-    sizes = cx.flat(size)
-    for place, at in lanes_at(cx, addr, guard):
-        change(cx, site, at, place, 0, sign * int(sizes[place]))
+    for place, (at, count) in cx.each(guard, addr, size):
+        change(cx, site, at, place, 0, sign * count)
 
 
 def test_wait(

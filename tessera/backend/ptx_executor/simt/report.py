@@ -11,13 +11,26 @@ from tessera.backend.ptx_executor.memory.faults import Fault
 from tessera.backend.ptx_executor.memory.lanes import WARP, LaneSet
 from tessera.backend.ptx_executor.memory.memory import Array
 from tessera.backend.ptx_executor.simt.chunk import Chunk
-from tessera.diagnostics import ExitCode, TesseraError
+from tessera.diagnostics import ExitCode, Span, TesseraError
 
 if TYPE_CHECKING:
     from tessera.backend.ptx_executor.simt.compiled import CompiledBlock
 
 # What is waited for, by which lanes, and the instruction where each of them waits.
 Waiters = list[tuple[str, Array, Array]]
+
+
+def _stopped(
+    code: str,
+    headline: str,
+    span: Span | None,
+    label: str = "",
+    notes: tuple[str, ...] = (),
+    hint: str | None = None,
+) -> TesseraError:
+    """The error of a launch that ran and did not end well."""
+    fault = ExitCode.FAULT
+    return TesseraError.of(code, headline, span, label, notes=notes, hint=hint, exit_code=fault)
 
 
 def describe_place(chunk: Chunk, lane: int) -> str:
@@ -34,13 +47,12 @@ def explain(chunk: Chunk, fault: Fault, lanes: LaneSet) -> TesseraError:
         notes[0] += f", function `{program.sites[fault.site].function}`"
     if fault.lane is not None:
         notes[0] += f", {describe_place(chunk, int(lanes.index.reshape(-1)[fault.lane]))}"
-    return TesseraError.of(
+    return _stopped(
         fault.code,
         fault.headline,
         program.span(fault.site),
         notes=(*notes, *fault.notes),
         hint=fault.hint,
-        exit_code=ExitCode.FAULT,
     )
 
 
@@ -48,18 +60,14 @@ def too_many_steps(chunk: Chunk, block: CompiledBlock, lanes: LaneSet) -> Tesser
     """The limit of steps was reached while these lanes stood before a block."""
     program = chunk.launch.program
     lane = int(np.flatnonzero(lanes.flags())[0])
-    return TesseraError.of(
+    return _stopped(
         "TSR5010",
         f"kernel `{program.kernel.name}` did not end within the limit of steps: "
         f"{chunk.launch.max_steps}",
         program.span(block.site),
         "lanes were here",
-        notes=(
-            f"first of them: {describe_place(chunk, lane)}",
-            f"{lanes.count} lanes stood here",
-        ),
+        notes=(f"first of them: {describe_place(chunk, lane)}", f"{lanes.count} lanes stood here"),
         hint="raise the limit with `max_steps` (`--max-steps`) if the kernel is only long",
-        exit_code=ExitCode.FAULT,
     )
 
 
@@ -67,7 +75,7 @@ def endless(chunk: Chunk, block: CompiledBlock, flags: Array) -> TesseraError:
     """These lanes go round in a loop that they will never leave."""
     program = chunk.launch.program
     lane = int(np.flatnonzero(flags)[0])
-    return TesseraError.of(
+    return _stopped(
         "TSR5010",
         f"kernel `{program.kernel.name}` never ends: threads go round in a loop for ever",
         program.span(block.site),
@@ -77,19 +85,17 @@ def endless(chunk: Chunk, block: CompiledBlock, flags: Array) -> TesseraError:
             f"{int(np.count_nonzero(flags))} threads stood here",
             "no path leads out of the loop, or a round changes neither registers nor memory",
         ),
-        exit_code=ExitCode.FAULT,
     )
 
 
 def lacking(chunk: Chunk, block: CompiledBlock, reason: str) -> TesseraError:
     """An instruction of a block met a case that there is no code for."""
     program = chunk.launch.program
-    return TesseraError.of(
+    return _stopped(
         "TSR5001",
         f"the CPU backend cannot run an instruction of `{program.kernel.name}`: {reason}",
         program.span(block.site),
         "in the instructions from here",
-        exit_code=ExitCode.FAULT,
     )
 
 
@@ -111,13 +117,12 @@ def deadlock(chunk: Chunk, waiters: Waiters) -> TesseraError:
             group = flags & (sites == site)
             first_site = int(site) if first_site < 0 else first_site
             notes.append(_describe_waiters(chunk, what, group, int(site)))
-    return TesseraError.of(
+    return _stopped(
         "TSR5010",
         f"deadlock in kernel `{program.kernel.name}`: every remaining thread waits",
         program.span(first_site),
         "some wait here",
         notes=tuple(notes[:8]),
-        exit_code=ExitCode.FAULT,
     )
 
 

@@ -62,10 +62,6 @@ def packed_offsets(tensor: TensorMap, base: int, count: int) -> Array:
     return offsets ^ ((offsets >> 7 & mask) << 4)
 
 
-def _coordinates(cx: LaneSet, parts: Sequence[Array]) -> list[Array]:
-    return [cx.flat(part) for part in parts]
-
-
 def load_tensor(
     cx: LaneSet,
     site: int,
@@ -78,17 +74,13 @@ def load_tensor(
     guard: Array | None,
 ) -> None:
     """cp.async.bulk.tensor from device memory to shared memory."""
-    flat = [cx.flat(x) for x in (target, map_address, barrier)]
-    masks = None if ranks is None else cx.flat(ranks)
-    starts = _coordinates(cx, coordinates)
-    for place, _ in mbarrier.lanes_at(cx, target, guard):
-        to, at, bar = (int(x[place]) for x in flat)
+    lanes = cx.each(guard, target, map_address, barrier, ranks, *coordinates)
+    for place, (to, at, bar, mask, *start) in lanes:
         tensor = read_map(cx, site, space, at, place)
-        data = _read_box(cx, site, tensor, [int(s[place]) for s in starts], place)
-        for rank_target, rank_bar in spread(to, bar, masks, place):
-            _write_packed(cx, site, tensor, rank_target, data, place)
-            assert rank_bar is not None
-            complete(cx, site, rank_bar, len(data), place)
+        data = _read_box(cx, site, tensor, start, place)
+        for there, its_bar in spread(to, bar, None if ranks is None else mask):
+            _write_packed(cx, site, tensor, there, data, place)
+            complete(cx, site, its_bar, len(data), place)
 
 
 def _read_box(cx: LaneSet, site: int, tensor: TensorMap, start: Sequence[int], place: int) -> Array:
@@ -107,7 +99,7 @@ def _read_box(cx: LaneSet, site: int, tensor: TensorMap, start: Sequence[int], p
 def _write_packed(
     cx: LaneSet, site: int, tensor: TensorMap, target: int, data: Array, place: int
 ) -> None:
-    base = int(mbarrier.shared_offset(np.array([target], dtype=np.uint64))[0])
+    base = mbarrier.offset_of(target)
     if base % 16 or len(data) % 16:
         raise Fault(
             "TSR5003", "tensor copy to shared memory that is not 16-byte aligned", site, place
@@ -128,13 +120,10 @@ def store_tensor(
     guard: Array | None,
 ) -> None:
     """cp.async.bulk.tensor and cp.reduce.async.bulk.tensor from shared to device memory."""
-    flat = [cx.flat(x) for x in (source, map_address)]
-    starts = _coordinates(cx, coordinates)
-    for place, _ in mbarrier.lanes_at(cx, source, guard):
-        base, at = (int(x[place]) for x in flat)
+    for place, (packed, at, *start) in cx.each(guard, source, map_address, *coordinates):
         tensor = read_map(cx, site, space, at, place)
-        base = int(mbarrier.shared_offset(np.array([base], dtype=np.uint64))[0])
-        address, inside = box_elements(tensor, [int(s[place]) for s in starts])
+        base = mbarrier.offset_of(packed)
+        address, inside = box_elements(tensor, start)
         count = len(address) * tensor.element_bytes
         offsets = packed_offsets(tensor, base, count).astype(np.uint64)
         who = np.full(len(offsets), place)
@@ -177,22 +166,15 @@ def replace_map(
     guard: Array | None,
 ) -> None:
     """tensormap.replace: change a field of a map in memory."""
-    places = cx.flat(address)
-    values = cx.flat(value)
-    for place, _ in mbarrier.lanes_at(cx, address, guard):
-        at = int(places[place])
+    for place, (at, new) in cx.each(guard, address, value):
         content = read_bytes(cx, site, space, at, tensor_map.SIZE, place).tobytes()
-        changed = tensor_map.replace_field(content, field, ordinal, int(values[place]))
+        changed = tensor_map.replace_field(content, field, ordinal, new)
         write_bytes(cx, site, space, at, np.frombuffer(changed, dtype=np.uint8), place)
 
 
 def copy_map(cx: LaneSet, site: int, target: Array, source: Array) -> None:
     """tensormap.cp_fenceproxy: each warp copies a map from shared to device memory."""
-    to = cx.flat(target)
-    start = cx.flat(source)
-    cols = cx.flat(cx.col)
-    for place, _ in mbarrier.lanes_at(cx, source, None):
-        if cols[place] % WARP:
-            continue
-        data = read_bytes(cx, site, "shared", int(start[place]), tensor_map.SIZE, place)
-        write_bytes(cx, site, "global", int(to[place]), data, place)
+    for place, (to, start, thread) in cx.each(None, target, source, cx.col):
+        if thread % WARP == 0:
+            data = read_bytes(cx, site, "shared", start, tensor_map.SIZE, place)
+            write_bytes(cx, site, "global", to, data, place)
