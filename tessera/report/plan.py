@@ -17,7 +17,7 @@ from tessera.frontend.machine.gpus import describe_card
 from tessera.frontend.machine.quantities import format_bytes, format_time
 from tessera.ir.choices import Ending
 from tessera.ir.graph.graph import KernelGraph
-from tessera.ir.objectives import Objective
+from tessera.ir.objectives import Objective, Unit
 from tessera.ir.plan.costs import Barred, Duration
 from tessera.ir.plan.launch_program import HOST
 from tessera.ir.plan.plan import Baseline, PlacedStep, Plan, Replica, hosts_of, staged_bytes
@@ -123,11 +123,14 @@ def _rate(period_ns: float) -> str:
 
 def _interval(plan: Plan) -> str:
     """The figure of the objective that nine of ten draws lie between."""
-    if plan.objective == Objective.LATENCY:
-        return f"latency {format_time(plan.low)} to {format_time(plan.high)}"
-    if plan.objective == Objective.COST:
-        return f"${plan.low * 1e6:.4f} to ${plan.high * 1e6:.4f} per million requests"
-    return f"{_rate(plan.high)} to {_rate(plan.low)} requests/s"
+    objective = Objective.named(plan.objective)
+    match objective.unit:
+        case Unit.TIME:
+            return f"{objective} {format_time(plan.low)} to {format_time(plan.high)}"
+        case Unit.USD:
+            return f"${plan.low * 1e6:.4f} to ${plan.high * 1e6:.4f} per million requests"
+        case Unit.RATE:
+            return f"{_rate(plan.high)} to {_rate(plan.low)} requests/s"
 
 
 def _doubt(report: PlanReport) -> Iterator[str]:
