@@ -181,14 +181,14 @@ CODES: tuple[Code, ...] = (
     Code("TSR6010", "the model does not compile as one graph"),
     Code("TSR6012", "an input of the model is on the host", _WARNING),
     Code("TSR6013", "an operator is not in the table", _WARNING),
-    Code("TSR6014", "this PyTorch or Triton does not do without a GPU"),
+    Code("TSR6014", "this PyTorch or Triton may not work without a GPU"),
     Code("TSR6015", "the config file makes no model"),
     Code("TSR6016", "a part of the config file is left out", _WARNING),
     Code("TSR6018", "a call returns nothing that a trace keeps", _WARNING),
     Code("TSR9000", "an internal error of Tessera"),
 )
 
-# Codes of versions up to 0.1 that are cases of another one now: they are still explained.
+# Codes of earlier versions, by the code that covers their cases now: `tessc explain` finds them.
 FORMER_CODES: dict[str, tuple[str, ...]] = {
     "TSR1001": ("TSR1006",),
     "TSR1004": ("TSR1005",),
