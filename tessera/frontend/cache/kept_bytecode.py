@@ -13,7 +13,6 @@ are left to Python, and so are those that others load in a way of their own.
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import json
 import marshal
@@ -28,13 +27,13 @@ from types import CodeType
 
 from tessera.frontend.cache.private_files import (
     Stamp,
+    cache_file,
     is_settled,
     keep_checked,
     read_checked,
     stamp_of,
 )
 from tessera.frontend.text.grammar import PACKAGE
-from tessera.settings import read_settings
 
 SUFFIX = ".bytecode"
 MAX_FILE_BYTES = 256 << 20
@@ -133,12 +132,8 @@ def _read(path: Path) -> dict[str, KeptCode]:
 
 
 def _path() -> Path | None:
-    settings = read_settings()
-    if settings.cache_dir is None or not settings.use_cache:
-        return None
     told = (_FORMAT, sys.version, sys.implementation.cache_tag, sys.flags.optimize, _roots())
-    name = hashlib.blake2b(repr((*told, importlib.util.MAGIC_NUMBER)).encode(), digest_size=16)
-    return settings.cache_dir / (name.hexdigest() + SUFFIX)
+    return cache_file(repr((*told, importlib.util.MAGIC_NUMBER)), SUFFIX)
 
 
 def _is_without(package: str) -> bool:

@@ -18,6 +18,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from tessera.settings import read_settings
+
 CHECKSUM_BYTES = 16
 _KINDS = {
     ".module": "parsed modules",
@@ -128,6 +130,15 @@ def read_checked(path: Path) -> memoryview | None:
         return None
     body = memoryview(data)[CHECKSUM_BYTES:]
     return body if checksum(body) == data[:CHECKSUM_BYTES] else None
+
+
+def cache_file(key: str, suffix: str) -> Path | None:
+    """The file of the cache for what a key says; None where there is no cache."""
+    settings = read_settings()
+    if settings.cache_dir is None or not settings.use_cache:
+        return None
+    name = hashlib.blake2b(key.encode(), digest_size=16).hexdigest()
+    return settings.cache_dir / (name + suffix)
 
 
 def kept(folder: Path) -> dict[str, tuple[int, int]]:

@@ -12,7 +12,6 @@ damaged file counts as absent.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import sys
@@ -22,12 +21,12 @@ from pathlib import Path
 
 from tessera.frontend.cache.private_files import (
     Stamp,
+    cache_file,
     is_settled,
     keep_checked,
     read_checked,
     stamp_of,
 )
-from tessera.settings import read_settings
 
 SUFFIX = ".names"
 _FORMAT = "tessera-names 1"
@@ -85,16 +84,15 @@ def _tell(triton_name: str, torch_name: bytes) -> bool:
 
 def _path() -> Path | None:
     """Where the names for the files of now are kept; None where they cannot be."""
-    settings = read_settings()
-    if settings.cache_dir is None or not settings.use_cache:
+    if cache_file("", SUFFIX) is None:  # then nobody need look at thousands of files
         return None
-    digest = hashlib.blake2b(f"{_FORMAT} {sys.version}".encode(), digest_size=16)
+    told: list[object] = [_FORMAT, sys.version]
     for folder in _folders():
         for file, stamp in _stamps(folder):
             if stamp is None or not is_settled(stamp):
                 return None
-            digest.update(repr((file, stamp)).encode())
-    return settings.cache_dir / (digest.hexdigest() + SUFFIX)
+            told.append((file, stamp))
+    return cache_file(repr(told), SUFFIX)
 
 
 def _folders() -> list[str]:

@@ -17,7 +17,10 @@ from itertools import chain
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeVar
 
-from tessera.frontend.capture.tensors import named_tensors
+from tessera.diagnostics import Diagnostic
+from tessera.frontend.capture.problems import on_host
+from tessera.frontend.capture.tensors import named_tensors, tensors_in
+from tessera.ir.program.program import Role
 
 if TYPE_CHECKING:
     import torch
@@ -86,6 +89,52 @@ def held_tensors(function: Callable[..., object]) -> list[tuple[str, torch.Tenso
     for name, value in (*_closure(origin), *(vars(own).items() if own is not None else ())):
         named += named_tensors(name, value)
     return named
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTensors:
+    """What a call is given and what its model has, by name, inputs first; inputs on the host."""
+
+    tensors: tuple[tuple[str, torch.Tensor, Role], ...] = ()
+    notes: tuple[Diagnostic, ...] = ()
+
+
+def known_tensors(
+    function: Callable[..., object],
+    inputs: Inputs,
+    counts: Callable[[torch.Tensor], bool] = lambda tensor: True,
+) -> KnownTensors:
+    """Before the call: what it replaces is then still there.
+
+    Inputs come first, so that a cache that is passed in is no weight. Of modules that are not the
+    callable's own, those whose first tensor does not count are somebody else's (`modules_of`).
+    """
+    given = inputs.tensors(function)
+    notes = tuple(on_host(name) for name, tensor in given if not tensor.is_cuda)
+    had = (*named_parameters(function, counts), *held_tensors(function))
+    every = [(*pair, Role.INPUT) for pair in given] + [(*pair, Role.WEIGHT) for pair in had]
+    return KnownTensors(tuple(entry for entry in every if entry[1].is_cuda), notes)
+
+
+def named_parameters(
+    function: object, counts: Callable[[torch.Tensor], bool] = lambda tensor: True
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """Named parameters and buffers of the modules behind a callable (`modules_of`).
+
+    Those that have no shape yet are of a lazy module that was never called: nothing uses them.
+    """
+    from torch.nn.parameter import is_lazy
+
+    roots = modules_of(function, counts)
+    for number, module in enumerate(roots):
+        prefix = f"model{number}." if len(roots) > 1 else ""
+        for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+            if is_lazy(tensor):
+                continue
+            name = prefix + name.removeprefix("_orig_mod.")
+            parts = list(tensors_in(tensor))
+            for number, part in enumerate(parts):
+                yield name if len(parts) == 1 else f"{name}.{number}", part
 
 
 def modules_of(

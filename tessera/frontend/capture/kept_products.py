@@ -17,10 +17,9 @@ import torch
 from torch.fx import Graph
 
 from tessera.frontend.cache.code_digest import code_digest
-from tessera.frontend.cache.private_files import keep_checked, read_checked
+from tessera.frontend.cache.private_files import cache_file, keep_checked, read_checked
 from tessera.frontend.capture.graph_nodes import value_of
 from tessera.frontend.capture.raw import MeasuredProduct
-from tessera.settings import read_settings
 
 SUFFIX = ".products"
 # How products and convolutions may round.
@@ -74,12 +73,7 @@ def with_kept(names: Sequence[str], heard: list[MeasuredProduct]) -> tuple[Measu
 
 
 def _path(names: Sequence[str]) -> Path | None:
-    settings = read_settings()
-    if settings.cache_dir is None or not settings.use_cache:
-        return None
-    key = _where() + "\n".join(names)
-    name = hashlib.blake2b(key.encode(), digest_size=16).hexdigest()
-    return settings.cache_dir / (name + SUFFIX)
+    return cache_file(_where() + "\n".join(names), SUFFIX)
 
 
 def _where() -> str:

@@ -6,7 +6,8 @@ buffers by address, none inside another, and the bytes of each.
 Inputs, parameters and outputs have names. What nobody has claimed belongs to other tensors that
 live, to blocks of PyTorch's allocator that no Python object stands for, or to allocations of other
 libraries. Tensors that live are all noted, named by the call or not: an address of one may stand
-in memory that the call reads.
+in memory that the call reads. Which buffers a call changes is known by digests of their bytes,
+computed where they are: little leaves the device.
 """
 
 from __future__ import annotations
@@ -27,10 +28,8 @@ import numpy.typing as npt
 
 from tessera.diagnostics import TesseraError
 from tessera.frontend.capture.cuda_graph import call
-from tessera.frontend.capture.inputs import modules_of
-from tessera.frontend.capture.memory_digests import digest_of
 from tessera.frontend.capture.raw import RawBuffer
-from tessera.frontend.capture.tensors import data_type, tensors_in
+from tessera.frontend.capture.tensors import data_type
 from tessera.ir.program.program import Role
 
 if TYPE_CHECKING:
@@ -368,22 +367,34 @@ def _read_block(address: int, size: int) -> Bytes:
     return content
 
 
-def named_parameters(
-    function: object, counts: Callable[[torch.Tensor], bool] = lambda tensor: True
-) -> Iterator[tuple[str, torch.Tensor]]:
-    """Named parameters and buffers of the modules behind a callable (`modules_of`).
+# Words of a digest at a time (32 MiB), and what makes neighbours differ; shifts and factors.
+_DIGEST_WORDS = 1 << 22
+_SPREAD = 0x9E3779B97F4A7C15 - (1 << 64)
+_MIXES = ((30, 0xBF58476D1CE4E5B9 - (1 << 64)), (27, 0x94D049BB133111EB - (1 << 64)), (31, 1))
 
-    Those that have no shape yet are of a lazy module that was never called: nothing uses them.
+
+def digest_of(flat: torch.Tensor) -> bytes:
+    """A digest of a tensor of bytes, computed where it is; little leaves the device.
+
+    Words are mixed with their place and added up modulo 2^64: any one word that changes shows, and
+    several that change cancel each other with a chance of about 2^-64, whatever changes in them.
     """
-    from torch.nn.parameter import is_lazy
+    import torch
 
-    roots = modules_of(function, counts)
-    for number, module in enumerate(roots):
-        prefix = f"model{number}." if len(roots) > 1 else ""
-        for name, tensor in (*module.named_parameters(), *module.named_buffers()):
-            if is_lazy(tensor):
-                continue
-            name = prefix + name.removeprefix("_orig_mod.")
-            parts = list(tensors_in(tensor))
-            for number, part in enumerate(parts):
-                yield name if len(parts) == 1 else f"{name}.{number}", part
+    whole = flat.numel() // 8 * 8
+    words = flat[:whole].view(torch.int64)
+    places = torch.arange(min(words.numel(), _DIGEST_WORDS), device=flat.device) * _SPREAD
+    digest = hashlib.sha256(flat[whole:].cpu().numpy().tobytes())
+    for start in range(0, words.numel(), _DIGEST_WORDS):
+        part = words[start : start + _DIGEST_WORDS]
+        total = _mixed(part + places[: part.numel()]).sum()
+        digest.update(int(total).to_bytes(8, "little", signed=True))
+    return digest.digest()
+
+
+def _mixed(words: torch.Tensor) -> torch.Tensor:
+    """Each word as another one, of which every bit depends on all of its bits (splitmix64)."""
+    for shift, factor in _MIXES:
+        # A shift of a signed number brings copies of its sign, which do not count.
+        words = (words ^ (words >> shift & (1 << 64 - shift) - 1)) * factor
+    return words

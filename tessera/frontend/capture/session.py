@@ -22,7 +22,7 @@ from tessera.diagnostics import Diagnostic, TesseraError, warning
 from tessera.frontend.capture.cuda_graph import CapturedNodes, read_graph
 from tessera.frontend.capture.graph_nodes import storages
 from tessera.frontend.capture.host_copies import made_on_host
-from tessera.frontend.capture.inputs import Inputs, held_tensors
+from tessera.frontend.capture.inputs import Inputs, known_tensors
 from tessera.frontend.capture.into_graph import captured_into
 from tessera.frontend.capture.kernels import find_codes, find_sources
 from tessera.frontend.capture.measured import kernel_times
@@ -31,13 +31,11 @@ from tessera.frontend.capture.memory import (
     CapturedMemory,
     add_strangers,
     live_tensors,
-    named_parameters,
 )
 from tessera.frontend.capture.problems import (
     fixed_constants,
     launches_nothing,
     not_captured,
-    on_host,
     refusal,
 )
 from tessera.frontend.capture.ptx_sources import read_variables
@@ -177,7 +175,9 @@ def capture(
     memory = CapturedMemory()
     with torch.no_grad():
         _warm_up(function, inputs, warm_ups)
-        notes = _add_known(memory, function, inputs)
+        known = known_tensors(function, inputs)
+        for name, tensor, role in known.tensors:
+            memory.add_tensor(tensor, name, role, lasting=True)
         old = live_tensors()
         graph, outputs, watcher = _capture_graph(
             function, inputs, keeper, storages(old.values()) if copy_parts else None
@@ -191,8 +191,7 @@ def capture(
             memory.add_tensor(tensor, f"constant{number}", Role.WEIGHT, lasting=True)
         _add_made(memory, outputs, keeper, old)
         unowned = add_strangers(memory, old, _words(graph_nodes, operators))
-    if constants:
-        notes.append(fixed_constants(len(constants)))
+    fixed = [fixed_constants(len(constants))] if constants else []
     functions = {n.function: n.name for n in graph_nodes.nodes if isinstance(n, RawLaunch)}
     codes, others = find_codes(functions, archs, sources)
     raw = RawCapture(
@@ -211,7 +210,7 @@ def capture(
     )
     return Call(
         raw=raw,
-        notes=(*notes, *(warning("TSR6006", text) for text in others)),
+        notes=(*known.notes, *fixed, *(warning("TSR6006", text) for text in others)),
         memory=memory,
         graph=graph,
         kept=(keeper.tensors, old, constants),
@@ -272,22 +271,6 @@ def _capture_graph(
         keeper.is_on = False
     watcher.copies.fill()
     return graph, outputs, watcher
-
-
-def _add_known(
-    memory: CapturedMemory, function: Callable[..., object], inputs: Inputs
-) -> list[Diagnostic]:
-    """Inputs first, so that a cache that is passed in is no weight; then what the model has."""
-    notes = []
-    for name, tensor in inputs.tensors(function):
-        if tensor.is_cuda:
-            memory.add_tensor(tensor, name, Role.INPUT, lasting=True)
-        else:
-            notes.append(on_host(name))
-    for name, tensor in (*named_parameters(function), *held_tensors(function)):
-        if tensor.is_cuda:
-            memory.add_tensor(tensor, name, Role.WEIGHT, lasting=True)
-    return notes
 
 
 def _add_made(

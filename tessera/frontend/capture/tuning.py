@@ -15,7 +15,6 @@ leaves for others in memory has the form that the best cut for the whole GPU giv
 from __future__ import annotations
 
 import functools
-import hashlib
 import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,9 +24,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tessera.frontend.cache.code_digest import code_digest
-from tessera.frontend.cache.private_files import keep_checked, read_checked
+from tessera.frontend.cache.private_files import cache_file, keep_checked, read_checked
 from tessera.frontend.capture.into_graph import captured_into
-from tessera.settings import read_settings
 
 if TYPE_CHECKING:
     import torch
@@ -249,13 +247,8 @@ def keep_choice(
 
 def _path(size: object, cuts: Sequence[object], device: torch.device, sms: int) -> Path | None:
     """The file of a choice; none where there is no cache."""
-    settings = read_settings()
-    if settings.cache_dir is None or not settings.use_cache:
-        return None
     part = (f"{sms} SMs",) if sms else ()
-    key = "\n".join((repr(size), *map(repr, cuts), *_where(device), *part))
-    name = hashlib.blake2b(key.encode(), digest_size=16).hexdigest()
-    return settings.cache_dir / (name + SUFFIX)
+    return cache_file("\n".join((repr(size), *map(repr, cuts), *_where(device), *part)), SUFFIX)
 
 
 def _where(device: torch.device) -> tuple[str, ...]:

@@ -12,8 +12,9 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from tessera.diagnostics import TesseraError
-from tessera.frontend.capture import memory, memory_digests, routes, watch
+from tessera.frontend.capture import memory, routes, watch
 from tessera.frontend.capture.dry_run import without_gpu
+from tessera.frontend.capture.inputs import named_parameters
 from tessera.frontend.capture.measured import measured_products
 from tessera.frontend.capture.model_file import load_model
 from tessera.frontend.capture.raw import MeasuredProduct
@@ -73,9 +74,9 @@ def test_a_tensor_that_stands_for_others_is_those() -> None:
 
 def test_parameters_and_buffers_have_their_names() -> None:
     module = torch.nn.BatchNorm1d(3)
-    names = [name for name, _ in memory.named_parameters(module)]
+    names = [name for name, _ in named_parameters(module)]
     assert names == ["weight", "bias", "running_mean", "running_var", "num_batches_tracked"]
-    assert [name for name, _ in memory.named_parameters(module.forward)] == names
+    assert [name for name, _ in named_parameters(module.forward)] == names
 
 
 def test_a_sparse_tensor_is_refused() -> None:
@@ -225,23 +226,20 @@ def test_attention_is_taken_apart_by_the_route_that_needs_ptx(route: str, is_who
 def test_a_digest_sees_every_byte_and_every_swap(
     size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory_digests, "_DIGEST_WORDS", 16)
+    monkeypatch.setattr(memory, "_DIGEST_WORDS", 16)
     flat = torch.arange(size, dtype=torch.int64).mul(37).to(torch.uint8)
-    seen = {memory_digests.digest_of(flat)}
-    assert memory_digests.digest_of(flat.clone()) in seen
+    seen = {memory.digest_of(flat)}
+    assert memory.digest_of(flat.clone()) in seen
     changes = range(0, size, max(1, size // 50))
     for at in changes:
         other = flat.clone()
         other[at] += 1
-        seen.add(memory_digests.digest_of(other))
+        seen.add(memory.digest_of(other))
     assert len(seen) == 1 + len(changes)
     if size >= 512:
         swapped = torch.cat([flat[8:16], flat[:8], flat[16:]])
         shifted = torch.cat([flat[128:256], flat[:128], flat[256:]])
-        assert (
-            len({*seen, memory_digests.digest_of(swapped), memory_digests.digest_of(shifted)})
-            == len(seen) + 2
-        )
+        assert len({*seen, memory.digest_of(swapped), memory.digest_of(shifted)}) == len(seen) + 2
 
 
 @pytest.mark.parametrize("bit", range(0, 64, 7))
@@ -250,9 +248,9 @@ def test_the_same_bit_of_two_words_does_not_cancel_out(bit: int) -> None:
     words = torch.arange(16) * 0x1234567
     changed = words.clone()
     changed[[3, 10]] ^= -(1 << 63) if bit == 63 else 1 << bit
-    both = [memory_digests.digest_of(flat.view(torch.uint8)) for flat in (words, changed)]
+    both = [memory.digest_of(flat.view(torch.uint8)) for flat in (words, changed)]
     assert both[0] != both[1]
-    assert memory_digests._mixed(words).unique().numel() == 16
+    assert memory._mixed(words).unique().numel() == 16
 
 
 def test_products_are_measured_once_and_triton_has_those_that_it_does_as_fast() -> None:

@@ -27,8 +27,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 from tessera.diagnostics import Diagnostic, TesseraError
 from tessera.frontend.capture.graph_nodes import storages
 from tessera.frontend.capture.host_copies import HostCopies
-from tessera.frontend.capture.inputs import Inputs, held_tensors
-from tessera.frontend.capture.memory import CapturedMemory, named_parameters
+from tessera.frontend.capture.inputs import Inputs, KnownTensors, known_tensors
+from tessera.frontend.capture.memory import CapturedMemory
 from tessera.frontend.capture.meta.own_kernels import launched, told_launches
 from tessera.frontend.capture.meta.stand_in import (
     always,
@@ -47,7 +47,6 @@ from tessera.frontend.capture.problems import (
     fixed_constants,
     launches_nothing,
     not_fake,
-    on_host,
     refusal,
 )
 from tessera.frontend.capture.quiet import quiet_loggers
@@ -225,36 +224,19 @@ def record_call(make: Callable[[], Made], warm_ups: int = 1) -> RawRecord:
         result, known = None, KnownTensors()
         for number in range(warm_ups + 1):
             recording.is_on = number == warm_ups
-            known = known_tensors(function, inputs) if recording.is_on and warm_ups else known
+            if recording.is_on and warm_ups:
+                known = known_tensors(function, inputs, is_fake)
             captured = always(recording.is_on and warm_ups > 0)
             with (
                 mock.patch.object(torch.cuda, "is_current_stream_capturing", captured),
                 told_launches(recording.kernel),
             ):
-                result = _called(function, inputs, is_last=recording.is_on)
+                result = called(function, inputs, is_last=recording.is_on)
                 if recording.is_on:
                     result = copied_parts(result, recording.is_older)
         recording.is_on = False
-        known = known if warm_ups else known_tensors(function, inputs)
+        known = known if warm_ups else known_tensors(function, inputs, is_fake)
     return made_record(recording, known, result)
-
-
-@dataclass(frozen=True, slots=True)
-class KnownTensors:
-    """What a call is given and what its model has, by name, inputs first; inputs on the host."""
-
-    tensors: tuple[tuple[str, torch.Tensor, Role], ...] = ()
-    notes: tuple[Diagnostic, ...] = ()
-
-
-def known_tensors(function: Callable[..., object], inputs: Inputs) -> KnownTensors:
-    """Before the call: what it replaces is then still there."""
-    given = inputs.tensors(function)
-    notes = tuple(on_host(name) for name, tensor in given if not tensor.is_cuda)
-    named = named_parameters(function, lambda tensor: isinstance(tensor, FakeTensor))
-    had = (*named, *held_tensors(function))
-    every = [(*pair, Role.INPUT) for pair in given] + [(*pair, Role.WEIGHT) for pair in had]
-    return KnownTensors(tuple(entry for entry in every if entry[1].is_cuda), notes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,7 +249,8 @@ class RawRecord:
     returned: dict[int, tuple[str, RawTensor]]
 
 
-def _called(function: Callable[..., object], inputs: Inputs, *, is_last: bool) -> object:
+def called(function: Callable[..., object], inputs: Inputs, *, is_last: bool) -> object:
+    """What a call gives; raises what it means that it fails on tensors without memory."""
     try:
         with quiet_loggers():
             return inputs.call(function, is_last=is_last)
@@ -314,6 +297,11 @@ def made_record(recording: Recording, known: KnownTensors, result: object) -> Ra
         constants=memory.names_of(recording.copies.constants),
     )
     return RawRecord(raw=raw, notes=tuple(notes), returned=returned)
+
+
+def is_fake(tensor: torch.Tensor) -> bool:
+    """Whether a tensor has no memory."""
+    return isinstance(tensor, FakeTensor)
 
 
 def _live(recording: Recording) -> Iterator[torch.Tensor]:

@@ -18,8 +18,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from tessera.diagnostics import TesseraError
 from tessera.frontend.capture.dry_run import without_gpu
-from tessera.frontend.capture.inputs import Inputs, held_tensors
-from tessera.frontend.capture.memory import CapturedMemory, named_parameters
+from tessera.frontend.capture.inputs import Inputs, held_tensors, named_parameters
+from tessera.frontend.capture.memory import CapturedMemory
 from tessera.frontend.capture.no_gpu.interpreted import interpreted_kernels
 from tessera.frontend.capture.problems import refusal
 from tessera.frontend.capture.raw import RawBuffer, RawTensor

@@ -22,13 +22,14 @@ import torch
 from tessera.diagnostics import TesseraError, warning
 from tessera.frontend.cache.code_digest import code_digest
 from tessera.frontend.capture.host_copies import HostCopies
-from tessera.frontend.capture.inputs import Inputs
+from tessera.frontend.capture.inputs import Inputs, known_tensors
 from tessera.frontend.capture.kept_products import made_by
 from tessera.frontend.capture.kernels import KernelSources, find_codes, find_sources
 from tessera.frontend.capture.meta.record import (
     RawRecord,
     Recording,
-    known_tensors,
+    called,
+    is_fake,
     leaves_the_gpu,
     made_record,
     recorder,
@@ -40,7 +41,6 @@ from tessera.frontend.capture.no_gpu.private_names import standing_in
 from tessera.frontend.capture.no_gpu.products import CutPrices, Inner, ProductPrices
 from tessera.frontend.capture.no_gpu.versions import untested
 from tessera.frontend.capture.operator_mode import call_own, name_of, operator_mode
-from tessera.frontend.capture.problems import not_fake, refusal
 from tessera.frontend.capture.quiet import quiet_compiler
 from tessera.frontend.capture.raw import RawCode, RawLaunch, RawRandom
 from tessera.frontend.capture.routes import compiled, fresh_compiler, own_kernels, plain_attention
@@ -112,11 +112,11 @@ def record_launches(
             stack.enter_context(whole_attention(recording))
         call = compiled(function, wanted.route, wanted.backends, measured=False)
         recording.is_on = True  # addresses and launches of the first call are not kept
-        _called(call, inputs)
+        called(call, inputs, is_last=False)
         recording.clear()
-        known = known_tensors(function, inputs)
+        known = known_tensors(function, inputs, is_fake)
         with _launch_recorder(recording):
-            result = _called(call, inputs, is_last=True)
+            result = called(call, inputs, is_last=True)
             if wanted.route == Route.EAGER:
                 result = copied_parts(result, recording.is_older)
         recording.is_on = False
@@ -186,15 +186,6 @@ def _properties(first: Gpu, gpus: Sequence[Gpu]) -> SimpleNamespace:
         is_integrated=0,
         clock_rate=round(first.clock_mhz * 1e3),
     )
-
-
-def _called(function: Callable[..., object], inputs: Inputs, *, is_last: bool = False) -> object:
-    try:
-        return inputs.call(function, is_last=is_last)
-    except TesseraError:
-        raise
-    except (Exception, SystemExit) as problem:  # whatever the model or its compiler raises
-        raise (not_fake(problem) or refusal(problem)) from problem
 
 
 class _Launches(Recording):
