@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Container, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -154,41 +153,32 @@ def read_materials(
     """
     if on_host or _unpacks(opened, data):
         _check_room(opened, sequences)
-    total = sum(b.bytes for program in opened.programs for b in program.declared_buffers())
-    done = 0
     shared: dict[str, Source] = {}
     kept: dict[str, tuple[Buffer, Bytes | None]] = {}
-    fillings: list[dict[str, Bytes]] = []
-    first: list[dict[str, Bytes]] = []
-    with ExitStack() as stack:
+    fillings: list[dict[str, Bytes]] = [{} for _ in opened.programs]
+    first: list[dict[str, Bytes]] = [{} for _ in opened.programs]
+    with opened_checkpoint(weights, data_root) as checkpoint:
         sources = Sources(
             programs=opened.programs,
             folders=opened.folders,
             files=data_files(data, [planned.name for planned in opened.plan.traces]),
-            checkpoint=stack.enter_context(opened_checkpoint(weights, data_root)),
+            checkpoint=checkpoint,
             root=data_root,
             seed=seed,
         )
-        for trace, program in enumerate(opened.programs):
-            contents = stack.enter_context(sources.open(trace))
-            fillings.append({})
-            first.append({})
-            for buffer in program.declared_buffers():
-                given = contents.read(buffer) if contents.is_given(buffer) else None
-                done += buffer.bytes
-                count(done, total)
-                match buffer.role:
-                    case Role.WEIGHT:
-                        _merge(shared, buffer, given, seed, opened)
-                    case Role.STATE:
-                        if buffer.name not in kept or given is not None:
-                            kept[buffer.name] = buffer, given
-                    case Role.INPUT if given is not None:
-                        first[-1][buffer.name] = given
-                    case Role.OUTPUT | Role.TEMP if given is not None:
-                        fillings[-1][buffer.name] = given
-                    case _:
-                        pass
+        for trace, buffer, given in _contents(sources, count):
+            match buffer.role:
+                case Role.WEIGHT:
+                    _merge(shared, buffer, given, seed, opened)
+                case Role.STATE:
+                    if buffer.name not in kept or given is not None:
+                        kept[buffer.name] = buffer, given
+                case Role.INPUT if given is not None:
+                    first[trace][buffer.name] = given
+                case Role.OUTPUT | Role.TEMP if given is not None:
+                    fillings[trace][buffer.name] = given
+                case _:
+                    pass
     lazy = LazyContents(shared)
     _check_dependence(opened, lazy)
     return Materials(
@@ -201,6 +191,19 @@ def read_materials(
         names=tuple(trace.name for trace in opened.plan.traces),
         seed=seed,
     )
+
+
+def _contents(sources: Sources, count: Count) -> Iterator[tuple[int, Buffer, Bytes | None]]:
+    """Every buffer of every trace, with what a file has for it; what was read stays mapped."""
+    total = sum(b.bytes for program in sources.programs for b in program.declared_buffers())
+    done = 0
+    for trace, program in enumerate(sources.programs):
+        with sources.open(trace) as contents:
+            for buffer in program.declared_buffers():
+                given = contents.read(buffer) if contents.is_given(buffer) else None
+                done += buffer.bytes
+                count(done, total)
+                yield trace, buffer, given
 
 
 def _unpacks(opened: OpenPlan, data: Data | None) -> bool:

@@ -29,7 +29,7 @@ from tessera.ir.choices import ADAPTIVE
 from tessera.ir.graph.graph import KernelGraph
 from tessera.ir.plan.hosts import HostTable
 from tessera.ir.plan.launch_program import HOST, LoweredReplica, Put, Send
-from tessera.ir.plan.plan import Plan, PlannedTrace, Replica, hosts_of, memory_on
+from tessera.ir.plan.plan import Plan, Replica, hosts_of, memory_on
 from tessera.ir.plan.policies import ServedReplicas, policies_of, served_by
 from tessera.ir.plan.print_plan import FORMAT
 from tessera.ir.plan.verify_plan import Flaw, verify_plan
@@ -111,25 +111,12 @@ def open_plan(
     are followed below `data_root`. On other hosts than planned, the programs are made anew: the
     nodes of the result are `hosts`.
     """
-    if isinstance(given, Plan):
-        plan, name, read = given, "<plan>", None
-        folders = tuple(trace.folder or "." for trace in given.traces)
-    else:
-        source = read_source(given)
-        check_kind(source)
-        read = read_plan(source)
-        plan, name = read.plan, source.name
-        folders = (os.path.dirname(os.path.abspath(source.name)),) * len(plan.traces)
-    locate = nowhere if read is None else read.span
-    if read is None:
-        _check_flaws(verify_plan(plan), locate)  # reading a file has done that
-    _check_flaws(chain(verify_predictions(plan), machine_flaws(plan)), locate)
+    plan, name, folders, locate = _read(given)
     _check_numbers(plan, slots, sequences)
     programs, findings = _programs(plan, name)
     files = data_files(data, [trace.name for trace in plan.traces])
-    for program, folder, trace in zip(programs, folders, plan.traces, strict=True):
-        if not files:
-            _check_contents(program, folder, trace, data_root)
+    if not files:
+        _check_contents(plan, programs, folders, data_root)
     with opened_checkpoint(weights, data_root) as checkpoint:
         sources = Sources(
             programs=programs, folders=folders, files=files, checkpoint=checkpoint, root=data_root
@@ -138,7 +125,8 @@ def open_plan(
     if on_progress is not None:
         steps = sum(len(graph.nodes) for graph in graphs)
         on_progress(StageProgress("proving", note=f"{steps} steps"))
-    plan = _resized(plan, programs, graphs, slots, sequences)
+    if slots is not None or sequences is not None:
+        plan = _made_anew(plan, programs, graphs, (slots, sequences), only_other=True)
     ways: dict[str, int] = {}
     if policy == ADAPTIVE and not files and can_join(plan, programs):
         names = policies_of(plan)
@@ -166,6 +154,25 @@ def open_plan(
         ways=ways,
         diagnostics=findings,
     )
+
+
+def _read(
+    given: Plan | str | os.PathLike[str],
+) -> tuple[Plan, str, tuple[str, ...], Locate]:
+    """A plan that holds together, its name, the folders of its traces, and where records stand."""
+    locate: Locate = nowhere
+    if isinstance(given, Plan):
+        plan, name = given, "<plan>"
+        folders = tuple(trace.folder or "." for trace in given.traces)
+        _check_flaws(verify_plan(plan), locate)  # of a file, reading it does that
+    else:
+        source = read_source(given)
+        check_kind(source)
+        read = read_plan(source)
+        plan, name, locate = read.plan, source.name, read.span
+        folders = (os.path.dirname(os.path.abspath(source.name)),) * len(plan.traces)
+    _check_flaws(chain(verify_predictions(plan), machine_flaws(plan)), locate)
+    return plan, name, folders, locate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,14 +229,18 @@ def _graphs(sources: Sources, on_progress: OnProgress | None) -> Iterator[Kernel
         yield manager.get(Dependences).graph
 
 
-def _check_contents(program: Program, folder: str, trace: PlannedTrace, root: str | None) -> None:
-    """The file of contents beside the plan must be the one that the plan was made with."""
-    name = program.resident
-    if name is None or not trace.contents_digest or os.path.basename(name) != name:
-        return
-    path = os.path.join(folder, name)
-    digest = file_digest(path, root)
-    if digest is not None and digest != trace.contents_digest:
+def _check_contents(
+    plan: Plan, programs: Sequence[Program], folders: Sequence[str], root: str | None
+) -> None:
+    """The files of contents beside the plan must be those that the plan was made with."""
+    for trace, program, folder in zip(plan.traces, programs, folders, strict=True):
+        name = program.resident
+        if name is None or not trace.contents_digest or os.path.basename(name) != name:
+            continue
+        path = os.path.join(folder, name)
+        digest = file_digest(path, root)
+        if digest is None or digest == trace.contents_digest:
+            continue
         raise TesseraError.of(
             "TSR5057",
             f"`{path}` is not the file that the plan was made with",
@@ -252,22 +263,6 @@ def _programs(plan: Plan, name: str) -> tuple[tuple[Program, ...], tuple[Diagnos
     return tuple(programs), tuple(findings)
 
 
-def _resized(
-    plan: Plan,
-    programs: Sequence[Program],
-    graphs: Sequence[KernelGraph],
-    slots: int | None,
-    sequences: int | None,
-) -> Plan:
-    """The plan with other numbers of slots and sequences, its programs made anew.
-
-    On cards that are too small for that, buffers share bytes wherever they can.
-    """
-    if slots is None and sequences is None:
-        return plan
-    return _made_anew(plan, programs, graphs, (slots, sequences), only_other=True)
-
-
 def _made_anew(
     plan: Plan,
     programs: Sequence[Program],
@@ -276,7 +271,11 @@ def _made_anew(
     *,
     only_other: bool,
 ) -> Plan:
-    """The programs made anew; `only_other`: where the counts differ."""
+    """The programs made anew for other counts of slots and sequences.
+
+    `only_other`: only where the counts differ. On cards that are too small for that, buffers share
+    bytes wherever they can.
+    """
     roomy = frozenset(device.name for device in plan.devices)
     while True:
         made = _lowered_anew(plan, programs, graphs, counts, roomy, only_other=only_other)

@@ -17,13 +17,13 @@ from __future__ import annotations
 import gc
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tessera.backend.known_backends import BackendName
 from tessera.backend.ptx_executor.memory.host_memory import available_bytes
-from tessera.backend.service import BackendOptions
+from tessera.backend.service import BackendOptions, Bytes
 from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error, warning
 from tessera.driver.run.backends import BackendChoice, choose_backend, rehearsal
 from tessera.driver.run.feeder import Feeder
@@ -140,28 +140,15 @@ def run_prepared(
         keep_outputs=keep_outputs,
     )
     started = time.monotonic()
-    fault: TesseraError | None = None
-    states, is_interrupted = None, False
     try:
-        with _without_sweeps():
-            feeder.start()
-            feeder.wait(lambda done: report(done, len(prepared.turns)))
-        fault = feeder.fault()
-        if fault is None:
-            states = tuple(
-                serving.read_states(sequence) for sequence in range(len(serving.sequences))
-            )
+        states, fault = _feed(feeder, serving, lambda done: report(done, len(prepared.turns)))
     except KeyboardInterrupt:
-        is_interrupted = True
-    except TesseraError as failure:
-        fault = failure  # of the states; what has finished is kept
+        states, fault = None, _interrupted(len(feeder.completions()), len(prepared.turns))
     finally:
         seconds = time.monotonic() - started
         serving.close(wait=False)
     done, digests = feeder.completions(), feeder.digests()
     feeder.close()
-    if is_interrupted:
-        fault = _interrupted(len(done), len(prepared.turns))
     return Outcome(
         opened=prepared.opened,
         backend=prepared.choice.backend,
@@ -177,6 +164,21 @@ def run_prepared(
         fault=() if fault is None else fault.diagnostics,
         exit_code=0 if fault is None else fault.exit_code,
     )
+
+
+def _feed(
+    feeder: Feeder, serving: Serving, report: Callable[[int], None]
+) -> tuple[tuple[Mapping[str, Bytes], ...] | None, TesseraError | None]:
+    """Run all requests: the states that they leave, or what ended the run."""
+    with _without_sweeps():
+        feeder.start()
+        feeder.wait(report)
+    if (fault := feeder.fault()) is not None:
+        return None, fault
+    try:
+        return tuple(map(serving.read_states, range(len(serving.sequences)))), None
+    except TesseraError as failure:
+        return None, failure  # of the states; what has finished is kept
 
 
 @contextmanager

@@ -155,9 +155,14 @@ class Runtime:
             hosts=os.fspath(hosts) if isinstance(hosts, os.PathLike) else hosts,
             spelled={"limit_s": "time_limit_s"},
         )
+        self._open(plan, options, isolated)
+
+    def _open(
+        self, plan: Plan | str | os.PathLike[str], options: ServingOptions, isolated: bool
+    ) -> None:
         opened = open_served(plan, options)
         table = options.read_hosts()
-        choice = choose_backend(opened, backend, options.find_targets(), hosts=table)
+        choice = choose_backend(opened, options.backend, options.find_targets(), hosts=table)
         count = sum(replica.lowered.lanes for replica in opened.replicas)
         materials = served_materials(opened, options, choice.backend)
         self.plan = opened.plan

@@ -74,21 +74,19 @@ def simulate_text(
     hardware = find_hardware(read, plain, name)
     check_followed(read, read.replicas, hardware)
     sizes = with_policies(model.sizes(len(batches_of(replicas))), replicas, policies, ways)
-    arrivals = arriving.read()
-    wanted = arriving.wanted(arrivals)
-    policy = None
-    check_rule(options.switch, is_needed=plain.policy == ADAPTIVE)
-    if plain.policy == ADAPTIVE:
-        prices = find_prices(sizes, replicas, policies, hardware)
-        policy = switching(prices, options, wanted)
+    wanted = arriving.wanted(arriving.read())
+    policy, is_adaptive = None, plain.policy == ADAPTIVE
+    check_rule(options.switch, is_needed=is_adaptive)
+    if is_adaptive:
+        policy = switching(find_prices(sizes, replicas, policies, hardware), options, wanted)
     is_exact = _is_exact(options, sizes, wanted, replicas)
-    clock: StepClock
-    if is_exact:
-        clock = ExactClock(replicas, hardware)
-    else:
-        between = sizes.steps if options.between == Between.INTERPOLATE else ()
-        count = len(read.traces) * (1 + len(ways))
-        clock = RatedClock(replicas, hardware, count, between)
+    count = len(read.traces) * (1 + len(ways))
+    between = sizes.steps if options.between == Between.INTERPOLATE else ()
+    clock: StepClock = (
+        ExactClock(replicas, hardware)
+        if is_exact
+        else RatedClock(replicas, hardware, count, between)
+    )
     following = Following(sizes, clock, burst=arriving.burst, policy=policy)
     followed = following.run(wanted, counter(on_progress, "simulating", "requests"))
     first = min((request.came_ns for request in followed.requests), default=0.0)
@@ -102,11 +100,7 @@ def simulate_text(
         steps=_counted(followed.steps, [trace.name for trace in read.traces]),
         busy=busy,
         slo=arriving.slo,
-        notes=(
-            *_notes(sizes, options, is_exact),
-            *refusals(sizes, wanted),
-            *crowding(followed),
-        ),
+        notes=(*_notes(sizes, options, is_exact), *refusals(sizes, wanted), *crowding(followed)),
         switches=() if policy is None else tuple(policy.switches),
     )
 
