@@ -18,7 +18,7 @@ Home = tuple[str, int, int]
 
 
 def plain_word(held: bytes, given: int, homes: Iterable[Home]) -> bytes:
-    """What a word stands for; of buffers that share memory, the first that it points into."""
+    """A word without its device; of buffers that share memory, the first that it points into."""
     value = int.from_bytes(held, "little")
     if value == given:
         return bytes(POINTER_BYTES)

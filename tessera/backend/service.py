@@ -44,15 +44,15 @@ Bytes = npt.NDArray[np.uint8]
 
 DEFAULT_LIMIT_S = 60.0
 LONGEST_S = 1e6
-"""What a slowed down transfer takes at most: one that takes longer has ended the run before."""
+"""Longest duration of a throttled transfer in seconds; the watchdog ends longer ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedTrace:
     """A trace of the plan. `arches[step]` is the module variant that runs it, "" where none.
 
-    `touched[step]` are the buffers that it may touch, by the analysis; who has patterns written
-    into memory (`BackendOptions.unwritten`) says them.
+    `touched[step]` are the buffers that it may touch, by the analysis; needed if patterns are
+    written into memory (`BackendOptions.unwritten`).
     """
 
     name: str
@@ -106,17 +106,17 @@ class CommonMemory:
         self._held: dict[object, tuple[int, int]] = {}
 
     def has(self, key: object) -> bool:
-        """Whether somebody has it already."""
+        """Whether it is allocated."""
         return key in self._held
 
     def take(self, key: object, allocate: Callable[[], int]) -> int:
-        """Its address; the first who asks for it allocates it."""
+        """Its address; the first call allocates it."""
         address, users = self._held.get(key) or (allocate(), 0)
         self._held[key] = address, users + 1
         return address
 
     def give_back(self, key: object) -> bool:
-        """Whether that was the last to have it, who frees it."""
+        """Drop a use; True if it was the last one, whose user frees the memory."""
         address, users = self._held.pop(key)
         if users > 1:
             self._held[key] = address, users - 1
@@ -180,9 +180,9 @@ class Request:
     """A request to start: which trace, where, and the bytes of every input by name.
 
     Those `in_place` are, or will be, where GPUs find them; all others in the memory of the host.
-    `number` and `slot` may be -1 until it begins; from then on nobody changes it. Not frozen, nor
-    is `Completion`, since one of each is made per request. Emitted programs have a `Request` of
-    their own, the same thing with pinned memory (`backend.cuda.emitted.common`).
+    `number` and `slot` may be -1 until it begins; from then on it does not change. Neither it nor
+    `Completion` is frozen, since one of each is made per request. Emitted programs have their own
+    `Request`, the same thing with pinned memory (`backend.cuda.emitted.common`).
     """
 
     number: int
@@ -274,16 +274,16 @@ class Backend(Protocol):
     def progress(self) -> Mapping[int, object]:
         """By number, a mark per request under way that changes when a device does anything for it.
 
-        A request that another of its slot is before may be left out. For who may collect.
+        A request behind another one of its slot may be left out. For the collecting thread.
         """
 
     def stalled(self, request: int, seconds: float) -> ServiceFault:
-        """What a request waits for, for which nothing has happened for so long, as an error."""
+        """The fault of a request without progress for `seconds`: what it waits for."""
 
     def locate(self, given: object, size: int) -> DeviceBytes | None:
-        """An array of a GPU's memory that the devices can read where it is; otherwise None.
+        """The place of an array in GPU memory if the devices can read it there; otherwise None.
 
-        For any thread. Work that the caller has under way for the array is waited for on the GPU.
+        For any thread. The GPU waits for work that the caller has under way for the array.
         """
 
     def read_states(self, lane: int) -> Mapping[str, Bytes]:
@@ -304,15 +304,15 @@ class ChainingBackend(Backend, Protocol):
     """A backend whose requests can take an output of the one before (`EarlierOutput`)."""
 
     def prepare_chain(self, trace: int, inputs: tuple[str, ...]) -> None:
-        """Such requests of a trace will come, with these inputs: they are not to wait then."""
+        """Prepare for such requests of a trace, with these inputs, so that none waits later."""
 
 
 @runtime_checkable
 class PatientBackend(Backend, Protocol):
-    """A backend whose requests any thread can wait for."""
+    """A backend that allows any thread to wait for its requests."""
 
     def wait(self, timeout_s: float) -> bool:
-        """Sleep until there is something to collect, or for so long; whether there is.
+        """Sleep until there is something to collect, at most `timeout_s`; whether there is.
 
         For the thread that may collect. It changes nothing, and an interrupt may end it.
         """

@@ -1,4 +1,4 @@
-"""What memory that nothing has written holds in a run that is verified.
+"""Patterns for memory that nothing has written, in a run that is verified.
 
 In: a request, a device, a buffer and bytes of it. Out: these bytes. They differ by all of that, and
 between a run and what it is compared with (`ComparedSide`) in every single byte, so that a result
@@ -30,19 +30,19 @@ _BY_WORD, _BY_RUN = np.uint32(0x9E3779B1), np.uint32(0x85EBCA6B)
 
 
 class ComparedSide(IntEnum):
-    """Who has the memory: a run, or what it is compared with."""
+    """Whose memory it is: of a run, or of what it is compared with."""
 
     RUN = 0
     ONE_DEVICE = 1
 
 
 def buffer_key(trace: int, buffer: BufferId) -> int:
-    """What a buffer is known as."""
+    """The key of a buffer."""
     return zlib.crc32(f"{trace}.{int(buffer)}".encode())
 
 
 def device_key(device: str) -> int:
-    """What a device is known as."""
+    """The key of a device."""
     return zlib.crc32(device.encode())
 
 

@@ -5,17 +5,17 @@ requests stand in line, wait or run; `Dispatcher` begins them, collects what is 
 handles. A fault ends everything: handles of requests that had finished keep their results, all
 others get the fault.
 
-A waiting thread collects completions unless another thread already does, so that nobody has to wake
-it up. A thread in the background (`Collector`) collects while anybody relies on it: threads that
-wait while another one collects, handles that call something at their end, and backends that have
-only one thread collect. It also looks now and then whether something has ended that nobody waits
-for, or nothing happens any more. What is called when a handle is done runs in the thread that
-collects: if it waits for another request, it collects meanwhile.
+A waiting thread collects completions unless another thread already does; it then needs no other
+thread to wake it up. A thread in the background (`Collector`) collects while anything relies on it:
+threads that wait while another thread collects, handles with callbacks, and backends that allow
+only one thread to collect. Every `LOOK_S` seconds it also looks for requests that have ended
+without a waiting thread, and for requests without progress. Callbacks of a handle run in the thread
+that collects; a callback that waits for another request collects meanwhile.
 
 The locks of the book and of the count in `Collector` are held for moments. Two are held for longer:
-`_beginning` while requests begin, in the order of the book, and by whoever wants that none begins;
-that of the turn to collect (`CollectingTurn`) by whoever collects. A thread that needs both takes
-the turn first. No handle ends while `_beginning` is held.
+`_beginning` while requests begin, in the order of the book, or while no request may begin; the turn
+to collect (`CollectingTurn`) while a thread collects. A thread that needs both takes the turn
+first. No handle ends while `_beginning` is held.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Collector:
         self._counting = threading.Lock()
 
     def start(self, dispatcher: Dispatcher) -> None:
-        """Collect until the dispatcher ends, also if nobody closes it."""
+        """Collect until the dispatcher ends, also if it is garbage instead of closed."""
         target = weakref.ref(dispatcher)
         self.thread = threading.Thread(
             target=_keep_collecting, args=(target,), name="tessera-collect", daemon=True
@@ -83,7 +83,7 @@ class Collector:
         self.thread.start()
 
     def rely(self, more: int) -> None:
-        """`more` threads or handles rely on it; a negative number: fewer."""
+        """`more` further threads or handles rely on it; fewer if negative."""
         with self._counting:
             self.relying += more
         if more > 0:
@@ -136,7 +136,7 @@ class Dispatcher:
         in_place: InPlace = NOTHING,
         finish: Callable[[Completion], Any] | None = None,
     ) -> SomeHandle:
-        """Give a request to the backend; stands in line while every ticket is taken.
+        """Give a request to the backend; waits in line while all tickets are taken.
 
         `number` is what the request is called in results and errors. `in_place` are inputs that
         the backend has located. The handle has the completion, or what `finish` makes of it.
@@ -154,12 +154,12 @@ class Dispatcher:
             self.book.enter(handle)
             if not handle.has_ticket:
                 self._wait_until(lambda: handle.has_ticket or self.book.is_shut)
-        except BaseException:  # whoever submits has been interrupted: nobody will have the handle
+        except BaseException:  # an interrupt: the caller never gets the handle
             self.book.leave(handle)
             handle.cancel()
             raise
         if not handle.has_ticket:
-            # Not with the tracebacks of all who were told the same.
+            # Without the traceback of other callers that were given the same error.
             raise (self.book.ending or closed()).with_traceback(None)
         self._begin_all()
         return handle
@@ -205,7 +205,7 @@ class Dispatcher:
                 fail_all((handle,), problem)
 
     def _end(self, problem: BaseException) -> BaseException | None:
-        """No request starts or finishes from here on; what somebody who was told of it raised."""
+        """Fail all requests; returns the first error that a callback raised."""
         handles = self.book.end(problem)
         if handles is None:
             return None
@@ -213,7 +213,7 @@ class Dispatcher:
         return fail_all(handles, problem)
 
     def _end_here(self, problem: BaseException) -> None:
-        """End, for a problem in this thread; an interrupt is for whoever waits or submits here."""
+        """End after a problem in this thread; an interrupt is raised again in the caller."""
         raised = self._end(problem)
         if self.collector.is_here:
             return
@@ -222,12 +222,12 @@ class Dispatcher:
         if not isinstance(problem, Exception):
             raise problem
 
-    # --- who collects -------------------------------------------------------------------------
+    # --- collecting ---------------------------------------------------------------------------
 
     def collect_until(self, is_so: Callable[[], bool], timeout_s: float | None = None) -> bool:
         """Collect in this thread until something is so, or the time is over.
 
-        False where others collect, and where the end has come.
+        False if another thread collects, or everything has ended.
         """
         if self._turn.is_here:
             return self._collect_until(is_so, timeout_s)
@@ -242,9 +242,9 @@ class Dispatcher:
             self._turn.end()
 
     def _collect_until(self, is_so: Callable[[], bool], timeout_s: float | None) -> bool:
-        """Who calls this has the turn."""
+        """The caller has the turn."""
         limit = None if timeout_s is None else time.monotonic() + timeout_s
-        # It may be so by now, by who has collected before: looked at first.
+        # The last thread to collect may have made it so.
         while not is_so():
             if self.book.ending is not None:
                 return False
@@ -261,7 +261,7 @@ class Dispatcher:
         return True
 
     def rely(self, more: int) -> None:
-        """`more` rely on the thread in the background; a negative number: fewer."""
+        """`more` further threads or handles rely on the collector; fewer if negative."""
         self.collector.rely(more)
 
     def _wait_until(self, is_so: Callable[[], bool]) -> None:
@@ -275,7 +275,7 @@ class Dispatcher:
             self.rely(-1)
 
     def _collect(self, timeout_s: float) -> None:
-        """Take what is done; who calls this has the turn."""
+        """Take what is done; the caller has the turn."""
         try:
             # Something is there already if this is called at the end of a handle.
             completions = () if self._completed else self.backend.collect(timeout_s)
@@ -287,7 +287,7 @@ class Dispatcher:
             self._end_here(problem)
 
     def _look_after(self) -> None:
-        """Raise if some request does not get on."""
+        """Raise if a request makes no progress."""
         marks = self.backend.progress()
         stalled = self._watchdog.look({number: marks.get(number) for number in self.book.numbers()})
         if stalled is not None:
@@ -300,7 +300,7 @@ class Dispatcher:
             collector.called.wait(LOOK_S)
             collector.called.clear()
         if book.waiting and not book.running:
-            self._begin_all()  # an interrupt has kept who submitted from it
+            self._begin_all()  # an interrupt has kept the submitter from it
         if book.ending is None and book.running:
             patience_s = LOOK_S if collector.relying else 0.0
             if self._turn.lock.acquire(timeout=patience_s):
@@ -340,13 +340,13 @@ class Dispatcher:
         self.book.refuse()
 
     def close(self, *, wait: bool = True) -> None:
-        """Stop: after what was submitted is done, or at once; handles then have an error."""
+        """Stop, after all submitted requests or at once; then their handles have an error."""
         if wait and self.book.ending is None:
             self.refuse()
             if self.book.held:
                 self._wait_until(lambda: self.book.ending is not None or not self.book.held)
         raised = self._end(closed())
-        # Called at the end of a handle: the collector's thread closes the backend.
+        # In a callback of a handle; the thread of the collector closes the backend.
         if not self._turn.is_here:
             self.collector.thread.join()
             self._close_backend()

@@ -67,20 +67,20 @@ class RequestBook:
                 self._admit()
 
     def _admit(self) -> None:
-        """Tickets to those who stand in line first; who calls this holds the lock."""
+        """Give free tickets to the first handles in line; the caller holds the lock."""
         while self.line and self.held < self.capacity:
             handle = self.line[0]
             request = handle.request
             if request.number < 0:
                 request.number = self._next
             self._next = max(self._next, request.number + 1)
-            # In one of the two at any time: an interrupt must not lose it.
+            # It is in one of the two at any time, so that an interrupt does not lose it.
             self.waiting.append(handle)
             handle.has_ticket = True
             del self.line[0]
 
     def leave(self, handle: SomeHandle) -> None:
-        """Take a handle out of the line: nobody will have it."""
+        """Take a handle out of the line; its submitter has given up."""
         with self._lock:
             if handle in self.line:
                 self.line.remove(handle)
@@ -97,7 +97,7 @@ class RequestBook:
                     full.add(lane)
                     place += 1
                     continue
-                # In one of the two at any time: an interrupt must not lose it.
+                # It is in one of the two at any time, so that an interrupt does not lose it.
                 request.slot = slot
                 self.running[request.number] = handle
                 del self.waiting[place]
@@ -121,7 +121,7 @@ class RequestBook:
             self._pass_on()
 
     def _pass_on(self) -> None:
-        """Tickets are free again; who calls this holds the lock."""
+        """Give free tickets to others; the caller holds the lock."""
         self._admit()
         if self._sleepers:
             self._changed.notify_all()

@@ -1,12 +1,12 @@
 """The handle of a request: ask it for the result, or have it made a `Future`.
 
 In: a `Collecting`, which ends requests. Out: a handle per request. A thread in `result` collects
-itself as long as nobody else does, so nobody has to wake it up; that would be most of what a
-request costs the host. Whoever wants to be told instead, by a call, a `Future` or `await`, relies
-on a thread in the background: then that one collects.
+completions itself unless another thread does; to be woken up by another thread would be most of
+what a request costs the host. A callback, a `Future` or `await` relies on the thread in the
+background, which then collects.
 
-Most handles are only ever asked by whoever collects. So what the others need, a condition above
-all, is made when it is first asked for.
+Most handles are only used by the thread that collects. What other threads need, above all a
+condition, is made on first use.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ _log = logging.getLogger("tessera.requests")
 
 
 class Collecting(Protocol):
-    """Who ends the requests that handles stand for."""
+    """What ends requests: a dispatcher."""
 
     def collect_until(self, is_so: Callable[[], bool], timeout_s: float | None) -> bool:
         """Collect in this thread until something is so, or the time is over.
 
-        False where others collect, or nothing more will be: then they end the request.
+        False if another thread collects, which then ends the request, or everything has ended.
         """
 
     def rely(self, more: int) -> None:
-        """So many more rely on the thread in the background; a negative number: fewer.
+        """`more` further threads or handles rely on the collector's thread; fewer if negative.
 
         Called while a handle is locked.
         """
@@ -79,7 +79,7 @@ class RequestHandle(Generic[Outcome]):
         finish: Callable[[Completion], Outcome] | None = None,
     ) -> None:
         self.request = request
-        # For whoever submits it: whether there was room for the request.
+        # For the submitter: whether the request was admitted.
         self.has_ticket = False
         self._collecting: Collecting | None = collecting
         self._finish = finish
@@ -90,10 +90,10 @@ class RequestHandle(Generic[Outcome]):
         self._callbacks: list[Callable[[RequestHandle[Outcome]], object]] | None = None
         self._watched = 0
 
-    # --- for whoever asks ---------------------------------------------------------------------
+    # --- for users ---------------------------------------------------------------------------
 
     def result(self, timeout: float | None = None) -> Outcome:
-        """What the request gave; waits for it, at most `timeout` seconds."""
+        """The result; waits for it, at most `timeout` seconds."""
         problem = self.exception(timeout)
         if problem is None:
             outcome: Outcome = self._result
@@ -129,7 +129,7 @@ class RequestHandle(Generic[Outcome]):
         return self._state is RequestState.CANCELLED
 
     def cancel(self) -> bool:
-        """Take the request back, unless it has begun; whether that was possible."""
+        """Take the request back; False if it has begun."""
         with _changing:
             if self._state is RequestState.CANCELLED:
                 return True
@@ -141,7 +141,7 @@ class RequestHandle(Generic[Outcome]):
         return True
 
     def add_done_callback(self, call: Callable[[RequestHandle[Outcome]], object]) -> None:
-        """Call something with this handle when the request has ended."""
+        """Call a function with this handle when the request has ended."""
         self.watch()
         with _changing:
             if not self._is_over():
@@ -162,7 +162,7 @@ class RequestHandle(Generic[Outcome]):
         return asyncio.wrap_future(self.future()).__await__()
 
     def watch(self) -> None:
-        """Somebody will be told of the end, but does not collect."""
+        """A callback will hear of the end: the thread in the background has to collect."""
         with _changing:
             if self._collecting is not None:
                 self._watched += 1
@@ -189,7 +189,7 @@ class RequestHandle(Generic[Outcome]):
         """End a future as the request has ended."""
         if self.cancelled():
             future.cancel()
-        # Those who wait for a cancelled future are told by this call only.
+        # This call alone tells threads that wait for a cancelled future.
         if not future.set_running_or_notify_cancel():
             return
         if self._problem is None:
@@ -197,7 +197,7 @@ class RequestHandle(Generic[Outcome]):
         else:
             future.set_exception(self._problem)
 
-    # --- for whoever collects -----------------------------------------------------------------
+    # --- for the collector -------------------------------------------------------------------
 
     def begin(self) -> bool:
         """The request begins; False where it has been cancelled."""
@@ -215,11 +215,11 @@ class RequestHandle(Generic[Outcome]):
         self.tell()
 
     def fail(self, problem: BaseException) -> bool:
-        """The request has no result; whether that is news. `tell` comes later."""
+        """Fail the request; False if it had ended. `tell` runs the callbacks later."""
         return self._end(RequestState.FAILED, None, problem)
 
     def tell(self) -> None:
-        """Call what is to be called at the end."""
+        """Run the callbacks."""
         try:
             with _changing:
                 callbacks, self._callbacks = self._callbacks, None
@@ -229,7 +229,7 @@ class RequestHandle(Generic[Outcome]):
             self.settle()
 
     def settle(self) -> None:
-        """The request is over: nobody collects for it any more."""
+        """The request is over and needs no collector any more."""
         with _changing:
             collecting, self._collecting = self._collecting, None
             watched, self._watched = self._watched, 0
@@ -245,7 +245,7 @@ class RequestHandle(Generic[Outcome]):
         return True
 
     def _notify(self) -> None:
-        """Wake those who wait without collecting. Who comes later sees the state first."""
+        """Wake threads that wait without collecting; later ones see the state first."""
         condition = self._condition
         if condition is not None:
             with condition:
@@ -259,9 +259,9 @@ class RequestHandle(Generic[Outcome]):
 
 
 def fail_all(handles: Iterable[RequestHandle[Any]], problem: BaseException) -> BaseException | None:
-    """No request has a result, whatever is raised by those who are told; the first that was.
+    """Fail requests, whatever their callbacks raise; returns the first error of a callback.
 
-    All have failed before anybody is told of one, who may then ask another.
+    All have failed before the first callback, which may ask another handle.
     """
     raised = None
     for handle, failed in [(handle, handle.fail(problem)) for handle in handles]:

@@ -1,9 +1,8 @@
-"""Which request goes into which slot.
+"""Assigns requests to slots.
 
 In: lanes that want to begin a request, slots that have ended one. Out: a slot, or none yet. A slot
 takes up to `depth` requests, which run one after the other. Requests of one lane share memory, so
-all that are under way are in one slot: there they keep their order without anybody waiting for
-them.
+all that are under way are in one slot, where they keep their order without a wait on the host.
 
 Invariant: while fewer than `slots * depth` requests are under way, a lane that has none finds a
 slot. A lane that has some may have to wait for its slot.
@@ -13,7 +12,7 @@ from __future__ import annotations
 
 
 class SlotBook:
-    """How many requests every slot and lane has under way."""
+    """Requests under way, by slot and lane."""
 
     def __init__(self, *, slots: int, lanes: int, depth: int) -> None:
         self._depth = depth
@@ -39,7 +38,7 @@ class SlotBook:
         return slot
 
     def _emptiest(self) -> int:
-        """The slot with the fewest requests; of several, the one that has had its longest."""
+        """The slot with the fewest requests; of several, the one with the oldest last request."""
         return min(range(len(self._in_slot)), key=lambda s: (self._in_slot[s], self._last[s]))
 
     def give_back(self, slot: int, lane: int) -> None:

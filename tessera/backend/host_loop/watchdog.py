@@ -1,12 +1,13 @@
-"""Which request has stopped getting on.
+"""Finds requests that make no progress.
 
-In: now and then, a mark per request under way, which changes whenever a device does something for
-it. Out: the request for which nothing has happened for longer than the limit, and for how long.
+In: every `LOOK_S` seconds, a mark per request under way, which changes whenever a device does
+something for it. Out: the request for which nothing has happened for longer than the limit, and for
+how long.
 
-What happens for requests that began earlier is an excuse, since they go first: one may wait for
-them, and they end. What happens for later ones is none, so a slot that hangs is found however busy
-the others are. Time counts only as far as somebody looks: a host that was away, stopped or busy
-with what it calls at the end of a request, has not waited for the devices.
+Progress of requests that began earlier excuses a request: earlier requests go first, and they end.
+Progress of later requests does not, so a slot that hangs is found however busy the others are. A
+look counts for a second at most: a host that was stopped, or busy with callbacks, has not waited
+for the devices.
 """
 
 from __future__ import annotations
@@ -16,21 +17,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 LOOK_S = 0.2
-"""How often to look."""
+"""Seconds between two looks."""
 
 _AWAY_S = 5 * LOOK_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StalledRequest:
-    """A request that does not get on, and for how long it has not."""
+    """A request without progress, and for how many seconds."""
 
     request: int
     seconds: float
 
 
 class Watchdog:
-    """What was last seen of every request under way, in the order in which they began."""
+    """The last mark of every request under way, in the order in which they began."""
 
     def __init__(self, limit_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._limit_s = limit_s
@@ -39,7 +40,7 @@ class Watchdog:
         self._seen: dict[int, tuple[object, float]] = {}
 
     def is_due(self) -> bool:
-        """Whether it is time to look."""
+        """Whether `LOOK_S` seconds have passed since the last look."""
         return self._clock() - self._looked_s >= LOOK_S
 
     def look(self, marks: Mapping[int, object]) -> StalledRequest | None:
