@@ -1,4 +1,4 @@
-"""The transport that a run over hosts is to use: the one place that knows the classes.
+"""Makes the transport of a run over hosts: the one place that knows the classes.
 
 In: a name, as a file of hosts has it. Out: a `Transport`, not yet connected. The device's window is
 memory that others of its host can map.
@@ -26,7 +26,7 @@ def open_transport(
     hear: Hear,
     lose: Lose,
 ) -> Transport:
-    """The transport of a device; `outgoing` has all that it will put."""
+    """The transport of a device; `outgoing` is the memory of all its puts."""
     try:
         return _kind(place.kind)(place, window, descriptor, outgoing, hear, lose)
     except OSError as problem:

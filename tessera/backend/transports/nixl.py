@@ -5,9 +5,9 @@ registered once. `connect` prepares the descriptors of every put that will come,
 allocated later.
 
 A connection by socket stays beside it. It proves the token before a byte counts, it tells a peer
-that only waits that the other is gone, and a cut cable is noticed there: UCX itself tells only the
-side that posts. Peers of the same host are reached by shared memory. The thread of UCX is off:
-this end looks for notes itself, less and less often while nothing comes or goes.
+that only waits that the other is gone, and it notices a cut cable: UCX itself tells only the side
+that posts. Peers of the same host are reached by shared memory. The thread of UCX is off: this end
+polls for notes itself, less and less often while nothing comes or goes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from tessera.settings import set_default
 _MODULES = ("nixl_cu12._api", "nixl_cu13._api")
 _DEVICES = "UCX_NET_DEVICES"
 _LOOK_S = ((0.002, 2e-5), (0.05, 1e-4), (float("inf"), 5e-4))
-"""While nothing has come for so long, look so often."""
+"""Poll intervals by idle time: up to the first number of seconds, the second."""
 _SPINS = 50
 _Key = tuple[str, int, int, int]
 
@@ -49,7 +49,7 @@ class _NixlHandle(Protocol):
 
 
 def missing_nixl() -> str:
-    """Why NIXL cannot be used here, or nothing."""
+    """Why NIXL cannot be used here; empty if it can."""
     try:
         _nixl()
     except ImportError as problem:
@@ -169,7 +169,7 @@ class NixlTransport(SharedMemoryTransport):
             raise self._fault(peer, problem) from None
 
     def _look(self) -> None:
-        """Hear what has come. Whoever looks also moves what is under way."""
+        """Poll for notes; a poll also makes progress on writes under way."""
         while not self._is_closed:
             with self._agent_lock:
                 if self._is_closed:
@@ -200,7 +200,7 @@ class NixlTransport(SharedMemoryTransport):
         return TransportFault(peer, self._gone.get(peer) or f"NIXL: {_words(problem)}")
 
     def close(self) -> None:
-        """Hang up; what is registered is let go."""
+        """Hang up, and release registered memory."""
         super().close()
         if self._looking is not None and self._looking is not threading.current_thread():
             self._looking.join(1.0)
@@ -217,7 +217,7 @@ class NixlTransport(SharedMemoryTransport):
 
 
 def interface_of(address: str) -> str:
-    """The network device that has an address; nothing where none is known to."""
+    """The network device that has an address; empty if unknown."""
     if ":" in address:
         return _interface_of_6(address)
     try:
@@ -253,7 +253,7 @@ def _words(problem: Exception) -> str:
 
 
 def _nixl() -> ModuleType:
-    """The module of NIXL; raises `ImportError` where there is none."""
+    """The module of NIXL; raises `ImportError` if there is none."""
     for name in _MODULES:
         try:
             return importlib.import_module(name)

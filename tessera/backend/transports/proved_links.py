@@ -1,10 +1,10 @@
 """Connections whose ends have proved the token: the listener, and the call.
 
 In: an address, a name, the token. Out: sockets of peers that have proved it. A caller that has not
-is a stranger: it holds a place in a short queue for a few seconds at most, learns nothing about
-the others, and is reported to nobody. When the queue is full, the caller that has waited longest
-gives way, so strangers cannot keep a peer out: a peer needs one round trip, and calls again if it
-had to give way.
+proved it is a stranger: it holds a place in a short queue for a few seconds at most, learns nothing
+about other callers, and is not reported. If the queue is full, the caller that has waited longest
+is dropped, so strangers cannot keep a peer out: a peer needs one round trip, and calls again if it
+was dropped.
 
 In a greeting each end sends a line with its name, its version and a nonce, and answers the other's
 nonce with an HMAC under the token. The token itself never travels here. Nothing is encrypted: a
@@ -39,7 +39,7 @@ class ProvedListener:
     """Listens at an address, and welcomes callers that have proved the token."""
 
     def __init__(self, bind: str) -> None:
-        """Listen; raises `OSError` where that cannot be. Nobody is welcomed before `start`."""
+        """Listen; raises `OSError` if that fails. Callers are answered after `start`."""
         family = socket.AF_INET6 if ":" in bind else socket.AF_INET
         self._listener = socket.socket(family, socket.SOCK_STREAM)
         try:
@@ -105,14 +105,14 @@ class ProvedListener:
             link.close()
 
     def _leave(self, link: socket.socket) -> bool:
-        """Take a connection out of the line; False where it had to give way."""
+        """Take a connection out of the queue; False if it was dropped."""
         with self._lock:
             was_there = link in self._unproved
             self._unproved.pop(link, None)
             return was_there
 
     def _drop_oldest(self) -> bool:
-        """Hang up on whoever has stood in line longest; its thread closes the connection."""
+        """Drop the caller that has waited longest; its thread closes the connection."""
         with self._lock:
             oldest = next(iter(self._unproved), None)
             if oldest is None:
@@ -126,13 +126,13 @@ class ProvedListener:
 def call_proved(
     address: tuple[str, int], name: str, token: str, *, run: str, deadline_s: float
 ) -> tuple[str, socket.socket]:
-    """The name of whoever listens there, and the connection; calls again until a deadline.
+    """The name of the listener, and the connection; calls again until a deadline.
 
-    Raises `TransportFault` where the listener is no peer, and `OSError` where it has not answered
+    Raises `TransportFault` if the listener is no peer, and `OSError` if it has not answered
     by `deadline_s` of `time.monotonic()`.
     """
     while True:
-        # Longer than the listener takes: who hangs up first must be the one that judges.
+        # Longer than the listener takes, so that the listener is the one that hangs up first.
         left_s = max(_LEAST_S, min(2 * GREET_S, deadline_s - time.monotonic()))
         try:
             link = socket.create_connection(address, timeout=left_s)
@@ -163,7 +163,7 @@ _SHORTEST_S = 1e-3
 _LONGEST_LINE = 4096
 _STRANGER = "a stranger"
 GREET_S = 5.0
-"""How long a whole greeting may take, however its bytes come."""
+"""Seconds for a whole greeting, however its bytes come."""
 
 
 def greet(
@@ -177,8 +177,8 @@ def greet(
 ) -> str:
     """The name of the peer, once both ends have shown that they have the token.
 
-    `run` names what they take part in: ends of another run are strangers. A fault names nobody:
-    what a stranger calls itself means nothing.
+    Ends of another `run` are strangers. A fault names no peer, since a stranger can call itself
+    anything.
     """
     deadline_s = time.monotonic() + limit_s
     nonce = secrets.token_hex(16)
@@ -197,7 +197,7 @@ def greet(
     _send(link, {"proof": _proof(token, name, peer, other, is_caller=is_caller)})
     wanted = _proof(token, peer, name, nonce, is_caller=not is_caller)
     given = _receive(link, deadline_s).get("proof", "")
-    # As bytes: texts that are not ASCII cannot be compared so.
+    # As bytes: `compare_digest` does not take texts that are not ASCII.
     if not hmac.compare_digest(given.encode(errors="replace"), wanted.encode()):
         raise TransportFault(_STRANGER, "it does not have the token of this run")
     return peer
@@ -220,7 +220,7 @@ def _receive(link: socket.socket, deadline_s: float) -> dict[str, str]:
         try:
             if left_s <= 0:
                 raise TimeoutError
-            # What comes behind the line is for others to read.
+            # Bytes behind the line are not part of the greeting.
             seen = link.recv(_LONGEST_LINE, socket.MSG_PEEK)
             line += link.recv(seen.find(b"\n") + 1 or len(seen))
         except TimeoutError:

@@ -29,9 +29,9 @@ _BOOT = "/proc/sys/kernel/random/boot_id"
 
 
 def shared_window(size: int) -> tuple[WindowBytes, int]:
-    """Memory that others of this host can map, and its descriptor; -1 where there is none such.
+    """Memory that other processes of this host can map, and its descriptor (-1 if they cannot).
 
-    Raises `OSError` where the host has no room: later would be too late.
+    Raises `OSError` if the host has no room for it.
     """
     make = getattr(os, "memfd_create", None)
     if make is None or not os.path.exists(_BOOT):
@@ -42,7 +42,7 @@ def shared_window(size: int) -> tuple[WindowBytes, int]:
 
 
 class SharedMemoryTransport(SocketTransport):
-    """Sockets, with windows that are mapped where they can be."""
+    """Sockets, and mapped windows of peers on the same host."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ def _map(place: str) -> WindowBytes:
 
 
 def _system_id() -> str:
-    """The same for all processes that see the same processes of one running system."""
+    """An id of this running system and its process namespace."""
     try:
         with open(_BOOT) as stream:
             boot = stream.read().strip()

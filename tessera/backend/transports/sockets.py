@@ -6,8 +6,8 @@ A frame is a head (kind, length of the note, offset, size), the note, the bytes.
 connection reads the bytes into the window, then the note is heard. Every end sends a beat now and
 then, so that there is always something to acknowledge: if the other host's system does not do so,
 and nothing else comes from it, the cable is cut (`TCP_INFO`). A process that is busy or stopped is
-not taken for that, nor a link that is slow: something comes over it all the time, and after a loss
-this system itself may wait before it tries again, which is no sign of anything.
+not taken for a cut, nor is a slow link: something comes over it all the time, and after a loss this
+system itself may wait before it tries again.
 
 Source: Linux, `struct tcp_info`.
 """
@@ -44,7 +44,7 @@ _SAYS_WHY_S = 2.0
 _INFO = struct.Struct("@8B13I")
 _UNACKED, _DATA_SENT, _DATA_RECEIVED, _ACK_RECEIVED = 12, 17, 19, 20
 _TICK_S = 0.01
-"""More than the system's clock is off by."""
+"""Seconds: more than the error of the system's clock."""
 
 
 class _PeerSocket:
@@ -54,14 +54,14 @@ class _PeerSocket:
         self.link = link
         self.sending = threading.Lock()
         self.why = ""
-        """Why it was given up."""
+        """Why it was given up; empty while it is used."""
         self._heard_s = 0.0
         self._tried_s: float | None = None
 
     def is_silent(self, limit_s: float, strangers: Collection[int] = ()) -> bool:
-        """Whether nothing has come for so long, though something was sent since that.
+        """Whether nothing has come for `limit_s` seconds, though something was sent since then.
 
-        What comes over the descriptors of `strangers` is nothing.
+        Bytes over the descriptors of `strangers` do not count.
         """
         facts, now_s = _facts(self.link), time.monotonic()
         if not facts:
@@ -113,7 +113,7 @@ class SocketTransport:
         with self._changed:
             while missing := sorted(self._expected - self._ways.keys()):
                 left = deadline - time.monotonic()
-                if left + _SAYS_WHY_S <= 0:  # who calls in vain knows better why
+                if left + _SAYS_WHY_S <= 0:  # a caller that fails knows better why
                     raise TransportFault(missing[0], f"it has not called within {_CONNECT_S:.0f} s")
                 self._changed.wait(left + _SAYS_WHY_S)
         threading.Thread(target=self._beat, daemon=True).start()
@@ -140,7 +140,7 @@ class SocketTransport:
         self._join(peer, link)
 
     def _welcome(self, peer: str, link: socket.socket) -> None:
-        """Let a caller in that is expected; it may be early."""
+        """Join a caller, which may call before it is expected."""
         with self._changed:
             is_expected = self._changed.wait_for(lambda: peer in self._expected, _EARLY_S)
         if is_expected:
@@ -195,14 +195,14 @@ class SocketTransport:
                     way.link.sendall(np.ascontiguousarray(content).data)
             except OSError:
                 if way.why:
-                    return  # it was given up, and that has been said
+                    return  # it was given up, and `lose` has reported it
                 raise
 
     def _beat(self) -> None:
         beat = _HEAD.pack(_BEAT, 0, 0, 0)
         while not self._is_closed:
             for way in list(self._ways.values()):
-                # Where something is on its way already, that will do.
+                # Bytes that are being sent serve as a beat.
                 if way.sending.acquire(blocking=False):
                     try:
                         with suppress(OSError):
@@ -212,7 +212,7 @@ class SocketTransport:
             time.sleep(self._place.beat_s)
 
     def _watch(self) -> None:
-        """Give up those over whose cable nothing comes."""
+        """Give up peers whose link is cut."""
         cut_s = self._place.cut_s
         while not self._is_closed:
             time.sleep(min(self._place.beat_s, cut_s / 8))
@@ -220,7 +220,7 @@ class SocketTransport:
                 try:
                     is_silent = not way.why and way.is_silent(cut_s, self._listener.strangers())
                 except OSError:
-                    continue  # who listens to it knows
+                    continue  # its listening thread reports it
                 if is_silent and not self._is_closed:
                     way.why = f"nothing was acknowledged for {cut_s:.1f} s: the link is cut"
                     self._lose(peer, way.why, is_cut=True)
@@ -238,16 +238,16 @@ class SocketTransport:
 
 
 def _facts(link: socket.socket) -> tuple[int, ...]:
-    """What the system knows of a connection; nothing where it does not say."""
+    """`TCP_INFO` of a connection; empty if the system has none."""
     kind = getattr(socket, "TCP_INFO", None)
     told = b"" if kind is None else link.getsockopt(socket.IPPROTO_TCP, kind, _INFO.size)
     return _INFO.unpack(told) if len(told) == _INFO.size else ()
 
 
 def _is_heard(link: socket.socket, limit_s: float, strangers: Collection[int]) -> bool:
-    """Whether something comes from the host of a peer over any connection of this process.
+    """Whether bytes come from the host of a peer over any connection of this process.
 
-    Others may carry the bytes (NIXL), and beats then wait behind them.
+    Another connection may carry the bytes (NIXL), and beats then wait behind them.
     """
     host = link.getpeername()[0]
     for descriptor in {int(name) for name in os.listdir("/proc/self/fd")}.difference(strangers):
@@ -260,7 +260,7 @@ def _is_heard(link: socket.socket, limit_s: float, strangers: Collection[int]) -
 
 
 def _opened(descriptor: int) -> socket.socket:
-    """A descriptor of this process as a socket; raises `OSError` where it is none."""
+    """A descriptor of this process as a socket; raises `OSError` if it is none."""
     own = os.dup(descriptor)
     try:
         return socket.socket(fileno=own)
@@ -270,7 +270,7 @@ def _opened(descriptor: int) -> socket.socket:
 
 
 def _read(link: socket.socket, into: memoryview) -> bool:
-    """Fill a buffer; False where the other end has hung up."""
+    """Fill a buffer; False if the other end has hung up."""
     at = 0
     while at < len(into):
         count = link.recv_into(into[at:])

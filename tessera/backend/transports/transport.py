@@ -5,8 +5,8 @@ the note.
 
 A *window* is memory of a device that others put into; it is registered once, when the transport is
 made. A put is one-sided: it needs nothing of the peer's program. Puts are not ordered among
-themselves, so a put carries its note, and the note is heard after its bytes are there. Who may put
-where, and when, is not decided here: launch programs do that, and the checker proves them.
+themselves, so a put carries its note, and the note is heard after its bytes are there. Launch
+programs decide which device puts where and when, and the checker proves them.
 
 - `address` is what others need to reach this device, as one line of text.
 - `connect` joins this device to others by their addresses, and is told every put that will come,
@@ -31,14 +31,14 @@ Hear = Callable[[str, bytes], None]
 
 
 class Lose(Protocol):
-    """Hears that no more can come from a peer; `is_cut`: nothing arrives there any more."""
+    """Hears that a peer is lost; `is_cut`: its process may run, but the link to it is cut."""
 
     def __call__(self, peer: str, why: str, *, is_cut: bool = False) -> None:
         """Take note of it."""
 
 
 def lose_nothing(peer: str, why: str, *, is_cut: bool = False) -> None:
-    """A `Lose` for who has no peers yet."""
+    """A `Lose` that does nothing, for a transport without peers."""
 
 
 LONGEST_NOTE = 4096
@@ -46,11 +46,11 @@ LONGEST_NOTE = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransportPlace:
-    """Which transport, for whom, and how it is reached.
+    """The kind of a transport, its device and its address.
 
-    `name` is that of the device, `host` of its host, `bind` the address to listen at. Peers of a
-    `run` prove its `token`. Every end sends a beat after `beat_s`; after `cut_s` without a sign of
-    a peer the link is cut.
+    `name` is the name of the device, `host` of its host, `bind` the address to listen at. Peers of
+    a `run` prove its `token`. Every end sends a beat each `beat_s` seconds; a link without a sign
+    of its peer for `cut_s` seconds counts as cut.
     """
 
     kind: str = "tcp"
@@ -65,7 +65,7 @@ class TransportPlace:
 
 @dataclass(frozen=True, slots=True)
 class PlannedPut:
-    """A put that will come, perhaps often: to whom, where in its window, from which memory."""
+    """A put that may be repeated: its peer, the offset in the peer's window, and its memory."""
 
     peer: str
     offset: int
@@ -73,7 +73,7 @@ class PlannedPut:
 
 
 class Transport(Protocol):
-    """The ways from one device to others; the module docstring has the rules."""
+    """The links from one device to others; the module docstring has the rules."""
 
     @property
     def address(self) -> str:
@@ -89,11 +89,11 @@ class Transport(Protocol):
         """Let a peer hear a note."""
 
     def close(self) -> None:
-        """End all ways."""
+        """Close all links."""
 
 
 class TransportFault(OSError):
-    """A peer that cannot be joined: who it is, and why."""
+    """A peer that cannot be joined, and why."""
 
     def __init__(self, peer: str, why: str) -> None:
         super().__init__(f"{peer}: {why}")
