@@ -39,7 +39,7 @@ class ChannelClosed(Exception):
 
 
 class BadMessage(ValueError):
-    """The other end sent what no message is."""
+    """The other end sent bytes that are no message."""
 
 
 class ControlChannel(Generic[Heard]):
@@ -50,17 +50,17 @@ class ControlChannel(Generic[Heard]):
         self._hears = hears
         self._sending = threading.Lock()
         self.waits_since_s: float | None = None
-        """Since when the other end has been waited for."""
+        """When `receive` began to wait for the other end; None if it does not wait."""
         self.read_s = self.wrote_s = 0.0
-        """When bytes last came, and when some were last taken: a record may take long."""
+        """When bytes last came, and when some were last sent; a message may take long."""
 
     def start(self) -> None:
-        """Say where the frames begin."""
+        """Send the mark before the first frame."""
         with self._sending:
             self._write(memoryview(_START))
 
     def await_start(self) -> None:
-        """Skip what comes before the frames of the other end."""
+        """Skip bytes before the mark of the other end."""
         seen = b""
         while not seen.endswith(_START):
             letter = os.read(self._source, 1)
@@ -69,7 +69,7 @@ class ControlChannel(Generic[Heard]):
             seen += letter
 
     def send(self, message: Message, parts: Sequence[Bytes] = ()) -> None:
-        """Send a message with its bytes; raises `ChannelClosed` where nobody listens."""
+        """Send a message with its bytes; raises `ChannelClosed` if the other end is gone."""
         text = msgspec.json.encode(message)
         sizes = b"".join(_SIZE.pack(part.nbytes) for part in parts)
         with self._sending:
@@ -123,7 +123,7 @@ class DriverLine:
     """What a device says to its driver, by any thread: nothing once its run is over."""
 
     def __init__(self, channel: ControlChannel[Any], orphan: Callable[[], None]) -> None:
-        """`orphan` ends the process: nobody hears it any more."""
+        """`orphan` ends the process; it is called if the driver is gone."""
         self._channel = channel
         self._orphan = orphan
         self._saying = threading.Lock()

@@ -1,8 +1,8 @@
 """The process of a device, here or on another host, and the two threads that talk to it.
 
-In: a `HostEntry`, and what starts processes (`launchers`). Out: a `DeviceLink`: what it is told,
-and an inbox with what it says. A process that does not read holds up nobody but the thread that
-writes to it.
+In: a `HostEntry`, and a launcher (`launchers`). Out: a `DeviceLink`, which sends messages to the
+process and puts its messages into an inbox. A process that does not read holds up only the thread
+that writes to it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class DeviceLink:
     """One process, seen from the driver."""
 
     def __init__(self, device: str, host: HostEntry, inbox: Inbox, launch: Launcher) -> None:
-        """Start it; raises `OSError` where the command of the host cannot be run."""
+        """Start it; raises `OSError` if the command of the host cannot be run."""
         self.host = host
         self.has_begun = False
         self.is_gone = False
@@ -50,13 +50,13 @@ class DeviceLink:
             thread.start()
 
     def serve_as(self, device: str, inbox: Inbox) -> None:
-        """From now on it is the process of this device, and what it says goes there."""
+        """Serve as this device from now on; messages go to this inbox."""
         self.heard_s = time.monotonic()
         self._to = inbox, device
 
     @property
     def heard_s(self) -> float:
-        """When it was last heard: a record that is long in coming counts too."""
+        """When bytes last came from it, also those of an unfinished message."""
         return max(self._heard_s, self._channel.read_s)
 
     @heard_s.setter
@@ -65,7 +65,7 @@ class DeviceLink:
 
     @property
     def sent_s(self) -> float:
-        """When it last took bytes that it was sent."""
+        """When it last took bytes."""
         return self._channel.wrote_s
 
     @property
@@ -101,7 +101,7 @@ class DeviceLink:
         self._heard(None, [])
 
     def _write(self) -> None:
-        """Send what is to be sent; now and then that the driver is still here."""
+        """Send the outbox; after `_STILL_HERE_S` seconds without a message, a sign of life."""
         while True:
             try:
                 message = self._outbox.get(timeout=_STILL_HERE_S)
@@ -120,22 +120,22 @@ class DeviceLink:
         return self.process.wait(_HANG_UP_S)
 
     def said(self) -> str:
-        """The last line that it wrote to its standard error, or before its first record."""
+        """The last line of its standard error, or what it wrote before its first message."""
         return self.process.said() or ("" if self.has_begun else self.noise.strip())
 
     def hang_up(self) -> None:
-        """Let the process go."""
+        """Close the channel once the outbox is sent; the process then ends."""
         self._outbox.put(None)
 
     def end(self, deadline_s: float) -> None:
-        """Make sure that the process is gone, and the threads."""
+        """End the process and the threads."""
         self.process.end(max(0.0, deadline_s - time.monotonic()))
         for thread in self._threads:
             thread.join(_JOIN_S)
 
 
 def stop_links(links: dict[str, DeviceLink]) -> None:
-    """Hang up, then make sure that every process is gone."""
+    """Hang up, and end every process that does not end by itself."""
     ending: Collection[DeviceLink] = list(links.values())
     links.clear()
     for link in ending:

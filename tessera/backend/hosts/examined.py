@@ -1,4 +1,4 @@
-"""A process on a host that is examined: what the host has, and how fast others are reached.
+"""A process that `tessc doctor` examines: what its host has, and how fast it reaches others.
 
 In: a channel. Out: facts, and measurements that the driver asks for, one pair at a time. Bytes go
 by the transport of a run: shared memory inside a host, TCP or NIXL between hosts.
@@ -48,7 +48,7 @@ _PING, _PONG = b"ping", b"pong"
 
 
 def _gpus() -> tuple[str, ...]:
-    """The GPUs that the driver of this host names."""
+    """Names and architectures of the GPUs of this host."""
     try:
         return tuple(f"{gpu.name} ({gpu.arch})" for gpu in open_driver().gpus())
     except (TesseraError, DriverError):
@@ -97,11 +97,11 @@ def be_examined(channel: ControlChannel[ToDevice], place: TransportPlace) -> Non
             case StillHere():
                 pass
             case _:
-                raise TypeError(f"nobody who is examined is told {type(asked).__name__}")
+                raise TypeError(f"a process under examination is told {type(asked).__name__}")
 
 
 def _latency_ns(transport: Transport, peer: str, answers: queue.SimpleQueue[bytes]) -> float:
-    """Half of the median round trip of a note."""
+    """Half of the median round trip of a note, in nanoseconds."""
     times = []
     for _ in range(_ROUNDS):
         started = time.perf_counter_ns()
@@ -118,7 +118,7 @@ def _bytes_per_s(
     answers: queue.SimpleQueue[bytes],
     latency_ns: float,
 ) -> float:
-    """The best of a few puts of the whole window, less the way back of the answer."""
+    """Bytes per second of the fastest of a few puts of the whole window, without the answer."""
     best = float("inf")
     for _ in range(4):
         started = time.perf_counter_ns()

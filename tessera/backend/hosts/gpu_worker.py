@@ -54,7 +54,7 @@ class GpuWorker:
         beat_s: float,
         orphan: Callable[[], None],
     ) -> None:
-        """`orphan` ends the process: nobody hears it any more, or its GPU is lost to it."""
+        """`orphan` ends the process: the driver is gone, or its GPU had a fault."""
         self._channel = channel
         self._line = DriverLine(channel, orphan)
         self._part = part
@@ -68,7 +68,7 @@ class GpuWorker:
         self._threads: list[threading.Thread] = []
 
     def serve(self) -> None:
-        """Say what the window is opened by, then do what the driver says until it is gone."""
+        """Send the address of the window, then obey the driver until it releases this device."""
         self._start(self._beat)
         self._line.send(Listening(self._part.address))
         while True:
@@ -84,11 +84,11 @@ class GpuWorker:
         self._release()
 
     def _release(self) -> None:
-        """Leave nothing of this run behind; nothing is said of it from here on."""
+        """Give everything of this run back; no message is sent from here on."""
         self._line.end()
         self._over.set()
         if self._is_broken:
-            self._orphan()  # a fault of a kernel takes the context: only a new process has one
+            self._orphan()  # a fault of a kernel destroys the context; only a new process gets one
         for thread in self._threads:
             thread.join()
         self._part.close()
@@ -120,7 +120,7 @@ class GpuWorker:
             case StillHere():
                 pass
             case _:
-                raise TypeError(f"no device on a GPU is told {type(message).__name__}")
+                raise TypeError(f"a device on a GPU is told {type(message).__name__}")
 
     def _collect(self) -> None:
         """Tell the driver of requests that are done."""

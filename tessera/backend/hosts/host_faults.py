@@ -1,4 +1,4 @@
-"""What is said of a run over hosts that stops: which host, which device, which operation.
+"""Faults of runs over hosts: which host, which device, which operation.
 
 In: what the driver knows of a device. Out: `ServiceFault`s. A device that was between two
 operations when it last beat is named with what is due from it.
@@ -105,7 +105,7 @@ def no_command(device: str, host: str, command: str, problem: OSError) -> Servic
 
 
 def other_version(link: DeviceLink, theirs: str, ours: str) -> ServiceFault:
-    """A host with another Tessera."""
+    """A host with another version of Tessera."""
     return ServiceFault(
         error(
             "TSR5071",
@@ -128,19 +128,19 @@ def gone(link: DeviceLink, seen: LastSeen) -> ServiceFault:
 
 
 def silent(link: DeviceLink, seconds: float, seen: LastSeen) -> ServiceFault:
-    """A process that says nothing."""
+    """A process without a sign of life for `seconds`."""
     headline = f"{where(link)} has not answered for {seconds:.1f} s"
     return _lost(headline, link.device, seen, ())
 
 
 def cut(link: DeviceLink, peer: DeviceLink, why: str, seen: LastSeen) -> ServiceFault:
-    """Two processes that are there and cannot reach each other."""
+    """Two processes that run and have lost each other."""
     headline = f"{where(link)} has lost {where(peer)}: {why}"
     return _lost(headline, peer.device, seen, ())
 
 
 def not_joined(link: DeviceLink, peer: DeviceLink, why: str) -> ServiceFault:
-    """Two processes that have not found each other."""
+    """Two processes that could not connect at the start."""
     alone = [end.host.name for end in (link, peer) if ip_address(end.host.address).is_loopback]
     own = f"; that of host `{alone[0]}` is one that only itself reaches" if alone else ""
     return ServiceFault(

@@ -1,7 +1,7 @@
 """The process of a device in a run over hosts: its queues as threads, a channel to the driver.
 
 In: a model that was proved here, and a channel. Out: what `backend.hosts.hosts_backend` hears. The
-worker ends when the driver lets go of it, and the process when its channel does.
+worker ends when the driver releases it, and the process when its channel closes.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class HostWorker(DeviceWorker):
         )
 
     def serve(self) -> None:
-        """Say where this device listens, then do what the driver says until it lets go."""
+        """Send the address of this device, then obey the driver until it releases this device."""
         slots = self._model.lowered.slots
         self._begin_to_beat(Status(mmap.mmap(-1, status_bytes(slots)), 0, slots))
         self._line.send(Listening(self._transport.address))
@@ -100,11 +100,11 @@ class HostWorker(DeviceWorker):
         self._release()
 
     def _release(self) -> None:
-        """Leave nothing of this run behind; nothing is said of it from here on."""
+        """Give everything of this run back; no message is sent from here on."""
         self._line.end()
         self._transport.close()
         if not self._end(_END_S):
-            os._exit(0)  # a kernel that goes on: only the end of the process ends it
+            os._exit(0)  # a kernel that still runs ends only with the process
 
     def _take(self, message: ToDevice, parts: Sequence[Bytes]) -> None:
         match message:
@@ -136,7 +136,7 @@ class HostWorker(DeviceWorker):
         self._exchange.hear(peer, note, self._arrived, self._credited)
 
     def _beat(self) -> None:
-        """Say that the process is alive, and how far its requests are."""
+        """Send signs of life, with the progress of requests."""
         slots = range(self._model.lowered.slots)
         while not self._over.wait(self._beat_s):
             request, step = self._status.launch

@@ -60,14 +60,14 @@ _SILENT_AT_START_S = 20.0
 _BETTER_S, _LOOK_S = 0.2, 0.05
 _CLOCK_LOOKS = 5
 _CUT_SHARE = 0.4 / 1.5
-"""A cable counts as cut before a process counts as stopped."""
+"""Share of `silent_s` after which a link counts as cut: earlier than a process as stopped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostsRun:
-    """Where devices are, how their processes are watched, and what they are given.
+    """The hosts of devices, how their processes are watched, and what they are sent.
 
-    Processes come from the pool and go back there.
+    Processes come from the pool and go back there. Times are in seconds.
     """
 
     host_of: Mapping[str, HostEntry]
@@ -146,7 +146,7 @@ class HostsBackend(DeviceGroup):
             self._pump(_LOOK_S)
             if self._fault is not None:
                 raise self._fault
-            # Contents may be under way for longer: that is no fault.
+            # Sending contents may take longer, which is no fault.
             moved_s = max((link.sent_s for link in self._links.values()), default=begun_s)
             if time.monotonic() > max(begun_s, moved_s) + _START_S:
                 late = [link for d, link in self._links.items() if d not in self._ready]
@@ -163,7 +163,7 @@ class HostsBackend(DeviceGroup):
         return transfers_to(self.model, request.trace, device)
 
     def _pump(self, timeout_s: float) -> None:
-        """Take what has come; after a fault all that is there, so that what is done counts."""
+        """Take all messages that have come; also after a fault, so that finished requests count."""
         try:
             self._hear(*self._inbox.get(timeout=max(min(timeout_s, _LOOK_S), 0.001)))
             while True:
@@ -173,7 +173,7 @@ class HostsBackend(DeviceGroup):
         self._look()
 
     def _look(self) -> None:
-        """Find who is silent. Time counts only as far as somebody looks."""
+        """Find silent devices. A pause of this process does not count as their silence."""
         now_s = time.monotonic()
         away_s, self._looked_s = now_s - self._looked_s, now_s
         if away_s > 1.0:
@@ -231,7 +231,7 @@ class HostsBackend(DeviceGroup):
                 raise ValueError(f"`{type(message).__name__}` in a run")
 
     def _set_clock(self, device: str, sent_ns: int, there_ns: int) -> None:
-        """The clock of a host: the look that took the least time counts."""
+        """The offset of a host's clock, from the question with the shortest round trip."""
         now_ns = time.monotonic_ns()
         took_ns = now_ns - sent_ns
         if device not in self._ahead_ns or took_ns < self._ahead_ns[device][0]:
@@ -258,7 +258,7 @@ class HostsBackend(DeviceGroup):
     # --- faults ----------------------------------------------------------------------------
 
     def _lost(self, link: DeviceLink, lost: Lost) -> None:
-        """A device has lost another. If its process has ended, that is what is to be said."""
+        """A device has lost another. If the process of the other has ended, that is the fault."""
         other = self._links.get(lost.peer)
         if other is None:
             return
@@ -294,12 +294,12 @@ class HostsBackend(DeviceGroup):
         return fault
 
     def progress(self) -> dict[int, object]:
-        """When devices last did something for each request, and how many are done with it."""
+        """By request: how many devices are done with it, and the marks of all devices."""
         marks = tuple(self._seen[d].marks if d in self._seen else () for d in self._links)
         return {number: (len(sent.done), marks) for number, sent in list(self._underway.items())}
 
     def close(self) -> None:
-        """End the processes, now; where all had begun, those that can go back to the pool."""
+        """End the processes at once; if all had begun, those that can go back to the pool."""
         if self._links and len(self._ready) == len(self._links):
             self._run.pool.keep(self._links, self._inbox)
         self._stop()

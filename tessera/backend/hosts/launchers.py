@@ -1,8 +1,8 @@
 """How the process of a device is started: the interface, and the command of a host.
 
-In: a `HostEntry`. Out: a `StartedDevice`: two descriptors to talk over, and how it ends. A launcher
-is a function; that of a Ray cluster is in `driver.hosts.ray_launcher`. Whoever starts it, a process
-lives as long as its channel, so nothing is left behind, however this one ends.
+In: a `HostEntry`. Out: a `StartedDevice`: two descriptors for a channel, and how the process ends.
+A launcher is a function; that of a Ray cluster is in `driver.hosts.ray_launcher`. A process lives
+as long as its channel, so nothing is left behind, however this process ends.
 """
 
 from __future__ import annotations
@@ -31,36 +31,36 @@ class StartedDevice(Protocol):
 
     @property
     def source(self) -> int:
-        """The descriptor to read what it says from."""
+        """The descriptor to read its messages from."""
 
     @property
     def target(self) -> int:
-        """The descriptor to write what it is told to."""
+        """The descriptor to write messages to."""
 
     def poll(self) -> int | None:
-        """How it has ended; None while it runs, or while that is not known."""
+        """Its exit code; None while it runs, or if that is not known."""
 
     def wait(self, limit_s: float) -> str:
-        """How it has ended, in words, behind `it`; waits for that at most so long."""
+        """How it has ended, as the rest of a sentence; waits at most `limit_s` seconds."""
 
     def said(self) -> str:
         """The last line of its errors."""
 
     def close_source(self) -> None:
-        """Nobody reads any more."""
+        """Close the reading end."""
 
     def close_target(self) -> None:
         """Hang up."""
 
     def end(self, limit_s: float) -> None:
-        """Make sure that it is gone; it may take so long to go by itself."""
+        """End it, after at most `limit_s` seconds in which it may end by itself."""
 
 
 Launcher = Callable[[HostEntry], StartedDevice]
 
 
 class CommandProcess:
-    """A process by the command of its host. It has a session of its own: Ctrl-C is for us."""
+    """A process by the command of its host, in its own session: Ctrl-C does not reach it."""
 
     def __init__(self, host: HostEntry, module: str) -> None:
         """Start a module of Python there; raises `OSError` where the command cannot be run."""
@@ -114,7 +114,7 @@ class CommandProcess:
         return ""
 
     def close_source(self) -> None:
-        """Nobody reads any more."""
+        """Close the reading end."""
         with suppress(OSError):
             self._in.close()
 
@@ -124,7 +124,7 @@ class CommandProcess:
             self._out.close()
 
     def end(self, limit_s: float) -> None:
-        """Make sure that it is gone, with all that it has started."""
+        """End it, with all processes that it has started."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(limit_s)
         with suppress(OSError):
@@ -147,7 +147,7 @@ def _start(host: HostEntry, module: str, errors: IO[bytes] | None) -> subprocess
 
 
 def _error_file() -> IO[bytes] | None:
-    """Where a process writes its errors; a full disk here is no reason not to run."""
+    """A file for standard error; None if the disk is full, which does not stop a run."""
     try:
         return tempfile.TemporaryFile()
     except OSError:

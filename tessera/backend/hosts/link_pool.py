@@ -1,8 +1,8 @@
-"""Processes of hosts that stay for the next run, and how a run gets and leaves its own.
+"""Processes of hosts that stay for the next run.
 
-In: devices with their hosts. Out: `DeviceLink`s. A process that a run has left has
-nothing of it any more: no memory, no thread, no connection. It knows what it has read and proved,
-and takes another plan. One that does not say so in time is ended.
+In: devices with their hosts. Out: `DeviceLink`s. A process that a run has released holds no memory,
+thread or connection of that run. It remembers the traces that it has read and analysed, and takes
+another plan. A process that does not confirm its release in time is ended.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class LinkPool:
     def take(self, device: str, host: HostEntry, inbox: Inbox) -> DeviceLink:
         """A process for a device: one that is there, or a new one."""
         with self._changing:
-            # One that is stopped, or whose host is lost, has not beaten since.
+            # A process that is stopped, or whose host is lost, sends no beats.
             late_s = time.monotonic() - _SILENT_S
             gone = [link for link in self._idle if link.is_gone or link.heard_s < late_s]
             self._idle = [link for link in self._idle if link not in gone]
             here = [link for link in self._idle if link.host == host]
-            # Rather the one that was the same device: it knows its code and has its GPU.
+            # Prefer the process that was the same device: it has its code and its GPU.
             kept = min(here, key=lambda link: link.device != device, default=None)
             if kept is not None:
                 self._idle.remove(kept)
@@ -50,7 +50,7 @@ class LinkPool:
         return kept
 
     def keep(self, links: dict[str, DeviceLink], inbox: Inbox) -> None:
-        """Take processes back from a run that is over; one that does not answer is ended."""
+        """Take processes back from a run that is over; those that do not answer are ended."""
         now_s = time.monotonic()
         asked = {
             device: link
@@ -77,12 +77,12 @@ class LinkPool:
         stop_links({link.device: link for link in free})
 
     def processes(self) -> list[int]:
-        """Those that wait for a run."""
+        """The ids of processes that wait for a run."""
         with self._changing:
             return [link.process.pid for link in self._idle if not link.is_gone]
 
     def close(self) -> None:
-        """End those that wait for a run."""
+        """End the processes that wait for a run."""
         with self._changing:
             self._is_closed = True
             idle, self._idle = self._idle, []
@@ -90,7 +90,7 @@ class LinkPool:
 
 
 def start_link(device: str, host: HostEntry, inbox: Inbox, launch: Launcher) -> DeviceLink:
-    """A new process for a device; raises `ServiceFault` where the command cannot be run."""
+    """A new process for a device; raises `ServiceFault` if the command cannot be run."""
     try:
         return DeviceLink(device, host, inbox, launch)
     except OSError as problem:

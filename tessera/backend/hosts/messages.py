@@ -67,7 +67,7 @@ class Peers(Message, frozen=True):
 
 
 class AskClock(Message, frozen=True):
-    """To a device: say what time it is; `sent_ns` is when this was asked."""
+    """To a device: send your time; `sent_ns` is the driver's time of the question."""
 
     sent_ns: int
 
@@ -79,11 +79,11 @@ class MeasureWay(Message, frozen=True):
 
 
 class Release(Message, frozen=True):
-    """To a device: this run is over, another may come."""
+    """To a device: this run is over; another may follow."""
 
 
 class StillHere(Message, frozen=True):
-    """To a process: the driver is there, and has nothing to say."""
+    """To a process: a sign of life of the driver."""
 
 
 class Hello(Message, frozen=True, forbid_unknown_fields=False):
@@ -94,7 +94,7 @@ class Hello(Message, frozen=True, forbid_unknown_fields=False):
 
 
 class Beat(Message, frozen=True):
-    """From a device: it is alive. `marks` change when its requests get on."""
+    """From a device: a sign of life. `marks` change when requests make progress."""
 
     marks: tuple[int | str, ...] = ()
     request: int | None = None
@@ -109,14 +109,14 @@ class Listening(Message, frozen=True):
 
 
 class ClockTold(Message, frozen=True):
-    """From a device: its time when it was asked, and what the question said."""
+    """From a device: its time, and the `sent_ns` of the question, in nanoseconds."""
 
     sent_ns: int
     here_ns: int
 
 
 class Lost(Message, frozen=True):
-    """From a device: it cannot reach another; `is_cut`: nothing arrives there any more."""
+    """From a device: it has lost a peer; `is_cut`: the link to it is cut."""
 
     peer: str
     why: str
@@ -145,7 +145,7 @@ class HostFault(Message, frozen=True):
 
 
 class Released(Message, frozen=True):
-    """From a device: nothing of the run is left there."""
+    """From a device: it has given back everything of the run."""
 
 
 class ToldFacts(Message, frozen=True):
@@ -170,7 +170,7 @@ class WayMeasured(Message, frozen=True):
 
 
 ToRun = Begin | AskStates | SetStates | AskWaits
-"""What a device is told while it runs, on whatever host."""
+"""Messages to a device during a run, on this machine and on others."""
 
 ToDevice = ToRun | HostSetup | Examine | Peers | AskClock | MeasureWay | Release | StillHere
 FromRun = DeviceReady | PassedGate | Done | States | Waits | HostFault

@@ -38,8 +38,8 @@ Free = Callable[[int, LandingId], None]
 class TransportExchange:
     """The exchange of one device over a transport. Bytes for the driver are kept until asked for.
 
-    What is sent lies in memory of its own (`outgoing`) until it has left: `region` and `landing`
-    give that where this device is the source.
+    Bytes to be sent lie in `outgoing` until they have left; `region` and `landing` are there if
+    this device is the source.
     """
 
     def __init__(self, lowered: LoweredReplica, device: str, window: Bytes) -> None:
@@ -76,11 +76,11 @@ class TransportExchange:
         self._lose: Lose = lose_nothing
 
     def attach(self, transport: Transport, lose: Lose) -> None:
-        """From now on bytes go this way. Who is gone is reported, and the driver decides."""
+        """Send bytes this way from now on; lost peers are reported to the driver, which decides."""
         self._transport, self._lose = transport, lose
 
     def puts(self) -> list[PlannedPut]:
-        """Every put that can come."""
+        """Every put that requests may make."""
         return [
             PlannedPut(
                 transfer.target, *self._way(trace, slot, transfer, self._ways[trace, transfer.id])
@@ -105,7 +105,7 @@ class TransportExchange:
         self._seats[request] = trace, slot
 
     def take_kept(self, request: int) -> list[tuple[TransferId, Bytes]]:
-        """What the driver is to have of a request that is done here."""
+        """The outputs of a request that is done here."""
         self._seats.pop(request, None)
         return self._kept.pop(request, [])
 
@@ -118,7 +118,7 @@ class TransportExchange:
         return self._window[start : start + moved.size]
 
     def landing(self, slot: int, landing: LandingId) -> Bytes:
-        """The bytes of a landing, or those that are to go there."""
+        """The bytes of a landing, or the bytes to be sent there."""
         if self._landings[landing].source == self._device:
             return self._leaving[slot, _LANDING, landing]
         start = self.windows.landing(self._device, slot, landing)
@@ -149,10 +149,11 @@ class TransportExchange:
             self._lose(landing.source, (problem.strerror or str(problem)).lower())
 
     def hear(self, peer: str, note: bytes, arrive: Arrive, free: Free) -> None:
-        """What a note says: that a transfer is there, or that a landing is free.
+        """Act on a note: a transfer has arrived, or a landing is free.
 
-        It has the request, the operation and the slot. A request that has begun here runs in one
-        slot, so a note with another is of a peer that is not to be trusted with this memory.
+        A note has the request, the operation and the slot. A request that has begun here runs in
+        one slot, so a peer whose note names another slot is lost: it cannot be trusted with this
+        memory.
         """
         try:
             kind, request, number, slot = _NOTE.unpack(note)
@@ -202,18 +203,18 @@ class DriverExchange:
         return self._regions[key]
 
     def landing(self, slot: int, landing: LandingId) -> Bytes:
-        """The driver has none."""
+        """The driver has no landings."""
         raise KeyError(landing)
 
     def post(self, request: int, slot: int, transfer: Transfer, landing: LandingId | None) -> None:
-        """What is to be sent goes with the request."""
+        """Nothing: inputs go with the message that begins a request."""
 
     def credit(self, request: int, landing: Landing) -> None:
-        """The driver has none."""
+        """The driver has no landings."""
 
 
 def peers_of(lowered: LoweredReplica) -> dict[str, set[str]]:
-    """Which devices have something to send to which, or to credit."""
+    """The devices that each device sends to or receives from."""
     peers: dict[str, set[str]] = {device: set() for device in lowered.devices}
     for trace in lowered.traces:
         for transfer in trace.transfers:

@@ -1,8 +1,8 @@
 """Which device of a plan is on which host.
 
 In: a `HostTable` and a plan. Out: the host of each device that the plan uses, and a warning for
-each host that none uses. A host that lists
-`devices` has these; the others have the devices of the node that has their name.
+each host without such a device. A host that lists `devices` has these; other hosts have the devices
+of the node with their name.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _missing(missing: Sequence[str], nodes: dict[str, str], table: HostTable) ->
 
 
 def _check_slices(plan: Plan, assigned: dict[str, HostEntry]) -> None:
-    """Slices of one card are in one machine."""
+    """Refuse slices of one card on two hosts."""
     of_card: dict[str, tuple[str, str]] = {}
     for device in plan.devices:
         host = assigned.get(device.name)

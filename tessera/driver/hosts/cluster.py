@@ -54,14 +54,14 @@ def start_cluster(table: HostTable, tell: Tell, *, tokens: bool = True) -> Runni
             cluster = replace(cluster, address=answer.address, nodes=(*cluster.nodes, node))
             tell(f"{host.name}: a node runs at {host.address}")
     except BaseException:
-        # Also the one that has not answered: its node may start after all.
+        # Also the host that has not answered: its node may still start.
         stop_cluster(replace(cluster, nodes=tuple(begun)), tell)
         raise
     return cluster
 
 
 def stop_cluster(cluster: RunningCluster, tell: Tell) -> list[TesseraError]:
-    """End every node, the head last; what could not be done."""
+    """End every node, the head last; returns the errors."""
     problems = []
     for node in reversed(cluster.nodes):
         try:
@@ -75,7 +75,7 @@ def stop_cluster(cluster: RunningCluster, tell: Tell) -> list[TesseraError]:
 
 
 def _check_addresses(table: HostTable) -> None:
-    """Ray knows nodes by their addresses."""
+    """Refuse equal addresses: Ray tells nodes apart by address."""
     seen: dict[str, str] = {}
     for host in table.hosts:
         other = seen.setdefault(host.address, host.name)
@@ -87,7 +87,7 @@ def _check_addresses(table: HostTable) -> None:
 
 
 def _ask(host: HostEntry, asked: NodeUp | NodeDown) -> object:
-    """What the process of a host answers."""
+    """The answer of a host's process."""
     try:
         process = CommandProcess(host, NODE_MODULE)
     except OSError as problem:

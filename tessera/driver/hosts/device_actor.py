@@ -28,7 +28,7 @@ class DeviceActor:
     """One device. Ray makes it an actor."""
 
     def listen(self, bind: str) -> dict[str, object]:
-        """Listen at an address of this host; where, and who this is."""
+        """Listen at an address of this host; returns the port, the process and versions."""
         self._listener = ProvedListener(bind)
         return {
             "port": self._listener.port,
@@ -39,7 +39,7 @@ class DeviceActor:
 
     def serve(self, name: str, token: str, run: str) -> None:
         """Take the call of the driver, which has the token; serve it until it hangs up."""
-        # Ray hides GPUs from actors that have asked it for none; the plan says which they are.
+        # Ray hides GPUs from actors that request none; the plan says which GPUs to use.
         drop_empty(_VISIBLE)
         calls: queue.SimpleQueue[socket.socket] = queue.SimpleQueue()
         self._listener.start(name, token, run, lambda _, link: calls.put(link))

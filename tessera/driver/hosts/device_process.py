@@ -1,9 +1,9 @@
 """The process of one device on a host: `python -m tessera.driver.hosts.device_process`.
 
 In: messages on standard input. Out: messages on standard output. The first one has the plan; it is
-proved here before anything of it runs. When the driver lets go of it, it waits for another plan; it
-ends with its channel, or when the driver has said nothing for minutes. Nothing else may write to
-standard output: it is moved away.
+proved here before anything of it runs. After a release it waits for another plan; it ends with its
+channel, or when the driver has been silent for two minutes. Standard output carries messages alone:
+other output goes to standard error.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def standard_channel(hears: msgspec.json.Decoder[_Heard]) -> ControlChannel[_Heard]:
-    """Over standard input and output, which nobody else can use from then on."""
+    """A channel over standard input and output, which are closed to all other code."""
     channel = ControlChannel(os.dup(0), os.dup(1), hears)
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
@@ -59,8 +59,8 @@ def standard_channel(hears: msgspec.json.Decoder[_Heard]) -> ControlChannel[_Hea
 
 
 def serve_channel(channel: ControlChannel[ToDevice]) -> None:
-    """Greet, read what to be, prove it, and serve until the driver is gone."""
-    # Transfers and beats must not wait for the interpreter of a kernel to let go.
+    """Greet, take plans, prove and serve them, until the driver is gone."""
+    # Transfers and signs of life must not wait for a kernel to release the interpreter.
     sys.setswitchinterval(_SWITCH_S)
     busy = threading.Event()
     with suppress(ChannelClosed):
@@ -80,14 +80,14 @@ def serve_channel(channel: ControlChannel[ToDevice]) -> None:
             channel.send(sent_fault(fault_of(fault)))
         except BaseException as problem:
             channel.send(sent_fault(fault_of(problem)))
-        while True:  # until the driver hangs up: it says when this process ends
+        while True:  # until the driver hangs up, which ends this process
             channel.receive()
 
 
 def _serve(
     channel: ControlChannel[ToDevice], busy: threading.Event, last: GpuPart | None
 ) -> GpuPart | None:
-    """Serve one run; what it leaves on a GPU until the next begins, when all are through."""
+    """Serve one run; returns what stays on a GPU until the next run begins."""
     from tessera.backend.hosts.examined import be_examined
     from tessera.backend.hosts.host_worker import HostWorker
     from tessera.driver.hosts.sent_plan import received_model
@@ -136,7 +136,7 @@ def _serve_gpu(
 
 
 def _beat(channel: ControlChannel[ToDevice], busy: threading.Event) -> None:
-    """Say that the process is alive while it proves a plan; where nobody hears that, end it."""
+    """Send signs of life while a plan is proved; end the process if the driver is gone."""
     try:
         while True:
             since_s = channel.waits_since_s

@@ -1,8 +1,8 @@
 """`tessc doctor --hosts`: what every host has, and how fast they reach each other.
 
-In: `KeptHosts`. Out: a `HostsReport`. Every device that a host lists has a process, or the host
-itself where it lists none; every pair of them is measured, in both directions, one after the other.
-A host that cannot be used has a problem in its row, and the others are measured all the same.
+In: `KeptHosts`. Out: a `HostsReport`. Every device that a host lists has a process; a host that
+lists none has one itself. Every pair of processes is measured in both directions, one after the
+other. A host that cannot be used has a problem in its row; the others are still measured.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class HostFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredWay:
-    """The way from one to another."""
+    """The link from one process to another."""
 
     source: str
     target: str
@@ -68,7 +68,7 @@ class MeasuredWay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostsReport:
-    """All of it. `has_devices`: the names are those of devices."""
+    """The report on all hosts. `has_devices`: the names are names of devices."""
 
     facts: tuple[HostFacts, ...]
     ways: tuple[MeasuredWay, ...]
@@ -142,7 +142,7 @@ class _Examination:
             self._links[name].tell(Examine(place))
 
     def _await(self, heard: Container[str], limit_s: float) -> None:
-        """Until everyone is among those heard, or cannot be any more."""
+        """Wait until every process has answered or has a problem."""
         deadline = time.monotonic() + limit_s
         while True:
             missing = [

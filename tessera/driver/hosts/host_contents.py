@@ -1,8 +1,8 @@
-"""Weights from files that a host has itself, held against digests that the driver sends.
+"""Weights from files on this host, checked against digests from the driver.
 
 In: names, digests, and a path on this host: of a file of arrays, or of a folder with several, which
-may be a checkpoint. Out: the bytes. What is not there, or has other bytes, is one error that names
-the host and the path.
+may be a checkpoint. Out: the bytes. A missing array, or one with other bytes, is an error that
+names the host and the path.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _HINT = (
 
 
 def digest_of(content: Bytes) -> str:
-    """The digest that both ends compute."""
+    """The SHA-256 digest of an array."""
     return hashlib.sha256(np.ascontiguousarray(content).data).hexdigest()
 
 
@@ -56,14 +56,14 @@ def own_contents(
 
 
 def _ways(path: str, programs: Sequence[Program], opened: ExitStack) -> list[_Way]:
-    """Every way to read arrays by the names of buffers."""
+    """All ways to read arrays by the names of buffers."""
     ways: list[_Way] = []
     for name in _files(path):
         arrays = open_arrays(name)
         opened.callback(arrays.close)
         ways.append((arrays.sizes, arrays.read))
     if os.path.isdir(path):
-        # Where it is no checkpoint, the names of its arrays are all there is.
+        # If it is no checkpoint, arrays are found by their names alone.
         with suppress(TesseraError):
             checkpoint = open_checkpoint(path)
             opened.callback(checkpoint.close)
@@ -82,7 +82,7 @@ def _files(path: str) -> list[str]:
 
 
 def _array(ways: Sequence[_Way], host: str, path: str, name: str, sha256: str) -> Bytes:
-    """The array that has the driver's bytes, of all that have the name."""
+    """Of the arrays with a name, the one with the driver's bytes."""
     contents = [np.array(read(name)) for names, read in ways if name in names]
     if not contents:
         raise _bad(host, path, f"have no array `{name}`")

@@ -6,7 +6,7 @@
                 ...
 
 In: a file of hosts. Out: what `hosts=` of runs and runtimes takes. A run that ends without a fault
-leaves its processes here, and the next one starts no other where there are enough.
+leaves its processes here, and the next run uses them before it starts others.
 """
 
 from __future__ import annotations

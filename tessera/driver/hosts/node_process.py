@@ -33,8 +33,8 @@ _END_S = 8.0
 _STARTED = "Ray runtime started"
 _LATE = "timed out during startup"
 _STORE_BYTES = 100_000_000
-# On a busy machine its helpers take longer to start than Ray waits for them, and longest for those
-# that have to say at which port they are.
+# On a busy machine the helpers of Ray start more slowly than Ray waits for them, above all those
+# that have to report their port. Given ports and this limit avoid that.
 _PATIENT = {"RAY_agent_register_timeout_ms": "100000"}
 _PORTS = (
     "--dashboard-agent-grpc-port",
@@ -100,7 +100,7 @@ def main() -> None:
 
 
 def _up(asked: NodeUp) -> NodeRuns | NodeFailed:
-    """Start a node, once more if Ray was too slow for itself."""
+    """Start a node; once more if Ray gave up waiting for its helpers."""
     try:
         import ray  # noqa: F401
     except ImportError:
@@ -162,7 +162,7 @@ def _folder(mark: str) -> str:
 
 
 def _end_all(mark: str) -> int:
-    """End all processes with a mark: first kindly, then for certain."""
+    """End all processes with a mark, with SIGTERM and then SIGKILL; how many there were."""
     sessions: set[int] = set()
     began = _members(mark, sessions)
     for pid in began:
@@ -198,7 +198,7 @@ def _members(mark: str, sessions: set[int]) -> list[int]:
 
 
 def _is_dead(pid: int) -> bool:
-    """Whether nobody has asked yet how it ended."""
+    """Whether a process has ended and waits for its parent (a zombie), or is gone."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except OSError:

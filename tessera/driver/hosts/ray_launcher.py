@@ -40,7 +40,7 @@ _GREET_S = 10.0
 
 
 def label_of(name: str) -> str:
-    """What the label of a node says for a host of this name: Ray does not take every letter."""
+    """The label of a host's node; a digest if the name has letters that Ray does not accept."""
     if _PLAIN.match(name):
         return name
     return "x" + hashlib.sha256(name.encode()).hexdigest()[:16]
@@ -56,7 +56,7 @@ class RayDevice:
         self._is_ended = False
 
     def served_by(self, serving: Any) -> None:
-        """What Ray answers when it has ended."""
+        """Set the call of Ray that ends with it."""
         self._serving = serving
 
     @property
@@ -74,7 +74,7 @@ class RayDevice:
         return 1 if self._is_over(0.0) else None
 
     def wait(self, limit_s: float) -> str:
-        """How it has ended, in words."""
+        """How it has ended, as the rest of a sentence."""
         if not self._is_over(limit_s):
             return "has closed its channel"
         try:
@@ -99,7 +99,7 @@ class RayDevice:
         return ""
 
     def close_source(self) -> None:
-        """Nobody reads any more."""
+        """Close the reading end."""
         with suppress(OSError):
             self._link.shutdown(socket.SHUT_RD)
 
@@ -109,7 +109,7 @@ class RayDevice:
             self._link.shutdown(socket.SHUT_RDWR)
 
     def end(self, limit_s: float) -> None:
-        """Make sure that it is gone."""
+        """End it."""
         if self._is_ended:
             return
         self._is_ended = True
@@ -124,7 +124,7 @@ class RayLauncher:
     """Starts actors on a cluster. `close` leaves the cluster, which goes on."""
 
     def __init__(self, cluster: RunningCluster) -> None:
-        """Join the cluster; one clear error where that cannot be."""
+        """Join the cluster; raises one error if that fails."""
         self._cluster = cluster
         self._token, self._run = secrets.token_hex(32), secrets.token_hex(8)
         set_default("RAY_AUTH_MODE", "token")
@@ -147,7 +147,7 @@ class RayLauncher:
                 raise _refused(f"no cluster answers at `{address}`: {reason}") from None
         _hush()
         answers: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
-        # Where one end speaks TLS and the other does not, Ray tries for minutes.
+        # If only one end speaks TLS, Ray tries for minutes.
         threading.Thread(target=self._init, args=(answers,), daemon=True).start()
         try:
             answer = answers.get(timeout=_JOIN_S)
@@ -170,7 +170,7 @@ class RayLauncher:
 
     @property
     def _wrong_token(self) -> tuple[type[Exception], ...]:
-        """What Ray raises for a wrong token, in versions that tell."""
+        """The exception of Ray for a wrong token, in versions that have one."""
         kind = getattr(importlib.import_module("ray.exceptions"), "AuthenticationError", None)
         return () if kind is None else (kind,)
 
@@ -269,7 +269,7 @@ class RayLauncher:
 
 
 def _ray() -> ModuleType:
-    """The package; one message where it is not installed."""
+    """The package `ray`; raises if it is not installed."""
     try:
         ray = importlib.import_module("ray")
     except ImportError:
@@ -280,9 +280,9 @@ def _ray() -> ModuleType:
 
 
 def _hush() -> None:
-    """What Ray says of processes that died goes to standard output, which is for data.
+    """Stop Ray from writing about dead processes to standard output, which is for data.
 
-    Here it is said by the fault of a run. Ray has no setting for it.
+    The fault of a run reports them. Ray has no setting for it.
     """
     worker = importlib.import_module(f"{_PRIVATE}.worker")
     if hasattr(worker, "print_to_stdstream"):

@@ -30,7 +30,7 @@ class ClusterNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningCluster:
-    """A cluster. Without a token, Ray looks for one itself; without nodes, it is not ours."""
+    """A cluster. Without a token, Ray looks for one; without nodes, others have started it."""
 
     address: str
     token: str = ""
@@ -101,13 +101,13 @@ def parse_cluster(text: str, name: str) -> RunningCluster:
 
 
 def check_free(path: str) -> None:
-    """Raise where a file is that of a cluster: without it, nothing could end that."""
+    """Raise if a file describes a cluster: only this file can end it."""
     if not os.path.exists(path):
         return
     try:
         parse_cluster(read_source(path).text, path)
     except TesseraError:
-        return  # another file; whether it may be replaced is not asked here
+        return  # another file; its writer checks whether it may be replaced
     raise bad_cluster(
         f"`{path}` is the file of a cluster that may run",
         f"`tessc cluster down {path}` ends it and removes the file; or write another with `-o`",
@@ -115,5 +115,5 @@ def check_free(path: str) -> None:
 
 
 def bad_cluster(headline: str, hint: str | None = None) -> TesseraError:
-    """A cluster that cannot be used as it was given."""
+    """The error of a cluster that cannot be used."""
     return TesseraError(error("TSR3005", headline, hint=hint), exit_code=ExitCode.USAGE)

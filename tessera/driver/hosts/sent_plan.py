@@ -1,4 +1,4 @@
-"""What the process of a device begins with: the plan as text, and the contents that it holds.
+"""The plan that is sent to a device: its text, and the contents that the device holds.
 
 In: an open plan, on the driver; a record and its bytes, on a host. Out: the record; a `Model` that
 was proved again on that host. A plan from anywhere runs no code there: it is text, and is read,
@@ -33,7 +33,7 @@ _KEPT = 32
 
 
 class SentPlan:
-    """A plan to be sent; its text is made once."""
+    """A plan to be sent; it is printed once."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class SentPlan:
                 self._contents.append(weights[program.buffers[known.buffer].name])
 
     def describe(self, part: Model, device: str) -> tuple[PlanPart, list[Bytes]]:
-        """For a device whose part of the model this is."""
+        """The message for a device, which holds this part of the model, and its bytes."""
         path = self._host_of[device].contents
         own = [n for n in sorted(part.weights) if path and self._is_from_file(n)]
         described = PlanPart(
@@ -75,7 +75,7 @@ class SentPlan:
         return described, parts
 
     def _is_from_file(self, name: str) -> bool:
-        """Whether a file gives a weight; no host has one that is seeded."""
+        """Whether a weight comes from a file; no host has a file of a seeded weight."""
         return not isinstance(self._weights.source(name), Seeded)
 
     def _digest(self, name: str, content: Bytes) -> str:
@@ -119,7 +119,7 @@ def received_model(part: PlanPart, host: str, parts: list[Bytes]) -> Model:
 def _analysed(
     name: str, text: str, known: tuple[KnownContents, ...]
 ) -> tuple[Program, KernelGraph]:
-    """A trace; a process that serves several plans may have read it before."""
+    """A trace, analysed; remembered for later plans of this process."""
     program, _ = read_program(Source(name, text))
     program = replace(program, known=known)
     return program, AnalysisManager(program).get(Dependences).graph
