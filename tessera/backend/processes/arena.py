@@ -2,7 +2,7 @@
 
 In: a `LoweredReplica`, programs and contents. Out: addresses and bytes of buffers by trace, slot
 and lane; and, for a launch, the allocations that it may touch, so that an access to anything else
-(a freed buffer, another slot, what is not on this device) stops the launch.
+(a freed buffer, another slot, a buffer of another device) stops the launch.
 
 All memory that nothing has written holds poison; in a run that is verified, the place of a buffer
 holds a pattern of its own when a request first uses it. Copies of areas have guard bytes between
@@ -136,7 +136,7 @@ class Arena:
                 self.view(Seat(trace, 0, lane), number)[:] = given[name]
 
     def begin(self, seat: Seat) -> None:
-        """Before any operation of a request: poison its slot, then write device addresses."""
+        """Begin a request: poison its slot, then write device addresses."""
         self._last[seat.lane] = seat
         if AreaKind.SLOT in self._copies:
             start = self._copies[AreaKind.SLOT][seat.slot] - self.device.space.base
@@ -171,8 +171,8 @@ class Arena:
     ) -> None:
         """In a verified run, a pattern for the buffers that an operation is the first to use.
 
-        The checker has proved that all which others did there is over, and all that follows comes
-        later (`passes.checker.tenants`). Weights and words for addresses are in place already.
+        The checker has proved that earlier uses of these bytes are over and later ones have not
+        begun (`passes.checker.tenants`). Weights and words for addresses are in place already.
         """
         if self._unwritten is None:
             return

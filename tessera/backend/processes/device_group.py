@@ -1,4 +1,4 @@
-"""A replica whose devices are processes: what the host keeps of requests, answers and states.
+"""A replica whose devices are processes: the host's record of requests, answers and states.
 
 In: a model, and a subclass that carries messages to the processes and back. Out: most of a
 `Backend`. Requests of a trace with a gate keep apart: the next one begins when the one before is
@@ -42,7 +42,7 @@ from tessera.ir.plan.launch_program import HOST, TransferId
 from tessera.ir.program import program as ir
 
 _ANSWER_S = 2.0
-"""How long devices have to say what their requests wait for."""
+"""Seconds that devices have to answer what their requests wait for."""
 
 
 @dataclass(slots=True)
@@ -55,7 +55,7 @@ class Underway:
 
 
 class Gates:
-    """Which request waits for which. Usable from threads. A trace without a step has no gate."""
+    """Which request waits for which. For any thread. A trace without a step has no gate."""
 
     def __init__(self, steps: Mapping[int, int | None]) -> None:
         self._steps = steps
@@ -65,7 +65,7 @@ class Gates:
         self._held: dict[int, Request] = {}
 
     def come(self, request: Request) -> bool:
-        """A request has a slot; whether it may begin now. If not, `passed` names it later."""
+        """A request has a slot; whether it may begin now. If not, `passed` returns it later."""
         if self._steps.get(request.trace) is None:
             return True
         with self._lock:
@@ -79,7 +79,7 @@ class Gates:
             return False
 
     def passed(self, number: int) -> Request | None:
-        """A request has passed its gate; the one that may begin now."""
+        """A request has passed its gate; returns the request that may begin now."""
         with self._lock:
             self._short.discard(number)
             return self._held.pop(number, None)
@@ -112,14 +112,14 @@ class DeviceGroup(ABC):
 
     @abstractmethod
     def _pump(self, timeout_s: float) -> None:
-        """Hear what has come, and wait for it at most that long; sets `_fault`."""
+        """Take messages, and wait for one at most `timeout_s` seconds; sets `_fault`."""
 
     def _inputs(self, request: Request, device: str) -> Sequence[TransferId]:
-        """The transfers whose bytes go along when a request begins; memory may be shared."""
+        """Transfers whose bytes go with the message `Begin`; none with shared memory."""
         return ()
 
     def _check_alive(self) -> None:  # noqa: B027
-        """Raise if a device that is asked has been silent for too long; `_pump` may see to it."""
+        """Raise if a device has been silent for too long; nothing if `_pump` does that."""
 
     # --- requests --------------------------------------------------------------------------
 

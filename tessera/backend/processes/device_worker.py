@@ -1,7 +1,7 @@
-"""A device with its queues as threads, whoever it answers to.
+"""A device with its queues as threads.
 
-In: a `DeviceEngine` and what it is told. Out: messages, by `_tell`, which a subclass has. Compute,
-in and out each have a thread, which takes the next task that its queue has ready.
+In: a `DeviceEngine` and messages. Out: messages, by `_tell` of a subclass. Compute, in and out each
+have a thread, which takes the next ready task of its queue.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class DeviceWorker(ABC):
 
     @abstractmethod
     def _tell(self, message: Message, parts: Sequence[Bytes] = ()) -> None:
-        """Send a message to whom the device answers to."""
+        """Send a message to the host or the driver."""
 
     def _begin_to_beat(self, status: Status) -> None:
         self._status = status
@@ -56,7 +56,7 @@ class DeviceWorker(ABC):
         thread.start()
 
     def _end(self, limit_s: float) -> bool:
-        """End the threads, whatever requests are under way; whether they have ended in time."""
+        """End the threads, even with requests under way; whether all ended in `limit_s` seconds."""
         with self._changed:
             self._over.set()
             self._changed.notify_all()
@@ -66,7 +66,7 @@ class DeviceWorker(ABC):
         return not any(thread.is_alive() for thread in self._threads)
 
     def _start(self, engine: DeviceEngine, gates: Mapping[int, int | None]) -> None:
-        """Let the queues go."""
+        """Start the threads of the queues."""
         self._engine = engine
         self._gates = gates
         self._run_thread(self._vouch)
@@ -78,7 +78,7 @@ class DeviceWorker(ABC):
             self._status.beat()
 
     def _vouch(self) -> None:
-        """Say of requests that compute, or wait for their turn, that they get on."""
+        """Note progress of requests that compute or wait for their turn."""
         while not self._over.wait(_BEAT_S):
             with self._changed:
                 for slot in self._engine.slots_that_get_on():
@@ -99,7 +99,7 @@ class DeviceWorker(ABC):
             self._changed.notify_all()
 
     def _obey(self, message: Message, parts: Sequence[Bytes]) -> None:
-        """Do what a device is told while it runs."""
+        """Act on a message during a run."""
         match message:
             case Begin(number, trace, slot, lane):
                 with self._changed:
@@ -115,7 +115,7 @@ class DeviceWorker(ABC):
                 with self._changed:
                     self._tell(Waits(self._engine.waits()))
             case _:
-                raise TypeError(f"no device is told {type(message).__name__}")
+                raise TypeError(f"a device is told {type(message).__name__}")
 
     def _serve(self, queue: Queue) -> None:
         """The thread of a queue."""
@@ -140,7 +140,7 @@ class DeviceWorker(ABC):
         self._leave(self._engine.finish(task))
 
     def _receive_small(self) -> None:
-        """Take in what is done sooner than the thread of the in queue is awake."""
+        """Receive small transfers here: faster than waking the thread of the in queue."""
         while True:
             with self._changed:
                 task = self._engine.next_task(Queue.IN, _SMALL_BYTES)
@@ -151,7 +151,7 @@ class DeviceWorker(ABC):
                 self._finish(task)
 
     def _next(self, queue: Queue) -> ReadyOperation | None:
-        """The next task of a queue; none once it is all over."""
+        """The next task of a queue; None once the worker ends."""
         with self._changed:
             while not self._over.is_set():
                 task = self._engine.next_task(queue)

@@ -1,9 +1,9 @@
 """One virtual device that follows its launch programs, one operation at a time.
 
 In: requests that begin, and transfers that arrive. Out: tasks that are ready, their effects, and
-what a request did here. The engine knows nothing of threads or processes: whoever drives it asks
-for a task of a queue (`next_task`), runs it, and reports it done (`finish`). Tasks of different
-queues may run at the same time; the calls that take and finish them may not.
+what a request did here. The engine knows nothing of threads or processes: its caller asks for a
+task of a queue (`next_task`), runs it, and reports it done (`finish`). Tasks of different queues
+may run at the same time; the calls that take and finish them may not.
 
 Of several requests the oldest goes first on each of the three queues.
 """
@@ -102,7 +102,7 @@ class DeviceEngine:
         self._sight[trace] = buffers_in_sight(lowered, self.model.traces[trace], program, places)
 
     def begin(self, request: int, seat: Seat) -> Visit | None:
-        """Start a request; what it did, if there is nothing to do here."""
+        """Start a request; returns its visit if there is nothing to do here."""
         visit = Visit(request, seat, self._queues[seat.trace])
         visit.arrived |= self.early.pop(request, set())
         self.arena.begin(seat)
@@ -118,13 +118,13 @@ class DeviceEngine:
         """The bytes of a transfer to this device are in the exchange."""
         visit = self.visits.get(request)
         if visit is None:
-            # The sender has heard of the request before this device has.
+            # The sender began the request before this device.
             self.early.setdefault(request, set()).add(transfer)
         else:
             visit.arrived.add(transfer)
 
     def credit(self, request: int, landing: LandingId) -> None:
-        """A landing of this device is free again; those of a request that is done here are all."""
+        """A landing is free again; a request that is done here needs none."""
         visit = self.visits.get(request)
         if visit is not None:
             visit.held.discard(landing)
@@ -147,7 +147,7 @@ class DeviceEngine:
         return None
 
     def _head(self, visit: Visit, queue: Queue) -> Operation | None:
-        """The next operation that does something; events on the way happen."""
+        """The next operation that is no event; events before it happen."""
         operations = visit.queues[queue]
         while visit.at[queue] < len(operations):
             operation = operations[visit.at[queue]]
@@ -182,7 +182,7 @@ class DeviceEngine:
                 return 0
 
     def run(self, task: ReadyOperation) -> None:
-        """Do a task; the fault of a launch says where it happened."""
+        """Run a task; the fault of a launch names its place."""
         started = time.monotonic_ns()
         visit, seat = task.visit, task.visit.seat
         self.arena.move_in(visit.number, seat, visit.present, task.operation)
@@ -241,14 +241,14 @@ class DeviceEngine:
         )
 
     def finish(self, task: ReadyOperation) -> Visit | None:
-        """A task has run; the request, if that was its last one here."""
+        """A task has run; returns its visit if that was the last task here."""
         visit = task.visit
         visit.taken.discard(task.queue)
         visit.at[task.queue] += 1
         return self.settle(visit)
 
     def settle(self, visit: Visit) -> Visit | None:
-        """Let events happen; the request, if nothing is left of it here."""
+        """Let events happen; returns the visit if no task is left here."""
         before = -1
         while before != len(visit.recorded):
             before = len(visit.recorded)
@@ -261,7 +261,7 @@ class DeviceEngine:
         return visit
 
     def slots_that_get_on(self) -> list[int]:
-        """Those whose request computes here, or stands in line for a queue that serves another."""
+        """Slots whose request computes here, or waits for a queue that serves another request."""
         busy = {queue for visit in self.visits.values() for queue in visit.taken}
         return [
             visit.seat.slot
@@ -270,14 +270,14 @@ class DeviceEngine:
         ]
 
     def _gets_on(self, visit: Visit, queue: Queue) -> bool:
-        """Whether a queue, which is busy, does not keep a request waiting for ever."""
+        """Whether a request makes progress on a busy queue: it computes, or is ready to go next."""
         operation = self._head(visit, queue)
         if queue in visit.taken:
             return isinstance(operation, Run)
         return operation is not None and not self._blocked(visit, operation)
 
     def waits(self) -> tuple[QueueWait, ...]:
-        """What each request waits for, in words."""
+        """What each request waits for."""
         waits = []
         for number, visit in sorted(self.visits.items()):
             step = self._next_step(visit)
@@ -299,7 +299,7 @@ class DeviceEngine:
         return tuple(waits)
 
     def _next_step(self, visit: Visit) -> ir.Work | None:
-        """The step that a request has come to here, or comes to next."""
+        """The current or next step of a request here."""
         left = visit.queues[Queue.COMPUTE][visit.at[Queue.COMPUTE] :]
         steps = (
             self._work[visit.seat.trace][operation.step]
@@ -383,7 +383,7 @@ class DeviceEngine:
         unpack(transfer, self._region(visit.seat, transfer, landing), view)
 
     def _region(self, seat: Seat, transfer: Transfer, landing: LandingId | None) -> Array:
-        """Where the bytes of a transfer are on their way: in a landing, or a region of its own."""
+        """The bytes of a transfer between send and receive: in a landing, or in its own region."""
         if landing is None:
             return self.exchange.region(seat.trace, seat.slot, transfer.id)
         return self.exchange.landing(seat.slot, landing)[: transfer.size]

@@ -32,8 +32,8 @@ _ALIGNMENT = 64
 _LANDING = -1  # in place of a trace
 
 Notify = Callable[[int, Transfer | Landing], None]
-"""Carries a word of a request: to its target, that a transfer is there; to its source, that a
-landing is free."""
+"""Tells the target of a transfer that it has arrived, or the source of a landing that it is
+free."""
 
 
 def pack(transfer: Transfer, buffer: Array, region: Array) -> None:
@@ -62,7 +62,7 @@ class Exchange(Protocol):
         """The bytes of a landing."""
 
     def post(self, request: int, slot: int, transfer: Transfer, landing: LandingId | None) -> None:
-        """Bring the bytes of the region, or of the landing, to the target, and tell it."""
+        """Bring the bytes of the region or landing to the target, and tell it."""
 
     def credit(self, request: int, landing: Landing) -> None:
         """Tell the source of a landing that it is free."""
@@ -109,7 +109,7 @@ class Windows:
             at[window] += aligned(size)
 
     def bytes(self, window: str) -> int:
-        """What a window takes."""
+        """Bytes of a window."""
         return max(1, self._slot_bytes[window] * self.slots)
 
     def region(self, window: str, trace: int, slot: int, transfer: TransferId) -> int:
@@ -122,17 +122,17 @@ class Windows:
 
 
 def aligned(size: int) -> int:
-    """The size with what is left free behind it."""
+    """The size, rounded up to the alignment."""
     return -(-size // _ALIGNMENT) * _ALIGNMENT
 
 
 def exchange_bytes(model: Model) -> int:
-    """What a `MemoryExchange` takes."""
+    """Bytes of a `MemoryExchange`."""
     return Windows(model.lowered, is_shared=True).bytes(SHARED)
 
 
 class MemoryExchange:
-    """An exchange over an array; `notify` carries the word that something is filled, or free."""
+    """An exchange over an array; `notify` tells devices what has arrived or is free."""
 
     def __init__(self, model: Model, memory: Array, notify: Notify) -> None:
         self._windows = Windows(model.lowered, is_shared=True)
@@ -165,7 +165,7 @@ class MemoryExchange:
 
 
 class HostSide:
-    """What the host does for every request of a model."""
+    """The host's part of every request: inputs, outputs and states."""
 
     def __init__(self, model: Model, exchange: Exchange) -> None:
         self._model = model
@@ -174,7 +174,7 @@ class HostSide:
         self._written: dict[int, dict[str, Bytes]] = {}
 
     def put_inputs(self, request: Request) -> None:
-        """The bytes that come from the host, before the request begins."""
+        """Put the inputs of a request into the exchange, before it begins."""
         for transfer in self._lowered[request.trace].transfers:
             if transfer.source == HOST:
                 region = self._exchange.region(request.trace, request.slot, transfer.id)
@@ -204,12 +204,12 @@ class HostSide:
         return {buffers[number].name: content for number, content in outputs.items()}
 
     def keep_states(self, lane: int, states: Mapping[str, Bytes]) -> None:
-        """From now on a lane began with these."""
+        """Remember states that were set for a lane."""
         written = self._written.setdefault(lane, {})
         written.update((name, content.copy()) for name, content in states.items())
 
     def join_states(self, lane: int, devices: Iterable[Pieces]) -> dict[str, Bytes]:
-        """A lane's states: what it began with, and over it what the devices say is current."""
+        """A lane's states: what it began with, overwritten by what is current on devices."""
         first = {**self._model.states[lane], **self._written.get(lane, {})}
         states = {name: np.array(given, np.uint8) for name, given in first.items()}
         for served in self._model.traces:

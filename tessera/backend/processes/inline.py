@@ -1,4 +1,4 @@
-"""All devices of a replica in one process and one thread: the operations in any order they allow.
+"""All devices of a replica in one thread: operations in any order that programs allow.
 
 In: a model and a seed. Out: a `Backend`. At every turn one of the operations that could run now is
 chosen at random, so that one request after the other sees many of the interleavings that devices
@@ -127,7 +127,7 @@ class InlineBackend:
         )
 
     def progress(self) -> dict[int, object]:
-        """Work is done while `collect` runs: every look finds that it goes on."""
+        """Work is done while `collect` runs, so every call reports progress."""
         self._looks += 1
         return dict.fromkeys(self._requests, self._looks)
 

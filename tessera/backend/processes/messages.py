@@ -1,10 +1,10 @@
 """What the host and the processes of devices tell each other, on this machine and on others.
 
-A message is a record with a kind; arrays of bytes go beside it, in its order. Between processes of
-this machine both are pickled, over pipes that nobody else has an end of; nothing from a file is
-unpickled. Between hosts a message is JSON (`backend.hosts.channel`). The bytes of transfers between
-devices go neither way. `Status` is memory that host and device share, a row per device, which the
-host can still read when a process has been killed.
+A message is a record with a kind; arrays of bytes go beside it, in the order of its fields. Between
+processes of this machine both are pickled, over pipes that no other process has an end of; nothing
+from a file is unpickled. Between hosts a message is JSON (`backend.hosts.channel`). The bytes of
+transfers between devices go neither way. `Status` is memory that host and device share, a row per
+device, which the host can still read after a process has been killed.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def pieces_of(states: States, parts: Sequence[Bytes]) -> Pieces:
 
 
 def fault_of(problem: BaseException) -> Faulted:
-    """What is told of a problem that ends a device."""
+    """The message about an exception that ends a device."""
     match problem:
         case ServiceFault():
             return Faulted(problem.diagnostics[0], problem.exit_code, problem.request, problem.step)
@@ -149,12 +149,12 @@ def fault_of(problem: BaseException) -> Faulted:
 
 
 def status_bytes(slots: int) -> int:
-    """What the status of one device takes."""
+    """Bytes that the status of one device takes."""
     return -(-8 * (_WORDS + slots) // _ROW_BYTES) * _ROW_BYTES
 
 
 class Status:
-    """Signs of life of one device: when it last beat, what it runs, when a slot last got on."""
+    """Signs of life of one device: its last beat, what it runs, the last progress of each slot."""
 
     def __init__(self, memory: mmap.mmap, index: int, slots: int) -> None:
         size = status_bytes(slots)
@@ -162,19 +162,19 @@ class Status:
         self._words, self._slots = words[:_WORDS], words[_WORDS : _WORDS + slots]
 
     def beat(self) -> None:
-        """The process is alive."""
+        """Note that the process is alive."""
         self._words[0] = time.monotonic_ns()
 
     def gets_on(self, slot: int) -> None:
-        """Something happens for the request in a slot."""
+        """Note progress of the request in a slot."""
         self._slots[slot] = time.monotonic_ns()
 
     def running(self, request: int, step: int) -> None:
-        """A launch starts."""
+        """Note that a launch starts."""
         self._words[1], self._words[2] = request + 1, step + 1
 
     def rest(self) -> None:
-        """No launch runs."""
+        """Note that no launch runs."""
         self._words[1] = self._words[2] = 0
 
     @property
@@ -183,7 +183,7 @@ class Status:
         return (time.monotonic_ns() - int(self._words[0])) / 1e9
 
     def got_on_ns(self, slot: int) -> int:
-        """When something last happened for the request in a slot."""
+        """When the request in a slot last made progress."""
         return int(self._slots[slot])
 
     @property

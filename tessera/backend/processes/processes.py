@@ -23,10 +23,10 @@ from tessera.backend.service import ServiceFault
 from tessera.diagnostics import error
 
 STOP_S = 2.0
-_HANG_UP_S = 0.5  # Ctrl-C ends a run within a second; nothing of a device has to be tidied up
+_HANG_UP_S = 0.5  # Ctrl-C ends a run within a second; a device has nothing to tidy up
 _STANDARD = 2
-# Nothing may be imported before the path is the host's: `-c` would take it from the current folder,
-# which may be that of a plan from anywhere. `-P` says so too.
+# Nothing may be imported before the path is the host's: `-c` would import from the current folder,
+# which may hold a plan of unknown origin. `-P` has the same purpose.
 _BOOT = (
     "import sys; sys.path[:] = sys.argv[2:];"
     "from tessera.backend.processes.worker import main; main()"
@@ -35,7 +35,7 @@ _BOOT = (
 
 @dataclass(slots=True)
 class DeviceProcess:
-    """The process of a device, seen from here."""
+    """The process of a device, seen from the host."""
 
     name: str
     process: subprocess.Popen[bytes]
@@ -45,7 +45,7 @@ class DeviceProcess:
 
 
 def shared_memory(size: int) -> int:
-    """A descriptor of memory that has no name, so that it goes when its users do."""
+    """A descriptor of memory without a name, which goes when its users do."""
     _fill_standard_descriptors()
     make: Callable[[str], int] | None = getattr(os, "memfd_create", None)
     if make is not None:
@@ -58,9 +58,9 @@ def shared_memory(size: int) -> int:
 
 
 def _fill_standard_descriptors() -> None:
-    """Open what is closed of 0, 1 and 2: a process that is started has its own there.
+    """Open descriptors 0, 1 and 2 if they are closed.
 
-    A pipe that had such a number here would not arrive. They stay open, as they are for everybody.
+    A child has its standard streams there, so a pipe with such a number would not reach it.
     """
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _STANDARD:
         pass
@@ -84,7 +84,7 @@ def host_pipe(limit_s: float) -> tuple[Connection, Connection]:
 def start_process(
     host: Connection, peers: dict[str, Connection], memory: int
 ) -> subprocess.Popen[bytes]:
-    """Start the process of a device. It has a session of its own: Ctrl-C is for the host."""
+    """Start the process of a device, in its own session: Ctrl-C reaches the host alone."""
     handles = {name: peer.fileno() for name, peer in peers.items()}
     given = json.dumps({"host": host.fileno(), "peers": handles, "memory": memory})
     return subprocess.Popen(
@@ -97,7 +97,7 @@ def start_process(
 
 
 def stop_processes(devices: dict[str, DeviceProcess]) -> None:
-    """Hang up, then make sure that every process is gone."""
+    """Hang up, and end every process that does not end by itself."""
     for device in devices.values():
         device.connection.close()
     deadline = time.monotonic() + _HANG_UP_S

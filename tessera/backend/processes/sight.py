@@ -3,7 +3,7 @@
 In: the program of a device. Out: per launch the buffers whose memory it is shown. Those are the
 weights and states of the device, whatever was received, filled or used before and is not freed yet,
 and what the launch is given the address of, also through `pointers` records. Everything else is
-somebody else's memory, and touching it stops the launch.
+the memory of other buffers, and touching it stops the launch.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def buffers_in_sight(
                 step = work[number]
                 used = set(_used(served.program, step, served.arches[number])) & places.keys()
                 # A launch may be given an address and touch nothing there, so bytes belong to
-                # whom they were received or filled for, and to nobody who was only used.
+                # the buffer they were received or filled for, not to one that was only used.
                 used -= {b for b in used - present if _covered(b, filled, served, places)}
                 shown = (always | present | used) & places.keys()
                 in_sight[step.id] = frozenset(ir.BufferId(b) for b in shown)
@@ -96,7 +96,7 @@ def _in_order(lowered: LoweredTrace, device: DeviceProgram) -> Iterator[Operatio
                 moves = True
                 if name == device.device:
                     yield operation
-    for name, never in waiting:  # it waits for ever, which the run reports
+    for name, never in waiting:  # these wait for ever, which the run reports
         if name == device.device:
             yield from never
 

@@ -48,7 +48,7 @@ class Visit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueWait:
-    """What a queue does or waits for in a request, and the step that comes next on the device.
+    """What a queue does or waits for in a request, and the next step on the device.
 
     `is_transfer`: it moves bytes from or to another device, or waits for them.
     """
@@ -87,7 +87,7 @@ def step_name(program: ir.Program, step: ir.Work) -> str:
 def stall_fault(
     waits: Sequence[tuple[str, tuple[QueueWait, ...]]], request: int | None, how_long: str
 ) -> ServiceFault:
-    """A request that waits for what does not come; None: the first of all."""
+    """The fault of a request without progress; None stands for the first request that waits."""
     rows = [(device, wait) for device, own in waits for wait in own]
     rows.sort(key=lambda row: (row[1].request != request, row[1].request, not row[1].is_transfer))
     notes = tuple(f"device `{d}`, request {wait.request}: {wait.text}" for d, wait in rows[1:8])

@@ -1,7 +1,7 @@
 """The process of one device: its queues as threads, and a main thread that listens.
 
 In: descriptors of the pipe to the host, of the pipes to the other devices, and of the shared
-memory. When the host goes away, so does the process.
+memory. The process ends with the host.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Worker(DeviceWorker):
         except (EOFError, OSError):
             if connection is self._host:
                 os._exit(0)
-            # Another device is gone; the host knows, and decides.
+            # Another device is gone; the host notices and decides.
             self._peers = {n: peer for n, peer in self._peers.items() if peer is not connection}
 
     def _post(self, request: int, what: Transfer | Landing) -> None:
@@ -106,7 +106,7 @@ class Worker(DeviceWorker):
         peer = self._peers.get(what.source if free else what.target)
         if peer is None:  # the host
             return
-        # Where the other device is gone, the host knows, and decides. Several queues may tell it.
+        # If the other device is gone, the host notices and decides. Several queues may post.
         with suppress(OSError), self._telling:
             peer.send_bytes(word)
 

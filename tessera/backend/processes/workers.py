@@ -148,12 +148,12 @@ class CpuBackend(DeviceGroup):
         self._send(self._devices[device], (message, parts))
 
     def _send(self, device: DeviceProcess, message: object) -> None:
-        # Where the process is gone, `collect` finds out and reports it.
+        # If the process is gone, `collect` finds out and reports it.
         with suppress(OSError), self._sending:
             device.connection.send(message)
 
     def _pump(self, timeout_s: float) -> None:
-        """Take messages; after a fault all that are there, so that what is done counts."""
+        """Take messages; after a fault all that have come, so that finished requests count."""
         with self._receiving:
             if self._fault is not None:
                 return
@@ -192,7 +192,7 @@ class CpuBackend(DeviceGroup):
             case Faulted():
                 self._stop_with(self._faulted(device, message))
             case _:
-                raise TypeError(f"no device tells {type(message).__name__}")
+                raise TypeError(f"a device sends {type(message).__name__}")
 
     def _faulted(self, device: DeviceProcess, message: Faulted) -> BaseException:
         if message.diagnostic is None:
@@ -211,7 +211,7 @@ class CpuBackend(DeviceGroup):
         except subprocess.TimeoutExpired:
             code = 0
         how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        short = ("the system ends processes so when memory is short",)
+        short = ("the system kills processes when memory is short",)
         notes = short if code == -signal.SIGKILL else ()
         diagnostic = error("TSR5051", f"the worker of device `{device.name}` {how}", notes=notes)
         return self._fault_in(device, diagnostic, waiting=min(self._underway, default=None))
@@ -245,7 +245,7 @@ class CpuBackend(DeviceGroup):
         )
 
     def progress(self) -> dict[int, object]:
-        """When devices last did something for each request, and how many are done with it."""
+        """By request: how many devices are done with it, and when each last made progress."""
         devices = self._devices.values()
         return {
             number: (
@@ -269,7 +269,7 @@ class CpuBackend(DeviceGroup):
                 raise self._silent(device, device.status.silent_s)
 
     def close(self) -> None:
-        """End the processes, now."""
+        """End the processes at once."""
         self._stop()
 
 
