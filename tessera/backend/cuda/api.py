@@ -179,7 +179,7 @@ class Driver:
         return int(answer[1]) == int(context)
 
     def using(self, context: Handle) -> _Using:
-        """Make a context current for a while; what was current before is so again then."""
+        """Make a context current for a while; then the one before is current again."""
         return _Using(self, context)
 
     def enable_peer(self, context: Handle) -> None:
@@ -252,7 +252,7 @@ class Driver:
         self.call("cuMemFreeHost", address)
 
     def memory_handle(self, address: int) -> bytes:
-        """What another process opens an allocation by."""
+        """The handle by which another process opens an allocation."""
         return bytes(self.call("cuIpcGetMemHandle", address).reserved)
 
     def open_memory(self, handle: bytes) -> int:
@@ -266,19 +266,19 @@ class Driver:
         self.call("cuIpcCloseMemHandle", address)
 
     def upload(self, address: int, data: Bytes) -> None:
-        """Write device memory and wait; not for the steady state."""
+        """Write device memory and wait; for the start only."""
         if data.nbytes:
             self.call("cuMemcpyHtoD", address, data.ctypes.data, data.nbytes)
 
     def download(self, address: int, size: int) -> Bytes:
-        """Read device memory and wait; not for the steady state."""
+        """Read device memory and wait; not while requests run."""
         data = np.empty(size, np.uint8)
         if size:
             self.call("cuMemcpyDtoH", data.ctypes.data, address, size)
         return data
 
     def fill(self, address: int, value: int, size: int) -> None:
-        """Set bytes of device memory; not for the steady state."""
+        """Set bytes of device memory; for the start only."""
         if size:
             self.call("cuMemsetD8", address, value, size)
 
@@ -376,7 +376,7 @@ class Driver:
 
 
 class _Using:
-    """A context that is current for a while; nothing to do where it is anyway."""
+    """A context that is current for a while; no call if it already is."""
 
     __slots__ = ("_context", "_driver", "_pushed")
 

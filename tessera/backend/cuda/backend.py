@@ -6,8 +6,8 @@ or on several devices the launches and calls of a tape. Requests of one slot que
 the GPU goes from one to the next without the host. Where graphs are off (or a library operator
 cannot be captured) the same calls are made one by one. No call waits for a GPU once all is ready.
 
-That a request is done, a word in pinned memory says, which it sets before the next one of its slot
-begins. Who waits for it sleeps until it should be done, and looks (`pace`).
+A request sets a word in pinned memory when it is done, before the next one of its slot begins. A
+waiting thread sleeps until the request should be done, and polls the word (`pace`).
 
 A fault of a kernel takes the context with it. The words still say which requests had finished, and
 their outputs are in host memory: `collect` hands them out before it raises. `begin` leaves what
@@ -47,7 +47,7 @@ from tessera.diagnostics import error
 __all__ = ["CudaBackend", "CudaOptions"]
 
 _END_S = 2.0
-# The words do not tell of a fault: so often it is looked for.
+# Seconds between two looks for faults, which the words do not show.
 _LOOK_S = 0.05
 
 
@@ -73,7 +73,7 @@ class CudaBackend:
         self._turns = [0] * slots
         self._last = LastOutputs(replica.depth)
         self._ended_ns = [0] * slots
-        self._free_ns = [0] * slots  # when the last to end did, rather than was found
+        self._free_ns = [0] * slots  # when the last request ended, not when that was noticed
         # By trace, slot and place in its line: the last request to begin there, and its gate.
         self._gates: dict[tuple[int, int, int], tuple[int, Handle]] = {}
         self._closed = False
@@ -82,7 +82,7 @@ class CudaBackend:
         self._busy = 0
         self._broken: tuple[DriverError | Refused, Request | None] | None = None
         self._contexts = [int(root.context) for root in self._roots]
-        # What a request finds zero: that it is done, and how far it has come.
+        # Words that a request finds zero: that it is done, and how far it has come.
         self._words = [(done, *replica.trail.words_of(s)) for s, done in enumerate(self._done)]
 
     @property
@@ -175,7 +175,7 @@ class CudaBackend:
         return True
 
     def _next_look(self, now_ns: int) -> int:
-        """When to look again; 0 where a request is done."""
+        """When to poll again; 0 if a request is done."""
         next_ns, due = FAR_NS, None
         for slot, flights in enumerate(self._flights):
             if flights:
@@ -192,7 +192,7 @@ class CudaBackend:
         return next_ns
 
     def _is_seen_to_end(self, flight: Flight) -> bool:
-        """Stay awake for the short time in which a request should end; whether it does."""
+        """Poll for the short time in which a request should end; whether it does."""
         done = self._done[flight.ready.stage]
         until_ns = flight.looked_ns + AWAKE_NS
         while not done[0]:
@@ -202,7 +202,7 @@ class CudaBackend:
         return True
 
     def collect(self, timeout_s: float) -> tuple[Completion, ...]:
-        """The requests that are done; waits for one at most that long. Those of a slot in order."""
+        """Requests that are done, by slot in order; waits for one at most `timeout_s` seconds."""
         if timeout_s:
             self.wait(timeout_s)
         completions: tuple[Completion, ...] = ()
@@ -224,7 +224,7 @@ class CudaBackend:
             self._broken = self._broken or (failed, None)
 
     def _failed(self) -> DriverError | None:
-        """What the streams have failed with."""
+        """The error of a stream, if any."""
         try:
             with self.driver.using(self._roots[0].context):
                 for flights, root in zip(self._flights, self._roots, strict=True):
@@ -302,7 +302,7 @@ class CudaBackend:
     # --- errors -------------------------------------------------------------------------------
 
     def _what_broke(self, problem: DriverError | Refused, request: Request | None) -> ServiceFault:
-        """A call may be refused since a kernel has failed while the request was handed over."""
+        """The fault; a call may be refused because a kernel failed during the hand-over."""
         if isinstance(problem, DriverError):
             return self._fault(problem)
         failed = self._failed()
@@ -376,7 +376,7 @@ class CudaBackend:
     # --- the end ------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Stop and give everything back; what a GPU never finishes is left to the process's end."""
+        """Stop and give everything back; work that a GPU never finishes ends with the process."""
         if self._closed:
             return
         self._closed = True
@@ -385,7 +385,7 @@ class CudaBackend:
             self.replica.release()
 
     def _is_quiet(self) -> bool:
-        """Whether all work has ended, or ends soon; freeing memory would wait for it."""
+        """Whether all work ends within `_END_S` seconds; freeing memory would wait for it."""
         limit = time.perf_counter() + _END_S
         while True:
             try:

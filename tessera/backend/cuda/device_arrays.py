@@ -1,8 +1,8 @@
-"""Inputs in the memory of a GPU: read where they are, after what their owner has under way.
+"""Inputs in GPU memory: read in place, after the work that their owner has under way.
 
 In: an array of another library that speaks DLPack. Out: `DeviceBytes`. The owner lets a stream of
 ours wait for its work; an event on that stream is what the request waits for. No call waits for
-the GPU. Whoever gives an array leaves it alone until the request is done.
+the GPU. The owner must not change an array until the request is done.
 
 Source: DLPack 0.8, dlpack.h; the array API standard on `__dlpack__`.
 """
@@ -41,7 +41,7 @@ class _DlTensor(ctypes.Structure):
 
 
 class ArrayArrivals:
-    """What requests wait for before they read arrays of others."""
+    """The events that requests wait for before they read arrays of other libraries."""
 
     def __init__(self, driver: Driver, devices: Sequence[OpenDevice]) -> None:
         self._driver = driver
@@ -95,7 +95,7 @@ class ArrayArrivals:
     def give_back(self, given: Any) -> None:
         """A request no longer waits for an array."""
         if isinstance(given, EarlierOutput):
-            return  # nobody waits for it
+            return  # it has no event
         ordinal, event = given.ready
         self._free[ordinal].append(event)
 

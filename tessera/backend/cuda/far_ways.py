@@ -71,7 +71,7 @@ class FarWays:
         self.under_way = 0
 
     def __bool__(self) -> bool:
-        """Whether there is any such transfer here."""
+        """Whether this device has such transfers."""
         return bool(self._leaving or self._coming)
 
     def is_far(self, transfer: Transfer) -> bool:
@@ -95,7 +95,7 @@ class FarWays:
         return address, view[:size]
 
     def puts(self) -> list[PlannedPut]:
-        """Every put that can come."""
+        """Every put that requests may make."""
         return [PlannedPut(*self._put(key)) for key in self._leaving]
 
     def _put(self, key: _Key) -> tuple[str, int, Bytes]:
@@ -103,7 +103,7 @@ class FarWays:
         return transfer.target, self._offsets[key], self.outgoing[start : start + transfer.size]
 
     def attach(self, transport: Transport, lose: Lose) -> None:
-        """From now on bytes go this way; a peer that is gone is reported."""
+        """Send bytes this way from now on; lost peers are reported."""
         self._transport, self._lose = transport, lose
         self._posting = threading.Thread(target=self._post, daemon=True)
         self._posting.start()
@@ -131,7 +131,7 @@ class FarWays:
         self._arrived[word] = 1
 
     def _post(self) -> None:
-        """Put what streams have left in pinned memory."""
+        """Put the bytes that streams have left in pinned memory."""
         rows = [(*self._put(key), _NOTE.pack(*key)) for key in self._leaving]
         assert self._transport is not None
         while not self._over.is_set():

@@ -15,7 +15,7 @@ from tessera.backend.service import Bytes, DeviceBytes, EarlierOutput, Request
 from tessera.diagnostics import TesseraError, error
 
 _MOST_BYTES = 1 << 16
-"""Larger outputs are not kept for a request that may follow."""
+"""Most bytes of outputs that are kept for a following request."""
 
 
 @dataclass(slots=True)

@@ -49,32 +49,31 @@ class HostMemory:
         self._blocks.clear()
 
 
-# Copies smaller than this are cheaper in fresh memory, which is not given page by page.
+# Smaller copies are cheaper in fresh memory, which then needs no new pages.
 _LEAST_KEPT = 1 << 16
 
 
-# Memory for so many results of a size is used again; who keeps more of them gets fresh memory.
+# How many results of one size are recycled; further results of that size get fresh memory.
 _MOST_KEPT = 64
 
 
 def _unused(kept: Iterable[Bytes], references: int) -> Bytes | None:
-    """The first that is referred to so often: by who keeps it and by this loop, nobody else."""
+    """The first memory with this reference count: held by its keeper and this loop alone."""
     for memory in kept:
         if sys.getrefcount(memory) == references:
             return memory
     return None
 
 
-# How often that is depends on the interpreter.
+# That reference count depends on the interpreter.
 _REFERENCES = next(n for n in range(1, 9) if _unused([np.empty(1, np.uint8)], n) is not None)
 
 
 class Recycled:
-    """Memory for results, used again once nobody has a result in it.
+    """Memory for results, used again once no result in it is alive.
 
-    The pages of fresh memory are given by the system one by one when they are first written,
-    which takes longer than the copy. A result is a view of its memory, and refers to it; so does
-    every view of the result.
+    The system gives the pages of fresh memory one by one on first write, which takes longer than
+    the copy. A result is a view of its memory, and refers to it; so does every view of the result.
     """
 
     def __init__(self) -> None:
@@ -97,7 +96,7 @@ class Recycled:
 
 
 def staged_bytes(program: Program, trace: LoweredTrace) -> int:
-    """What a request of a trace has on the host: inputs that a device wants, and outputs."""
+    """Bytes of a request on the host: inputs that a device reads, and outputs."""
     wanted = {t.buffer for t in trace.transfers if t.source == HOST}
     return sum(b.bytes for b in program.buffers if b.id in wanted or b.role is Role.OUTPUT)
 
@@ -138,7 +137,7 @@ class SlotBuffers:
     def put(
         self, inputs: Mapping[str, Bytes], in_place: Mapping[str, DeviceBytes] | None = None
     ) -> None:
-        """Take the inputs of a request, or where they are; bytes no transfer wants are left."""
+        """Take the inputs of a request or their addresses, as far as a transfer reads them."""
         for name, view in self.inputs.items():
             if in_place and name in in_place:
                 self._words[self._numbers[name]] = in_place[name].address

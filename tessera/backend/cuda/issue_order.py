@@ -2,7 +2,7 @@
 
 In: a lowered trace. Out: actions, such that every event is recorded before it is waited for, and a
 transfer between devices stands where both its ends have been reached. Streams may run ahead of
-each other later as the events allow; the order here only decides who is told first.
+each other later as the events allow; the order only decides which stream gets work first.
 
 Kernels have priorities: the further a request has come on a device, the higher. Requests of one
 plan that share a device go through the same steps, so the one that has come further is the older

@@ -24,7 +24,7 @@ from tessera.ir.program.data_type import DataType
 from tessera.ir.program.seeded import Seeded, Source
 
 PIECE_BYTES = 16 << 20
-# What is smaller is not worth threads, pinned memory or a kernel.
+# Smaller contents are not worth threads, pinned memory or a kernel.
 LEAST_STAGED_BYTES = 64 << 20
 LEAST_SEEDED_BYTES = 1 << 18
 _MOST_THREADS = 6
@@ -125,7 +125,7 @@ class Loader:
 
 
 class _StagingLane:
-    """One thread's way to the devices: two pieces of pinned memory and a stream per device."""
+    """What one thread copies with: two pieces of pinned memory and a stream per device."""
 
     def __init__(
         self,
@@ -156,7 +156,7 @@ class _StagingLane:
                     break  # another thread was faster
                 self._copy(turn, device, address, content)
                 turn = 1 - turn
-        except Exception as problem:  # for who waits for this thread
+        except Exception as problem:  # raised by the thread that joins this one
             self.problem = problem
             self._pieces.clear()
         finally:

@@ -89,7 +89,7 @@ class ReplicaMemory:
         return block.base + copy * block.stride + block.offsets[place.offset]
 
     def broken_guards(self) -> Iterator[str]:
-        """What wrote outside its place: a sentence per area and copy."""
+        """Guards that were overwritten: a sentence per area and copy."""
         for (device, kind), block in self.blocks.items():
             self._driver.use(self._devices[device].context)
             size = block.stride * block.area.count
@@ -110,7 +110,7 @@ class ReplicaMemory:
             )
 
     def close(self) -> None:
-        """Free everything, but what others still have."""
+        """Free everything that no other replica uses."""
         for (device, _), block in self.blocks.items():
             key = self._common_key(block.area)
             if key is None or self._common is None or self._common.give_back(key):
@@ -119,7 +119,7 @@ class ReplicaMemory:
         self.blocks.clear()
 
     def _common_key(self, area: Area) -> object | None:
-        """What an area is known as to other replicas, if it is theirs too."""
+        """The key of an area that other replicas share; None if they do not."""
         if self._common is None or area.kind is not AreaKind.WEIGHTS:
             return None
         return self._common_as.get(area.device)

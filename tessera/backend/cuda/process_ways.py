@@ -6,15 +6,14 @@ other of theirs, and where transfers go.
 A window is device memory with a region for every transfer to the device, per slot, and a word for
 each. The source copies into the region and then sets the word; the target's stream waits for the
 word, clears it and takes the bytes. Both are work of streams (`cuStreamWriteValue32`,
-`cuStreamWaitValue32`), so no call of a host lies between who makes the bytes and who needs them. A
-region is used once in a request and a slot holds one request at a time, so a region is free when
-its next transfer comes.
+`cuStreamWaitValue32`), so no call of a host lies between the source and the target. A region is
+used once in a request and a slot holds one request at a time, so a region is free when its next
+transfer comes.
 
 To other hosts see `far_ways`.
 
-Who waits so is not seen by the driver. Every process therefore hands its work over in one order
-for all: even if all streams of a process were one queue, the first thing that is not done could go
-on.
+The driver does not see such a wait. Every process therefore hands its work over in the same order:
+even if all streams of a process were one queue, the first unfinished operation could go on.
 """
 
 from __future__ import annotations
@@ -36,12 +35,12 @@ from tessera.ir.plan.launch_program import (
 
 _WORD_BYTES = 4
 _BLOCK = 2 << 20
-"""Smaller allocations share a block, which would be shared as a whole."""
+"""Bytes of a block of the allocator; CUDA IPC shares whole blocks, so a window fills its own."""
 _Key = tuple[int, int, int]
 
 
 def part_of_device(lowered: LoweredReplica, device: str) -> LoweredReplica:
-    """What one device needs of launch programs; homes stay, to know what is elsewhere."""
+    """The part of launch programs for one device; homes stay, to know what is elsewhere."""
     return replace(
         lowered,
         devices=(device,),
@@ -156,7 +155,7 @@ class ProcessWays:
         self._bases = {} if own is None else {self.device: own}
 
     def free(self) -> None:
-        """Give the window back, which nobody else has open any more."""
+        """Free the window; no other process may have it open."""
         with suppress(DriverError):
             self._driver.use(self._context)
             for base in self._bases.values():
@@ -164,6 +163,6 @@ class ProcessWays:
         self._bases.clear()
 
     def leave(self) -> None:
-        """Give the context back; who has another of the same GPU by now keeps it alive."""
+        """Release the context; a newer user of the same GPU keeps it alive."""
         with suppress(DriverError):
             self._driver.release(self._ordinal)

@@ -44,8 +44,8 @@ def split_gpu(
 ) -> tuple[tuple[Any, int], ...]:
     """Green contexts for some of the slices that a GPU is cut into, with the SMs they got.
 
-    `sms` are those of every slice, `wanted` says which to make: who asks for other slices of the
-    same list gets other SMs. All SMs of a GPU are no slice, but the GPU: there is no context.
+    `sms` are the SMs of every slice, `wanted` the slices to make: another process that makes other
+    slices of the same list gets other SMs. A slice of all SMs is the GPU and has no context.
     """
     gpu = _CutGpu(driver, ordinal)
     if sum(sms) > _count(gpu.whole):
@@ -75,7 +75,7 @@ class _CutGpu:
         return green
 
     def split(self, left: Any, sms: int, flags: int) -> tuple[Any, Any]:
-        """At least so many SMs, and what is left."""
+        """At least `sms` SMs, and the rest."""
         parts, _, rest = self.driver.call("cuDevSmResourceSplitByCount", 1, left, flags, sms)
         return parts[0], rest
 
@@ -98,7 +98,7 @@ def _cut(gpu: _CutGpu, sms: Sequence[int], flags: int, kept: ExitStack) -> list[
     """The SMs of every slice, one cut after the other.
 
     Slices whose SMs make no whole groups come last: of those, one can be what is left when the
-    others, and what nobody has, are cut off.
+    others, and unused SMs, are cut off.
     """
     order = sorted(range(len(sms)), key=lambda index: sms[index] % _GROUP_SMS != 0)
     pieces: list[Any] = [None for _ in sms]
@@ -111,7 +111,7 @@ def _cut(gpu: _CutGpu, sms: Sequence[int], flags: int, kept: ExitStack) -> list[
 
 
 def _cut_one(gpu: _CutGpu, left: Any, sms: int, flags: int, *, is_last: bool) -> tuple[Any, Any]:
-    """So many SMs, no more and no fewer, and what is left."""
+    """Exactly `sms` SMs, and the rest."""
     if is_last and _count(left) == sms:
         return left, None
     part, rest = gpu.split(left, sms, flags)

@@ -26,7 +26,7 @@ _TARGET = re.compile(r"cuda:(\d{1,3})(?::(\d{1,4})sm)?\Z")
 
 @dataclass(frozen=True, slots=True)
 class GpuTarget:
-    """A GPU by ordinal, or so many SMs of it."""
+    """A GPU by ordinal, or `sms` SMs of it."""
 
     ordinal: int
     sms: int | None = None
@@ -44,9 +44,8 @@ class OpenDevice:
 
 
 def open_driver(driver: Driver | None = None) -> Driver:
-    """The driver, started; TSR5100 where there is none."""
-    # Streams share hardware queues, of which the driver makes 8 unless told: then a transfer can
-    # wait behind a kernel that it has nothing to do with.
+    """The driver, started; raises TSR5100 if there is none."""
+    # Streams share hardware queues, 8 by default: a transfer can wait behind an unrelated kernel.
     set_default("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     try:
         driver = driver or Driver(bindings())
@@ -95,7 +94,7 @@ def open_devices(
 ) -> tuple[OpenDevice, ...]:
     """Every device of a plan on its target; devices without one take the GPUs in order."""
     gpus = driver.gpus()
-    # Devices of other replicas too: slices of one GPU must be apart, whoever opens them.
+    # Devices of other replicas too: slices of one GPU must not overlap.
     every = {name: parse_target(text) for name, text in targets.items()}
     for index, name in enumerate(names):
         every.setdefault(name, GpuTarget(index))
@@ -155,7 +154,7 @@ def _open_on(
     here: Mapping[str, GpuTarget],
     names: Sequence[str],
 ) -> dict[str, OpenDevice]:
-    """The devices `names` on one GPU: one whole one, or slices that leave each other alone."""
+    """The devices `names` on one GPU: one that is the whole GPU, or disjoint slices."""
     driver.use(context)
     own = {name: target for name, target in here.items() if name in names}
     if any(target.sms is None for target in own.values()):

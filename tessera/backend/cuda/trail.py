@@ -1,4 +1,4 @@
-"""How far devices have come in a request: words of pinned memory that outlive a context.
+"""Progress of devices in a request: words of pinned memory that outlive a context.
 
 In: the steps that a tape runs. Out: calls that write the words, and what the words say. `EXACT`:
 the compute stream writes the number of every step before it runs, and that it is done after the
@@ -28,7 +28,7 @@ _SHOWN = 4
 
 
 class TrailKind(Enum):
-    """How a tape says how far it has come."""
+    """How a tape records its progress."""
 
     NONE = "none"
     EXACT = "exact"

@@ -422,7 +422,7 @@ def serve(
 
 
 def hand_over(queues: list[Iterator[Need]]) -> None:
-    """All queues of a request: each goes on until it needs an event that nobody records yet."""
+    """Hand all queues of a request over: each until it needs an event that is not recorded yet."""
     waiting = {queue: need for queue in queues if (need := next(queue, None)) is not None}
     while waiting:
         ready = [

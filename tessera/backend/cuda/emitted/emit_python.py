@@ -66,7 +66,7 @@ def emit_python(
 ) -> dict[str, str]:
     """The files of a plan's programs; `targets` says which GPU or slice each device is.
 
-    Those of other replicas are among them: slices of one GPU must be apart, whoever opens them.
+    Devices of other replicas are among them: slices of one GPU must not overlap.
     """
     emitter = _ScriptEmitter(lowered, traces)
     files = {f"{name}.py": emitter.device(device) for device, name in emitter.names.items()}

@@ -49,7 +49,7 @@ class Neighbours:
         self._driver.unload(self._module)
 
     def start(self, load: Load, ns: int, sms: int, stream: Handle) -> None:
-        """Keep so many SMs busy for `ns` nanoseconds."""
+        """Keep `sms` SMs busy for `ns` nanoseconds."""
         words = [ns, self._buffers[0]]
         words += [self._buffers[1], self._bytes // 16] if load is Load.MEMORY else []
         self._launch(f"neighbour_{load.value}", words, _BLOCKS_PER_SM * sms, _THREADS, stream)

@@ -50,10 +50,10 @@ _PAUSE_NS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class _Repeated:
-    """A step so many times in a row; `restore` puts back what it changes.
+    """A step `launches` times in a row; `restore` puts back what it changes.
 
-    `pause_ns` is how long the stream has to be held up for the host to hand it all over: without
-    a graph it would be the host that is timed.
+    The stream is held up for `pause_ns` while the host hands everything over: without a graph the
+    host would be timed.
     """
 
     run: Callable[[], None]
@@ -119,7 +119,7 @@ class Profiler:
         )
 
     def measure_steps(self, numbers: Container[int]) -> Iterator[StepTimes]:
-        """Time these steps; all others are done, no more."""
+        """Time these steps; all others only run."""
         self._warm_up()
         return self._steps(numbers)
 
@@ -324,7 +324,7 @@ class Profiler:
         self.watch.finish(stream)
 
     def _captured(self, tape: Tape, stream: Handle, launches: int) -> Handle | None:
-        """So many in a graph; None for library calls that cannot be captured."""
+        """A graph of `launches` times the tape; None if a library call cannot be captured."""
         self.driver.begin_capture(stream)
         try:
             for _ in range(launches):
@@ -341,7 +341,7 @@ class Profiler:
     def _runner(
         self, tape: Tape, stream: Handle, graph: Handle | None, launches: int
     ) -> tuple[Callable[[], None], int]:
-        """What does it so many times, and how long the host needs for that without a graph."""
+        """A function that plays the tape `launches` times, and its host time without a graph."""
         if graph is not None:
             return partial(self.driver.launch_graph, graph, stream), 0
 

@@ -58,8 +58,8 @@ class Stopwatch:
     def wait(self, *events: Handle) -> None:
         """Wait until all before one of the events is done.
 
-        Who ends the wait early, by Ctrl-C too, leaves something that may never end. One look counts
-        for `_LOOK_S` at most: a host that was busy elsewhere has not waited for the GPU.
+        After an exception, also Ctrl-C, work may be left that never ends. One poll counts for
+        `_LOOK_S` seconds at most: a host that was busy elsewhere has not waited for the GPU.
         """
         begun = last = time.perf_counter()
         waited = 0.0
@@ -83,7 +83,7 @@ class Stopwatch:
 
 
 class Held:
-    """Copies of memory as it is now, to be put back; none where there is no room for them."""
+    """Copies of memory as it is now, to be put back; none if there is no room for them."""
 
     def __init__(self, driver: Driver, stream: Handle, ranges: Sequence[tuple[int, int]]) -> None:
         self._driver = driver

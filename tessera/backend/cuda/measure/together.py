@@ -17,13 +17,13 @@ from tessera.backend.cuda.backend import CudaBackend
 from tessera.backend.cuda.measure.stopwatch import Held, Stopwatch
 from tessera.ir.program.program import Role
 
-# Requests are repeated for so long before times count, and then for so long.
+# How long requests are repeated before their times count, and after that.
 _SETTLE_NS, _STEADY_NS = 2_000_000_000, 800_000_000
 _MOST_RUNS = 12_000
 # Requests that are handed over ahead of time: what never ends must not fill the driver's queues, or
 # handing over would wait for it, too.
 _AHEAD_NS, _LEAST_AHEAD = 100_000_000, 4
-# Of shorter requests it would be the host that is timed.
+# With shorter requests the host would be timed.
 _LEAST_NS = 500_000
 _UNTIMED = 2
 # A state that says where to write next is small; to put caches back would take too long.
@@ -80,7 +80,7 @@ class _Repeating:
             self._graphs.append(backend.replica.ready[0, slot, lane, ()].graph)
             small = list(_small_states(backend, slot, lane))
             self._states.append(Held(self.driver, stream, small))
-        # Without graphs nobody can hand requests over fast enough.
+        # Without graphs the host cannot hand requests over fast enough.
         if None not in self._graphs:
             self.each_ns = min(self._timed() for _ in range(_UNTIMED))
 
@@ -109,7 +109,7 @@ class _Repeating:
         return None if event is None or self.driver.is_done(event) else event
 
     def ended_ns(self, start: Handle) -> list[int]:
-        """When each had ended, from an event on."""
+        """Nanoseconds from an event to the end of each request, sorted."""
         for event in self._events:
             self._watch.wait(event)
         return sorted(self.driver.elapsed_ns(start, event) for event in self._events)
@@ -150,7 +150,7 @@ def _side_by_side(every: Sequence[_Repeating], watch: Stopwatch) -> tuple[float,
 
 
 def _in_turns(every: Sequence[_Repeating], watch: Stopwatch) -> Iterator[_Repeating]:
-    """As they will end: none runs out of work while the host hands over another's."""
+    """The order of hand-overs, by expected end: no backend runs out of work."""
     due = dict.fromkeys(every, 0.0)
     for _ in range(_MOST_RUNS):
         if min(due.values()) >= _SETTLE_NS + _STEADY_NS:
