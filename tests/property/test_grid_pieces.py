@@ -44,11 +44,11 @@ def both_ways(program: ir.Program) -> list[tuple[Footprint, Footprint]]:
     def twice(*args: object) -> Footprint:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(machine, "MANY_ROUNDS_AT_ONCE", False)
-            alone = find(*args, few_lanes=NEVER)  # type: ignore[arg-type]
+            alone = find(*args, few_threads=NEVER)  # type: ignore[arg-type]
             # A run goes on wherever its CTAs are taken apart, if that is after a step.
             patch.setattr(machine, "MANY_ROUNDS_AT_ONCE", True)
             patch.setattr(machine, "BETWEEN", -NEVER)
-            kept.append((alone, find(*args, few_lanes=0)))  # type: ignore[arg-type]
+            kept.append((alone, find(*args, few_threads=0)))  # type: ignore[arg-type]
         return alone
 
     with pytest.MonkeyPatch.context() as patch:
@@ -61,7 +61,7 @@ def in_pieces(program: ir.Program) -> StepAccesses:
     """The accesses of a launch that is followed in pieces, however small it is."""
     find = footprint.find_footprint
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(footprint, "find_footprint", partial(find, few_lanes=0))
+        patch.setattr(footprint, "find_footprint", partial(find, few_threads=0))
         (step,) = AnalysisManager(program).get(AccessRegions).steps
     return step
 

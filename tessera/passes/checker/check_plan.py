@@ -204,8 +204,8 @@ def _check_header(
     if (replica.slots, replica.lanes) != (lowered.slots, lowered.lanes):
         findings.add(
             "TSR4013",
-            f"replica {number} has {replica.slots} slots and {replica.lanes} lanes, and programs "
-            f"for {lowered.slots} and {lowered.lanes}",
+            f"replica {number} has {replica.slots} slots and {replica.lanes} sequences, and "
+            f"programs for {lowered.slots} and {lowered.lanes}",
             at=replica,
         )
     for device in lowered.devices:

@@ -5,12 +5,12 @@ trace: what is in place when its request begins, and must be again when it ends.
 
 A state is one buffer for all traces that have its name; a module variable belongs to its trace.
 Bytes that some step of the replica may write are at the devices that `Home` records name, the same
-in every trace, so that any trace may follow any other. Bytes without a home are wherever the
-buffer has a place; those with one are there and nowhere else, written or not. Requests of all lanes
+in every trace, so that any trace may follow any other. Bytes without a home are wherever the buffer
+has a place; those with one are there and nowhere else, written or not. Requests of all sequences
 share variables: if one may be written, requests run one at a time. So they do where a word of a
-`pointers` record in a state may be written: it is put there once and carried on, and nobody knows
-afterwards whether it still holds an address of its request. Only one trace may have such a state:
-another would take the word for a pointer.
+`pointers` record in a state may be written: it is put there once and carried on, and it is not
+known afterwards whether it still holds an address of its request. Only one trace may have such a
+state: another would take the word for a pointer.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
 In: a lowered replica and the programs of its traces. Out: a `Memory`: where each buffer of each
 trace is, and findings.
 
-An area exists once (weights, module variables), once per lane (state) or once per slot (the rest),
-and its kind follows from the role of a buffer. Weights and states of equal name are one buffer for
-all traces: they have one place on a device, which nothing else shares. Places in a slot may
-overlap: `checker.versions` proves that their tenants do not meet. Where a variable is only its
+An area exists once (weights, module variables), once per sequence (state) or once per slot (the
+rest), and its kind follows from the role of a buffer. Weights and states of equal name are one
+buffer for all traces: they have one place on a device, which nothing else shares. Places in a slot
+may overlap: `checker.versions` proves that their tenants do not meet. Where a variable is only its
 module's loading knows; no two share bytes. A weight with words of a `pointers` record may be in a
 slot instead, because what they point to may be.
 
@@ -94,7 +94,7 @@ def check_memory(
 def _check_devices(replica: LoweredReplica, findings: Findings) -> None:
     if not 1 <= replica.slots <= 1 << 20 or not 1 <= replica.lanes <= 1 << 20:
         findings.add(
-            "TSR4013", f"a replica cannot have {replica.slots} slots and {replica.lanes} lanes"
+            "TSR4013", f"a replica cannot have {replica.slots} slots and {replica.lanes} sequences"
         )
     if len(replica.devices) > MOST_DEVICES:
         findings.add(

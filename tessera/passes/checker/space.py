@@ -3,9 +3,9 @@
 In: places of the buffers of a trace on a device. Out: a `Space`.
 
 All areas of a device that requests change are laid out in one row, so that a byte has one address:
-lane, slot, weights with addresses in them, then the variables of modules. The row is cut into atoms
-wherever any buffer that lies there is cut. A tag is a buffer and a version in one number; 0 is
-poison.
+state, slot, weights with addresses in them, then the variables of modules. The row is cut into
+atoms wherever any buffer that lies there is cut. A tag is a buffer and a version in one number; 0
+is poison.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ In: where buffers are. Out: findings.
 
 A table in a slot is written at the start of every request. One that lasts is one for all traces
 that have its name: they say the same about it, and what it points to is in one place for all of
-them. A table of a lane may also point into slots, because then every request writes it; a weight
-that is there once may not.
+them. A table of a sequence may also point into slots, because then every request writes it; a
+weight that is there once may not.
 """
 
 from __future__ import annotations

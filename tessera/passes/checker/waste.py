@@ -4,8 +4,8 @@ In: the bytes that operations receive, use and overwrite, and the transfers to t
 versions that they carry. Out: findings.
 
 A received byte is *fresh* until something uses it: a step that needs it, a send that passes it on,
-the end of a request that finds it at home. If it is overwritten or the request ends before, nobody
-needed it. Nobody needs a byte either whose place has the same version already: a version goes to a
+the end of a request that finds it at home. If it is overwritten or the request ends before, nothing
+needed it. Nothing needs a byte either whose place has the same version already: a version goes to a
 device once. Transfers are exact, so a byte too many is a plan that was damaged or edited.
 
 A send may end before its bytes arrive, so two sends of one byte arrive in no certain order: each

@@ -2,7 +2,7 @@
 
 In: the accesses of every step. Out: the same, without loads of a temporary or an output whose
 thread has stored these bytes before (`own_reads`), where no earlier step may have written any of
-them. Such a load depends on nothing that was there, so that nobody has to put something there
+them. Such a load depends on nothing that was there, so that nothing has to be put there
 first. The launch writes these bytes: that orders later steps behind it.
 
 Where an earlier step may have written some of the bytes, the read stays: a kernel that is judged

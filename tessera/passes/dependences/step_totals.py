@@ -1,7 +1,7 @@
 """The accesses of a step added up: per buffer what it reads, updates, may write and must write.
 
 In: a step's accesses. Out: `BufferTotal`s, each with its bytes and the accesses behind it. A
-kernel's unrolled loop can make a hundred accesses that add up to one interval, so whoever walks
+kernel's unrolled loop can make a hundred accesses that add up to one interval, so code that walks
 over many steps walks over totals.
 
 Steps of one `pattern` differ in nothing but their buffers, so their totals are added up once.

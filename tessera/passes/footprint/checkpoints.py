@@ -74,7 +74,7 @@ def take_checkpoint(
     runner: SliceState, place: tuple[int, int], mask: Mask, last: RunCheckpoint | None
 ) -> RunCheckpoint | None:
     """The state of a run at a step of a block, since the last checkpoint; the last checkpoint again
-    where something is open that cannot be put into a part."""
+    if something is open that cannot be put into a part."""
     maps = runner.made_maps
     if runner.elections or runner.guarded_writes or runner.halves.moved or maps.copies:
         return last

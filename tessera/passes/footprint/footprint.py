@@ -48,8 +48,8 @@ from tessera.wording import Wording
 EXACT_BUDGET = 2_000_000_000
 COARSE_BUDGET = 1_000_000_000
 COARSE_ROUNDS = 64
-FEW_LANES = 1 << 14
-_MOST_LANES = 1 << 18
+FEW_THREADS = 1 << 14
+_MOST_THREADS = 1 << 18
 _SHARE_FOR_INDICES = 16
 
 
@@ -97,15 +97,15 @@ def find_footprint(
     scene: Scene,
     exact_budget: int = EXACT_BUDGET,
     coarse_budget: int = COARSE_BUDGET,
-    few_lanes: int = FEW_LANES,
+    few_threads: int = FEW_THREADS,
 ) -> Footprint:
-    """Run the excerpt of a kernel for a launch; a grid of more than `few_lanes` threads is followed
-    in pieces."""
+    """Run the excerpt of a kernel for a launch; a grid with more threads than `few_threads` is
+    followed in pieces."""
     try:
-        return _LaunchWalk(code, scene, exact_budget, few_lanes, is_coarse=False).footprint()
+        return _LaunchWalk(code, scene, exact_budget, few_threads, is_coarse=False).footprint()
     except OverBudget:
         pass
-    launch = _LaunchWalk(code, scene, coarse_budget, few_lanes, is_coarse=True)
+    launch = _LaunchWalk(code, scene, coarse_budget, few_threads, is_coarse=True)
     try:
         return launch.footprint()
     except OverBudget:
@@ -119,12 +119,12 @@ class _LaunchWalk:
     """Runs of one launch, with all CTAs one by one or with one row for all."""
 
     def __init__(
-        self, code: KernelCode, scene: Scene, budget: int, few_lanes: int, *, is_coarse: bool
+        self, code: KernelCode, scene: Scene, budget: int, few_threads: int, *, is_coarse: bool
     ) -> None:
         self.code = code
         self.scene = scene
         self.budget = budget
-        self.few_lanes = few_lanes
+        self.few_threads = few_threads
         self.is_coarse = is_coarse
         self.recorder = Recorder(scene.zones)
 
@@ -170,7 +170,7 @@ class _LaunchWalk:
             return self._run_coarse(code, budget, None if follower is None else follower())
         if follower is not None:
             return self._run_boxes(code, budget, follower)
-        is_large = self.scene.cta_count * self.scene.threads > self.few_lanes
+        is_large = self.scene.cta_count * self.scene.threads > self.few_threads
         if is_large and self.scene.cluster in (None, (1, 1, 1)):
             return self._run_pieces(code, budget)
         return self._run_boxes(code, budget, lambda: None)
@@ -242,7 +242,7 @@ class _LaunchWalk:
             raise OverBudget from None
 
     def _most_ctas(self) -> int:
-        return max(1, _MOST_LANES // max(1, self.scene.threads))
+        return max(1, _MOST_THREADS // max(1, self.scene.threads))
 
     def _collect(self, pins: dict[int, Wording]) -> Footprint:
         pins = pins | spoiled_maps(self.code, self.recorder)

@@ -2,7 +2,7 @@
 
 In: every store to shared memory of a run, wherever and whenever it happens, and the loads of 8
 bytes. Out: per load the objects that any store may have put an address of where it loads, or None
-where something else may be there. This is what is left when shared memory cannot be followed cell
+if something else may be there. This is what is left when shared memory cannot be followed cell
 by cell (`footprint.shared`): threads without barriers between them, stores at unknown places, loops
 whose end depends on data.
 

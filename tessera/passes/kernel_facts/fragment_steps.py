@@ -5,9 +5,9 @@ uses the layout of a fragment. Local memory and parameters of calls are followed
 is the same text or made in the same way; what is printed is not followed.
 
 A value is UNIFORM (the same in all lanes of a warp), LANE_ID (the lane's number plus something
-uniform), LANES (other in each lane), FRAGMENT (one element of a fragment per lane) or LAYOUT: it
+uniform), VARYING (other in each lane), FRAGMENT (one element of a fragment per lane) or LAYOUT: it
 depends on which element of a matrix a lane's register holds, which PTX leaves open. Order, from
-below: UNIFORM, LANE_ID, LANES, LAYOUT; and UNIFORM, FRAGMENT, LAYOUT. What is computed of an
+below: UNIFORM, LANE_ID, VARYING, LAYOUT; and UNIFORM, FRAGMENT, LAYOUT. What is computed of an
 element and a uniform value is an element; of an element and another one, or one and what differs
 from lane to lane, it depends on the layout.
 
@@ -52,7 +52,7 @@ class Holds(enum.IntEnum):
 
     UNIFORM = 0
     LANE_ID = 1
-    LANES = 2
+    VARYING = 2
     FRAGMENT = 3
     LAYOUT = 4
 
@@ -107,7 +107,7 @@ def _together(left: FragmentValue, right: FragmentValue, recipe: int, local: boo
     elif high.holds is Holds.FRAGMENT and low.holds is not Holds.UNIFORM:
         holds = Holds.LAYOUT
     elif high.holds is Holds.LANE_ID and low.holds is Holds.LANE_ID:
-        holds = Holds.LANES
+        holds = Holds.VARYING
     else:
         holds = high.holds
     if holds is not Holds.FRAGMENT:
@@ -319,7 +319,7 @@ class FragmentSteps:
             loaded = combine(values, self.recipe("loaded", index))
             varies = loaded.holds is not Holds.UNIFORM or name in ("atom", "ldmatrix")
             return FragmentValue(
-                max(loaded.holds, Holds.LANES) if varies else Holds.UNIFORM, loaded.recipe
+                max(loaded.holds, Holds.VARYING) if varies else Holds.UNIFORM, loaded.recipe
             )
         values = [value for _, value in self._sources(instruction, meaning, state)]
         recipes = [value.recipe for value in values]
@@ -327,7 +327,7 @@ class FragmentSteps:
             recipes[:2] = sorted(recipes[:2])
         computed = combine(values, self.recipe(str(opcode), *recipes))
         if name in _SPECIFIED:
-            return FragmentValue(Holds.LANES, computed.recipe)
+            return FragmentValue(Holds.VARYING, computed.recipe)
         if meaning.scope is ThreadScope.WARP:
             return _from_warp(instruction, computed)
         if computed.holds is Holds.LANE_ID:
@@ -403,7 +403,7 @@ def _misfit(shape: FragmentShape, values: Sequence[FragmentValue]) -> str | None
     for number, value in enumerate(values):
         if value.holds is Holds.LAYOUT:
             return "elements that were changed lane by lane or mixed"
-        if value.holds in (Holds.LANES, Holds.LANE_ID):
+        if value.holds in (Holds.VARYING, Holds.LANE_ID):
             return "values that no `wmma.load` or `wmma.mma` made"
         if value.holds is Holds.FRAGMENT and value.element != (shape, number, -1):
             return "elements of another fragment, or in another order"
@@ -419,7 +419,7 @@ def _special(name: str) -> Holds:
     special = special_register(name) if name.startswith("%") else None
     if special is None or name in ("%tid.y", "%tid.z"):
         return Holds.UNIFORM
-    return Holds.LANES if special.varies is Varies.LANE else Holds.UNIFORM
+    return Holds.VARYING if special.varies is Varies.LANE else Holds.UNIFORM
 
 
 def _of_lane_id(instruction: ptx.Instruction, values: Sequence[FragmentValue]) -> Holds:
@@ -430,20 +430,20 @@ def _of_lane_id(instruction: ptx.Instruction, values: Sequence[FragmentValue]) -
     if name in ("add", "cvt") or (name == "mad" and values[-1].holds is Holds.LANE_ID):
         return Holds.LANE_ID
     if by is None:
-        return Holds.LANES
+        return Holds.VARYING
     drops_lane = name == "shr" and by >= _WARP_BITS
     drops_lane |= name in ("div", "and") and by % (1 << _WARP_BITS) == 0
-    return Holds.UNIFORM if drops_lane else Holds.LANES
+    return Holds.UNIFORM if drops_lane else Holds.VARYING
 
 
 def _from_warp(instruction: ptx.Instruction, source: FragmentValue) -> FragmentValue:
     """The result of an instruction of a whole warp."""
     name, modifiers = instruction.opcode.name, set(instruction.opcode.modifiers)
     if name == "elect":
-        return FragmentValue(Holds.LANES, source.recipe)
+        return FragmentValue(Holds.VARYING, source.recipe)
     if name in ("redux", "vote") or source.holds is Holds.UNIFORM:
         return FragmentValue(Holds.UNIFORM, source.recipe)
     lane = instruction.operands[2] if len(instruction.operands) > 2 else None
     if name == "shfl" and "idx" in modifiers and isinstance(lane, ptx.Integer):
         return FragmentValue(Holds.UNIFORM, source.recipe)
-    return FragmentValue(Holds.LANES, source.recipe)
+    return FragmentValue(Holds.VARYING, source.recipe)

@@ -41,8 +41,8 @@ def registers_in(operand: ptx.Operand) -> tuple[str, ...]:
 
 
 def place_of(operand: ptx.Operand) -> tuple[str, int | None]:
-    """The name in an address, and the offset from it: no name where there is no single one, None
-    where the offset is no number."""
+    """The name in an address, and the offset from it: no name if there is not exactly one, None
+    if the offset is not a number."""
     if not isinstance(operand, ptx.Address) or len(operand.parts) != 1:
         return "", None
     part = operand.parts[0]

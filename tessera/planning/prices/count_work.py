@@ -44,7 +44,7 @@ _FEWEST_PAIRS, _MOST_PAIRS = 4, 48
 _STABLE = 0.01  # of the mean: twice the standard error of what is drawn
 _MOST_WARPS = 8
 _LANES = ((0, 1), (1, 7), (8, 8), (16, 16))  # a lane, and those it stands for
-_FEW_LANES = ((0, 1), (1, 31))
+_FEW_THREADS = ((0, 1), (1, 31))
 _ONE_LANE = ((0, 32),)
 _TURNS = (0.6180339887498949, 0.7548776662466927, 0.5698402909980532)  # of no small fraction
 _AXES = ("x", "y", "z")
@@ -246,7 +246,7 @@ def _drawn_threads(threads: int, axes: int) -> Iterator[tuple[int, float]]:
     warps = -(-threads // 32)
     few = sorted({n * warps // _MOST_WARPS for n in range(_MOST_WARPS)}) if axes & WARP else [0]
     for warp, after in zip(few, [*few[1:], warps], strict=True):
-        lanes = _LANES if warp in (few[0], few[-1]) else _FEW_LANES
+        lanes = _LANES if warp in (few[0], few[-1]) else _FEW_THREADS
         for lane, stands in lanes if axes & LANE else _ONE_LANE:
             # The lanes above the second are seen from their ends in every other warp.
             at = 32 * warp + (lane if warp % 2 == 0 or lane < 2 else lane + stands - 1)
