@@ -3,7 +3,7 @@
 In and out: int64 arrays of shape (n, 2) with starts and ends (exclusive).
 
 `repeated` has a set of bytes at equal distances, along several dimensions. Short distances come
-first, and each dimension is done by doubling what there is, so that pieces that touch have grown
+first, and each dimension is done by doubling the set, so that pieces that touch have grown
 together before they are repeated further: the work is that of the result, not of the count. One
 interval that touches its repetitions is one again, and what is shorter than the distance is only
 copied.

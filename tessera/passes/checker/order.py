@@ -1,4 +1,4 @@
-"""What comes before what in a request, and whether it comes to an end.
+"""What comes before what in a request, and whether the request ends.
 
 In: a `TraceShape`. Out: an `Order`: the operations in an order in which they can be done, each with
 what is over on the queues of its own device when it begins; or None if some wait for each other,

@@ -129,7 +129,7 @@ class _VersionWalk:
             return
         index = space.index(buffer, where)
         here, own = space.tags[index], space.tag(buffer, FIRST)
-        # Where two buffers begin in the same bytes it is not known which is there.
+        # Where two buffers begin in the same bytes nobody knows which is there.
         space.tags[index] = np.where((here == POISON_TAG) | (here == own), own, UNCLEAR_TAG)
 
     # --- operations ------------------------------------------------------------------------

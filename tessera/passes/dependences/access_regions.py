@@ -216,7 +216,8 @@ class _Walker:
     def _settled_launch(self, step: ir.Launch) -> StepAccesses:
         """The accesses of a launch that trusts no pointer which it may overwrite itself.
 
-        What it writes may depend on the pointers, so this goes on until nothing more is written.
+        What it writes may depend on the pointers, so this is repeated until nothing more is
+        written.
         """
         own: Written = {}
         while True:

@@ -75,7 +75,7 @@ class Dependences:
 
 
 def _own_findings(program: ir.Program, steps: tuple[StepAccesses, ...]) -> Iterator[Finding]:
-    """What was found for each step by itself; pins are told apart by their reasons."""
+    """The findings of each step by itself; pins with different reasons are different findings."""
     for work, step in zip(program.work(), steps, strict=True):
         for diagnostic in step.diagnostics:
             reason = (str(diagnostic.headline),) if diagnostic.code == findings.PINNED else ()

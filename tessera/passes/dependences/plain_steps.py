@@ -1,4 +1,4 @@
-"""What steps that are no launches touch: fills, copies and calls of libraries.
+"""What steps that are not launches touch: fills, copies and calls of libraries.
 
 In: a record of a trace. Out: its accesses. A fill and a copy touch what they say; a library call
 its operands, as the table of operators says.

@@ -7,7 +7,7 @@ that something may have written instead.
 A word is trusted only if nothing may have overwritten it: no earlier step of the request, not the
 step at hand (its threads run in any order, and a table may be an output as well), and, in what
 outlives requests (states, module variables), no step at all, because the next request finds what
-this one leaves. Bytes of a table that nothing writes and that are no words hold no address.
+this one leaves. Bytes of a table that nothing writes and that are not words hold no address.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Written = dict[ir.BufferId, Ranges]
 
 _LASTING = (ir.Role.STATE, ir.Role.VARIABLE)
 # A walk that finds more writes makes more words unknown, and so more writes. After some walks
-# everything that lasts counts as written, so that it comes to an end.
+# everything that lasts counts as written, so that the walks end.
 _MOST_WALKS = 8
 
 

@@ -8,7 +8,7 @@ steps that take loaded words for pointers: those use an address as one. Words of
 may hold addresses: they are compared by what they point at.
 
 `AddressHolders` has the buffers into which launches put addresses, or distances that they compute
-from them: from there an unknown word is no index, since it may be an address, or the distance
+from them: from there an unknown word is not an index, since it may be an address, or the distance
 between two, which leads into another buffer. A copy and a library call take all along. In what
 outlives requests such a word is there from the first step on, so the walk begins again.
 """

@@ -2,7 +2,7 @@
 
 Registers and local words, the threads at hand, the values of operands, and where accesses go.
 `steps` runs instructions on it; calls, local memory, loads, tensor copies, made maps and shared
-memory have files of their own, which see this and no more. A register that nothing wrote, and a
+memory have files of their own, which see only this. A register that nothing wrote, and a
 name that stands for nothing known, can hold anything.
 """
 
@@ -144,7 +144,7 @@ class SliceState:
         start = _APART
         for variable in self.code.flat.variables:
             if variable.space in {"global", "const"}:
-                # A variable of a function is no buffer, whatever the module has of that name.
+                # A variable of a function is not a buffer, whatever the module has of that name.
                 addresses.pop(variable.name, None)
             if variable.space not in {"local", "param"}:
                 continue

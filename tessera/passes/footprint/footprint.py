@@ -266,7 +266,7 @@ def _collect(
 ) -> Footprint:
     nothing = np.zeros((0, 2), dtype=np.int64)
     for key in [key for key in recorder.touched if key.zone >= LOADED]:
-        # Nothing is left there of what a load gave: it is no object.
+        # Nothing is left there of what a load gave: it is not an object.
         recorder.unresolved.setdefault((key.at, key.effect), key.at)
     entries = tuple(
         FootprintEntry(

@@ -151,7 +151,8 @@ def table_word(scene: Scene, address: Lanes, offset: int, index: int) -> Lanes |
 
 
 def may_be_address(scene: Scene, address: Lanes, offset: int, width: int) -> bool:
-    """Whether an unknown word may be an address of a table, or a part of one: then it is no index.
+    """Whether an unknown word may be an address of a table, or a part of one: then it is not an
+    index.
 
     Also where nothing is left of the table: what is there now may be such an address, too.
     """

@@ -1,7 +1,7 @@
 """Quotients as compilers write them: the high half of a product (`mul.hi`), moved right (`shr`).
 
 In: the steps of a kernel, and the values of a product's factors. Out: the quotient at once. On its
-own the high half changes with every few numbers of blocks, and these would have to be told apart
+own the high half changes with every few numbers of blocks, and these would have to be separated
 only to be put together again. So where one factor grows with digits and all that reads the high
 half moves it, nothing is known of the high half, and what moves it asks for the whole
 (`sloped_moved_product`).

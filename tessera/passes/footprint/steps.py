@@ -41,7 +41,7 @@ class StepRunner(SliceState):
     # --- steps -----------------------------------------------------------------------------
 
     def step(self, step: Step, mask: Mask) -> None:
-        """Execute one instruction that is no branch."""
+        """Execute one instruction that is not a branch."""
         here = self.guarded(step.instruction, mask)
         if here is None:
             return

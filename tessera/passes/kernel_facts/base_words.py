@@ -6,7 +6,7 @@ an address but never gets near one in the code is a number.
 
 A word is followed through copies, sums, selections and bit operations to the address operand of an
 access; one that is stored counts too, since it may come back as an address. Products and shifts end
-it: a stride is no base; so does arithmetic on floats. That errs towards "base", so a caller also
+it: a stride is not a base; so does arithmetic on floats. That errs towards "base", so a caller also
 asks whether the value points into an allocation.
 """
 
@@ -137,8 +137,8 @@ def _carried(
 ) -> tuple[dict[str, frozenset[Word]], dict[int, Meaning]]:
     """The words that each register may carry, and the instructions that they get to.
 
-    Without `floats` a number that was made a float carries none: it is no address any more, though
-    it depends on one.
+    Without `floats` a number that was made a float carries none: it is not an address any more,
+    though it depends on one.
     """
     users = readers_of(instructions)
     taints: dict[str, frozenset[Word]] = {}

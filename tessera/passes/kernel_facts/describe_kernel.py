@@ -259,7 +259,7 @@ class Describer:
             left, COMPARISON_SIGNS[sign if positive else INVERSE_COMPARISONS[sign]], right
         )
 
-    # --- what it comes to ------------------------------------------------------------------
+    # --- what it adds up to -----------------------------------------------------------------
 
     def _total(
         self,

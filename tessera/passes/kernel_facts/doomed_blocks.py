@@ -1,9 +1,9 @@
 """Blocks that lead to a trap and to nothing else, and where control meets again without them.
 
 In: a function, its control flow, and the functions that its module defines: one that is called as
-the driver's is no driver's function. Out: the blocks that no thread of a launch that ends normally
-comes to, and the post-dominator of every block over the ways that are left: an assertion inside an
-`if` does not keep its sides from meeting.
+the driver's is not a driver's function. Out: the blocks that no thread of a launch that ends
+normally comes to, and the post-dominator of every block over the ways that are left: an assertion
+inside an `if` does not keep its sides from meeting.
 """
 
 from __future__ import annotations

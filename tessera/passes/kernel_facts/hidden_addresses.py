@@ -2,7 +2,7 @@
 
 In: the instructions of a kernel, calls followed. Out: per instruction the parameter words whose
 addresses its result may hide: not as an address, but as what is left of several of them, or as
-bits of one. Such a result, where its value is unknown, is no index: added to an address, it may
+bits of one. Such a result, where its value is unknown, is not an index: added to an address, it may
 lead into another object (`HARD` of `lane_kinds`).
 
 The excerpt knows what its own values are made of (`lane_kinds`), but it has no values for what it

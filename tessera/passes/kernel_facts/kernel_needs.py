@@ -5,7 +5,7 @@ that shows it. Four things are looked for:
 - special registers whose value depends on where and when a thread runs (`%smid`, clocks);
 - loops that wait: a way out of the loop depends on memory that is read with `volatile`, `acquire`
   or `relaxed`, or tried with `atom.cas` or `atom.exch`. A compare-and-swap whose expected value
-  changes in the loop is no waiting (it fails only when another thread succeeded), nor is a
+  changes in the loop is not waiting (it fails only when another thread succeeded), nor is a
   counter that each round moves on;
 - instructions and directives of clusters;
 - printing.

@@ -35,7 +35,7 @@ class Decided(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopBound:
-    """One loop. It goes on while `condition` holds; `rounds` is the count where it is known.
+    """One loop. It runs while `condition` holds; `rounds` is the count where it is known.
 
     `parent` is the place of the loop around it, or None. A count is for threads that enter the
     loop; division rounds up.

@@ -132,7 +132,7 @@ class _LoadFinder:
         return self._constants.address(use.operand, use.place) if use.is_plain else None
 
     def _stores(self, store: _OneAddress, load: _OneAddress) -> bool:
-        """Whether a thread that comes to the load has stored what it loads, if both have the same
+        """Whether a thread that reaches the load has stored what it loads, if both have the same
         address."""
         return (
             store.width >= load.width

@@ -36,7 +36,7 @@ from tessera.passes.kernel_facts.value_ranges import ValueRanges
 
 
 class Provenance(enum.Enum):
-    """What an address is based on; INTEGER is no address, UNKNOWN may be any of the others."""
+    """What an address is based on; INTEGER is not an address, UNKNOWN may be any of the others."""
 
     PARAMETER = "parameter"
     VARIABLE = "variable"

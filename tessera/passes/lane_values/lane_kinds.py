@@ -40,7 +40,7 @@ _NARROWS = frozenset({"b8", "u8", "s8", "b16", "u16", "s16", "b32", "u32", "s32"
 
 
 def result_kind(opcode: ptx.Opcode, values: Sequence[Lanes], bits: int) -> int:
-    """The kind of the result of an instruction that is no test, of `bits` bits."""
+    """The kind of the result of an instruction that is not a test, of `bits` bits."""
     kinds = [value.kind for value in values]
     greatest = max(kinds)
     name, modifiers = opcode.name, opcode.modifiers

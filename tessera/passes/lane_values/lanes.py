@@ -11,7 +11,7 @@ A full span (2**w - 1) holds every value; its `lo` is then an *anchor*, which sa
 the value but keeps the pointer that an unknown index was added to (see `zones`). Of 64-bit values
 a span is below `WIDE` or full: an interval so long could start in another object than the one it
 was added to, which would make its `lo` a wrong anchor. Only addition, negation and join keep an
-anchor; after anything else it is 0, which is no object.
+anchor; after anything else it is 0, which is not an object.
 
 `kind` says what numbers a value is made of (see `lane_kinds`), `options` that it is one of some
 values far from each other (see `one_of`): it is anything then, to whoever does not ask.
@@ -265,7 +265,7 @@ def settle(lo: Words, span: Words, bits: int, why: int, *, keeps_anchor: bool = 
 
 
 def wraps(value: Lanes, bits: int) -> Flags:
-    """Where the interval passes 2**bits - 1, so that it is no interval of unsigned numbers."""
+    """Where the interval passes 2**bits - 1, so that it is not an interval of unsigned numbers."""
     if value.span is None:
         return np.zeros((1, 1), dtype=np.bool_)
     return value.span > (MASKS[bits] - value.low())

@@ -4,8 +4,8 @@
 else it gives an interval that holds the values of all threads of the CTA. Without `.sync`, and for
 threads that take no part, the result is not defined.
 
-`elect.sync` lets one thread of a warp go on, and it is not known which. Nobody is sure to be
-elected, but somebody of every warp is. So a value that depends on nothing but an election is kept
+`elect.sync` lets one thread of a warp go on, and it is not known which. No thread is sure to be
+elected, but one thread of every warp is. So a value that depends on nothing but an election is kept
 twice (`ElectedValue`): as an elected thread has it, and as another has it. A guard with such a
 value leaves, besides the threads that may be there, those that surely are if they are elected
 (`masks.Mask.elected`). If these are all threads of a warp, and all would access the same bytes,
