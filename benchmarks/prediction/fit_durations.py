@@ -27,10 +27,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import numpy as np
-
 from benchmarks.common import arguments, write
-from benchmarks.prediction.fit_arrays import Launches
 from benchmarks.prediction.h200_cases import distinct_bytes, read_cases, trace_text
 from benchmarks.prediction.h200_shapes import Case
 from tessera.frontend.machine.gpus import machine_of
@@ -264,17 +261,11 @@ def bounded(off: float) -> float:
 
 def fit(rows: Sequence[Timed], gpu: Gpu) -> tuple[Constants, Habits]:
     """Constants to launches, then habits to calls; every family counts the same."""
-    ptx = [(row, row.work) for row in rows if isinstance(row.work, LaunchWork)]
-    counts = Counter(row.family for row, _ in ptx)
-    weights = np.array([1.0 / counts[row.family] for row, _ in ptx])
-    measured = np.array([row.ns for row, _ in ptx])
-    arrays = Launches([(work, row.traffic, row.sms) for row, work in ptx], gpu, FITTED.matrix)
-    exact = [launch_ns(work, row.traffic, gpu, row.sms) for row, work in ptx]
-    assert np.allclose(arrays.ns(FITTED), exact, rtol=1e-9)
+    ptx = [row for row in rows if isinstance(row.work, LaunchWork)]
+    counts = Counter(row.family for row in ptx)
 
     def of_launches(constants: Constants) -> float:
-        off = np.log(np.maximum(arrays.ns(constants), 1.0) / measured)
-        return float(((np.sqrt(1 + (off / BOUND) ** 2) - 1) * weights).sum())
+        return sum(bounded(row.off(gpu, constants, USUAL)) / counts[row.family] for row in ptx)
 
     names = [name for name in asdict(FITTED) if name not in SET]
     constants = descend(FITTED, names, of_launches)
