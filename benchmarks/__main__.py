@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def done(run: Run, *, only_list: bool) -> bool:
-    """Run a command, unless something is missing; whether it did not fail."""
+    """Run a command unless something is missing; false if it failed."""
     missing = run.missing()
     print(f"--- {run.command}{' -- left out: no ' if missing else ''}{', no '.join(missing)}")
     sys.stdout.flush()

@@ -26,13 +26,13 @@ _LEAST_LEFT = 15.0  # seconds: with less no case is begun
 
 
 def parser_of(doc: str | None, *, seconds: float, jobs: int) -> argparse.ArgumentParser:
-    """What every such benchmark is told on its command line."""
+    """The command line of a benchmark that runs cases."""
     parser = arguments(doc)
     parser.add_argument("--work", type=Path, required=True, help="a folder for traces")
     parser.add_argument("--only", default="", help="names, with commas; all of them if not given")
     parser.add_argument("--seconds", type=float, default=seconds, help="for all of them")
     parser.add_argument("--limit", type=float, default=240.0, help="seconds for one of them")
-    parser.add_argument("--jobs", type=int, default=jobs, help="so many at a time")
+    parser.add_argument("--jobs", type=int, default=jobs, help="cases at a time")
     parser.add_argument("--again", action="store_true", help="repeat those that failed")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     return parser
@@ -47,7 +47,7 @@ def run_cases(
     more: Sequence[str] = (),
     sums: Callable[[Mapping[str, Row]], Row] = lambda rows: {},
 ) -> None:
-    """Do the case that `--one` names, or all that have no row yet; `sums` are written beside."""
+    """Do the case that `--one` names, or all cases without a row; `sums` is written, too."""
     options.work = options.work.resolve()
     options.work.mkdir(parents=True, exist_ok=True)
     if options.one:
@@ -83,7 +83,7 @@ def run_cases(
 def _row(
     module: str, name: str, options: argparse.Namespace, more: Sequence[str], left: float
 ) -> Row | None:
-    """What a case says of itself; None if its time was over before the limit of one case."""
+    """The row that a case prints; None if the time for all cases ended it."""
     begun = time.perf_counter()
     limit = min(left, options.limit)
     own = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
@@ -100,9 +100,11 @@ def _row(
     try:
         told, log = process.communicate(timeout=limit)
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)  # and what it has started
+        # The group has what the case has started: compilers, processes of devices.
+        os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
         return None if limit < options.limit else {"failed": f"not within {limit:.0f} s"}
+    # Libraries print too: the row is the last line.
     try:
         row: Row = json.loads(told.splitlines()[-1])
     except (IndexError, ValueError):
@@ -111,7 +113,7 @@ def _row(
 
 
 def why(problem: BaseException) -> str:
-    """What went wrong, in a line or two."""
+    """The text of an error, in a line or two."""
     diagnostics = getattr(problem, "diagnostics", None)
     if diagnostics:
         first = diagnostics[0]
@@ -130,8 +132,8 @@ def run_stages(
 ) -> None:
     """Stages in order, each a row of `document["stages"]`; `keep` is called after each.
 
-    What has a row without a failure is not done again, and none begins after so many seconds. A
-    stage that fails is a row with the reason; nothing follows if its first word is `needed`.
+    A stage that has a row without a failure is not done again, and no stage begins after `seconds`.
+    A stage that fails is a row with the reason; if its first word is in `needed`, nothing follows.
     """
     until = time.monotonic() + seconds
     for name, work in stages:

@@ -15,7 +15,7 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,21 +68,21 @@ def _processor() -> str:
 
 
 def write(document: Mapping[str, Any] | Sequence[Any], path: Path | None) -> None:
-    """Write JSON, unless there is no place for it."""
+    """Write JSON to a file; without a path, nothing."""
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(document, indent=1) + "\n", "utf-8")
 
 
 def add_row(path: Path, row: Mapping[str, Any]) -> None:
-    """Keep a row: it is there if the process ends now."""
+    """Append a row to a file of JSON lines, so that it survives the end of the process."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as stream:
         stream.write(json.dumps(row) + "\n")
 
 
 def read_rows(*paths: Path) -> list[Row]:
-    """The rows of files that may not be there; a line that was cut off is left out."""
+    """The rows of files of JSON lines; missing files and cut lines are left out."""
     rows = []
     for path in paths:
         for line in path.read_text("utf-8").splitlines() if path.exists() else ():
@@ -99,9 +99,9 @@ def tessc(
     settings: Mapping[str, str] | None = None,
     by: Sequence[str] = ("tessera",),
 ) -> str:
-    """What a command of Tessera prints; what it says of its failure is the exception's text.
+    """The output of a command of Tessera; if it fails, an exception with its error message.
 
-    `by` is the module that runs the command, with its own words.
+    `by` is the module that runs the command, with its own arguments.
     """
     done = subprocess.run(
         [sys.executable, "-m", *by, *words],
@@ -118,7 +118,7 @@ def tessc(
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a command took."""
+    """Seconds of the clock and of the processor, megabytes at the peak, and the exit code."""
 
     seconds: float
     processor_s: float
@@ -133,9 +133,9 @@ def cost_of(
     settings: Mapping[str, str] | None = None,
     seconds: float | None = None,
 ) -> Cost:
-    """Run a command and say what it took: the clock's time, the processor's, and its memory.
+    """Run a command and measure its wall-clock time, its processor time and its memory.
 
-    The command is killed after so many `seconds`.
+    The command is killed after `seconds`.
     """
     begun = time.perf_counter()
     process = subprocess.Popen(
@@ -146,6 +146,7 @@ def cost_of(
         stderr=subprocess.DEVNULL,
     )
     until = None if seconds is None else begun + seconds
+    # `wait4` has the usage of this child alone; `RUSAGE_CHILDREN` would add up all of them.
     while True:
         done, status, used = os.wait4(process.pid, 0 if until is None else os.WNOHANG)
         if done:
@@ -160,13 +161,5 @@ def cost_of(
 
 
 def peak_mb() -> float:
-    """The most memory that this process has had."""
+    """The peak memory of this process, in megabytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
-def show(rows: Iterable[Mapping[str, Any]], *columns: str) -> None:
-    """Print rows as a table with these columns."""
-    table = [columns, *(tuple(str(row.get(name, "")) for name in columns) for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    for line in table:
-        print("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)))

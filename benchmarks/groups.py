@@ -30,7 +30,7 @@ class Need(enum.Enum):
     TRACES = "TRACES: a folder with both Azure traces"
 
     def is_met(self) -> bool:
-        """Whether this machine has it."""
+        """Whether this machine meets the need."""
         match self:
             case Need.GPU:
                 return Path("/dev/nvidiactl").exists() and bool(importlib.util.find_spec("cuda"))
@@ -66,11 +66,11 @@ class Run:
         return self.command.split()[0]
 
     def words(self) -> list[str]:
-        """What Python is told after `-m`."""
+        """The arguments of Python after `-m`."""
         return [f"benchmarks.{self.module}", *map(os.path.expandvars, self.command.split()[1:])]
 
     def missing(self) -> list[str]:
-        """What it needs and this machine has not."""
+        """The needs that this machine does not meet."""
         return [need.value for need in self.needs if not need.is_met()]
 
 

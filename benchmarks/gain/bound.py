@@ -78,7 +78,7 @@ Times = tuple[tuple[float, float] | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """So many alike groups of steps that stay together, each with these times."""
+    """A number of equal groups of steps that stay together, and the times of each."""
 
     times: Times
     count: int = 1
@@ -181,7 +181,7 @@ def group_times(problem: Problem, costs: Sequence[Costs]) -> list[Times]:
 
 
 def least_times(one: Sequence[Times], other: Sequence[Times]) -> list[Times]:
-    """The shorter of two, time by time."""
+    """The element-wise minimum of two lists of times."""
     return [
         tuple(
             None if a is None or b is None else (min(a[0], b[0]), min(a[1], b[1]))
@@ -291,7 +291,7 @@ def levels(report: PlanReport) -> dict[str, float]:
 def _taxes(
     problem: Problem, replicas: Iterable[tuple[tuple[int, ...], float]]
 ) -> Iterator[tuple[float, ...]]:
-    """What sending takes from each slice per request."""
+    """Nanoseconds per request that sending takes from each slice."""
     wires = {(wire.source, wire.target): wire for wire in problem.wires}
     for placement, share in replicas:
         taken = [0.0] * len(problem.devices)
@@ -303,7 +303,7 @@ def _taxes(
 
 
 def rising(made: Mapping[str, float]) -> dict[str, float]:
-    """Levels that are none below the one before; what is simulated stays as it is."""
+    """Levels raised to the level before them; the simulated level is not changed."""
     reached, kept = 0.0, {}
     for name, ns in made.items():
         reached = ns if name == "simulated" else max(reached, ns)
@@ -312,7 +312,7 @@ def rising(made: Mapping[str, float]) -> dict[str, float]:
 
 
 def in_us(levels_ns: Mapping[str, float], requests: int) -> dict[str, float]:
-    """Microseconds of a mix of so many requests."""
+    """Microseconds of a mix of `requests` requests."""
     return {name: round(ns * requests / 1e3, 1) for name, ns in levels_ns.items()}
 
 
@@ -387,7 +387,7 @@ def planned(
 
 
 def keep(report: PlanReport, place: Path) -> None:
-    """As `tessc plan --json` leaves them."""
+    """Write a plan and its report as `tessc plan --json` does."""
     place.write_text(print_plan(report.plan))
     place.with_suffix(".report.json").write_text(plan_json(report))
 
@@ -443,7 +443,7 @@ def work_out(options: argparse.Namespace, folder: Path) -> None:
 
 
 def write(document: dict[str, Any], output: Path | None) -> None:
-    """What there is so far."""
+    """Write the document with the ratios of the rows that it has."""
     finish(document)
     common.write(document, output)
 

@@ -58,7 +58,7 @@ from benchmarks.running.full_size import GPU, KINDS, Sizes
 
 SPLITS = ("84+48", "100+32")
 STRATEGIES = ("phase", "kernel", "dp", "layers", "attention")
-LEAST_S = 2.0  # a run that is measured takes at least so long
+LEAST_S = 2.0  # seconds of a measured run, at least
 MODES = ("default", "max-autotune")
 # What is measured first: without these rows the others say little.
 WORTH = ("serial", "kernel", "chosen", "streams", "phase", "dp", "layers", "attention")
@@ -98,7 +98,7 @@ def torch_us(size: Sizes, modes: str) -> dict[str, dict[str, float]]:
 
 
 def unless_there(path: Path, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Do it, unless `full_size` has."""
+    """Do the work unless `full_size` has left its file."""
     return {"kept": True} if path.exists() else work()
 
 
@@ -130,7 +130,7 @@ def plans(splits: str) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def is_asked(options: argparse.Namespace, name: str) -> bool:
-    """Whether what has this name is to be measured."""
+    """Whether `--plans` asks for this name."""
     return any(text in name for text in options.plans.split("|"))
 
 
@@ -152,7 +152,7 @@ def wanted(options: argparse.Namespace) -> Iterator[tuple[str, str, tuple[str, .
 
 
 def plan_place(folder: Path, name: str, mix: str) -> Path:
-    """Where the plan of a name is."""
+    """The path of a plan."""
     title = f"{name} {mix}".replace(" ", "_").replace(":", "_")
     return folder / f"{title}.tsp"
 
@@ -246,7 +246,7 @@ def unpack(archive: Path, size: Sizes) -> dict[str, Any]:
 
 
 def safetensors(arrays: dict[str, Any]) -> bytes:
-    """A file with these arrays; `tessc run` seeds what it lacks."""
+    """The bytes of a safetensors file with these arrays; `tessc run` seeds missing ones."""
     kinds = {"int64": "I64", "float32": "F32"}
     header, end = {}, 0
     for name, array in arrays.items():
@@ -273,7 +273,7 @@ def pack(folder: Path, place: Path) -> dict[str, Any]:
 def stages(
     options: argparse.Namespace, size: Sizes
 ) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
-    """Everything in order, by name."""
+    """All stages in order, with their names."""
     if options.inputs is None:
         yield "save", lambda: unless_there(size.checkpoint, lambda: full_size.save(size))
     else:

@@ -79,15 +79,15 @@ def traces(outcome: Outcome) -> range:
 
 
 def whole_mixes(requests: int, round_of_all: int) -> int:
-    """At least so many requests, and whole mixes in every sequence, if that is no more than twice.
+    """The number of requests, rounded up until every sequence has whole mixes.
 
-    A few requests for many sequences stay few: not all have a turn then.
+    It is not rounded up to more than twice: then not all sequences have a turn.
     """
     return requests if round_of_all > 2 * requests else -(-requests // round_of_all) * round_of_all
 
 
 def ran(prepared: Prepared, requests: int) -> Outcome:
-    """So many requests; a fault is an error."""
+    """Run requests; a fault is an error."""
     opened = prepared.opened
     turns: Sequence[Turn] = schedule(
         requests,
@@ -117,7 +117,7 @@ def rate(outcome: Outcome, of_a_mix: int, ends: int) -> dict[str, float]:
 
 
 def columns(outcome: Outcome) -> dict[str, Any]:
-    """What every device did when."""
+    """The timeline as columns."""
     events = outcome.events()
     origin = min((event.start_ns for event in events), default=0)
     devices = sorted({event.device for event in events})

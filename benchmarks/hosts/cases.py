@@ -18,7 +18,7 @@ from benchmarks.common import Row, add_row, arguments, machine, read_rows, write
 
 
 def command_line(doc: str | None, kinds: Sequence[str], count: int) -> argparse.ArgumentParser:
-    """The options that all have; `kinds` are what can be done besides `report`."""
+    """The common command line; `kinds` are the commands besides `report`."""
     parser = arguments(doc)
     parser.add_argument("what", choices=[*kinds, "report"])
     parser.add_argument("files", nargs="*")
@@ -39,7 +39,7 @@ def act(
 
 
 def seeds(options: argparse.Namespace) -> Iterator[int]:
-    """Those that the file does not have, until the count or the time is reached."""
+    """Seeds without a row, until the count or the time is reached."""
     known = {row["seed"] for row in read_rows(options.output)}
     deadline = time.monotonic() + options.seconds
     for seed in range(options.first, options.first + options.count):
@@ -50,7 +50,7 @@ def seeds(options: argparse.Namespace) -> Iterator[int]:
 
 
 def do_case(options: argparse.Namespace, row: Row, case: Callable[[], Row]) -> None:
-    """Add a line for a case; one that fails is a result."""
+    """Run a case and append its row; a failure is a row, too."""
     try:
         row |= case()
     except Exception as problem:
@@ -61,12 +61,12 @@ def do_case(options: argparse.Namespace, row: Row, case: Callable[[], Row]) -> N
 
 
 def rows_of(options: argparse.Namespace) -> list[Row]:
-    """All lines of the files."""
+    """The rows of all files."""
     return read_rows(*map(Path, options.files))
 
 
 def write_report(options: argparse.Namespace, rows: Sequence[Row], value: Row) -> None:
-    """One file of what was done, with the machine."""
+    """Write and print the summary, with the machine and its load."""
     loads = sorted(row["load"] for row in rows)
     load = {"median": loads[len(loads) // 2], "most": loads[-1]}
     value = machine() | {"load": load} | value

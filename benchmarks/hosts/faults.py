@@ -49,7 +49,7 @@ from tests.helpers.plan_files import plan_of, write_plan
 from tests.helpers.random_traces import random_program
 
 LIMIT_S = 30.0
-"""More than any fault may take."""
+"""Seconds; longer than any fault may take."""
 IN_TIME_S = {"kill": 1.0, "cut": 1.0, "stop": 2.0, "daemon": 1.0, "driver": 1.0}
 IN_TIME_S |= {"vanish": 1.0, "oneway": 1.0, "address": 1.0, "frozen": 2.0}
 """Seconds within which a fault has to be named; the last four are of `fresh_faults`."""
@@ -58,7 +58,7 @@ TURNS += ["kill", "daemon", "stop", "cut", "version", "kill", "daemon", "stop", 
 AT = ("queue", "launch", "it was to send", "done there", "its end there")
 """One of these words is where an error says what a device was at."""
 KNOWN = 600
-"""So many outputs of each sequence are known beforehand."""
+"""Outputs of each sequence that are computed on one device before the faults."""
 
 OTHER_VERSION = """
 import json, struct, sys, time
@@ -145,7 +145,7 @@ class Hosts:
                     time.sleep(0.01)
 
     def processes(self) -> set[int]:
-        """All that are in the namespaces, but for daemons, theirs, and those that are kept."""
+        """Processes in the namespaces, without daemons, their children and kept processes."""
         idle = {n for kept in self.kept.values() for n in kept.processes()}
         daemons = {d.pid for d in self.daemons.values() if d.poll() is None}
         there = {n for place, _ in self.places for n in processes_in(place)} - idle - daemons
@@ -162,7 +162,7 @@ class Hosts:
 
 
 def parent_of(process: int) -> int:
-    """The parent of a process; 0 where it is gone."""
+    """The parent of a process; 0 if the process is gone."""
     try:
         return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
     except OSError:
@@ -197,7 +197,7 @@ class Feed:
                 self.wrong += 1
 
     def row(self, moment: float, lost: int, expected: int) -> Row:
-        """What became of the requests after a fault at this moment; so many had to fail."""
+        """The outcome of all requests after a fault; `expected` of them had to fail."""
         texts = [said(problem) for _, problem in self.failures]
         last = max((at for at, _ in self.failures), default=moment)
         return {
@@ -212,7 +212,7 @@ class Feed:
         }
 
     def wait(self) -> int:
-        """Until all have ended; how many have not."""
+        """Wait until all have ended; how many have not."""
         deadline = time.monotonic() + LIMIT_S
         for thread in self.threads:
             thread.join(max(0.0, deadline - time.monotonic()))
@@ -220,7 +220,7 @@ class Feed:
 
 
 def digest(result: object) -> str:
-    """Of all outputs of a request."""
+    """The SHA-256 of all outputs of a request."""
     bytes_of = result._completion.outputs  # type: ignore[attr-defined]
     state = hashlib.sha256()
     for name in sorted(bytes_of):
@@ -301,7 +301,7 @@ def running_case(kind: str, rng: random.Random, hosts: Hosts, path: str, known: 
 
 
 def said(problem: BaseException) -> str:
-    """All that an error says."""
+    """The headlines and notes of an error."""
     if isinstance(problem, ServiceFault | TesseraError):
         return "\n".join(line for d in problem.diagnostics for line in (str(d.headline), *d.notes))
     return f"{type(problem).__name__}: {problem}"

@@ -49,7 +49,7 @@ HOSTS = {"near": {"here": "ab"}, "far": {"left": "a", "right": "b"}}
 
 
 class Setting:
-    """What runs where: a GPU, or a stand-in."""
+    """A GPU, or a stand-in for its driver."""
 
     def __init__(self, stand_in: bool) -> None:
         self.stand_in = stand_in
@@ -89,7 +89,7 @@ def example(trace: str) -> Program:
 
 
 def inputs_of(program: Program, number: int) -> dict[str, np.ndarray]:
-    """Those of a request: floats as in a run, integers that are an index everywhere."""
+    """Inputs of a request: floats as in a run, integers that are valid indexes in every example."""
     given = {b.name: seeded_bytes(b, number) for b in program.buffers if b.role is Role.INPUT}
     for buffer in program.buffers:
         if buffer.name in given and buffer.dtype is DataType.S64:

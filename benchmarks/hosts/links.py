@@ -145,7 +145,7 @@ def moved_bytes(given: Plan) -> int:
 
 
 def shape(places: Sequence[tuple[str, str]], bytes_per_s: float | None) -> None:
-    """Shape what leaves every namespace, or nothing."""
+    """Limit the rate of every namespace, or remove the limit."""
     for place, _ in places:
         device = ["ip", "netns", "exec", place, "tc", "qdisc"]
         subprocess.run([*device, "del", "dev", "eth0", "root"], capture_output=True, check=False)
@@ -156,7 +156,7 @@ def shape(places: Sequence[tuple[str, str]], bytes_per_s: float | None) -> None:
 
 
 def host_cost(path: str, hosts: KeptHosts, requests: int) -> dict[str, object]:
-    """What the host takes of a step, and of a way between hosts."""
+    """Host time of a step and of a transfer between hosts, in microseconds."""
     per_step, ways = [], []
     with Runtime(path, hosts=hosts, timeline=True) as runtime:
         inputs = inputs_of(runtime)

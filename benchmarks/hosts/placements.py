@@ -42,7 +42,7 @@ EXAMPLES = sorted(
     if "library" not in path.name  # the CPU backend has no library calls on processes
 )
 ROUND = 20
-"""Of so many placements each example has one, and random traces have the rest."""
+"""Placements in a round: one for each example, the others for random traces."""
 
 
 @lru_cache(None)

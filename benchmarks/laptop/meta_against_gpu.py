@@ -132,7 +132,7 @@ def matched(fake: list[ir.Work], real: list[ir.Work]) -> tuple[list[int], list[s
 
 
 def parts_of_attention(steps: list[ir.Work]) -> int:
-    """How many steps an attention is that begins here and is taken apart; 0: it is not."""
+    """The number of steps of an attention that is taken apart here; 0 if none begins here."""
     products = 0
     for count, step in enumerate(steps):
         name = text_of(step)
@@ -145,7 +145,7 @@ def parts_of_attention(steps: list[ir.Work]) -> int:
 
 
 def edges(program: ir.Program, places: list[int]) -> set[tuple[int, int]]:
-    """Which steps depend on which, by places."""
+    """Pairs of steps that depend on each other, by their places."""
     graph = AnalysisManager(program).get(Dependences).graph
     pairs = {(places[int(edge.source)], places[int(edge.target)]) for edge in graph.edges}
     return {(source, target) for source, target in pairs if source != target}
@@ -161,7 +161,7 @@ def on_shapes(name: str, path: Path) -> dict[str, Any]:
 
 
 def compared(name: str, folder: Path) -> dict[str, Any]:
-    """One model, twice."""
+    """Capture one model on the GPU and trace it on shapes, and compare."""
     path = folder / f"{name.replace('.py:', '_')}_meta.ptx"
     command = [sys.executable, "-m", "benchmarks.laptop.meta_against_gpu", "--one", name, "--fake"]
     hidden = subprocess.Popen(

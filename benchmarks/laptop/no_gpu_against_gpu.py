@@ -139,7 +139,7 @@ def distances(ours: Any, theirs: Any, buffer: ir.Buffer) -> tuple[Any, float]:
 
 
 def compare(case: str, folder: Path, gpu: str) -> dict[str, Any]:
-    """One model, twice."""
+    """Capture one model with and without the GPU, and compare."""
     stem = case.replace(".py:", "_")
     seen, unseen = folder / f"{stem}_gpu.ptx", folder / f"{stem}_none.ptx"
     plan = folder / f"{stem}.tsp"

@@ -128,7 +128,7 @@ def _layers_of(cell: Cell) -> int:
 
 
 def _traces(cell: Cell, context: int, layers: int, rows: int | None = None) -> list[str]:
-    """The texts of its decode and prefill steps; caches have so many rows, or those of the step."""
+    """The texts of its decode and prefill steps; caches have `rows` rows, or those of the step."""
     if cell.model == MAMBA:
         return [
             mamba_trace(cell.batch, 1, layers, rows),
@@ -156,7 +156,7 @@ def _traces(cell: Cell, context: int, layers: int, rows: int | None = None) -> l
 
 
 def steps_of(cell: Cell, layers: int) -> tuple[ServedModel, Offered]:
-    """The steps of its model with so many layers, on one GPU of each kind."""
+    """The steps of its model with `layers` layers, on one GPU of each kind."""
     options = _options(cell)
     offered = offered_for(options)
     texts = _traces(cell, round(Workload(lengths=(cell.mix,)).context), layers)
@@ -253,7 +253,7 @@ def _shares(parts: Sequence[Part], kind: int) -> dict[str, float]:
 
 
 def _plain(cell: Cell, text: str, share: float) -> Priced:
-    """A trace that has no phases: all of it, so often."""
+    """A trace without phases, which a request runs `share` times."""
     options = _options(cell)
     offered = offered_for(options)
     with tempfile.TemporaryDirectory() as folder:

@@ -22,7 +22,7 @@ _WHOLE = (7, 15, 23, 31)  # layers whose attention is over the whole image
 
 
 def vision_trace(images: int) -> str:
-    """The vision tower of Qwen2.5-VL: patches of so many images to tokens."""
+    """The vision tower of Qwen2.5-VL: patches of images to tokens."""
     draft = Draft("bf16")
     hidden, heads = _VISION["hidden"], _VISION["heads"]
     head = hidden // heads
@@ -67,7 +67,7 @@ _MAMBA = {"hidden": 2560, "inner": 5120, "heads": 80, "state": 128, "conv": 4}
 
 
 def mamba_trace(batch: int, new: int, layers: int = 64, rows: int | None = None) -> str:
-    """A step of Mamba2-2.7B: so many tokens of each of so many of `rows` sequences."""
+    """A step of Mamba2-2.7B: `tokens` of each of `batch` sequences, of `rows` in the cache."""
     draft = Draft("bf16")
     size = _MAMBA
     wide = size["inner"] + 2 * size["state"]

@@ -44,7 +44,7 @@ def figure(row: Row, name: str, link: str = USUAL) -> float | None:
 
 
 def gain(row: Row, over: str, of: str = "kernel", link: str = USUAL) -> float | None:
-    """How many times as many requests one split serves as another; None where one is missing."""
+    """How many times as many requests one split serves as another; None if one is missing."""
     ours, theirs = figure(row, of, link), figure(row, over, link)
     return None if ours is None or theirs is None else theirs / ours
 

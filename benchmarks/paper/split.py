@@ -133,7 +133,7 @@ class Split:
 def best_split(
     parts: Sequence[Part], sides: Sides, held: Held, *, alone: float = ALONE
 ) -> Split | None:
-    """The split by kernels that serves the most; None where memory does not hold it.
+    """The split by kernels that serves the most; None if memory does not hold it.
 
     `alone` is what the time of a request alone weighs beside the period.
     """
@@ -192,7 +192,7 @@ def best_split(
 def _kept(
     parts: Sequence[Part], first: np.ndarray, held: Held, lanes: int
 ) -> list[tuple[int, float]]:
-    """What caches of so many batches take, by the step that they are with."""
+    """Bytes of the caches of `batches` batches, by the step that they are with."""
     last = len(parts) - 1
     base = int(first[last])
     sums: dict[int, float] = {}
@@ -310,7 +310,7 @@ def _holds(
     held: Held,
     lanes: int,
 ) -> bool:
-    """Whether both sides hold all weights, and caches of so many batches by their shares."""
+    """Whether both sides hold all weights, and the caches of these batches by their shares."""
     kept = [held.weights, held.weights]
     for step, size in _kept(parts, first, held, lanes):
         kept[0] += size * float(x[step])

@@ -31,7 +31,7 @@ class View:
         return f"{self.buffer}{offset}:{self.dtype}[{sizes}]{packed}"
 
     def part(self, axis: int, first: int, count: int) -> View:
-        """So many of an axis."""
+        """A range of an axis."""
         shape = (*self.shape[:axis], count, *self.shape[axis + 1 :])
         return replace(self, shape=shape, start=self.start + first * self.strides[axis])
 

@@ -59,7 +59,7 @@ WIDTH = 128  # of a head
 APART = 1.1
 SHORT = 0.4  # of a row, the part that its kernel has
 BRIEF, LONG = 20.0, 50.0  # microseconds
-MOST_SPLIT, PARTS = 160, (2, 4, 8, 16, 32)  # tiles of a product that is cut, into so many parts
+MOST_SPLIT, PARTS = 160, (2, 4, 8, 16, 32)  # tiles of a product that is cut, and numbers of parts
 KEY_PARTS = (1, 4, 16, 64)
 SMALL = 64  # columns and depth of the smallest products in the tables
 LIBRARIES = {"TensorRT-LLM 1.3.0rc20": "trtllm/1.3.0rc20", "SGLang 0.5.14": "sglang/0.5.14"}
@@ -299,7 +299,7 @@ def write_rows(document: dict[str, object]) -> None:
 
 
 def add_libraries() -> None:
-    """Times of other libraries for the rows of the last set; none where a GPU lacks one."""
+    """Times of other libraries for the rows of the last set; none if a GPU lacks one."""
     from importlib.util import find_spec
 
     spec = find_spec("aiconfigurator_core")
@@ -492,7 +492,7 @@ def measure(works: Works, rows: list[Row], pair: tuple[str, str]) -> dict[str, o
 def graphics_watts(works: Works, rows: list[Row], pair: tuple[str, str]) -> float:
     """`device_model.GRAPHICS_WATTS` by long rows of the graphics cards outside the pair.
 
-    Libraries are faster than these kernels on every GPU: on an H200 by as much as is divided out.
+    Libraries are faster than these kernels on every GPU: the factor of an H200 is divided out.
     What remains is how far a card keeps its clock. Directions play no part in this.
     """
     kept = device_model.SUSTAINED.copy(), device_model.GRAPHICS_WATTS

@@ -103,7 +103,7 @@ class Timed:
 
 
 def load_rows(path: Path, jobs: int) -> list[Timed]:
-    """All rows with a time; a case that cannot be counted is left out, and said."""
+    """All rows with a time; cases that cannot be counted are left out and named."""
     data = path.read_bytes()
     text = (lzma.decompress(data) if path.suffix == ".xz" else data).decode()
     rows = [json.loads(line) for line in text.splitlines() if line.strip()]
@@ -157,7 +157,7 @@ def count_all(
 
 
 def count_case(given: tuple[Case, str]) -> dict[str, Any] | None:
-    """The work of a case as JSON data; None where it cannot be counted."""
+    """The work of a case as JSON data; None if it cannot be counted."""
     from tessera.driver.load import load
     from tessera.ir.program.program import Launch
     from tessera.planning.prices.count_work import count_work

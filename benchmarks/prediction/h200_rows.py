@@ -40,7 +40,7 @@ BROKEN = 3  # the exit code of a process whose context is lost
 
 @dataclass(frozen=True)
 class Job:
-    """Something to measure on so many SMs."""
+    """A case to measure on a number of SMs."""
 
     key: str
     about: dict[str, object]
@@ -94,7 +94,7 @@ class Rows:
 def run_jobs(
     jobs: Iterator[Job], rows: Rows, until: float, measure: Callable[[Job], dict[str, object]]
 ) -> int:
-    """Measure what is not there yet; how many failed is said."""
+    """Measure jobs without a row, and print how many failed."""
     count = failed = 0
     for job in jobs:
         if time.monotonic() > until:
@@ -134,7 +134,7 @@ def is_broken(problem: Exception) -> bool:
 
 
 class Clock:
-    """The clock of the SMs by NVML, MHz; None without it."""
+    """The clock of the SMs in MHz, by NVML; None without NVML."""
 
     def __init__(self) -> None:
         self._device = ctypes.c_void_p()
@@ -224,7 +224,7 @@ class Bench:
         return float(driver.elapsed_ns(*self.events))
 
     def measure(self, case: Case, text: str, sms: int) -> dict[str, object]:
-        """A case on so many SMs, cold and warm."""
+        """The times of a case on a number of SMs, with cold and with warm caches."""
         stream = self.streams[sms]
         function = self.function(case, text)
         sets, rotated, kept = self.sets_of(case, len(parameters_of(text)))

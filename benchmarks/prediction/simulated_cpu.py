@@ -45,7 +45,7 @@ SEND_MS = (10, 40)
 MATTERS = 0.05
 THROUGHPUT_OFF, LATENCY_OFF = 0.05, 0.10
 
-# out[i] = x[i] + y[i], after a sleep: of any length here, though a GPU would not sleep so long.
+# out[i] = x[i] + y[i], after a sleep of any length; `nanosleep` of a GPU has a limit.
 NAP = """
 .visible .entry nap(.param .u64 .ptr .global out, .param .u64 .ptr .global x,
                     .param .u64 .ptr .global y, .param .u32 nanoseconds)
@@ -312,7 +312,7 @@ def main() -> None:
     options = arguments(__doc__, "simulated_cpu.json")
     options.add_argument("--plans", type=int, default=50)
     options.add_argument("--only", type=int, help="one plan, which is printed and not kept")
-    options.add_argument("--scale", type=int, default=1, help="all times are so many times longer")
+    options.add_argument("--scale", type=int, default=1, help="factor of all times")
     options.add_argument("--jobs", type=int, default=1, help="plans at a time")
     given = options.parse_args()
     if given.only is not None:

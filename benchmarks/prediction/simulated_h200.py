@@ -27,7 +27,7 @@ from benchmarks.common import Row, add_row, arguments, read_rows, tessc, write
 from benchmarks.prediction.h200_models import MODELS, unpack
 
 SLICES, WHOLE = "h200:84sm,h200:48sm", "h200"
-LEAST_S = 2.0  # a run that is measured takes at least so long
+LEAST_S = 2.0  # seconds of a measured run, at least
 
 
 @dataclass(frozen=True)
@@ -135,6 +135,7 @@ def run(options: argparse.Namespace) -> None:
 def measured(path: Path, row: Row) -> Row:
     """What a plan does, or how it failed."""
     count = max(40, round(LEAST_S * 1e9 / max(row["simulated_ns"], 1)))
+    # Slices of one card are `cuda:0:84sm`; a plan for the whole GPU has one device, `cuda:0`.
     is_cut = len(row["devices"]) > 1
     targets = (f"{n}=cuda:0{f':{sms}sm' * is_cut}" for n, sms in row["devices"].items())
     command = [sys.executable, "-m", "benchmarks.gain.run", str(path), "--map", ",".join(targets)]

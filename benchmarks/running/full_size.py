@@ -204,7 +204,7 @@ def config(model: str, layers: int, *, trial: bool = False) -> Any:
 
 
 def step(folder: str, kind: str, batch: int, context: int) -> tuple[Any, tuple[Any, ...]]:
-    """A prompt of `context` tokens, or one token at the end of so long a cache.
+    """A prompt of `context` tokens, or one token at the end of a cache of `context` tokens.
 
     For `tessc trace`. Weights have the names of the checkpoint; each kind has a cache of its own.
     """

@@ -116,7 +116,7 @@ def errors(got: Any, exact: Any) -> dict[str, float]:
 
 
 def compiled(step: Any, mode: str) -> Callable[[int], None]:
-    """PyTorch's own step, so many times one after the other; as a graph unless it makes its own.
+    """A function that runs PyTorch's own step repeatedly, as a graph unless the mode makes one.
 
     What a capture has compiled and measured lies where PyTorch looks for it.
     """

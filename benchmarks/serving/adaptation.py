@@ -207,7 +207,7 @@ def sweep(setting: Setting, scale: float) -> Iterator[dict[str, Any]]:
 def main() -> None:
     parser = arguments(__doc__, "adaptation.json")
     parser.add_argument("arrivals", nargs="+")
-    parser.add_argument("--requests", type=int, help="take the first so many of each file")
+    parser.add_argument("--requests", type=int, help="requests that are taken of each file")
     parser.add_argument("--scales", type=float, nargs="+")
     parser.add_argument("--sweep", action="store_true", help="windows and marks, at a load of 0.6")
     parser.add_argument("--choose", action="store_true", help="find a rule for each file")

@@ -8,7 +8,7 @@ The server is `tessc serve` in a process of its own, with a model whose kernels 
 `locust` (a public load generator); where a package is missing, the part says so. Every answer is
 compared with a plain loop. Parts:
 
-- `openai`: requests by the `openai` package, whole and as streams, so many at once.
+- `openai`: requests by the `openai` package, whole and as streams, `--at-once` at a time.
 - `locust`: the same by users of Locust, over plain HTTP.
 - `bad`: clients that are killed while they read, that read slowly, send broken JSON, prompts that
   are too long, wrong keys, bodies that never end; answers of others must be right meanwhile.

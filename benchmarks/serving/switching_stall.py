@@ -43,7 +43,7 @@ DECODE_ONLY = {"steps": {"decode": dict(zip(ROLES, ROLES, strict=True))}}
 
 
 class ByTheClock(PolicySwitch):
-    """The other policy every so often; with `pause_ns` only in every other time as long as that."""
+    """Switches to the other policy; with `pause_ns`, only in every second period of that length."""
 
     every_ns = 0
     pause_ns = 0
