@@ -66,7 +66,7 @@ class Severity(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """A span with what to say about it."""
+    """A span, and the text that stands under it."""
 
     span: Span
     text: str = ""
@@ -74,7 +74,7 @@ class Label:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnostic:
-    """One finding. `primary` is None where no place in a text is to blame."""
+    """One finding. `primary` is None if no place in a text is to blame."""
 
     code: str
     severity: Severity
@@ -144,7 +144,7 @@ def note(
 
 
 class ExitCode(enum.IntEnum):
-    """What `tessc` ends with."""
+    """Exit statuses of `tessc`."""
 
     OK = 0
     ERRORS = 1
@@ -193,7 +193,7 @@ class TesseraError(Exception):
 def _from_another_process(
     kind: type[TesseraError], args: tuple[str, ...], fields: dict[str, object]
 ) -> TesseraError:
-    """An error as it was; what it is made of has been worked out already."""
+    """An error as it was raised in another process; its fields are complete."""
     same = kind.__new__(kind, *args)
     same.__dict__.update(fields)
     return same

@@ -25,7 +25,7 @@ from typing import IO, cast
 
 from tessera.diagnostics import TesseraError, error
 
-_END_BYTES = 4096  # what a file is shows within so many bytes of its beginning and its end
+_END_BYTES = 4096  # bytes at the beginning and the end of a file that show its kind
 _DESCRIPTORS = re.compile(r"/(?:proc/(?:self|thread-self|[0-9]+)|dev)/fd")
 _MOST_LINKS = 40
 _BOM = b"\xef\xbb\xbf"
@@ -77,12 +77,12 @@ _COMMENTS = {Kind.PTX: "// ", Kind.TRACE: "// "}
 
 
 def mark(kind: Kind) -> str:
-    """What a file of a kind says of itself."""
+    """The mark in a file of a kind, which says who has written it."""
     return f"written by tessc: {kind.name.lower()}"
 
 
 def write_file(path: str, data: bytes, kind: Kind) -> None:
-    """Write `data` under `path`; raises `TesseraError` where that must not or cannot be."""
+    """Write `data` to `path`; raises `TesseraError` if that is not allowed or not possible."""
 
     def write(stream: IO[bytes]) -> None:
         stream.write(data)
@@ -190,7 +190,7 @@ def _check_output(path: str, kind: Kind, inputs: Iterable[str | None]) -> None:
 
 
 def is_same_place(path: str, other: str) -> bool:
-    """Whether two names are of one file, there or not; letters in capitals make no difference.
+    """Whether two paths name one file, existing or not; upper and lower case are equal.
 
     Some file systems tell capitals apart and some do not; two outputs never differ in them alone.
     """
@@ -250,7 +250,7 @@ def _status(path: str) -> os.stat_result | None:
 
 
 def _is_at(path: str, there: os.stat_result) -> bool:
-    """Whether a path leads to a file; one that leads nowhere does not."""
+    """Whether a path leads to a file; False if it leads nowhere."""
     try:
         return os.path.samestat(os.stat(path), there)
     except (OSError, ValueError):
@@ -294,7 +294,7 @@ def _cannot(path: str, why: str, hint: str | None = None) -> TesseraError:
 
 
 class _ForwardStream:
-    """A stream that only goes forward: devices take to seeking without doing it."""
+    """A stream that only goes forward: devices accept a seek and do not do it."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self.write = stream.write

@@ -21,7 +21,7 @@ class Settings:
     cache_dir: Path | None
     """`TESSERA_CACHE_DIR`: where parsed modules and what the analysis found out about their
     kernels are kept; by default `tessera` in the user's
-    cache folder; None where there is no home folder to put it in."""
+    cache folder; None if there is no home folder."""
 
     use_cache: bool
     """False under `TESSERA_NO_CACHE=1`: neither read nor write that folder."""
@@ -94,7 +94,7 @@ def _flag(values: Mapping[str, str], name: str) -> bool:
 
 
 def _count(values: Mapping[str, str], name: str) -> int | None:
-    """A number of at least 1; None where there is none."""
+    """A number of at least 1; None if the variable is not set."""
     text = values.get(name, "").strip()
     return max(1, int(text)) if text.isdecimal() else None
 

@@ -1,4 +1,4 @@
-"""How a record shows itself in a notebook: by a maker of pages that stands above all records.
+"""The page that a notebook shows of a record, made by a function from a higher layer.
 
 In: a maker, which `tessera/__init__.py` hands in. Out: HTML of a record. This module imports
 nothing, so that `import tessera` costs nothing.

@@ -55,7 +55,7 @@ def report_text(report: Report, width: int | None = None) -> str:
 
 
 def is_trace(summary: ProgramSummary) -> bool:
-    """Whether it is of a trace, not of a PTX file."""
+    """Whether a summary is of a trace, not of a PTX file."""
     return bool(summary.roles or summary.launches or len(summary.variants) != 1)
 
 
@@ -87,7 +87,7 @@ def _trace_block(name: str, summary: ProgramSummary, width: int | None) -> str:
 
 
 def _module_list(variants: Iterable[VariantSummary]) -> list[str]:
-    """Modules grouped by the architectures they are there for."""
+    """Modules grouped by the architectures that they have code for."""
     archs: dict[str, list[str]] = {}
     for variant in variants:
         archs.setdefault(variant.module, []).append(variant.arch)

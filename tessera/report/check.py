@@ -1,4 +1,4 @@
-"""What `tessc check` says about a plan that was proved: how much there was to prove, and what.
+"""What `tessc check` says about a plan that was proved: what was proved, and how much.
 
 In: an `OpenPlan`. Out: text for people, JSON for programs.
 """

@@ -99,7 +99,7 @@ def _totals(report: FleetReport) -> list[str]:
 
 
 def _gap(report: FleetReport) -> list[str]:
-    """What no use of these GPUs beats by these times."""
+    """The bound that no use of these GPUs beats, by these times."""
     if report.gap is None or report.bound is None:
         return []
     what = f"serves more than {report.bound:.4g} requests/s"

@@ -39,7 +39,7 @@ class Totals:
         self._sizes: dict[tuple[object, ...], int] = {}
 
     def of(self, node: Node) -> tuple[Total, ...]:
-        """Per buffer, in order of first access."""
+        """The totals of a node by buffer, in the order of first access."""
         by_buffer: dict[int, list[Access]] = {}
         for access in node.accesses:
             by_buffer.setdefault(access.buffer, []).append(access)

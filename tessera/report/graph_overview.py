@@ -31,7 +31,7 @@ _FAMILIES = (
 
 
 def graph_rows(graph: KernelGraph) -> Iterator[tuple[str, str]]:
-    """Name and text of everything but the kernels."""
+    """Names and texts of all rows but the kernels."""
     data = sum(edge.moves_bytes for edge in graph.edges)
     carried = sum(edge.carried for edge in graph.edges)
     later = f", {carried} of them to the next request" if carried else ""
@@ -67,7 +67,7 @@ def graph_rows(graph: KernelGraph) -> Iterator[tuple[str, str]]:
 
 
 def _chain(graph: KernelGraph) -> int:
-    """Steps on the longest way along the edges of one request."""
+    """Number of steps on the longest path along the edges of one request."""
     length = [1] * len(graph.nodes)
     for edge in sorted(graph.edges, key=lambda edge: edge.source):
         if not edge.carried:
@@ -76,7 +76,7 @@ def _chain(graph: KernelGraph) -> int:
 
 
 def _indirect(graph: KernelGraph) -> str:
-    """Which steps go by addresses or indices that they read from memory, and where to."""
+    """Which steps use addresses or indices from memory, and on which buffers."""
     kinds: dict[str, set[int]] = {}
     reached: dict[str, Counter[str]] = {}
     for node in graph.nodes:

@@ -46,7 +46,7 @@ def hosts_text(report: HostsReport, width: int | None = None) -> str:
 
 
 def _clock(fact: HostFacts) -> str:
-    """How far a clock is from the driver's, where anybody would call that wrong."""
+    """How far a host's clock is off the driver's; empty if that is little."""
     if abs(fact.clock_ahead_s) < _CLOCK_S:
         return ""
     way = "ahead" if fact.clock_ahead_s > 0 else "behind"

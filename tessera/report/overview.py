@@ -32,7 +32,7 @@ _KERNELS = (
 
 
 def overview_text(report: Report, width: int | None = None) -> str:
-    """The overview; of a PTX file that a screen has room for, all there is."""
+    """The overview, or the whole report of a PTX file that fits a screen."""
     summary = report.summary
     if not is_trace(summary):
         whole = report_text(report, width)

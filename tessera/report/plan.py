@@ -110,7 +110,7 @@ def _verdict(report: PlanReport) -> Iterator[str]:
 
 
 def _nearness(plan: Plan) -> str:
-    """How far from the best the plan may be; a bound of 0 says nothing of what takes time."""
+    """How far from the best the plan may be; a bound of 0 proves nothing."""
     if plan.bound <= 0 and (predicted_value(plan) or 0.0) > 0:
         return "not proven to be near the best"
     return f"proven within {plan.gap:.2%} of the best"
@@ -122,7 +122,7 @@ def _rate(period_ns: float) -> str:
 
 
 def _interval(plan: Plan) -> str:
-    """The figure of the objective that nine of ten draws lie between."""
+    """The interval of the objective's figure that holds nine of ten draws."""
     objective = Objective.named(plan.objective)
     match objective.unit:
         case Unit.TIME:
@@ -134,7 +134,7 @@ def _interval(plan: Plan) -> str:
 
 
 def _doubt(report: PlanReport) -> Iterator[str]:
-    """Whether splitting is ahead by more than the times may be off, and what would settle it."""
+    """Whether the gain of splitting exceeds the error bars, and what would settle it."""
     doubted = report.decision.doubt
     if doubted is None:
         return
@@ -266,7 +266,7 @@ def _limits(report: PlanReport) -> Iterator[str]:
 
 
 def _losses(report: PlanReport) -> Iterator[str]:
-    """What eats the rest, where a split reaches less than nine tenths of what times allow."""
+    """What costs the rest, if a split reaches less than nine tenths of what times alone allow."""
     losses = report.insight.losses
     if losses is None or losses.reached >= _MOST_OF_IT or len(report.machine.devices) == 1:
         return
@@ -377,7 +377,7 @@ def _reason(report: PlanReport, step_reason: StepReason) -> Iterator[str]:
 
 
 def _moved(here: Elsewhere, other: Elsewhere) -> str:
-    """By the loads: a step elsewhere is not simulated."""
+    """Change of period and latency by the loads of devices; nothing is simulated."""
     if other.here:
         return f", {other.arch}, chosen" if other.arch else ", chosen"
     if other.period_ns is None or other.latency_ns is None:

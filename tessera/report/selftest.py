@@ -81,7 +81,7 @@ def _said(document: SelftestDocument, part: SelftestPart) -> str:
 
 
 def is_within(row: Mapping[str, object]) -> bool:
-    """Whether a plan's rate is where its error bars say."""
+    """Whether the measured rate of a plan is within its predicted range."""
     low, high = _pair(_inner(row, "predicted").get("requests_per_s_range"))
     return low <= _number(_inner(row, "measured").get("requests_per_s")) <= high
 

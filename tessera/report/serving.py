@@ -103,7 +103,7 @@ def serving_json(report: ServingReport) -> str:
 
 
 def serving_value(report: ServingReport) -> Mapping[str, object]:
-    """The same as values."""
+    """The report as JSON values."""
     return {
         "schema": SCHEMA,
         "plan": report.name,

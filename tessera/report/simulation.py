@@ -146,7 +146,7 @@ def _served(report: SimulationReport) -> list[tuple[str, str]]:
 
 
 def asked_rate(report: SimulationReport) -> float:
-    """The mean rate at which requests come; 0 where they come all at once."""
+    """The mean rate at which requests come; 0 if they come all at once."""
     if report.arrivals is None or len(report.arrivals.requests) < 2:
         return 0.0
     span = report.arrivals.span_ns / report.options.speed
@@ -162,7 +162,7 @@ def _waiting(report: SimulationReport) -> tuple[float, int]:
 
 
 def _busy_lines(report: SimulationReport, width: int | None) -> list[str]:
-    """How busy devices and links were, where they were."""
+    """How busy devices and links were; idle ones are left out."""
     shown = report.served if report.arrivals is not None else report.full
     devices, links = _split(report, shown or report.full)
     lines = []

@@ -20,8 +20,8 @@ from enum import Enum
 from tessera.report.diagnostics import columns_of, safe
 
 _ELLIPSIS = "..."
-_LEAST_WIDTH = 20  # narrower than that is not worth fitting
-_LEAST_TEXT = 12  # columns that a text keeps which is wrapped or cut
+_LEAST_WIDTH = 20  # a narrower terminal is not worth fitting
+_LEAST_TEXT = 12  # least columns of a text that is wrapped or cut
 _TAB = 4
 _WORD = re.compile(r"\s*\S+")
 
@@ -114,7 +114,7 @@ def _divided(line: str, width: int) -> list[str]:
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """A text in lines of at most so many columns, divided between words where that is possible."""
+    """A text in lines of at most `width` columns, divided between words if possible."""
     if columns_of(text) <= width:
         return [text]
     lines, line, used = [], "", 0

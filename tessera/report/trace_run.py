@@ -47,7 +47,7 @@ def ran_json(report: RunReport) -> str:
 
 
 def ran_text(report: RunReport, outputs: str | None, width: int | None = None) -> str:
-    """The report of a run, with a digest of everything that it leaves."""
+    """The report of a run, with a digest of every buffer that it leaves."""
     count = len(report.result.launches)
     launches = "1 launch" if count == 1 else f"{count} launches"
     took = format_time(report.seconds * 1e9)

@@ -1,4 +1,4 @@
-"""The answer, first of all: is a request split, how fast is that, and against what.
+"""The first section: whether a request is split, how fast the plan is, and compared with what.
 
 In: `Given`. Out: a `PageSection` with a headline, figures, and bars of throughput, latency and cost
 for the plan, every baseline, and what was simulated or measured. Without a plan it is an overview
@@ -37,7 +37,7 @@ Interval = tuple[float, float] | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """What lies between the tenth and the last of ten draws: rate, latencies, cost."""
+    """The intervals that hold nine of ten draws: rate, latencies, cost."""
 
     rate: Interval = None
     alone_ns: Interval = None
@@ -80,7 +80,7 @@ def _headline(plan: Plan) -> str:
 
 
 def _detail(plan: Plan) -> str:
-    """What that is against the best of the others, by the objective."""
+    """How the plan compares with the best of the others, by its objective."""
     best = _best_other(plan)
     if best is None:
         return f"Plan `{plan.strategy}`, made for {plan.objective}."
@@ -101,7 +101,7 @@ def _best_other(plan: Plan) -> Baseline | None:
 
 
 def rate_of(period_ns: float) -> float:
-    """Requests per second; 0 where requests take no time."""
+    """Requests per second; 0 if requests take no time."""
     return 1e9 / period_ns if period_ns > 0 else 0.0
 
 
@@ -110,10 +110,10 @@ def rate_of(period_ns: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Measure:
-    """One thing to compare plans by, and where its values are.
+    """A figure by which plans are compared, and where its values are.
 
     `of` takes it from a plan or a baseline, `spread` from the error bars, `simulated` and
-    `measured` from the JSON of `tessc simulate` and `tessc run`; 0 where there is none.
+    `measured` from the JSON of `tessc simulate` and `tessc run`; 0 if there is none.
     """
 
     label: str
@@ -234,7 +234,7 @@ def _short(document: Document) -> str:
 
 
 def above_bound(plan: Plan) -> list[str]:
-    """What lies between the bound and a plan that is not near it, limit by limit."""
+    """The time between the bound and a plan that is not near it, split by limit."""
     if plan.objective != THROUGHPUT or plan.gap < _WIDE_GAP:
         return []
     slots = max(plan.latency_ns * replica.share / replica.slots for replica in plan.replicas)
@@ -284,7 +284,7 @@ def _notes(plan: Plan, spread: Spread) -> list[str]:
 
 
 def overview_section(trace: GivenTrace, several: bool, number_of: int) -> PageSection:
-    """What a trace is: steps, kernels, bytes, and what the analysis could not see through."""
+    """The size of a trace: steps, kernels, bytes, and steps that may touch anything."""
     graph = trace.graph
     classes = Counter(address_class(node) for node in graph.nodes)
     roles: Counter[str] = Counter()

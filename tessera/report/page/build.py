@@ -1,7 +1,7 @@
-"""Make a page of what was given: the sections, in order.
+"""Build a page from the given files: the sections, in order.
 
-In: `Given`. Out: a `Page`. Sections appear for what is there. Those of a page that was read back
-stay, unless the other files give new ones with the same id.
+In: `Given`. Out: a `Page`. A section appears if there are data for it. Sections of a page that was
+read back stay, unless the other files give new ones with the same id.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _timelines(given: Given, followed: Followed) -> Iterator[PageSection]:
 
 
 def _ordered(timeline: GivenTimeline, given: Given) -> GivenTimeline:
-    """With the devices in the order of the plan, so that they have the same colours everywhere."""
+    """Put the devices into the order of the plan, so that their colours are the same everywhere."""
     if given.plan is None:
         return timeline
     return replace(timeline, devices=tuple(device.name for device in given.plan.devices))

@@ -28,7 +28,7 @@ _MOST_REQUESTS = 96
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIf:
-    """A change of the machine, and what the same placement would then do."""
+    """A change of the machine, and the figures of the same placement on it."""
 
     change: str
     rate: float
@@ -37,7 +37,7 @@ class WhatIf:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Followed:
-    """What came of it. `problem` says why a plan could not be followed.
+    """The results of following a plan. `problem` says why it could not be followed.
 
     `is_long`: it was followed once only, without draws and what-ifs.
     """
@@ -50,7 +50,7 @@ class Followed:
 
 
 def follow(plan: Plan, programs: Sequence[Program]) -> Followed:
-    """Follow the plan, if it can be; `programs` are those of its traces."""
+    """Simulate the plan, if possible; `programs` are those of its traces."""
     slots = sum(replica.slots for replica in plan.replicas)
     short = _operations(plan) * slots <= _MOST_OPERATIONS
     try:
@@ -80,7 +80,7 @@ def _operations(plan: Plan) -> int:
 
 
 def _own_spread(plan: Plan) -> Spread:
-    """What the plan says itself, in the unit of its objective."""
+    """The interval that the plan itself states, in the unit of its objective."""
     if not plan.high > plan.low > 0:
         return Spread()
     match Objective.named(plan.objective).figures:
@@ -95,7 +95,7 @@ def _own_spread(plan: Plan) -> Spread:
 
 
 def _spread(plan: Plan, found: SimulationReport) -> Spread:
-    """The plan's own interval, and those of draws for the figures that it says nothing of."""
+    """The plan's own interval, and intervals of draws for the other figures."""
     own = _own_spread(plan)
     if not found.draws:
         return own

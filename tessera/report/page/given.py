@@ -29,7 +29,7 @@ class GivenFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenTrace:
-    """A trace of the report, with all that was found of it. `digest` is how plans know it.
+    """A trace of the report with its analysis. Plans refer to it by `digest`.
 
     A graph file has no program; `costs` are on the devices of `Given.machine`, as measured where a
     profile says so, `predicted` without profiles.
@@ -86,7 +86,7 @@ class GivenTimeline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """Everything that was given. `machine` has the GPUs of the plan that the table knows."""
+    """All files of a report. `machine` has those GPUs of the plan that are in the table of GPUs."""
 
     files: tuple[GivenFile, ...] = ()
     command: str = ""

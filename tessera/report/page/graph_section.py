@@ -36,14 +36,14 @@ _MOST_EDGES = 400_000
 
 
 class NumberedTable:
-    """Values by number, each once. Private to whoever fills it, and mutable."""
+    """Distinct values, numbered in the order in which they come. Mutable."""
 
     def __init__(self) -> None:
         self.values: list[object] = []
         self._known: dict[Hashable, int] = {}
 
     def number(self, value: Hashable) -> int:
-        """The number of a value; a new one gets the next."""
+        """The number of a value; a new value gets the next number."""
         found = self._known.get(value)
         if found is None:
             found = self._known[value] = len(self.values)
@@ -119,7 +119,7 @@ class _Accesses:
         self._places: dict[tuple[int, int], tuple[int, int]] = {}
 
     def value(self) -> dict[str, object]:
-        """All of them, with the bytes that each step reads and writes of each buffer."""
+        """All accesses, with the bytes that each step reads and writes of each buffer."""
         totals = Totals(self._graph)
         of, touched = [], []
         for node in self._graph.nodes:
@@ -176,12 +176,12 @@ def _line_text(span: Span) -> str:
 
 
 def _kept(edges: Sequence[Edge]) -> Sequence[Edge]:
-    """All of them, or those that carry bytes where there are too many."""
+    """All edges, or only those that carry bytes if there are too many."""
     return edges if len(edges) <= _MOST_EDGES else [edge for edge in edges if edge.moves_bytes]
 
 
 def _edge_kind(edge: Edge) -> int:
-    """The kind, with a bit for those that only order and one for those to the next request."""
+    """The kind of an edge, with a bit for order only and a bit for edges to the next request."""
     order = 0 if edge.moves_bytes else _ORDER_ONLY
     return _EDGES.index(edge.kind) + order + (_CARRIED if edge.carried else 0)
 
@@ -243,7 +243,7 @@ def _replica(
 
 
 def _times(given: Given, trace: GivenTrace) -> dict[str, object]:
-    """What every step takes on every device of the table; a reason where it cannot run."""
+    """The time of every step on every device of the table, or why it cannot run there."""
     assert given.machine is not None
     assert trace.costs is not None
     reasons, sources = NumberedTable(), NumberedTable()

@@ -1,6 +1,6 @@
-"""Read the files of a report, of whatever kind they are.
+"""Read the files of a report, of any kind.
 
-In: paths. Out: `Given`. What a file holds is found out from how it begins, not from its name.
+In: paths. Out: `Given`. The kind of a file is known by how it begins, not by its name.
 Files that do not belong together are refused: a plan of another trace, a profile of another trace,
 a run of another plan. Traces are analysed; with a plan, its steps are priced on all of its GPUs.
 """
@@ -58,7 +58,7 @@ def read_given(
     command: str = "",
     tell: Tell | None = None,
 ) -> Given:
-    """All files, read, analysed and held against each other."""
+    """Read and analyse all files, and check that they belong together."""
     reader = _Reader(data_root, tell or (lambda _: None))
     for path in paths:
         reader.read(os.fspath(path))
@@ -81,7 +81,7 @@ class _Reader:
         self._plan_folder = "."
 
     def read(self, path: str) -> None:
-        """One more file."""
+        """Read one more file."""
         source = _source(path)
         text = source.text.lstrip()
         if text.startswith(BEGINNING):
@@ -157,7 +157,7 @@ class _Reader:
         return replace(given, simulations=(*given.simulations, document))
 
     def complete(self, given: Given) -> Given:
-        """With the traces that the plan holds, and the prices of all steps."""
+        """Add the traces that the plan holds, and the durations of all steps."""
         if given.plan is None:
             self._tell("working out durations")
             return priced(given) if given.profiles else given

@@ -53,13 +53,13 @@ def _refuse(text: str) -> float:
 
 
 def number(value: Json, key: str) -> float:
-    """A number of an object; 0 where it has none."""
+    """A number of an object; 0 if it has none."""
     found = value.get(key)
     return float(found) if isinstance(found, int | float) else 0.0
 
 
 def inner(value: Json, key: str) -> Json:
-    """An object in an object; an empty one where it has none."""
+    """An object in an object; an empty one if it has none."""
     found = value.get(key)
     return found if isinstance(found, Mapping) else {}
 

@@ -1,4 +1,4 @@
-"""What a report page holds: sections of JSON values, and how they were made.
+"""The records of a report page: sections of JSON values.
 
 In: nothing. Out: frozen records, and the one JSON value that a page carries (`tessera-report/1`).
 Every section has a `kind`, which says how it is drawn: `assets` has one script for each kind, a
@@ -33,7 +33,7 @@ KINDS = (
     "text",
 )
 MOST_ELEMENTS = 3000
-"""What a page draws at any time, at most; scripts share it out (`budget` of a section)."""
+"""Most elements that a page draws at a time; sections share them (`budget` of a section)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ class PageSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """All sections, in order. `subject` says by digests what they are of."""
+    """All sections, in order. `subject` has the digests of the plan and the traces."""
 
     title: str
     sections: tuple[PageSection, ...]
@@ -84,7 +84,7 @@ def page_value(page: Page) -> dict[str, object]:
 
 
 def page_of(value: object, name: str) -> Page:
-    """The page in a JSON value; raises `TesseraError` where it holds none."""
+    """The page in a JSON value; raises `TesseraError` if the value holds none."""
     schema = value.get("schema") if isinstance(value, dict) else None
     if schema != SCHEMA:
         shown = f"`{schema:.60}`" if isinstance(schema, str) else "missing"

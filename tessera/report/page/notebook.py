@@ -20,7 +20,7 @@ _HEIGHT = 640
 
 
 def notebook_html(record: Report | Plan | KernelGraph) -> str:
-    """The page of a record; of a report without a graph its text."""
+    """The page of a record, or the text of a report without a graph."""
     if isinstance(record, Report) and record.graph is None:
         from tessera.report.overview import overview_text
 

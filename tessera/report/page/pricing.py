@@ -1,4 +1,4 @@
-"""What every step takes on every GPU, for the places that a plan did not choose.
+"""Durations of every step on every GPU, also where the plan did not place it.
 
 In: `Given` with the programs of its traces. Out: the same with `machine` and costs. A plan keeps
 the time of a step on its own device only. The others are worked out again, by the same rules and
@@ -21,7 +21,7 @@ from tessera.report.page.given import Given, GivenTrace
 
 
 def priced(given: Given) -> Given:
-    """With the costs of all steps on the GPUs that are in the table."""
+    """Add the costs of all steps on the GPUs that are in the table."""
     plan = given.plan
     machine = machine_of_plan(plan) if plan is not None else machine_of_profiles(given)
     if not machine.devices or any(trace.program is None for trace in given.traces):
@@ -73,7 +73,7 @@ def machine_of_plan(plan: Plan) -> Machine:
 
 
 def machine_of_profiles(given: Given) -> Machine:
-    """A card for each GPU, and each part of one, that a profile has times of."""
+    """A card for each GPU, and each slice of a GPU, that a profile has times for."""
     table = gpu_table()
     kinds = sorted({(row.gpu, row.sms) for own in given.profiles for row in own.profile.rows})
     cards, devices = [], []

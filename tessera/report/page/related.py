@@ -49,7 +49,7 @@ def check_placed(given: Given, number: int, trace: GivenTrace) -> None:
 
 
 def subject_of(given: Given) -> dict[str, object]:
-    """What a report is of, by digests."""
+    """The digests of the plan and the traces that a report shows."""
     plan = given.plan
     if plan is not None:
         return {"plan": plan_digest(plan), "traces": [trace.digest for trace in plan.traces]}

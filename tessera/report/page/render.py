@@ -47,7 +47,7 @@ _ESCAPES = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
 
 
 def page_html(page: Page, *, fonts: bool = True) -> str:
-    """The file. Without `fonts` it is 100 KB smaller and has those of the reader."""
+    """The HTML file. Without `fonts` it is 100 KB smaller and uses fonts of the reader's system."""
     style = (_font_faces() if fonts else "") + _asset("style.css")
     script = "\n".join(_asset(name) for name in _SCRIPTS)
     policy = (
@@ -88,7 +88,7 @@ def read_page(text: str, name: str = "<page>") -> Page:
 
 
 def _plain(page: Page, title: str) -> str:
-    """What there is to read where scripts are off."""
+    """The text that a browser shows if scripts are off."""
     shown = "".join(f"<li>{escape(_ascii(_line(section)))}</li>" for section in page.sections)
     return (
         f"<h1>{title}</h1><p>The pictures of this report need scripts, which are off here. "

@@ -49,7 +49,7 @@ class _KernelSum:
 
 
 def roofline_section(given: Given) -> PageSection | None:
-    """The section; None where no step could be priced."""
+    """The section; None if no step has a duration."""
     machine = given.machine
     if machine is None or not any(trace.costs for trace in given.traces):
         return None
@@ -114,7 +114,7 @@ def _device(given: Given, machine: Machine, device: Device) -> dict[str, object]
 def _arithmetic(
     work: LaunchWork | None, machine: Machine, device: Device, units: dict[str, float]
 ) -> tuple[float, float]:
-    """What the operations take at least, and how many there are; they are added up by unit."""
+    """The least time of the operations, and their number; `units` sums them by unit."""
     if work is None:
         return 0.0, 0.0
     gpu = machine.gpu_of(device)

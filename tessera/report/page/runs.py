@@ -1,4 +1,4 @@
-"""Sections on what ran: a run of a plan, a run of a trace, load over time.
+"""Sections on runs: a run of a plan, a run of a trace, load over time.
 
 In: the JSON of `tessc run` and `tessc simulate`. Out: `PageSection`s. Load over time is drawn where
 a document has `windows`; `ttft_ns` and `tpot_ns` (percentiles) and `policy_switches` (`at_ns`,

@@ -83,7 +83,7 @@ class _Rank:
 
 
 def _merged(spans: Sequence[TimelineSpan], end: float) -> list[TimelineSpan]:
-    """The spans, or fewer: neighbours that no screen could tell apart are one."""
+    """The spans; neighbours that are too short to be told apart become one."""
     if len(spans) <= MOST_SPANS:
         return list(spans)
     rows: dict[tuple[str, str, int], list[TimelineSpan]] = defaultdict(list)
@@ -136,7 +136,7 @@ def _joins(spans: Sequence[TimelineSpan]) -> Iterator[list[int]]:
 
 
 def _moved(span: TimelineSpan) -> str:
-    """What a transfer moves, as both of its ends call it."""
+    """The name of what a transfer moves, equal at both of its ends."""
     verb, to = ("send", "to") if span.queue == "out" else ("receive", "from")
     return span.name.removeprefix(f"{verb} ").removesuffix(f" {to} {span.peer}")
 
@@ -153,7 +153,7 @@ class _Computing:
             own.sort()
 
     def last_before(self, span: TimelineSpan) -> int | None:
-        """What ended last before a span of the same request on the same device began."""
+        """The compute span of the same request and device that ended last before a span began."""
         own = self._by.get((span.device, span.request), [])
         at = bisect.bisect_left(own, (span.start_ns + 1, 0.0, 0)) - 1
         while at >= 0 and own[at][1] > span.start_ns + 1:
@@ -161,7 +161,7 @@ class _Computing:
         return own[at][2] if at >= 0 else None
 
     def first_after(self, span: TimelineSpan) -> int | None:
-        """What began first after it ended."""
+        """The compute span that began first after a span ended."""
         own = self._by.get((span.device, span.request), [])
         at = bisect.bisect_left(own, (span.end_ns - 1, 0.0, 0))
         return own[at][2] if at < len(own) else None
@@ -205,7 +205,7 @@ def _why(
     is_first: bool,
     at_start: bool,
 ) -> str:
-    """What came last before a launch that ends a gap."""
+    """Why a gap ended: what came last before the launch that ends it."""
     waited = span.start_ns - since
     brought = [
         own

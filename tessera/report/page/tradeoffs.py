@@ -84,7 +84,7 @@ def _add(found: dict[str, Point], name: str, row: Json, role: str) -> None:
 
 
 def _beats(one: Point, other: Point) -> bool:
-    """Whether a point is as good in everything and better in something."""
+    """Whether a point is at least as good in every figure and better in one."""
     mine, theirs = _figures(one), _figures(other)
     return mine != theirs and all(a <= b for a, b in zip(mine, theirs, strict=True))
 
