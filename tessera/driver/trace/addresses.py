@@ -36,7 +36,7 @@ class Addresses:
         return inside
 
     def pointer(self, address: int) -> ir.Pointer:
-        """The place of an address; memory that nobody owns is an error."""
+        """The place of an address; memory without an owner is an error."""
         place = self.find(address)
         if place is None:
             raise TesseraError.of(

@@ -23,7 +23,7 @@ _SCALARS = frozenset(kind.value for kind in DataType)
 
 
 class Arguments:
-    """Reads arguments; `unowned` are addresses of memory that is nobody's any more."""
+    """Reads arguments; `unowned` are addresses of memory that was freed."""
 
     def __init__(self, addresses: Addresses, unowned: frozenset[int]) -> None:
         self._findings: list[Diagnostic] = []
@@ -55,7 +55,7 @@ class Arguments:
             yield self._argument(parameter, content, words, node.name)
 
     def all_findings(self, steps: tuple[StepAccesses, ...]) -> tuple[Diagnostic, ...]:
-        """What is odd about arguments; `steps` are what the launches with them do."""
+        """Warnings about arguments; `steps` are what the launches with them do."""
         numbers = dict.fromkeys(step.name for step in steps if is_from_number(step))
         others = [
             warning(

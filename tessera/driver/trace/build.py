@@ -420,7 +420,8 @@ def with_buffers(step: ir.Work, numbers: dict[int, ir.BufferId]) -> ir.Work:
 
 
 def check_operator(call: ir.LibraryCall, odd: Sequence[RawOther]) -> None:
-    """A trace holds operators of the table only; `odd` are nodes that may be why it does not."""
+    """Refuse an operator that is not in the table; `odd` are nodes inside it that may be the
+    reason."""
     try:
         bind(call)
     except OperatorMismatch as reason:

@@ -82,7 +82,7 @@ def trace_call(
 ) -> Trace:
     """Capture one call of a function with these inputs, whatever their names.
 
-    `on_progress` hears how far it is.
+    `on_progress` is called with the progress.
     """
     from tessera.frontend.capture.session import on_one_gpu
 
@@ -140,7 +140,7 @@ def _saved(draft: Draft, options: TraceOptions) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceOptions:
-    """How to capture. `route` says who computes:
+    """How to capture. `route` chooses the compiler:
 
     `auto`: torch.compile, products and convolutions by Triton or a library, whichever is faster;
     `ptx`: everything by Triton; `library`: products and convolutions by the libraries; `eager`: no

@@ -44,7 +44,7 @@ class Codes:
                     )
 
     def has(self, node: RawLaunch) -> bool:
-        """Whether there is code for a launch."""
+        """Whether a launch has code."""
         return node.function in self._of
 
     def find(self, node: RawLaunch) -> tuple[ir.ProgramModule, ptx.Function]:
@@ -107,7 +107,7 @@ class Codes:
 
 
 def _initial(variable: ptx.Variable) -> bytes | None:
-    """What a variable holds at first; None where that is an address."""
+    """The initial bytes of a variable; None if they hold an address."""
 
     def address_of(name: str) -> int:
         raise LookupError(name)

@@ -50,7 +50,7 @@ class ConfigTracer:
         return self._traced(self._config, 0, step) if made is None else made
 
     def _repeated(self, step: HfStep, layers: int) -> FakeTrace | None:
-        """The trace of all layers from those of a few; None where these do not agree."""
+        """The trace of all layers from those of a few; None if these do not agree."""
         from tessera.frontend.capture.meta.equal_layers import with_layers
 
         try:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from tessera.frontend.capture.meta.record import RawRecord
     from tessera.frontend.capture.no_gpu.on_host import HostBytes
 
-# Contents of so many bytes are written with a trace; larger ones are seeded when it is run.
+# Contents up to this size in bytes are written with a trace; larger ones are seeded by a run.
 MOST_DATA = 2 << 30
 Made = tuple[Callable[..., object], Inputs]
 
@@ -117,7 +117,7 @@ def trace_no_gpu(
 
 
 def _unknown(program: ir.Program, contents: Collection[str]) -> Iterator[Diagnostic]:
-    """What is read and has no contents, though the rest has: nobody can say what it held."""
+    """Warnings for buffers that are read and have no contents, though others have."""
     for buffer in program.declared_buffers():
         if contents and buffer.role in FILLED and buffer.name not in contents:
             yield warning(

@@ -65,7 +65,7 @@ def state_buffer(taken: set[str]) -> RawBuffer:
 
 
 def state_bytes(random: RawRandom, drawn: int = 0) -> npt.NDArray[np.uint8]:
-    """What the generator's buffer holds after so many numbers."""
+    """The content of the generator's buffer after `drawn` numbers."""
     seed = random.seed & (2**64 - 1)
     return np.frombuffer(struct.pack("<QQ", seed, random.offset + drawn), np.uint8).copy()
 

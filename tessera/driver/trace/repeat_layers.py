@@ -1,10 +1,10 @@
 """Traces of models with equal layers: from traces of a few layers to one of all of them.
 
 In: traces of the same step with two and with three layers, and how many layers more. Out: the
-trace with all of them, or None where one layer does not follow the other like the one before it.
+trace with all of them, or None if one layer does not follow the other like the one before it.
 What the longer trace has more is one layer. Each step of it is compared with the step of the layer
 before: the same operator, shapes and attributes, and names of buffers that differ in numbers alone.
-So the next layers are known, and so is what follows the last one. Who asks compares a third trace
+So the next layers are known, and so is what follows the last one. The caller compares a third trace
 with what this makes of the first two.
 """
 
@@ -21,7 +21,7 @@ _Deltas = dict[str, tuple[int, ...]]
 
 
 def with_more_layers(short: FakeTrace, longer: FakeTrace, more: int) -> FakeTrace | None:
-    """The trace that has so many layers more than `short`; `longer` has one more."""
+    """The trace that has `more` layers more than `short`; `longer` has one more."""
     program = _repeated(short.trace.program, longer.trace.program, more)
     if program is None:
         return None
@@ -83,7 +83,7 @@ def _moved(operand: ir.Operand, buffer: ir.BufferId) -> ir.Operand:
 
 
 def _repeated(short: ir.Program, longer: ir.Program, more: int) -> ir.Program | None:
-    """The program of `short` with so many layers more."""
+    """The program of `short` with `more` layers added."""
     first, second = _calls(short), _calls(longer)
     layer = len(second) - len(first)
     if layer < 1 or len(first) != len(short.steps) or len(second) != len(longer.steps):

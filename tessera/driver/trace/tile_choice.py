@@ -72,7 +72,7 @@ class TileChoice:
 
 
 def tiles_here(sms: int) -> TileChoice | None:
-    """What cuts would take on so many SMs of the GPU that is there; 0 are all of them.
+    """The prices of cuts on `sms` SMs of the GPU of this machine; 0 means all.
 
     By the GPU of the table that is most like it: the order of candidates is all that is asked.
     """

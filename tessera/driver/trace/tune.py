@@ -41,7 +41,7 @@ CaptureOn = Callable[["TunedSlice"], "Call"]
 
 @dataclass(frozen=True, slots=True)
 class TunedTrace:
-    """A program with code for slices, and what there is to say of them."""
+    """A program with code for slices, and findings about them."""
 
     program: Program
     findings: tuple[Diagnostic, ...] = ()
@@ -112,7 +112,7 @@ def _not_tuned(sms: int, problem: str) -> Diagnostic:
 
 @contextmanager
 def opened_slice(sms: int, driver: Driver | None = None) -> Iterator[TunedSlice]:
-    """So many SMs of the GPU that PyTorch uses."""
+    """A slice of `sms` SMs of the GPU that PyTorch uses."""
     import torch
 
     from tessera.backend.cuda.targets import close_devices, open_devices, open_driver
@@ -137,7 +137,7 @@ def _ordinal() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """A program with code for so many SMs beside its own; `problem` says why there is none."""
+    """A program with code for a number of SMs beside its own; `problem` says why there is none."""
 
     program: ir.Program
     launches: int = 0
@@ -158,7 +158,7 @@ class _OtherCode:
 
 
 def with_code_for(program: ir.Program, other: ir.Program, sms: int) -> Tuned:
-    """The program with the code of `other` for so many SMs."""
+    """The program with the code of `other` for `sms` SMs."""
     if problem := _apart(program, other):
         return Tuned(program, problem=problem)
     modules = _TunedModules(program)
@@ -197,7 +197,7 @@ def _apart(program: ir.Program, other: ir.Program) -> str:
 def _code(
     program: ir.Program, other: ir.Program, step: ir.Launch, second: ir.Launch, sms: int
 ) -> _OtherCode | None:
-    """The other code of a launch; None where it is the same, or has other parameters."""
+    """The other code of a launch; None if it is the same, or has other parameters."""
     own = program.modules[step.module].variants[0]
     text = other.modules[second.module].variants[0].text
     if second.kernel != step.kernel:

@@ -31,7 +31,7 @@ _BOM = "\ufeff"
 
 
 def read_arrivals(given: str, *, most: int | None = None, seed: int = 0) -> Arrivals:
-    """The requests of a file or a process, at most so many; raises `TesseraError`."""
+    """The requests of a file or a process, at most `most`; raises `TesseraError`."""
     if is_process(given):
         return draw_arrivals(given, most=most, seed=seed)
     with _opened(given) as stream:
@@ -186,7 +186,7 @@ class _Joined:
         self._rest = rest
 
     def read(self, size: int) -> bytes:
-        """So many bytes at most."""
+        """At most `size` bytes."""
         if not self._first:
             return self._rest.read(size)
         part, self._first = self._first[:size], self._first[size:]

@@ -1,4 +1,4 @@
-"""What the analysis found out about kernels, on disk, by the content it was found from.
+"""Results of the analysis of kernels, on disk, by the content that they were computed from.
 
 In: a name that stands for module texts and a kernel, and JSON values. Out: the values kept under
 that name, or None. A file holds a magic line that names the format and the code that wrote it, a

@@ -39,7 +39,7 @@ SUFFIX = ".bytecode"
 MAX_FILE_BYTES = 256 << 20
 _LONGEST = 20  # digits of a size
 _FORMAT = "tessera-bytecode 1"
-# So much new bytecode, as a part of what there is, is worth writing the file again.
+# The file is written again once new bytecode exceeds this fraction of what it holds.
 _WORTH = 1 / 32
 KeptCode = tuple[Stamp, bytes | memoryview]
 

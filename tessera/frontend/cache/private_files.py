@@ -1,9 +1,9 @@
-"""Files of a folder that nobody else can write to.
+"""Files in a folder that only this user can write to.
 
 In: bytes and a name. Out: the same bytes, or nothing. A folder that others may write to is not
 used, links and other people's files are passed over, and files appear whole, by renaming, so that
-any number of processes can share a folder. What is inside is checked by a checksum. Stamps say
-whether somebody has written to a file that is not read again.
+any number of processes can share a folder. What is inside is checked by a checksum. A stamp
+says whether a file was written to, without reading it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def checksum(data: bytes | memoryview) -> bytes:
 
 
 def is_private(folder: Path) -> bool:
-    """Whether a folder is ours and nobody else can put files into it."""
+    """Whether a folder is this user's and no other user can put files into it."""
     try:
         status = os.stat(folder)
     except OSError:
@@ -124,7 +124,7 @@ def keep_checked(path: Path, body: bytes) -> None:
 
 
 def read_checked(path: Path) -> memoryview | None:
-    """What `keep_checked` kept; None where it is damaged, or not ours."""
+    """What `keep_checked` kept; None if it is damaged, or not ours."""
     data = read_private(path) if is_private(path.parent) else None
     if data is None:
         return None
@@ -133,7 +133,7 @@ def read_checked(path: Path) -> memoryview | None:
 
 
 def cache_file(key: str, suffix: str) -> Path | None:
-    """The file of the cache for what a key says; None where there is no cache."""
+    """The file of the cache for a key; None without a cache."""
     settings = read_settings()
     if settings.cache_dir is None or not settings.use_cache:
         return None
@@ -201,5 +201,6 @@ def stamp_of(status: os.stat_result) -> Stamp:
 
 
 def is_settled(stamp: Stamp) -> bool:
-    """Whether nobody has written to a file of late: it cannot change and keep its stamp."""
+    """Whether the last write to a file is old enough: it can no longer change and keep its
+    stamp."""
     return max(stamp[:2]) + SETTLED_NS < time.time_ns()

@@ -83,7 +83,8 @@ class _Moments:
     def clash(self, how: str, statement: ast.stmt) -> int:
         """The last moment of an access that this one must not meet; -1 if there is none.
 
-        The same store in the next turn of a loop goes elsewhere, and atomics bear each other.
+        The same store in the next iteration of a loop has other addresses, and atomics do not
+        conflict.
         """
         stored = -1 if how == "store" and self.by is statement else self.stored
         match how:
@@ -206,7 +207,8 @@ class _BarrierPlaces:
 
 
 def _does(name: str) -> tuple[str, ...]:
-    """What a call of that name does with memory that it is given; of others nobody knows."""
+    """What a call of that name does with memory that it is given; an unknown call may do
+    anything."""
     if name in _POINTERS or name in _BARRIERS:
         return ()
     if name in _LOADS:

@@ -1,7 +1,7 @@
 """Processes in which Triton compiles kernels while a model is captured.
 
 In: the settings and the cores of this machine. Out: how many processes to compile with, in turn:
-many first where there are cores for them, then none beside this one, for when the others fail.
+many first if there are cores for them, then this process alone, in case the others fail.
 
 What is compiled elsewhere comes back whole, with its PTX; only its source stays behind, so it
 cannot be compiled again for another architecture.
@@ -35,7 +35,7 @@ def start_pool() -> None:
     """Have the processes start while the model is being recorded."""
     from torch._inductor.async_compile import AsyncCompile
 
-    with contextlib.suppress(Exception):  # whoever wants to use it will hear of it
+    with contextlib.suppress(Exception):  # the first use reports the failure
         AsyncCompile.use_process_pool()
 
 

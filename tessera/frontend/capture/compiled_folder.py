@@ -5,7 +5,7 @@ away after it where there is no cache. A second capture of the same model, or of
 kernels, then compiles and measures little.
 
 What lies there is checked before it is used: kernels, compiled graphs and their code against
-digests that were noted when a capture ended (unless nobody has written to them since), tables of
+digests that were noted when a capture ended (unless they are unchanged since), tables of
 measured times for being whole. What is
 damaged is removed, and made again. A compiled graph is used only for the same graph, inputs,
 options, versions and GPU (torch.compile sees to that) and for the same code of ours and the same
@@ -46,8 +46,8 @@ _LONGEST_WRITE_S = 600
 def compiled_folder(apart: str = "", *, sms: int = 0) -> Iterator[None]:
     """Have compilers keep what they make in our cache, or in a folder that goes away.
 
-    What has a name of its own (`apart`) is kept apart from the rest. What was measured on so many
-    SMs of a GPU is kept by itself; 0 is all of them.
+    `apart` names a folder of its own. Measurements on a number of SMs (`sms`) are kept separately;
+    0 means all SMs.
     """
     folder = _folder(apart)
     if folder is None:
@@ -78,7 +78,7 @@ def _kept_in(folder: Path, sms: int = 0) -> Iterator[None]:
 
 
 def _folder(apart: str) -> Path | None:
-    """The folder for these versions; none where there is no cache that is ours alone."""
+    """The folder for these versions; None without a cache that is this user's alone."""
     import torch
     import triton
 
@@ -193,7 +193,7 @@ def _is_written(item: Path) -> bool:
 
 
 def _is_whole(item: Path) -> bool:
-    """Whether nobody is writing there: Triton puts the list of a kernel's files there last."""
+    """Whether an item is complete: Triton writes the list of a kernel's files last."""
     if item.is_file():
         return not item.name.startswith(".")  # files get their names when they are whole
     names = [file.name for file in item.iterdir()]
@@ -203,7 +203,7 @@ def _is_whole(item: Path) -> bool:
 
 
 def _stamp(item: Path) -> str:
-    """What changes when somebody writes to files: those that have not changed need no digest."""
+    """A value that changes with every write to the files: unchanged files need no digest."""
     digest = hashlib.blake2b(digest_size=8)
     for file in sorted(_files(item)):
         status = file.stat()
@@ -221,7 +221,7 @@ def _digest(item: Path) -> str:
 
 
 def _noted(folder: Path) -> dict[str, str] | None:
-    """What was noted of each item: nothing if nobody has noted anything; None: damaged."""
+    """The note of each item; empty before the first capture, None if the notes are damaged."""
     if not (folder / _NOTED).exists():
         return {}
     try:

@@ -1,12 +1,11 @@
-"""The names that both compilers have for themselves, by which what they keep is found.
+"""The digests by which both compilers name themselves in the keys of their caches.
 
 In: the installed PyTorch and Triton. Out: in the compilers, the names that they would make of their
 own files. They read hundreds of megabytes for that, in every process, which takes longer than the
 rest of a second capture of a small model.
 
-So names are kept for as long as nobody has written to a file of either compiler (`stamp_of`), or
-put one there. Of compilers with folders that are links (as developers have them) they are not. A
-damaged file counts as absent.
+Names are kept until a file of either compiler is written or added (`stamp_of`). They are not kept
+for compilers whose folders are links, as developers have them. A damaged file counts as absent.
 """
 
 from __future__ import annotations
@@ -37,9 +36,9 @@ _LEFT_OUT = ("__pycache__", "include")
 def start_naming() -> threading.Thread | None:
     """Tell the compilers their names; what was not kept is made while the model is being recorded.
 
-    Both compilers remember theirs; who asks earlier makes one himself.
+    Both compilers remember their names; a caller that asks earlier computes one.
     """
-    with contextlib.suppress(Exception):  # whoever needs them will hear of it
+    with contextlib.suppress(Exception):  # the compiler reports the failure when it needs a name
         path = _path()
         kept = None if path is None else _read(path)
         if kept is not None and _tell(*kept):
@@ -83,8 +82,8 @@ def _tell(triton_name: str, torch_name: bytes) -> bool:
 
 
 def _path() -> Path | None:
-    """Where the names for the files of now are kept; None where they cannot be."""
-    if cache_file("", SUFFIX) is None:  # then nobody need look at thousands of files
+    """The file with the names for the current files; None if they cannot be kept."""
+    if cache_file("", SUFFIX) is None:  # then the stamps of thousands of files are not needed
         return None
     told: list[object] = [_FORMAT, sys.version]
     for folder in _folders():

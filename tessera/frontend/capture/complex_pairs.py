@@ -44,7 +44,7 @@ _SAME = frozenset({"resolve_conj", "lift_fresh_copy"})
 
 
 class _ComplexPair(NamedTuple):
-    """A real and an imaginary part; the latter None where it is zero."""
+    """A real and an imaginary part; None stands for an imaginary part of zero."""
 
     real: Argument
     imaginary: Argument | None

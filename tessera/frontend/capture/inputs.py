@@ -55,7 +55,7 @@ class Inputs:
 
         The last call is the one that counts: states have to have their sizes by then.
         """
-        if "torch" not in sys.modules:  # then nobody holds a state
+        if "torch" not in sys.modules:  # then no object holds a state
             return function(*self.plain, **self.named)
         from tessera.frontend.capture.kept_state import check_kept, part_from, places_of, put_back
 
@@ -107,7 +107,7 @@ def known_tensors(
     """Before the call: what it replaces is then still there.
 
     Inputs come first, so that a cache that is passed in is no weight. Of modules that are not the
-    callable's own, those whose first tensor does not count are somebody else's (`modules_of`).
+    callable's own, those whose first tensor does not count are left out (`modules_of`).
     """
     given = inputs.tensors(function)
     notes = tuple(on_host(name) for name, tensor in given if not tensor.is_cuda)
@@ -142,7 +142,7 @@ def modules_of(
 ) -> list[torch.nn.Module]:
     """The module that a callable is, or all modules that live and have parameters.
 
-    Those whose first tensor does not count are somebody else's.
+    Modules whose first tensor does not count are left out.
     """
     from torch.nn import Module
 

@@ -52,7 +52,7 @@ def _setting(name: str) -> object:
 
 
 def name_of_graph(graph: Graph, made: str) -> str:
-    """A name for a recorded graph, the types and sizes of its inputs, and who makes its code."""
+    """A name for a recorded graph, the types and sizes of its inputs, and what decides its code."""
     digest = hashlib.blake2b(made.encode() + str(graph).encode(), digest_size=16)
     for node in graph.nodes:
         value = value_of(node) if node.op == "placeholder" else None

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
         ChoiceCaller,
     )
 
-# So much of a library's time more counts as no slower; in long products so much less as faster.
+# Ratios to the time of a library: up to the first a short product is as fast, and a long product
+# counts as faster only if the library takes more than the second.
 AS_FAST, FASTER = 1.02, 1.03
 LONG_MS = 0.05
 # What the compiler calls library functions that are, or are made of, operators of a trace.
@@ -153,7 +154,7 @@ def _timed_in_graphs(selector: type) -> AbstractContextManager[None]:
 def _graph_ms(
     selector: type[AlgorithmSelectorCache], choice: ChoiceCaller, arguments: AutotuneArgs
 ) -> float | None:
-    """Milliseconds of a choice; None where it cannot be called, or not inside a graph."""
+    """Milliseconds of a choice; None if it cannot be called, or not inside a graph."""
     try:
         inputs, output = arguments.get_benchmark_tensors(selector._is_extern(choice)).unpack()
         if not output.is_cuda or not output.numel():
@@ -197,7 +198,7 @@ def _least(timings: MutableMapping[object, float], choices: Sequence[object]) ->
 
 
 def kernel_times(work: Callable[[], None]) -> tuple[tuple[str, float], ...]:
-    """Do some work; names and nanoseconds of what the GPU did, nothing where nobody can tell."""
+    """Do some work; names and nanoseconds of what the GPU did, empty without a profiler."""
     try:
         kinds = [torch.profiler.ProfilerActivity.CUDA]
         profiler = torch.profiler.profile(activities=kinds, acc_events=True)

@@ -1,12 +1,12 @@
-"""Who owns the memory that a call names.
+"""The owners of the memory that a call names.
 
 In: tensors with names and roles; then the addresses that the graph names. Out: `CapturedMemory`:
 buffers by address, none inside another, and the bytes of each.
 
-Inputs, parameters and outputs have names. What nobody has claimed belongs to other tensors that
-live, to blocks of PyTorch's allocator that no Python object stands for, or to allocations of other
-libraries. Tensors that live are all noted, named by the call or not: an address of one may stand
-in memory that the call reads. Which buffers a call changes is known by digests of their bytes,
+Inputs, parameters and outputs have names. Memory without a name belongs to other live tensors, to
+blocks of PyTorch's allocator that no Python object stands for, or to allocations of other
+libraries. Tensors that live are all noted, named by the call or not: an address of one may stand in
+memory that the call reads. Which buffers a call changes is known by digests of their bytes,
 computed where they are: little leaves the device.
 """
 
@@ -82,7 +82,7 @@ class CapturedMemory:
         )
 
     def add_block(self, word: int, start: int, size: int, name: str, *, is_temporary: bool) -> None:
-        """Note memory round an address that no tensor stands for, as far as nobody else has it."""
+        """Note the memory around an address that belongs to no tensor and to no known buffer."""
         place = bisect_right(self._starts, word)
         before = self.buffers[self._starts[place - 1]] if place else None
         first = max(start, before.address + before.bytes) if before is not None else start
@@ -103,7 +103,7 @@ class CapturedMemory:
             self._add(replace(buffer, bytes=size))
 
     def holds(self, address: int, size: int = 1) -> bool:
-        """Whether so many bytes are inside a known buffer."""
+        """Whether `size` bytes from an address are inside a known buffer."""
         place = bisect_right(self._starts, address) - 1
         if place < 0:
             return False
@@ -125,7 +125,7 @@ class CapturedMemory:
             return _read_block(buffer.address, buffer.bytes)
         on_host = flat.cpu()
         content: Bytes = on_host.numpy()
-        # Memory of the host would change under whoever holds it.
+        # A view of host memory would change with the model's tensor.
         return content.copy() if on_host.data_ptr() == flat.data_ptr() else content
 
     def digest(self, buffer: RawBuffer) -> bytes:
@@ -215,7 +215,7 @@ def live_tensors() -> dict[int, torch.Tensor]:
 def add_strangers(
     memory: CapturedMemory, live: dict[int, torch.Tensor], words: Iterable[int]
 ) -> frozenset[int]:
-    """Note memory that nobody has claimed; the words that are addresses of nobody's.
+    """Note memory that has no owner yet; returns the words that are addresses without an owner.
 
     `live` are the tensors from before the call, `words` what the call's nodes name, in order. A
     tensor in memory of another library, or that another library has cut out of a tensor, may stand
@@ -278,7 +278,7 @@ def _as_named(live: dict[int, torch.Tensor], words: Iterable[int]) -> Iterator[i
 class _MemoryBlock:
     """A piece of PyTorch's device memory; `is_private`: of a pool of some graph.
 
-    `asked` is how many of its bytes somebody asked for.
+    `asked` is how many of its bytes were requested.
     """
 
     address: int

@@ -1,8 +1,8 @@
 """The dispatch mode that every capture notes operators with.
 
-In: who calls an operator, and notes it. Out: a mode of PyTorch's. What all captures do alike is
-here: an operator that no trace holds and that is made of others is those; operators over functions
-are refused, apart from Triton's kernels where compiled code runs.
+In: a function that calls operators and notes them. Out: a dispatch mode. It holds what all captures
+do alike: an operator that no trace holds and that is made of others is those; operators over
+functions are refused, apart from Triton's kernels where compiled code runs.
 """
 
 from __future__ import annotations

@@ -175,7 +175,7 @@ def launches_nothing() -> TesseraError:
 
 
 def keeps_nothing() -> Diagnostic:
-    """A call whose results nobody could read."""
+    """A warning for a call without results."""
     return warning(
         "TSR6018",
         "the call returns no tensor that it computes, and changes none: the trace has no results",
@@ -202,7 +202,7 @@ def on_host(name: str) -> Diagnostic:
 
 
 def fixed_constants(count: int) -> Diagnostic:
-    """What there is to say of constants."""
+    """A note about constants of a trace."""
     what = "1 tensor is" if count == 1 else f"{count} tensors are"
     return warning(
         "TSR6012",

@@ -47,7 +47,7 @@ def fuse_before_few_rows(graph: Graph) -> None:
 
 
 def share_of_rows(graph: Graph, most: int) -> float:
-    """The part of products with at most so many rows in the time of all products, about."""
+    """The approximate share of products with at most `most` rows in the time of all products."""
     few = total = 0.0
     for node in graph.nodes:
         name, arguments = call_of(node)

@@ -62,7 +62,7 @@ def cupy_texts() -> Iterator[tuple[int, str]]:
             continue
         try:
             yield int(kernel.kernel.ptr), text
-        except Exception:  # it does not compile for CuPy, so nobody launched it
+        except Exception:  # it does not compile for CuPy, so it was never launched
             continue
 
 

@@ -1,9 +1,9 @@
 """Keep what compilers say while they compile and measure out of the user's sight.
 
-In: whoever wants to hear what was measured. Out: nothing on the terminal: what Inductor measured,
-and which candidates it had to leave out, goes to the logger of this module (level INFO), and
-warnings of PyTorch and Triton are left out. What an operator refuses is said once, by whoever
-catches it.
+In: a function that takes the names of measured products. Out: nothing on the terminal: what
+Inductor measured, and which candidates it had to leave out, goes to the logger of this module
+(level INFO), and warnings of PyTorch and Triton are left out. What an operator refuses is said
+once, by whoever catches it.
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ class RawCapture:
     """One call of a model.
 
     `after` says of each node which earlier ones it has to wait for; None: one after the other.
-    `unowned` are addresses of memory that belongs to nobody any more. `skipped` counts the nodes
+    `unowned` are addresses of memory that was freed. `skipped` counts the nodes
     of the graph that do nothing and are not in `nodes`. `constants` are the buffers that the call
     has copied from the host.
     """

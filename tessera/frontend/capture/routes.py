@@ -1,4 +1,4 @@
-"""Who compiles the callable that is captured.
+"""The compilers of a callable that is captured.
 
 Routes: `auto` has torch.compile measure every product and convolution, by Triton and by a library,
 and take what is faster; `ptx` has it make everything with Triton, so that every kernel has PTX
@@ -110,7 +110,7 @@ def compiled(
 
 
 def _is_compiled(function: Callable[..., object]) -> bool:
-    """Whether torch.compile has had a function or a module in hand."""
+    """Whether a function or a module was compiled by torch.compile."""
     marks = ("_torchdynamo_orig_callable", "_orig_mod", "_compiled_call_impl")
     return any(getattr(function, mark, None) is not None for mark in marks)
 
@@ -205,7 +205,7 @@ def own_kernels(
 @contextmanager
 def fresh_compiler(apart: str = "", *, sms: int = 0, processes: int = 1) -> Iterator[None]:
     """Compile anew, with what `compiled_folder` has of kernels that were compiled before, and of
-    what was measured on so many SMs (0: on all), in so many processes (`compile_pool`).
+    what was measured on a number of SMs (0: all), in a number of processes (`compile_pool`).
 
     What all routes need holds for callables that the user has compiled, too: they are compiled
     again when they are next called.
@@ -243,7 +243,7 @@ def _whole_graphs() -> Iterator[None]:
 
 
 def _settings_in_words() -> AbstractContextManager[None]:
-    """Have PyTorch log none of its settings as JSON where one of them is a function.
+    """Keep PyTorch from logging its settings as JSON if one of them is a function.
 
     PyTorch 2.11 tries to, and logs the failure with a traceback.
     """

@@ -61,8 +61,8 @@ def tensors_in(thing: object) -> Iterator[torch.Tensor]:
 
 
 def named_tensors(name: str, thing: object) -> list[tuple[str, torch.Tensor]]:
-    """The tensors in a thing, each with a name: that of the thing, and the way to it if there are
-    several: places in lists, keys, attributes."""
+    """The tensors in an object, each with a name: that of the object, and the path to the tensor if
+    there are several: places in lists, keys, attributes."""
     parts = list(_tensors(thing, (), set()))
     return [(name if len(parts) == 1 else ".".join((name, *way)), part) for way, part in parts]
 

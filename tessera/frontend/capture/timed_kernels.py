@@ -57,7 +57,7 @@ def _graph_ms(
     given: tuple[object, ...],
     named: dict[str, object],
 ) -> float | None:
-    """Milliseconds of a candidate; None where it cannot be timed inside a graph, or must not be."""
+    """Milliseconds of a candidate; None if it cannot be timed inside a graph, or must not be."""
     try:
         most = tuner.inductor_meta.get("spill_threshold", _MOST_SPILLED)
         # Kernels of the user's own have hooks; some want memory that is zero before every call.

@@ -2,11 +2,10 @@
 
 In: what decides how a call is best cut (a record), candidates with the best by rule first, and a
 function that runs one of them. Out: a candidate. On a GPU each is timed inside a CUDA graph, over
-copies of the large operands that do not fit into L2. Without a GPU somebody else chooses
-(`chosen_by`). Elsewhere, and while a graph is being
-captured, the first is taken. What was measured is kept on disk at once (`keep_choice`): a
-file for each call, which counts as absent where it is damaged or not ours, so a capture that is
-interrupted loses nothing and never fails for it.
+copies of the large operands that do not fit into L2. Without a GPU the function of `chosen_by`
+chooses. Elsewhere, and while a graph is being captured, the first is taken. What was measured is
+kept on disk at once (`keep_choice`): a file for each call, which counts as absent where it is
+damaged or not ours, so a capture that is interrupted loses nothing and never fails for it.
 
 Inside `tuned_on` measurements are made on a slice of the GPU. A call is then cut so that what it
 leaves for others in memory has the form that the best cut for the whole GPU gives it.
@@ -34,14 +33,14 @@ Cut = TypeVar("Cut", bound=Hashable)
 
 _COLD = 160_000_000  # bytes of copies: more than the L2 of any GPU holds
 _FREE = 0.25  # the part of free memory that copies may take
-_CALLS = 16  # about so many in a graph
+_CALLS = 16  # calls in a measured graph, about
 _ENOUGH_MS = 100.0
 # By size, device and SMs; 0 are all of them.
 _CHOSEN: dict[tuple[Hashable, str, int], Hashable] = {}
 
 
 Chooser = Callable[[Hashable, list[Any]], Any]
-# Who chooses in place of measuring; the last one does.
+# The last of these chooses cuts in place of measurements.
 _CHOOSERS: list[Chooser] = []
 
 
@@ -151,7 +150,7 @@ def cold_ms(large: tuple[torch.Tensor, ...], run: Callable[..., object]) -> floa
 
 
 def _cold_sets(large: tuple[torch.Tensor, ...]) -> list[tuple[torch.Tensor, ...]]:
-    """The operands, and copies of them, so many that L2 does not hold them all."""
+    """The operands, and enough copies of them that L2 does not hold all."""
     import torch
 
     size = max(1, sum(_span(tensor) * tensor.element_size() for tensor in large))
@@ -225,7 +224,7 @@ def kept_choice(
 ) -> int | None:
     """The number of the candidate that was the fastest, if that was measured before.
 
-    On so many SMs of the GPU; 0 is all of them.
+    `sms` counts the SMs that it was measured on; 0 means all.
     """
     path = _path(size, cuts, device, sms)
     kept = None if path is None else read_checked(path)
@@ -246,7 +245,7 @@ def keep_choice(
 
 
 def _path(size: object, cuts: Sequence[object], device: torch.device, sms: int) -> Path | None:
-    """The file of a choice; none where there is no cache."""
+    """The file of a choice; None without a cache."""
     part = (f"{sms} SMs",) if sms else ()
     return cache_file("\n".join((repr(size), *map(repr, cuts), *_where(device), *part)), SUFFIX)
 

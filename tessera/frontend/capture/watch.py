@@ -26,7 +26,7 @@ from tessera.frontend.capture.replaced import replaced
 from tessera.frontend.capture.tensors import data_type, raw_tensor, tensors_in
 from tessera.ir.program.program import AttributeValue
 
-# What PyTorch itself comes with; operators of other namespaces are somebody's own.
+# What PyTorch itself comes with; operators of other namespaces belong to libraries or to the model.
 _BUILT_IN = frozenset(
     {
         "aten",
@@ -116,7 +116,7 @@ def _called_inside(
     args: tuple[object, ...],
     kwargs: dict[str, object],
 ) -> object:
-    """Call an operator; one of somebody's own with the mode in force inside it."""
+    """Call an operator; one that is not PyTorch's runs with the mode in force inside it."""
     tensors = () if func.namespace in _BUILT_IN else tuple(tensors_in((args, kwargs)))
     if not tensors:
         return func(*args, **kwargs)
@@ -137,8 +137,8 @@ def operator_of(
 ) -> RawOperator:
     """A call of an operator, in place of nodes; `address_of` is for tensors without memory.
 
-    Of an operator of somebody's own what is inside counts, and its name if that is not enough; on
-    tensors without memory nothing of it runs, and its operands are all that is known.
+    For an operator that is not PyTorch's the calls inside count, and its name if they are not
+    enough; on tensors without memory nothing of it runs, and its operands are all that is known.
     """
     schema = func._schema
     reads: list[RawTensor] = []

@@ -1,7 +1,7 @@
 """Measured times of sums over GPUs of one kind in one host (all-reduce), from the extra `tables`.
 
 In: a kind of GPU, how many, how many elements of 16 bits. Out: nanoseconds, on the line between the
-two nearest rows; None where nobody measured it. Source: `custom_allreduce_perf` of
+two nearest rows; None if it was not measured. Source: `custom_allreduce_perf` of
 `aiconfigurator_core`, whose `message_size` counts elements.
 """
 
@@ -22,7 +22,7 @@ _GRAPH = "graph"  # the times inside of CUDA graphs, where there are any
 
 
 def all_reduce_ns(gpu: str, count: int, elements: float) -> float | None:
-    """What a sum of so many elements over so many GPUs takes."""
+    """The time of a sum of `elements` elements over `count` GPUs."""
     points = _points(gpu, count)
     if not points:
         return None

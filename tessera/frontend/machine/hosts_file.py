@@ -1,7 +1,7 @@
 """The hosts of a run from a TOML file.
 
     heartbeat = "100ms"             # how often processes say that they are alive
-    silent = "1.5s"                 # one that says nothing for so long has stopped
+    silent = "1.5s"                 # a process that is silent this long has stopped
     transport = "nixl"              # between hosts; without it "tcp", on a Ray cluster "nixl"
 
     [[host]]

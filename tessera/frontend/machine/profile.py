@@ -141,7 +141,7 @@ def _copied(row: _Copy, where: str) -> MeasuredCopy:
 
 
 def _together(rows: list[_Whole], name: str) -> Iterator[MeasuredTogether]:
-    """The times of whole traces beside others; of rows without one nothing else is asked."""
+    """The times of whole traces beside others; rows without such a time are left out."""
     for index, row in enumerate(rows):
         if row.together_ns is None:
             continue
@@ -157,7 +157,8 @@ def _together(rows: list[_Whole], name: str) -> Iterator[MeasuredTogether]:
 
 
 def _check_once(rows: tuple[Measured, ...], name: str) -> None:
-    """Within one file no code of a step is measured twice: nobody could say which time counts."""
+    """Within one file no code of a step is measured twice: it would be unclear which time
+    counts."""
     seen: dict[tuple[int, str, int], dict[str, int]] = {}
     for index, row in enumerate(rows):
         variants = seen.setdefault((row.step, row.gpu, row.sms), {})

@@ -57,12 +57,12 @@ AnyArray = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
 
 
 def has_tables(gpu: str) -> bool:
-    """Whether somebody measured a kind of GPU, here or in the extra."""
+    """Whether there are tables of a kind of GPU, here or in the extra."""
     return gpu in _SYSTEMS
 
 
 def system_of(gpu: str) -> str | None:
-    """What tables call a kind of GPU; None where nobody measured it."""
+    """The name of a kind of GPU in the tables; None if it was not measured."""
     return _SYSTEMS.get(gpu)
 
 
@@ -73,7 +73,7 @@ def extra_is_missing() -> bool:
 
 @cache
 def read_tables(gpu: str, kind: TableKind, dtype: str = "bfloat16") -> tuple[TableRows, ...]:
-    """All tables of a kind of work on a GPU in a type; none for a GPU that nobody measured."""
+    """All tables of a kind of work on a GPU in a type; none for a GPU that was not measured."""
     system = _SYSTEMS.get(gpu)
     if system is None:
         return ()

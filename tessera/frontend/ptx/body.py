@@ -1,4 +1,4 @@
-"""Bodies of functions that stay text until somebody asks for their statements.
+"""Bodies of functions that stay text until their statements are asked for.
 
 `body_end` finds the end of a body in which every statement is an ordinary one (`statement_runs`),
 blocks included; only such bodies stay unread. `TextBody.sample` reduces one to what a verifier must
@@ -102,7 +102,7 @@ class TextBody:
             return tuple(self.splitter.split(self.text, 0, self.start, self.end))
 
     def sample(self) -> tuple[ptx.Statement, ...] | None:
-        """Statements that stand for all, or None where every one has to be looked at."""
+        """Statements that stand for all, or None if every one has to be looked at."""
         if self.end - self.start < MIN_SAMPLED:
             return None
         text = self.text[self.start : self.end]
@@ -142,7 +142,7 @@ class TextBody:
         return (s for line in first.values() for s in self.splitter.split(line, 0))
 
     def _ranges(self, text: str) -> dict[str, int] | None:
-        """Declared ranges by prefix, or None where a name with a number may mean two things."""
+        """Declared ranges by prefix, or None if a name with a number may mean two things."""
         ranges: dict[str, int] = {}
         kinds: dict[str, set[tuple[str, int | None]]] = {}
         for declaration in _REGISTERS.findall(text):
@@ -168,7 +168,7 @@ def _numbered(prefix: str) -> re.Pattern[str]:
 
 
 def _mark(text: str, ranges: dict[str, int]) -> str | None:
-    """The text with `#` for the numbers of registers, or None where one exceeds its range."""
+    """The text with `#` for the numbers of registers, or None if one exceeds its range."""
     for prefix, count in ranges.items():
         pattern = _numbered(prefix)
         numbers = set(pattern.findall(text))

@@ -24,7 +24,7 @@ _ON_FLOATS: dict[str, Callable[[float, float], float]] = {
 
 
 def fold(constant: ptx.Constant) -> ptx.Constant | None:
-    """An equal constant that is hardly nested; None where there is none."""
+    """An equal constant that is hardly nested; None if there is none."""
     return _number(constant) or _symbol_and_number(constant)
 
 

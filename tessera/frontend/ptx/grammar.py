@@ -70,7 +70,7 @@ def _shared_parser(with_runs: bool) -> tuple[Lark, _Dispatch]:
 def parse_fragment(
     source: Source, splitter: RunSplitter, start: int, end: int
 ) -> list[ptx.Item] | None:
-    """The items between two offsets, or None where they are not whole items without a fault."""
+    """The items between two offsets, or None if they are not whole items without a fault."""
     builder = ModuleBuilder(source, splitter)
     counter = LineCounter("\n")  # type: ignore[no-untyped-call]
     counter.char_pos = start

@@ -28,7 +28,7 @@ def parse_source(source: Source, *, with_runs: bool = True) -> ptx.Module:
 
 
 def _scan(source: Source) -> ptx.Module | None:
-    """The module, read item by item, or None where that finds a fault."""
+    """The module, read item by item, or None if that finds a fault."""
     from tessera.frontend.ptx.scan import scan_module
     from tessera.frontend.ptx.statement_runs import RunSplitter
 

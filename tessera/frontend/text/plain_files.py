@@ -47,7 +47,7 @@ MOST_DIGESTED_BYTES = 1 << 28
 
 
 def file_digest(name: str, root: str | None = None) -> str | None:
-    """The SHA-256 of a file that may be opened, or None; whoever reads it says what is wrong.
+    """The SHA-256 of a file that may be opened, or None; reading it reports what is wrong.
 
     None also of a large file: to read all of it would take longer than to use it.
     """

@@ -52,7 +52,7 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class ModuleVariable:
-    """A module variable that is memory of its own. `bytes` is None where nothing says."""
+    """A module variable that is memory of its own. `bytes` is None if nothing says."""
 
     name: str
     space: str

@@ -66,7 +66,7 @@ class ResidentRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleRecord:
-    """`module`: its PTX is still to come. `arch` is None where it is not given."""
+    """`module`: its PTX is still to come. `arch` is None if it is not given."""
 
     name: str
     arch: str | None = None

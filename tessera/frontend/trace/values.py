@@ -245,7 +245,7 @@ class Values:
         return PointerWord(offset, self._pointer(syntax.target, at))
 
     def _simple_arguments(self, text: str, at: int) -> tuple[Argument, ...] | None:
-        """The arguments of a list without structs; None where the grammar must say what it is."""
+        """The arguments of a list without structs; None if the grammar must say what it is."""
         if not (text.startswith("[") and text.endswith("]")):
             return None
         if not text[1:-1].strip():
@@ -267,7 +267,7 @@ class Values:
         return tuple(arguments)
 
     def _plain_argument(self, text: str) -> Argument | None:
-        """An address or a scalar that nothing is wrong with; None where more has to be said."""
+        """An address or a scalar that nothing is wrong with; None if more has to be said."""
         names = plain_argument(text)
         if names is None:
             return None

@@ -1,7 +1,7 @@
-"""Who wrote what a call reads, and who reads what it writes.
+"""The calls that wrote what a call reads, and that read what it writes.
 
 In: the steps of a program of library calls. Out: `ValueFlow`. A value is a buffer and the call that
-wrote it last (-1: nobody, it is there from the start): views of a buffer are one value.
+wrote it last (-1: none, it is there from the start): views of a buffer are one value.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ValueFlow:
         return [(int(operand.pointer.buffer), at) for operand in self.calls[at].writes]
 
     def is_private(self, value: Value, group: Iterable[int]) -> bool:
-        """Whether nobody outside a group of calls may see what one of them wrote."""
+        """Whether no call outside a group may see what one of the group wrote."""
         role = self.buffers[value[0]].role
         readers = self.readers.get(value, ())
         return role is ir.Role.TEMP and set(readers) <= set(group)

@@ -1,7 +1,7 @@
 """Put operators in place of the groups of operators that patterns find.
 
 In: a program. Out: a program with fewer steps, and how often each pattern stood in it. A group is
-replaced only if nobody else sees what its calls leave to each other, and if it can be done at the
+replaced only if no other call sees what its calls leave to each other, and if it can be done at the
 place of one of them without meeting a call between. So the program does the same, whatever a
 pattern says; operands that flow in are read, those that flow out are written. An attention whose
 mask is computed and proved causal loses the mask (`find_causal`).
@@ -144,7 +144,7 @@ def _replaced(calls: Calls, taken: set[int], new: dict[int, ir.LibraryCall]) -> 
 
 
 def _without_unread(calls: Calls, buffers: Sequence[ir.Buffer]) -> Calls:
-    """Leave out calls whose results are temporary and read by nobody: masks that are not needed."""
+    """Leave out calls whose results are temporary and never read: masks that are not needed."""
     kept: Calls = []
     read: set[int] = set()
     for call in reversed(calls):

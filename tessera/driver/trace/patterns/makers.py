@@ -1,6 +1,6 @@
 """The calls that stand for what patterns find: operands and attributes, where they fit.
 
-In: a `Match`, or calls that share operands. Out: a call, or None where the pattern stands for
+In: a `Match`, or calls that share operands. Out: a call, or None if the pattern stands for
 something else after all.
 """
 
@@ -63,7 +63,7 @@ def squared(make: Maker) -> Maker:
 
 
 def added_layer_norm(match: Match) -> ir.LibraryCall | None:
-    """A sum and its layer norm; means and deviations are left out where nobody reads them."""
+    """A sum and its layer norm; means and deviations are left out if they are never read."""
     norm = match.calls["o"]
     reads = [match.operands[name] for name in ("x", "r", "w", "b") if name in match.operands]
     eps = _attribute(norm, "eps")
@@ -191,7 +191,7 @@ def one_weight(match: Match) -> ir.LibraryCall | None:
 
 
 def _folded(operand: ir.Operand) -> ir.Operand | None:
-    """The first two axes as one; None where no single step leads through both."""
+    """The first two axes as one; None if no single step leads through both."""
     batch, rows, *rest = operand.shape
     outer, inner, *steps = operand.element_strides()
     if batch != 1 and rows != 1 and outer != rows * inner:

@@ -29,7 +29,7 @@ class OperatorPattern:
 class Twins:
     """Calls of one kind that share operands (`shared` counts reads) and become one call.
 
-    `most`: exactly so many; 0: as many as there are.
+    `most`: the exact number; 0: as many as there are.
     """
 
     name: str

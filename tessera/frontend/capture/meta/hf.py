@@ -59,7 +59,7 @@ class HfStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HfConfig:
-    """What a config file says, and what there is to say about that."""
+    """The values of a config file, and notes about them."""
 
     path: Path
     values: dict[str, object]

@@ -1,7 +1,7 @@
 """Kernels of Triton's that a model launches itself, on tensors that have no memory.
 
-In: who is told of a launch. Out: while it is in force nothing is compiled or launched; the launch
-is told with the name of its kernel and the tensors that it is given. Nobody looks into the kernel:
+In: a function that takes launches. Out: while it is in force nothing is compiled or launched; the
+function gets the name of the kernel and the tensors that it is given. The kernel is not analysed:
 `launched` takes it for one that reads and writes all of the memory that it is given a part of.
 """
 
@@ -19,7 +19,7 @@ from tessera.frontend.capture.raw import RawOperator, RawTensor
 from tessera.frontend.capture.tensors import raw_tensor, tensors_in
 from tessera.ir.program.data_type import DataType
 
-# What has a kernel and is launched; whoever has made one has imported these.
+# Classes whose objects hold a kernel and are launched; a model that has one has imported them.
 _KINDS = (
     ("triton.runtime.jit", "JITFunction"),
     ("triton.runtime.autotuner", "Autotuner"),

@@ -75,7 +75,7 @@ _ALLOCATIONS = frozenset(
         "resize_",
     )
 )
-# Whatever such an operator would launch: nobody has seen it.
+# The launches of such an operator are not known.
 _NOTHING = RawOther(
     what="calls an operator that has no kernel with PTX here",
     hint="use an operator that is in the table (`docs/reference/operators.md`), or write it with"
@@ -168,7 +168,7 @@ class Recording:
         )
 
     def kernel(self, name: str, tensors: list[torch.Tensor]) -> None:
-        """Note a launch of a kernel that nobody has looked into: it may read and write all of the
+        """Note a launch of a kernel that was not analysed: it may read and write all of the
         memory that it is given a part of."""
         if self.is_on:
             operator = launched(name, tensors, self._place, self._nodes())
@@ -241,7 +241,7 @@ def record_call(make: Callable[[], Made], warm_ups: int = 1) -> RawRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawRecord:
-    """A recorded call, what there is to say about it, and where its results lie: the buffer, and
+    """A recorded call, notes about it, and where its results lie: the buffer, and
     the tensor in it, by the place of a result among all that the call returns."""
 
     raw: RawCapture
@@ -261,7 +261,7 @@ def called(function: Callable[..., object], inputs: Inputs, *, is_last: bool) ->
 
 
 def made_record(recording: Recording, known: KnownTensors, result: object) -> RawRecord:
-    """What was recorded, with the memory that it names, by who owns it."""
+    """The record of a call, with the owners of the memory that it names."""
     if not recording.nodes:
         raise launches_nothing()
     memory = CapturedMemory(recording.addresses.of_storage)

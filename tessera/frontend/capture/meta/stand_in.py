@@ -46,7 +46,7 @@ def fake_gpu(gpu: SimpleNamespace | None = None) -> Iterator[None]:
         if not is_real:
             _give_guard()
         elif gpu is not None:
-            torch.cuda.init()  # C++ remembers that somebody has asked for it
+            torch.cuda.init()  # C++ remembers the request
         if gpu is not None or not is_real:
             for name, answer in _answers(gpu or _any_gpu()).items():
                 stack.enter_context(mock.patch.object(torch.cuda, name, answer))

@@ -18,7 +18,7 @@ from tessera.frontend.capture.tensors import tensors_in
 
 
 class NotesAttention(Protocol):
-    """Who notes attentions, while it is on."""
+    """An object that notes attentions while `is_on`."""
 
     is_on: bool
 

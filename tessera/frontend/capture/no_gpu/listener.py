@@ -1,4 +1,4 @@
-"""Who is told what happens in place of running on a GPU that is not there.
+"""The receiver of launches and choices that would go to a GPU, where there is none.
 
 In: launches as Triton asks for them, choices between kernels as Inductor has them. Out: records.
 """
@@ -27,7 +27,7 @@ class TritonLaunch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
-    """Who is told what happens in place of running: launches, and choices between kernels.
+    """The receiver of what would run on a GPU: launches, and choices between kernels.
 
     `address_of` says where a tensor without memory would be.
     """

@@ -1,6 +1,6 @@
 """Every private name of PyTorch and Triton that compiling for a GPU that is not there needs.
 
-In: the GPU to stand in for, who is told of launches, and who chooses tiles. Out: for as long as the
+In: the GPU to stand in for, and a `Listener` for launches and prices. Out: for as long as the
 context lasts, torch.compile and Triton compile for that GPU; nothing is loaded, run or measured.
 
 A name that a version does not have is reported (`versions`). In order:
@@ -54,7 +54,7 @@ _NOT_LOADED = object()
 _HANDLES = itertools.count(1 << 52)
 
 
-# Who is told of launches: the last one.
+# The last listener gets the launches.
 _LISTENERS: list[Listener] = []
 
 
@@ -239,7 +239,7 @@ def _stand_in_for_driver(put: _Patches, gpu: SimpleNamespace, ptx_version: int) 
 
     backend = "triton.backends.nvidia.compiler:CUDABackend"
     put.wrap(backend, "parse_options", with_version)
-    # Nobody loads machine code, and to make it takes as long as the rest.
+    # Machine code is never loaded, and making it would double the time.
     put(backend, "make_cubin", always(b"not assembled"))
 
 
@@ -255,7 +255,8 @@ def _compile_on_host(put: _Patches, listener: Listener) -> None:
         return host if isinstance(value, torch.device) and value.type == "cuda" else value
 
     # Patterns are traced with gradients, for which the GPU would be started. They are made once
-    # for every way to ask: asked as PyTorch asks, who compiles for the host later has them too.
+    # per set of arguments: with PyTorch's own arguments, later compilations for the host share
+    # them.
     fx_passes = f"{_INDUCTOR}.fx_passes"
     put.wrap(f"{fx_passes}.joint_graph", "lazy_init", lambda made: lambda *_: made(host))
     put.wrap(

@@ -29,10 +29,11 @@ _UNITS = {
     "torch.float8_e5m2": "fp8",
     "torch.int8": "int8",
 }
-_KEPT = 2  # so many Triton kernels for a product have code made of them
-# Of about 20. On an H200 the fastest of seven products with so many rows was among the first six.
+_KEPT = 2  # Triton kernels per product that code is generated for
+# Kernels timed, of about 20, for products with many rows. On an H200 the fastest kernel of each of
+# seven such products was among the first six.
 _MANY_ROWS, _TIMED = 256, 8
-# What nobody can price comes after what can be priced, and before what cannot run (1e15).
+# A choice without a price comes after priced ones, and before those that cannot run (1e15).
 _UNPRICED_NS = 1e12
 _NS_PER_MS = 1e6
 
@@ -137,7 +138,7 @@ class ProductPrices:
 def _size(
     nodes: Sequence[Inner], layout: Inner, *, is_convolution: bool = False
 ) -> dict[str, Inner] | None:
-    """The sizes of a product, or of a convolution as one; None where they are not numbers."""
+    """The sizes of a product, or of a convolution as one; None if they are not numbers."""
     try:
         made = [int(size) for size in layout.size]
         shapes = [[int(size) for size in node.get_size()] for node in nodes]

@@ -71,8 +71,8 @@ _OWN = "tessera"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompileOrder:
-    """What to compile for and how: the GPUs, further architectures, the route, who computes
-    products (`backends`), and what a cut of a kernel would take (`priced`)."""
+    """What to compile for and how: the GPUs, further architectures, the route, the backends for
+    products, and the prices of tiles (`priced`)."""
 
     gpus: tuple[Gpu, ...]
     archs: tuple[str, ...]
@@ -293,7 +293,7 @@ def _completed(nodes: Iterable[Inner], sources: KernelSources) -> Iterator[Inner
 
 
 def _module(text: str, name: str) -> Module:
-    """What a kernel was compiled to; nobody has looked yet whether its GPU has the instructions."""
+    """The module of a compiled kernel; raises if its GPU lacks an instruction."""
     try:
         return parse_module(text, name)
     except TesseraError as problem:

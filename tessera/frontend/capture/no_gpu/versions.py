@@ -44,7 +44,7 @@ def check_names() -> None:
 
 
 def untested() -> tuple[Diagnostic, ...]:
-    """What there is to say of the versions here."""
+    """Notes about the installed versions."""
     import triton
 
     versions = {"torch": str(torch.__version__), "triton": str(triton.__version__)}
