@@ -151,7 +151,7 @@ def surface_fault(operand: str, modifiers: tuple[str, ...]) -> str | None:
         return None
     coordinates = operand[3:-2].split(",")
     # ptxas takes a vector with a register of bits in it for bits.
-    if all(is_type(one) and is_float(one) and one != _UNTYPED for one in coordinates):
+    if all(is_type(word) and is_float(word) and word != _UNTYPED for word in coordinates):
         return "coordinates of a surface are integers"
     least = max((_LEAST_COORDINATES.get(modifier, 0) for modifier in modifiers), default=0)
     return f"it has at least {least} coordinates" if len(coordinates) < least else None
