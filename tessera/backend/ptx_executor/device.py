@@ -114,7 +114,7 @@ class DeviceAddress:
 class Device:
     """A virtual device with an address space of its own.
 
-    It plays a `Device` of a machine (`ir.plan.machine`): the same thing, while it runs on the CPU.
+    It does on the CPU what a `Device` of a machine (`ir.plan.machine`) stands for.
     """
 
     def __init__(

@@ -2,7 +2,7 @@
 
 In: a program, and the bytes of its buffers when the request starts. Out: the bytes of its
 outputs and states after it, and what every launch touched. File order is one of the orders
-that streams and events allow, so they need no more than that.
+that streams and events allow, so these need no work here.
 
 A module that exists for several architectures runs in the variant that is asked for, else in
 the one for the oldest architecture.
@@ -118,7 +118,7 @@ class OneDevice:
         return self.device.empty(buffer.bytes, np.uint8, buffer.name)
 
     def poison(self, content_of: Callable[[ir.Buffer], Array] | None = None) -> None:
-        """Forget what buffers hold, but for module variables; `content_of` is there instead."""
+        """Fill all buffers but module variables with poison, or with `content_of`."""
         for buffer, array in zip(self.program.buffers, self.buffers, strict=True):
             if buffer.role is not ir.Role.VARIABLE:
                 array.view()[:] = POISON if content_of is None else content_of(buffer)
@@ -161,7 +161,7 @@ class OneDevice:
         return moved
 
     def kept(self) -> dict[str, Array]:
-        """The bytes that outlive the request."""
+        """The bytes of outputs and states, by buffer name."""
         return {
             buffer.name: self.buffers[buffer.id].numpy().reshape(-1).view(np.uint8)
             for buffer in self.program.buffers
@@ -182,7 +182,7 @@ class OneDevice:
         return plain
 
     def step(self, step: ir.Step) -> LaunchResult | None:
-        """Do one record."""
+        """Run one record."""
         result = self.steps.do(step)
         if result is not None and isinstance(step, ir.Launch | ir.LibraryCall):
             name = step.kernel if isinstance(step, ir.Launch) else step.operator

@@ -56,7 +56,7 @@ class LoadedModules:
 
 
 class StepExecutor:
-    """Does steps; `address_of` says where a buffer begins."""
+    """Runs steps; `address_of` gives the address of a buffer."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class StepExecutor:
         self.max_steps = max_steps
 
     def do(self, step: ir.Step) -> LaunchResult | None:
-        """Do one record. Library calls that have no code here are refused before a run."""
+        """Run one record. Library calls without code here are refused before a run."""
         match step:
             case ir.Launch():
                 return self._launch(step)

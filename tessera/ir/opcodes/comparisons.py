@@ -1,6 +1,6 @@
 """The comparison operators of integers in `setp` and `set`: sign, test, opposite and mirror.
 
-The executor does not use this table: it has its own, so that each can be checked by the other.
+The executor has a table of its own, so that tests can compare the two.
 Source: PTX ISA 9.0, section 9.3.1 (comparisons of integers and of bit sizes).
 """
 

@@ -210,7 +210,7 @@ def _immediate_dominators(edges: list[list[int]], order: list[int], root: int) -
     while changed:
         changed = False
         for node in order[1:]:
-            # From the lowest up, so that many ways to one place are gone once.
+            # From the lowest up, so that paths to a common ancestor are walked once.
             known = sorted((p for p in predecessors[node] if p in tree), key=rank.__getitem__)
             best = known.pop()
             for other in reversed(known):
@@ -306,7 +306,7 @@ def _find_loops(
 
 
 def _reached(edges: list[list[int]], start: int) -> set[int]:
-    """The blocks that ways lead to from one, itself included."""
+    """The blocks that can be reached from a block, itself included."""
     reached, pending = {start}, [start]
     while pending:
         more = set(edges[pending.pop()]) - reached - {EXIT}

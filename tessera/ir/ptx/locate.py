@@ -1,4 +1,4 @@
-"""Find the parts of a statement in the text again, for carets.
+"""Find the parts of a statement in the text again, so that a diagnostic can point at them.
 
 Records hold only where their statement starts. A diagnostic that wants to point at one operand, or
 at one name in it, scans that statement anew.

@@ -1,11 +1,11 @@
 """Bodies that are still text: most functions of a large module are never looked into.
 
-The reader of PTX finds out that a body is well formed, and leaves it as text. `Function.body` is
-then an empty slot; whoever asks for it gets `UnreadBody.build()`, which is kept. Equality, printing
-and `dataclasses.replace` ask for it like everyone else, so that nobody sees a difference.
+The reader of PTX checks that a body is well formed, and leaves it as text. `Function.body` is then
+an empty slot: the first access builds the body with `UnreadBody.build()` and keeps it. Equality,
+printing and `dataclasses.replace` access it in the same way, so the difference is invisible.
 
-A verifier need not look at every instruction: `UnreadBody.sample()` gives it those that stand for
-all others.
+A verifier need not look at every instruction: `UnreadBody.sample()` gives it instructions that
+represent all others.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ _BRACKETED = (
 
 
 def close_matches(name: str, known: Iterable[str], cutoff: float) -> list[str]:
-    """The known name most like this one, if any is; comparing long ones would take for ever."""
+    """The known name most like this one, if any; long names are not compared, for their cost."""
     if len(name) > LONGEST_COMPARED:
         return []
     return difflib.get_close_matches(name, known, 1, cutoff)
@@ -63,7 +63,7 @@ def close_matches(name: str, known: Iterable[str], cutoff: float) -> list[str]:
 def instruction_fault(
     module: ptx.Module, instruction: ptx.Instruction, *, is_new: bool
 ) -> Diagnostic | None:
-    """What is wrong with an instruction; `is_new` if its PTX version may know better than we."""
+    """What is wrong with an instruction; `is_new` if its PTX version is newer than the tables."""
     key = (instruction.opcode, tuple(map(type, instruction.operands)))
     if key in _GOOD:
         return None
@@ -140,7 +140,7 @@ def _wrong_shape(module: ptx.Module, instruction: ptx.Instruction, meaning: Mean
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What a module says about itself: its version and target, and whether it may know better."""
+    """The version and target of a module, and whether the version is newer than the tables."""
 
     version: Version
     target: str

@@ -55,7 +55,7 @@ def verify_module(module: ptx.Module) -> list[Diagnostic]:
 
 
 class _EnoughFound(Exception):
-    """Enough has been found to show."""
+    """`MAX_ERRORS` errors have been found."""
 
 
 class _Verifier:
@@ -288,7 +288,7 @@ class _Verifier:
             self.add(error("TSR1028", headline, span, "a register of type `.pred` belongs here"))
 
     def check_opcode(self, instruction: ptx.Instruction, good: set[int]) -> None:
-        """Look at an instruction by itself, and again at the next of its kind if it is a call."""
+        """Check an instruction by itself; a call is checked each time, others once per kind."""
         if instruction.opcode.name == "call":
             for fault in call_faults(self.module, instruction, self.functions, self.known):
                 self.add(fault)
@@ -352,7 +352,7 @@ class _Verifier:
     # --- reports --------------------------------------------------------------------------
 
     def report(self, code: str, headline: str, span: object, **parts: object) -> None:
-        """An error, or a warning where the module may know better than we do."""
+        """An error, or a warning if the version of the module is newer than the tables."""
         build: Callable[..., Diagnostic] = warning if self.is_new else error
         self.add(build(code, headline, span, **parts))
 

@@ -6,8 +6,8 @@ signed or floating point, `r7p` for predicates. A register read before it is set
 input of the block (`ins`); one that is set is a candidate for its outputs (`outs`), which
 liveness decides. A guarded definition reads the old value.
 
-Which statement an instruction becomes is said by the handlers of the `emit_*` files; what
-they cannot do they refuse by name, so that a launch never starts.
+The handlers in the other files of `emit` say which statement an instruction becomes. A handler
+refuses what it cannot do by name, before a launch starts.
 """
 
 from __future__ import annotations
@@ -36,10 +36,9 @@ class Control:
     """How a block ends.
 
     kind: goto (`targets[0]`), branch (variable `value` picks `targets[0]` or `targets[1]`),
-    table (variable holds places in `targets`), return (variable holds block numbers; where some
-    lanes stay in the function, the target is where), call (one function), barrier (`value` holds
-    its operands, then goto), exit, trap. Targets are
-    names of blocks, `function:number`, or EXIT.
+    table (variable holds places in `targets`), return (variable holds block numbers; a target is
+    the block for lanes that stay in the function), call (one function), barrier (`value` holds its
+    operands, then goto), exit, trap. Targets are names of blocks, `function:number`, or EXIT.
     """
 
     kind: str

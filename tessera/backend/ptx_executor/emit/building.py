@@ -1,6 +1,6 @@
 """What an emitter may ask of the kernel that is being compiled.
 
-`emit.program` keeps the promise; emitters see no more of it than this.
+`emit.program` implements it; emitters see nothing else of a kernel.
 """
 
 from __future__ import annotations

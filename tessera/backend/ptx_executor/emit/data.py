@@ -226,7 +226,7 @@ def _emit_getctarank(e: Emitter, i: ptx.Instruction) -> None:
 
 
 def emit_nothing(e: Emitter, i: ptx.Instruction) -> None:
-    """Hints and fences: memory is always up to date here."""
+    """Hints and fences need no code: memory is always up to date here."""
 
 
 def emit_policy(e: Emitter, i: ptx.Instruction) -> None:

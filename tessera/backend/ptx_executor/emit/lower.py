@@ -2,8 +2,8 @@
 
 - A guard on an instruction that a group of threads does together, or that moves control out
   of line (`bar`, `call`, `shfl.sync`, `trap`), becomes a branch around it: `@p bar.sync 0`
-  is `@!p bra next; bar.sync 0`. What such an instruction means for part of a group is then
-  said once, by the scheduler.
+  is `@!p bra next; bar.sync 0`. The scheduler alone then decides what such an instruction
+  means for part of a group.
 - A `call` is followed by `%return`, where the lanes come back: copying results and restoring
   registers must not happen on other paths that meet there.
 - `leaders` lists where blocks must start beside branch targets. Lanes wait for their warp at
@@ -23,7 +23,7 @@ from tessera.ir.ptx.flatten import FlatFunction, LabelIndex
 RETURN = "%return"
 
 BARRIERS = frozenset({"bar", "barrier"})
-# The number of registers is as it is here: nobody has to meet for it.
+# `setmaxnreg` does nothing here, so no lane waits for another at it.
 _NOTHING_TO_DO = frozenset({"setmaxnreg"})
 _TOGETHER = frozenset({ThreadScope.WARP, ThreadScope.WARPGROUP})
 _MASK_OPERAND = {"shfl": -1, "vote": -1, "match": -1, "redux": -1, "elect": -1}

@@ -1,6 +1,6 @@
 """What generated code may call: every name, and what it stands for.
 
-The emitters write these names into the source of blocks. Nothing else is in sight there but the
+The emitters write these names into the source of blocks. Generated code sees nothing else but the
 constants and tables that a program adds for itself.
 """
 

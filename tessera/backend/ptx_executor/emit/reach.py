@@ -2,7 +2,7 @@
 
 A function is reached by a call, or because its address is taken somewhere and something calls
 through an address. Callees come before callers: the scheduler prefers low numbers, so lanes
-inside a function come back before those that wait at the call go on.
+inside a function return before the lanes that wait at the call continue.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ReachedFunctions:
 
 
 def functions_by_name(module: ptx.Module) -> dict[str, ptx.Function]:
-    """Definitions win over declarations; an alias is the function that it stands for."""
+    """Functions by name. A definition wins over a declaration; an alias names its function."""
     functions: dict[str, ptx.Function] = {}
     for function in module.functions():
         if function.body is not None or function.name not in functions:

@@ -1,4 +1,4 @@
-"""Loads and stores as the generated code calls them: guards, vectors, who is to blame.
+"""Loads and stores as generated code calls them: guards, vectors, the lane behind a fault.
 
 `load` and `store` wrap a gather or a scatter of `spaces` for one instruction of the running
 lanes: they leave out lanes that a guard or the mask of the lanes switches off, put vectors
@@ -111,7 +111,7 @@ def join_words(parts: Sequence[Array], width: int) -> Array:
 
 
 def strong(cx: LaneSet, on: bool) -> None:
-    """Around a strong load or store: it races with no other of its kind, and orders threads."""
+    """Begin or end a strong load or store: it orders threads, and races with no other one."""
     watch = cx.chunk.launch.watch
     if watch is not None:
         watch.atomic = on

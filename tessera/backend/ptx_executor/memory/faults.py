@@ -2,7 +2,7 @@
 
 A `Fault` is raised deep in an instruction, where only the lanes of the group at hand are
 known. `schedule` adds the place (kernel, PTX line, CTA and thread) and turns it into a
-`TesseraError`. Nothing outside this folder sees a `Fault`.
+`TesseraError`. Nothing outside `ptx_executor` sees a `Fault`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Fault(Exception):
 
 
 class AddressFault(Fault):
-    """A fault that the address of a lane causes; who it was is found out by the caller."""
+    """A fault caused by the address of a lane; the caller finds the lane."""
 
     def __init__(self, code: str, headline: str, site: int, address: int, *notes: str) -> None:
         super().__init__(code, headline, site, None, notes)

@@ -1,7 +1,7 @@
 """Memory of the machine: how much it can still give, and that freed memory stays at hand.
 
-Linux promises more memory than it has and ends the process when it is used, so an allocation
-has to be held against what is free before it is filled.
+Linux promises more memory than it has, and kills the process that uses it. A large allocation is
+therefore compared with the free memory before it is filled.
 """
 
 from __future__ import annotations

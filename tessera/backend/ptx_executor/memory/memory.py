@@ -5,8 +5,8 @@ allocation it falls into, and a vector of addresses is one gather. Which bytes b
 allocation is checked apart, against a sorted table. Device k starts at (k + 1) << 40; between
 allocations lie at least `GUARD` bytes that belong to none. Fresh memory holds `POISON`.
 
-Bytes that no one may touch stay at zero in the mapping; only `view` and the checked accesses
-in `global_access` reach them, and both check first.
+Bytes outside allocations stay zero in the mapping: `view` and the accesses in `global_access` check
+addresses first.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class AddressSpace:
         return allocation.address
 
     def show(self, allocations: list[Allocation]) -> None:
-        """Make these, sorted and apart, the allocations that launches may touch."""
+        """Set the allocations that launches may touch; they are sorted and do not overlap."""
         self.table = allocations
         self.starts = [allocation.address for allocation in allocations]
         self.ends = [allocation.address + allocation.size for allocation in allocations]

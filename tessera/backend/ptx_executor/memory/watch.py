@@ -8,8 +8,8 @@ access. Two accesses of different threads, at least one of them a write, race un
 orders them. Taken as ordering, so that correct programs are not accused: lanes of one warp are
 ordered; threads of one CTA are ordered by any barrier or completed mbarrier wait of the CTA in
 between; all threads by any atomic, strong access or poll in between, whoever does it. Lanes of
-one store that write the same value to a place do not race. So what is reported is a race; a
-race can be missed. Atomics, strong accesses and operations on mbarriers do not race.
+one store that write the same value to a place do not race. Every race that is reported is one;
+some races are missed. Atomics, strong accesses and operations on mbarriers do not race.
 
 The checks cost several times the run without them and are off by default.
 """
@@ -49,7 +49,7 @@ class Shadow:
         self.flags[start : start + size] = True
 
     def forget(self, address: int, size: int) -> None:
-        """Fresh memory holds nothing."""
+        """The bytes are fresh: nothing has written them."""
         start = address - self.space.base
         self.flags[start : start + size] = False
 

@@ -1,6 +1,6 @@
 """Reductions, norms and scans, in float64 and in a fixed order.
 
-A sum is a tree: halves are added element by element, which NumPy does the same way everywhere.
+A sum is a tree of additions of halves, element by element, which NumPy does the same everywhere.
 """
 
 from __future__ import annotations

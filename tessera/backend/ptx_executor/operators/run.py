@@ -1,4 +1,4 @@
-"""Do a library call on a device: read operands, compute, round, write, log the bytes.
+"""Run a library call on a device: read operands, compute, round, write, log the bytes.
 
 In: an `op` record and the address of every buffer. Out: what a launch gives: the bytes touched. A
 call that has no code here is refused before anything runs.
@@ -95,7 +95,7 @@ def _moves_bits(bound: Bound) -> bool:
 
 
 def run(device: CalledMemory, call: ir.LibraryCall, address_of: AddressOf) -> LaunchResult:
-    """Do a call; the result is that of a launch of one step."""
+    """Run a call; the result is that of a launch of one step."""
     bound = check(call)
     places = _OperandPlaces(device, address_of)
     bits = {

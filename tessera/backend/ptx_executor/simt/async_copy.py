@@ -1,8 +1,8 @@
 """Asynchronous copies, which complete when they are issued.
 
-PTX promises a copy's effect only after a wait; having it earlier is one of the allowed
-orders. Groups and waits therefore need no code, and a copy that signals an mbarrier takes its
-bytes off at once.
+PTX promises the effect of a copy only after a wait; an earlier effect is one of the allowed
+orders. Groups and waits therefore need no code, and a copy that signals an mbarrier completes its
+bytes at once.
 
 Source: PTX ISA 9.0, sections 9.7.9.25.3 (cp.async) and 9.7.9.25.4 (bulk copies).
 """

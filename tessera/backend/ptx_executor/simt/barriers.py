@@ -1,8 +1,8 @@
 """Waiting: CTA barriers with counts, cluster barriers, and lanes that wait for their warp.
 
-In: what a barrier instruction gives, for the lanes that have run it. Out: lanes that stand before
-the next block, where all that the barrier waits for are there. `Barriers` and `ClusterBarrier`
-count who is there, `Meetings` lets lanes go on; `schedule` runs blocks.
+In: the operands of a barrier instruction, and the lanes that have run it. Out: lanes that go on to
+the next block once everyone that the barrier waits for has arrived. `Barriers` and `ClusterBarrier`
+count arrivals, `Meetings` lets lanes go on; `schedule` runs blocks.
 
 Barriers count threads in whole warps, as the hardware does: a warp whose live lanes have all
 arrived counts 32, also where the block's size leaves it incomplete. A barrier without a count
@@ -52,7 +52,7 @@ class Barriers:
         self.register = np.full(count, -1, dtype=np.int64)
 
     def idle(self, number: int) -> bool:
-        """Whether no one waits or has arrived at a barrier."""
+        """Whether no lane waits or has arrived at a barrier."""
         return number not in self.parked and not self.extra.get(number, np.zeros(1)).any()
 
     def waiters(self) -> list[tuple[str, Array, Array]]:
@@ -78,7 +78,7 @@ class Barriers:
         self._expect(number, lanes, count)
 
     def vote(self, number: int, lanes: Array, vote: Array, operation: str, register: int) -> None:
-        """`bar.red`: what the lanes that wait say, and where each wants to be told the result."""
+        """`bar.red`: the votes of lanes that wait, and the register for the result of each."""
         votes = self.votes.setdefault(number, np.zeros(len(lanes), dtype=np.bool_))
         votes[lanes] = vote[lanes]
         self.operation[lanes] = OPERATIONS.index(operation)
@@ -116,7 +116,7 @@ class Barriers:
         return free
 
     def results(self, number: int, free: Array) -> Iterator[tuple[Array, int, Array]]:
-        """`bar.red` of lanes that may go on: who is told, in which register, what per CTA."""
+        """`bar.red` of lanes that may go on: the lanes, their register, the result per CTA."""
         for register in np.unique(self.register[free]):
             asked = free & (self.register == register)
             for operation in np.unique(self.operation[asked]) if register >= 0 else ():
@@ -243,7 +243,7 @@ def covers_whole_ctas(chunk: Chunk, lanes: LaneSet, alive: Array | None) -> bool
 
 
 class Runner(Protocol):
-    """What runs the chunk: where lanes go, and which of them are there."""
+    """What runs the chunk: it moves lanes to blocks, and knows which are alive."""
 
     registers: list[Array]
     alive: Array | None
@@ -291,7 +291,7 @@ class Meetings:
         return waiters
 
     def release_all(self, runner: Runner) -> None:
-        """Lanes have exited: others may have waited for nothing else."""
+        """Release lanes that waited only for lanes that have exited."""
         if self._barriers is not None:
             for number in list(self._barriers.parked):
                 self._release(runner, number)
@@ -377,7 +377,7 @@ class Meetings:
         operation: str,
         register: int,
     ) -> None:
-        """Everyone of the CTAs is here: no waiting."""
+        """All lanes of the CTAs are here: nobody waits."""
         self._count_barrier(lanes.flags())
         if predicate is not None and register >= 0:
             flags = lanes.flags()

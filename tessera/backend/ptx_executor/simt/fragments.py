@@ -1,7 +1,7 @@
 """`mma` on 16- and 32-bit floats with the preparation of fragments remembered.
 
 A kernel multiplies each fragment of A with several of B and the other way round. Registers are
-never changed in place, so a fragment that is the same arrays has the same values: its elements
+never changed in place, so a fragment of the same arrays has the same values: its elements
 and exponents, in the order that the sum needs, are kept with the chunk for the last few
 fragments. How products are summed is `numerics.matrix.accumulate` alone.
 """

@@ -71,7 +71,7 @@ def _run_chunks(launch: LaunchState) -> tuple[int, int]:
             stuck = 0
         else:
             pending.append(runner)
-            # What it did before it got stuck may set others free: they count anew.
+            # Its work before it got stuck may let others go on: they count from zero again.
             stuck = (1 if runner.moved else stuck + 1) if runner.stuck else 0
             if stuck >= len(pending) and start >= total:
                 raise runner.deadlock()

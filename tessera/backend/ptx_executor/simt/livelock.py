@@ -1,13 +1,13 @@
-"""Finds out that threads poll or go round for ever, long before the limit of steps.
+"""Detects threads that poll or loop forever, long before the limit of steps.
 
 A launch is deterministic. So if a chunk that only polls comes back to the state it had before,
 with nothing in between that writes memory or reads a clock, it will do so for ever unless
 another chunk writes; and if that holds for every chunk that is left, nothing will ever change.
-What that is, `Meaning` says; what it does not know counts as a change, so a launch is never stopped
-wrongly. Loops that are not recognised still end at the limit of steps.
+`Meaning` says which instructions write memory; an unknown instruction counts as a change, so a
+launch is never stopped wrongly. Loops that are not recognised end at the limit of steps.
 
-`Rounds` looks for loops that do not poll: now and then it keeps the state of the chunk, and looks
-whether the chunk comes back to it; and it looks for lanes that stand where no path leads out.
+`Rounds` detects loops that do not poll: from time to time it keeps the state of the chunk, and
+checks whether the chunk returns to it. It also detects lanes in blocks that no path leaves.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from tessera.ir.ptx import syntax as ptx
 if TYPE_CHECKING:
     from tessera.backend.ptx_executor.memory.lanes import LaneSet
 
-# What these do besides writing destinations is not kept anywhere: the carry flag is a register.
+# These leave no state besides their destinations: the carry flag is a register.
 _LEAVES_NOTHING = frozenset({InstructionKind.INTEGER, InstructionKind.FENCE})
 _STAYS = frozenset({Flow.NEXT, Flow.BRANCH, Flow.INDEXED_BRANCH})
 _CLOCKS = ("%clock", "%globaltimer")
 
-# Steps before the first look, and how often a state is compared before a later one is kept.
+# Steps before the first check, and comparisons with one state before a later one is kept.
 _FIRST_LOOK = 1 << 14
 _COMPARISONS = 8
 
@@ -106,7 +106,7 @@ class Stillness:
 
 
 class Rounds:
-    """Whether a chunk goes round in a loop that it never leaves. Looks when steps reach `due`."""
+    """Whether a chunk is in a loop that it never leaves. Checks when its steps reach `due`."""
 
     def __init__(self, program: KernelProgram) -> None:
         self._program = program
@@ -119,13 +119,13 @@ class Rounds:
         self.is_found = False
 
     def resume(self, steps: int) -> None:
-        """Another turn of a chunk that was found to go round: others may have written meanwhile."""
+        """Another turn of a chunk that was found in a loop: others may have written meanwhile."""
         if self.is_found:
             self.is_found = False
             self.due = steps
 
     def look(self, number: int, steps: int, registers: list[Array], standing: Standing) -> bool:
-        """Whether a chunk, about to run a block, goes round for ever."""
+        """Whether a chunk that is about to run a block loops forever."""
         if not self.is_armed:
             self._keep(number, steps, registers, standing)
             return self.is_found

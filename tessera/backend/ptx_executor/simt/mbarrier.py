@@ -3,9 +3,8 @@
 PTX leaves the word opaque. Ours: bits 0-19 arrivals still pending, 20-39 arrivals expected per
 phase, 40-60 pending bytes plus 2^20, bit 62 the parity of the phase; an object is valid while
 bit 61 is set and bit 63 is not, which neither zeros nor poison satisfy. A phase ends when no
-arrivals and no bytes are
-pending; the count then starts again from what is expected. A state token is the word as it was
-before the arrival.
+arrivals and no bytes are pending; the count then starts again at the expected arrivals. A state
+token is the word before the arrival.
 
 Lanes act in lane order. Copies complete at once, so waiting is only ever for other threads.
 

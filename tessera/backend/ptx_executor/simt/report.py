@@ -1,4 +1,4 @@
-"""What a stopped launch says: the place, who stood there, and who waits for what."""
+"""Errors of a stopped launch: the place, the lanes that were there, and who waits for what."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def too_many_steps(chunk: Chunk, block: CompiledBlock, lanes: LaneSet) -> Tesser
 
 
 def endless(chunk: Chunk, block: CompiledBlock, flags: Array) -> TesseraError:
-    """These lanes go round in a loop that they will never leave."""
+    """These lanes are in a loop that they will never leave."""
     program = chunk.launch.program
     lane = int(np.flatnonzero(flags)[0])
     return _stopped(
@@ -89,7 +89,7 @@ def endless(chunk: Chunk, block: CompiledBlock, flags: Array) -> TesseraError:
 
 
 def lacking(chunk: Chunk, block: CompiledBlock, reason: str) -> TesseraError:
-    """An instruction of a block met a case that there is no code for."""
+    """An instruction of a block met a case that has no code."""
     program = chunk.launch.program
     return _stopped(
         "TSR5001",
