@@ -31,9 +31,9 @@ from tessera.ir.plan.launch_program import LoweredReplica
 from tessera.ir.plan.plan import PlacedStep, PlacedTrace, Replica
 from tessera.ir.program.program import Program
 from tessera.simulation.hardware import process_hardware
+from tessera.simulation.intake import sequence_turns
 from tessera.simulation.simulate import alone, percentile
 from tessera.simulation.steady import round_of, saturate
-from tessera.simulation.turns import sequence_turns
 from tests.helpers.served import Ask, inputs_of, model_of
 from tests.helpers.traces import trace
 

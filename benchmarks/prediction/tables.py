@@ -20,8 +20,7 @@ from benchmarks.common import arguments, write
 from tessera.frontend.machine.gpu_table import find_gpu
 from tessera.frontend.machine.tables import extra_is_missing, read_tables
 from tessera.ir.plan.tables import Sizes, TableKind
-from tessera.planning.prices.table_lookup import TableIndex, ratio
-from tessera.planning.prices.table_shapes import model_shape
+from tessera.planning.prices.table_lookup import TableIndex, model_shape, ratio
 
 PAIRS = [
     ("a100", "l40s", "0.14.0"),

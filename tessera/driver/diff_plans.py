@@ -21,9 +21,8 @@ from dataclasses import dataclass, replace
 from tessera.ir.graph.layers import kernel_family
 from tessera.ir.plan.plan import PlacedStep, Plan, PlannedTrace, Replica
 from tessera.ir.progress import OnProgress, StageProgress
-from tessera.simulation.counts import with_counts
 from tessera.simulation.hardware import Hardware, hardware_of
-from tessera.simulation.simulate import alone, shares_of
+from tessera.simulation.simulate import alone, shares_of, with_counts
 from tessera.simulation.simulate_plan import check_followed, read_followed
 from tessera.simulation.steady import saturate
 

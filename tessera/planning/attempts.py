@@ -2,18 +2,36 @@
 
 In: a `PlanSetting`. Out: attempts, the most wanted first; fewer slots come later, for where memory
 is short.
+
+Over very many devices, the first attempt has the slots at which runs of tasks over the devices are
+fastest, by an estimate. More slots keep more devices busy, and take memory for the states of their
+sequences. So a range of numbers has a bound: the memory of the least of them, the requests under
+way of the most. Ranges are halved, that with the least bound first, until it is near the best
+estimate.
+
+Where memory is short, a search with four slots does not see a data parallel plan that has room for
+two. So there is a search with two slots, the plans without a search for one slot, and a bound
+whatever the slots (`with_fewer_slots`, `bound_of_any`). How many slots a plan gets is found by
+simulation (`promise.trial`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import heapq
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from math import isqrt
 
 from tessera.ir.graph.access import AccessKind
+from tessera.ir.objectives import Objective
 from tessera.ir.plan.launch_program import AreaKind
 from tessera.ir.program.program import Role
 from tessera.passes.dependences.pointer_words import moved_words
+from tessera.planning.bound.class_model import class_bound
+from tessera.planning.given.options import Watch
 from tessera.planning.given.setting import Attempt, LoadedTrace, PlanSetting
-from tessera.planning.many_slots import attempt_for_many
+from tessera.planning.problem.device_types import DIRECT_DEVICES
+from tessera.planning.problem.limits import SearchWatch
 from tessera.planning.problem.plan_problem import (
     PERSISTENT,
     RESERVED_BYTES,
@@ -21,6 +39,157 @@ from tessera.planning.problem.plan_problem import (
     TracePart,
     problem_of_mix,
 )
+from tessera.planning.problem.problem import INFINITY, Problem
+from tessera.planning.promise.contention import has_neighbours
+from tessera.planning.promise.trial import MOST_SLOTS
+from tessera.planning.search.candidates import one_placement
+from tessera.planning.search.many import fits_one_device, is_large, runs_of
+from tessera.planning.search.plans import Choice, least_of, rank
+from tessera.planning.search.strategies import usual_candidates
+
+_FEW = 2
+
+
+def may_be_fewer(setting: PlanSetting, attempt: Attempt, choice: Choice) -> bool:
+    """Whether plans with fewer slots than those of an attempt may hold what it has no room for."""
+    options = setting.options
+    return (
+        options.slots is None
+        and attempt.slots > 1
+        and not choice.objective.is_of_one_request
+        and choice.ended.is_search
+        and not has_neighbours(setting)
+        and is_short(setting, attempt.slots, attempt.lanes)
+    )
+
+
+def with_fewer_slots(
+    setting: PlanSetting,
+    attempt: Attempt,
+    choice: Choice,
+    search: Callable[[Attempt], Choice | None],
+) -> Iterator[tuple[Attempt, Choice]]:
+    """The search with few slots; and what people would do where one request at a time must fit.
+
+    Few slots keep few devices busy: with more devices there is no such search.
+    """
+    if not may_be_fewer(setting, attempt, choice):
+        return
+    sequences = setting.options.sequences
+    if attempt.slots > _FEW and len(setting.machine.devices) <= DIRECT_DEVICES:
+        few = _attempt(setting, _FEW, sequences or _FEW)
+        searched = search(few)
+        if searched is not None:
+            yield few, searched
+    least = _attempt(setting, 1, sequences or 1)
+    usual = rank(usual_candidates(least.planning.problem), choice.objective)
+    if usual:
+        yield least, replace(choice, candidates=usual)
+
+
+def _attempt(setting: PlanSetting, slots: int, lanes: int) -> Attempt:
+    return Attempt(slots=slots, lanes=lanes, planning=build_problem(setting, slots, lanes))
+
+
+def bound_of_any(
+    setting: PlanSetting, attempt: Attempt, objective: Objective, watch: Watch
+) -> float:
+    """No plan is better with the slots of an attempt or fewer; infinite where none has more room.
+
+    So a plan with more slots is proven no nearer to the best than it is to one with fewer.
+    """
+    if attempt.slots == 1 or not is_short(setting, attempt.slots, attempt.lanes):
+        return INFINITY
+    planning = build_problem(setting, 1, setting.options.sequences or 1, slot_bytes=0)
+    limits = SearchWatch(deadline=watch.deadline, should_stop=watch.should_stop)
+    return least_of(planning.problem, objective, limits)
+
+
+Build = Callable[[int], Planning]
+_NEAR = 1.02
+_MOST_PROBLEMS = 12
+_STEPS = (3, 1)  # to and fro from the best, at the end
+_AS_GOOD = 1.003
+_SPARE = 8
+"""A part of the slots to spare: requests wait for each other a little, which estimates leave out.
+
+How many slots a plan has is found by simulation; these have to find room in memory.
+"""
+
+
+class _Ranges:
+    """Ranges of slots, each with its bound; the problem of the least slots of each."""
+
+    def __init__(self, build: Build) -> None:
+        self._build = build
+        self.heap: list[tuple[float, int, int]] = []
+        self.problems: dict[int, Planning] = {}
+        self.best: tuple[float, int] = (INFINITY, 1)
+        self.estimates: dict[int, float] = {}
+
+    def add(self, first: int, last: int) -> None:
+        """A range with its bound."""
+        self.try_slots(first)
+        bound = class_bound(self.problems[first].problem, last)
+        if bound < INFINITY:
+            heapq.heappush(self.heap, (bound, first, last))
+
+    def try_slots(self, slots: int) -> None:
+        """What a number of slots is worth."""
+        if slots in self.problems:
+            return
+        self.problems[slots] = self._build(slots)
+        problem = self.problems[slots].problem
+        loads = class_bound(problem, None)
+        if loads < INFINITY:
+            self.estimates[slots] = _estimate(problem, loads)
+            self.best = min(self.best, (self.estimates[slots], slots))
+
+    def is_near(self) -> bool:
+        """Whether the best is near the bound."""
+        return not self.heap or self.best[0] <= _NEAR * self.heap[0][0]
+
+
+def _estimate(problem: Problem, least: float) -> float:
+    return min(
+        (one_placement(problem, "", placement).period_ns for placement in runs_of(problem, least)),
+        default=INFINITY,
+    )
+
+
+def attempt_for_many(setting: PlanSetting, build: Build) -> Attempt | None:
+    """The attempt to begin with; None where one device holds all, or a search is quick."""
+    lanes = setting.options.sequences
+    ranges = _Ranges(build)
+    problem = build(1).problem
+    if not is_large(problem) or fits_one_device(problem):
+        return None
+    ranges.add(1, MOST_SLOTS)
+    while ranges.heap and len(ranges.problems) < _MOST_PROBLEMS:
+        _, first, last = ranges.heap[0]
+        if first == last or ranges.is_near():
+            break
+        heapq.heappop(ranges.heap)
+        middle = max(first + 1, isqrt(first * last))
+        ranges.add(first, middle - 1)
+        ranges.add(middle, last)
+    for step in () if ranges.is_near() else _STEPS:
+        for slots in (ranges.best[1] - step, ranges.best[1] + step):
+            ranges.try_slots(max(1, min(slots, MOST_SLOTS)))
+    period, slots = ranges.best
+    if not ranges.heap or period == INFINITY:
+        return None
+    more = min(MOST_SLOTS, slots + max(1, slots // _SPARE))
+    ranges.try_slots(more)
+    if ranges.estimates.get(more, INFINITY) <= _AS_GOOD * period:
+        slots = more
+    return Attempt(
+        slots=slots,
+        lanes=lanes or slots,
+        planning=ranges.problems[slots],
+        least_ns=ranges.heap[0][0],
+    )
+
 
 AUTO_SLOTS = (4, 2, 1)
 

@@ -19,16 +19,21 @@ from tessera.ir.plan.plan import Plan
 from tessera.ir.plan.verify_plan import verify_plan
 from tessera.ir.progress import counter
 from tessera.passes.checker.check_plan import check_plan
-from tessera.planning.attempts import attempts, build_problem, host_ns, runs_alone
-from tessera.planning.few_slots import bound_of_any, with_fewer_slots
+from tessera.planning.attempts import (
+    attempts,
+    bound_of_any,
+    build_problem,
+    host_ns,
+    runs_alone,
+    with_fewer_slots,
+)
 from tessera.planning.given.options import SEARCHING, Watch
 from tessera.planning.given.setting import Attempt, PlanSetting
 from tessera.planning.placements import given_choice
 from tessera.planning.problem.problem import INFINITY, Problem
-from tessera.planning.promise.assemble import assemble, overflows
+from tessera.planning.promise.assemble import assemble, overflows, short_of_memory
 from tessera.planning.promise.contention import Search, has_neighbours, settle_all
 from tessera.planning.promise.doubt import Doubt, doubt, interval, splits
-from tessera.planning.promise.host_memory import short_of_memory
 from tessera.planning.promise.promise import Promise, promises
 from tessera.planning.refusals import Refused, no_plan, none_left, refusals_of, was_ended
 from tessera.planning.search.candidates import (

@@ -31,18 +31,24 @@ from tessera.ir.plan.costs import CostSource
 from tessera.ir.plan.machine import Machine
 from tessera.ir.plan.plan import Baseline, Plan
 from tessera.output import Kind, mark
-from tessera.planning.alternatives import alone, frontier
+from tessera.planning.alternatives import (
+    alone,
+    do_not_slice,
+    frontier,
+    is_better,
+    plan_whole,
+    row_of,
+)
 from tessera.planning.attempts import attempts
 from tessera.planning.find_plan import Decision, find_plan
 from tessera.planning.given.options import PlanOptions, Watch
 from tessera.planning.given.setting import LoadedTrace, PlanSetting, lowering_of
 from tessera.planning.insight import Insight, find_insight
 from tessera.planning.pair import find_pair
+from tessera.planning.prices.adjust_costs import with_measured_copies, with_measured_host
 from tessera.planning.prices.durations import find_costs, read_profiles, refused_hints, unmeasured
-from tessera.planning.prices.measured_links import with_measured_copies, with_measured_host
 from tessera.planning.refusals import no_plan
 from tessera.planning.search.solve import write_lp
-from tessera.planning.whole import do_not_slice, is_better, plan_whole, row_of
 
 
 def make_plan(

@@ -3,6 +3,10 @@
 In: a `PlanSetting`. Out: a `Decision` whose plan has replicas of two policies. The pair is chosen
 that loses least against the best of each. Both stay resident: weights once for both, with one
 layout on every device, all else for each.
+
+With `states_alike`, a sequence may change between the policies at any step: the search for latency
+is made again with every step that touches a state kept where the policy for throughput has it
+(`alike_pairs`). What that costs is said against the best pair that places states anywhere.
 """
 
 from __future__ import annotations
@@ -11,13 +15,14 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from tessera.diagnostics import Diagnostic, warning
 from tessera.ir.objectives import LATENCY, PAIR, POLICIES, THROUGHPUT, Objective
+from tessera.ir.plan.costs import Barred, Costs
 from tessera.ir.plan.launch_program import PLACE_ALIGNMENT, AreaKind
 from tessera.ir.plan.plan import Plan, Replica
-from tessera.ir.program.program import Program
-from tessera.planning.alike import alike_pairs, cost_of
-from tessera.planning.attempts import attempts, build_problem, runs_alone
-from tessera.planning.few_slots import bound_of_any
+from tessera.ir.plan.policies import are_alike
+from tessera.ir.program.program import Program, Role
+from tessera.planning.attempts import attempts, bound_of_any, build_problem, runs_alone
 from tessera.planning.find_plan import (
     PROVING,
     SIMULATING,
@@ -32,6 +37,78 @@ from tessera.planning.promise.assemble import Simulated, assemble, overflows, us
 from tessera.planning.promise.promise import Promise, promise, promises
 from tessera.planning.refusals import Refused, no_plan, none_left, refusals_of, was_ended
 from tessera.planning.search.plans import Choice
+from tessera.wording import Wording
+
+_MOST_WIDE = 3
+"""So many ways for throughput get a search for latency of their own."""
+
+
+def alike_pairs(
+    setting: PlanSetting, quick: Attempt, widest: Sequence[Promise], watch: Watch
+) -> Iterator[tuple[Promise, Promise]]:
+    """Pairs with one replica each, whose states are on the same devices."""
+    programs = [trace.program for trace in setting.traces]
+    single = [wide for wide in widest if len(wide.simulated.replicas) == 1]
+    for wide in single[:_MOST_WIDE]:
+        kept = _kept_where(setting, wide.simulated.replicas[0])
+        attempt = replace(quick, planning=build_problem(kept, quick.slots, quick.lanes))
+        choice = choose_best(kept, attempt, LATENCY, watch)
+        if choice is None:
+            continue
+        quickest = promises(kept, [(attempt, choice)], LATENCY, keep_slots=True, part=0.5)
+        for first in quickest:
+            replicas = first.simulated.replicas
+            if len(replicas) == 1 and are_alike(replicas[0], wide.simulated.replicas[0], programs):
+                yield first, wide
+
+
+def _kept_where(setting: PlanSetting, replica: Replica) -> PlanSetting:
+    """Steps that touch states can run only where a replica runs them."""
+    numbers = {device.name: device.id for device in setting.machine.devices}
+    made = []
+    for trace, costs, placed in zip(setting.traces, setting.costs, replica.traces, strict=True):
+        states = {b.id for b in trace.program.buffers if b.role is Role.STATE}
+        touching = {
+            int(node.id)
+            for node in trace.graph.nodes
+            if any(access.buffer in states for access in node.accesses)
+        }
+        where = {step.step: numbers[step.device] for step in placed.steps}
+        made.append(
+            Costs(
+                tuple(
+                    replace(
+                        step,
+                        on_device=tuple(
+                            cost
+                            if device == where[step.step]
+                            else Barred(Wording("states are alike"))
+                            for device, cost in enumerate(step.on_device)
+                        ),
+                    )
+                    if step.step in touching
+                    else step
+                    for step in costs.steps
+                )
+            )
+        )
+    return replace(setting, costs=tuple(made))
+
+
+def cost_of(first: Promise, second: Promise, fast: Promise, wide: Promise) -> Diagnostic:
+    """What the pair loses against the best of each policy, with states anywhere."""
+    latency = first.chosen.latency_ns / fast.chosen.latency_ns - 1
+    period = second.chosen.period_ns / wide.chosen.period_ns - 1
+    return warning(
+        "TSR3028",
+        f"states are placed alike: {latency:.1%} more latency, {period:.1%} more time between "
+        "requests than the best of each policy",
+        notes=(
+            f"latency: `{first.chosen.name}` in place of `{fast.chosen.name}`",
+            f"throughput: `{second.chosen.name}` in place of `{wide.chosen.name}`",
+        ),
+    )
+
 
 _MOST_PAIRS = 12  # to lower and prove, before fewer slots are tried
 

@@ -1,7 +1,8 @@
 """Requests on their way into a replica: the line, the slots, the sequences, the gates.
 
 In: requests that come, in order. Out: those that may begin, the oldest first. The rules are in
-`docs/concepts/simulation.md`.
+`docs/concepts/simulation.md`. Which trace, sequence and replica a request has follows the rules of
+`tessc run` (`driver.run.schedule`), written without it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,33 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tessera.simulation.work import COMPUTE, RequestWork
+
+
+def always(shares: Sequence[float], sequences: int) -> Iterator[Coming]:
+    """Requests without end, as `tessc run` makes them."""
+    for trace, sequence in sequence_turns(shares, sequences):
+        yield Coming(-1.0, trace, sequence)
+
+
+def sequence_turns(shares: Sequence[float], sequences: int) -> Iterator[tuple[int, int]]:
+    """Trace and sequence of one request after the other: sequences take turns, traces by share."""
+    counts = [[0] * len(shares) for _ in range(sequences)]
+    number = 0
+    while True:
+        sequence = number % sequences
+        trace = most_behind(counts[sequence], shares)
+        counts[sequence][trace] += 1
+        yield trace, sequence
+        number += 1
+
+
+def most_behind(counts: Sequence[int], shares: Sequence[float]) -> int:
+    """Who has the least of what is due; of equals the first."""
+    if len(counts) == 1:
+        return 0
+    due = sum(counts) + 1
+    whole = sum(shares)
+    return max(range(len(counts)), key=lambda i: (shares[i] / whole * due - counts[i], -i))
 
 
 @dataclass(frozen=True, slots=True)

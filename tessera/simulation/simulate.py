@@ -4,23 +4,55 @@ In: a `Plan` and a `Hardware`, how many slots and sequences, when requests come,
 Out: a `Simulation`: rate, latencies, how busy everything was.
 
 One request comes alone (`alone`), or requests come at given times (`arrive`) and replicas get their
-shares of them. `steady` has requests that come back to back.
+shares of them. `steady` has requests that come back to back. Programs do not depend on the numbers
+of slots and sequences; areas do (`with_counts`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from tessera.ir.plan.plan import Plan, Replica
+from tessera.ir.plan.launch_program import AreaKind, LoweredReplica, with_area_counts
+from tessera.ir.plan.plan import Plan, Replica, memory_on
 from tessera.simulation.events import EventLoop
 from tessera.simulation.hardware import Hardware
-from tessera.simulation.intake import Coming, SimulatedReplica
+from tessera.simulation.intake import Coming, SimulatedReplica, most_behind, sequence_turns
 from tessera.simulation.journal import Journal, Passage
 from tessera.simulation.known_work import KnownWork, shape_of, work_of
 from tessera.simulation.noise import Noise
-from tessera.simulation.turns import most_behind, sequence_turns
+
+
+def with_counts(replica: Replica, slots: int, lanes: int) -> Replica:
+    """The same launch programs with other numbers of slots and sequences."""
+    lowered: LoweredReplica = replica.lowered
+    areas = with_area_counts(lowered.areas, slots, lanes)
+    return replace(
+        replica,
+        slots=slots,
+        lanes=lanes,
+        lowered=replace(lowered, slots=slots, lanes=lanes, areas=areas),
+    )
+
+
+def runs_alone(replica: Replica) -> bool:
+    """Whether requests write module variables, of which there is one each: they have one slot."""
+    variables = {
+        (place.trace, place.buffer, place.device)
+        for place in replica.lowered.places
+        if place.kind is AreaKind.MODULE
+    }
+    return any((h.trace, h.buffer, h.device) in variables for h in replica.lowered.homes)
+
+
+def overfull(plan: Plan, replicas: Sequence[Replica]) -> Iterator[tuple[str, int, int]]:
+    """Cards with what the areas take and what there is, where that is less."""
+    for card in plan.cards:
+        devices = [device.name for device in plan.devices if device.card == card.name]
+        used = sum(memory_on(replicas, device) for device in devices)
+        if used > card.capacity_bytes:
+            yield card.name, used, card.capacity_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,13 +30,20 @@ from tessera.ir.plan.policies import ServedReplicas, policies_of, refuse_adaptiv
 from tessera.ir.plan.verify_plan import verify_plan
 from tessera.ir.progress import OnProgress, counter
 from tessera.simulation.blocked import blocked_queues
-from tessera.simulation.counts import overfull, runs_alone, with_counts
 from tessera.simulation.hardware import Hardware, hardware_of, process_hardware, throttled
 from tessera.simulation.known_work import work_of
 from tessera.simulation.noise import Noise, draws_of_plan
 from tessera.simulation.options import MOST_SEQUENCES, MOST_SLOTS, SimulateOptions
 from tessera.simulation.report import Draw, SimulationReport
-from tessera.simulation.simulate import Simulation, alone, arrive, shares_of
+from tessera.simulation.simulate import (
+    Simulation,
+    alone,
+    arrive,
+    overfull,
+    runs_alone,
+    shares_of,
+    with_counts,
+)
 from tessera.simulation.steady import saturate
 
 DRAWS = 20

@@ -16,12 +16,11 @@ from fractions import Fraction
 from tessera.ir.plan.plan import Replica
 from tessera.simulation.events import EventLoop
 from tessera.simulation.hardware import Hardware
-from tessera.simulation.intake import SimulatedReplica, places_of
+from tessera.simulation.intake import SimulatedReplica, always, places_of
 from tessera.simulation.journal import Journal
 from tessera.simulation.known_work import KnownWork, shape_of
 from tessera.simulation.noise import Noise
 from tessera.simulation.simulate import Simulation, busy_shares, summary
-from tessera.simulation.turns import always
 from tessera.simulation.work import COMPUTE, WIRE, RequestWork
 
 LEAST_ROUNDS = 6

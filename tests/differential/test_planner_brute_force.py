@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tessera.ir.objectives import SINGLE_OBJECTIVES
-from tessera.planning.bound.classes import classes_of
+from tessera.planning.bound.counts import classes_of
 from tessera.planning.problem.problem import Problem, measure, memory_of
 from tessera.planning.search.balance import balance
 from tessera.planning.search.plans import choose

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tessera.planning.bound.bounds import request_bound
+from tessera.planning.bound.relax import request_bound
 from tessera.planning.problem.problem import INFINITY, Problem, Tensor
 from tessera.planning.search import latency as partition_latency
 from tessera.planning.search.latency import separators, solve_latency

@@ -36,12 +36,11 @@ from tessera.ir.plan.plan import Plan
 from tessera.ir.program.program import BufferId, LaunchId
 from tessera.simulation.events import EventLoop
 from tessera.simulation.hardware import Hardware, Path, process_hardware
-from tessera.simulation.intake import SimulatedReplica
+from tessera.simulation.intake import SimulatedReplica, always
 from tessera.simulation.journal import Journal
 from tessera.simulation.known_work import work_of
 from tessera.simulation.simulate import arrive
 from tessera.simulation.steady import saturate
-from tessera.simulation.turns import always
 from tests.helpers.launch_cases import Case, Numbers, on_slices, plan_of, random_launches
 from tests.helpers.slow_simulator import SlowSimulator
 

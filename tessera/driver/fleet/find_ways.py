@@ -32,7 +32,7 @@ from tessera.frontend.machine.collectives import all_reduce_ns
 from tessera.frontend.machine.tables import INSTALL, extra_is_missing
 from tessera.ir.plan.tables import TableKind, WorkShape
 from tessera.ir.program.program import LibraryCall, Role
-from tessera.planning.prices.tables import table_ns
+from tessera.planning.prices.merge_tables import table_ns
 from tessera.planning.prices.work_shapes import call_shape
 from tessera.planning.problem.plan_problem import RESERVED_BYTES
 from tessera.planning.search.strategies import ATTENTION, KERNEL, LAYERS, PHASE, SINGLE, TENSOR

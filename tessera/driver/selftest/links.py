@@ -6,7 +6,7 @@ pair once; another one per device for the host. What the timeline says of transf
 median over requests. On GPUs that is the time of the copy; in processes a send and its receive.
 
 A link has the latency of the smallest copy, and a time per byte such that the largest takes what it
-took, as links between slices have in a profile (`planning.prices.measured_links`).
+took, as links between slices have in a profile (`planning.prices.adjust_costs`).
 """
 
 from __future__ import annotations

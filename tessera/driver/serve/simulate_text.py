@@ -32,8 +32,8 @@ from tessera.ir.plan.plan import Plan, Replica
 from tessera.ir.plan.policies import policies_of
 from tessera.ir.program.program import Program
 from tessera.ir.progress import OnProgress, counter
-from tessera.simulation.counts import with_counts
 from tessera.simulation.options import SimulateOptions
+from tessera.simulation.simulate import with_counts
 from tessera.simulation.simulate_plan import (
     check_followed,
     choose_served,

@@ -21,11 +21,10 @@ from typing import Protocol
 
 from tessera.driver.serve.scheduler import StepSize, StepWork
 from tessera.ir.plan.plan import Replica
-from tessera.simulation.counts import with_counts
 from tessera.simulation.hardware import Hardware
 from tessera.simulation.intake import SimulatedReplica
 from tessera.simulation.known_work import work_of
-from tessera.simulation.simulate import alone
+from tessera.simulation.simulate import alone, with_counts
 from tessera.simulation.steady import largest_load_ns, saturate
 from tessera.simulation.stepwise import StepwiseLoop
 from tessera.simulation.work import COMPUTE

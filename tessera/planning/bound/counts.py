@@ -9,12 +9,15 @@ be dodged like that, and a few dozen relaxations close the gap that thousands of
 tasks leave open. A node is a set of bounds on count rows. Nodes are taken in the order of their
 bounds; of the counts that are not whole, some are tried both ways and the one is taken whose weaker
 side rises most. A node with whole counts and split tasks is not taken further; its bound stands.
+
+Classes are tasks that are alike: equal times, equal neighbours (`classes_of`). Any partition is
+right; one that follows the layers of a model is fast.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -31,7 +34,43 @@ from tessera.planning.bound.relax import (
     run_solver,
 )
 from tessera.planning.problem.limits import SearchWatch
-from tessera.planning.problem.problem import INFINITY, Placement, measure
+from tessera.planning.problem.problem import INFINITY, Placement, Problem, measure
+
+
+def classes_of(problem: Problem, rounds: int = 1, *, by_time: bool = True) -> tuple[int, ...]:
+    """Per task its class, numbered by first appearance.
+
+    Tasks are told apart by where they can run, by their times to three digits if `by_time`, and in
+    each round by the classes of the tasks they share tensors with.
+    """
+    numbers = _numbered(
+        [
+            (task.phase, task.allowed(), tuple(map(_digits, task.ns)) if by_time else ())
+            for task in problem.tasks
+        ]
+    )
+    for _ in range(rounds):
+        seen: list[list[Hashable]] = [[] for _ in problem.tasks]
+        for tensor in problem.tensors:
+            readers = tuple(sorted(numbers[task] for task in set(tensor.consumers)))
+            shape = (tensor.bytes, tensor.count, numbers[tensor.producer], readers)
+            seen[tensor.producer].append((0, *shape))
+            for task in set(tensor.consumers):
+                seen[task].append((1, *shape))
+        numbers = _numbered(
+            [(number, tuple(sorted(seen[task], key=repr))) for task, number in enumerate(numbers)]
+        )
+    return tuple(numbers)
+
+
+def _digits(ns: float | None) -> str:
+    return "" if ns is None else f"{ns:.3g}"
+
+
+def _numbered(colours: Sequence[Hashable]) -> list[int]:
+    known: dict[Hashable, int] = {}
+    return [known.setdefault(colour, len(known)) for colour in colours]
+
 
 _WHOLE = 1e-5
 _SETUP_ITERATIONS = 50  # what starting a relaxation costs, in steps of the simplex method

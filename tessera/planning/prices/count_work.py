@@ -21,7 +21,7 @@ from tessera.ir.program.program import Launch, ModuleVariant, Scalar
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.layout import packed_bytes
 from tessera.passes.kernel_facts.operand_names import registers_in
-from tessera.planning.prices.deciding import CTA_X, CTA_Y, CTA_Z, LANE, WARP
+from tessera.planning.prices.live_registers import CTA_X, CTA_Y, CTA_Z, LANE, WARP
 from tessera.planning.prices.thread_code import ThreadCode, thread_code
 from tessera.planning.prices.thread_walk import (
     ASKED,

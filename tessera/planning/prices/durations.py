@@ -18,8 +18,12 @@ from tessera.planning.given.options import PlanOptions
 from tessera.planning.given.setting import LoadedTrace
 from tessera.planning.prices.adjust_costs import bar_endless, merge_profiles, restrict_steps
 from tessera.planning.prices.estimate_costs import estimate_costs, variants_on
-from tessera.planning.prices.merge_tables import merge_tables, step_shapes
-from tessera.planning.prices.tables import find_tables, missing_tables
+from tessera.planning.prices.merge_tables import (
+    find_tables,
+    merge_tables,
+    missing_tables,
+    step_shapes,
+)
 
 
 def find_costs(

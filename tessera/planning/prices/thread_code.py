@@ -12,9 +12,15 @@ from dataclasses import dataclass, field, replace
 from tessera.ir.opcodes import type_bits
 from tessera.ir.ptx import syntax as ptx
 from tessera.passes.kernel_facts.operand_names import registers_in
-from tessera.planning.prices.deciding import axes, computes, deciding, packed, targets
 from tessera.planning.prices.integer_functions import Integers, plain_function
-from tessera.planning.prices.live_registers import live_registers
+from tessera.planning.prices.live_registers import (
+    axes,
+    computes,
+    deciding,
+    live_registers,
+    packed,
+    targets,
+)
 from tessera.planning.prices.loop_forms import LineRule
 from tessera.planning.prices.work_effects import Effect, effect_of
 

@@ -21,7 +21,7 @@ from tessera.ir.plan.costs import LaunchWork
 from tessera.ir.plan.tables import Fixed, Sizes, TableKind, WorkShape
 from tessera.ir.program.data_type import DataType
 from tessera.ir.program.program import Buffer, Launch, LibraryCall, Role, Work, WorkHint
-from tessera.planning.prices.table_shapes import operations_and_bytes
+from tessera.planning.prices.table_lookup import operations_and_bytes
 
 _TYPES = {DataType.BF16: "bfloat16", DataType.F16: "bfloat16", DataType.E4M3: "fp8"}
 _EXPERT_TYPES = {**_TYPES, DataType.U8: "w4a16_mxfp4"}  # packed: two weights of 4 bits in a byte

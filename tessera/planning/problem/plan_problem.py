@@ -3,12 +3,16 @@
 In: one or more `KernelGraph`s with `Costs`, a `Machine`, and the numbers of slots and lanes. Out: a
 `Planning`: the problem, and which task each step became part of.
 
-`plan_tensors` has what steps hand to each other. Buffers fill memory wherever a step that touches
+A tensor is what one step writes of a buffer and the same others read: regions that overlap are cut
+into pieces that do not, since bytes are sent once to a device. So no plan sends less than a problem
+counts with, and its bound is below every plan. Buffers fill memory wherever a step that touches
 them runs: weights and module variables once, state once per lane, everything private to a request
 once per slot. Traces of a mix share weights, variables and state of equal key. Steps stay together
 where a value persists from one request to the next between them, and where one is pinned: it stays
 with all that it shares a dependence with. What a request leaves to the next one of its lane limits
 the period: a `Cycle` from the step that needs it to the step that makes it. Sound, not tight.
+
+Longer than 400 lines because tasks, tensors, memory and cycles are made from the same graphs.
 """
 
 from __future__ import annotations
@@ -18,12 +22,15 @@ from dataclasses import dataclass, replace
 
 import networkx
 
+from tessera.ir.arrays import Ranges
 from tessera.ir.graph.access import AccessKind
-from tessera.ir.graph.graph import KernelGraph
+from tessera.ir.graph.graph import Edge, KernelGraph
+from tessera.ir.graph.region import Region
 from tessera.ir.plan.costs import Costs, Duration
 from tessera.ir.plan.machine import Machine
 from tessera.ir.program.program import Role
-from tessera.planning.problem.plan_tensors import tensors_of
+from tessera.passes.byte_sets import intervals
+from tessera.passes.byte_sets.regions import region_bytes
 from tessera.planning.problem.problem import (
     Cycle,
     Pipe,
@@ -32,9 +39,74 @@ from tessera.planning.problem.problem import (
     Room,
     SharedLoad,
     Task,
+    Tensor,
     Wire,
     contract,
 )
+
+
+def tensors_of(graph: KernelGraph, first: int, rate: float) -> Iterator[Tensor]:
+    """The tensors of a graph, whose first step is task `first`."""
+    written: dict[tuple[int, int], dict[Region, list[Edge]]] = {}
+    for edge in graph.edges:
+        if edge.moves_bytes and not edge.carried and edge.source != edge.target:
+            by_region = written.setdefault((edge.source, edge.buffer), {})
+            by_region.setdefault(edge.region, []).append(edge)
+    for (source, number), by_region in written.items():
+        buffer = graph.buffers[number]
+        taken: set[int] = set()
+        for readers, size in _pieces(by_region, buffer.bytes):
+            yield Tensor(
+                name=f"{buffer.name}@#{source}",
+                bytes=size,
+                producer=first + source,
+                consumers=tuple(first + reader for reader in readers),
+                # What one step reads of what another wrote in a buffer goes in one transfer.
+                count=int(taken.isdisjoint(readers)),
+                rate=rate,
+            )
+            taken.update(readers)
+
+
+def _pieces(
+    by_region: Mapping[Region, Sequence[Edge]], size: int
+) -> list[tuple[tuple[int, ...], int]]:
+    """Sets of readers, and the bytes that just these read.
+
+    Where sets meet, those with the fewest readers come first: a reader of bytes that no other reads
+    has a transfer of its own, which brings what it shares with others too.
+    """
+    regions = [({int(edge.target) for edge in edges}, edges) for edges in by_region.values()]
+    pieces = [(readers, max(edge.bytes for edge in edges)) for readers, edges in regions]
+    if len(pieces) > 1:
+        ranges = [region_bytes(region, size) for region in by_region]
+        if sum(map(intervals.size, ranges)) > intervals.size(intervals.union(ranges)):
+            apart: list[tuple[set[int], Ranges]] = []
+            for (readers, _), own in zip(pieces, ranges, strict=True):
+                apart = _apart(apart, readers, own)
+            pieces = [(readers, intervals.size(own)) for readers, own in apart]
+    joined: dict[tuple[int, ...], int] = {}
+    for readers, count in pieces:
+        key = tuple(sorted(readers))
+        joined[key] = joined.get(key, 0) + count
+    met = len({reader for key in joined for reader in key}) < sum(map(len, joined))
+    by_readers = sorted(joined.items(), key=lambda entry: (len(entry[0]), -entry[1]))
+    return by_readers if met else list(joined.items())
+
+
+def _apart(
+    pieces: list[tuple[set[int], Ranges]], readers: set[int], own: Ranges
+) -> list[tuple[set[int], Ranges]]:
+    """Pieces that do not overlap, with one more region."""
+    made = []
+    for others, there in pieces:
+        both = intervals.intersect(there, own)
+        for who, what in ((others | readers, both), (others, intervals.subtract(there, both))):
+            if intervals.size(what):
+                made.append((who, what))
+        own = intervals.subtract(own, both)
+    return [*made, (readers, own)] if intervals.size(own) else made
+
 
 # What a context, its graphs and library workspaces take on each device, before any buffer.
 RESERVED_BYTES = 1 << 30

@@ -1,8 +1,14 @@
 """How far a plan's figures may be off, and whether its choice survives that.
 
-In: promises, whose steps have error bars. Out: the interval of the period over draws of the error
-bars (`planning.promise.draws`), and a `Doubt`: how often the best split is ahead of the best plan
-without one, and the steps that decide it.
+In: promises, whose steps have error bars. Out: the value of an objective in every draw of the error
+bars, its interval, and a `Doubt`: how often the best split is ahead of the best plan without one,
+and the steps that decide it. All promises of a setting share the order of draws: a step that is
+slower than predicted is so in every plan that runs it on that GPU.
+
+What limits a plan is drawn for all of them: the loads of devices, the time of a request over the
+slots, and what links and memory take, which stays. How far a plan is from that limit is simulated
+for few draws, those near the ends of the interval that nine of ten lie between, as many as make the
+mean there sure. Large plans are as far from their limit as they are without errors.
 
 A split hangs on more than the times of its steps: transfers, and what requests do to each other on
 their way. So its draws are also off by what simulated splits were off on GPUs. A plan without one
@@ -11,17 +17,176 @@ is off, too. The interval has that; the choice between plans does not count it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from math import exp, hypot, log
+from math import exp, hypot, log, sqrt
 
 import numpy as np
 
 from tessera.ir.objectives import Objective
-from tessera.planning.promise.draws import END, draws, steps_of
+from tessera.ir.plan.plan import PlacedStep
+from tessera.planning.problem.period_limits import LimitKind
 from tessera.planning.promise.promise import Promise
 from tessera.planning.promise.trial import error_draws
-from tessera.simulation.noise import Floats
+from tessera.simulation.hardware import machine_hardware
+from tessera.simulation.known_work import KnownWork
+from tessera.simulation.noise import ErrorDraws, Floats, Noise, factors_of
+from tessera.simulation.simulate import alone
+from tessera.simulation.steady import saturate
+
+END = 0.05
+"""The share of draws below the low end of an interval, and above the high one."""
+
+_SMALL = 600
+"""Steps under way at a time, up to which some draws are simulated."""
+
+_FEWEST, _MOST, _MOST_ALONE = 4, 12, 48
+"""Draws that are simulated near each end: at least, and at most; a request alone takes little."""
+
+_SURE = 0.004
+"""A mean of what was simulated that is as sure as that is enough."""
+
+_SPLIT, _DISTANCE = -1, -2
+"""Numbers in place of a kind: how far a split is off, and how far plans are from their limit."""
+
+
+def draws(
+    promise: Promise, objective: Objective, split_error: float = 0.0, seed: int = 0
+) -> Floats:
+    """The value of the objective in every draw; a split may be off by so much more."""
+    nominal, errors = promise.chosen.value(objective), error_draws(promise.setting, seed)
+    limits = _limits(promise, objective, errors)
+    if limits is None:
+        return np.full(errors.count, nominal)
+    drawn = nominal * limits
+    steps_under_way = sum(
+        len(placed.steps) * replica.slots
+        for replica in promise.simulated.replicas
+        for placed in replica.traces
+    )
+    if steps_under_way <= _SMALL:
+        drawn *= _distances(promise, objective, errors, np.log(limits))
+    if split_error:
+        drawn *= factors_of(errors.normals_at(_SPLIT, 0), split_error)
+    return drawn
+
+
+def steps_of(promise: Promise) -> Iterator[tuple[int, float, PlacedStep]]:
+    """Every step with the number of its replica, and how often it runs per request there."""
+    for number, replica in enumerate(promise.simulated.replicas):
+        for placed in replica.traces:
+            share = promise.setting.traces[placed.trace].planned.share
+            for step in placed.steps:
+                yield number, share, step
+
+
+# --- what limits a plan --------------------------------------------------------------------------
+
+
+def _limits(promise: Promise, objective: Objective, errors: ErrorDraws) -> Floats | None:
+    """What the objective is not below, as multiples of that without errors; None: of nothing."""
+    replicas = promise.simulated.replicas
+    more: dict[str, dict[tuple[str, float], float]] = defaultdict(lambda: defaultdict(float))
+    own: list[dict[tuple[str, str, float], float]] = [defaultdict(float) for _ in replicas]
+    for number, share, step in steps_of(promise):
+        ns, alone_ns, _ = step.times_ns
+        more[step.device][step.name, step.error] += replicas[number].share * share * ns
+        own[number][step.name, step.device, step.error] += share * alone_ns
+    latency = _latency(own, promise.chosen.latency_ns, errors)
+    if objective.is_of_one_request:
+        return latency
+    rows: list[Floats | float] = []
+    now = 0.0
+    for limit in promise.chosen.limits:
+        match limit.kind:
+            case LimitKind.DEVICE:
+                kinds = more[limit.name].items()
+                changes = (
+                    ns * (errors.factors(name, limit.name, error) - 1.0)
+                    for (name, error), ns in kinds
+                )
+                rows.append(limit.ns + sum(changes))
+            case LimitKind.LINK | LimitKind.MEMORY:
+                rows.append(limit.ns)
+            case LimitKind.SLOTS | LimitKind.STATE:
+                rows.append(limit.ns if latency is None else limit.ns * latency)
+            case LimitKind.WAITING:
+                continue
+        now = max(now, limit.ns)
+    largest = np.zeros(errors.count)
+    for row in rows:
+        largest = np.maximum(largest, row)
+    return largest / now if now > 0 and float(largest.min()) > 0 else None
+
+
+def _latency(
+    own: list[dict[tuple[str, str, float], float]], latency_ns: float, errors: ErrorDraws
+) -> Floats | None:
+    """The time of a request of the slowest replica: its steps one after the other, and the rest."""
+    now = max((sum(kinds.values()) for kinds in own), default=0.0)
+    slowest = np.zeros(errors.count)
+    for kinds in own:
+        drawn = sum(ns * errors.factors(*kind) for kind, ns in kinds.items())
+        slowest = np.maximum(slowest, drawn)
+    rest = max(0.0, latency_ns - now)
+    return (slowest + rest) / (now + rest) if now + rest > 0 else None
+
+
+# --- how far it is from that ---------------------------------------------------------------------
+
+
+def _distances(
+    promise: Promise, objective: Objective, errors: ErrorDraws, limits: Floats
+) -> Floats:
+    """How much further from its limit a plan is in every draw than without errors.
+
+    Simulated near the ends, and in proportion between them. `limits` are logarithms.
+    """
+    simulate = _simulator(promise, objective)
+    base = simulate(None)
+    if not base > 0:
+        return np.ones(errors.count)
+    most = _MOST_ALONE if objective.is_of_one_request else _MOST
+    order = np.argsort(limits, kind="stable")
+    known: list[tuple[float, float, float]] = []
+    for end in (END, 1.0 - END):
+        offsets: list[float] = []
+        for number in range(most):
+            # To one side of the end and to the other in turn.
+            aside = (number + 1) // 2 * END / most * (1 if number % 2 else -1)
+            draw = int(order[int((end + aside) * errors.count)])
+            offsets.append(log(simulate(errors.draw(draw)) / base) - float(limits[draw]))
+            spread = float(np.std(offsets, ddof=1)) if number else 0.0
+            if number + 1 >= _FEWEST and spread <= _SURE * sqrt(number + 1):
+                break
+        place = float(limits[order[int(end * errors.count)]])
+        known.append((place, float(np.mean(offsets)), spread))
+    # Without errors it is as far as it is.
+    known.append((0.0, 0.0, (known[0][2] + known[1][2]) / 2))
+    places, means, spreads = zip(*sorted(known), strict=True)
+    mean, apart = np.interp(limits, places, means), np.interp(limits, places, spreads)
+    # Plans with a split and without one are off by what has nothing to do with each other.
+    devices = max(len(replica.lowered.devices) for replica in promise.simulated.replicas)
+    return np.asarray(np.exp(mean + apart * errors.normals_at(_DISTANCE, devices)))
+
+
+def _simulator(promise: Promise, objective: Objective) -> Callable[[Noise | None], float]:
+    """What simulates a promise with a draw of the error bars."""
+    replicas = promise.simulated.replicas
+    hardware = machine_hardware(
+        promise.setting.machine, copies_take_memory=promise.simulated.copies_take_memory
+    )
+    shares = tuple(trace.planned.share for trace in promise.setting.traces)
+    known = KnownWork(hardware)
+
+    def simulate(noise: Noise | None) -> float:
+        if objective.is_of_one_request:
+            return alone(replicas, shares, hardware, noise=noise, known_work=known)
+        return saturate(replicas, shares, hardware, noise=noise, known_work=known).period_ns
+
+    return simulate
+
 
 SURE = 0.9
 """The share of draws in which a split must be ahead to be taken."""

@@ -23,14 +23,12 @@ from tessera.ir.plan.launch_program import Area, with_area_counts
 from tessera.ir.plan.machine import CardId
 from tessera.ir.plan.plan import Replica
 from tessera.planning.given.setting import Attempt, PlanSetting
-from tessera.planning.promise.assemble import KnownPrograms
-from tessera.planning.promise.host_memory import nodes_over
+from tessera.planning.promise.assemble import KnownPrograms, nodes_over
 from tessera.planning.search.candidates import Candidate, busiest_ns
-from tessera.simulation.counts import with_counts
 from tessera.simulation.hardware import machine_hardware
 from tessera.simulation.known_work import KnownWork
 from tessera.simulation.noise import ErrorDraws
-from tessera.simulation.simulate import Simulation, alone
+from tessera.simulation.simulate import Simulation, alone, with_counts
 from tessera.simulation.steady import Saturation
 
 MOST_SLOTS = 256

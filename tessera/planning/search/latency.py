@@ -21,7 +21,7 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from tessera.planning.bound.bounds import request_bound
+from tessera.planning.bound.relax import request_bound
 from tessera.planning.problem.problem import (
     INFINITY,
     Placement,

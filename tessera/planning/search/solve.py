@@ -19,13 +19,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tessera.ir.choices import Ending
-from tessera.planning.bound.bounds import spread_bound
-from tessera.planning.bound.classes import classes_of
 from tessera.planning.bound.coarse import MOST_TASKS, coarsen
-from tessera.planning.bound.counts import branch_on_counts
+from tessera.planning.bound.counts import branch_on_counts, classes_of
 from tessera.planning.bound.highs import Listener, SolverEvent
 from tessera.planning.bound.model import IntegerModel, build_model
-from tessera.planning.bound.relax import Relaxation, make_solver, relax, run_solver, unsolved
+from tessera.planning.bound.relax import (
+    Relaxation,
+    make_solver,
+    relax,
+    run_solver,
+    spread_bound,
+    unsolved,
+)
 from tessera.planning.problem.limits import ENDLESS, SearchWatch, ShouldStop, watch_for
 from tessera.planning.problem.problem import INFINITY, Placement, Problem, measure
 from tessera.planning.problem.task_index import TaskIndex

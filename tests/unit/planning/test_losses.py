@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tessera.driver.plan import PlanOptions, plan
-from tessera.planning.bound.bounds import spread_bound
-from tessera.planning.promise.losses import TIMES_ALONE, Losses, find_losses
+from tessera.planning.bound.relax import spread_bound
+from tessera.planning.insight import TIMES_ALONE, Losses, find_losses
 from tessera.planning.search.candidates import one_placement
 from tessera.report.plan import plan_text
 from tests.helpers.planning import every_placement, random_problem

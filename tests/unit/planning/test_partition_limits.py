@@ -11,10 +11,10 @@ from dataclasses import replace
 import pytest
 
 from tessera.planning.bound import counts, relax
-from tessera.planning.bound.bounds import spread_bound
-from tessera.planning.bound.classes import classes_of
 from tessera.planning.bound.coarse import coarsen
+from tessera.planning.bound.counts import classes_of
 from tessera.planning.bound.model import build_model
+from tessera.planning.bound.relax import spread_bound
 from tessera.planning.problem.limits import ENDLESS, SearchWatch
 from tessera.planning.problem.problem import Problem, Task, Tensor, Wire, measure
 from tessera.planning.search import solve

@@ -20,8 +20,13 @@ from tessera.passes.base import AnalysisManager
 from tessera.passes.dependences.dependences import Dependences
 from tessera.planning.prices.estimate_costs import estimate_costs
 from tessera.planning.problem.period_limits import LimitKind
-from tessera.planning.problem.plan_problem import TracePart, groups_of, problem_of, problem_of_mix
-from tessera.planning.problem.plan_tensors import tensors_of
+from tessera.planning.problem.plan_problem import (
+    TracePart,
+    groups_of,
+    problem_of,
+    problem_of_mix,
+    tensors_of,
+)
 from tessera.planning.search.candidates import candidate_of, slots_needed
 from tessera.planning.search.plans import choose
 from tessera.planning.search.schedule import request_times

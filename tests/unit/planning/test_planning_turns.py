@@ -16,10 +16,9 @@ import pytest
 from tessera.driver.plan import PlanOptions, PlanReport, plan
 from tessera.ir.plan.plan import Plan
 from tessera.planning.promise.trial import with_gate
-from tessera.simulation.counts import with_counts
 from tessera.simulation.hardware import hardware_of
 from tessera.simulation.known_work import KnownWork
-from tessera.simulation.simulate import Simulation, shares_of
+from tessera.simulation.simulate import Simulation, shares_of, with_counts
 from tessera.simulation.steady import Saturation
 
 pytestmark = pytest.mark.usefixtures("kept_analyses")

@@ -12,12 +12,12 @@ from tessera.driver.plan import PlanOptions, plan
 from tessera.ir.objectives import LATENCY, SINGLE_OBJECTIVES, THROUGHPUT, Objective
 from tessera.planning.given.setting import PlanSetting
 from tessera.planning.promise import doubt, promise
-from tessera.planning.promise import draws as drawn
+from tessera.planning.promise import doubt as drawn
 from tessera.planning.promise.assemble import KnownPrograms
 from tessera.planning.promise.promise import best_promise, promises
 from tessera.planning.promise.trial import error_draws
-from tessera.simulation.counts import with_counts
 from tessera.simulation.noise import ErrorDraws, factors_of
+from tessera.simulation.simulate import with_counts
 
 pytestmark = pytest.mark.usefixtures("kept_analyses")
 

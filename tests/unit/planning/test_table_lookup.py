@@ -24,8 +24,7 @@ from tessera.ir.program.program import (
     Role,
     WorkHint,
 )
-from tessera.planning.prices.table_lookup import NOISE, TableIndex, ratio
-from tessera.planning.prices.table_shapes import roofline_ns
+from tessera.planning.prices.table_lookup import NOISE, TableIndex, ratio, roofline_ns
 from tessera.planning.prices.work_shapes import (
     StepShape,
     call_shape,

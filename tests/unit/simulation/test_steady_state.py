@@ -8,10 +8,9 @@ from benchmarks.prediction.simulated_cpu import case_of, model_of_case, replica_
 from tessera.simulation import steady
 from tessera.simulation.events import EventLoop
 from tessera.simulation.hardware import process_hardware
-from tessera.simulation.intake import SimulatedReplica
+from tessera.simulation.intake import SimulatedReplica, always
 from tessera.simulation.known_work import work_of
 from tessera.simulation.steady import Saturation, saturate
-from tessera.simulation.turns import always
 
 MANY = 400
 
