@@ -10,15 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
-from tessera.diagnostics import Diagnostic, error
+from tessera.diagnostics import Diagnostic
 from tessera.ir.choices import Ending
 from tessera.ir.objectives import LATENCY, THROUGHPUT, Objective
 from tessera.ir.plan.plan import Plan
-from tessera.ir.plan.verify_plan import verify_plan
 from tessera.ir.progress import counter
-from tessera.passes.checker.check_plan import check_plan
 from tessera.planning.attempts import (
     attempts,
     bound_of_any,
@@ -31,11 +28,18 @@ from tessera.planning.given.options import SEARCHING, Watch
 from tessera.planning.given.setting import Attempt, PlanSetting
 from tessera.planning.placements import given_choice
 from tessera.planning.problem.problem import INFINITY, Problem
-from tessera.planning.promise.assemble import assemble, overflows, short_of_memory
+from tessera.planning.promise.assemble import assemble
 from tessera.planning.promise.contention import Search, has_neighbours, settle_all
 from tessera.planning.promise.doubt import Doubt, doubt, interval, splits
 from tessera.planning.promise.promise import Promise, promises
-from tessera.planning.refusals import Refused, no_plan, none_left, refusals_of, was_ended
+from tessera.planning.refusals import (
+    Refused,
+    findings_of,
+    no_plan,
+    none_left,
+    refusals_of,
+    was_ended,
+)
 from tessera.planning.search.candidates import (
     Candidate,
     busiest_ns,
@@ -78,43 +82,58 @@ class Decision:
 def find_plan(setting: PlanSetting, watch: Watch) -> Decision:
     """The best plan that fits and is proved; raises with exit code 3 where there is none."""
     refused: list[Refused] = []
-    last = None
+    attempt = None
     watch.stopped()
     for attempt in attempts(setting):
         watch.tell(SEARCHING, f"{attempt.slots} slots")
-        last = attempt
         choice = choose_best(setting, attempt, setting.options.aim, watch)
         if choice is None:
             continue
-        if choice.ended == Ending.INTERRUPTED:
-            choice = _briefly(choice)
-        count = counter(watch.on_progress, SIMULATING, "candidates")
-        made = promises(setting, [(attempt, choice)], choice.objective, count=count)
-        more = [] if _is_near(made, choice) else _with_more_slots(setting, attempt, choice, watch)
-        fewer = with_fewer_slots(setting, attempt, choice, partial(_again, setting, watch))
-        tried = [(attempt, choice), *more, *fewer]
-        made = promises(setting, tried[1:], choice.objective, count=count, before=made)
-        ranked = _ranked(setting, made, choice)
-        ranked, doubted = _settled(ranked, choice)
+        tried, made = _as_they_would_run(setting, attempt, choice, watch)
+        ranked, doubted = _settled(_ranked(setting, made, choice), choice)
         watch.tell(PROVING)
-        bound = min(found.bound for _, found in tried)
-        if attempt.least_ns is not None:
-            bound = attempt.least_ns
-        elif choice.ended != Ending.GIVEN:
-            bound = min(bound, bound_of_any(setting, attempt, choice.objective, watch))
-        if choice.objective.is_rate and choice.ended != Ending.GIVEN:
-            bound = max(bound, host_ns(setting))
-        decision = _first_proved(ranked, replace(choice, bound=bound), refused, doubted)
+        proven = replace(choice, bound=_bound_of_all(setting, tried, watch))
+        decision = _first_proved(ranked, proven, refused, doubted)
         if decision is not None:
             return decision
-    assert last is not None
+    assert attempt is not None
     if refused:
         raise none_left(refused)
-    raise no_plan(last.planning, setting.costs, setting.machine, _what_fits(setting))
+    raise no_plan(attempt.planning, setting.costs, setting.machine, _what_fits(setting))
 
 
-def _again(setting: PlanSetting, watch: Watch, attempt: Attempt) -> Choice | None:
-    return choose_best(setting, attempt, setting.options.aim, watch)
+Tried = list[tuple[Attempt, Choice]]
+
+
+def _as_they_would_run(
+    setting: PlanSetting, attempt: Attempt, choice: Choice, watch: Watch
+) -> tuple[Tried, list[Promise]]:
+    """Candidates lowered and simulated, the best first; also those of other numbers of slots."""
+    if choice.ended is Ending.INTERRUPTED:
+        choice = _briefly(choice)
+    count = counter(watch.on_progress, SIMULATING, "candidates")
+    made = promises(setting, [(attempt, choice)], choice.objective, count=count)
+    more = [] if _is_near(made, choice) else _with_more_slots(setting, attempt, choice, watch)
+
+    def again(fewer: Attempt) -> Choice | None:
+        return choose_best(setting, fewer, setting.options.aim, watch)
+
+    tried = [(attempt, choice), *more, *with_fewer_slots(setting, attempt, choice, again)]
+    made = promises(setting, tried[1:], choice.objective, count=count, before=made)
+    return tried, made
+
+
+def _bound_of_all(setting: PlanSetting, tried: Tried, watch: Watch) -> float:
+    """What no plan beats with any number of slots."""
+    attempt, choice = tried[0]
+    bound = min(found.bound for _, found in tried)
+    if attempt.least_ns is not None:
+        bound = attempt.least_ns
+    elif choice.ended is not Ending.GIVEN:
+        bound = min(bound, bound_of_any(setting, attempt, choice.objective, watch))
+    if choice.objective.is_rate and choice.ended is not Ending.GIVEN:
+        bound = max(bound, host_ns(setting))
+    return bound
 
 
 def _is_near(made: list[Promise], choice: Choice) -> bool:
@@ -376,28 +395,3 @@ def _rivals(choice: Choice) -> tuple[Candidate, ...]:
     if choice.best.name == KERNEL:
         return tuple(candidate for candidate in choice.candidates if splits_requests(candidate))
     return (choice.best,)
-
-
-def findings_of(setting: PlanSetting, plan: Plan) -> tuple[Diagnostic, ...]:
-    """What stands against a plan."""
-    flaws = tuple(verify_plan(plan))
-    if flaws:
-        raise RuntimeError(f"a plan is not well formed: {flaws[0].message}: {flaws[0].record}")
-    if overflows(plan):
-        over = max(plan.cards, key=lambda card: card.used_bytes - card.capacity_bytes)
-        return (
-            error(
-                "TSR3010",
-                f"the launch programs need {over.used_bytes} bytes of `{over.name}`, "
-                f"which has {over.capacity_bytes}",
-                hint="plan with fewer `--slots` or `--sequences`, or add a GPU",
-            ),
-        )
-    short = short_of_memory(setting.machine, plan.replicas)
-    if short is not None:
-        return (short,)
-    return check_plan(
-        plan,
-        [trace.program for trace in setting.traces],
-        [trace.graph for trace in setting.traces],
-    )

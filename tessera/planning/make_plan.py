@@ -1,18 +1,18 @@
 """`make_plan`: from traces and a list of GPUs to a proved plan, in one straight line.
 
-In: traces with their kernel graphs, and `PlanOptions`. Out: a `PlanReport`: the plan and what was
-found on the way. The stages, in order:
+In: traces with their kernel graphs (`driver.traces` reads them), and `PlanOptions`. Out: a
+`PlanReport`: the plan and what was found on the way. The stages, with what each hands on:
 
-1. `driver.traces` has read the traces and found their kernel graphs.
-2. `find_costs`: how long every step takes on every device, measured or estimated (`durations`).
-3. `find_plan`: for so many slots and sequences, gather candidates (`search`) and rank
-   them (`choose_best`), lower the best to launch programs (`lower`), prove these
-   (`passes.checker`); the first that is proved (`search`). `find_pair` is the same for two
-   policies at once (`pair`).
-4. `plan_whole`: the same for a GPU in one piece, where slices of it were asked for (`whole`).
-   The plan is proved now: `on_proved` hears of it. What follows may be interrupted.
-5. `find_insight`: what limits the plan, and what would help (`insight`).
-6. `alone`, `frontier`: what other GPUs and other plans would give (`alternatives`).
+1. `_setting`: the machine, and how long every step takes on every device, measured or estimated
+   (`prices.durations`): a `PlanSetting`.
+2. `find_plan`: for a number of slots and sequences (`attempts`) the problem (`problem`), candidates
+   with a bound (`search`, `bound`), their launch programs, simulated (`lower`, `promise`), and the
+   first of them that is proved (`passes.checker`): a `Decision`. `find_pair` is the same for two
+   policies at once.
+3. `plan_whole`: the same for a GPU in one piece, where slices of it were asked for. The plan is
+   proved now: `on_proved` hears of it. What follows may be interrupted.
+4. `find_insight`: what limits the plan, and what would help: an `Insight`.
+5. `alone`, `frontier`: what other GPUs and other plans would give: rows beside the plan.
 
 Raises `TesseraError`, with exit code 3 where no plan is possible: it says which constraint is in
 the way and the smallest change that would help.

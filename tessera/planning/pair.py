@@ -23,19 +23,19 @@ from tessera.ir.plan.plan import Plan, Replica
 from tessera.ir.plan.policies import are_alike
 from tessera.ir.program.program import Program, Role
 from tessera.planning.attempts import attempts, bound_of_any, build_problem, runs_alone
-from tessera.planning.find_plan import (
-    PROVING,
-    SIMULATING,
-    Decision,
-    choose_best,
-    find_plan,
-    findings_of,
-)
+from tessera.planning.find_plan import PROVING, SIMULATING, Decision, choose_best, find_plan
 from tessera.planning.given.options import Watch
 from tessera.planning.given.setting import Attempt, PlanSetting
 from tessera.planning.promise.assemble import Simulated, assemble, overflows, used_bytes
 from tessera.planning.promise.promise import Promise, promise, promises
-from tessera.planning.refusals import Refused, no_plan, none_left, refusals_of, was_ended
+from tessera.planning.refusals import (
+    Refused,
+    findings_of,
+    no_plan,
+    none_left,
+    refusals_of,
+    was_ended,
+)
 from tessera.planning.search.plans import Choice
 from tessera.wording import Wording
 

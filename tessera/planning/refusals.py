@@ -1,4 +1,8 @@
-"""Why there is no plan, and the smallest change with which there would be one."""
+"""What stands against a plan: why there is none, why one is given up, what its proof finds.
+
+In: a problem without a placement, or a plan. Out: diagnostics, with the smallest change with which
+there would be a plan.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +13,13 @@ from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error, warni
 from tessera.frontend.machine.quantities import format_bytes
 from tessera.ir.plan.costs import Costs, Duration, StepCosts
 from tessera.ir.plan.machine import Machine
+from tessera.ir.plan.plan import Plan
+from tessera.ir.plan.verify_plan import verify_plan
+from tessera.passes.checker.check_plan import check_plan
 from tessera.planning.bound.infeasible import Obstacle, find_obstacle
+from tessera.planning.given.setting import PlanSetting
 from tessera.planning.problem.plan_problem import RESERVED_BYTES, Planning
+from tessera.planning.promise.assemble import overflows, short_of_memory
 from tessera.planning.search.candidates import Candidate
 from tessera.planning.search.plans import Choice
 
@@ -141,3 +150,28 @@ def was_ended(choice: Choice, chosen: Candidate) -> list[Diagnostic]:
             hint="with more time the same command may find a better plan",
         )
     ]
+
+
+def findings_of(setting: PlanSetting, plan: Plan) -> tuple[Diagnostic, ...]:
+    """What stands against a plan."""
+    flaws = tuple(verify_plan(plan))
+    if flaws:
+        raise RuntimeError(f"a plan is not well formed: {flaws[0].message}: {flaws[0].record}")
+    if overflows(plan):
+        over = max(plan.cards, key=lambda card: card.used_bytes - card.capacity_bytes)
+        return (
+            error(
+                "TSR3010",
+                f"the launch programs need {over.used_bytes} bytes of `{over.name}`, "
+                f"which has {over.capacity_bytes}",
+                hint="plan with fewer `--slots` or `--sequences`, or add a GPU",
+            ),
+        )
+    short = short_of_memory(setting.machine, plan.replicas)
+    if short is not None:
+        return (short,)
+    return check_plan(
+        plan,
+        [trace.program for trace in setting.traces],
+        [trace.graph for trace in setting.traces],
+    )

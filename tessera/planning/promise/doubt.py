@@ -299,6 +299,5 @@ def _causes(promises: Sequence[Promise], outcomes: Floats) -> tuple[tuple[str, s
 
 
 def _correlation(first: Floats, second: Floats) -> float:
-    left, right = first - first.mean(), second - second.mean()
-    squares = float(left @ left) * float(right @ right)
-    return float(left @ right) / squares**0.5 if squares > 0 else 0.0
+    varies = np.ptp(first) > 0 and np.ptp(second) > 0
+    return float(np.corrcoef(first, second)[0, 1]) if varies else 0.0

@@ -27,7 +27,7 @@ from tessera.ir.plan.print_plan import print_plan
 from tessera.ir.progress import StageProgress
 from tessera.passes.checker.check_plan import check_plan
 from tessera.planning import find_plan as planning_search
-from tessera.planning import make_plan
+from tessera.planning import make_plan, refusals
 from tessera.planning.given import options as planning_options
 from tessera.planning.problem import limits as partition_limits
 from tessera.planning.problem.period_limits import Limit, LimitKind
@@ -398,7 +398,7 @@ def test_all_searches_share_one_deadline(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_plan_that_cannot_be_proved_is_not_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = planning_search.check_plan
+    real = refusals.check_plan
     seen: list[str] = []
 
     def doubtful(found: Plan, *rest: Any) -> Any:
@@ -407,13 +407,13 @@ def test_a_plan_that_cannot_be_proved_is_not_written(
             return real(found, [], [])
         return real(found, *rest)
 
-    monkeypatch.setattr(planning_search, "check_plan", doubtful)
+    monkeypatch.setattr(refusals, "check_plan", doubtful)
     target = tmp_path / "p.tsp"
     outcome = tessc("plan", str(MLP), "--gpus", PAIR, "-o", str(target))
     assert outcome.code == 0
     assert f"warning[TSR3018]: the plan `{seen[0]}` was given up" in outcome.err
     assert parse_plan(target.read_text()).strategy == seen[1]
-    monkeypatch.setattr(planning_search, "check_plan", lambda found, *_: real(found, [], []))
+    monkeypatch.setattr(refusals, "check_plan", lambda found, *_: real(found, [], []))
     target.unlink()
     outcome = tessc("plan", str(MLP), "--gpus", PAIR, "-o", str(target))
     assert outcome.code == 3
