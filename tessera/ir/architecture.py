@@ -23,7 +23,7 @@ _NAME = re.compile(r"sm_([1-9][0-9]{0,3})([af]?)(?::([1-9][0-9]{0,3})sm)?")
 @dataclass(frozen=True, slots=True)
 class Architecture:
     """`sm_90a` is number 90 with suffix `a`; `sm_90a:84sm` is code for it that is tuned for 84 SMs,
-    and runs on others too. `sms` is 0 where that is not said."""
+    and runs on others too. `sms` is 0 if the name does not say."""
 
     number: int
     suffix: str = ""
@@ -97,13 +97,13 @@ def arch_number(name: str) -> int:
 
 
 def sms_of(name: str) -> int:
-    """84 of `sm_90a:84sm`: the SMs that code is tuned for; 0 where that is not said."""
+    """84 of `sm_90a:84sm`: the SMs that code is tuned for; 0 if the name does not say."""
     known = architecture(name)
     return 0 if known is None else known.sms
 
 
 def limits_of(name: str) -> Limits:
-    """The limits of an architecture; the largest of all where it is not in the table."""
+    """The limits of an architecture; the largest of all if it is not in the table."""
     number = arch_number(name)
     return LIMITS.get(number, OLDER if 0 < number < min(LIMITS) else NEWER)
 

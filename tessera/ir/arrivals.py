@@ -14,7 +14,7 @@ LATEST_NS = 1e18
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A request that comes. Tokens are those that go in and come out; None where nobody says."""
+    """A request. `None` tokens, in or out, are not known."""
 
     at_ns: int
     input_tokens: int | None = None

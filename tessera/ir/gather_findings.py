@@ -1,4 +1,4 @@
-"""Findings that say the same of many accesses or launches, told once with a count.
+"""Equal findings on many accesses or launches, reported once with a count.
 
 In: findings in the order of the steps, each with what it is about and where its step stands. Out:
 the first of each kind, with a note that counts the others and names the first few lines. A kernel

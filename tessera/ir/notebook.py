@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def frame_of(rows: Iterable[Mapping[str, object]], columns: tuple[str, ...]) -> pandas.DataFrame:
-    """A frame with these columns, also where there are no rows."""
+    """A frame with these columns, even without rows."""
     try:
         import pandas
     except ImportError:

@@ -1,6 +1,6 @@
-"""How far a pipeline is: the one kind of progress that every pipeline tells.
+"""Progress of a pipeline: the one record that every pipeline reports.
 
-In: stages and counts. Out: `StageProgress` records, to whoever listens. A pipeline that is called
+In: stages and counts. Out: `StageProgress` records, to a listener. A pipeline that is called
 without a listener tells nobody, and takes no time for it.
 """
 

@@ -1,4 +1,4 @@
-"""The digest by which a graph, a plan or a profile knows its trace or machine again."""
+"""The digest by which a graph, a plan or a profile refers to its trace or machine."""
 
 from __future__ import annotations
 

@@ -28,12 +28,12 @@ class AccessKind(enum.Enum):
 
     @property
     def reads(self) -> bool:
-        """Whether it depends on what was there."""
+        """Whether the access depends on the bytes before it."""
         return self is not AccessKind.WRITE
 
     @property
     def writes(self) -> bool:
-        """Whether the bytes can differ afterwards."""
+        """Whether the bytes can differ after the access."""
         return self is not AccessKind.READ
 
 
@@ -70,7 +70,7 @@ class Access:
 
 
 class PinKind(enum.Enum):
-    """What makes a step touch anything, as far as is known.
+    """Why a step may touch anything.
 
     MEMORY: an address that comes from memory. NUMBER: one that is a number and points into no
     buffer. POINTERS: one that is made of several pointers. INSTRUCTION: what an instruction or a

@@ -54,7 +54,7 @@ def _folds(names: Sequence[Hashable]) -> Iterator[Fold]:
 
 
 def _pieces(first: int, end: int) -> Iterator[Fold]:
-    """Steps without a repetition: left alone where they are few."""
+    """Folds of steps that do not repeat; none if the steps are few."""
     if end - first <= _MOST_PLAIN:
         return
     size = _MOST_PLAIN // 2
@@ -66,7 +66,7 @@ def _pieces(first: int, end: int) -> Iterator[Fold]:
 
 
 def _bundled(folds: list[Fold], steps: int) -> list[Fold]:
-    """At most so many side by side; more are put into folds of their own."""
+    """At most `_MOST_SIDE_BY_SIDE` folds side by side; more are bundled into folds of their own."""
     if len(folds) <= _MOST_SIDE_BY_SIDE or steps <= _MOST_PLAIN:
         return folds
     size = ceil(sqrt(len(folds)))

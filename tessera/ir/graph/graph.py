@@ -4,9 +4,9 @@ In: nothing. Out: frozen records that `passes.dependences` makes, `ir.graph.prin
 `frontend.graph.tsg` reads.
 
 An edge goes from an earlier step to a later one, or, if `carried`, from a step to one of the next
-request of the same lane (through a buffer that persists). RAW carries bytes; WAR orders only. WAW
-orders only where the later write must cover the bytes (`moves_bytes` false); where it may leave
-some alone, the later step needs the earlier one's bytes too.
+request of the same sequence (through a buffer that persists). RAW carries bytes; WAR orders only.
+WAW orders only if the later write must cover the bytes (`moves_bytes` is false); if it may leave
+some alone, the later step needs the earlier step's bytes too.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def print_dot(graph: KernelGraph) -> str:
 
 
 def _shown(count: int, layers: tuple[Layer, ...]) -> list[int]:
-    """Per step, the one that stands for it."""
+    """By step, the step that is drawn for it."""
     shown = list(range(count))
     for layer in layers:
         for step in range(layer.first, layer.end):
@@ -109,7 +109,7 @@ def _add(arrow: _Arrow, edge: Edge, buffer: str) -> None:
 
 
 def _needed(arrows: list[_Arrow]) -> Iterator[_Arrow]:
-    """All but those that give an order which a way of data within the request gives too."""
+    """All edges but those of order that a path of data in the same request implies."""
     data: dict[int, list[int]] = {}
     for arrow in arrows:
         if arrow.way is _Way.ON and arrow.is_data:

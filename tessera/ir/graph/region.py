@@ -1,12 +1,12 @@
-"""Which bytes of a buffer: a small union of linear access descriptors, or less than that.
+"""Bytes of a buffer: a small union of linear access descriptors, or a coarser bound.
 
-In: nothing. Out: frozen records. Order, from exact to nothing known: `Affine`, `Interval`,
+In: nothing. Out: frozen records. Order, from exact to unknown: `Affine`, `Interval`,
 `WholeBuffer`, `Unknown`. A descriptor is `offset + sum of stride_i * [0, count_i)`, each `width`
 bytes long (the LMAD of Paek, Hoeflinger and Padua, "Simplification of array access patterns for
 compiler optimizations").
 
 The pieces of an `Affine` are sorted by offset. An `Interval` is one contiguous run of bytes.
-`WholeBuffer` and `Unknown` say why nothing better is known.
+`WholeBuffer` and `Unknown` give the reason.
 """
 
 from __future__ import annotations

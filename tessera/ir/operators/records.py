@@ -197,7 +197,7 @@ class Bound:
         return bool(self.attribute(name))
 
     def integers(self, name: str) -> tuple[int, ...] | None:
-        """An attribute that is an integer or a list of them; None where it is null."""
+        """An attribute that is an integer or a list of integers; None if it is null."""
         value = self.attribute(name)
         if value is None:
             return None

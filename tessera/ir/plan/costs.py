@@ -24,7 +24,7 @@ class CostSource(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Duration:
-    """A predicted time. The true one is taken to lie within `error` times it, as a fraction.
+    """A predicted time. The true time is taken to differ by at most the fraction `error`.
 
     `beside` are the times beside a neighbour on the same card that only computes, and beside one
     that only moves memory, where both are known. `alone_ns` and `quiet_ns` are as in `PlacedStep`.
@@ -48,7 +48,7 @@ class Duration:
 
 @dataclass(frozen=True, slots=True)
 class Barred:
-    """The step cannot run on the device, and why; `asked`: because the user says so."""
+    """The step cannot run on the device, for `reason`. `asked`: the user has forbidden it."""
 
     reason: Wording
     asked: bool = False
@@ -61,12 +61,12 @@ Cost = Duration | Barred
 class LaunchWork:
     """What a launch does in all; `units` are operations by unit, `asked_bytes` count repeats.
 
-    `memory_instructions` are narrow loads, stores and copies (four bytes a lane or fewer), whose
-    lanes may get in each other's way; wider ones count by their bytes.
+    `memory_instructions` are narrow loads, stores and copies (at most four bytes a thread), whose
+    threads may get in each other's way; wider ones count by their bytes.
     `chain` are the instructions of the thread with the most, with its loads, its barriers
     and its waits for copies or matrix instructions under way.
     `shared_bytes` are those of a CTA, `shared_traffic` those that all threads move to and from
-    shared memory. `registers` are those of a thread, about; 0 where nobody says. `indexed_bytes`
+    shared memory. `registers` is about the number of a thread; 0 if unknown. `indexed_bytes`
     are those of `asked_bytes` whose addresses come from data. `sure`: no branch hung on data, and
     drawn blocks agree.
     """
@@ -110,7 +110,7 @@ class Costs:
     steps: tuple[StepCosts, ...]
 
     def sources(self) -> tuple[tuple[CostSource, int], ...]:
-        """How many durations come from where; sources without any are left out."""
+        """Number of durations by source; sources without durations are left out."""
         sources = [
             c.source for step in self.steps for c in step.on_device if isinstance(c, Duration)
         ]
@@ -121,7 +121,7 @@ class Costs:
 class Measured:
     """The time of one step on `sms` SMs of a kind of GPU, alone and with the others at work.
 
-    `variant` is the architecture of the code that ran; empty where nobody says.
+    `variant` is the architecture of the code that ran; empty if unknown.
     """
 
     step: int
@@ -137,7 +137,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredCopy:
-    """What a copy of so many bytes takes on `sms` SMs of a kind of GPU.
+    """The time of a copy of `bytes` bytes on `sms` SMs of a kind of GPU.
 
     `kind` is `device` within its memory, `in` from the host and `out` to it.
     """

@@ -67,7 +67,7 @@ Bytes = tuple[tuple[int, int], ...]
 
 
 class Queue(enum.Enum):
-    """What a device does side by side."""
+    """A queue of a device; queues run side by side."""
 
     __hash__ = object.__hash__  # quicker than that of enums, which hashes the name
 
@@ -186,7 +186,7 @@ class Transfer:
 
     @property
     def size(self) -> int:
-        """How many bytes move."""
+        """Number of bytes that move."""
         return sum(end - start for start, end in self.bytes)
 
 
@@ -238,7 +238,7 @@ class Area:
 
 
 def with_area_counts(areas: Iterable[Area], slots: int, lanes: int) -> tuple[Area, ...]:
-    """The same areas for so many slots and sequences."""
+    """The same areas for other numbers of slots and sequences."""
     counts = {AreaKind.SLOT: slots, AreaKind.LANE: lanes}
     return tuple(replace(area, count=counts.get(area.kind, area.count)) for area in areas)
 
@@ -269,7 +269,7 @@ class Home:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoweredReplica:
-    """All that a backend needs to serve requests with one copy of the model."""
+    """Launch programs and memory of one copy of the model: all that a backend needs."""
 
     devices: tuple[str, ...]
     slots: int
@@ -281,5 +281,5 @@ class LoweredReplica:
     landings: tuple[Landing, ...] = ()
 
     def memory_bytes(self, device: str) -> int:
-        """What the areas of a device take."""
+        """Bytes of all areas on a device."""
         return sum(area.bytes * area.count for area in self.areas if area.device == device)

@@ -58,11 +58,11 @@ class Gpu:
     like: str = field(default="", repr=False)
 
     def most_bytes(self) -> int:
-        """More memory than a card of this kind can have: sheets say GB and may mean GiB."""
+        """Upper limit of the memory of such a card: data sheets say GB and may mean GiB."""
         return MOST_CARD_BYTES if self.like else round(1.1 * self.memory_bytes)
 
     def flops(self, unit: str) -> float | None:
-        """Operations per second of a unit, or None where the data sheet does not say."""
+        """Operations per second of a unit; None if the data sheet does not say."""
         return next((rate.flops for rate in self.rates if rate.unit == unit), None)
 
 
@@ -70,7 +70,7 @@ class Gpu:
 class Card:
     """One GPU of the machine. `memory_bytes` is what a plan may use in all.
 
-    `node` names the host it is in, where there are several; it is empty otherwise.
+    `node` names its host if there are several; otherwise it is empty.
     """
 
     id: CardId
@@ -82,7 +82,7 @@ class Card:
 
     @property
     def label(self) -> str:
-        """What the machine calls cards of its kind: the name in front of the number."""
+        """The name that cards of one kind share: the part before the number."""
         return self.name.rpartition("-")[0]
 
 

@@ -1,4 +1,4 @@
-"""Launch programs for several hosts, on one: sends and receives in place of puts.
+"""Launch programs for several hosts, changed to run on one: sends and receives replace puts.
 
 In: a `LoweredReplica` that the checker has proved. Out: the same without landings. The proof holds
 for it too: it draws no conclusion from credits, and has done both ends of a put as one.

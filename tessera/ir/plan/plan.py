@@ -58,7 +58,7 @@ class PlanCard:
 class PlanDevice:
     """A card or a slice of one; `busy_ns` is its load per request.
 
-    `memory_bytes_per_second` is what its memory moves; 0 where an old plan does not say.
+    `memory_bytes_per_second` is the bandwidth of its memory; 0 if an old plan does not say.
     """
 
     name: str
@@ -70,7 +70,7 @@ class PlanDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanCapacity:
-    """What several paths share: a link, a port, the lanes to the host."""
+    """A capacity that several paths share: a link, a port, the connection to the host."""
 
     name: str
     bytes_per_second: float
@@ -136,13 +136,13 @@ class PlacedStep:
 
     @property
     def times_ns(self) -> tuple[float, float, float]:
-        """Never free, alone on its device, and with nothing on other slices of its card."""
+        """Times on a device that is never free, of a request alone, and on a quiet card."""
         alone = self.predicted_ns if self.alone_ns is None else self.alone_ns
         return self.predicted_ns, alone, alone if self.quiet_ns is None else self.quiet_ns
 
     @property
     def is_possible(self) -> bool:
-        """Whether the times go together: two requests share what one takes, at best."""
+        """Whether the three times are consistent: at best two requests share the time of one."""
         ns, alone, quiet = self.times_ns
         return (
             ns <= alone * _ROUNDED and alone <= 2 * ns * _ROUNDED and (0 < quiet <= alone or not ns)
@@ -150,7 +150,7 @@ class PlacedStep:
 
     @property
     def least_ns(self) -> float:
-        """What it takes of its device at least."""
+        """The least time that the step takes of its device."""
         ns, alone, quiet = self.times_ns
         return ns * quiet / alone if alone > 0 else ns
 
@@ -266,7 +266,7 @@ class Plan:
 
 
 def hosts_of(plan: Plan) -> dict[str, str]:
-    """The host of each device, by the nodes of the machine; one name for all where it has none."""
+    """The host of each device, by the nodes of the machine; one name for all without nodes."""
     node_of = {card.name: card.node for card in plan.cards}
     return {device.name: node_of.get(device.card, "") for device in plan.devices}
 

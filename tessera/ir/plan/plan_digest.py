@@ -1,7 +1,7 @@
-"""The digest by which a run, a simulation or a report knows its plan again.
+"""The digest by which a run, a simulation or a report refers to its plan.
 
-It is of what was decided: machine, options, traces and where every step went. Slots and sequences
-do not count, since a run may take others.
+It covers the decisions: machine, options, traces and the device of every step. It leaves out slots
+and sequences, because a run may choose others.
 """
 
 from __future__ import annotations

@@ -17,12 +17,12 @@ ServedReplicas = tuple[tuple[Replica, ...], tuple[tuple[str, ...], ...]]
 
 
 def policies_of(plan: Plan) -> list[str]:
-    """Their names, in the order of the plan; an empty one where there is only one way to serve."""
+    """Names of the policies, in the order of the plan; one empty name if there are none."""
     return list(dict.fromkeys(replica.policy for replica in plan.replicas))
 
 
 def refuse_adaptive(policy: str | None) -> None:
-    """Only prompts are given policies as they come."""
+    """Refuse `adaptive` for requests that are not for text: only prompts get a policy each."""
     if policy == ADAPTIVE:
         raise TesseraError(
             error(
@@ -35,7 +35,7 @@ def refuse_adaptive(policy: str | None) -> None:
 
 
 def served_by(plan: Plan, policy: str | None) -> ServedReplicas | None:
-    """The replicas of a policy, of the last one where none is named; None where it has no such.
+    """The replicas of a policy, by default of the last one; None if the plan has no such policy.
 
     With `adaptive`, those of all policies. A replica that places every step as one of a later
     policy does is left out: the other one serves both.

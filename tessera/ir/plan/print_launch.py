@@ -31,7 +31,7 @@ from tessera.ir.plan.launch_program import (
 )
 
 NO_BYTES = "none"
-_LEAST_ROWS = 3  # fewer ranges are as short one by one
+_LEAST_ROWS = 3  # fewer ranges are written one by one, which is as short
 _LEVELS = 3
 
 _Shape = tuple[int, tuple[tuple[int, int], ...]]
@@ -115,7 +115,7 @@ def _operation(operation: Operation) -> str:
 
 
 def bytes_text(ranges: Bytes) -> str:
-    """Byte ranges, those at a regular stride as one."""
+    """Byte ranges as text; ranges at a regular stride are written as one."""
     items: list[tuple[int, _Shape]] = [(start, (end - start, ())) for start, end in ranges]
     for level in range(_LEVELS):
         items = _fold(items, _LEAST_ROWS if level == 0 else 2)

@@ -44,7 +44,7 @@ class WorkShape:
     sizes: Sizes
 
     def text(self) -> str:
-        """As reports show it: `gemm m=8 n=4096 k=4096 bfloat16`."""
+        """The text in reports: `gemm m=8 n=4096 k=4096 bfloat16`."""
         sizes = " ".join(
             f"{name}={size}" for name, size in zip(SIZES[self.kind], self.sizes, strict=True)
         )
@@ -67,5 +67,5 @@ class TableRows:
     ns: tuple[float, ...]
 
     def origin(self) -> str:
-        """Whose times these are: `vllm 0.14.0`."""
+        """The framework that was measured: `vllm 0.14.0`."""
         return f"{self.framework} {self.version}"

@@ -1,4 +1,4 @@
-"""What every plan obeys, whatever its traces say: names are known, numbers are in range.
+"""Rules that every plan obeys, whatever its traces: names are known, numbers are in range.
 
 In: a `Plan`. Out: flaws, each with the record to blame. A plan without flaws can be printed and
 walked without surprise; whether it computes the right thing is for `passes.checker.check_plan`,

@@ -1,4 +1,4 @@
-"""What a plan predicts, held against itself: numbers that follow from others are those.
+"""Consistency of the predictions of a plan: numbers that follow from others are checked.
 
 In: a `Plan` without flaws of shape (`ir.plan.verify_plan`). Out: flaws. Nothing here decides
 whether a run is right; a plan that contradicts itself was damaged or edited, and what it promises

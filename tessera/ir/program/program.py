@@ -172,7 +172,7 @@ HINT_SIZES = {
 
 @dataclass(frozen=True, slots=True)
 class WorkHint:
-    """`work=gemm:M,N,K,TYPE`: what a launch computes, by whoever made the trace.
+    """`work=gemm:M,N,K,TYPE`: what a launch computes, as the author of the trace says.
 
     Only durations use it, and they check it against the work that is counted.
     """
@@ -249,7 +249,7 @@ class Operand:
     strides: tuple[int, ...] | None = None
 
     def element_strides(self) -> tuple[int, ...]:
-        """The stride of each dimension in elements, row-major where none are given."""
+        """The stride of each dimension in elements, row-major if none are given."""
         if self.strides is not None:
             return self.strides
         return tuple(prod(self.shape[axis + 1 :]) for axis in range(len(self.shape)))
@@ -317,7 +317,7 @@ class Program:
     """One trace. A plain PTX file is a program with one module and no steps.
 
     `resident` is the name of the file with the buffers' contents, beside the trace. `known` are
-    the contents of weights that somebody looked up in it; they are no part of the trace's text.
+    the contents of weights that an analysis may look up; they are no part of the trace's text.
     """
 
     buffers: tuple[Buffer, ...] = ()

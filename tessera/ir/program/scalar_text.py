@@ -33,12 +33,12 @@ class FloatFormat:
 
     @property
     def bias(self) -> int:
-        """What is added to an exponent."""
+        """The number added to an exponent."""
         return (1 << (self.exponent_bits - 1)) - 1
 
     @property
     def bits(self) -> int:
-        """Bits in all."""
+        """Width in bits."""
         return 1 + self.exponent_bits + self.fraction_bits
 
     @property

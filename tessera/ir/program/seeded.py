@@ -4,8 +4,8 @@ Floats are uniform in [-1, 1), cut off toward zero to the precision of their typ
 types keep small values and never reach 1. Integers and untyped bytes are zero: an index or a
 counter that is random would make a kernel run away. The generator is PCG64, seeded by a digest of
 seed and buffer name; NumPy keeps the stream of raw words of a bit generator fixed for ever, and
-the conversion to floats is done here. `Seeded` are such contents before anybody has made them: a
-backend may make the same bytes where it wants them (`backend/cuda/helpers.cu`).
+the conversion to floats is done here. `Seeded` are such contents that are not made yet: a
+backend may make the same bytes on its device (`backend/cuda/helpers.cu`).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Seeded:
 
     @property
     def is_zero(self) -> bool:
-        """Whether they are all zero by their type."""
+        """Whether all bytes are zero, because of the type."""
         return self.buffer.dtype not in _FLOATS
 
     def generator(self) -> tuple[int, int]:
@@ -69,7 +69,7 @@ class LazyContents(Mapping[str, Bytes]):
         self._made: dict[str, Bytes] = {}
 
     def source(self, name: str) -> Source:
-        """What the bytes are, or what they come from."""
+        """The bytes of a name, or the seed that they come from."""
         return self._sources[name]
 
     def __getitem__(self, name: str) -> Bytes:
@@ -88,7 +88,7 @@ class LazyContents(Mapping[str, Bytes]):
 
 
 def source_of(contents: Mapping[str, Bytes], name: str) -> Source:
-    """What the bytes of a name come from, where that is known."""
+    """The source of the bytes of a name: the bytes themselves, or a seed."""
     return contents.source(name) if isinstance(contents, LazyContents) else contents[name]
 
 
