@@ -130,7 +130,7 @@ def _trace(
 
 
 def _saved(draft: Draft, options: TraceOptions) -> frozenset[str]:
-    """What a checkpoint has of the buffers that no step writes; raises TSR1187 if it differs."""
+    """The buffers that no step writes and a checkpoint has; raises TSR1187 if they differ."""
     if options.weights is None:
         return frozenset()
     with opened_checkpoint(options.weights, options.data_root) as checkpoint:
@@ -194,14 +194,14 @@ class GraphNodes:
 
 @dataclass(frozen=True, slots=True)
 class CallTimes:
-    """What the kernels of the trace took, and what those of library calls (`op` steps) took."""
+    """The times of the kernels of the trace, and of those in library calls (`op` steps)."""
 
     launches_ns: float
     calls_ns: float
 
     @property
     def share(self) -> float:
-        """The part of the time that is in library calls."""
+        """The fraction of the time in library calls."""
         return self.calls_ns / (self.launches_ns + self.calls_ns)
 
 
@@ -388,7 +388,7 @@ def write_trace(
 
 
 def files_beside(trace: Path, suffix: str) -> tuple[Path, Path]:
-    """Where contents and reference of a trace go."""
+    """The files of contents and reference beside a trace."""
     stem = trace.with_suffix("") if trace.suffix == ".ptx" else trace
     return Path(f"{stem}{suffix}"), Path(f"{stem}.ref{suffix}")
 

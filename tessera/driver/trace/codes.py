@@ -64,7 +64,7 @@ class Codes:
         return module, kernel
 
     def overrides(self, node: RawLaunch) -> Iterator[ir.LaunchVariant]:
-        """What differs when another variant is launched."""
+        """The settings that differ when another variant is launched."""
         return _overrides(self._of[node.function], self._codes[node.function].variants, node)
 
     def _read(self, raw: RawCapture) -> None:
@@ -136,7 +136,7 @@ def _kernel_name(variant: ir.ModuleVariant) -> str:
 def _overrides(
     module: ir.ProgramModule, variants: tuple[RawVariant, ...], node: RawLaunch
 ) -> Iterator[ir.LaunchVariant]:
-    """What differs when another variant is launched."""
+    """The settings that differ when another variant is launched."""
     kept = {variant.arch for variant in module.variants}
     for variant in variants[1:]:
         block = (variant.threads, 1, 1)

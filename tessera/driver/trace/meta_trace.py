@@ -117,7 +117,7 @@ def _known(raw: RawCapture) -> tuple[RawCapture, list[Diagnostic]]:
 
 
 def _mismatch(operator: RawOperator) -> str:
-    """Why the table does not take a call; empty if it does."""
+    """The reason why the table does not take a call; empty if it does."""
     call = ir.LibraryCall(
         id=ir.LaunchId(0),
         operator=operator.operator,

@@ -101,7 +101,7 @@ def _origins(
 
 
 def _writers(steps: tuple[StepAccesses, ...]) -> Writers:
-    """By buffer, the writes of steps in order."""
+    """The writes of steps in order, by buffer."""
     writers: Writers = {}
     for number, step in enumerate(steps):
         for access in _known(step):

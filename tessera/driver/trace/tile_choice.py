@@ -27,7 +27,7 @@ _CANNOT_RUN_NS = 1e15  # a tile that a GPU has no room for
 
 
 class TileChoice:
-    """What cuts would take on some GPUs."""
+    """The prices of cuts on some GPUs."""
 
     def __init__(self, gpus: tuple[Gpu, ...]) -> None:
         self._gpus = gpus

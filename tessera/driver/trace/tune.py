@@ -176,7 +176,7 @@ def with_code_for(program: ir.Program, other: ir.Program, sms: int) -> Tuned:
 
 
 def _apart(program: ir.Program, other: ir.Program) -> str:
-    """Why two programs are not the same steps; empty if they are."""
+    """The reason why two programs are not the same steps; empty if they are."""
     buffers = [[(b.name, b.bytes, b.dtype) for b in one.buffers] for one in (program, other)]
     if buffers[0] != buffers[1]:
         different = [pair for pair in zip(*buffers, strict=False) if pair[0] != pair[1]]

@@ -40,7 +40,7 @@ _LONGEST_CELL = 60
 
 
 class BadLine(Exception):
-    """What is wrong with a line; `cell` is the part of it that is to blame, if it is one."""
+    """A fault in a line; `cell` is the part of it that is at fault, if it is one."""
 
     def __init__(self, message: str, cell: str = "", hint: str | None = None) -> None:
         super().__init__(message)
@@ -50,7 +50,7 @@ class BadLine(Exception):
 
 
 class UnknownFormat(BadLine):
-    """A first line that begins none of the formats."""
+    """A first line that matches none of the formats."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +131,7 @@ def cells_of(line: str) -> list[str]:
 
 
 def read_mooncake(line: str) -> Row:
-    """A request of Mooncake."""
+    """A request in a line of Mooncake."""
     try:
         value = json.loads(line)
     except RecursionError:

@@ -68,12 +68,12 @@ def kept_bytecode(package: str) -> Iterator[None]:
 
 
 def _set_loader(get_code: Callable[[SourceFileLoader, str], CodeType | None]) -> None:
-    """Have all files of Python code loaded by a function."""
+    """Replace the function that loads the code of Python files."""
     setattr(SourceFileLoader, "get_code", get_code)  # noqa: B010  (a method, for mypy)
 
 
 class BytecodeStore:
-    """What is kept of files, and what came new."""
+    """The bytecode of files that was kept, and new bytecode."""
 
     def __init__(self, path: Path, roots: tuple[str, ...] | None = None) -> None:
         self._path = path
@@ -118,7 +118,7 @@ def _bytes_of(files: Mapping[str, KeptCode]) -> int:
 
 
 def _read(path: Path) -> dict[str, KeptCode]:
-    """What is kept by file; nothing where that is damaged, or not ours."""
+    """The kept bytecode by file; empty if it is damaged, or not this user's."""
     data = read_checked(path)
     if data is None:
         return {}

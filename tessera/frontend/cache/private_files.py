@@ -38,7 +38,7 @@ _SHARE = 16  # of the limit: how much may come between two looks, and goes at on
 
 
 def checksum(data: bytes | memoryview) -> bytes:
-    """What tells damaged bytes from whole ones."""
+    """A checksum, to tell damaged bytes."""
     return hashlib.blake2b(data, digest_size=CHECKSUM_BYTES).digest()
 
 
@@ -115,7 +115,7 @@ TRIMMER = Trimmer()
 
 
 def keep_checked(path: Path, body: bytes) -> None:
-    """Keep bytes with a checksum; nothing happens where the folder is not ours, or has no room."""
+    """Keep bytes with a checksum; does nothing if the folder is not this user's, or is full."""
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         if is_private(path.parent):
@@ -142,7 +142,7 @@ def cache_file(key: str, suffix: str) -> Path | None:
 
 
 def kept(folder: Path) -> dict[str, tuple[int, int]]:
-    """How many files of each kind there are, and their bytes; nothing where there is no folder."""
+    """The number of files of each kind, and their bytes; empty without a folder."""
     by_kind: dict[str, tuple[int, int]] = {}
     with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
         for path, _, size in _entries(folder):
@@ -154,7 +154,8 @@ def kept(folder: Path) -> dict[str, tuple[int, int]]:
 
 
 def clear_cache(folder: Path) -> tuple[int, str]:
-    """Remove the files of the cache, and nothing else: how many, and what kept it from that."""
+    """Remove the files of the cache, and nothing else; the number removed, and a reason if it
+    failed."""
     if not folder.exists():
         return 0, ""
     if not is_private(folder):

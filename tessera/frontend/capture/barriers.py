@@ -196,7 +196,7 @@ class _BarrierPlaces:
             moments.added = self._now
 
     def _put_barrier(self, before: int, statement: ast.stmt) -> None:
-        """A barrier after a moment: before the outermost loop that has begun since, or here."""
+        """Put a barrier after a moment: before the outermost loop begun since then, or here."""
         begun = next(((at, loop) for at, loop in self._loops if at > before), None)
         since, place = begun or (self._now, statement)
         self.places.add((place.lineno, place.col_offset))
@@ -228,7 +228,7 @@ def _name_of(call: ast.Call) -> str:
 
 @contextmanager
 def barriers() -> Iterator[None]:
-    """Have Inductor's kernels written with barriers."""
+    """Write Inductor's kernels with barriers."""
     with ExitStack() as stack:
         for module, name in _WRITERS:
             writer = getattr(import_module(module), name)

@@ -21,7 +21,8 @@ _GONE = ("SubprocPool closed", "closed pool", "compilation subprocess exited")
 
 
 def process_counts(*, for_others: bool) -> tuple[int, ...]:
-    """With how many processes to compile, in turn; `for_others`: for other architectures too."""
+    """Numbers of processes to try in turn; `for_others`: code for other architectures is made,
+    too."""
     wanted = read_settings().compile_processes
     if wanted is None:
         from torch._inductor import config
@@ -32,7 +33,7 @@ def process_counts(*, for_others: bool) -> tuple[int, ...]:
 
 
 def start_pool() -> None:
-    """Have the processes start while the model is being recorded."""
+    """Start the processes while the model is being recorded."""
     from torch._inductor.async_compile import AsyncCompile
 
     with contextlib.suppress(Exception):  # the first use reports the failure
@@ -40,7 +41,7 @@ def start_pool() -> None:
 
 
 def pool_failed(problem: BaseException) -> bool:
-    """Whether it is the other processes that did not compile something."""
+    """Whether a failure comes from the other processes."""
     return any(_is_of_pool(cause) for cause in chain(problem))
 
 

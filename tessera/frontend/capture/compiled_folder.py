@@ -44,7 +44,7 @@ _LONGEST_WRITE_S = 600
 
 @contextmanager
 def compiled_folder(apart: str = "", *, sms: int = 0) -> Iterator[None]:
-    """Have compilers keep what they make in our cache, or in a folder that goes away.
+    """Direct the caches of the compilers to our cache, or to a temporary folder without one.
 
     `apart` names a folder of its own. Measurements on a number of SMs (`sms`) are kept separately;
     0 means all SMs.
@@ -64,7 +64,7 @@ def compiled_folder(apart: str = "", *, sms: int = 0) -> Iterator[None]:
 
 @contextmanager
 def _kept_in(folder: Path, sms: int = 0) -> Iterator[None]:
-    """Have compilers keep what they make in a folder."""
+    """Direct the caches of the compilers to a folder."""
     from torch._inductor import utils
 
     measured = folder / f"{sms}sm" if sms else folder
@@ -99,7 +99,7 @@ def _folder(apart: str) -> Path | None:
 
 
 def drop_damaged(folder: Path) -> None:
-    """Remove what has changed since it was noted, and tables that are cut.
+    """Remove items that changed since they were noted, and incomplete tables.
 
     Where the notes are damaged nothing can be told from what is whole: all of it goes.
     """
@@ -120,7 +120,7 @@ def drop_damaged(folder: Path) -> None:
 
 
 def note_kernels(folder: Path) -> None:
-    """Note what there is; drop the oldest if it is too much."""
+    """Note all items; drop the oldest above the limit in bytes."""
     sizes: dict[Path, tuple[float, int]] = {}
     noted, before = {}, _noted(folder) or {}
     for item in _items(folder):
@@ -157,7 +157,7 @@ def _items(folder: Path) -> list[Path]:
 
 
 def _entries(folder: Path) -> list[Path]:
-    """The folders in one."""
+    """The folders inside a folder."""
     try:
         with os.scandir(folder) as entries:
             return [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
@@ -181,7 +181,7 @@ def _remove(item: Path) -> None:
 
 
 def _is_written(item: Path) -> bool:
-    """Whether another capture is at it: Triton writes into a folder inside, and renames.
+    """Whether another capture is writing it: Triton writes into a folder inside, and renames.
 
     A process that was killed leaves such a folder behind.
     """
@@ -233,7 +233,7 @@ def _noted(folder: Path) -> dict[str, str] | None:
 
 
 def _signed(items: dict[str, str]) -> dict[str, object]:
-    """Notes with what shows that they are whole."""
+    """Notes with a checksum."""
     return {"checksum": checksum(json.dumps(items, sort_keys=True).encode()).hex(), "items": items}
 
 
@@ -244,7 +244,7 @@ def _is_table(file: Path) -> bool:
 
 
 def _json(file: Path) -> object:
-    """What a file of JSON holds; None if it is none."""
+    """The value in a file of JSON; None if the file is not JSON."""
     try:
         held: object = json.loads(file.read_bytes())
     except (OSError, ValueError):

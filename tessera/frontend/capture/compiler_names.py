@@ -61,7 +61,7 @@ def _make() -> None:
 
 
 def _tell(triton_name: str, torch_name: bytes) -> bool:
-    """Have both compilers take their names as given; false where this version cannot be told."""
+    """Give both compilers their names; false if this version does not take one."""
     from torch._inductor.codecache import torch_key
     from torch._inductor.runtime import triton_compat
 
@@ -102,7 +102,7 @@ def _folders() -> list[str]:
 
 
 def _stamps(folder: str) -> Iterator[tuple[str, Stamp | None]]:
-    """The files below a folder, in order; None stands for what is not looked into."""
+    """The files below a folder with their stamps, in order; None stands for a link to a folder."""
     with os.scandir(folder) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
             if not entry.is_dir():

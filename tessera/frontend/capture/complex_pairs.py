@@ -59,7 +59,7 @@ def replace_complex(graph: Graph) -> None:
 
 
 class _PairedGraph:
-    """A graph at work: the parts of its complex nodes so far."""
+    """A graph that is being rewritten: the parts of its complex nodes so far."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -261,7 +261,7 @@ class _PairedGraph:
         return None
 
     def _call(self, target: torch._ops.OpOverload, *arguments: Argument) -> Node:
-        """A node with what it is known to give."""
+        """A new node, with the value that it gives on fake tensors."""
         node = self.graph.call_function(target, arguments)
         node.meta["val"] = target(*map_arg(arguments, lambda operand: operand.meta["val"]))
         return node

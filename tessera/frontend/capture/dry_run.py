@@ -16,7 +16,7 @@ from tessera.frontend.capture.problems import RAISED, chain
 
 @contextmanager
 def without_gpu(*, on_gpu: bool = True) -> Iterator[None]:
-    """Let a model be built; where there is a GPU, on it, unless that is not wanted."""
+    """Build a model without a GPU; on the GPU if there is one, unless `on_gpu` is false."""
     import torch
     from torch.overrides import TorchFunctionMode
 
@@ -52,7 +52,7 @@ def without_gpu(*, on_gpu: bool = True) -> Iterator[None]:
 
 
 def _on_host(value: object) -> object:
-    """A device that is a GPU, as the host."""
+    """The host in place of a GPU."""
     import torch
 
     if isinstance(value, torch.device) and value.type == "cuda":

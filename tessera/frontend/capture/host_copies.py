@@ -35,7 +35,7 @@ class HostCopies:
     def made_by(
         self, func: torch._ops.OpOverload, args: tuple[object, ...], kwargs: dict[str, object]
     ) -> torch.Tensor | None:
-        """What a call gives that only copies from the host; None for another call."""
+        """The result of a call that only copies from the host; None for another call."""
         source, device = args[0] if args else None, kwargs.get("device")
         if name_of(func) != _CONVERTS or not _is_on_host(source) or device is None:
             return None
@@ -78,7 +78,7 @@ def _is_on_host(value: object) -> bool:
 
 @contextmanager
 def made_on_host() -> Iterator[None]:
-    """Have `torch.tensor(..., device="cuda")` make its tensor on the host, and then copy it: a
+    """Make `torch.tensor(..., device="cuda")` build its tensor on the host and copy it, so that a
     dispatch mode sees the copy."""
     name = "_set_only_lift_cpu_tensors"
     if not hasattr(torch._C, name):  # an older one; such a copy ends the capture

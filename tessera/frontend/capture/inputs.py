@@ -30,13 +30,13 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
-    """Arguments by place and by name."""
+    """Positional and named arguments."""
 
     plain: tuple[object, ...] = ()
     named: Mapping[str, object] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[object]:
-        """Those by place."""
+        """The positional arguments."""
         return iter(self.plain)
 
     def tensors(self, function: Callable[..., object]) -> list[tuple[str, torch.Tensor]]:
@@ -104,7 +104,7 @@ def known_tensors(
     inputs: Inputs,
     counts: Callable[[torch.Tensor], bool] = lambda tensor: True,
 ) -> KnownTensors:
-    """Before the call: what it replaces is then still there.
+    """The tensors of a call, taken before it: states that it replaces are still in place.
 
     Inputs come first, so that a cache that is passed in is no weight. Of modules that are not the
     callable's own, those whose first tensor does not count are left out (`modules_of`).
@@ -170,7 +170,7 @@ def _owner(origin: Callable[..., object]) -> object | None:
 
 
 def _closure(origin: Callable[..., object]) -> Iterator[tuple[str, object]]:
-    """What a callable holds in its closure, and arguments that it was given before."""
+    """The variables in the closure of a callable, and the arguments of a `partial`."""
     from torch.nn import Module
 
     if isinstance(origin, functools.partial):
@@ -191,7 +191,7 @@ def _closure(origin: Callable[..., object]) -> Iterator[tuple[str, object]]:
 
 
 def _origin(function: Callable[..., object]) -> Callable[..., object]:
-    """What torch.compile was given."""
+    """The callable that torch.compile was given."""
     origin: Callable[..., object] = getattr(function, "_orig_mod", function)
     return getattr(origin, "_torchdynamo_orig_callable", None) or origin
 

@@ -62,7 +62,7 @@ def name_of_graph(graph: Graph, made: str) -> str:
 
 
 def with_kept(names: Sequence[str], heard: list[MeasuredProduct]) -> tuple[MeasuredProduct, ...]:
-    """What was measured now, which is kept, or else what was kept."""
+    """Products that were measured now, which are written; without any, those that were kept."""
     path = _path(names)
     if path is None or not names:
         return tuple(heard)

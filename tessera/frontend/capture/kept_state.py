@@ -28,7 +28,7 @@ Container = dict[str | int, object] | list[object]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeptPlace:
-    """Where a tensor is held: a key of a container; `is_model`: the model holds it."""
+    """A place that holds a tensor: a key of a container; `is_model`: the model holds it."""
 
     name: str
     container: Container
@@ -37,14 +37,14 @@ class KeptPlace:
     is_model: bool
 
     def content(self) -> object:
-        """What is there now."""
+        """The current value."""
         try:
             return self.container[self.key]  # type: ignore[index]
         except (KeyError, IndexError):
             return None
 
     def fill(self) -> None:
-        """Put the tensor there again."""
+        """Put the tensor back."""
         self.container[self.key] = self.tensor  # type: ignore[index]
 
 
@@ -169,7 +169,7 @@ def check_kept(places: list[KeptPlace]) -> None:
 
 
 def _successor(place: KeptPlace) -> torch.Tensor | None:
-    """What stands for a tensor after the call, if that is another of its kind."""
+    """The tensor that replaced another in the call, if both are of the same kind."""
     old, new = place.tensor, place.content()
     if new is old or not isinstance(new, torch.Tensor) or hasattr(new, "__tensor_flatten__"):
         return None

@@ -49,7 +49,7 @@ _WARPS = re.compile(r'"ttg\.num-warps"\s*=\s*([0-9]+)')
 
 @dataclass(frozen=True, slots=True)
 class KernelSources:
-    """Where PTX can be had: Triton's kernels and texts by handle, other texts by kernel name."""
+    """Sources of PTX: Triton's kernels and texts by handle, other texts by kernel name."""
 
     triton: Mapping[int, triton.compiler.CompiledKernel]
     by_handle: Mapping[int, str]
@@ -61,7 +61,7 @@ class KernelSources:
 
 
 def find_sources(given: Iterable[tuple[str, str]] = ()) -> KernelSources:
-    """What this process has compiled, and the user's own texts, each with a name for errors."""
+    """The kernels that this process compiled, and the user's texts, each with a name for errors."""
     named = dict(numba_texts())
     for place, given_text in given:
         text = given_text.rstrip("\0")  # as NVRTC ends its texts
@@ -154,7 +154,7 @@ def _recompile(
 
 
 def _options(kernel: triton.compiler.CompiledKernel) -> dict[str, object]:
-    """What the kernel was compiled with, apart from what its architecture decides."""
+    """The options of the compilation of a kernel, apart from those of its architecture."""
     metadata = kernel.metadata
     options = {name: getattr(metadata, name) for name in _OPTIONS if hasattr(metadata, name)}
     if libraries := getattr(metadata, "extern_libs", None):

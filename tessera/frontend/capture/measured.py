@@ -66,7 +66,7 @@ class _MeasuredOperand(Protocol):
 def measured_products(
     products: list[MeasuredProduct], prices: CutPrices | None = None
 ) -> Iterator[None]:
-    """Hear what the compiler measures, each distinct product once.
+    """Collect what the compiler measures, each distinct product once.
 
     `prices` leave out kernels that cannot be the fastest, before any code is made of them.
     """
@@ -94,7 +94,7 @@ def measured_products(
                 timings[choice] *= FASTER if is_long else 1 / AS_FAST
 
     def held(choices: list[ChoiceCaller]) -> list[ChoiceCaller]:
-        """Those that a trace can hold, if there are any."""
+        """The choices that a trace can hold, if there are any."""
         kept = [c for c in choices if not isinstance(c, ExternKernelCaller) or c.name in _HELD]
         return kept or choices
 
@@ -112,7 +112,7 @@ def measured_products(
 
 @contextmanager
 def _fewer_choices(prices: CutPrices | None) -> Iterator[None]:
-    """Have fewer kernels tried for a product; all of them where that fails."""
+    """Reduce the kernels that are tried for a product; all are tried if that fails."""
     from torch._inductor.choices import InductorChoices
 
     if prices is None:
@@ -135,7 +135,7 @@ def _fewer_choices(prices: CutPrices | None) -> Iterator[None]:
 
 
 def _timed_in_graphs(selector: type) -> AbstractContextManager[None]:
-    """Have choices timed by `cold_ms`; by the compiler where that fails."""
+    """Time choices by `cold_ms`; by the compiler if that fails."""
 
     def other(
         compilers: classmethod[AlgorithmSelectorCache, [ChoiceCaller, AutotuneArgs], float],

@@ -129,7 +129,7 @@ class CapturedMemory:
         return content.copy() if on_host.data_ptr() == flat.data_ptr() else content
 
     def digest(self, buffer: RawBuffer) -> bytes:
-        """A mark of a buffer's bytes, made where they are: another one when they have changed."""
+        """A digest of a buffer's bytes, computed where they are; it changes with them."""
         flat = self.on_gpu(buffer)
         if flat is None:
             return hashlib.sha256(_read_block(buffer.address, buffer.bytes).tobytes()).digest()

@@ -76,7 +76,7 @@ def operator_mode(call: OperatorCall, *, compiled: bool) -> AbstractContextManag
 
 @contextmanager
 def without_fast_paths() -> Iterator[None]:
-    """Have PyTorch's own layers call operators that a trace holds: in evaluation transformer layers
+    """Make PyTorch's own layers call operators that a trace holds: in evaluation transformer layers
     would call a single one for a whole layer, and cells of GRUs one that has no shapes."""
     before = mha.get_fastpath_enabled()
     mha.set_fastpath_enabled(False)

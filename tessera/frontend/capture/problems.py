@@ -49,7 +49,7 @@ BRANCHES = ("cond", "while_loop")
 
 
 def refusal(problem: BaseException) -> TesseraError:
-    """Why the model does not run as it has to before it can be captured."""
+    """An error that says why the model does not run before the capture."""
     if (own := next((c for c in chain(problem) if isinstance(c, TesseraError)), None)) is not None:
         return own
     kinds = {kind.__module__ + "." + kind.__name__ for kind in type(problem).__mro__}
@@ -77,7 +77,7 @@ def refusal(problem: BaseException) -> TesseraError:
 
 
 def not_captured(problem: BaseException) -> TesseraError:
-    """Why a call that runs cannot be captured."""
+    """An error that says why a call that runs cannot be captured."""
     first = _first_cause(problem)
     if _is_memory(first) or _is_memory(problem):
         return refusal(first if _is_memory(first) else problem)
@@ -87,7 +87,7 @@ def not_captured(problem: BaseException) -> TesseraError:
 
 
 def not_fake(problem: BaseException) -> TesseraError | None:
-    """Why a call does not run on tensors without contents, if that is what is wrong."""
+    """An error for a call that needs contents of tensors; None for any other failure."""
     names = {kind.__name__ for cause in chain(problem) for kind in type(cause).__mro__}
     what = next((text for name, text in _NEEDS.items() if name in names), None)
     if what is None and "SymInt" in str(problem):  # a number that was read stands for itself
@@ -101,7 +101,7 @@ def not_fake(problem: BaseException) -> TesseraError | None:
 
 
 def _no_shapes(problem: BaseException) -> TesseraError | None:
-    """Whether PyTorch cannot say what shapes an operator gives, as for the cell of a GRU."""
+    """An error for an operator whose result shapes PyTorch does not know; None for others."""
     said = (
         re.search(r"([\w:.]+): attempted to run .* no fake impl", str(c)) for c in chain(problem)
     )
@@ -126,7 +126,7 @@ def _no_shapes(problem: BaseException) -> TesseraError | None:
 
 
 def takes_functions(name: str, stack: str | None = None) -> TesseraError:
-    """Why an operator over functions is refused: where it is called, or where a stack ends."""
+    """An error for an operator over functions, at the call or at the end of a stack."""
     if name in BRANCHES:
         headline = f"the model decides by data on the GPU (`{name}`), which a trace cannot hold"
         hint = "compute both sides and choose by `torch.where`, or loop a fixed number of times"
@@ -140,7 +140,7 @@ def takes_functions(name: str, stack: str | None = None) -> TesseraError:
 
 
 def draws_numbers(name: str, stack: str | None = None) -> TesseraError:
-    """Why a draw is refused: where it is called, or where a stack of calls ends."""
+    """An error for a draw of random numbers, at the call or at the end of a stack."""
     headline = f"the model draws random numbers (`{name}`), which a trace cannot hold"
     hint = (
         "switch dropout off (`.eval()`), or pass the numbers in as an input; choices by"
@@ -195,7 +195,7 @@ def computes_on_host() -> TesseraError:
 
 
 def on_host(name: str) -> Diagnostic:
-    """What it means that an input is on the host."""
+    """A warning for an input on the host."""
     headline = f"the input `{name}` is on the host: what its values decide is fixed in the trace"
     hint = "move it to the GPU (`.cuda()`) if it is data of the request"
     return warning("TSR6012", headline, hint=hint)
@@ -222,7 +222,7 @@ def changed_constant(name: str) -> TesseraError:
 
 
 def _first_cause(problem: BaseException) -> Exception:
-    """What went wrong first: the end of a capture fails once more after that."""
+    """The first exception of a chain: the end of a capture raises another after it."""
     cause, seen = problem, {id(problem)}
     while isinstance(cause.__context__, Exception) and id(cause.__context__) not in seen:
         cause = cause.__context__
@@ -261,7 +261,7 @@ def _no_room(problem: BaseException) -> TesseraError:
 
 
 def _places(problem: BaseException) -> tuple[str, ...]:
-    """Where in the model it happened: the last line that is neither a library's nor ours."""
+    """The line of the model where it happened: the last that is neither a library's nor ours."""
     if isinstance(problem, SyntaxError) and problem.filename:
         return (f"in {Path(problem.filename).name}:{problem.lineno}",)
     frames = traceback.extract_tb(problem.__traceback__)
@@ -288,7 +288,7 @@ def _is_library(filename: str) -> bool:
 
 
 def first_line(problem: BaseException) -> str:
-    """What an exception says, in one line."""
+    """The text of an exception in one line."""
     lines = str(problem).strip().splitlines() or [repr(problem)]
     # `backend='inductor' raised:` says it below.
     more = " ".join(lines[:2]) if lines[0].endswith("raised:") else lines[0]
@@ -299,7 +299,7 @@ def first_line(problem: BaseException) -> str:
 
 
 def _explained(problem: BaseException) -> tuple[str, ...]:
-    """What the model raised, where that is why the compiler gave up."""
+    """The exception of the model, if the compiler gave up because of it."""
     raised = re.search(r"raised exception (.+)$", str(problem), re.MULTILINE)
     if raised is None:
         return ()

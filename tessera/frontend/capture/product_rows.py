@@ -31,7 +31,7 @@ _MOST_TIME = 0.5
 
 
 def tune_single_rows(graph: Graph) -> None:
-    """Have kernels tuned closely from here on, if products with one row take much of the time."""
+    """Tune kernels closely from here on, if products with one row take much of the time."""
     from torch._inductor import config
 
     if share_of_rows(graph, 1) >= _LEAST:
@@ -39,7 +39,7 @@ def tune_single_rows(graph: Graph) -> None:
 
 
 def fuse_before_few_rows(graph: Graph) -> None:
-    """Have nothing computed inside products from here on, if most of their time has many rows."""
+    """Fuse nothing into products from here on, if products with many rows take most of the time."""
     from torch._inductor import config
 
     if share_of_rows(graph, _FEW) < _MOST_TIME and hasattr(config, "prologue_fusion"):

@@ -67,7 +67,7 @@ def cupy_texts() -> Iterator[tuple[int, str]]:
 
 
 def compile_to_ptx(source: str, options: tuple[str, ...]) -> str | None:
-    """What NVRTC makes of CUDA C++ for this GPU; None if it does not compile."""
+    """The PTX of CUDA C++ for this GPU, by NVRTC; None if it does not compile."""
     try:
         from cuda.bindings import nvrtc
 
@@ -91,7 +91,8 @@ def compile_to_ptx(source: str, options: tuple[str, ...]) -> str | None:
 
 
 def read_variables(function: int, text: str) -> tuple[tuple[str, bytes], ...]:
-    """What the variables of a function's module hold now, those that the driver names."""
+    """The current bytes of the variables of a function's module, as far as the driver names
+    them."""
     if not _VARIABLE.search(text):
         return ()
     from cuda.bindings import driver

@@ -29,11 +29,11 @@ _TALKERS = (
 
 @contextmanager
 def quiet_compiler(heard: Callable[[str], None]) -> Iterator[None]:
-    """Have compilers say nothing; `heard` is told the name of each product that was measured."""
+    """Silence the compilers; `heard` gets the name of each product that was measured."""
     from torch._inductor import select_algorithm
 
     def note(name: str, timings: Mapping[object, float]) -> None:
-        """In place of Inductor's own, which writes to standard error."""
+        """Replaces Inductor's own function, which writes to standard error."""
         short = name.removesuffix("_template_autotuning").removesuffix("_autotuning")
         for choice in sorted(timings, key=lambda choice: timings[choice]):
             described = getattr(choice, "description", "") or getattr(choice, "name", choice)
@@ -48,7 +48,7 @@ def quiet_compiler(heard: Callable[[str], None]) -> Iterator[None]:
 
 @contextmanager
 def quiet_loggers() -> Iterator[None]:
-    """Have what PyTorch logs of what failed go to our logger."""
+    """Send PyTorch's log records of failures to our logger."""
 
     def heard(record: logging.LogRecord) -> bool:
         _LOGGER.info("%s", record.getMessage().strip())

@@ -15,7 +15,7 @@ Part = TypeVar("Part")
 
 @contextmanager
 def replaced(owner: object, name: str, other: Callable[[Part], object]) -> Iterator[None]:
-    """Have `other(part)` in place of the part of `owner` that has this name."""
+    """Put `other(part)` in place of the attribute `name` of `owner`."""
     before: Part | None = vars(owner).get(name)
     if before is None:
         yield

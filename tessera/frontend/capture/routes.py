@@ -116,7 +116,7 @@ def _is_compiled(function: Callable[..., object]) -> bool:
 
 
 def _known(options: dict[str, object]) -> dict[str, object]:
-    """Those options that this version of the compiler has."""
+    """The options that this version of the compiler has."""
     from torch._inductor import config
 
     there = config.get_config_copy()
@@ -125,7 +125,7 @@ def _known(options: dict[str, object]) -> dict[str, object]:
 
 @contextmanager
 def plain_attention(route: str) -> Iterator[None]:
-    """By the routes of Triton, have `scaled_dot_product_attention` taken apart."""
+    """Decompose `scaled_dot_product_attention` on the routes of Triton."""
     if route not in _TRITON:
         yield
         return
@@ -164,7 +164,7 @@ class CallsReplaced:
 def own_kernels(
     route: str, made: str = "", seen: Callable[[str], None] = lambda name: None
 ) -> Iterator[None]:
-    """Have torch.compile put kernels of ours in place of calls (`rewrite`), and pairs of real
+    """Make torch.compile put kernels of ours in place of calls (`rewrite`), and pairs of real
     numbers in place of complex ones (`complex_pairs`).
 
     By the route `library` those of experts alone: no library call of a trace computes them. Where
@@ -226,7 +226,7 @@ def fresh_compiler(apart: str = "", *, sms: int = 0, processes: int = 1) -> Iter
 
 @contextmanager
 def _whole_graphs() -> Iterator[None]:
-    """Let torch.compile make one graph of what it could, and does not by default.
+    """Make torch.compile build one graph in cases that it supports but does not enable by default.
 
     Recurrent networks are taken apart step by step, and warnings that a model gives are left out.
     """

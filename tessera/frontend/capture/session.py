@@ -59,7 +59,7 @@ from tessera.ir.program.program import Role
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallBytes:
-    """What memory held before the call and after it, by buffer name, and what of it changed.
+    """The bytes of memory before and after the call, by buffer name, and the buffers that changed.
 
     `drawn` counts how far the generator of random numbers moved. `times` are those of its kernels,
     by name, where they were asked for and can be told.
@@ -88,7 +88,7 @@ class Call:
     products: tuple[MeasuredProduct, ...] = ()
 
     def read(self, name: str) -> Bytes:
-        """What a buffer holds now."""
+        """The current bytes of a buffer."""
         return self.memory.read(next(b for b in self.raw.buffers if b.name == name))
 
     def run(
@@ -276,7 +276,7 @@ def _capture_graph(
 def _add_made(
     memory: CapturedMemory, outputs: object, keeper: Keeper, old: Mapping[int, torch.Tensor]
 ) -> None:
-    """What the call returns, and what it made on the way."""
+    """Note what the call returns, and what it made on the way."""
     for number, tensor in enumerate(t for t in tensors_in(outputs) if t.is_cuda):
         name = "out" if number == 0 else f"out{number}"
         check_plain(tensor, f"the result `{name}`")

@@ -21,7 +21,7 @@ _PART = 0.5  # of its memory: up to here a result is copied
 
 
 def copy_small_results(graph: Graph) -> None:
-    """Have a recorded graph return copies of small parts."""
+    """Make a recorded graph return copies of small parts."""
     (last,) = (node for node in graph.nodes if node.op == "output")
     lasting = storages(
         value
@@ -49,7 +49,7 @@ def copy_small_results(graph: Graph) -> None:
 
 
 def _keep_copy(node: Node, lasting: set[int]) -> None:
-    """Have the copy of a small part that a result is made of be laid out anew.
+    """Lay out anew the copy of a small part that a result is made of.
 
     The compiler drops a copy that lies as its source does, and a single row lies so: the result
     would be a part again.
@@ -92,7 +92,7 @@ def _is_number(node: Node) -> bool:
 
 
 def _small(tensors: Iterable[torch.Tensor], lasts: Callable[[int], bool]) -> set[int]:
-    """Which of them (`id`) are, together with all others in the same memory, a small part of it."""
+    """The `id`s of tensors that, with all others in the same memory, are a small part of it."""
     groups: dict[int, list[torch.Tensor]] = {}
     for tensor in tensors:
         groups.setdefault(tensor.untyped_storage()._cdata, []).append(tensor)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def taken_apart() -> Iterator[None]:
-    """Have torch.compile take these operators apart."""
+    """Make torch.compile decompose these operators."""
     from torch._inductor import decomposition
     from torch._inductor.select_algorithm import extern_kernels
 

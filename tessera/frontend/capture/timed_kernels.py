@@ -1,4 +1,4 @@
-"""Have kernels that torch.compile tunes when they are first run timed inside CUDA graphs.
+"""Time kernels that torch.compile tunes at their first run inside CUDA graphs.
 
 In: the compiler's tuner of a kernel, a candidate, and what the kernel is called with. Out:
 milliseconds, over copies that L2 does not hold (`tuning`). The compiler itself times calls from the
@@ -36,7 +36,7 @@ class KernelCandidate(Protocol):
 
 
 def kernels_timed_in_graphs() -> AbstractContextManager[None]:
-    """Have candidates timed by `cold_ms`; by the compiler where that fails."""
+    """Time candidates by `cold_ms`; by the compiler if that fails."""
     from torch._inductor.runtime.triton_heuristics import CachingAutotuner
 
     def other(compilers: Callable[..., float]) -> object:

@@ -43,7 +43,7 @@ def _turned(
 def fft_r2c(
     data: torch.Tensor, dim: Sequence[int], normalization: int, onesided: bool
 ) -> torch.Tensor | Stays:
-    """Of real numbers; one half of the frequencies, or all."""
+    """The transform of real numbers: one half of the frequencies, or all."""
     sizes = [data.shape[place] for place in dim]
     if max(sizes) > _LONGEST:
         return NotImplemented
@@ -60,7 +60,7 @@ def fft_r2c(
 def fft_c2c(
     data: torch.Tensor, dim: Sequence[int], normalization: int, forward: bool
 ) -> torch.Tensor | Stays:
-    """Of complex numbers, forward or back."""
+    """The transform of complex numbers, forward or back."""
     sizes = [data.shape[place] for place in dim]
     if max(sizes) > _LONGEST:
         return NotImplemented

@@ -46,7 +46,7 @@ _CHOOSERS: list[Chooser] = []
 
 @contextmanager
 def chosen_by(choose: Chooser) -> Iterator[None]:
-    """Have cuts chosen by a function of sizes, and none measured."""
+    """Choose cuts by a function of sizes, and measure none."""
     _CHOOSERS.append(choose)
     try:
         yield

@@ -57,7 +57,7 @@ class Keeper:
 
 @contextmanager
 def keep_compiled(keeper: Keeper) -> Iterator[None]:
-    """Have the allocations of compiled code pass through the keeper."""
+    """Pass the allocations of compiled code through the keeper."""
     guards = torch._C._dynamo.guards
 
     def stand_in(old: Callable[..., object]) -> Callable[..., object]:
@@ -181,7 +181,7 @@ def operator_of(
 
 
 def _results(func: torch._ops.OpOverload, result: object, reads: list[RawTensor]) -> object:
-    """What an operator returns, without what attention keeps for a backward pass.
+    """The result of an operator, without what attention keeps for a backward pass.
 
     That is seeds, offsets and counts, which nothing writes without dropout, and a logarithm of sums
     that is missing, empty or padded where it was not asked for: then it holds nothing.

@@ -154,7 +154,7 @@ def _weight_map(place: str, root: str | None) -> dict[str, str]:
 def _check_index(
     folder: str, wanted: Mapping[str, str], opened: Mapping[str, SafetensorsFile]
 ) -> None:
-    """What the index says is in the files, and nothing is there twice."""
+    """Check that the files have what the index says, and nothing twice."""
     wrong = [
         f"`{tensor}` is not in `{file}`"
         for tensor, file in wanted.items()
@@ -176,7 +176,7 @@ def _check_index(
 
 
 def _tied_rows(folder: str, names: Sequence[str], root: str | None) -> int | None:
-    """How many words there are, if the configuration says that embeddings are shared."""
+    """The size of the vocabulary, if the configuration says that embeddings are shared."""
     if "config.json" not in names:
         return None
     config = _json(os.path.join(folder, "config.json"), root)
@@ -294,7 +294,7 @@ def _kind(buffer: Buffer) -> str:
 
 
 def _misfit(buffer: Buffer, tensor: TensorType) -> str | None:
-    """Why a tensor does not go into a buffer."""
+    """The reason why a tensor does not fit a buffer; None if it fits."""
     is_kind = tensor.dtype is buffer.dtype or (
         buffer.dtype is not None and buffer.dtype.is_bits and buffer.dtype.bytes == tensor.width
     )
@@ -314,7 +314,8 @@ def _misfit(buffer: Buffer, tensor: TensorType) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _Prefix:
-    """What to take off the name of a buffer, or to put before it, for that of its tensor."""
+    """The prefix that is removed from (`off`) or put before (`on`) the name of a buffer for its
+    tensor."""
 
     off: str = ""
     on: str = ""

@@ -45,7 +45,7 @@ _ZIP_FAULTS = (
 
 @dataclass(frozen=True, slots=True)
 class ArrayType:
-    """What a header says of an array: the kind and bytes of an element, and the shape.
+    """The header of an array: the kind and bytes of an element, and the shape.
 
     Kinds are those of NumPy (`f`, `i`, `u`, `b`, `c`); types that it lacks have the kind `f`.
     """

@@ -95,7 +95,7 @@ class SafetensorsFile:
         self._stream.close()
 
     def _entries(self, header: bytes) -> dict[str, Any]:
-        """What the header says of each array."""
+        """The entry of each array in the header."""
         if not header.startswith(b"{"):
             unreadable(self._name, "its header does not begin with `{`")
         try:

@@ -180,7 +180,7 @@ def _check_nodes(nodes: list[_Node]) -> None:
 
 
 def _node_memory(nodes: list[_Node]) -> Iterator[tuple[str, int]]:
-    """What transfers may take of the memory of hosts, where that is said."""
+    """The bytes of host memory for transfers, by node, as far as they are given."""
     for node in nodes:
         if node.memory is not None:
             yield node.name, _quantity("memory", node.memory, parse_bytes)

@@ -108,7 +108,7 @@ def _channels(
 def _ports(
     name: str, bytes_per_second: float, pairs: list[Pair], mine: set[DeviceId]
 ) -> Iterator[Channel]:
-    """What leaves and what enters a card or a node; nothing where no link goes."""
+    """The channels out of and into a card or a node; none without a link."""
     if not bytes_per_second:
         return
     for end, way in enumerate(("out", "in")):

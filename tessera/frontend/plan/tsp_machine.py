@@ -21,7 +21,7 @@ _LONGEST_BYTE_NS = 1e3
 
 
 def machine_flaws(plan: Plan) -> Iterator[Flaw]:
-    """What no machine can be like."""
+    """Flaws in what a plan says of its machine."""
     if not _DIGEST.fullmatch(plan.machine_digest):
         yield Flaw(plan, "`machine_digest` is no digest: 64 hexadecimal digits")
     if not 0 <= plan.host_call_ns <= _LONGEST_CALL_NS:

@@ -62,7 +62,7 @@ _LANDED: dict[str, type[Put | AwaitPut]] = {"put": Put, "wait": AwaitPut}
 
 
 class BadText(Exception):
-    """Characters that cannot stand as they are, and why."""
+    """Characters of a plan that are at fault, and why."""
 
     def __init__(self, start: int, length: int, why: str) -> None:
         super().__init__(why)
@@ -131,7 +131,7 @@ def _operation(match: re.Match[str], start: int, ranges: RangeReader) -> Queued:
 
 
 def unexpected(source: Source, fault: UnexpectedInput) -> Diagnostic:
-    """What the grammar does not take, and what it would have."""
+    """A diagnostic for text that the grammar does not take, with what it expected."""
     text = source.text
     at = len(text.rstrip()) if _at_end(fault) else int(fault.pos_in_stream or 0)
     start, end = at, at

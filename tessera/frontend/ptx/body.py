@@ -102,7 +102,7 @@ class TextBody:
             return tuple(self.splitter.split(self.text, 0, self.start, self.end))
 
     def sample(self) -> tuple[ptx.Statement, ...] | None:
-        """Statements that stand for all, or None if every one has to be looked at."""
+        """Statements that represent all, or None if every one has to be checked."""
         if self.end - self.start < MIN_SAMPLED:
             return None
         text = self.text[self.start : self.end]

@@ -174,7 +174,7 @@ class ExpressionBuilder:
         return self._noted(ptx.Address(address.parts, str(suffix)[1:]), suffix)
 
     def operand(self, node: Any, *, is_call: bool = False) -> ptx.Operand:
-        """What an expression means where an operand stands."""
+        """The operand that an expression means."""
         if isinstance(node, Parenthesised):
             return self._group_or_constant(node, is_call)
         if isinstance(node, ptx.Binary) and node.operator == "|":

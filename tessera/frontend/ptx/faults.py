@@ -22,7 +22,7 @@ class Faults:
         self._places[id(node)] = (node, start, end, depth)
 
     def place(self, node: object) -> tuple[int, int] | None:
-        """Where a node of the current statement stands."""
+        """The place of a node of the current statement."""
         place = self._places.get(id(node))
         return None if place is None else place[1:3]
 

@@ -62,7 +62,7 @@ _WORD = re.compile(r"[%$\w.]+|.", re.S)
 
 
 def expected_words(fault: UnexpectedInput) -> list[str]:
-    """What could have stood there, in words, the most telling first."""
+    """The expected tokens in words, the most telling first."""
     if isinstance(fault, UnexpectedToken):
         names = set(fault.accepts or fault.expected)
     else:

@@ -71,7 +71,7 @@ def is_plain(name: str, root: str | None = None) -> bool:
 
 
 def _open_below(name: str, base: str, root: str) -> int:
-    """What a link leads to, if that is below a folder."""
+    """Open the target of a link, if it is below a folder."""
     target = os.path.realpath(name)
     if not os.path.isdir(base):
         raise TesseraError.of("TSR1181", f"the folder for contents is no folder: `{root}`")

@@ -244,7 +244,7 @@ def _unwind(state: Any) -> bool:
 
 
 def _move(parser: Any, target: int) -> None:
-    """Let the lexer go on at an offset of the text."""
+    """Move the lexer to an offset of the text."""
     lexer_state = parser.lexer_thread.state
     counter = lexer_state.line_ctr
     if target >= counter.char_pos:
@@ -286,7 +286,7 @@ def _name_as_value(fault: UnexpectedInput) -> str | None:
 
 
 def _head_of_function(fault: UnexpectedInput) -> list[object] | None:
-    """What has been read of the head of a function, where the fault is in one."""
+    """The values read so far of the head of a function, if the fault is in one."""
     values = fault.interactive_parser.parser_state.value_stack
     kinds = [value.type if isinstance(value, Token) else "" for value in values]
     for index in range(len(kinds) - 1, -1, -1):

@@ -85,7 +85,8 @@ class ProgramBuilder:
     def _readers_of(
         self, word: str, special: dict[tuple[str, str], ReadSpecial]
     ) -> list[tuple[RecordKey, ReadSpecial | None, ReadValue]]:
-        """How each name and key of a kind is read, in order: by a rule of its own or its type."""
+        """The reader of each name and key of a kind, in order: a rule of its own, or that of its
+        type."""
         kind = RECORDS[word]
         return [
             (key, special.get((word, key.name)), self.values.by_type.get(key.type, _unreadable))
@@ -177,7 +178,7 @@ class ProgramBuilder:
         )
 
     def _forgive_module(self, line: Line, text: str) -> None:
-        """Let launches of a module whose record is wrong pass: its fault is reported already."""
+        """Accept launches of a module whose record is wrong: its fault is reported already."""
         match = re.match(r"\s*module\s+([A-Za-z0-9_$.]+)", text)
         if line.kind == "module" and match:
             self.modules.mark_broken(match[1])

@@ -214,7 +214,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def _argument_places(text: str, at: int) -> list[tuple[int, int]]:
-    """Where each argument of a list that was read stands, for a diagnostic."""
+    """The place of each argument of a list, for a diagnostic."""
     places, start, depth = [], 1, 0
     for sign in re.finditer(r"[\[\]{},]", text[:-1]):
         if sign.start() and sign[0] in "[{":

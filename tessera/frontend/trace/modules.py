@@ -96,7 +96,7 @@ class Modules:
         self._open(name).broken = True
 
     def declared_later(self, name: str, at: int) -> Span | None:
-        """Where a module is declared behind a place."""
+        """The place of a module's declaration after an offset."""
         pattern = rf"^//![ \t]*module[ \t]+({re.escape(name)})(?=\s)"
         record = re.compile(pattern, re.MULTILINE).search(self.findings.source.text, at)
         return self.findings.span(*record.span(1)) if record else None
@@ -278,7 +278,7 @@ def _label(span: Span | None, text: str) -> tuple[Label, ...]:
 
 
 def _name_span(variant: ModuleVariant, at: int, name: str) -> Span | None:
-    """Where a declared name stands: the first time after the declaration starts."""
+    """The place of a declared name: its first occurrence in the declaration."""
     source = variant.ptx.source
     if source is None or at < 0:
         return None

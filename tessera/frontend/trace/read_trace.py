@@ -25,7 +25,7 @@ _MARKED_COMMENT = re.compile(r"^([ \t]*)//!", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a text says. `program` is None if it has errors; there may be warnings besides."""
+    """The program in a text, or None if it has errors; there may be warnings besides."""
 
     program: Program | None
     diagnostics: tuple[Diagnostic, ...]

@@ -76,7 +76,8 @@ class ModuleRecord:
 
 
 class RecordKey(NamedTuple):
-    """What a record holds: its name in a trace, the field that it fills, and the field's type."""
+    """A name or key of a record: its name in a trace, the field that it fills, and the field's
+    type."""
 
     name: str
     field: str
@@ -142,14 +143,14 @@ class OpenRecord:
     row: dict[str, Any] = field(default_factory=dict)
 
     def place(self, key: str) -> tuple[int, int]:
-        """Where a value stands, or the whole record if the key is not there."""
+        """The place of a value, or of the whole record if the key is missing."""
         if key not in self.given:
             return (self.start, self.end)
         text, at = self.given[key]
         return (at, at + len(text))
 
     def make(self, findings: TraceFindings, **more: object) -> Any:
-        """What the record says, as the record of its kind."""
+        """The finished record of its kind."""
         return self.kind.record(**self.row, **more, span=findings.span(self.start, self.end))
 
 
@@ -186,7 +187,7 @@ def open_record(
 
 
 def _end(names: Sequence[Token], values: Sequence[Field]) -> int:
-    """Where the last token of a record ends."""
+    """The end of the last token of a record."""
     if values:
         key, text, at = values[-1]
         return at + len(key) + 1 + len(text)

@@ -252,7 +252,8 @@ class TraceSteps:
         return size
 
     def _range(self, record: OpenRecord, end: str, text: str, at: int) -> int:
-        """How many bytes are written to or read from one end of a step, inside its buffer."""
+        """The bytes that are written to or read from one end of a step, checked against its
+        buffer."""
         size = self.values.integer(text, at, "bytes")
         pointer = record.row[end]
         buffer = self.values.by_id(pointer.buffer)

@@ -36,7 +36,7 @@ class Token(str):
 
     @property
     def end_pos(self) -> int:
-        """Where the piece ends."""
+        """The end of the piece."""
         return self.start_pos + len(self)
 
 

@@ -81,7 +81,7 @@ def gated(match: Match) -> ir.LibraryCall | None:
 
 
 def rotary(match: Match) -> ir.LibraryCall | None:
-    """Where the first part of what is joined is the second half, negated."""
+    """A rotary embedding: the first part of what is joined is the second half, negated."""
     joined, half = match.calls["j"], match.calls["n"].reads[0]
     whole = match.operands["x"]
     size = whole.shape[-1] if whole.shape else 0
@@ -136,7 +136,7 @@ def _split_heads(operand: ir.Operand, batch: int) -> ir.Operand:
 
 
 def shared_heads(match: Match) -> ir.LibraryCall | None:
-    """Attention that reads keys and values where they lie: once for all heads of a group."""
+    """Attention that reads keys and values in place: once for all heads of a group."""
     kept = [_unrepeated(match.calls[name].reads[0]) for name in ("k2", "v2")]
     if kept[0] is None or kept[1] is None:
         return None

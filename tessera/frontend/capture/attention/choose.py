@@ -24,7 +24,7 @@ _PACKED = 64  # rows of all heads of a group: up to here they share a tile
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionSize:
-    """What decides how a call is best cut."""
+    """The sizes that decide how a call is best cut."""
 
     batch: int
     heads: int
@@ -48,7 +48,7 @@ class AttentionSize:
 
     @property
     def walked(self) -> int:
-        """About how many keys a tile sees at most."""
+        """The greatest number of keys that a tile sees, about."""
         return min(self.keys, self.window + self.tokens) if self.window else self.keys
 
 

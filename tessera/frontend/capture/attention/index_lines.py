@@ -95,7 +95,7 @@ def moved_line(node: object, line: IndexLine) -> IndexLine | None:
 
 
 def _starts(index: object, rank: int) -> list[int] | None:
-    """Where an index begins that takes a piece of every dimension, counted from the front."""
+    """The starts of an index that slices every dimension, counted from the front."""
     if not isinstance(index, tuple) or len(index) != rank:
         return None
     starts = []

@@ -38,7 +38,7 @@ class Tiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """Which keys a token sees, apart from masks: see `kernels`."""
+    """The keys that a token sees, apart from masks: see `kernels`."""
 
     causal: bool = False
     offset: int = 0
@@ -46,7 +46,7 @@ class Seen:
 
 
 class Nothing(enum.IntEnum):
-    """What a token gets that sees no key: zeros, the mean of all values, or no number."""
+    """The result of a token that sees no key: zeros, the mean of all values, or NaN."""
 
     ZEROS = 0
     MEAN = 1

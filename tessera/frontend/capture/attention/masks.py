@@ -59,7 +59,7 @@ class KeyRange:
 def read_mask(
     mask: Node, tokens: int, keys: int, changed: frozenset[int] | None
 ) -> KeyRange | None:
-    """What a boolean mask over (.., tokens, keys) says; None if that cannot be told.
+    """The keys that a boolean mask over (.., tokens, keys) shows; None if that is not proved.
 
     `changed` is the memory that the graph changes in place (`changed_memory`).
     """
@@ -118,7 +118,7 @@ def _holds(line: IndexLine, sizes: Sequence[int]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _MaskTerms:
-    """What nodes of a graph say that changes this memory in place (None: any memory)."""
+    """Half-planes of the masks of a graph that changes this memory in place (None: any memory)."""
 
     changed: frozenset[int] | None
 
@@ -215,7 +215,8 @@ class _MaskTerms:
 def _equal(
     first: IndexLine | None, second: IndexLine | None, wanted: bool
 ) -> tuple[HalfPlane, ...] | None:
-    """What (un)equal numbers say, where they differ by the same everywhere: always, or never."""
+    """The half-planes of a comparison for (in)equality whose sides differ by a constant: all or
+    none."""
     if first is None or second is None:
         return None
     line = difference(first, second)

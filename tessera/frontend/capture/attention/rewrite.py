@@ -245,7 +245,8 @@ def _heads(call: _AttentionCall, node: Node) -> tuple[Node, Node]:
 
 
 def _unrepeated(node: Node, until: Node) -> Node | None:
-    """What `x[:, :, None].expand(..).reshape(..)` or `repeat_interleave` repeats, head by head."""
+    """The operand that `x[:, :, None].expand(..).reshape(..)` or `repeat_interleave` repeats by
+    head."""
     name, arguments = call_of(node)
     if name == "repeat_interleave":
         counts = (*arguments[1:], node.kwargs.get("repeats"))

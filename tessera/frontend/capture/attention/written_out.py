@@ -32,7 +32,7 @@ _LEAST_F16 = -65504.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenOut:
-    """What attention is computed of; `first` is the first product.
+    """The operands of an attention; `first` is the first product.
 
     `hidden` is a boolean mask of the keys that are not seen, if there is one in place of `mask`.
     `nothing`: what a token gets that sees no key.
@@ -104,7 +104,7 @@ def _product(node: object, *, turned: bool) -> tuple[Node, Node] | None:
 
 
 def _plain_call(node: object) -> tuple[str, tuple[object, ...]]:
-    """What a node calls with positional arguments alone: others (`alpha`) change what it does."""
+    """The call of a node with positional arguments alone: others (`alpha`) change its meaning."""
     return call_of(node) if not getattr(node, "kwargs", {}) else ("", ())
 
 
@@ -118,7 +118,7 @@ def _letters(equation: object) -> str:
 
 
 def _turned(node: object) -> object:
-    """What was turned to make a matrix of keys; nothing if that was not done."""
+    """The operand of a transposition of keys; None without one."""
     name, arguments = call_of(node)
     if name in _SWAPS and sorted(_dimension(n) for n in arguments[1:]) == [2, 3]:
         return arguments[0]
@@ -240,7 +240,7 @@ def _without_filled(node: object) -> tuple[object, _Filled | None]:
 
 
 def _without_cap(node: object) -> tuple[object, float]:
-    """What `c * tanh(x / c)` caps, and c; 0 where there is no cap."""
+    """The operand of `c * tanh(x / c)`, and c; 0 without a cap."""
     cap = _factor(node, "mul")
     name, arguments = call_of(call_of(node)[1][0]) if cap else ("", ())
     if name == "tanh" and _factor(arguments[0], "truediv", "div") == cap:

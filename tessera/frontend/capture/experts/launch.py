@@ -31,7 +31,7 @@ class ProductTiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProductSize:
-    """What decides how a product is best cut."""
+    """The sizes that decide how a product is best cut."""
 
     rows: int
     experts: int
@@ -98,7 +98,7 @@ def launch_greatest(rows: torch.Tensor, count: int) -> tuple[torch.Tensor, torch
 
 
 def size_of(rows: torch.Tensor, weights: torch.Tensor) -> ProductSize:
-    """What is known of a call without its data."""
+    """The sizes of a call."""
     shared = 101_376
     if rows.is_cuda:
         import torch
@@ -123,7 +123,7 @@ def candidates(size: ProductSize) -> Iterator[ProductTiles]:
 
 
 def _shapes(size: ProductSize) -> Iterator[ProductTiles]:
-    """By how many rows an expert has: a block should not have those of many."""
+    """Shapes of blocks by the rows of an expert: a block should not span many experts."""
     each = size.rows / min(size.experts, size.rows)
     if size.bytes > 2:
         shapes = ((32, 64, 32, 4, 3), (16, 64, 32, 4, 3), (64, 64, 32, 8, 3))

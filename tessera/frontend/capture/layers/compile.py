@@ -1,4 +1,4 @@
-"""Have a recorded graph compiled part by part, each different part once.
+"""Compile a recorded graph part by part, each distinct part once.
 
 In: the graph that torch.compile has recorded, and options of Inductor's. Out: a function for the
 whole graph. What is put in place of calls (`rewrite`) is put into the whole graph first: a mask is
@@ -83,7 +83,7 @@ def _rewritten(module: GraphModule) -> GraphModule:
 
 
 def _tell_values(graph: Graph) -> None:
-    """Say of calls that were put in what they make; where that is not known, no cut is made."""
+    """Note the values of calls that were put in; the graph is not cut where one is unknown."""
 
     def made(node: Node) -> object:
         return node.meta["example_value"]

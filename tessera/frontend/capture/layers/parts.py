@@ -56,7 +56,7 @@ def parts_of(graph: Graph) -> list[GraphPart]:
 
 
 def _to_compile(parts: Sequence[GraphPart]) -> int:
-    """How many calls there are in different parts."""
+    """The number of calls in distinct parts."""
     return sum({part.key: len(part.nodes) for part in parts}.values())
 
 
@@ -164,7 +164,7 @@ def _form(value: object, operands: list[Node]) -> Hashable:
 
 
 def _sign(node: Node) -> Hashable:
-    """What the compiler knows of a tensor; of another value, what kind it is."""
+    """The properties of a tensor that the compiler uses; the kind of any other value."""
     value = value_of(node)
     if value is None:
         return str(node.meta.get("example_value"))

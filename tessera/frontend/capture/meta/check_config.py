@@ -83,7 +83,7 @@ def check_cache(model: transformers.PreTrainedModel, phase: str, cache: object) 
 
 
 def unknown_value(problem: BaseException, values: Values) -> TesseraError | None:
-    """Where a name that the library looked for and does not have stands in the config file."""
+    """An error for a name in the config file that the library does not know."""
     for cause in chain(problem):
         key = cause.args[0] if isinstance(cause, KeyError) and cause.args else None
         named = [n for part in _parts(values) for n, value in part.items() if value == key]

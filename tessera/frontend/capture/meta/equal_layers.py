@@ -20,7 +20,7 @@ _Plain = (int, float, str, bool, type(None))
 
 
 def equal_layers(config: hf.HfConfig) -> int:
-    """How many equal layers a model has, 0 if they are not; to be called where tensors are fake."""
+    """The number of layers if all are equal, else 0; to be called where tensors are fake."""
     count = config.values.get(_COUNT)
     if not isinstance(count, int) or isinstance(count, bool):
         return 0

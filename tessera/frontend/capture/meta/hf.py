@@ -156,7 +156,7 @@ def make_step(
 
 
 def offline() -> AbstractContextManager[object]:
-    """Nothing is fetched."""
+    """Keep the library from fetching anything."""
     import huggingface_hub.constants
 
     return mock.patch.object(huggingface_hub.constants, "HF_HUB_OFFLINE", True)

@@ -29,7 +29,7 @@ _KINDS = (
 
 @contextmanager
 def told_launches(on_launch: Callable[[str, list[torch.Tensor]], None]) -> Iterator[None]:
-    """Have launches told in place of being made."""
+    """Report launches in place of making them."""
 
     def run(self: object, *given: object, grid: object = None, **named: object) -> None:
         tensors = [tensor for tensor in tensors_in((given, named)) if tensor.is_cuda]

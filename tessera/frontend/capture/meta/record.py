@@ -92,7 +92,7 @@ class FakeAddresses:
         self._next = _FIRST
 
     def of_storage(self, storage: torch.UntypedStorage) -> int:
-        """Where a storage would begin."""
+        """The address of a storage."""
         known = self._known.get(storage._cdata)
         if known is None:
             known = self._next, storage
@@ -101,7 +101,7 @@ class FakeAddresses:
         return known[0]
 
     def of_tensor(self, tensor: torch.Tensor) -> int:
-        """Where its first element would be."""
+        """The address of the first element of a tensor."""
         start = self.of_storage(tensor.untyped_storage())
         return start + int(tensor.storage_offset()) * int(tensor.element_size())
 
@@ -111,7 +111,7 @@ class FakeAddresses:
 
 
 class Recording:
-    """What is noted while the call runs."""
+    """The operators and tensors that are noted while the call runs."""
 
     def __init__(self) -> None:
         self.addresses = FakeAddresses()
@@ -207,7 +207,7 @@ def _is(tensor: object) -> bool:
 
 @contextmanager
 def among_fakes() -> Iterator[None]:
-    """Where `record_call` works: what is made inside stays usable until the end."""
+    """The context that `record_call` needs: tensors made inside stay usable until the end."""
     with fake_gpu(), numbered_devices(), without_fast_paths(), torch.no_grad():
         yield
 
@@ -250,7 +250,7 @@ class RawRecord:
 
 
 def called(function: Callable[..., object], inputs: Inputs, *, is_last: bool) -> object:
-    """What a call gives; raises what it means that it fails on tensors without memory."""
+    """The result of a call; raises an explained error if it fails on tensors without memory."""
     try:
         with quiet_loggers():
             return inputs.call(function, is_last=is_last)
@@ -305,7 +305,7 @@ def is_fake(tensor: torch.Tensor) -> bool:
 
 
 def _live(recording: Recording) -> Iterator[torch.Tensor]:
-    """Tensors that live and that the call uses: caches that the model keeps, say."""
+    """Live tensors that the call uses, such as caches that the model keeps."""
     for thing in gc.get_objects():
         if issubclass(type(thing), torch.Tensor) and not hasattr(thing, "__tensor_flatten__"):
             with suppress(Exception):  # a tensor that is not there, or not any more
@@ -352,7 +352,7 @@ def _are_sizes(parts: list[object] | tuple[object, ...]) -> bool:
 
 
 def leaves_the_gpu(func: torch._ops.OpOverload) -> TesseraError:
-    """Why a copy to the host is refused."""
+    """An error for a copy to the host."""
     return TesseraError.of(
         "TSR6003",
         f"the model copies from the GPU to the host (`{name_of(func)}`)",

@@ -37,7 +37,7 @@ _TRUNCATED = "_no_grad_trunc_normal_"
 
 @contextmanager
 def fake_gpu(gpu: SimpleNamespace | None = None) -> Iterator[None]:
-    """Have what is made on "cuda" be fake, and what is asked of it answered.
+    """Make tensors on "cuda" fake, and answer queries about the GPU.
 
     `gpu` are the properties of a GPU to stand in for, whatever GPU there is.
     """
@@ -64,7 +64,7 @@ def fake_gpu(gpu: SimpleNamespace | None = None) -> Iterator[None]:
 
 
 def numbered_devices() -> AbstractContextManager[object]:
-    """A mode that has "cuda" mean "cuda:0" wherever a device is given."""
+    """A mode in which "cuda" means "cuda:0" wherever a device is given."""
     first = torch.device("cuda", 0)
 
     def numbered(value: object) -> object:
@@ -91,7 +91,7 @@ def numbered_devices() -> AbstractContextManager[object]:
 
 @contextmanager
 def real_host() -> Iterator[None]:
-    """Have operators work on memory again, for a moment."""
+    """Make operators work on real memory inside the context."""
     with unset_fake_temporarily():
         yield
 
@@ -150,12 +150,12 @@ def _any_gpu() -> SimpleNamespace:
 
 
 def always(value: object) -> Callable[..., object]:
-    """A function that gives the same whatever it is asked."""
+    """A function that returns the same value for all arguments."""
     return lambda *given, **named: value
 
 
 def _answers(properties: SimpleNamespace) -> dict[str, Callable[..., object]]:
-    """What `torch.cuda` says of a GPU."""
+    """The answers of `torch.cuda` about a GPU."""
     return {
         "is_available": always(True),
         "init": always(None),
@@ -192,7 +192,7 @@ def _give_guard() -> None:
 
 
 def does_not_fit(reason: str, tested: str = f"PyTorch {TESTED}") -> TesseraError:
-    """Why this PyTorch (or what compiles for it) is no help without a GPU."""
+    """An error for a PyTorch (or a compiler) that cannot stand in for a GPU."""
     return TesseraError.of(
         "TSR6014",
         f"this PyTorch ({torch.__version__}) cannot stand in for a GPU",

@@ -31,7 +31,7 @@ _ATTENTION = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "s
 
 @contextmanager
 def whole_attention(recording: NotesAttention) -> Iterator[None]:
-    """Have `scaled_dot_product_attention` noted as one operator; its result is laid out as that of
+    """Note `scaled_dot_product_attention` as one operator; its result is laid out as that of
     the kernels that compute it."""
     attend = torch.nn.functional.scaled_dot_product_attention
 

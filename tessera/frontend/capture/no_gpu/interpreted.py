@@ -18,7 +18,7 @@ from tessera.frontend.capture.problems import RAISED, first_line
 
 @contextmanager
 def interpreted_kernels() -> Iterator[list[str]]:
-    """Have kernels interpreted; the first setting of one that would be tuned is taken."""
+    """Interpret kernels; a kernel that would be tuned runs with its first setting."""
     names: list[str] = []
     if "triton" not in sys.modules:
         yield names

@@ -76,7 +76,7 @@ def _results(
     buffers: Mapping[str, RawBuffer],
     returned: Mapping[int, tuple[str, RawTensor]],
 ) -> dict[str, Bytes]:
-    """What results lie in, by the names of buffers; several may be views of one.
+    """The bytes of buffers that hold results; several results may be views of one buffer.
 
     What lies between them is taken from the host's own memory, where that is laid out alike. A
     buffer with bytes that are not known is left out.

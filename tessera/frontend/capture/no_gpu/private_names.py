@@ -60,7 +60,7 @@ _LISTENERS: list[Listener] = []
 
 @contextmanager
 def standing_in(gpu: SimpleNamespace, ptx_version: int, listener: Listener) -> Iterator[None]:
-    """Have everything compiled for a GPU with these properties; see above."""
+    """Compile everything for a GPU with these properties; see the module's docstring."""
     with ExitStack() as stack:
         put = _Patches(stack)
         check_names()
@@ -76,7 +76,7 @@ def standing_in(gpu: SimpleNamespace, ptx_version: int, listener: Listener) -> I
 
 
 class _Patches:
-    """Puts things in place of others, and back again when the stack is left."""
+    """Replaces attributes until the stack is closed."""
 
     def __init__(self, stack: ExitStack) -> None:
         self._stack = stack

@@ -64,7 +64,7 @@ class TemplateChoice(Protocol):
 
 
 class CutPrices(Protocol):
-    """How long things would take on the GPUs that are compiled for, about: nanoseconds."""
+    """Estimated times in nanoseconds on the GPUs that are compiled for."""
 
     def product_ns(self, cut: ProductCut) -> float:
         """A product in given blocks."""
@@ -77,7 +77,7 @@ class CutPrices(Protocol):
 
 
 class ProductPrices:
-    """What Inductor asks in place of measuring; `heard` is told of each product."""
+    """Prices for Inductor in place of measurements; `heard` gets the name of each product."""
 
     def __init__(self, priced: CutPrices, heard: Callable[[str], None]) -> None:
         self._priced = priced
@@ -95,7 +95,7 @@ class ProductPrices:
         return self._best(wanted, _KEPT)
 
     def worth_timing(self, wanted: Sequence[TemplateChoice]) -> list[TemplateChoice]:
-        """Of choices that will be timed, those that can be the fastest: all where rows are few.
+        """The choices that can be the fastest, of those to be timed: all if rows are few.
 
         With many rows the time goes by how many blocks there are, which the model knows well.
         """
@@ -158,7 +158,7 @@ def _size(
 
 
 def _right_factor(shapes: Sequence[Sequence[int]], m: int, n: int) -> int:
-    """Which operand of a product is its second factor: what is added comes before, scales after."""
+    """The place of the second factor of a product: an addend comes before it, scales after it."""
     for place, (left, right) in enumerate(pairwise(shapes), 1):
         is_pair = len(left) > 1 and len(right) > 1 and left[-1] == right[-2]
         if is_pair and (left[-2], right[-1]) == (m, n):

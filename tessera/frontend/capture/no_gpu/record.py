@@ -165,7 +165,7 @@ def _ptx_version(archs: Iterable[str]) -> int:
 
 
 def _properties(first: Gpu, gpus: Sequence[Gpu]) -> SimpleNamespace:
-    """What PyTorch is told of the GPU: the oldest one, with what all of them have."""
+    """The properties of a GPU for PyTorch: the oldest one, with the least that all of them have."""
     number = arch_number(first.arch)
     shared = min(limits_of(gpu.arch).cta_shared_bytes for gpu in gpus)
     return SimpleNamespace(

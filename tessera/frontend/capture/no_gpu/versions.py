@@ -74,7 +74,7 @@ def _tested() -> str:
 
 
 def find(place: str) -> Inner:
-    """What a module has: `torch.cuda`, or `torch._C:_dynamo.guards` for what is in it."""
+    """An object by its path: `torch.cuda`, or `torch._C:_dynamo.guards` for one inside a module."""
     module, _, inside = place.partition(":")
     try:
         holder = importlib.import_module(module)
@@ -86,5 +86,5 @@ def find(place: str) -> Inner:
 
 
 def missing(name: str) -> TesseraError:
-    """What to say of a version that has no such name."""
+    """An error for a version that lacks a name."""
     return does_not_fit(f"it has no `{name}`, which is needed to compile without a GPU", _tested())
