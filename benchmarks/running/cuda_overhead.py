@@ -20,10 +20,6 @@ Host time is processor time of threads per request, in the steady state:
 - `host_to_bare`: the sum of the first two over the third
 - `copying_us`: what copying the bytes of inputs and outputs takes by itself; it is in the first two
 
-`trail` (one slot): the graph replayed back to back without marks of how far it has come, with one
-every few steps as the backend has them, one every second step, and with every step written down
-before it runs.
-
 `alone_us` is the time from `submit` to the result with nothing else under way, `plain_alone_us`
 from the launch of the plain graph until the thread that waits for it is awake.
 """
@@ -41,7 +37,6 @@ from benchmarks.running.cuda_models import CudaModel, Sizes, build
 from tessera.backend.cuda.backend import CudaBackend
 from tessera.backend.cuda.enqueue import Enqueuer
 from tessera.backend.cuda.issue_order import Do, Move
-from tessera.backend.cuda.trail import TrailKind
 from tessera.backend.host_loop.dispatch import Dispatcher
 from tessera.ir.plan.launch_program import HOST, Queue
 
@@ -93,7 +88,6 @@ def measure(model: CudaModel, slots: int) -> dict[str, object]:
         for name, value in found.items():
             rounds.setdefault(name, []).append(value)
     copying = copying_us(backend, model)
-    trail = {"trail": trails_us(backend, count)} if slots == 1 else {}
     dispatcher.close()
     host_us = statistics.median(rounds["submit_us"]) + statistics.median(rounds["collect_us"])
     sizes = backend.replica.buffers[0, 0]
@@ -108,7 +102,6 @@ def measure(model: CudaModel, slots: int) -> dict[str, object]:
         "output_bytes": sum(view.nbytes for view in sizes.outputs.values()),
         "requests": count,
         "under_way": dispatcher.capacity,
-        **trail,
     }
 
 
@@ -237,23 +230,6 @@ def plain_alone(backend: CudaBackend, plain: tuple[Any, Any]) -> float:
         found.append(time.perf_counter() - begun)
     driver.destroy_event(event)
     return statistics.median(found) * 1e6
-
-
-def trails_us(backend: CudaBackend, count: int) -> dict[str, float]:
-    """Microseconds per replay of the backend's graph by how often it leaves a mark."""
-    stream = backend.replica.roots[0].stream
-    graphs = {}
-    for kind in (TrailKind.NONE, TrailKind.MARKS, TrailKind.EXACT):
-        replica = backend.replica
-        stamps = replica.stamps[0, 0]
-        writer = Enqueuer(replica.parts, 0, 0, 0, replica.buffers[0, 0], stamps, trail=kind)
-        tape, root, _ = writer.write(backend.replica.orders[0], ())
-        graphs[kind.value] = backend.replica.capture(tape, stream, root), stream
-    found: dict[str, list[float]] = {label: [] for label in graphs}
-    for _ in range(ROUNDS):
-        for label, graph in graphs.items():
-            found[label].append(replay(backend, [graph], count))
-    return {label: round(statistics.median(times), 1) for label, times in found.items()}
 
 
 def copying_us(backend: CudaBackend, model: CudaModel) -> float:
