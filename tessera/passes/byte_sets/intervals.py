@@ -38,6 +38,7 @@ def union(parts: Sequence[Ranges]) -> Ranges:
         return ranges
     if (ranges[1:, 0] < ranges[:-1, 0]).any():
         ranges = ranges[np.argsort(ranges[:, 0], kind="stable")]
+    # The furthest end so far: an interval that starts beyond it begins a new one.
     reach = np.maximum.accumulate(ranges[:, 1])
     first = np.ones(len(ranges), dtype=np.bool_)
     first[1:] = ranges[1:, 0] > reach[:-1]
@@ -81,6 +82,7 @@ def intersect(left: Ranges, right: Ranges) -> Ranges:
     """The bytes in both."""
     if len(left) == 0 or len(right) == 0:
         return EMPTY
+    # Per interval of `left`, the run of intervals of `right` that it meets.
     first = np.searchsorted(right[:, 1], left[:, 0], side="right")
     last = np.searchsorted(right[:, 0], left[:, 1], side="left")
     count = np.maximum(last - first, 0)

@@ -107,6 +107,7 @@ def _find_runs(offsets: Offsets, kinds: Signed) -> Offsets | None:
     count = len(offsets)
     steps = np.diff(offsets)
     alike = kinds[1:] == kinds[:-1]
+    # A run goes on while kind and distance stay the same; `following` is where the next one starts.
     same_step = alike[1:] & alike[:-1] & (steps[1:] == steps[:-1])
     breaks = np.append(np.flatnonzero(~same_step), count - 2)
     ends = (breaks[np.searchsorted(breaks, np.arange(count - 1))] + 2) if count > 1 else breaks

@@ -139,6 +139,7 @@ class _Tracker:
                 self._map(total).add_read(total.ranges, (number, place))
         # Everything depends on a step that may touch anything, so nothing before it is looked at.
         kept = 0 if step.pins else MOST_KEPT
+        # Certain writes last: they end what the others of this step have noted.
         for certain in (False, True):
             for place, total in touched:
                 if total.kind.writes and total.ends is certain:

@@ -122,6 +122,7 @@ class _Stretch:
         last = np.searchsorted(self.starts, touched[:, 1], side="left")
         if int(last[-1]) - int(first[0]) == 1:
             return [(self.histories[self.places[first[0]]], touched)]
+        # One row per pair of a touched interval and a range that it meets.
         count = last - first
         owner = np.repeat(np.arange(len(touched)), count)
         begin = np.cumsum(count) - count

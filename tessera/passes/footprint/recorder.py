@@ -263,6 +263,7 @@ class Recorder:
         moves = distinct(np.array(run.moves, dtype=np.int64))
         for zone, may, sure in run.pieces:
             entry = self._entry(index, effect, zone)
+            # First along the moves of the loop, then along the digits of the CTA's number.
             slopes = run.address.slopes
             everywhere = self._repeated(_spread(may, moves), slopes)
             certain = everywhere

@@ -111,6 +111,7 @@ class SharedImage:
             yield _only(cells, threads[first])
             self._note_write(cells, _cells_of(width), mask)
             return
+        # `turn`: how many threads before this one store to the same cell.
         order = np.argsort(which, kind="stable")
         starts = np.searchsorted(which[order], np.arange(len(first)))
         turn = np.empty(len(places), dtype=np.int64)

@@ -110,6 +110,7 @@ def _slots(pair: int) -> list[int]:
     """Another part of the address space for every zone: a permutation of all parts."""
     numbers = np.arange(END, dtype=U64)
     mask = U64((1 << _SLOT_BITS) - 1)
+    # Odd factors and shifted exclusive ors are invertible modulo 2**21: no two zones collide.
     for turn in range(3):
         factor = _mix(pair << 32 | turn)
         numbers = (numbers * U64(factor | 1) + U64(factor >> 40)) & mask

@@ -126,6 +126,7 @@ class _LiveWalk:
 
     def _bits(self, known: dict[str, bool], wanted: bool) -> int:
         numbers = [self._number(name) for name, is_live in known.items() if is_live is wanted]
+        # Through bytes: a shift per register would copy a long number each time.
         bits = bytearray((max(numbers, default=0) >> 3) + 1)
         for number in numbers:
             bits[number >> 3] |= 1 << (number & 7)

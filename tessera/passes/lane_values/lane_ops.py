@@ -185,6 +185,7 @@ def _high_product(a: Lanes, b: Lanes, bits: int, signed: bool) -> Lanes:
     if bits <= 32:
         grow = sign_extend if signed else zero_extend
         return Lanes(((grow(a, bits).low() * grow(b, bits).low()) >> U64(bits)) & U64(MASK[bits]))
+    # The 128-bit product from four products of 32-bit halves, carries included.
     low, half = U64(0xFFFFFFFF), U64(32)
     a0, a1, b0, b1 = a.low() & low, a.low() >> half, b.low() & low, b.low() >> half
     middle = a1 * b0 + ((a0 * b0) >> half)
@@ -305,6 +306,7 @@ def _and(a: Lanes, b: Lanes, bits: int, signed: bool) -> Lanes:
     if b.span is None:
         mask = b.low()
         unmasked = ~mask & U64(MASK[bits])
+        # A mask that clears low bits only is monotone; any other keeps at most its own bits.
         rounds_down = (unmasked & (unmasked + U64(1))) == U64(0)
         bottom = np.where(rounds_down, low & mask, U64(0))
         top = np.where(rounds_down, high & mask, np.minimum(high, mask))

@@ -474,6 +474,7 @@ def _sloped_product(a: Lanes, b: Lanes, bits: int) -> Lanes:
 def _scale(a: Lanes, factor: Words, bits: int) -> Lanes:
     """An unknown value times an exact one, which counts as signed."""
     span = spans(a)
+    # As a negative number a large factor makes a short interval of a short one.
     negative = factor > U64(MASK[bits] >> 1)
     size = np.where(negative, (U64(0) - factor) & MASKS[bits], factor)
     fits = span <= MASKS[bits] // np.maximum(size, U64(1))
@@ -515,6 +516,7 @@ def join(a: Lanes, b: Lanes, bits: int) -> Lanes:
 def hull(a: Lanes, b: Lanes, bits: int) -> Lanes:
     """The shortest interval that holds both."""
     aspan, bspan = spans(a), spans(b)
+    # On a circle there are two intervals that hold both: one starts at `a`, the other at `b`.
     from_a = _reach(a.low(), aspan, b.low(), bspan, bits)
     from_b = _reach(b.low(), bspan, a.low(), aspan, bits)
     first = from_a <= from_b

@@ -239,9 +239,11 @@ def floor_quotient(
     if not rest:
         return WholeForm(start // divisor, whole, np.zeros((1, 1), dtype=np.int64))
     for digit, slope in rest.items():
+        # After `period` steps of the digit the sum has grown by a multiple of the divisor.
         period = divisor // gcd(divisor, *(abs(int(s)) for s in slope.flat))
         if 1 < period < digit.count:
             raise Split((digit,), base=period)
+    # Few different quotients: cut where the sum passes a multiple of the divisor.
     if int((most - least).max()) <= _FEW_QUOTIENTS:
         nonnegative(start - most * divisor, rest, least != most)
     raise Split((max(rest, key=lambda d: int(np.abs(rest[d]).max()) * d.most),))
