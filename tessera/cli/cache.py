@@ -1,4 +1,4 @@
-"""`tessc cache`: what is kept of files that were read and analysed before; and away with it."""
+"""`tessc cache`: show or clear what is kept of files that were read and analysed."""
 
 from __future__ import annotations
 

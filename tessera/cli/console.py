@@ -19,7 +19,7 @@ from tessera.settings import read_settings
 
 
 def at_terminal() -> bool:
-    """Whether somebody sees standard error, which may be closed."""
+    """Whether standard error is a terminal; it may be closed."""
     return sys.stderr is not None and sys.stderr.isatty()
 
 
@@ -31,13 +31,13 @@ def page_width(target: str = "-") -> int | None:
 
 
 def silence(stream: Any) -> None:
-    """Whoever reads a stream has gone: what is still buffered goes nowhere, also at exit."""
+    """Discard what is still buffered for a stream whose reader is gone, also at exit."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 class Forgiving:
-    """Standard error that may go away, with its terminal: what nobody sees must not end a run."""
+    """Standard error that may be closed with its terminal, which must not end a run."""
 
     def __init__(self) -> None:
         self._stream = sys.stderr
@@ -91,7 +91,7 @@ class Messages:
 
 
 class ReaderGone(Exception):
-    """Whoever reads standard output has stopped. Not an OSError: click would exit with 1."""
+    """The reader of standard output is gone. Not an OSError: click would exit with 1."""
 
 
 def write_data(data: bytes, target: str, kind: Kind = Kind.REPORT) -> None:

@@ -48,7 +48,7 @@ class Typed:
         return replace(self, values=self.values | values)
 
     def refuse_others(self, only: str, *kinds: type, hint: str = "") -> None:
-        """An option that none of the records has would do nothing: more likely a slip than a wish.
+        """Refuse options that none of the records has: they would do nothing.
 
         `only` says what it is for.
         """

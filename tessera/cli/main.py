@@ -169,7 +169,7 @@ def main() -> NoReturn:
     atexit.register(_end_quietly)  # the first that is registered runs last
     code, stopped = _run(sys.argv[1:])
     if stopped is not None:
-        # Whoever pressed Ctrl-C does not wait until a million records are given back one by one.
+        # After Ctrl-C the process ends at once: freeing a million records one by one takes seconds.
         atexit._run_exitfuncs()
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError, ValueError, AttributeError):
@@ -180,7 +180,7 @@ def main() -> NoReturn:
 
 
 def _end_quietly() -> None:
-    """Have nothing said after the last word: Triton's library reports what it has not freed."""
+    """Silence standard error at exit: Triton's library reports what it has not freed."""
     if "triton" in sys.modules and not read_settings().traceback:
         with suppress(OSError, ValueError, AttributeError):
             sys.stderr.flush()
@@ -191,7 +191,7 @@ _BUFFERED = frozenset((io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom))
 
 
 def _let_go() -> None:
-    """Have the process end without looking for cycles among all that is left.
+    """End the process without a collection of garbage.
 
     The memory goes back as a whole. What a model file has written and not closed is written out:
     in a cycle it would be lost.

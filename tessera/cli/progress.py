@@ -147,7 +147,7 @@ class PlanProgress(Progress):
         super().hear(replace(told, stage=stage, note=note))
 
     def keep(self) -> None:
-        """A plan is kept; whoever asked for an end before has it now."""
+        """A plan is written; if Ctrl-C was pressed before, end now."""
         self._kept = True
         if self.interrupted:
             raise KeyboardInterrupt

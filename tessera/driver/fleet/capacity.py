@@ -26,7 +26,7 @@ from tessera.driver.serve.measures import Served, ServingReport
 from tessera.driver.serve.scheduler import Sizes, StepSize, StepWork
 
 BUSY = 0.95
-"""Of the time, at most."""
+"""Share of the time that a unit is busy, at most."""
 _LEAST_PART = 0.02
 _HALVINGS = 5
 _MOST_STEPS = 2_500
@@ -123,7 +123,7 @@ def _batches(way: UnitWay, work: Workload, most: int) -> list[int]:
 
 
 def _within(way: UnitWay, work: Workload, rows: int) -> Capacity:
-    """The highest rate within the limits, in batches of so many."""
+    """The highest rate within the limits, in batches of `rows` sequences."""
     whole = BUSY * way.most_rate(work, rows)
     count = requests_for(way, work, rows)
     low, high = 0.0, 1.0
@@ -219,7 +219,7 @@ class UnitClock:
 
 
 def follow_way(way: UnitWay, wanted: Sequence[Wanted], work: Workload, rows: int) -> ServingReport:
-    """What requests take on one unit with batches of so many sequences."""
+    """What requests take on one unit with batches of `rows` sequences."""
     requests = _apart(way, wanted, rows) if way.apart else _together(way, wanted, rows)
     return report_of(requests, work, way.names)
 

@@ -55,7 +55,7 @@ class FleetChoice:
         )
 
     def usd_per_million(self, tokens: float, rate: float | None = None) -> float | None:
-        """Dollars per million tokens of answers, when it serves so many requests per second."""
+        """Dollars per million tokens of answers, at a rate in requests per second."""
         made = (self.rate if rate is None else rate) * tokens
         if self.usd_per_hour is None or made <= 0:
             return None

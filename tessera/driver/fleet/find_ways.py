@@ -230,7 +230,7 @@ _SUMS = 2  # per layer: after attention, and after the feed-forward part
 def tensor_way(
     model: ServedModel, offered: Offered, kind: int, count: int, work: Workload
 ) -> UnitWay | None:
-    """The way over so many GPUs; None where tables lack something, or it does not fit."""
+    """The way over `count` GPUs; None if a table lacks something, or the model does not fit."""
     points: list[list[tuple[float, Taken]]] = [[], []]
     for step in model.steps:
         ns = _step_ns(step, offered, kind, count, work)
@@ -293,7 +293,7 @@ def _step_ns(
 
 
 def _part(shape: WorkShape, count: int) -> WorkShape | None:
-    """What one of so many GPUs computes; None where it does not come out even."""
+    """The part of one of `count` GPUs; None if the sizes do not divide."""
     sizes = list(shape.sizes)
     if shape.kind is TableKind.GEMM:
         if sizes[1] % count:

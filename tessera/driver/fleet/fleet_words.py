@@ -1,4 +1,4 @@
-"""What is said of a fleet: the answer in words, what it rests on, and why there is none.
+"""The words of a fleet report: the answer, its assumptions, and why there is no answer.
 
 In: choices, what is offered, a workload. Out: lines of text, and errors.
 """
@@ -95,7 +95,7 @@ def notes_of(
 
 
 def check_prices(offered: Offered, options: FleetOptions) -> None:
-    """Refuse a demand where a price is not known: what is cheapest hangs on it."""
+    """Refuse a demand if a price is unknown: the cheapest fleet depends on it."""
     unknown = [kind.label for kind in offered.kinds if kind.usd_per_hour is None]
     if unknown and options.demand is not None:
         raise TesseraError.of(

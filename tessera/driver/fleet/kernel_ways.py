@@ -90,7 +90,7 @@ def _split(
 def split_places(
     search: WaySearch, unit: GpuUnit, decode: ModelStep, rows: int, lanes: int
 ) -> dict[str, Places] | None:
-    """Where the planner's search puts each step, with caches for so many rows and lanes."""
+    """Where the planner's search puts each step, with caches for `rows` and `lanes`."""
     model = search.model
     planning = _problem(search, unit, decode, rows, lanes)
     if not all(task.allowed() for task in planning.problem.tasks):
@@ -111,7 +111,7 @@ def _problem(
 ) -> Planning:
     """A request of the workload: its part of prefill steps and of decode steps.
 
-    Caches are those of batches of so many `rows`, however many the decode step has.
+    Caches are those of batches of `rows` sequences, whatever the decode step has.
     """
     work, prefill = search.work, search.model.prefill[-1]
     reads = work.prompt / (prefill.rows * prefill.tokens)

@@ -51,7 +51,7 @@ class Mix:
         return tuple(map(sum, zip(*rows, strict=True)))
 
     def is_within(self, offers: Sequence[Offer], most: Sequence[float]) -> bool:
-        """Whether there are so many GPUs."""
+        """Whether the GPUs of the mix are within the limits `most`."""
         return all(n <= limit for n, limit in zip(self.gpus(offers), most, strict=True))
 
 
@@ -97,7 +97,7 @@ def fastest_mix(offers: Sequence[Offer], most: Sequence[float]) -> Mix | None:
 
 
 def _most_of(offer: Offer, most: Sequence[float], demand: float) -> int:
-    """How many of an offer there is any use for."""
+    """The largest count of an offer that is of use."""
     if not offer.rate > 0:
         return 0
     fits = min(
@@ -116,7 +116,7 @@ def _solve(
     limits: Sequence[int],
     wanted: float,
 ) -> tuple[int, ...] | None:
-    """Counts of least cost within the limits, with so much served; None where there are none."""
+    """Counts of least cost within the limits that serve `wanted`; None if there are none."""
     import highspy
 
     kinds = [k for k, limit in enumerate(most) if limit < inf]

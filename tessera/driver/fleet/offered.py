@@ -58,7 +58,7 @@ class Offered:
     kind_of: tuple[int, ...]
 
     def devices(self, kind: int, count: int, after: int = 0) -> list[int]:
-        """So many devices of a kind; `after` so many others of it."""
+        """`count` devices of a kind, without its first `after`."""
         own = [device for device, k in enumerate(self.kind_of) if k == kind]
         return own[after : after + count]
 

@@ -1,8 +1,8 @@
 """One way to use some GPUs for one model, and what its steps take there.
 
 In: where each step of a trace runs (a device of the unit), the unit's machine. Out: a `UnitWay`:
-how long a decode step of so many rows and a prefill step of so many tokens take, what they take of
-each device and link, and how many sequences memory holds. Between the sizes of traces, times lie on
+how long a decode step takes by its rows and a prefill step by its tokens, what they take of each
+device and link, and how many sequences memory holds. Between the sizes of traces, times lie on
 the line between theirs. Steps of a trace follow one another; what attention takes in a decode step
 goes with the context. A `WaySearch` has what ways are searched with: a model, what is offered, a
 workload; `placed_way` makes a way of given places.
@@ -33,7 +33,7 @@ class Taken:
     loads: tuple[float, ...]
 
     def scaled(self, factor: float) -> Taken:
-        """So many times as much."""
+        """Scaled by a factor."""
         return Taken(self.ns * factor, tuple(load * factor for load in self.loads))
 
 
@@ -86,7 +86,7 @@ class UnitWay:
     note: str = ""
 
     def prefill_at(self, tokens: float) -> Taken:
-        """A prefill step of so many tokens; a short one takes no less than a decode step."""
+        """A prefill step by its tokens; a short one takes no less than a decode step."""
         least, taken = self.prefill.points[0]
         if tokens >= least:
             return self.prefill.at(tokens)
@@ -310,7 +310,7 @@ class WaySearch:
     allowed: tuple[str, ...] = FLEET_STRATEGIES
 
     def unit(self, counts: Sequence[int]) -> GpuUnit | None:
-        """The GPUs of a unit; None where there are not so many."""
+        """The GPUs of a unit; None if there are too few."""
         devices: list[int] = []
         for kind, count in enumerate(counts):
             own = self.offered.devices(kind, count)

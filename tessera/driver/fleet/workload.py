@@ -1,4 +1,4 @@
-"""What comes: prompts and answers, when, and what is promised to them.
+"""The requests of a fleet: prompts, answers, arrival times, and limits on latency.
 
 In: lengths of prompts and answers, or arrivals; limits. Out: a `Workload`.
 """
@@ -48,7 +48,7 @@ class Workload:
         return self.prompt + self.answer / 2
 
     def draw(self, rate: float, count: int, seed: int = 0) -> list[Wanted]:
-        """So many requests at a mean rate per second, with exponential gaps."""
+        """`count` requests at a mean rate per second, with exponential gaps."""
         generator = random.Random(seed)
         at_ns, made = 0.0, []
         for number in range(count):
@@ -58,7 +58,7 @@ class Workload:
         return made
 
     def is_kept(self, report: ServingReport) -> bool:
-        """Whether so large a share of the requests is within the limits, and none was refused."""
+        """Whether the percentile is within the limits, and no request was refused."""
         if len(report.whole) < len(report.requests) or not report.requests:
             return False
         return all(

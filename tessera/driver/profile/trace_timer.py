@@ -83,8 +83,8 @@ class TraceTimer:
     fastest: dict[tuple[str, int], tuple[str, ...]] = field(default_factory=dict)
 
     def arches(self, gpu: Gpu, sms: int) -> tuple[str, ...]:
-        """The variant of every step on so many SMs of a GPU: the fastest, or that for the nearest
-        number of SMs where nothing was measured yet."""
+        """The variant of every step on `sms` SMs of a GPU: the fastest, or that for the nearest
+        number of SMs if nothing was measured yet."""
         if (gpu.key, sms) in self.fastest:
             return self.fastest[gpu.key, sms]
         work = tuple(self.program.work())
@@ -139,8 +139,8 @@ class TraceTimer:
                 profiler.close()
 
     def together(self, entry: GpuEntry, ordinal: int, slots: int) -> float | None:
-        """What a request takes on a device while so many are under way there, for long, and on the
-        rest of its GPU too.
+        """Nanoseconds of a request on a device that is busy for long with `slots` requests, while
+        the rest of its GPU is busy too.
 
         None where there is no memory for that, or no graph.
         """
@@ -173,7 +173,7 @@ class TraceTimer:
     ) -> Iterator[list[CudaBackend]]:
         """Backends with the trace on the first of each of these devices.
 
-        So many at least, and as many more as there is memory for.
+        At least `least`, and as many more as there is memory for.
         """
         from tessera.backend.cuda.api import DriverError
         from tessera.backend.cuda.backend import CudaBackend

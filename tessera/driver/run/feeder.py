@@ -5,8 +5,8 @@ fault that came first.
 
 What the command does for requests (their inputs, digests of their outputs) takes no time of the
 plan's: inputs are made before a batch of requests begins, in as many threads as there are cores,
-and digests by threads beside it. A batch takes so many bytes at most; between two of them the
-devices are idle, and that time is not the plan's either (`Outcome.figures`).
+and digests by threads beside it. The bytes of a batch are limited; between two batches the devices
+are idle, and that time is not the plan's either (`Outcome.figures`).
 
 `Replays` says which requests of a lost replica are submitted again. A request whose trace has no
 states gives the same wherever it runs. One with states needs those that the requests before it
@@ -35,7 +35,7 @@ from tessera.driver.run.serving import Serving
 from tessera.ir.program.program import Program, Role
 
 MOST_STARTS = 3
-"""So often a replica is started again."""
+"""Times that a replica is started again, at most."""
 LOST = "TSR5072"
 _MOST_SHOWN = 12
 
@@ -243,7 +243,7 @@ class Feeder:
                 self._hear(number, handle)
 
     def _finish(self, completion: Completion) -> Completion:
-        """For whoever collects the request."""
+        """Keep a completion; called by the thread that collects it."""
         kept = completion if self._digests is None else self._digests.take(completion)
         self._done[completion.request] = kept
         return kept
@@ -301,7 +301,7 @@ class Feeder:
         return []
 
     def wait(self, report: Callable[[int], None]) -> None:
-        """Until every request is done, or one has failed."""
+        """Wait until every request is done, or one has failed."""
         while not self._has_to_end() and self._is_under_way():
             self._changed.wait(_LOOK_S)
             self._changed.clear()
@@ -312,7 +312,7 @@ class Feeder:
         return bool(self._failed) and not self._each_alone
 
     def _is_under_way(self) -> bool:
-        """Whether requests are, or those of the next batch now."""
+        """Whether requests are under way; starts the next batch when they are not."""
         for thread in self._threads:
             if thread.is_alive():
                 thread.join(_END_S)  # it may have said just now that it ends

@@ -4,8 +4,8 @@ In: a plan and the options of a runtime, and which of its replicas the process h
 for each of them, as the dispatcher drives it. The process opens the plan itself, so no weights pass
 through here. Outputs come through shared memory: every request under way has a place there.
 
-A kernel that faults on a GPU breaks the context of its process. The process tells what happened and
-ends; who serves starts another one. It also ends when this process does: it lives as long as the
+A kernel that faults on a GPU breaks the context of its process. The process sends what happened and
+ends; the runtime starts another one. It also ends when this process does: it lives as long as the
 pipe. One thread reads the pipe and gives every backend what is its own.
 """
 
@@ -151,7 +151,7 @@ class ReplicaProcess:
         return ServiceFault(error("TSR5051", f"the process of the replica on {names} {how}"))
 
     def hear(self, message: object) -> None:
-        """In the thread that reads: to whom it belongs."""
+        """Hand a message to the backend it belongs to; runs in the thread that reads."""
         match message:
             case ChildDone():
                 self._inboxes[message.replica].put(message)
@@ -171,13 +171,13 @@ class ReplicaProcess:
                 self.break_off(ServiceFault(error("TSR5051", what)))
 
     def break_off(self, fault: BaseException) -> None:
-        """Nothing more will come."""
+        """End all waiting: no message follows."""
         self.fault = self.fault or fault
         for inbox in (*self._inboxes.values(), *self._answers.values()):
             inbox.put(None)
 
     def send(self, message: object) -> None:
-        """Tell the process; where it is gone, whoever collects finds out."""
+        """Send a message; if the process is gone, `collect` raises what ended it."""
         with suppress(OSError), self._sending:
             self._pipe.send(message)
 
@@ -201,7 +201,7 @@ class ReplicaProcess:
         return self._inboxes[replica]
 
     def ask(self, question: Question) -> object:
-        """What the process says."""
+        """Send a question, and wait for its answer."""
         self.send(question)
         value = self._answers[question.replica].get()
         if self.fault is not None:
@@ -209,7 +209,7 @@ class ReplicaProcess:
         return value
 
     def close(self) -> None:
-        """Hang up, and see to it that the process is gone."""
+        """Close the pipe, and kill the process if it does not end."""
         self._stop()
 
 
@@ -291,11 +291,11 @@ class IsolatedBackend:
         )
 
     def progress(self) -> Mapping[int, object]:
-        """That the process is alive: it finds by itself what stands still."""
+        """The count of heartbeats: the process itself finds requests that stand still."""
         return dict.fromkeys(tuple(self._requests), self._process.beats)
 
     def stalled(self, request: int, seconds: float) -> ServiceFault:
-        """The process itself has not been heard of."""
+        """A fault: the process has sent no heartbeat."""
         message = f"the process of the replica has not answered for {seconds:.0f} s"
         return ServiceFault(error("TSR5052", message), request=request)
 
@@ -319,7 +319,7 @@ class IsolatedBackend:
         self._process.ask(WriteStates(self._replica, lane, given))
 
     def close(self) -> None:
-        """End the process: whoever closes one of its replicas closes all."""
+        """End the process, and with it all of its replicas."""
         self._process.close()
 
 

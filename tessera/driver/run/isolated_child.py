@@ -58,7 +58,7 @@ _BEAT_S = 0.5
 
 
 class Child:
-    """The replicas, and the pipe to who serves."""
+    """The replicas, and the pipe to the runtime."""
 
     def __init__(self, pipe: Connection, memory: int) -> None:
         self._pipe = pipe
@@ -159,7 +159,7 @@ class Child:
         )
 
     def _beat(self) -> None:
-        """Say now and then that the process is alive; what stands still, its dispatchers find."""
+        """Send a heartbeat; the dispatchers find requests that stand still."""
         for count in itertools.count():
             self._send(ChildBeat(count))
             time.sleep(_BEAT_S)
@@ -169,13 +169,13 @@ class Child:
             self._pipe.send(message)
 
     def _fail(self, problem: BaseException) -> None:
-        """Say what happened, and end: what the process has is broken, or may be."""
+        """Send what happened, and end the process: its devices may be broken."""
         self._send(fault_of(problem))
         os._exit(1)
 
 
 def fault_of(problem: BaseException) -> ChildFault:
-    """What is told of a problem."""
+    """The message for a problem."""
     if isinstance(problem, ServiceFault):
         return ChildFault(
             tuple(problem.diagnostics),

@@ -2,7 +2,7 @@
 
 In: a plan with a replica for each of two policies, whose states are on the same devices. Out: one
 replica with every trace twice, first as the one policy places it, then as the other; weights and
-states are there once. Who submits a step chooses the policy by the number of the trace.
+states are there once. The number of the trace of a step chooses the policy.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ def write_timeline(outcome: Outcome, path: str) -> None:
 def _write_files(
     outcome: Outcome, keep: KeepOptions
 ) -> tuple[tuple[str, ...], tuple[Diagnostic, ...], int]:
-    """What has finished, as files; a file that fails does not keep the other from being written."""
+    """Write what has finished; if one file fails, the other is written all the same."""
     written: tuple[str, ...] = ()
     problems: tuple[Diagnostic, ...] = ()
     code = outcome.exit_code

@@ -29,7 +29,7 @@ from tessera.ir.program.program import Buffer, Program, Role
 from tessera.ir.program.seeded import LazyContents, Seeded, Source, seeded_bytes
 from tessera.ir.progress import Count
 
-# So many bytes of seeded floats are not all zero.
+# Bytes of seeded floats that are certainly not all zero.
 _SURELY_MORE_BYTES = 4096
 
 
@@ -59,7 +59,7 @@ class Materials:
         return contents
 
     def made_bytes(self, trace: int) -> int:
-        """What the inputs of a request take that no file has."""
+        """Bytes of the inputs of a request that no file has."""
         return sum(
             buffer.bytes
             for buffer in self.programs[trace].buffers
@@ -214,7 +214,7 @@ def _unpacks(opened: OpenPlan, data: Data | None) -> bool:
 
 
 def _check_room(opened: OpenPlan, sequences: int) -> None:
-    """Refuse in words what the machine has no memory for, before any of it is filled."""
+    """Raise TSR5020 if the machine has no memory for all contents, before any is read."""
     sizes: dict[tuple[Role, str], int] = {}
     private = 0
     for program in opened.programs:

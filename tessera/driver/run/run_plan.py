@@ -183,7 +183,7 @@ def _feed(
 
 @contextmanager
 def _without_sweeps() -> Iterator[None]:
-    """No search for garbage among what reading and proving the plan has left.
+    """Without collections of garbage among what reading and proving the plan has left.
 
     It would take tens of milliseconds in the middle of the run, and find nothing.
     """
@@ -204,7 +204,7 @@ def _interrupted(done: int, total: int) -> TesseraError:
 
 
 def _check_room(opened: OpenPlan, requests: int) -> None:
-    """Refuse in words more requests than can be kept: all results stay until the end."""
+    """Raise TSR5020 if the results of all requests do not fit memory, since all are kept."""
     if requests > MOST_REQUESTS:
         raise TesseraError.of(
             "TSR5053",
@@ -228,7 +228,7 @@ def _check_room(opened: OpenPlan, requests: int) -> None:
 
 
 def _events_bytes(opened: OpenPlan) -> int:
-    """What is kept of when a request did what, at most."""
+    """Bytes of the timeline events of one request, at most."""
     return _EVENT_BYTES * max(
         sum(
             not isinstance(enqueued.operation, Record | Await)

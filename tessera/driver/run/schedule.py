@@ -25,7 +25,7 @@ class Turn:
 def schedule(
     requests: int, trace_shares: Sequence[float], replicas: Sequence[tuple[float, int]]
 ) -> tuple[Turn, ...]:
-    """Turns for so many requests; a replica is its share and the number of its sequences."""
+    """One turn per request; a replica is its share and the number of its sequences."""
     served = [0] * len(replicas)
     starts = [sum(sequences for _, sequences in replicas[:index]) for index in range(len(replicas))]
     in_sequence: dict[int, list[int]] = {}
@@ -55,7 +55,7 @@ def first_sequences(turns: Sequence[Turn]) -> frozenset[int]:
 
 
 def most_behind(counts: Sequence[int], shares: Sequence[float]) -> int:
-    """Who has the least of what is due; of equals the first."""
+    """The index that is furthest behind its share; the first of equal ones."""
     whole = sum(shares)
     due = sum(counts) + 1
     return max(range(len(counts)), key=lambda i: (shares[i] / whole * due - counts[i], -i))

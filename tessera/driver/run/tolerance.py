@@ -76,7 +76,7 @@ class Distance:
         return self.error <= self.tolerance and self.norm <= self.norm_tolerance
 
     def text(self) -> str:
-        """For people."""
+        """The worst element in words."""
         actual, expected = (
             str(number) if isinstance(number, int) else f"{number:.8g}"
             for number in (self.found, self.expected)

@@ -43,7 +43,7 @@ class PartRecord:
 
 @dataclass(slots=True, kw_only=True)
 class SelftestDocument:
-    """What is known so far. `rows` has the lists of the parts; `profiles` those of the models."""
+    """The results up to now. `rows` has the lists of the parts; `profiles` those of the models."""
 
     path: str
     settings: Row

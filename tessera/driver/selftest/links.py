@@ -33,7 +33,7 @@ _LARGE = 1 << 20
 
 
 def copy_jobs(shop: Workshop, size: TrialSize) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """What is to be run: so many bytes along so many devices."""
+    """The copies to run: a number of bytes, and the devices along which they go."""
     names = [device.name for device in shop.ground.machine.devices]
     ways = [_circuit(names), *((name,) for name in names)]
     least, *others, most = _SIZES[size]

@@ -178,7 +178,7 @@ def _load(
 def _sleep(
     ends: Sequence[_Ended], wanted: Sequence[int], seconds: float, problems: Sequence[BaseException]
 ) -> None:
-    """Until every replica has ended as many more requests as wanted, for so long at least.
+    """Wait until every replica has ended `wanted` more requests, and at least `seconds`.
 
     A few times as long is enough, once there are some to take a rate from.
     """

@@ -87,7 +87,7 @@ def _wait(answer: Generation) -> None:
 
 
 def _served(request: Wanted, answer: Generation | None, origin_ns: int) -> Served:
-    """With the time at which it was to come: a sender that is late is no excuse."""
+    """The result of a request, from when it was due, even if it was sent late."""
     if answer is None:
         return Served(
             request.at_ns, request.prompt, request.answer, -1, request.at_ns, AnswerEnd.REFUSED

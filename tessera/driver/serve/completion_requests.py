@@ -191,7 +191,7 @@ def check_model(given: object, served: str) -> None:
 
 
 def _shown(text: str) -> str:
-    """The beginning of a client's text, which may have halves of letters."""
+    """The first 80 characters of a client's text, without lone surrogates."""
     return text[:80].encode(errors="replace").decode()
 
 
@@ -240,7 +240,7 @@ def _stops(given: object, tokenizer: Tokenizing | None) -> tuple[str, ...]:
 
 
 def _is_text(value: object) -> bool:
-    """Whether it is text that can be written: JSON can name halves of letters."""
+    """Whether it is text that can be encoded: JSON can contain lone surrogates."""
     return isinstance(value, str) and not any("\ud800" <= letter <= "\udfff" for letter in value)
 
 
@@ -312,7 +312,7 @@ async def not_offered(request: Request, problem: Exception) -> Response:
 
 
 async def unforeseen(request: Request, problem: Exception) -> Response:
-    """What should not have happened."""
+    """The response to an unexpected exception."""
     _log.error("a request failed", exc_info=problem)
     words = f"the server failed: {type(problem).__name__}"
     return error_response(BadRequest(words, code=ErrorCode.SERVER_ERROR))

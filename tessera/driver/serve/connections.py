@@ -63,7 +63,7 @@ class Connections:
         self.most = most
         self._on_drop = on_drop
         self._waiting: dict[_Ends, _OpenConnection] = {}
-        """By when they began to wait."""
+        """In the order in which they began to wait."""
         self._answered: dict[_Ends, _OpenConnection] = {}
 
     def __len__(self) -> int:
@@ -129,7 +129,7 @@ class Connections:
             _stop(held)
 
     def _wait(self, ends: _Ends, held: _OpenConnection) -> None:
-        """It waits from now on, behind those that wait already."""
+        """Put a connection at the end of those that wait."""
         self._waiting.pop(ends, None)
         self._waiting[ends] = held
         held.unsent = inf

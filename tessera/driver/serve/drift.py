@@ -35,7 +35,7 @@ STEPS = 32
 """Steps of a trace that are looked at together."""
 _NARROWEST = 0.1
 QUIET_NS = 10e9
-"""So long after news of steps there is none."""
+"""Nanoseconds between two reports of drift, at least."""
 _BOOT = (
     "import sys; sys.path[:] = sys.argv[1:];"
     "from tessera.driver.serve.drift import simulate_apart; simulate_apart()"
@@ -179,7 +179,7 @@ def error_bars(replicas: Sequence[Replica], trace: int) -> tuple[float, float]:
 
 
 def retimed(replicas: Sequence[Replica], factors: Sequence[float]) -> tuple[Replica, ...]:
-    """Replicas whose steps take so many times as long, by trace."""
+    """Replicas whose steps take longer by a factor for each trace."""
     made = []
     for replica in replicas:
         traces = tuple(
@@ -198,7 +198,7 @@ def _longer(step: PlacedStep, factor: float) -> PlacedStep:
 
 
 def drift_words(drift: Drift) -> str:
-    """What is said of it, in one line."""
+    """A drift in one line."""
     low, high = drift.bars
     if drift.is_back:
         return f"steps of `{drift.trace}` take as long as planned again ({drift.ratio:.2f} times)"

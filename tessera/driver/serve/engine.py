@@ -48,7 +48,7 @@ from tessera.ir.choices import ADAPTIVE
 from tessera.ir.plan.plan import Plan
 
 _LOOK_S = 0.2
-"""How often a thread that waits for the engine looks whether that still runs."""
+"""Seconds between two looks at whether the engine still runs, while a thread waits for it."""
 
 
 class Engine(EngineLoop):
@@ -206,7 +206,7 @@ class Engine(EngineLoop):
         return len(self._scheduler.line) + self._book.arrived
 
     def _without_row(self) -> int:
-        """How many have come for whom there is no row: those who come to free rows do not wait."""
+        """Prompts without a row, beyond those for which rows are free."""
         free = 0
         if not self._left:
             free = sum(len(batch.free_rows) for batch in self._scheduler.batches if batch.is_open)
@@ -266,14 +266,14 @@ _OPEN: set[int] = set()
 
 
 def set_aside(engine: int) -> None:
-    """An engine serves from now on, by a number of its own."""
+    """An engine, known by a number of its own, serves from now on."""
     with _LOCK:
         _OPEN.add(engine)
         gc.freeze()
 
 
 def put_back(engine: int) -> None:
-    """It is closed; once more is once too often and changes nothing."""
+    """An engine is closed; closing it again changes nothing."""
     with _LOCK:
         if engine in _OPEN:
             _OPEN.discard(engine)

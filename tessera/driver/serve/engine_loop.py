@@ -135,7 +135,7 @@ class EngineLoop:
         return bool(self._scheduler.batches[batch].used) or batch in self._under_way
 
     def _admit(self) -> None:
-        """Rows for those in line, by the policy of now; who finds none there may change it."""
+        """Give rows to prompts in line by the current policy, which a prompt without one may change."""
         for _ in range(2):
             now_ns = time.monotonic_ns()
             if self.switch is not None:
@@ -213,7 +213,7 @@ class EngineLoop:
             handle.add_done_callback(partial(self._hear, starts, number))
 
     def _hear(self, started: int, batch: int, handle: RequestHandle[Result]) -> None:
-        """In the thread of the runtime that collects."""
+        """Called by the thread of the runtime that collects."""
         try:
             self._ended(started, batch, handle.result(), None)
         except BaseException as problem:
@@ -262,7 +262,7 @@ class EngineLoop:
             self._watch_begin(group, number, after.work)
 
     def _tell_news(self) -> None:
-        """Listeners hear of tokens while the next steps are under way."""
+        """Call listeners of new tokens, while the next steps are under way."""
         news, self._news = self._news, []
         for answer in news:
             answer.tell()
@@ -282,7 +282,7 @@ class EngineLoop:
     # --- faults -----------------------------------------------------------------------------------
 
     def _recover(self, group: BatchGroup, number: int, problem: BaseException | None) -> None:
-        """End the answers of the batch that faulted; start its replica again, let others go on."""
+        """End the answers of the batch that faulted, and start its replica again; others go on."""
         if not isinstance(problem, ServiceFault):
             raise problem or self._book.refusal()
         self.counts.restarts += 1
@@ -307,7 +307,7 @@ class EngineLoop:
         )
 
     def _culprits(self, group: BatchGroup, number: int, problem: ServiceFault) -> list[Generation]:
-        """Whose answers end: those of the request that faulted, or of all that may have."""
+        """The answers that end: those of the request that faulted, or of all that may have."""
         under_way = {b: self._under_way[b] for b in group.batches if b in self._under_way}
         known = self._ahead.batches_of(problem.request, under_way)
         batches = known or list(under_way) or [number]
@@ -329,7 +329,7 @@ class EngineLoop:
     # --- other times, other plans -----------------------------------------------------------------
 
     def _simulate_drift(self, find: Callable[[], Drift]) -> None:
-        """By a thread of its own: steps go on meanwhile."""
+        """Simulate in another thread, while steps go on."""
 
         def simulate() -> None:
             self._inbox.put(partial(self._hear_drift, find()))

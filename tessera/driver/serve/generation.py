@@ -25,7 +25,8 @@ from tessera.ir.arrays import Floats
 class Sampling:
     """How to choose: a temperature of 0 takes the most likely token.
 
-    `top_k` leaves the most likely so many (0: all), `top_p` the fewest whose shares add up to it.
+    `top_k` keeps that many of the most likely tokens (0: all), `top_p` the fewest whose shares add
+    up to it.
     """
 
     temperature: float = 0.0
@@ -63,7 +64,7 @@ def _is_number(value: object) -> bool:
 
 
 def draw_token(logits: Floats, sampling: Sampling, draws: np.random.Generator) -> int:
-    """A token by its share, of those that are left."""
+    """A token drawn by its share, of those that `top_k` and `top_p` leave."""
     wide = np.asarray(logits, np.float64)
     with np.errstate(over="ignore"):  # far below the most likely, at a temperature near 0
         scaled = (wide - wide.max()) / sampling.temperature
@@ -127,7 +128,7 @@ class Generation:
         self._changed = threading.Condition()
         self._listeners: list[Listener] = []
 
-    # --- for whoever asks -------------------------------------------------------------------------
+    # --- for the caller ---------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[int]:
         given = 0
@@ -227,14 +228,14 @@ class Generation:
     def uniform(self, token: int) -> float:
         """The number from 0 to 1 by which a step draws a token of the answer, the first being 0.
 
-        Whoever asks, and how often: a step that is handed over again gets the same one.
+        Asking again gives the same number: a step may be handed over twice.
         """
         while len(self._uniforms) <= token:
             self._uniforms.append(float(self.draws.random(dtype=np.float32)))
         return self._uniforms[token]
 
     def start_again(self) -> Job:
-        """Its states are lost: what is left, with the tokens that have come as part of a prompt."""
+        """A new job after its states are lost: the tokens that have come are part of the prompt."""
         have = len(self.prompt) + len(self.tokens)
         self.job = Job(self.number, have, self.wish.most - len(self.tokens))
         self.is_fresh = True
@@ -250,7 +251,7 @@ class Generation:
             self._changed.notify_all()
 
     def tell(self) -> None:
-        """Threads that wait and listeners hear of what has come."""
+        """Wake waiting threads, and call the listeners."""
         with self._changed:
             self._changed.notify_all()
         for call in tuple(self._listeners):

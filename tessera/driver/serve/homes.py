@@ -15,7 +15,7 @@ from tessera.driver.run.runtime import Runtime
 from tessera.driver.serve.drift import StepMonitor
 
 MOST_RESTARTS = 3
-"""So often in a row starting a group again may fail before it is left out."""
+"""Failures in a row to start a group again before it is left out."""
 
 
 @dataclass(slots=True, eq=False)
@@ -52,7 +52,7 @@ class Homes:
         self._of += [by_sequence[sequence] for sequence in range(runtime.sequences)]
 
     def group(self, batch: int) -> BatchGroup:
-        """Those that fault with a batch."""
+        """The group of batches that fault together with this one."""
         return self._of[batch]
 
     def place(self, batch: int) -> tuple[Runtime, int]:
@@ -86,7 +86,7 @@ class Homes:
                 self._close(runtime, over)
 
     def give_up_retiring(self) -> None:
-        """Nobody closes them any more: whoever waits for that goes on."""
+        """Wake those who wait for retired runtimes: nothing closes them any more."""
         for _, _, over in self._retiring:
             over.set()
 

@@ -4,7 +4,7 @@ In: a decode step that is under way. Out: the next one, where nothing but its to
 those the devices fetch themselves (`EarlierOutput`). So a GPU does not wait for the host between
 two steps. A row whose answer ends with the step under way by its length takes no part. One that
 ends otherwise does in vain: what it writes goes to a place of its own row, or of blocks that were
-its own, before whoever gets them next writes there.
+its own, before their next owner writes there.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ class TimeHistogram:
         self._sum = 0.0
 
     def add(self, seconds: float) -> None:
-        """One time more."""
+        """Count one time."""
         self._counts[bisect.bisect_left(_TIMES_S, seconds)] += 1
         self._sum += seconds
 
@@ -42,7 +42,7 @@ class TimeHistogram:
 
 
 class Metrics:
-    """What a server has done so far."""
+    """Counters and histograms of a server."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -82,7 +82,7 @@ class Metrics:
             self._dropped[why] = self._dropped.get(why, 0) + 1
 
     def text(self, engine: Engine) -> str:
-        """All of it."""
+        """The response to a scrape."""
         with self._lock:
             lines = [
                 *_counter("tessera_answers_total", "Answers by their end.", "ended", self._ended),

@@ -1,7 +1,7 @@
 """Which policy of a plan requests are admitted with: one object for the engine and the simulation.
 
 In: when requests come and how long they are, how many wait, and what the steps of the policy for
-latency take. Out: the name of a policy, which holds for whoever gets a row from now on.
+latency take. Out: the name of a policy, for all requests that get a row from now on.
 
 The rule is ours. Over a sliding window, demand is the work that came, as a share of what the policy
 for latency can do in that time; work that has waited for longer counts too. What is left to do of
@@ -69,7 +69,7 @@ class StepPrices:
         return max((step.tokens * step.rows for step in self.sizes.prefill), default=1)
 
     def filling(self, tokens: int) -> float:
-        """What so many tokens of prompts take."""
+        """Nanoseconds for this many tokens of prompts."""
         return tokens / self._chunk * self.prefill_ns
 
     def of(self, prompt: int, answer: float) -> float:
@@ -82,19 +82,19 @@ class StepPrices:
 
 
 class AdmissionPolicy(Protocol):
-    """Who says with which policy requests are admitted."""
+    """Says with which policy requests are admitted."""
 
     switches: list[tuple[float, str]]
     pace: float
 
     def come(self, now_ns: float, prompt: int, answer: int) -> None:
-        """A request has come, for an answer of so many tokens at most."""
+        """A request has come, for an answer of at most `answer` tokens."""
 
     def end(self, answer: int) -> None:
-        """An answer has ended with so many tokens."""
+        """An answer of `answer` tokens has ended."""
 
     def choose(self, now_ns: float, waiting: int, unfilled: int = 0) -> str:
-        """The policy for those who get a row now, while so many wait for one.
+        """The policy for requests that get a row now, while `waiting` wait for one.
 
         `unfilled` are tokens of prompts that have a row and are not done.
         """

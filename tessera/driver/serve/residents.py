@@ -82,7 +82,7 @@ def check_rule(rule: SwitchRule | None, *, is_needed: bool) -> None:
 
 
 def find_monitor(runtime: Runtime, asked: bool | None) -> StepMonitor | None:
-    """Who watches the times of steps: plans are made for GPUs, so on those unless it is asked."""
+    """What watches the times of steps; on GPUs unless `asked` says: plans are made for them."""
     is_wanted = runtime.backend.is_on_gpus if asked is None else asked
     if not is_wanted:
         return None

@@ -58,16 +58,16 @@ _FAULTS = {
 }
 _LONG_BODY = 1 << 15
 _BODY_S = 30.0
-"""A body that comes more slowly is given up: it would keep the server from ending."""
+"""Seconds for a body to arrive: a slower one would keep the server from ending."""
 _WATCH_S = 0.5
 _TAKE_S = 10.0
-"""So long clients have for their answers once the server ends and all of them are made."""
+"""Seconds that clients get to read finished answers during shutdown."""
 _BACKLOG = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
-    """Who may ask, and for how much."""
+    """The name of the model, the API key, and limits on requests."""
 
     name: str = "tessera"
     key: str | None = None
@@ -225,7 +225,7 @@ class CompletionServer:
         return b"".join(parts)
 
     def _guarded(self, route: Answering) -> Answering:
-        """A route for those who have the key, with errors as clients expect them."""
+        """A route that checks the key, and answers errors as clients expect them."""
 
         async def guarded(request: Request) -> Response:
             try:
@@ -249,7 +249,7 @@ class CompletionServer:
 
 
 async def _gone(request: Request, answers: Sequence[Generation]) -> None:
-    """Give answers up when their client is gone."""
+    """Cancel answers when their client has disconnected."""
     while not await request.is_disconnected():
         await asyncio.sleep(_WATCH_S)
     for answer in answers:
@@ -281,7 +281,7 @@ def open_socket(host: str, port: int) -> socket.socket:
 
 
 def server_config(server: CompletionServer, most: int) -> uvicorn.Config:
-    """How uvicorn serves it, with at most so many connections."""
+    """The configuration of uvicorn, with at most `most` connections."""
     application = server.application()
     try:
         import uvicorn
@@ -308,7 +308,7 @@ def run_server(server: CompletionServer, listening: socket.socket) -> None:
     config = server_config(server, most_connections())
     import uvicorn
 
-    # uvicorn raises a signal again once it has stopped: whoever called this still has things to do.
+    # uvicorn raises a signal again once it has stopped, but the caller has to close the engine.
     is_main = threading.current_thread() is threading.main_thread()
     signals = (signal.SIGINT, signal.SIGTERM) if is_main else ()
     before = {number: signal.signal(number, lambda *_: None) for number in signals}
@@ -325,7 +325,7 @@ def run_server(server: CompletionServer, listening: socket.socket) -> None:
 
 
 def leave_stuck(running: EndingServer, server: CompletionServer, over: threading.Event) -> None:
-    """A client that does not read what it asked for does not keep the server from ending."""
+    """End the server although a client does not read its answer."""
     while not over.wait(_WATCH_S):
         if running.should_exit and server.is_idle:
             running.force_exit = not over.wait(_TAKE_S)

@@ -31,7 +31,7 @@ from tessera.simulation.work import COMPUTE
 
 
 class StepClock(Protocol):
-    """Who says when steps end."""
+    """Says when steps end."""
 
     def begin(self, work: StepWork, now_ns: float) -> None:
         """A batch begins a step."""
@@ -136,7 +136,7 @@ class RatedClock:
         heapq.heappush(self._events, (self.expect(work, now_ns), work.batch))
 
     def expect(self, work: StepWork, now_ns: float) -> float:
-        """When a step ends that begins now; who does not ask `ended` says when it has (`leave`)."""
+        """When a step ends that begins now; a caller that does not ask `ended` calls `leave`."""
         replica, _ = self._places[work.batch]
         trace = work.trace
         cycles, period = self._times[replica][trace]

@@ -152,7 +152,7 @@ def _check_sampling(step: StepRoles, sampling: Sampling) -> None:
 
 
 def row_input(answer: Generation, position: int, count: int, draws: bool) -> RowInput:
-    """What the row of an answer gets: so many tokens from a position on."""
+    """What the row of an answer gets: `count` tokens from a position on."""
     asked = len(answer.prompt)
     if position >= asked:
         tokens: Sequence[int] = answer.tokens[position - asked : position - asked + count]

@@ -55,7 +55,7 @@ class GenerationSteps:
     resets: bool = False
 
     def sizes(self, batches: int) -> Sizes:
-        """For the scheduler: with so many copies of the states."""
+        """Sizes for the scheduler, with `batches` copies of the states."""
         chunks = [step for step in self.steps if not step.size.is_decode]
         return Sizes(
             steps=tuple(step.size for step in self.steps),

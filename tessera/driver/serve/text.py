@@ -77,7 +77,7 @@ class GrowingText:
         self.is_stopped = False
 
     def more(self, tokens: Sequence[int], *, is_over: bool) -> str:
-        """What can be given on of the text of all tokens so far."""
+        """The text that can be sent on, of all tokens that have come."""
         if self._tokenizer is None or self.is_stopped:
             return ""
         before = self._tokenizer.decode(tokens[self._begin : self._known])
