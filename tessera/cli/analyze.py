@@ -60,8 +60,8 @@ _KINDS = {"ptx": Kind.PTX, "graph": Kind.GRAPH, "dot": Kind.DOT, "html": Kind.PA
 @form_option
 @click.option("--strict", is_flag=True, help="Exit with 1 on warnings too.")
 @output_option(
-    "Write there instead of standard output; all of it or nothing. Replaces only what it has "
-    "written itself.",
+    "Write to this file instead of standard output, whole or not at all. Replaces only files "
+    "that it has written itself.",
     dash=True,
 )
 @reads_options

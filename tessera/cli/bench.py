@@ -17,7 +17,7 @@ from tessera.cli.text_options import (
 )
 
 
-@click.command(short_help="Send a plan requests for text, and say what they took.")
+@click.command(short_help="Send a plan requests for text, and measure them.")
 @click.argument("file", type=click.Path(), metavar="PLAN")
 @arrivals_options("When requests come and how long they are, as for `tessc simulate`.")
 @text_options

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tessera.driver.run.open_plan import CheckOptions
 
 
-@click.command(short_help="Prove a plan right, or say what is wrong.")
+@click.command(short_help="Prove a plan, or report what is wrong.")
 @click.argument("file", type=click.Path(allow_dash=True))
 @json_option
 @data_option(

@@ -88,7 +88,7 @@ def demo(context: click.Context, folder: str, opens: bool) -> int:
 
 
 def _place_trace(folder: str) -> tuple[str, ...]:
-    """Put the trace into the folder; the names of all files there."""
+    """Write the trace to the folder; the names of all files of the demo."""
     from tessera.frontend.text.grammar import example_text
 
     try:
@@ -103,7 +103,7 @@ def _place_trace(folder: str) -> tuple[str, ...]:
 
 
 def _run(context: click.Context, title: str, arguments: list[str], target: str | None) -> int:
-    """One command, as somebody would type it; its exit code."""
+    """Show and run one command; its exit code."""
     end = "" if target is None else f" > {shlex.quote(target)}"
     said = f"\n# {title}\n$ {shlex.join(['tessc', *arguments])}{end}\n"
     write_text(_safe_lines(said))

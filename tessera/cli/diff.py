@@ -14,7 +14,7 @@ from tessera.ir.options import WrongOption
 from tessera.output import Kind, check_output
 
 
-@click.command(short_help="Say what differs between two plans.")
+@click.command(short_help="Compare two plans.")
 @click.argument("first", type=click.Path())
 @click.argument("second", type=click.Path())
 @json_option
@@ -22,7 +22,7 @@ from tessera.output import Kind, check_output
 @form_option
 @reads_options
 def diff(messages: Messages, given: Typed) -> int:
-    """Say what differs between the plans FIRST and SECOND.
+    """Compare the plans FIRST and SECOND.
 
     What moved: steps by kernel and device, slots, memory, transfers. Why the numbers changed: the
     first plan is simulated again with one thing after the other taken from the second one.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tessera.backend.cuda.doctor import Checkup
 
 
-@click.command(short_help="Say what this machine has to run plans with.")
+@click.command(short_help="Report the GPUs, driver and packages of this machine.")
 @hosts_options(
     "Examine the hosts in this file instead, and measure every pair; its commands are run."
 )
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @json_option
 @reads_options
 def doctor(messages: Messages, given: Typed) -> int:
-    """Say which GPUs are there and whether plans can run on them.
+    """Report which GPUs this machine has, and whether plans can run on them.
 
     GPUs with their free memory, the driver and the newest PTX that it reads, which GPUs reach each
     other's memory, and the optional packages. Without a GPU it says so; plans then run on the CPU

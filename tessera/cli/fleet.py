@@ -48,13 +48,13 @@ def _most(
     return tuple(limits) or None
 
 
-@click.command(short_help="Say which GPUs to use, and how, for requests for text.")
+@click.command(short_help="Choose GPUs, and how to use them, for requests for text.")
 @click.argument("traces", nargs=-1, required=True, metavar="TRACE...|hf:CONFIG")
 @machine_options(
     "The GPUs to choose from, such as `4xa100,4xl40s`. With `--demand` a kind without a "
     "number may be taken as often as needed."
 )
-@click.option("--have", metavar="LIST", help="GPUs that are there already: they cost nothing more.")
+@click.option("--have", metavar="LIST", help="GPUs that you have already: they cost nothing more.")
 @click.option(
     "--most", multiple=True, callback=_most, metavar="GPU=N", help="What is scarce: at most N."
 )
@@ -90,7 +90,7 @@ def _most(
 @form_option
 @reads_options
 def fleet(messages: Messages, given: Typed) -> int:
-    """Say which GPUs to use for a language model, how many, and how each of them.
+    """Choose GPUs for a language model: which, how many, and how each is used.
 
     TRACEs are decode steps of one model at several batch sizes, and prefill steps; a config file
     (`hf:PATH/config.json`) makes them itself. Units of GPUs (one GPU, layers over several, prompts

@@ -44,7 +44,7 @@ class Typed:
         return kind(**{name: value for name, value in self._typed() if name in names_of(kind)})
 
     def having(self, **values: object) -> Typed:
-        """The same with other values of some parameters."""
+        """A copy with other values of some parameters."""
         return replace(self, values=self.values | values)
 
     def refuse_others(self, only: str, *kinds: type, hint: str = "") -> None:

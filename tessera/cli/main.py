@@ -97,10 +97,10 @@ def _complete_code(
     ]
 
 
-@cli.command(short_help="Say what a diagnostic code means.")
+@cli.command(short_help="Explain a diagnostic code.")
 @click.argument("code", required=False, shell_complete=_complete_code)
 def explain(code: str | None) -> int:
-    """Say what a diagnostic CODE means and what to do; without CODE, list all codes.
+    """Explain what a diagnostic CODE means and what to do; without CODE, list all codes.
 
     \b
     Examples:

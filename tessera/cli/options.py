@@ -196,8 +196,8 @@ def hosts_options(text: str) -> Option:
         click.option(
             "--address",
             metavar="HOST:PORT|PATH",
-            help="With `--hosts`: on a Ray cluster that is there, or that `tessc cluster up` wrote "
-            "to this file. Nothing of it is ended.",
+            help="With `--hosts`: use a running Ray cluster, or the one that `tessc cluster up` "
+            "wrote to this file. The cluster is left running.",
         ),
     )
 

@@ -101,7 +101,7 @@ class StrategyChoice(click.Choice[str]):
     "pins",
     multiple=True,
     metavar="STEP=GPU",
-    help="Run steps only there.",
+    help="Run these steps only on this GPU.",
     shell_complete=complete_rule,
 )
 @click.option(
@@ -109,7 +109,7 @@ class StrategyChoice(click.Choice[str]):
     "forbids",
     multiple=True,
     metavar="STEP=GPU",
-    help="Never run them there.",
+    help="Never run these steps on this GPU.",
     shell_complete=complete_rule,
 )
 @click.option(
@@ -117,7 +117,7 @@ class StrategyChoice(click.Choice[str]):
     "steps",
     multiple=True,
     metavar="STEP",
-    help="Say why `k17` is there.",
+    help="Explain why a step, such as `k17`, is on its GPU.",
     shell_complete=complete_step,
 )
 @json_option

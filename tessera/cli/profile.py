@@ -41,9 +41,7 @@ from tessera.report.table import fitted
 @click.option("--data", type=click.Path(), metavar="PATH", help="Contents of the buffers.")
 @data_root_option
 @weights_option
-@seconds_option(
-    "--time-limit", "limit_s", "Give up when a step has not ended by then; 60 unless given."
-)
+@seconds_option("--time-limit", "limit_s", "Give up when a step takes longer; 60 unless given.")
 @form_option
 @reads_options
 def profile(messages: Messages, given: Typed) -> int:

@@ -49,7 +49,9 @@ _SAME_WISH_S = 2.0
     metavar="PATH",
     help="Write outputs and states, by buffer name, to this `.npz` or `.safetensors` file.",
 )
-@click.option("--arch", metavar="ARCH", help="Run this variant of a trace's modules, say sm_90a.")
+@click.option(
+    "--arch", metavar="ARCH", help="Run this variant of a trace's modules, such as sm_90a."
+)
 @data_option(
     "Take the contents of buffers from this file instead of the one the trace names; of one "
     "trace of a plan's several, if it is named. May be repeated."
@@ -79,7 +81,7 @@ _SAME_WISH_S = 2.0
 @click.option(
     "--backend",
     type=click.Choice([name.value for name in BackendName]),
-    help="Where to run a plan; auto takes the GPUs if all are there, the CPU if there is none.",
+    help="Where to run a plan; auto takes the GPUs if all are here, the CPU if none is.",
 )
 @click.option(
     "--map",
@@ -115,7 +117,7 @@ _SAME_WISH_S = 2.0
 @seconds_option(
     "--time-limit",
     "limit_s",
-    "Give up when no device has done anything for a request by then; 60 unless given.",
+    "Give up when no device has worked on a request for this long; 60 unless given.",
 )
 @json_option
 @form_option

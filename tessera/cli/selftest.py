@@ -74,7 +74,7 @@ from tessera.report.diagnostics import safe
     help="Seed of all that is random.",
 )
 @seconds_option(
-    "--time-limit", "limit_s", "Give up when nothing has happened by then; 60 unless given."
+    "--time-limit", "limit_s", "Give up when no device has worked for this long; 60 unless given."
 )
 @output_option("Where to write what was found.", "selftest.json")
 @form_option

@@ -37,7 +37,7 @@ _TURN_S = 0.0005
     default="127.0.0.1",
     show_default=True,
     metavar="ADDRESS",
-    help="Listen on this address; others than this machine's own can then ask.",
+    help="Listen on this address; others than 127.0.0.1 accept requests from other machines.",
 )
 @click.option(
     "--port",
@@ -58,7 +58,7 @@ _TURN_S = 0.0005
     "--api-key-file",
     type=click.Path(),
     metavar="FILE",
-    help="Only those who send the key in this file may ask (Authorization: Bearer).",
+    help="Require the key in this file (Authorization: Bearer).",
 )
 @click.option("--name", default="tessera", show_default=True, help="What the model is called.")
 @click.option(

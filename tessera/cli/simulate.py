@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tessera.simulation.report import SimulationReport
 
 
-@click.command(short_help="Say what a plan's requests would take.")
+@click.command(short_help="Simulate the requests of a plan.")
 @click.argument("file", type=click.Path(allow_dash=True), metavar="PLAN")
 @arrivals_options(
     "Let requests come at the times of this file (Azure, BurstGPT or Mooncake, also with "
@@ -81,7 +81,7 @@ if TYPE_CHECKING:
 @form_option
 @reads_options
 def simulate(messages: Messages, given: Typed) -> int:
-    """Follow the launch programs of PLAN (`.tsp`) through time, and say what requests take.
+    """Simulate the launch programs of PLAN (`.tsp`), and report what requests take.
 
     Nothing is run, and the plan is not proved again (`tessc check` does that). The plan's own times
     and links are used, by the rules in docs/concepts/simulation.md. Requests come back to back, and
@@ -150,7 +150,7 @@ class SimulateCommand:
 
 
 def _simulate_text(messages: Messages, given: Typed, command: SimulateCommand) -> int:
-    """The same for requests for text."""
+    """Simulate requests for text."""
     from tessera.driver.serve.options import ArrivingText, TextSimulationOptions
     from tessera.driver.serve.simulate_text import simulate_text
     from tessera.report.serving import serving_json, serving_text

@@ -129,7 +129,7 @@ _WORDS = {"true": True, "false": False}
     is_flag=True,
     help="With --device meta or hf: leave operators apart that serving engines fuse.",
 )
-@click.option("--dry-run", is_flag=True, help="Load the model and say what would be captured.")
+@click.option("--dry-run", is_flag=True, help="Load the model and show what would be captured.")
 @form_option
 @reads_options
 def trace(messages: Messages, given: Typed) -> int:
@@ -256,7 +256,7 @@ class TraceCommand:
 
 
 def _trace(messages: Messages, command: TraceCommand) -> str:
-    """Write the trace; what there is to say about it."""
+    """Write the trace; a summary of it."""
     if command.device == "none" and not command.dry_run:
         return _trace_no_gpu(messages, command)
     if command.device == "meta" or (command.is_config and command.device != "none"):
@@ -391,7 +391,7 @@ def _counted(program: Program) -> str:
 
 
 def _roles(program: Program) -> str:
-    """How many buffers there are, by role."""
+    """The number of buffers by role."""
     roles = Counter(buffer.role.value for buffer in program.declared_buffers())
     return "buffers: " + ", ".join(f"{count} {role}" for role, count in roles.items())
 

@@ -1,4 +1,4 @@
-"""How many requests per second a unit keeps its promises for.
+"""The rate, in requests per second, at which a unit keeps its limits.
 
 In: a `UnitWay`, a `Workload`. Out: a `Capacity`: the rate, and the batch with which it is reached.
 Without limits a unit is taken to be busy for 95% of the time at most. With limits, requests are
@@ -107,7 +107,7 @@ def _are_enough(offers: Sequence[Offer], gpus: tuple[int, ...], rate: float) -> 
 
 
 def requests_for(way: UnitWay, work: Workload, rows: int) -> int:
-    """How many requests to draw: enough for a percentile, and not too many steps."""
+    """The number of requests to draw: enough for a percentile, and not too many steps."""
     each = max(work.answer / max(rows, 1), 1.0)
     return int(min(_MOST, max(_FEWEST, _MOST_STEPS / each)))
 
@@ -282,7 +282,7 @@ def _apart(way: UnitWay, wanted: Sequence[Wanted], rows: int) -> list[Served]:
 
 
 def _read_already(way: UnitWay) -> UnitWay:
-    """The same, with prompts that take no time: their caches are there."""
+    """The way with prompts that take no time: their caches are there."""
     nothing = Taken(0.0, tuple(0.0 for _ in way.decode.points[0][1].loads))
     return replace(
         way,

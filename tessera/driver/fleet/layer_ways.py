@@ -56,7 +56,7 @@ def _best_layers(search: WaySearch, groups: Iterable[Group]) -> dict[tuple[int, 
 
 
 def _large_groups(search: WaySearch) -> Iterator[Group]:
-    """For models that eight GPUs do not hold: up to sixteen of a kind, of several kinds."""
+    """Groups for models that eight GPUs do not hold: up to sixteen of a kind, of several kinds."""
     kinds = search.offered.kinds
     for size in _LARGE_SIZES:
         for number in range(1, len(kinds) + 1):

@@ -82,7 +82,7 @@ class FleetReport:
 
     @property
     def gap(self) -> float | None:
-        """How much better than the answer the bound is, as a fraction; None where none is known."""
+        """The fraction by which the bound is better than the answer; None if there is no bound."""
         usd = self.chosen.usd_per_hour
         if not self.bound or not self.chosen.units:
             return None

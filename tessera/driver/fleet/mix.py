@@ -33,7 +33,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """How many of each offer."""
+    """The count of each offer."""
 
     counts: tuple[int, ...]
 

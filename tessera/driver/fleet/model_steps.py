@@ -45,7 +45,7 @@ class ModelStep:
 
     @property
     def name(self) -> str:
-        """As reports call it."""
+        """The name of the step in reports."""
         return self.trace.planned.name
 
     @property

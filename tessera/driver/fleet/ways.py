@@ -130,7 +130,7 @@ class GpuUnit:
     kinds: tuple[int, ...]
 
     def loads(self) -> int:
-        """How many things can be busy: devices, and what links share."""
+        """The number of resources that can be busy: devices and channels."""
         return len(self.kinds) + len(self.machine.channels)
 
 
@@ -321,7 +321,7 @@ class WaySearch:
         return GpuUnit(machine=machine, kinds=tuple(self.offered.kind_of[d] for d in devices))
 
     def names(self, counts: Sequence[int]) -> str:
-        """As reports call the GPUs: `2xa100+l40s`."""
+        """The name of the GPUs in reports: `2xa100+l40s`."""
         kinds = self.offered.kinds
         return "+".join(
             f"{n}x{kinds[k].label}" if n > 1 else kinds[k].label for k, n in enumerate(counts) if n
@@ -338,7 +338,7 @@ class WaySearch:
         return way.most_rate(self.work, way.rows_of(self.work))
 
     def counts(self, *pairs: tuple[int, int]) -> tuple[int, ...]:
-        """How many of each kind, of (kind, count)."""
+        """Counts by kind, of pairs (kind, count)."""
         counts = [0] * len(self.offered.kinds)
         for kind, count in pairs:
             counts[kind] += count

@@ -114,7 +114,7 @@ def profile(
 
 
 def _tell(on_step: Count, devices_done: int, count: int, done: int, total: int) -> None:
-    """How many steps are done of those on all devices."""
+    """Report the number of steps done, of those on all devices."""
     on_step(devices_done * total + done, count)
 
 

@@ -248,7 +248,7 @@ def _contents(
 
 
 def _targets(entry: GpuEntry, ordinal: int) -> dict[str, str]:
-    """What is measured, and the rest of its GPU, where there is one."""
+    """The targets of the measured device and of the rest of its GPU, if it has a rest."""
     if entry.sms is None:
         return {_DEVICE: f"cuda:{ordinal}"}
     measured = {_DEVICE: f"cuda:{ordinal}:{entry.sms}sm"}

@@ -44,7 +44,7 @@ def typed_array(buffer: Buffer, content: Bytes) -> TypedArray:
 
 
 def float_array(buffer: Buffer, content: Bytes) -> TypedArray:
-    """The same for floats, with `bf16` as f32: arrays that can be computed with."""
+    """The bytes of a buffer of floats as an array to compute with: `bf16` becomes f32."""
     if buffer.dtype is not None and buffer.dtype.value == "bf16":
         wide = content.view("<u2").astype(np.uint32) << 16
         return wide.view(np.float32).reshape(buffer.shape or (-1,))

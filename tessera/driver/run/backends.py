@@ -274,7 +274,7 @@ def make_backend(choice: BackendChoice, model: Model, options: BackendOptions) -
 
 
 def rehearsal(seconds: float) -> Diagnostic:
-    """That a plan for GPUs runs on the CPU, and how long that may take."""
+    """A warning that a plan for GPUs runs on the CPU, and how long it may take."""
     return warning(
         "TSR5058",
         "there is no GPU here: the plan is rehearsed on the CPU",

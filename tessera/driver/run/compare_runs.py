@@ -37,7 +37,7 @@ from tessera.ir.progress import OnProgress, counter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What was compared, and how. `notes` say why bytes could not be, where they could not.
+    """What was compared, and how. `notes` say why bytes need not be equal, if they need not.
 
     `unwritten_bytes` are those of outputs that no step wrote, and that were left out.
     """
@@ -62,7 +62,7 @@ class OneDeviceRun(Protocol):
 
 
 def variants_used(prepared: Prepared) -> dict[str, dict[str, list[str]]]:
-    """By module the variants that run, and the devices where they do."""
+    """The variants that run, by module, with the devices where they run."""
     used: dict[str, dict[str, list[str]]] = {}
     for replica in prepared.opened.replicas:
         for placed in replica.traces:
@@ -175,7 +175,7 @@ class _Judge:
     def compare_states(
         self, turn: Turn, expected: Mapping[str, Bytes], actual: Mapping[str, Bytes]
     ) -> int:
-        """The same for the states of a sequence after its last request."""
+        """The number of bytes in the states of a sequence after its last request."""
         compared = 0
         for name, content in expected.items():
             differs = content != actual[name]

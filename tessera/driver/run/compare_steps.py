@@ -226,7 +226,7 @@ class Compared:
     worst: tuple[float, str] | None = None
 
     def notes(self) -> tuple[str, ...]:
-        """For people."""
+        """What was compared, in words."""
         if self.worst is None:
             return ()
         many = "1 launch" if self.launches == 1 else f"{self.launches} launches"

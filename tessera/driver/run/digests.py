@@ -35,7 +35,7 @@ class Digests:
         return replace(completion, outputs={})
 
     def wait(self) -> dict[int, Sums]:
-        """Those of all that was taken, once they are made."""
+        """Wait for the digests of all completions that were taken, by request."""
         return {number: made.result() for number, made in sorted(self._under_way.items())}
 
     def close(self) -> None:
@@ -58,5 +58,5 @@ def digests_of_all(completions: Mapping[int, Completion]) -> dict[int, Sums]:
 
 
 def threads(name: str) -> ThreadPoolExecutor:
-    """For what NumPy and hashes do beside each other."""
+    """A pool of threads for NumPy and hashes, which release the interpreter lock."""
     return ThreadPoolExecutor(min(_MOST_THREADS, os.cpu_count() or 1), thread_name_prefix=name)

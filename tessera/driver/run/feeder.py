@@ -41,7 +41,7 @@ _MOST_SHOWN = 12
 
 
 class Replays:
-    """What was lost, and what becomes of it. For the threads of several replicas."""
+    """The requests that were lost, and which are replayed; used by several threads."""
 
     def __init__(self, programs: Sequence[Program]) -> None:
         self._has_states = [
@@ -59,7 +59,7 @@ class Replays:
             self._begun.add(turn.sequence)
 
     def sort_out(self, unfinished: Iterable[Turn], fault: TesseraError) -> list[Turn]:
-        """Those of the requests of a lost replica that can be replayed."""
+        """The requests of a lost replica that can be replayed."""
         again: list[Turn] = []
         stuck: list[Turn] = []
         for turn in unfinished:
@@ -89,7 +89,7 @@ class Replays:
         return TesseraError([first, *others], fault.exit_code) if notes else fault
 
     def warnings(self) -> tuple[Diagnostic, ...]:
-        """What was replayed, by the fault that made it necessary."""
+        """Warnings of replayed requests, by the fault that made it necessary."""
         of_fault: dict[str, list[int]] = {}
         for request, headline in sorted(self._again.items()):
             of_fault.setdefault(headline, []).append(request)
@@ -262,7 +262,7 @@ class Feeder:
     def _lost(
         self, replica: int, turns: Sequence[Turn], problem: BaseException | None
     ) -> list[Turn]:
-        """What is to be submitted again, on a replica that was started again."""
+        """The requests to submit again, on a replica that was started again."""
         replays = self._replays
         fault = problem
         if replays is not None:
@@ -353,7 +353,7 @@ class Feeder:
         return None
 
     def warnings(self) -> tuple[Diagnostic, ...]:
-        """What was replayed."""
+        """Warnings of replayed requests."""
         return () if self._replays is None else self._replays.warnings()
 
 

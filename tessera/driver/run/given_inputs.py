@@ -33,7 +33,7 @@ class GivenInput:
     axis: bool
 
     def rows(self, buffer: Buffer) -> int | None:
-        """For how many requests they are; None: for any one."""
+        """The number of requests that the bytes are for; None: one row for all."""
         count = len(self.content) // buffer.bytes if buffer.bytes else 1
         return count if count > 1 or self.axis else None
 

@@ -67,7 +67,7 @@ class Child:
         self._outputs: Bytes = np.zeros((0, 0), np.uint8)
 
     def run(self) -> None:
-        """Until the pipe ends, or a replica faults."""
+        """Serve messages until the pipe ends, or a replica faults."""
         setup = self._pipe.recv()
         assert isinstance(setup, ChildSetup)
         if setup.boot:
@@ -192,7 +192,7 @@ def fault_of(problem: BaseException) -> ChildFault:
 
 
 def main() -> None:
-    """With the descriptors as the first argument."""
+    """The main function of the process; its first argument has the descriptors."""
     given = json.loads(sys.argv[1])
     with suppress(EOFError, OSError, KeyboardInterrupt):
         Child(Connection(given["host"]), given["memory"]).run()

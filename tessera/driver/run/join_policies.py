@@ -32,7 +32,7 @@ def can_join(plan: Plan, programs: Sequence[Program]) -> bool:
 
 
 def joined_replica(plan: Plan) -> Replica:
-    """Both as one, for a simulation: launch programs do not depend on where bytes lie."""
+    """Both replicas as one, for a simulation: launch programs do not depend on where bytes lie."""
     first, second = plan.replicas
     count = len(plan.traces)
     later = tuple(replace(placed, trace=placed.trace + count) for placed in second.traces)
@@ -55,7 +55,7 @@ def joined_replica(plan: Plan) -> Replica:
 
 
 def joined_plan(plan: Plan, programs: Sequence[Program], graphs: Sequence[KernelGraph]) -> Plan:
-    """Both as one, to run: lowered anew with every trace twice, which is then proved."""
+    """Both replicas as one, to run: lowered anew with every trace twice, to be proved."""
     first, second = plan.replicas
     both = joined_replica(plan)
     placements = [

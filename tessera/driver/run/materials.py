@@ -74,7 +74,7 @@ class Materials:
         return seeded if first is None or seeded.any() else first
 
     def with_own_states(self, kept: Container[int]) -> Materials:
-        """With other states in all sequences but `kept`, where a seed gives more than zeros."""
+        """Other states in all sequences but `kept`, if a seed gives more than zeros."""
         buffers = [b for program in self.programs for b in program.buffers if b.role is Role.STATE]
         states = []
         for sequence, given in enumerate(self.states):
@@ -103,7 +103,7 @@ class Materials:
         return list(missing)
 
     def requests_given(self) -> int | None:
-        """How many requests the inputs are for, if they say so; None for several traces."""
+        """The number of requests that inputs are given for; None if that is not said."""
         if len(self.programs) > 1:
             return None
         known = {count: buffer.name for buffer, count in self._counts(0)}
@@ -282,7 +282,7 @@ def _are_same(known: Bytes, given: Bytes) -> bool:
 
 
 def _check_dependence(opened: OpenPlan, weights: Mapping[str, Bytes]) -> None:
-    """Where contents of a weight decided what a step touches, they must be those."""
+    """Weights whose contents decided what a step touches must have these contents."""
     for graph, program in zip(opened.graphs, opened.programs, strict=True):
         for entry in graph.contents:
             name = program.buffers[entry.buffer].name

@@ -177,7 +177,7 @@ def _read(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckOptions:
-    """Where the contents come from that decide accesses of a plan that is checked."""
+    """The files of contents that decide accesses, for a plan that is checked."""
 
     data: Data | None = None
     data_root: str | None = None

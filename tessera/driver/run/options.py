@@ -81,7 +81,7 @@ class ServingOptions:
 
     @property
     def pool(self) -> LinkPool | None:
-        """Where processes of hosts come from and go back to."""
+        """The pool that processes of hosts are taken from."""
         return getattr(self.hosts, "pool", None)
 
     def find_targets(self) -> Mapping[str, str]:

@@ -95,7 +95,7 @@ class Outcome:
         return sorted(events, key=lambda event: (event.start_ns, event.device, event.queue.value))
 
     def _waited_ns(self) -> int:
-        """How long no request was under way between batches."""
+        """Nanoseconds between batches, in which no request was under way."""
         waited = 0
         for begin in self.begins[1:]:
             before = [done.ended_ns for number, done in self.done.items() if number < begin]
@@ -180,5 +180,5 @@ def overlap(left: Sequence[Span], right: Sequence[Span]) -> list[Span]:
 
 
 def total(spans: Iterable[Span]) -> int:
-    """How long spans are together."""
+    """Nanoseconds that spans cover together."""
     return sum(end - start for start, end in spans)

@@ -182,7 +182,7 @@ def _compare(
 def _touched(
     graph: KernelGraph, buffer: Buffer, recorded: Bytes, result: Bytes
 ) -> tuple[Bytes, int]:
-    """What was recorded where some step may write, else what was found; and the bytes of such."""
+    """Recorded bytes where a step may write, found bytes elsewhere; the count of the former."""
     if buffer.role is not Role.OUTPUT:
         return recorded, buffer.bytes
     regions = (

@@ -44,7 +44,7 @@ def schedule(
 
 
 def first_sequences(turns: Sequence[Turn]) -> frozenset[int]:
-    """For each trace the sequence of the first request that is also the first of its sequence."""
+    """The sequence, for each trace, of the first request that is also the first of its sequence."""
     begun: set[int] = set()
     sequence_of: dict[int, int] = {}
     for turn in turns:

@@ -128,7 +128,7 @@ def distance(
 
 
 def tolerance_of(dtype: DataType | None, widened: DataType | None = None) -> float:
-    """How far off an element of a type may be; integers are not."""
+    """The relative error that an element of a type may have; 0 for integers."""
     tolerance = 0.0 if dtype is None else TOLERANCE.get(dtype, 0.0)
     return max(tolerance, TOLERANCE.get(widened, 0.0)) if tolerance and widened else tolerance
 
@@ -139,7 +139,7 @@ def scale_of(numbers: npt.NDArray[np.float64]) -> float:
 
 
 def _limit(errors: npt.NDArray[np.float64], tolerance: float) -> float:
-    """How far off one element may be, by what most of them are: one in a hundred says nothing."""
+    """The error that one element may have, by the error that 99 of 100 have."""
     if len(errors) < _MANY or not tolerance:
         return tolerance
     most = float(np.quantile(errors, 0.99, method="higher"))
@@ -153,7 +153,7 @@ def _norm(apart: npt.NDArray[np.float64], size: np.floating) -> float:
 
 
 def _usual(numbers: npt.NDArray[np.float64]) -> float:
-    """How large elements usually are, at least: errors are not measured against less."""
+    """The usual size of elements: errors are not measured against less."""
     sizes = np.abs(numbers[np.isfinite(numbers) & (numbers != 0)])
     if not len(sizes):
         return 0.0
@@ -231,7 +231,7 @@ class Approximations:
     widened: DataType | None
 
     def text(self, most: int = 4) -> str:
-        """For people: which steps approximate."""
+        """The steps that approximate, in words."""
         names = [f"`{name}` ({', '.join(opcodes)})" for name, opcodes in self.kernels[:most]]
         more = len(self.kernels) - len(names)
         names += [f"{more} more kernels"] if more else []
@@ -292,7 +292,7 @@ class NearTies:
     tolerance: float
 
     def text(self, name: str) -> str:
-        """For people; `name` is the result that has the places."""
+        """The ties in words; `name` is the result that has the places."""
         return (
             f"`{name}` has another order in {self.places} of {self.count} places, all among "
             f"values of `{self.values}` that are equal within the tolerance (at most "

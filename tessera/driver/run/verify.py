@@ -77,7 +77,7 @@ def _verify_on_one(outcome: Outcome, prepared: Prepared, on_progress: OnProgress
 
 
 def _compare_variants(prepared: Prepared, model: Model) -> tuple[str, ...]:
-    """Where devices run different variants, one GPU could not: compare the variants themselves."""
+    """Compare the variants themselves if devices run different ones, which one GPU could not."""
     places: dict[str, list[str]] = {}
     for arches in variants_used(prepared).values():
         for arch, names in arches.items():
@@ -206,7 +206,7 @@ class AloneOn:
 
 
 def _apart(lowered: LoweredReplica, programs: Sequence[ir.Program]) -> LoweredReplica:
-    """The same programs, with no bytes of a slot that two buffers share."""
+    """The programs with memory of its own for every buffer of a slot."""
     sizes: dict[str, int] = {}
     places = []
     for place in lowered.places:
@@ -226,7 +226,7 @@ def _apart(lowered: LoweredReplica, programs: Sequence[ir.Program]) -> LoweredRe
 def _requests(
     model: Model, choice: BackendChoice, limit_s: float, unwritten: ComparedSide | None = None
 ) -> Dispatcher:
-    """With the targets of all devices, so that a slice has the SMs that it has in the plan."""
+    """A dispatcher with the targets of all devices, so that a slice has the SMs of the plan."""
     asked = BackendOptions(unwritten=unwritten)
     options = backend_options(choice, ServingOptions(timeline=False), asked)
     lanes = model.lowered.lanes

@@ -15,7 +15,7 @@ MOST_PLACEMENTS = 10_000
 
 
 class SelftestPart(StrEnum):
-    """What is tried, in order."""
+    """The parts of a self-test, in order."""
 
     LINKS = "links"
     PROFILE = "profile"

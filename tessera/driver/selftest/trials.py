@@ -98,7 +98,7 @@ def run_whole(prepared: Prepared) -> Outcome:
 
 
 def compare_bytes(outcome: Outcome, prepared: Prepared) -> int:
-    """How many bytes were compared; TSR5054 where some differ."""
+    """The number of bytes that were compared; raises TSR5054 if some differ."""
     references, close = _references(prepared)
     sequences = [
         (index, sequence)

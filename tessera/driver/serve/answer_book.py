@@ -86,7 +86,7 @@ class AnswerBook:
         return self._answers[number]
 
     def take_arrived(self) -> list[Generation]:
-        """Those that have come since; their deadlines count from now on."""
+        """The answers that were asked for since the last call."""
         with self._lock:
             arrived, self._arrived = self._arrived, []
         for answer in arrived:
@@ -113,7 +113,7 @@ class AnswerBook:
         return bool(self._given_up or self._late)
 
     def forget(self, answer: Generation) -> None:
-        """It has ended."""
+        """Remove an answer that has ended."""
         with self._lock:
             self._answers.pop(answer.number, None)
             self._given_up.discard(answer.number)

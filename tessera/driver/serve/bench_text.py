@@ -98,7 +98,7 @@ def _served(request: Wanted, answer: Generation | None, origin_ns: int) -> Serve
 
 
 class QueueWatch:
-    """How many prompts wait, looked at now and then."""
+    """Samples how many prompts wait, every 50 ms."""
 
     def __init__(self, engine: Engine) -> None:
         self.moments: list[tuple[int, int]] = []

@@ -60,7 +60,7 @@ MOST_STOPS = 64
 
 
 class ErrorCode(StrEnum):
-    """What is wrong, in the words of OpenAI, each with a status of HTTP."""
+    """The error codes of OpenAI, each with a status of HTTP."""
 
     status: int
 

@@ -176,7 +176,7 @@ def _ends(transport: asyncio.BaseTransport) -> _Ends:
 
 
 def most_connections() -> int:
-    """As many as the limit on open files leaves room for."""
+    """The number of connections that the limit on open files leaves room for."""
     try:
         from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit
     except ImportError:

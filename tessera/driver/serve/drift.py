@@ -87,7 +87,7 @@ class StepMonitor:
         self._begun[work.batch] = work.trace, now_ns, expected
 
     def forget(self, batch: int) -> None:
-        """Its step did not end well."""
+        """Forget the step of a batch that faulted."""
         if self._begun.pop(batch, None) is not None:
             self._clock.leave(batch)
 
@@ -115,7 +115,7 @@ class StepMonitor:
         return partial(self._drift, trace, factors)
 
     def ratios(self) -> dict[str, float]:
-        """By trace, how many times as long steps take as planned; none where too few were seen."""
+        """The ratio of measured to planned times of steps, by trace that was seen."""
         return {
             self._plan.traces[trace].name: statistics.median(ratios)
             for trace, ratios in enumerate(self._ratios)
@@ -161,7 +161,7 @@ def _periods(
 
 
 def simulate_apart() -> None:
-    """In that process: what is asked for comes in, and two numbers go out."""
+    """The main function of the process: reads replicas, writes two periods in nanoseconds."""
     if hasattr(os, "nice"):
         os.nice(10)  # requests are served meanwhile
     replicas, shares, hardware = pickle.load(sys.stdin.buffer)
@@ -170,7 +170,7 @@ def simulate_apart() -> None:
 
 
 def error_bars(replicas: Sequence[Replica], trace: int) -> tuple[float, float]:
-    """How far the steps of a trace may be off, as factors, if all are off the same way."""
+    """The factors by which the steps of a trace may be off, if all are off the same way."""
     steps = [step for replica in replicas for step in replica.traces[trace].steps]
     total = sum(step.predicted_ns for step in steps)
     off = sum(step.predicted_ns * step.error for step in steps) / total if total else 0.0

@@ -82,7 +82,7 @@ class EngineLoop:
 
     @property
     def runtime(self) -> Runtime:
-        """Where rows are given now."""
+        """The runtime in which rows are given now."""
         return self._serving.runtime
 
     @property
@@ -135,7 +135,7 @@ class EngineLoop:
         return bool(self._scheduler.batches[batch].used) or batch in self._under_way
 
     def _admit(self) -> None:
-        """Give rows to prompts in line by the current policy, which a prompt without one may change."""
+        """Give rows to prompts in line by the current policy; waiting prompts may change it."""
         for _ in range(2):
             now_ns = time.monotonic_ns()
             if self.switch is not None:

@@ -174,7 +174,7 @@ class Generation:
             return self._settled()
 
     def served(self, origin_ns: int) -> Served:
-        """As a line of a report, with times after `origin_ns`."""
+        """The answer as a row of a report, with times after `origin_ns`."""
         return Served(
             self.came_ns - origin_ns,
             len(self.prompt),
@@ -198,7 +198,7 @@ class Generation:
         return self._problem if isinstance(self._problem, TesseraError) else None
 
     def fault_words(self) -> str:
-        """The same in a line."""
+        """The fault in one line."""
         if self.fault is None:
             return "the server had a fault"
         first = self.fault.diagnostics[0]
@@ -259,7 +259,7 @@ class Generation:
 
     @property
     def deadline_ns(self) -> float | None:
-        """When it is given up, by `time.monotonic_ns()`."""
+        """The time of `time.monotonic_ns()` at which the answer is given up."""
         limit = self.wish.deadline_s
         return None if limit is None else self.came_ns + limit * 1e9
 

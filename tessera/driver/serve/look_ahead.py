@@ -68,7 +68,7 @@ class LookAhead:
         return handle
 
     def batches_of(self, request: int | None, under_way: Mapping[int, HandedStep]) -> list[int]:
-        """Of which batches a request is the one `under_way`, or the one handed over after it."""
+        """The batches whose step `under_way`, or the one after it, is this request."""
         return [
             batch
             for batch, step in under_way.items()
@@ -76,7 +76,7 @@ class LookAhead:
         ]
 
     def forget(self, batch: int) -> None:
-        """Its step is lost."""
+        """Forget the step that was handed over for a batch."""
         self._handed.pop(batch, None)
 
     def go_on(self, batch: int) -> HandedStep | None:

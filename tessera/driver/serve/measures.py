@@ -147,15 +147,15 @@ class ServingReport:
         }
 
     def endings(self) -> dict[str, int]:
-        """How many requests ended how."""
+        """The number of requests by how they ended."""
         return dict(Counter(served.ended for served in self.requests))
 
     def policies(self) -> dict[str, int]:
-        """How many requests were given which policy, where there are several."""
+        """The number of requests by policy, if there are several."""
         return dict(Counter(served.policy for served in self.requests if served.policy))
 
     def queue(self) -> tuple[QueueWindow, ...]:
-        """How many waited over time."""
+        """The number of waiting requests over time."""
         return queue_windows(self.waiting, self.span_ns)
 
 

@@ -16,7 +16,7 @@ _TIMES_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
 
 
 class TimeHistogram:
-    """How many times were within each limit."""
+    """Counts times within each limit, in seconds."""
 
     def __init__(self, name: str, words: str) -> None:
         self.name = name
@@ -30,7 +30,7 @@ class TimeHistogram:
         self._sum += seconds
 
     def lines(self) -> Iterator[str]:
-        """As Prometheus reads it: every limit counts all times within it."""
+        """The lines of the histogram: every limit counts all times within it."""
         yield f"# HELP {self.name} {self.words}"
         yield f"# TYPE {self.name} histogram"
         total = 0
@@ -50,7 +50,7 @@ class Metrics:
         self._refused: dict[int, int] = {}
         self._dropped: dict[str, int] = {}
         self.connections: Sized = ()
-        """Those that are open, once there is a server."""
+        """The open connections, once there is a server."""
         self._prompt_tokens = 0
         self._answer_tokens = 0
         self._ttft = TimeHistogram("tessera_ttft_seconds", "Time to the first token.")
@@ -120,7 +120,7 @@ def _counter(
 
 
 def _escaped(text: str) -> str:
-    """As the value of a label: names of traces may hold anything."""
+    """A text as the value of a label: names of traces may hold anything."""
     return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 

@@ -66,7 +66,7 @@ class ArrivingText:
         return read_arrivals(os.fspath(self.arrivals), most=self.requests, seed=self.seed)
 
     def wanted(self, arrivals: Arrivals) -> list[Wanted]:
-        """When each comes and how long it is; at least one token goes in and one comes out."""
+        """The requests with their times and lengths; prompt and answer have at least one token."""
         made = []
         for request in arrivals.requests:
             prompt, answer = request.input_tokens, request.output_tokens

@@ -30,9 +30,9 @@ from tessera.ir.options import WrongOption
 
 LATENCY, THROUGHPUT = map(str, POLICIES)
 _MEMORY = 1 / 64
-"""What an answer that ends changes of the mean."""
+"""Weight of one ended answer in the running mean."""
 _SOON = 0.1
-"""Of the window: what is left to do of prompts should be done by then."""
+"""Share of the window within which the prompts that have rows should be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,14 +109,14 @@ class PolicySwitch:
         self.policy = LATENCY
         self.switches: list[tuple[float, str]] = []
         self.pace = 1.0
-        """How many times as long steps take as the prices say, where that is measured."""
+        """Measured times of steps as a multiple of the prices."""
         self._came: deque[tuple[float, float]] = deque()
         self._work = 0.0
         self._usual = 0.0
         self._answer = 0.0
 
     def come(self, now_ns: float, prompt: int, answer: int) -> None:
-        """Its work counts from now on."""
+        """Count the work of a request from now on."""
         expected = min(answer, self._answer) if self._answer else answer
         work = self.prices.of(prompt, expected)
         self._came.append((now_ns, work))
@@ -124,7 +124,7 @@ class PolicySwitch:
         self._usual += (work - self._usual) * (_MEMORY if self._usual else 1.0)
 
     def end(self, answer: int) -> None:
-        """The mean follows."""
+        """Update the mean length of answers."""
         self._answer += (answer - self._answer) * (_MEMORY if self._answer else 1.0)
 
     def demand(self, now_ns: float, waiting: int) -> float:
@@ -170,7 +170,7 @@ class ForeseenSwitch(PolicySwitch):
         self._sums = [0.0, *accumulate(works)]
 
     def demand(self, now_ns: float, waiting: int) -> float:
-        """What is to come, and what waits."""
+        """The work that comes within the window and that waits, as a share."""
         first = bisect.bisect_left(self._times, now_ns)
         last = bisect.bisect_left(self._times, now_ns + self.rule.window_ns)
         coming = self._sums[last] - self._sums[first] + waiting * self._usual

@@ -98,7 +98,7 @@ class Reply:
                 yield place, text, tokens, end
 
     def _more(self, place: int) -> tuple[str, list[int], AnswerEnd]:
-        """What is new of an answer, and how it has ended."""
+        """The new text and tokens of an answer, and how it has ended."""
         answer, text = self._answers[place], self._texts[place]
         end = answer.ended
         if end is AnswerEnd.FAULT:

@@ -107,6 +107,6 @@ def check_same_steps(before: GenerationSteps, after: GenerationSteps) -> None:
 
 
 def engine_hardware(plan: Plan, backend: str) -> Hardware:
-    """By whose rules bytes travel where a runtime runs; plans that do not say it have no wires."""
+    """The hardware that a runtime is simulated on; plans without links have no wires."""
     made = None if backend == "cpu" else hardware_of(plan)
     return made or process_hardware(tuple(device.name for device in plan.devices), None)

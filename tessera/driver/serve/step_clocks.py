@@ -40,7 +40,7 @@ class StepClock(Protocol):
         """The next moment at which steps end, with their batches; none after `until_ns`."""
 
     def busy_ns(self) -> Mapping[str, float]:
-        """How long each device has computed."""
+        """Nanoseconds that each device has computed."""
 
 
 def batches_of(replicas: Sequence[Replica]) -> list[tuple[int, int]]:
@@ -86,7 +86,7 @@ class ExactClock:
         return at_ns, [self._batches[place] for place in places]
 
     def busy_ns(self) -> Mapping[str, float]:
-        """As the loop has it."""
+        """Nanoseconds that each device has computed, by the loop."""
         busy = self._loop.busy_ns()
         return {name: ns for name, ns in busy.items() if name in self._devices}
 

@@ -15,7 +15,8 @@ _HALF = "\ufffd"
 """What a tokenizer gives for a letter of which not all bytes have come."""
 
 _LEAST_KNOWN = 0.5
-"""Of a vocabulary: models have some tokens more than their tokenizers, but not twice as many."""
+"""Share of the vocabulary that a tokenizer must have: models have some tokens more, but not twice
+as many."""
 
 
 class Tokenizing(Protocol):
@@ -98,7 +99,7 @@ class GrowingText:
         return part
 
     def _held(self, text: str) -> int:
-        """How much at the end may begin a stop."""
+        """The number of characters at the end that may begin a stop."""
         held = 0
         for stop in self._stops:
             for size in range(min(len(stop) - 1, len(text)), 0, -1):
