@@ -21,10 +21,6 @@ ROOMS = {"cli", "report", "driver", "frontend", "passes", "backend", "ir"}
 LOOSE = {"__init__", "__main__", "codes", "diagnostics", "output", "settings", "wording"}
 
 LOOSE_FILES = "(loose files)"
-# Groups of folders that still import each other in a circle. The table only shrinks.
-BEING_DISSOLVED: dict[str, list[set[str]]] = {
-    "tessera.frontend.capture": [{LOOSE_FILES, "attention", "experts", "layers", "meta", "no_gpu"}],
-}
 # Lines of a file: above `LONG` its docstring has a sentence with `REASON`, and none is longer than
 # `LONGEST`. The median of all files is in `MEDIAN`: neither fragments nor heaps.
 LONG, LONGEST = 400, 700
@@ -112,14 +108,7 @@ def circles_of_folders(known: dict[str, Path]) -> dict[str, list[set[str]]]:
 
 def test_no_folders_of_a_package_form_a_circle() -> None:
     """Imports by string count. `arrows` says which modules make an arrow."""
-    new = {
-        package: [sorted(group) for group in groups]
-        for package, groups in circles_of_folders(modules_below("tessera")).items()
-        if not all(
-            any(group <= old for old in BEING_DISSOLVED.get(package, ())) for group in groups
-        )
-    }
-    assert new == {}
+    assert circles_of_folders(modules_below("tessera")) == {}
 
 
 def test_circles_are_found_through_strings_and_loose_files(tmp_path: Path) -> None:

@@ -53,8 +53,8 @@ from tessera.ir.progress import OnProgress, StageProgress
 from tessera.output import Kind, check_output, write_file
 
 if TYPE_CHECKING:
+    from tessera.frontend.capture.graphs.tuning import TunedSlice
     from tessera.frontend.capture.session import Call
-    from tessera.frontend.capture.tuning import TunedSlice
 
 FILLED = (ir.Role.WEIGHT, ir.Role.INPUT, ir.Role.STATE)
 KEPT = (ir.Role.OUTPUT, ir.Role.STATE)
@@ -236,11 +236,11 @@ def _capture(
     from tessera.driver.trace.tile_choice import tiles_here
     from tessera.frontend.capture import routes
     from tessera.frontend.capture.compile_pool import drop_pool, pool_failed, process_counts
+    from tessera.frontend.capture.graphs.tuning import tuned_on
     from tessera.frontend.capture.kept_products import made_by, with_kept
     from tessera.frontend.capture.measured import measured_products
     from tessera.frontend.capture.quiet import quiet_compiler
     from tessera.frontend.capture.session import capture
-    from tessera.frontend.capture.tuning import tuned_on
     from tessera.frontend.capture.watch import Keeper, keep_compiled
 
     tuned: list[str] = []

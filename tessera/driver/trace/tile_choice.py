@@ -15,7 +15,7 @@ from typing import TypeVar
 from tessera.frontend.capture.attention.choose import AttentionSize
 from tessera.frontend.capture.attention.launch import Tiles
 from tessera.frontend.capture.experts.launch import ProductSize, ProductTiles
-from tessera.frontend.capture.no_gpu.products import ProductCut
+from tessera.frontend.capture.products import ProductCut
 from tessera.frontend.machine.gpu_table import gpu_table
 from tessera.ir.plan.machine import Gpu
 from tessera.planning.prices.device_model import Traffic

@@ -32,8 +32,8 @@ from tessera.ir.progress import OnProgress, StageProgress
 
 if TYPE_CHECKING:
     from tessera.backend.cuda.api import Driver
+    from tessera.frontend.capture.graphs.tuning import TunedSlice
     from tessera.frontend.capture.session import Call
-    from tessera.frontend.capture.tuning import TunedSlice
 
 _DEVICE = "tuned"
 CaptureOn = Callable[["TunedSlice"], "Call"]
@@ -116,7 +116,7 @@ def opened_slice(sms: int, driver: Driver | None = None) -> Iterator[TunedSlice]
     import torch
 
     from tessera.backend.cuda.targets import close_devices, open_devices, open_driver
-    from tessera.frontend.capture.tuning import TunedSlice
+    from tessera.frontend.capture.graphs.tuning import TunedSlice
 
     driver = open_driver(driver)
     (device,) = open_devices(driver, [_DEVICE], {_DEVICE: f"cuda:{_ordinal()}:{sms}sm"})

@@ -16,7 +16,7 @@ import torch
 from torch.fx import Graph, Node, map_arg
 from torch.fx.node import Argument
 
-from tessera.frontend.capture.graph_nodes import value_of
+from tessera.frontend.capture.graphs.graph_nodes import value_of
 
 # What moves elements about does so with both parts. Its first operand is a tensor.
 _MOVES = frozenset(

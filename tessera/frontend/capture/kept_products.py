@@ -18,7 +18,7 @@ from torch.fx import Graph
 
 from tessera.frontend.cache.code_digest import code_digest
 from tessera.frontend.cache.private_files import cache_file, keep_checked, read_checked
-from tessera.frontend.capture.graph_nodes import value_of
+from tessera.frontend.capture.graphs.graph_nodes import value_of
 from tessera.frontend.capture.raw import MeasuredProduct
 
 SUFFIX = ".products"

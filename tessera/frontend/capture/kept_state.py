@@ -18,7 +18,7 @@ from types import ModuleType
 import torch
 
 from tessera.diagnostics import TesseraError
-from tessera.frontend.capture.graph_nodes import storage_of
+from tessera.frontend.capture.graphs.graph_nodes import storage_of
 from tessera.frontend.capture.tensors import tensors_in
 
 _PLAIN = (bool, int, float, complex, str, bytes)

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Protocol
 
 import torch
 
-from tessera.frontend.capture.no_gpu.products import CutPrices, ProductPrices, TemplateChoice
+from tessera.frontend.capture.graphs.tuning import cold_ms
+from tessera.frontend.capture.products import CutPrices, ProductPrices, TemplateChoice
 from tessera.frontend.capture.raw import MeasuredProduct
 from tessera.frontend.capture.replaced import replaced
-from tessera.frontend.capture.tuning import cold_ms
 
 if TYPE_CHECKING:
     from torch._inductor.choices import InductorChoices

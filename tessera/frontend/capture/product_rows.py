@@ -20,7 +20,7 @@ import math
 
 from torch.fx import Graph
 
-from tessera.frontend.capture.graph_nodes import call_of, shape_of
+from tessera.frontend.capture.graphs.graph_nodes import call_of, shape_of
 
 # By name the place of the first factor.
 _PRODUCTS = {"linear": 0, "matmul": 0, "mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1}

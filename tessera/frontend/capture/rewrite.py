@@ -15,7 +15,7 @@ from torch.fx import Graph
 
 from tessera.frontend.capture.attention.rewrite import replace_attention
 from tessera.frontend.capture.experts.rewrite import replace_experts
-from tessera.frontend.capture.graph_nodes import call_of, value_of
+from tessera.frontend.capture.graphs.graph_nodes import call_of, value_of
 from tessera.frontend.capture.problems import BRANCHES, draws_numbers, reads_data, takes_functions
 from tessera.frontend.capture.product_rows import fuse_before_few_rows, tune_single_rows
 from tessera.frontend.capture.small_parts import copy_small_results

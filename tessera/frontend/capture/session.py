@@ -20,10 +20,11 @@ import torch
 
 from tessera.diagnostics import Diagnostic, TesseraError, warning
 from tessera.frontend.capture.cuda_graph import CapturedNodes, read_graph
-from tessera.frontend.capture.graph_nodes import storages
+from tessera.frontend.capture.graphs.graph_nodes import storages
+from tessera.frontend.capture.graphs.into_graph import captured_into
+from tessera.frontend.capture.graphs.tuning import tuned_slice
 from tessera.frontend.capture.host_copies import made_on_host
 from tessera.frontend.capture.inputs import Inputs, known_tensors
-from tessera.frontend.capture.into_graph import captured_into
 from tessera.frontend.capture.kernels import find_codes, find_sources
 from tessera.frontend.capture.measured import kernel_times
 from tessera.frontend.capture.memory import (
@@ -52,7 +53,6 @@ from tessera.frontend.capture.raw import (
 )
 from tessera.frontend.capture.small_parts import copied_parts
 from tessera.frontend.capture.tensors import check_plain, tensors_in
-from tessera.frontend.capture.tuning import tuned_slice
 from tessera.frontend.capture.watch import Keeper, Watcher
 from tessera.ir.program.program import Role
 

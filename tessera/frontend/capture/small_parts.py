@@ -14,7 +14,7 @@ import torch
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
-from tessera.frontend.capture.graph_nodes import call_of, storages, value_of
+from tessera.frontend.capture.graphs.graph_nodes import call_of, storages, value_of
 from tessera.frontend.capture.tensors import tensors_in
 
 _PART = 0.5  # of its memory: up to here a result is copied

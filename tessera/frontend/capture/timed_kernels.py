@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import torch
 
+from tessera.frontend.capture.graphs.tuning import cold_ms
 from tessera.frontend.capture.replaced import replaced
-from tessera.frontend.capture.tuning import cold_ms
 
 if TYPE_CHECKING:
     from torch._inductor.runtime.triton_heuristics import CachingAutotuner

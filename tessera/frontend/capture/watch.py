@@ -19,10 +19,10 @@ import torch
 
 from tessera.frontend.capture.cuda_graph import count_nodes
 from tessera.frontend.capture.host_copies import HostCopies
-from tessera.frontend.capture.meta.stand_in import real_host
 from tessera.frontend.capture.operator_mode import name_of, operator_mode
 from tessera.frontend.capture.raw import RawOperator, RawTensor
 from tessera.frontend.capture.replaced import replaced
+from tessera.frontend.capture.stand_in import real_host
 from tessera.frontend.capture.tensors import data_type, raw_tensor, tensors_in
 from tessera.ir.program.program import AttributeValue
 

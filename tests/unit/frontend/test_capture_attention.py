@@ -18,7 +18,7 @@ from tessera.frontend.capture.attention import rewrite
 from tessera.frontend.capture.attention.choose import AttentionSize, candidates
 from tessera.frontend.capture.attention.launch import Nothing
 from tessera.frontend.capture.attention.masks import KeyRange, read_mask
-from tessera.frontend.capture.graph_nodes import changed_memory, shape_of
+from tessera.frontend.capture.graphs.graph_nodes import changed_memory, shape_of
 from tests.helpers.recorded_graphs import recorded, take_as_on_gpu, tensors
 
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -119,7 +119,7 @@ def test_tiles_fit_into_shared_memory_and_few_rows_get_small_ones() -> None:
 def test_a_choice_is_kept_and_a_damaged_one_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tessera.frontend.capture.tuning import keep_choice, kept_choice
+    from tessera.frontend.capture.graphs.tuning import keep_choice, kept_choice
 
     pytest.importorskip("triton", reason="Triton is not installed")
     folder = tmp_path / "cache"

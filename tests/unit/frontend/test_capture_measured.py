@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from tessera.driver.trace.tile_choice import TileChoice, tiles_here
 from tessera.frontend.capture import measured, tuning
-from tessera.frontend.capture.no_gpu.products import ProductCut, ProductPrices
+from tessera.frontend.capture.products import ProductCut, ProductPrices
 from tessera.frontend.machine.gpu_table import find_gpu
 
 

@@ -22,8 +22,8 @@ from tessera.driver.run.tolerance import approximations, distance
 from tessera.driver.trace.tile_choice import TileChoice
 from tessera.frontend.capture.no_gpu import private_names, record, versions
 from tessera.frontend.capture.no_gpu.listener import Listener, TritonLaunch
-from tessera.frontend.capture.no_gpu.products import ProductPrices
 from tessera.frontend.capture.no_gpu.record import NOT_MEASURED, _properties, _ptx_version
+from tessera.frontend.capture.products import ProductPrices
 from tessera.frontend.machine.gpu_table import find_gpu
 from tests.helpers.command import tessc
 

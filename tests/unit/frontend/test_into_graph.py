@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
-from tessera.frontend.capture.into_graph import captured_into
+from tessera.frontend.capture.graphs.into_graph import captured_into
 
 POOL = (0, 7)
 

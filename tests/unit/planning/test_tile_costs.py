@@ -9,7 +9,7 @@ import pytest
 from tessera.driver.trace.tile_choice import TileChoice
 from tessera.frontend.capture.attention.choose import AttentionSize, candidates
 from tessera.frontend.capture.experts import launch as experts
-from tessera.frontend.capture.no_gpu.products import ProductCut
+from tessera.frontend.capture.products import ProductCut
 from tessera.frontend.machine.gpu_table import find_gpu
 from tessera.planning.prices.library_launches import Product
 from tessera.planning.prices.tile_costs import Tile, product_tile_ns

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tessera.frontend.capture.attention.launch import Tiles
-from tessera.frontend.capture.tuning import tuned
+from tessera.frontend.capture.graphs.tuning import tuned
 
 if TYPE_CHECKING:
     import torch

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch.fx import Node
 
-from tessera.frontend.capture.graph_nodes import call_of, is_plain_index, shape_of, value_of
+from tessera.frontend.capture.graphs.graph_nodes import call_of, is_plain_index, shape_of, value_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from tessera.frontend.capture.attention.index_lines import (
     moved_line,
     wide,
 )
-from tessera.frontend.capture.graph_nodes import call_of, is_changed, shape_of, value_of
+from tessera.frontend.capture.graphs.graph_nodes import call_of, is_changed, shape_of, value_of
 
 
 @dataclass(frozen=True, slots=True)

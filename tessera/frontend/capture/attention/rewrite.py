@@ -33,7 +33,7 @@ from tessera.frontend.capture.attention.written_out import (
     boolean_of,
     read_written_out,
 )
-from tessera.frontend.capture.graph_nodes import (
+from tessera.frontend.capture.graphs.graph_nodes import (
     call_of,
     changed_memory,
     is_plain_index,

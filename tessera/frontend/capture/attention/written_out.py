@@ -21,7 +21,7 @@ import torch
 from torch.fx import Node
 
 from tessera.frontend.capture.attention.launch import Nothing
-from tessera.frontend.capture.graph_nodes import call_of, is_changed, shape_of, value_of
+from tessera.frontend.capture.graphs.graph_nodes import call_of, is_changed, shape_of, value_of
 
 _PRODUCTS = ("matmul", "__matmul__", "bmm")
 _SWAPS = ("transpose", "swapaxes", "swapdims")

@@ -24,8 +24,8 @@ from tessera.frontend.capture.experts.launch import (
     launch_greatest,
     size_of,
 )
-from tessera.frontend.capture.graph_nodes import call_of, shape_of, value_of
-from tessera.frontend.capture.tuning import tuned
+from tessera.frontend.capture.graphs.graph_nodes import call_of, shape_of, value_of
+from tessera.frontend.capture.graphs.tuning import tuned
 
 _PRODUCTS = ("grouped_mm", "_grouped_mm", "grouped_mm_fallback")
 _GIVEN = ("input", "weight", "offs")

@@ -14,7 +14,7 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 
-from tessera.frontend.capture.graph_nodes import call_of, value_of
+from tessera.frontend.capture.graphs.graph_nodes import call_of, value_of
 from tessera.frontend.capture.layers.parts import GraphPart, parts_of
 
 Code = Callable[..., Sequence[object]]

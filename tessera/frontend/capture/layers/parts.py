@@ -19,7 +19,7 @@ from itertools import pairwise
 
 from torch.fx import Graph, Node
 
-from tessera.frontend.capture.graph_nodes import call_of, storage_of, value_of
+from tessera.frontend.capture.graphs.graph_nodes import call_of, storage_of, value_of
 
 # Cuts that leave more than this part of the calls to compile are not worth it.
 _WORTH = 0.75

@@ -25,17 +25,11 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from tessera.diagnostics import Diagnostic, TesseraError
-from tessera.frontend.capture.graph_nodes import storages
+from tessera.frontend.capture.graphs.graph_nodes import storages
 from tessera.frontend.capture.host_copies import HostCopies
 from tessera.frontend.capture.inputs import Inputs, KnownTensors, known_tensors
 from tessera.frontend.capture.memory import CapturedMemory
 from tessera.frontend.capture.meta.own_kernels import launched, told_launches
-from tessera.frontend.capture.meta.stand_in import (
-    always,
-    fake_gpu,
-    numbered_devices,
-    real_host,
-)
 from tessera.frontend.capture.meta.whole_attention import whole_attention
 from tessera.frontend.capture.operator_mode import (
     name_of,
@@ -52,6 +46,12 @@ from tessera.frontend.capture.problems import (
 from tessera.frontend.capture.quiet import quiet_loggers
 from tessera.frontend.capture.raw import RawCapture, RawNode, RawOperator, RawOther, RawTensor
 from tessera.frontend.capture.small_parts import copied_parts
+from tessera.frontend.capture.stand_in import (
+    always,
+    fake_gpu,
+    numbered_devices,
+    real_host,
+)
 from tessera.frontend.capture.tensors import raw_tensor, tensors_in
 from tessera.frontend.capture.watch import operator_of
 from tessera.ir.program.data_type import DataType

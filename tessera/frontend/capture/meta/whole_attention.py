@@ -13,7 +13,7 @@ from typing import Protocol
 import torch
 from torch.overrides import TorchFunctionMode
 
-from tessera.frontend.capture.graph_nodes import is_in_vmap
+from tessera.frontend.capture.graphs.graph_nodes import is_in_vmap
 from tessera.frontend.capture.tensors import tensors_in
 
 

@@ -12,8 +12,8 @@ from contextlib import ExitStack, contextmanager
 from unittest import mock
 
 from tessera.diagnostics import TesseraError
-from tessera.frontend.capture.no_gpu.products import Inner
 from tessera.frontend.capture.problems import RAISED, first_line
+from tessera.frontend.capture.products import Inner
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-from tessera.frontend.capture.no_gpu.products import Inner, ProductPrices
+from tessera.frontend.capture.products import Inner, ProductPrices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,11 +26,11 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tessera.frontend.capture.meta.stand_in import always, real_host
 from tessera.frontend.capture.no_gpu.listener import Listener, TritonLaunch
-from tessera.frontend.capture.no_gpu.products import Inner
 from tessera.frontend.capture.no_gpu.versions import check_names, find, missing
 from tessera.frontend.capture.problems import computes_on_host
+from tessera.frontend.capture.products import Inner
+from tessera.frontend.capture.stand_in import always, real_host
 
 if TYPE_CHECKING:
     from torch._inductor.select_algorithm import ChoiceCaller

@@ -21,6 +21,7 @@ import torch
 
 from tessera.diagnostics import TesseraError, warning
 from tessera.frontend.cache.code_digest import code_digest
+from tessera.frontend.capture.graphs.tuning import chosen_by
 from tessera.frontend.capture.host_copies import HostCopies
 from tessera.frontend.capture.inputs import Inputs, known_tensors
 from tessera.frontend.capture.kept_products import made_by
@@ -34,19 +35,18 @@ from tessera.frontend.capture.meta.record import (
     made_record,
     recorder,
 )
-from tessera.frontend.capture.meta.stand_in import fake_gpu, numbered_devices
 from tessera.frontend.capture.meta.whole_attention import whole_attention
 from tessera.frontend.capture.no_gpu.listener import Listener, TritonLaunch
 from tessera.frontend.capture.no_gpu.private_names import standing_in
-from tessera.frontend.capture.no_gpu.products import CutPrices, Inner, ProductPrices
 from tessera.frontend.capture.no_gpu.versions import untested
 from tessera.frontend.capture.operator_mode import call_own, name_of, operator_mode
+from tessera.frontend.capture.products import CutPrices, Inner, ProductPrices
 from tessera.frontend.capture.quiet import quiet_compiler
 from tessera.frontend.capture.raw import RawCode, RawLaunch, RawRandom
 from tessera.frontend.capture.routes import compiled, fresh_compiler, own_kernels, plain_attention
 from tessera.frontend.capture.small_parts import copied_parts
+from tessera.frontend.capture.stand_in import fake_gpu, numbered_devices
 from tessera.frontend.capture.tensors import tensors_in
-from tessera.frontend.capture.tuning import chosen_by
 from tessera.frontend.capture.watch import operator_of
 from tessera.frontend.ptx.read_ptx import parse_module
 from tessera.ir.architecture import arch_number, limits_of

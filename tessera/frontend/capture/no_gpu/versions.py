@@ -14,8 +14,8 @@ import re
 import torch
 
 from tessera.diagnostics import Diagnostic, TesseraError, warning
-from tessera.frontend.capture.meta.stand_in import does_not_fit
-from tessera.frontend.capture.no_gpu.products import Inner
+from tessera.frontend.capture.products import Inner
+from tessera.frontend.capture.stand_in import does_not_fit
 
 # The oldest and the newest versions of PyTorch and Triton that the tests and benchmarks ran with.
 TESTED = {"torch": ("2.11", "2.13"), "triton": ("3.6", "3.9")}

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tessera.frontend.cache.code_digest import code_digest
 from tessera.frontend.cache.private_files import cache_file, keep_checked, read_checked
-from tessera.frontend.capture.into_graph import captured_into
+from tessera.frontend.capture.graphs.into_graph import captured_into
 
 if TYPE_CHECKING:
     import torch
