@@ -10,7 +10,7 @@ from enum import StrEnum
 
 
 class BackendName(StrEnum):
-    """Where requests run; `AUTO` takes GPUs where they are, else the CPU backend.
+    """Where requests run; `AUTO` takes GPUs if there are any, else the CPU backend.
 
     A row: the word for `--backend`; a regular expression of what may stand for a device of a plan
     in `--map`, which begins with that word; whether that is a GPU of this machine; what reports

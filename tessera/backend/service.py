@@ -6,7 +6,7 @@ only starts requests and says when they are done.
 
 A backend is made with a `Model` and `BackendOptions`; making it loads modules and weights, sets
 every lane's states, and allocates all that it will ever need. It raises `TesseraError` with exit
-code 4 where a device is missing, 6 where memory runs out.
+code 4 if a device is missing, 6 if memory runs out.
 
 - `begin(request)` hands a request to the devices, and returns without waiting for them. Its slot
   has fewer than `depth` requests under way, and no other slot has one of its lane. Requests of a

@@ -3,8 +3,8 @@
 In: a model, and the memory of its replica. Out: nothing; memory is written. Also what has to be
 written again at the start of every request, because what is private to a request shares bytes: the
 words of its `pointers` records, and weights that have a copy per slot. Words of states are written
-again only where they differ from request to request; the checker has seen to it that no step may
-write them then. Otherwise states carry what steps put in their place.
+again only if they differ from request to request; the checker has proved that no step may write
+them then. Otherwise states keep what steps put in their place.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class ReplicaContents:
                 self._write_words(place)
 
     def _write_states(self, place: Place) -> None:
-        """Every lane's state, where its home is here or nowhere: elsewhere it stays poison."""
+        """Write every lane's state if its home is here or nowhere; otherwise it stays poison."""
         buffer = self._buffer(place)
         ranges = self._current_here(place)
         for lane, states in enumerate(self._model.states):
@@ -225,7 +225,7 @@ class ReplicaContents:
     def _plain_word(
         self, held: bytes, trace: int, word: PointerWord, holder: str | None, lane: int
     ) -> bytes:
-        """What a word of a state stands for; its request may have been in any slot."""
+        """A word of a state without its device; its request may have been in any slot."""
         nothing = bytes(POINTER_BYTES)
         if holder is None or held == nothing:
             return nothing
@@ -275,7 +275,7 @@ def _flat(content: Bytes) -> Bytes:
 
 
 def _complement(ranges: list[tuple[int, int]], size: int) -> list[tuple[int, int]]:
-    """What is left of `size` bytes; ranges may overlap."""
+    """The ranges of `size` bytes that are not covered; ranges may overlap."""
     gaps, at = [], 0
     for start, end in [*sorted(ranges), (size, size)]:
         if start > at:

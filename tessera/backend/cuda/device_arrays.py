@@ -57,7 +57,7 @@ class ArrayArrivals:
         self._free: dict[int, list[Handle]] = {ordinal: [] for ordinal in self._contexts}
 
     def take(self, given: Any, size: int) -> DeviceBytes | None:
-        """The bytes of an array; None where they are not in order, or some device cannot read them.
+        """The bytes of an array; None if they are not in order, or some device cannot read them.
 
         `size` is how many there should be: an array of none has no address.
         """
@@ -146,7 +146,7 @@ def _is_in_order(tensor: _DlTensor) -> bool:
 
 
 def _type_name(tensor: _DlTensor) -> str:
-    """As NumPy calls the type; empty where it has none."""
+    """As NumPy calls the type; empty if it has none."""
     kind = _KINDS.get(tensor.code)
     if kind is None or tensor.lanes != 1:
         return ""

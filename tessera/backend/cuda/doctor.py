@@ -1,6 +1,6 @@
-"""What this machine has for the CUDA backend: GPUs, driver, PTX that it reads, packages.
+"""Checks a machine for the CUDA backend: GPUs, driver, PTX that it reads, packages.
 
-In: nothing. Out: a `Checkup`. Never raises: what is missing is part of the answer. The newest PTX
+In: nothing. Out: a `Checkup`. Never raises: missing parts are in the answer. The newest PTX
 is found by trying: a module of one empty kernel, in one version after the other.
 """
 
@@ -46,7 +46,7 @@ class Checkup:
 
 
 def check_machine(driver: Driver | None = None) -> Checkup:
-    """Look at everything."""
+    """Check everything."""
     packages = tuple((name, _package(name)) for name in PACKAGES)
     try:
         driver = open_driver(driver)
@@ -101,7 +101,7 @@ def _newest_ptx(driver: Driver) -> tuple[int, int] | None:
 
 
 def driver_version() -> str:
-    """The version of the driver as the kernel says it; empty where it does not."""
+    """The version of the driver as the kernel says it; empty if it does not."""
     try:
         match = re.search(r"\d+\.\d+(?:\.\d+)?", _VERSION.read_text())
     except OSError:

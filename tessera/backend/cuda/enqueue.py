@@ -51,17 +51,17 @@ from tessera.ir.plan.launch_program import (
 )
 from tessera.ir.program.program import Buffer, BufferId, LibraryCall, Role, Work
 
-# An event of a graph that streams outside of it can wait for.
+# Flag of an event in a graph that streams outside of it can wait for.
 _EXTERNAL = 1
 _QUEUE_ORDER = (Queue.COMPUTE, Queue.IN, Queue.OUT)
 NUMBER_AT = 8
-# A buffer with more words for addresses than this has no pattern between them.
+# A buffer with more ranges between its address words than this gets no pattern.
 _MOST_RANGES = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """What all tapes of a backend share. `fillings` are pinned contents by trace and buffer.
+    """Parts that all tapes of a backend share. `fillings` are pinned contents by trace and buffer.
 
     `trails` are pinned words by stage and device that say which step runs; empty is none.
     `done_words` are pinned words by stage that become 1 when its request is done; the number of the
@@ -223,7 +223,7 @@ class Enqueuer:
                 raise AssertionError(action)
 
     def _move_in(self, action: Action, side: ComparedSide) -> None:
-        """A pattern for what nothing has written of the buffers that an action is first to use."""
+        """Write a pattern over the buffers that an action is the first to use."""
         used: list[tuple[str, Queue, BufferId]] = []
         match action:
             case Do(device, Run(number)):
@@ -262,7 +262,7 @@ class Enqueuer:
         return self.writer.event(device, "event", self.writer.slot, number)
 
     def _open_gate(self, device: str) -> None:
-        """From here on the next request may begin."""
+        """Record the event after which the next request may begin."""
         self.gate = self.writer.event(device, "gate", self._trace, self._stage)
         stream = self.writer.stream(device, Queue.COMPUTE)
         if self._captured:
@@ -370,7 +370,7 @@ class Enqueuer:
         writer.tape.calls.append(TapeCall(step.operator, call, (), writer.action, row))
 
     def _fill(self, device: str, buffer: BufferId, ranges: Bytes) -> None:
-        """Contents that the user gives, or poison."""
+        """Write the contents that the user gives, or poison."""
         target = self.writer.address(device, buffer)
         source = self.parts.fillings.get((self._trace, buffer))
         if source is not None:

@@ -187,7 +187,7 @@ class Links:
     # --- kernels of our own -----------------------------------------------------------------
 
     def _turn(self, writer: TapeWriter, transfer: Transfer) -> None:
-        """Wait for the link; its time counts from here."""
+        """Wait for the turn of a transfer on a throttled link; its time counts from here."""
         if self._rate is None:
             return
         pair = transfer.source, transfer.target
@@ -202,7 +202,7 @@ class Links:
         writer.launch_helper(place, "link_turn", arguments)
 
     def _delay(self, writer: TapeWriter, transfer: Transfer) -> None:
-        """Wait for as long as the bytes are on the link."""
+        """Wait for the time that the bytes take on a throttled link."""
         if self._rate is not None:
             end = self._ends[writer.slot, transfer.source, transfer.target]
             place = transfer.source, Queue.OUT
@@ -224,7 +224,7 @@ class Links:
         source: int,
         ranges: Sequence[tuple[int, int]],
     ) -> None:
-        """The same ranges of two places, in as few calls as can be."""
+        """Copy the same ranges between two places, in as few calls as possible."""
         pieces = pieces_of(tuple(ranges))
         if len(pieces) > MANY_PIECES:
             rows = tuple(

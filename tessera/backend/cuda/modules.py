@@ -42,7 +42,7 @@ _NO_CODE = ("CUDA_ERROR_NO_BINARY_FOR_GPU", "CUDA_ERROR_INVALID_SOURCE")
 
 
 def highest_ptx(cuda: int) -> tuple[int, int]:
-    """The newest PTX that a driver of this CUDA version reads, as far as is known here."""
+    """The newest PTX version that a driver of this CUDA version reads, by `PTX_VERSIONS`."""
     return next((ptx for ptx, first in PTX_VERSIONS if cuda >= first), (7, 7))
 
 

@@ -102,7 +102,7 @@ class ProcessWays:
         return -(-at // _BLOCK) * _BLOCK
 
     def open(self, ordinal: int) -> bytes:
-        """Set the window aside on a GPU; what others open it by, empty where there is none."""
+        """Set the window aside on a GPU; what others open it by, empty if there is none."""
         self._context = self._driver.retain(ordinal)
         self._ordinal = ordinal
         self._driver.use(self._context)

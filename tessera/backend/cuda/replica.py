@@ -43,7 +43,7 @@ from tessera.settings import read_settings
 MOST_GRAPHS = 256
 LEAST_UNDER_WAY = 4  # two per slot, if graphs and pinned memory allow it
 MOST_STAGED_BYTES = 1 << 30
-# What says that a call cannot be captured: requests then run call by call.
+# Errors of calls that cannot be captured: requests then run call by call.
 _NO_CAPTURE = ("CUDA_ERROR_STREAM_CAPTURE", "CUDA_ERROR_NOT_SUPPORTED")
 _EMPTY = (Role.TEMP, Role.OUTPUT)
 
@@ -80,7 +80,7 @@ class ReadyTrace:
 
 @dataclass(slots=True, kw_only=True)
 class Root:
-    """Where the requests of a slot begin and end."""
+    """The stream on which the requests of a slot begin and end."""
 
     stream: Handle
     context: Handle
@@ -199,7 +199,7 @@ class CudaReplica:
             self.driver.finish()
 
     def _lanes(self, trace: int) -> int:
-        """How many lanes a trace tells apart."""
+        """Number of lanes of a trace with states; otherwise 1."""
         return self.model.lowered.lanes if trace in self.of_lanes else 1
 
     def _find_depth(self) -> int:
@@ -215,10 +215,10 @@ class CudaReplica:
         return max(1, min(wanted, MOST_GRAPHS // graphs, MOST_STAGED_BYTES // max(staged, 1)))
 
     def _priorities(self, trace: int) -> dict[int, int]:
-        """Those of steps. Alone there is none to go before; on one device it is better to share."""
+        """Priorities of steps; none for a request alone, nor on one device: sharing is better."""
         is_alone = self.model.lowered.slots == 1 or not self._spans[trace]
         if not self.cuda.priorities or is_alone or self.options.common is not None:
-            return {}  # with streams of another plan theirs would share hardware queues
+            return {}  # with streams of another plan, they would share hardware queues
         return step_priorities(self.orders[trace], self.devices, *self.driver.priorities())
 
     def _root(self, slot: int) -> Root:
@@ -271,7 +271,7 @@ class CudaReplica:
         }
 
     def _scratch(self) -> dict[int, frozenset[BufferId]]:
-        """Buffers that hold nothing before a request."""
+        """Buffers without contents before a request."""
         return {
             trace: frozenset(b.id for b in served.program.buffers if b.role in _EMPTY)
             for trace, served in enumerate(self.model.traces)
@@ -337,21 +337,21 @@ class CudaReplica:
         return ready
 
     def _prologue(self, trace: int, slot: int, lane: int) -> list[tuple[str, int, int, int]]:
-        """The same for every stage: only the devices read what it copies."""
+        """Copies to make first; the same for every stage, since only devices read their sources."""
         key = trace, slot, lane
         if key not in self._prologues:
             self._prologues[key] = self.contents.prologue(self.host, *key)
         return self._prologues[key]
 
     def _captured(self, trace: int) -> _Captured:
-        """How much of a request is one graph."""
+        """The part of a request that is captured as one graph."""
         if not self.cuda.graphs:
             return _Captured.NOTHING
         spans = self._spans[trace] and not self.cuda.spanning
         return _Captured.ROWS if spans else _Captured.WHOLE
 
     def capture(self, tape: Tape, stream: Handle, root: str) -> Handle | None:
-        """The tape as a graph; None where the driver cannot capture what is on it."""
+        """The tape as a graph; None if the driver cannot capture what is on it."""
         self.driver.use(self.devices[root].context)
         self.driver.begin_capture(stream)
         try:
@@ -369,7 +369,7 @@ class CudaReplica:
         return graph
 
     def refused(self, refused: Refused, trace: int, request: int | None = None) -> ServiceFault:
-        """The driver does not take a launch or a copy."""
+        """The fault of a launch or a copy that the driver refuses."""
         return refusal(refused, self.model.traces[trace], request)
 
     # --- the end ------------------------------------------------------------------------------

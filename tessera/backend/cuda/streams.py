@@ -5,9 +5,8 @@ in a graph whose kernels differ in that the driver picks queues, and on an H200 
 each other in them: splits of experts took up to 66% longer.
 
 Transfers have the highest priority, so that a copy that is ready starts before the next block of
-a kernel. A device also has a stream in each slot for marks of how far its compute queue has come,
-for which nothing waits. All are made when they are first asked for, which is while a backend
-starts.
+a kernel. A device also has a stream in each slot for marks of the progress of its compute queue,
+for which nothing waits. Streams are made on first use, which is while a backend starts.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class Streams:
         return self._stream(device, slot, queue)
 
     def marks(self, device: str, slot: int) -> Handle:
-        """The stream that writes how far a device has come."""
+        """The stream for marks of progress."""
         return self._stream(device, slot, "marks")
 
     def compute(self, device: str, slot: int, priority: int | None) -> Handle:
@@ -69,7 +68,7 @@ class Streams:
         return self._events[device, key]
 
     def close(self) -> None:
-        """Give all back."""
+        """Destroy all streams and events."""
         for (device, _), event in self._events.items():
             self._driver.use(self._devices[device].context)
             self._driver.destroy_event(event)

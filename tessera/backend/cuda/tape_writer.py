@@ -71,11 +71,11 @@ class TapeWriter:
         self.tape.calls.append(TapeCall(name, function, arguments, self.action, row))
 
     def row(self, device: str, stream: Handle) -> QueueRow | None:
-        """What a call that does nothing but work on a stream belongs to."""
+        """The row of a call that is plain work on a stream; None if it is on another queue."""
         return QueueRow(device, stream) if stream == self.stream(device, Queue.COMPUTE) else None
 
     def use(self, device: str) -> None:
-        """With one GPU its context stays current; with several every change is a call."""
+        """Make the context of a device current: a call only if there are several GPUs."""
         opened = self.around.devices[device]
         if self._several and opened.gpu.ordinal != self._gpu:
             self._gpu = opened.gpu.ordinal
@@ -139,7 +139,7 @@ class TapeWriter:
         moved: int = 0,
         peer: str = "",
     ) -> None:
-        """Do some work between two stamps, if anybody wants to know."""
+        """Do some work, between two stamps if there is a timeline."""
         if not self.around.options.timeline:
             work()
             return
@@ -187,7 +187,7 @@ class TapeWriter:
         work()
 
     def end_row(self, device: str) -> None:
-        """What follows on the compute queue of a device may have to wait."""
+        """End a row of steps: what follows on the compute queue of a device may have to wait."""
         start = self._rows.pop(device, None)
         if start is not None:
             end = self._stamp(device, Queue.COMPUTE)
@@ -202,7 +202,7 @@ class TapeWriter:
             self.timed.append(timed)
 
     def end_rows(self) -> None:
-        """All is handed over; an event has a time, and that of the host's bytes is any."""
+        """End all rows; bytes from or to the host get the time of any other event."""
         for device in [*self._rows]:
             self.end_row(device)
         if self._beside and not self.timed:
@@ -215,7 +215,7 @@ class TapeWriter:
         self._beside.clear()
 
     def timed_too(self, device: str, queue: Queue, name: str, peer: str) -> None:
-        """What was timed last took place on this queue too: the other end of a transfer."""
+        """Time the other end of the transfer that was timed last."""
         if self.around.options.timeline:
             last = self.timed[-1]
             self.timed.append(replace(last, device=device, queue=queue, name=name, peer=peer))

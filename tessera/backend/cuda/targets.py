@@ -81,7 +81,7 @@ def parse_target(text: str) -> GpuTarget:
 
 
 def find_gpu_of(driver: Driver, name: str, target: str) -> int:
-    """The ordinal of the GPU that a device is on; TSR5055 where it is not there."""
+    """The ordinal of the GPU that a device is on; TSR5055 if it is not there."""
     ordinal = parse_target(target).ordinal
     gpus = driver.gpus()
     if ordinal >= len(gpus):

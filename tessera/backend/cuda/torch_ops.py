@@ -98,7 +98,7 @@ def prepare_call(
     sms: int | None = None,
     scratch: Collection[BufferId] = (),
 ) -> Callable[[], tuple[int]]:
-    """A function that hands the call over; it raises `OperatorRefused` where PyTorch refuses it.
+    """A function that hands the call over; it raises `OperatorRefused` if PyTorch refuses it.
 
     `sms` are those of a slice. `scratch` are buffers that hold nothing that is needed: a call that
     writes only these, and reads no indices, is made once, before it is captured.

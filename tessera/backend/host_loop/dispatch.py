@@ -12,10 +12,10 @@ only one thread to collect. Every `LOOK_S` seconds it also looks for requests th
 without a waiting thread, and for requests without progress. Callbacks of a handle run in the thread
 that collects; a callback that waits for another request collects meanwhile.
 
-The locks of the book and of the count in `Collector` are held for moments. Two are held for longer:
-`_beginning` while requests begin, in the order of the book, or while no request may begin; the turn
-to collect (`CollectingTurn`) while a thread collects. A thread that needs both takes the turn
-first. No handle ends while `_beginning` is held.
+Three locks. That of the count in `Collector` is held for moments, as is that of the book.
+`_beginning` is held while requests begin, in the order of the book, or while no request may begin;
+the turn to collect (`CollectingTurn`) while a thread collects. A thread that needs both takes the
+turn first. No handle ends while `_beginning` is held.
 """
 
 from __future__ import annotations

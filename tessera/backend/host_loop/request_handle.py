@@ -200,7 +200,7 @@ class RequestHandle(Generic[Outcome]):
     # --- for the collector -------------------------------------------------------------------
 
     def begin(self) -> bool:
-        """The request begins; False where it has been cancelled."""
+        """The request begins; False if it has been cancelled."""
         with _changing:
             if self._state is RequestState.CANCELLED:
                 return False

@@ -63,7 +63,7 @@ class CommandProcess:
     """A process by the command of its host, in its own session: Ctrl-C does not reach it."""
 
     def __init__(self, host: HostEntry, module: str) -> None:
-        """Start a module of Python there; raises `OSError` where the command cannot be run."""
+        """Start a module of Python there; raises `OSError` if the command cannot be run."""
         self._errors = _error_file()
         try:
             self._process = _start(host, module, self._errors)

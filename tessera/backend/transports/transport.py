@@ -80,7 +80,7 @@ class Transport(Protocol):
         """What others need to reach this device."""
 
     def connect(self, peers: Mapping[str, str], puts: Sequence[PlannedPut] = ()) -> None:
-        """Join this device to others; raises `TransportFault` where one cannot be reached."""
+        """Join this device to others; raises `TransportFault` if one cannot be reached."""
 
     def put(self, peer: str, offset: int, content: WindowBytes, note: bytes) -> None:
         """Write into the window of a peer, and let it hear the note afterwards."""

@@ -16,7 +16,7 @@ from tessera.ir.plan.plan import Plan, hosts_of
 
 
 def assign_hosts(table: HostTable, plan: Plan) -> dict[str, HostEntry]:
-    """The host of every device; raises where one has none, or two slices of a card have two."""
+    """The host of every device; raises if one has none, or two slices of a card have two."""
     nodes = hosts_of(plan)
     used = list(dict.fromkeys(d for r in plan.replicas for d in r.lowered.devices))
     listed = {device: host for host in table.hosts for device in host.devices}

@@ -1,4 +1,4 @@
-"""What the host takes, on the whole, for a driver call and for a byte of an input or output.
+"""Host time of a driver call, and of a byte of an input or output.
 
 In: a driver and a GPU. Out: nanoseconds. The calls are those of requests that span devices, in
 about their shares: most of them events, then copies and small kernels.

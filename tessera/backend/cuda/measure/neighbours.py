@@ -63,7 +63,7 @@ class Neighbours:
         self._launch("measure_clock", [_CLOCK_NS, self._buffers[0]], 1, 1, stream)
 
     def clock_mhz(self) -> int:
-        """The clock that an SM had; 0 where nothing was counted."""
+        """The clock that an SM had; 0 if nothing was counted."""
         cycles, ns = self._driver.download(self._buffers[0], 16).view(np.uint64).tolist()
         return round(cycles * 1000 / ns) if ns else 0
 

@@ -281,7 +281,7 @@ class Profiler:
     def _beside(
         self, load: Load, measure: Callable[[], TimePair], seconds: float
     ) -> TimePair | None:
-        """The times while the rest of the GPU is at work; None where that always ended too early.
+        """The times while the rest of the GPU is at work; None if that always ended too early.
 
         `seconds` is how long the measurement took alone.
         """

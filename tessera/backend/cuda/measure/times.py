@@ -1,4 +1,4 @@
-"""What was measured on one device: steps, copies, the whole trace."""
+"""Measurements on one device: steps, copies, the whole trace."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class StepTimes:
     beside_memory: TimePair | None = None
 
     def middle_ns(self) -> float:
-        """One number to compare by: beside neighbours where there are any, caches half warm."""
+        """One number to compare by: beside neighbours if there are any, caches half warm."""
         beside = [pair for pair in (self.beside_compute, self.beside_memory) if pair is not None]
         pairs = beside or [self.alone]
         return sum(pair.at(0.5) for pair in pairs) / len(pairs)

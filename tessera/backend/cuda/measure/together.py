@@ -1,4 +1,4 @@
-"""How long requests take on a slice while the rest of the GPU is as busy, or on a whole GPU.
+"""Durations of requests on a slice while the rest of the GPU is as busy, or on a whole GPU.
 
 In: backends that have one trace each on a device of their own. Out: nanoseconds on each.
 
@@ -33,7 +33,7 @@ _SMALL_STATE_BYTES = 1 << 16
 def together_ns(
     backends: Sequence[CudaBackend], inputs: Mapping[str, Bytes], limit_s: float
 ) -> tuple[float, ...] | None:
-    """What a request takes on each while all are busy; None where that says nothing of the GPU.
+    """What a request takes on each while all are busy; None if that says nothing of the GPU.
 
     So it is for short requests, and for those that no graph can hold. Large states are not put
     back in between: no step says what they hold.
@@ -103,7 +103,7 @@ class _Repeating:
         self.driver.record(self._events[-1], stream)
 
     def full_until(self) -> Handle | None:
-        """The event after which there is room for more; None where there is now."""
+        """The event after which there is room for more; None if there is now."""
         ahead = max(_AHEAD_NS // max(int(self.each_ns), 1), _LEAST_AHEAD * len(self.streams))
         event = self._events[-ahead] if len(self._events) >= ahead else None
         return None if event is None or self.driver.is_done(event) else event
