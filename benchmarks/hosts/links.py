@@ -113,7 +113,7 @@ def planned(folder: Path, bytes_per_s: float) -> Plan:
     options = PlanOptions(
         machine=machine,
         slots=SLOTS,
-        lanes=SLOTS,
+        sequences=SLOTS,
         profiles=(str(times),),
         pins=("#1=a100-0", f"#{2 * LAYERS - 1}=l40s-0"),
     )

@@ -151,7 +151,7 @@ def planned(
         times.write_text(
             json.dumps({"schema": "tessera-profile/1", "program": digest, "rows": rows})
         )
-        given = {"machine": machine, "slots": SLOTS, "lanes": SLOTS, "profiles": (str(times),)}
+        given = {"machine": machine, "slots": SLOTS, "sequences": SLOTS, "profiles": (str(times),)}
         free = plan(str(trace), PlanOptions(**given), compare=False).plan
         # Without a rule the best plan may be a replica per slice, which moves nothing.
         last = len(model.graphs[0].nodes) - 1

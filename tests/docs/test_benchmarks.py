@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -56,10 +58,10 @@ def test_the_readme_names_nothing_else() -> None:
             assert name.rpartition("/")[2] in stems, name
 
 
-@pytest.mark.parametrize("path", FILES, ids=module_of)
-def test_benchmarks_import_what_is_there(path: Path) -> None:
-    """Most of them run nowhere in the tests: a name that has moved would not be noticed."""
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+def imported(nodes: Iterable[ast.AST]) -> dict[str, object]:
+    """What these nodes import from the project, by the name that it has there."""
+    found: dict[str, object] = {}
+    for node in nodes:
         if not isinstance(node, ast.ImportFrom) or node.module is None:
             continue
         if node.module.split(".")[0] not in ("tessera", "tests", "benchmarks"):
@@ -69,9 +71,51 @@ def test_benchmarks_import_what_is_there(path: Path) -> None:
             for alias in node.names:
                 if not hasattr(module, alias.name):
                     importlib.import_module(f"{node.module}.{alias.name}")
+                found[alias.asname or alias.name] = getattr(module, alias.name)
         except ModuleNotFoundError as problem:
             if (problem.name or "").split(".")[0] not in ABSENT:
                 raise AssertionError(f"{node.module}: {problem}") from problem
+    return found
+
+
+def misfit(call: ast.Call, names: dict[str, object]) -> str:
+    """Why a call does not fit the signature of what is called; empty if it does."""
+    called = names.get(call.func.id) if isinstance(call.func, ast.Name) else None
+    if not callable(called):
+        return ""
+    is_open = any(isinstance(one, ast.Starred) for one in call.args)
+    is_open |= any(keyword.arg is None for keyword in call.keywords)
+    given = dict.fromkeys(keyword.arg for keyword in call.keywords if keyword.arg)
+    try:
+        signature = inspect.signature(called)
+        if is_open:
+            signature.bind_partial(**given)
+        else:
+            signature.bind(*call.args, **given)
+    except ValueError:  # a class of C has none
+        return ""
+    except TypeError as problem:
+        return f"line {call.lineno}: {ast.unparse(call.func)}: {problem}"
+    return ""
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_of)
+def test_benchmarks_call_what_is_there(path: Path) -> None:
+    """Most of them run nowhere in the tests: what has moved or changed would not be noticed."""
+    tree = ast.parse(path.read_text("utf-8"))
+    outside = imported(tree.body)
+    parts = [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    wrong = []
+    for part in parts:
+        names = outside | imported(ast.walk(part))
+        calls = (node for node in ast.walk(part) if isinstance(node, ast.Call))
+        wrong += [text for call in calls if (text := misfit(call, names))]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_a_call_that_does_not_fit_is_found() -> None:
+    (call,) = (n for n in ast.walk(ast.parse("read(page=1, lanes=2)")) if isinstance(n, ast.Call))
+    assert "lanes" in misfit(call, {"read": read})
 
 
 @pytest.mark.parametrize("path", SCRIPTS.values(), ids=module_of)
