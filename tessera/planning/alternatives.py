@@ -32,7 +32,7 @@ WORTH = 1.03
 
 
 def plan_whole(setting: PlanSetting, watch: Watch) -> Decision | None:
-    """The best plan for the GPU in one piece; None where that is not the question."""
+    """The best plan for the GPU in one piece; None without slices, or without measured times."""
     options = setting.options
     asked = options.strategy, options.placement, *options.pins, *options.forbids
     machine = _in_one_piece(setting.machine)

@@ -108,7 +108,7 @@ def bound_of_any(
 Build = Callable[[int], Planning]
 _NEAR = 1.02
 _MOST_PROBLEMS = 12
-_STEPS = (3, 1)  # to and fro from the best, at the end
+_STEPS = (3, 1)  # numbers of slots around the best one, tried last
 _AS_GOOD = 1.003
 _SPARE = 8
 """A part of the slots to spare: requests wait for each other a little, which estimates leave out.
@@ -158,7 +158,7 @@ def _estimate(problem: Problem, least: float) -> float:
 
 
 def attempt_for_many(setting: PlanSetting, build: Build) -> Attempt | None:
-    """The attempt to begin with; None where one device holds all, or a search is quick."""
+    """The attempt to begin with; None if one device holds all tasks or a search is quick."""
     lanes = setting.options.sequences
     ranges = _Ranges(build)
     problem = build(1).problem
@@ -280,7 +280,7 @@ def _host_bytes(setting: PlanSetting) -> float:
 def build_problem(
     setting: PlanSetting, slots: int, lanes: int, *, slot_bytes: int | None = None
 ) -> Planning:
-    """What the planner has to solve for so many slots and sequences.
+    """The planning problem for a number of slots and sequences.
 
     Where memory is short, launch programs have buffers share bytes. So the problem counts with that
     (`slot_bytes`), wherever it is less than what the buffers of a request take apart.

@@ -145,7 +145,7 @@ def _is_near(made: list[Promise], choice: Choice) -> bool:
 
 
 def _briefly(choice: Choice) -> Choice:
-    """The best and the best that does not split: somebody is waiting for the end."""
+    """The best candidate and the best that does not split: the user has asked for an end."""
     whole = [c for c in choice.candidates if not splits_requests(c)]
     return replace(choice, candidates=tuple(dict.fromkeys((choice.best, *whole[:1]))))
 

@@ -85,8 +85,8 @@ _MOST_HELPERS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelClass:
-    """Steps of one name. `ns` is their time in all on each kind of device, None where one of them
-    cannot run; `placed` counts them by device, over all replicas."""
+    """Steps of one name. `ns` is their total time on each kind of device, None if one of them
+    cannot run there; `placed` counts them by device, over all replicas."""
 
     name: str
     steps: int

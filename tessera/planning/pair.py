@@ -40,7 +40,7 @@ from tessera.planning.search.plans import Choice
 from tessera.wording import Wording
 
 _MOST_WIDE = 3
-"""So many ways for throughput get a search for latency of their own."""
+"""Ways for throughput that get a search for latency of their own."""
 
 
 def alike_pairs(
@@ -191,7 +191,7 @@ def _half(
 
 
 def _packed(setting: PlanSetting, attempt: Attempt, made: Promise, objective: Objective) -> Promise:
-    """The same where buffers share bytes wherever they can."""
+    """A promise of the same candidate, with buffers that share bytes wherever they can."""
     return promise(setting, attempt, made.searched, objective, keep_slots=True, part=0.0)
 
 

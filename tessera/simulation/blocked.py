@@ -1,7 +1,7 @@
 """Programs that cannot come to an end: queues that wait for each other.
 
 In: the launch programs of a request. Out: the queues that stand still, with what each waits for.
-A plan that was proved has none; a simulation reads plans that nobody has proved.
+A plan that was proved has none; a simulation also reads plans that are not proved.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ class EventLoop:
         self._now = 0.0
 
     def run(self, enough: Sequence[int] | None = None) -> None:
-        """Go on until every replica has ended so many requests in all, or none is left."""
+        """Go on until every replica has ended its number of requests, or none is left."""
         intakes = self._intakes
         self._changed.update(range(len(intakes)))
         self._most_at_once = UNLIMITED if enough is None else max(enough, default=0)

@@ -22,7 +22,7 @@ from tessera.ir.plan.launch_program import (
 )
 
 CALLS_OF_REQUEST = 40
-"""What else is done for a request takes as long as so many calls."""
+"""Calls that take as long as everything else that the host does for a request."""
 SHORT_ROW = 3
 """Launches in a row that are one graph; fewer are a call each."""
 CALLS_OF_DEVICE = 9

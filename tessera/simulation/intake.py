@@ -33,7 +33,7 @@ def sequence_turns(shares: Sequence[float], sequences: int) -> Iterator[tuple[in
 
 
 def most_behind(counts: Sequence[int], shares: Sequence[float]) -> int:
-    """Who has the least of what is due; of equals the first."""
+    """The replica with the least of what it is due; of equals the first."""
     if len(counts) == 1:
         return 0
     due = sum(counts) + 1

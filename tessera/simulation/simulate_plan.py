@@ -146,7 +146,7 @@ def choose_replicas(plan: Plan, options: SimulateOptions, name: str) -> tuple[Re
 
 
 def choose_served(plan: Plan, options: SimulateOptions, name: str) -> ServedReplicas:
-    """The same, with the policies of each."""
+    """The replicas that serve, with the policies of each."""
     chosen = served_by(plan, options.policy)
     if chosen is None:
         named = ", ".join(f"`{policy}`" for policy in policies_of(plan) if policy)

@@ -255,7 +255,7 @@ def _period(
     number: int,
     last: int,
 ) -> float:
-    """Nanoseconds per request of the plan over the last of so many rounds."""
+    """Nanoseconds per request of the plan over the last rounds."""
     return max(
         part * (own[number * count - 1] - _before(own, (number - last) * count)) / (last * count)
         for own, count, part in zip(ends, rounds, parts, strict=True)
@@ -264,12 +264,12 @@ def _period(
 
 
 def _before(ends: Sequence[float], count: int) -> float:
-    """When so many requests had ended."""
+    """When a number of requests had ended."""
     return ends[count - 1] if count else 0.0
 
 
 def _repeated(ends: Sequence[Sequence[float]], rounds: Sequence[int], number: int) -> int:
-    """How many rounds at the end of so many are those before them once more; 0: none are.
+    """How many rounds at the end repeat those before them; 0: none do.
 
     Every request of them has to end as much later as the others. The first round finds everything
     free and does not count.

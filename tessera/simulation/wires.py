@@ -1,8 +1,8 @@
-"""Bytes on their way: who waits for which capacity, and who has it.
+"""Bytes on their way: which transfers wait for a capacity, and which have it.
 
 In: transfers that are ready, and the moment. Out: those that begin. Transfers take their rate from
-every capacity of their path, the oldest first; who waits for a capacity keeps younger ones from it.
-What a transfer gives back is counted when somebody wants to use it.
+every capacity of their path, the oldest first; one that waits for a capacity keeps younger ones
+from it. What a transfer gives back is counted when another transfer asks for it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tessera.simulation.hardware import UNLIMITED
 from tessera.simulation.intake import MovingRequest
 
 SLACK = 1e-9
-"""Capacities are sums of floats: so much of one is no overload."""
+"""Capacities are sums of floats: an excess of this share is no overload."""
 
 
 class Wires:
@@ -63,7 +63,7 @@ class Wires:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether somebody waits."""
+        """Whether a transfer waits."""
         return bool(self._waiting)
 
     @property

@@ -245,7 +245,7 @@ class _Builder:
         node = self._nodes[wire]
         node.transfer, node.rate = transfer.id, path.bytes_per_second
         self._wires[transfer.id] = self._arrivals[transfer.id] = wire
-        if ns > 0 and not self._goes_on(transfer):  # nobody goes on when bytes have only left
+        if ns > 0 and not self._goes_on(transfer):  # nothing goes on when bytes have only left
             node.delay_ns = path.latency_ns
         else:
             self._arrivals[transfer.id] = self._add(WAIT, path.latency_ns, ())

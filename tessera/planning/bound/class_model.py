@@ -74,7 +74,7 @@ def build_class_model(problem: Problem, slots: int | None) -> IntegerModel:
         most = slots * most_replicas(problem)
         for (made, read, least), count in _hops(problem, kinds).items():
             for type_, column in columns[read].items():
-                # So many of the readers are on this type, and so many of their producers at most.
+                # How many readers are on this type, and at most how many of their producers.
                 hop = builder.column(f"hops[{len(builder.columns)}]", float(count))
                 terms = {column: float(members[read]), hop: -1.0}
                 if type_ in columns[made]:

@@ -37,7 +37,7 @@ class Coarse:
 
 
 def coarsen(problem: Problem, most: int = COARSE_TASKS) -> Coarse:
-    """Runs of equal length, so that there are so many; more where tasks cannot go together."""
+    """Runs of equal length, `most` of them; more where tasks cannot go together."""
     length = -(-len(problem.tasks) // max(most, 1))
     groups: list[int] = []
     number, size = -1, 0

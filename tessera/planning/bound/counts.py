@@ -136,7 +136,7 @@ class _Solver:
         return self._read()
 
     def _run(self, least: int) -> None:
-        """With as many steps as are left of the work, but so many at least."""
+        """Solve with as many steps as are left of the work, and at least the least number."""
         left = (self.most_work - self.work) // max(len(self.model.rows), 1)
         limit_steps(self.highs, max(least, left))
         run_solver(self.highs, self.watch)

@@ -13,9 +13,9 @@ on each device a task ends no earlier than after the latest of what it reads has
 wherever that is soonest.
 
 The relaxation is solved by HiGHS (highspy 1.15): one thread, fixed seed, silent. No run is without
-a limit: steps are counted, so that the same input gives the same answer, and who watches is asked
-between steps. What was not solved within them has the bound without a solver, and no bound hangs on
-tolerances.
+a limit: steps are counted, so that the same input gives the same answer, and the watch is asked
+between steps. What was not solved within them has the bound without a solver, and no bound depends
+on tolerances.
 """
 
 from __future__ import annotations
@@ -250,7 +250,7 @@ def relax(model: IntegerModel, watch: SearchWatch = ENDLESS) -> Relaxation | Non
 
 
 def limit_steps(solver: Highs, steps: int) -> None:
-    """At most so many steps of the simplex method in a run."""
+    """Limit the steps of the simplex method in a run."""
     solver.setOptionValue("simplex_iteration_limit", min(steps, _MOST_STEPS))
 
 

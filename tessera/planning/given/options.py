@@ -159,7 +159,7 @@ def _bad_override(option: str, text: str, example: str) -> TesseraError:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """Who listens while a plan is searched for.
+    """Listeners and limits of a search for a plan.
 
     `on_progress` hears what is done, and how far that is; while a search runs, of its best plan and
     of its bound. The search ends with the best found so far once `should_stop()` is true, or
@@ -171,7 +171,7 @@ class Watch:
     deadline: float | None = None
 
     def within(self, seconds: float | None) -> Watch:
-        """The same, for all searches that begin in the next so many seconds together."""
+        """A watch with a deadline this many seconds from now, for all searches together."""
         return self if seconds is None else replace(self, deadline=time.perf_counter() + seconds)
 
     def seconds_left(self) -> float | None:
@@ -179,7 +179,7 @@ class Watch:
         return None if self.deadline is None else max(0.1, self.deadline - time.perf_counter())
 
     def stopped(self) -> bool:
-        """Whether the search shall end; who listens learns that there is one."""
+        """Whether the search must end: a caller wishes it, or the deadline is past."""
         wished = self.should_stop is not None and self.should_stop()
         return wished or (self.deadline is not None and time.perf_counter() >= self.deadline)
 

@@ -166,7 +166,7 @@ class _MoveWalk:
             self._send(buffer, tuple(pieces), origin, device, self.earliest[at[0]])
 
     def _collect(self, buffer: int, wanted: Sequence[int], target: str) -> None:
-        """Take the last version of bytes to a target; what nobody wrote is there already."""
+        """Take the last version of bytes to a target; bytes without a writer are there already."""
         words = self.trace.words_in(buffer)
         versions = self._versions(buffer)
         missing: dict[str, list[int]] = {}

@@ -33,7 +33,7 @@ _Clock = dict[_QueueKey, int]
 def prune_waits(
     programs: Sequence[DeviceProgram], transfers: Sequence[Transfer]
 ) -> Iterator[DeviceProgram]:
-    """The programs without the waits that others imply, and without records that nobody needs."""
+    """The programs without the waits that others imply, and without records of unused events."""
     walk = _WaitWalk(programs, transfers)
     walk.run()
     for program in programs:
@@ -47,7 +47,7 @@ def prune_waits(
 
 
 def _renumbered(operations: list[Queued], wanted: set[DeviceEventId]) -> Iterator[Queued]:
-    """The operations without records that nobody waits for; events count from 0 again."""
+    """The operations without records of events that no wait names; events count from 0 again."""
     recorded = [
         queued.operation.event for queued in operations if isinstance(queued.operation, Record)
     ]

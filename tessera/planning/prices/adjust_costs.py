@@ -35,7 +35,7 @@ from tessera.ir.plan.machine import Device, Link, Machine
 from tessera.wording import Wording
 
 LOADED_HOST = 1.3
-"""Calls and copies take so much longer while requests run than alone: between 1.0 and 1.4 in two
+"""The factor by which calls and copies take longer while requests run: between 1.0 and 1.4 in two
 sessions on machines with an H200."""
 
 
@@ -124,7 +124,7 @@ def _duration(row: Measured, *, is_slice: bool) -> Duration:
 
 
 def beside_neighbours(costs: Costs, shares: Sequence[float]) -> Costs:
-    """The costs where the neighbours of each device draw so much of the memory's bandwidth, as a
+    """The costs where the neighbours of each device draw a share of the memory's bandwidth, as a
     fraction of what the neighbour drew that steps were measured beside.
     """
 
@@ -156,7 +156,7 @@ class Crowd:
 
 
 def in_crowds(costs: Costs, crowds: Sequence[Crowd]) -> Costs:
-    """The costs on devices with so much going on."""
+    """The costs on devices that are crowded."""
 
     def scaled(cost: Cost, crowd: Crowd) -> Cost:
         if isinstance(cost, Barred):

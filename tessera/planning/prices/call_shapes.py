@@ -42,7 +42,7 @@ _MATRIX_UNITS = {DataType.F16: "fp16", DataType.BF16: "bf16", DataType.E4M3: "fp
 
 
 def call_shape_of(work: Work, touched: float) -> tuple[CallShape, bool]:
-    """The shape of what is no launch, a copy or a call, and touches so many bytes."""
+    """The shape of a copy or a library call that touches a number of bytes."""
     if not isinstance(work, LibraryCall):
         return Plain(touched / 4, 0.0, touched), True
     results = work.writes or work.reads
@@ -70,7 +70,7 @@ def call_shape_of(work: Work, touched: float) -> tuple[CallShape, bool]:
 def put_bytes(bound: Bound) -> float | None:
     """For a call that changes some places of a tensor: twice the bytes of what goes there.
 
-    None where that is not known: nothing of its type goes in, or less than the index has places.
+    None if that is not known: nothing of its type goes in, or less than the index has places.
     """
     specs = [spec.reach for spec, _ in bound.writes]
     if not specs or any(reach is not Reach.INDEXED for reach in specs):

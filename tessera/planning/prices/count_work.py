@@ -1,11 +1,11 @@
 """What a launch does: instructions, arithmetic by unit, bytes asked of memory; loops included.
 
 In: a kernel's PTX and a launch. Out: a `LaunchWork`. Threads are walked one at a time (see
-`thread_walk`; loops by closed forms). Which ones: indices that no guard hangs on need one. Else the
-threads of two CTAs, by warp and by lane, are put into classes that do the same; then CTAs are
+`thread_walk`; loops by closed forms). Which ones: indices that no guard depends on need one. Else
+the threads of two CTAs, by warp and by lane, are put into classes that do the same; then CTAs are
 drawn, in pairs that mirror each other, so that work that grows along the grid (a causal mask)
-comes out right, until the means are stable. `sure` says that they are, and that no branch hung on
-data. The work is the mean times all threads.
+comes out right, until the means are stable. `sure` says that they are, and that no branch depends
+on data. The work is the mean times all threads.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from tessera.planning.prices.thread_walk import (
 )
 
 _MOST_WALKED = 60_000  # steps of all threads together, after which no more are drawn
-_ALL_CTAS = 24  # so many are all walked
+_ALL_CTAS = 24  # up to this number, all CTAs are walked
 _FEWEST_PAIRS, _MOST_PAIRS = 4, 48
 _STABLE = 0.01  # of the mean: twice the standard error of what is drawn
 _MOST_WARPS = 8

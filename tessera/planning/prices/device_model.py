@@ -31,7 +31,7 @@ from tessera.ir.plan.machine import Gpu
 
 SPECIAL_PER_CYCLE = 16.0  # per SM
 SHARED_PER_CYCLE = 128.0
-WAIT_BARRIERS = 2.0  # so long is a wait for copies or matrix instructions under way
+WAIT_BARRIERS = 2.0  # a wait for copies or matrix instructions under way, in barriers
 _REGISTERS = 65536  # of an SM, in all architectures of the table
 _REGISTER_STEP = 8
 
@@ -179,7 +179,7 @@ class Traffic:
 def launch_ns(
     work: LaunchWork, traffic: Traffic, gpu: Gpu, sms: int, constants: Constants = FITTED
 ) -> float:
-    """The time of a launch on so many SMs of a GPU."""
+    """The time of a launch on `sms` SMs of a GPU."""
     clock = gpu.clock_mhz * 1e6
     missed = traffic.missed(gpu)
     moved = traffic.warm + traffic.cold

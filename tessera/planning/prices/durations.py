@@ -71,7 +71,7 @@ def refused_hints(costs: Sequence[Costs]) -> list[Diagnostic]:
 def unmeasured(
     costs: Sequence[Costs], profiles: Sequence[str], machine: Machine
 ) -> list[Diagnostic]:
-    """Durations that nobody measured are said to be estimates."""
+    """A warning that durations are estimates, where they are not measured."""
     estimated = [
         (step, cost)
         for trace_costs in costs

@@ -56,7 +56,7 @@ _ELSEWHERE = 1.1
 _WITH_TENSOR_MEMORY = 1.4
 _TENSOR_MEMORY = (100, 103)
 _ADDED_NS = 8_000.0
-_UNSURE = 2.0  # times that where branches hang on data, or nothing is known of the arithmetic
+_UNSURE = 2.0  # times that where branches depend on data, or nothing is known of the arithmetic
 PERSISTENT = (Role.WEIGHT, Role.STATE, Role.VARIABLE)
 _GATHERS = ("embedding", "index", "gather", "select", "take")
 
@@ -192,7 +192,7 @@ class _Estimator:
             unknown = Plain(touched / 4, touched, touched)
             return _duration(call_ns(unknown, traffic, gpu, device.sms), gpu, False), None
         moved = moved.looked_up(counted)
-        # A launch moves no more than it asks for; where branches hang on data that may be more.
+        # A launch moves no more than it asks for; where branches depend on data that may be more.
         limit = counted.asked_bytes * (1.0 if counted.sure else _UNSURE) or None
         traffic = moved.traffic(gpu, self.persistent, limit)
         ns = launch_ns(counted, traffic, gpu, device.sms)
@@ -290,7 +290,7 @@ def _gathered_bytes(call: LibraryCall) -> float | None:
 
 
 def variant_on(program: Program, work: Work, gpu: Gpu, sms: int | None = None) -> str:
-    """The code of a launch that runs on so many SMs of a GPU; empty where there is none."""
+    """The code of a launch that runs on a number of SMs of a GPU; empty if there is none."""
     if not isinstance(work, Launch):
         return ""
     variant = best_variant(program, work, gpu.arch, sms or gpu.sms, gpu.sms)
@@ -298,7 +298,7 @@ def variant_on(program: Program, work: Work, gpu: Gpu, sms: int | None = None) -
 
 
 def variants_on(program: Program, work: Work, gpu: Gpu, sms: int) -> tuple[str, ...]:
-    """All code of a launch that plans may run on so many SMs of a GPU: the one for the nearest
+    """All code of a launch that plans may run on a number of SMs of a GPU: the one for the nearest
     number of SMs first.
 
     That one alone for a module with variables, for a device has these once.

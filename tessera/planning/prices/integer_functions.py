@@ -34,7 +34,7 @@ _JOINS: dict[str, Callable[[int, int], int]] = {
 
 @cache
 def plain_function(opcode: ptx.Opcode, count: int) -> tuple[Integers, LineRule] | None:
-    """The function of an opcode with so many sources, or None; division by 0 raises."""
+    """The function of an opcode with a number of sources, or None; division by 0 raises."""
     types = [m for m in opcode.modifiers if is_type(m)]
     if not types or any(t[0] not in "bsup" or not (t == "pred" or t[1:].isdigit()) for t in types):
         return None

@@ -35,7 +35,7 @@ def value_of(opcode: ptx.Opcode, numbers: tuple[int, ...]) -> Value:
 
 @cache
 def integer_function(opcode: ptx.Opcode) -> Function | None:
-    """What an instruction does to integers and predicates; None where that is not known."""
+    """What an instruction does to integers and predicates; None if that is not known."""
     types = [m for m in opcode.modifiers if is_type(m)]
     if not types or not (types[-1] == "pred" or types[-1][0] in "bsu"):
         return None
@@ -52,7 +52,7 @@ def integer_function(opcode: ptx.Opcode) -> Function | None:
 
 @cache
 def _source_widths(opcode: ptx.Opcode, count: int) -> tuple[int, ...] | None:
-    """How many bits each source has; None where the opcode has another number of them."""
+    """How many bits each source has; None if the opcode has another number of them."""
     means = meaning(opcode, count + 1)
     if means is None or not means.fits or not set(means.roles[1:]) <= _SOURCES:
         return None

@@ -83,7 +83,7 @@ class RowKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class RowCall:
-    """Rows of so many elements of `width` bytes."""
+    """`rows` rows of `elements` elements of `width` bytes each."""
 
     kind: RowKind
     rows: int
@@ -130,7 +130,7 @@ def call_ns(
     constants: Constants = FITTED,
     habits: Habits = USUAL,
 ) -> float:
-    """The time of a library call on so many SMs of a GPU."""
+    """The time of a library call on `sms` SMs of a GPU."""
     found = launches(shape, habits)
     return min(launch_ns(work, traffic, gpu, sms, constants) for work in found)
 
@@ -174,7 +174,7 @@ def _launch(
     shared: tuple[int, float] = (0, 0.0),
     registers: int = 0,
 ) -> LaunchWork:
-    """Work of CTAs with threads of so many instructions, `most` in the longest of them.
+    """Work of CTAs whose threads run a number of instructions, `most` in the longest of them.
 
     `waits` are loads and barriers, `stops` waits for copies, one after the other.
     """

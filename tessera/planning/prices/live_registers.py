@@ -7,8 +7,8 @@ are written to where they are last read, by data flow over the branches; of that
 
 Also the names that guards, sizes of copies and descriptors of matrix instructions are computed
 from; and the indices (lane, warp, three of the CTA) among them, by data flow without regard to
-order: if no guard hangs on an index, threads that differ in it take the same path, since up to the
-first guard that differs they do the same.
+order: if no guard depends on an index, threads that differ in it take the same path, since up to
+the first guard that differs they do the same.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _read_names(statement: ptx.Instruction) -> set[str]:
 
 
 def axes(code: list[ptx.Instruction], effects: list[Effect]) -> int:
-    """The indices that guards and sizes may hang on."""
+    """The indices that guards and sizes may depend on."""
     marks: dict[str, int] = {}
     plain: set[str] = set()  # hold the thread's index itself
     written = [(statement, targets(statement)) for statement in code]

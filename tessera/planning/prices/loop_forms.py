@@ -80,7 +80,7 @@ def _holds(old: LogEntry, new: LogEntry, inside: bool) -> int:
 
 
 def _rises(old: LogEntry, new: LogEntry) -> list[int] | None:
-    """How much each operand, and the result, grew; None where known and unknown mix."""
+    """How much each operand, and the result, grew; None if known and unknown values mix."""
     rises = []
     for a, b in zip((*old.read, old.made), (*new.read, new.made), strict=True):
         if (a is None) != (b is None):

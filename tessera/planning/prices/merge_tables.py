@@ -4,7 +4,7 @@ In: estimated `Costs`, the steps' shapes, tables, profiles. Out: `Costs`. Tables
 A library call is what tables measured; a launch is other code for the same work, so its bar is
 wider. Where the step was measured on another GPU, its time is carried over by the two GPUs' rows:
 that keeps what is special about the code. Of the two the one with the narrower bar counts, the
-table if they are alike. Who measured tables often had the bytes in L2; a request does not, so no
+table if they are alike. Tables were often measured with the bytes in L2; a request does not, so no
 time is below that of the step's weights and state from memory.
 
 GPUs are compared by rows of one version of a framework (`find_tables`): the newest that all of them
@@ -76,7 +76,7 @@ def missing_tables(machine: Machine) -> str:
 
 
 def table_ns(shape: WorkShape, gpu: Gpu) -> float | None:
-    """The newest table's time for a shape on a kind of GPU; None where there is none."""
+    """The newest table's time for a shape on a kind of GPU; None if there is none."""
     if gpu.like:
         return None
     tables = _known(frozenset((gpu.key,)), frozenset(), shape.kind, shape.fixed).by_gpu

@@ -2,7 +2,7 @@
 
 In: a function. Out: `ThreadCode`. Only registers that guards, sizes of copies or matrix descriptors
 are computed from have a place; instructions between them are one step with their effects added up.
-`axes` says which indices any of this may hang on (see `deciding`).
+`axes` says which indices any of this may depend on (see `live_registers`).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class ThreadStep:
 
 @dataclass(frozen=True, slots=True)
 class ThreadCode:
-    """Steps, names of places, the indices that the path may hang on, registers of a thread."""
+    """Steps, names of places, the indices that the path may depend on, registers of a thread."""
 
     steps: tuple[ThreadStep, ...]
     places: dict[str, int]
@@ -369,7 +369,7 @@ def _parameter(operand: ptx.Operand) -> str | None:
 
 
 def _dies(code: list[ptx.Instruction], at: int) -> bool:
-    """Whether what follows ends in a trap: launches end normally, so nobody goes there."""
+    """Whether what follows ends in a trap: launches end normally, so no thread goes there."""
     for statement in code[at : at + _LOOK_AHEAD]:
         if statement.opcode.name == "trap":
             return True

@@ -224,7 +224,7 @@ def _computed(step: ThreadStep, read: tuple[Value, ...]) -> Value:
 
 
 def _rises(first: list[Value], middle: list[Value], last: list[Value]) -> list[int] | None:
-    """How much each value grew, twice the same; None where it did not."""
+    """How much each value grew, the same amount twice; None if it did not."""
     rises = []
     for a, b, c in zip(first, middle, last, strict=True):
         if a is None or b is None or c is None:

@@ -113,7 +113,7 @@ def _tiled_ns(
     moved: float,
     more: float = 0.0,
 ) -> float:
-    """CTAs that each take so many steps; `loaded` bytes and `units` are those of one step."""
+    """CTAs that each take `steps` steps; `loaded` bytes and `units` are those of one step."""
     threads = tile.warps * WARP
     shared = loaded * max(1, tile.stages) + kept
     registers = _OWN_REGISTERS + sums // threads

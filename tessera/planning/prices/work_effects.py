@@ -2,7 +2,7 @@
 
 In: an instruction. Out: an `Effect`, for one thread that executes it. Matrix instructions of a warp
 count a 32nd for each thread, those of a warp group a 128th; `tcgen05.mma` is issued by one thread
-and counts whole: its size is in the instruction descriptor, so it hangs on a register (`size`).
+and counts whole: its size is in the instruction descriptor, so it depends on a register (`size`).
 An access whose lanes come at four bytes or fewer each counts as one of `memory`, since its lanes
 may meet in a bank; wider ones and `ldmatrix` count by their bytes. Bulk copies are counted where
 their bytes are announced (`expect_tx`), which is in the same thread. Waits are for what runs by

@@ -52,7 +52,7 @@ def step_shape(
     read: Sequence[Buffer] = (),
     written: Sequence[Buffer] = (),
 ) -> StepShape:
-    """The shape of a step that touches so many bytes at most, of these buffers."""
+    """The shape of a step that touches at most these bytes of these buffers."""
     if isinstance(work, LibraryCall):
         return StepShape(call_shape(work))
     if not isinstance(work, Launch):

@@ -4,8 +4,8 @@ In: a `PlanSetting` whose profile has times beside neighbours, and candidates. O
 candidates with times that fit them. A step was measured beside a neighbour that only computes and
 beside one that moves as many bytes as it can. In a plan the neighbours are somewhere between: the
 time is as far between the two as the bytes that they draw in a period are between none and what the
-measuring neighbour drew. That one saturates the memory from half of the SMs on. The period hangs on
-the times and what is drawn on the period, so a few rounds are made.
+measuring neighbour drew. That one saturates the memory from half of the SMs on. The period
+depends on the times, and what is drawn depends on the period, so a few rounds are made.
 
 Measured on an H200: attention over caches takes up to 7% longer beside products, products mostly up
 to 12% (28% in the worst of 24 pairs) beside it; beside a neighbour that only moves memory both take
@@ -133,7 +133,7 @@ def _at(
     shares: Sequence[float],
     crowds: Crowds,
 ) -> Settled:
-    """A candidate where the neighbours of each device draw so much."""
+    """A candidate with the times that these shares of the neighbours and these crowds make."""
     planning = attempt.planning
     costs = tuple(
         in_crowds(beside_neighbours(costs, shares), own)
@@ -192,8 +192,9 @@ def find_crowds(setting: PlanSetting) -> Crowds:
 
 
 def _crowd(measured: MeasuredTogether, ns: float, host_ns: float) -> Crowd:
-    """From what was measured of requests whose steps take so long; one at a time waits for the
-    host, too, two at a time hide that."""
+    """The crowd that a measurement tells, of requests whose steps take `ns` nanoseconds.
+
+    Requests one at a time also wait for the host; two at a time hide that."""
     crowded = measured.ns / ns
     steady = ns if measured.steady_ns is None else measured.steady_ns - host_ns
     alone = max(steady / ns, crowded)
@@ -258,7 +259,7 @@ def _drawn(machine: Machine, problem: Problem, candidate: Candidate) -> tuple[fl
 
 
 def _shares(machine: Machine, moving: Sequence[float]) -> tuple[float, ...]:
-    """The same, where each device moves memory for so much of the time."""
+    """What neighbours draw of each device, from the share of time that each moves memory."""
     shares = []
     for device in machine.devices:
         sms = machine.gpu_of(device).sms

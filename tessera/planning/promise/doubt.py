@@ -10,9 +10,9 @@ slots, and what links and memory take, which stays. How far a plan is from that 
 for few draws, those near the ends of the interval that nine of ten lie between, as many as make the
 mean there sure. Large plans are as far from their limit as they are without errors.
 
-A split hangs on more than the times of its steps: transfers, and what requests do to each other on
-their way. So its draws are also off by what simulated splits were off on GPUs. A plan without one
-is off, too. The interval has that; the choice between plans does not count it.
+The time of a split depends on more than the times of its steps: on transfers, and on what requests
+do to each other on their way. So its draws are also off by what simulated splits were off on GPUs.
+A plan without one is off, too. The interval has that; the choice between plans does not count it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _SPLIT, _DISTANCE = -1, -2
 def draws(
     promise: Promise, objective: Objective, split_error: float = 0.0, seed: int = 0
 ) -> Floats:
-    """The value of the objective in every draw; a split may be off by so much more."""
+    """The value of the objective in every draw; `split_error` widens the draws of a split."""
     nominal, errors = promise.chosen.value(objective), error_draws(promise.setting, seed)
     limits = _limits(promise, objective, errors)
     if limits is None:

@@ -190,7 +190,7 @@ class Trial:
         return low
 
     def at(self, slots: int) -> tuple[Replica, ...]:
-        """The launch programs with so many slots, and as many sequences if none are asked for."""
+        """The launch programs with other slots, and as many sequences if none are asked for."""
         if slots not in self._at:
             self._at[slots] = self._laid_out(slots, self._lanes(slots))
         return self._at[slots]
@@ -292,7 +292,7 @@ class Trial:
         return any(not own.is_split for work in works for own in work.values())
 
     def _gated(self, replicas: tuple[Replica, ...]) -> tuple[Replica, ...]:
-        """With so many slots."""
+        """The launch programs with the gates that pay, at their numbers of slots."""
         if replicas[0].slots == 1:
             return replicas
         floor = busiest_ns(self.candidate)

@@ -2,9 +2,9 @@
 
 In: a `Problem` and its types. Out: a placement. Tasks are in an order, and each device gets a run
 of them. With a limit on the loads, how far a run of each type reaches from each task is known, and
-further is never worse. So the furthest that so many devices of each type reach together is found
-exactly, whatever their order. The least limit at which they reach the end is found by halving.
-Transfers are left out of the limit: who asks measures the placement.
+further is never worse. So the furthest that a number of devices of each type reach together is
+found exactly, whatever their order. The least limit at which they reach the end is found by
+halving. Transfers are left out of the limit: the caller measures the placement.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class _Runs:
         return [*reached, count]
 
     def sequence(self, limit: float, most: int) -> list[int] | None:
-        """Types in the order of their runs that reach the end; at most so many runs."""
+        """Types in the order of their runs that reach the end, with at most `most` runs."""
         reaches = [self.reaches(kind, limit) for kind in range(len(self.groups))]
         sizes = [len(group) for group in self.groups]
         states = 1
@@ -149,7 +149,7 @@ def _walked_back(came: list[dict[_Counts, int]], counts: _Counts) -> list[int]:
 def best_runs(
     problem: Problem, groups: Groups, order: Sequence[int], least: float, most: int
 ) -> Placement | None:
-    """Runs with the least largest load on at most so many devices; None if none hold the tasks.
+    """Runs with the least largest load on at most `most` devices; None if none hold the tasks.
 
     `least` is a bound on that load.
     """

@@ -237,7 +237,7 @@ def _arrival(
 
 
 def all_placements(options: list[tuple[int, ...]], most: int) -> NDArray[np.int64] | None:
-    """A row per placement; None if there are more than so many."""
+    """A row per placement; None if there are more than `most`."""
     total = 1
     for allowed in options:
         total *= len(allowed)

@@ -59,7 +59,7 @@ class PlanSearch:
     should_stop: ShouldStop | None = None
 
     def within(self, watch: SearchWatch) -> PlanSearch:
-        """The same, with the time that is left."""
+        """A search that ends when the watch does."""
         return replace(self, options=replace(self.options, seconds=watch.seconds_left()))
 
 

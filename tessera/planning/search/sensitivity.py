@@ -104,7 +104,7 @@ def _relaxed(problem: Problem) -> Relaxation | None:
 def _gain(
     kind: str, name: str, changed: Problem, base: Relaxation, factor: float, price: float
 ) -> Sensitivity | None:
-    """The gain of the bound; None where the capacity has no price."""
+    """The gain of the bound; None if the capacity has no price."""
     many = len(usable_devices(changed)) > DIRECT_DEVICES
     if price <= 0 and not (many or kind == "memory"):
         return None

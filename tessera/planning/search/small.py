@@ -1,6 +1,6 @@
 """Small problems, enumerated: the best placement with all floors of the period.
 
-In: a `Problem` and an objective. Out: a placement, or None where there are too many to look at.
+In: a `Problem` and an objective. Out: a placement, or None if there are too many to look at.
 The integer program knows loads and memory; the time of a request over the slots and a cycle over
 the lanes come on top, and the best under those can be another placement. Loads, memory and money of
 all placements are computed at once; times are looked at one by one, cheapest first, until no other

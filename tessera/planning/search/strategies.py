@@ -173,7 +173,7 @@ class Phase(Strategy):
 
 
 def _representatives(problem: Problem, most: int) -> list[int]:
-    """Of devices with the same times and memory, so many."""
+    """Of the devices with the same times and memory, the first `most`."""
     room = {device: room.bytes for room in problem.rooms for device in room.devices}
     alike: dict[object, list[int]] = {}
     for device in range(len(problem.devices)):
