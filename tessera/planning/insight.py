@@ -23,7 +23,7 @@ from tessera.planning.problem.period_limits import Limit, LimitKind
 from tessera.planning.problem.problem import Problem, measure
 from tessera.planning.promise.promise import Promise
 from tessera.planning.search.candidates import Candidate, busiest_ns
-from tessera.planning.search.sensitivity import Sensitivity, sensitivities
+from tessera.planning.search.sensitivity import sensitivities
 
 TIMES_ALONE = "the times alone"
 NO_PLAN = "memory, links and slots, with any plan"
@@ -172,18 +172,6 @@ def find_insight(decision: Decision) -> Insight:
     limits = sensitivities(decision.attempt.planning.problem, decision.choice, FACTOR)
     return Insight(
         limits=decision.chosen.limits,
-        helpers=tuple(map(_said, limits[:_MOST_HELPERS])),
+        helpers=tuple(limit.text for limit in limits[:_MOST_HELPERS]),
         losses=None if decision.split is None else find_losses(decision.split, decision.plan.bound),
     )
-
-
-def _said(limit: Sensitivity) -> str:
-    times = f"{limit.factor:g} times"
-    what = {
-        "links": f"all links {times} as fast",
-        "link": f"{limit.name} {times} as fast",
-        "memory": f"{times} the memory of {limit.name}",
-        "device": f"a GPU {times} as fast in place of {limit.name}",
-        "slots": f"{times} the slots",
-    }[limit.kind]
-    return f"{what}: at most {limit.gain:+.1%} requests/s"

@@ -12,7 +12,7 @@ is made again with every step that touches a state kept where the policy for thr
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from tessera.diagnostics import Diagnostic, warning
@@ -142,15 +142,11 @@ def find_pair(setting: PlanSetting, watch: Watch) -> Decision:
         )
         quickest = _half(setting, quick, fast, LATENCY)
         widest = _half(setting, attempt, wide, THROUGHPUT)
-        pairs = _pairs(quickest, widest)
+        pairs: Iterable[tuple[Promise, Promise]] = itertools.product(quickest, widest)
         if setting.options.states_alike:
-            pairs = iter(
-                sorted(
-                    alike_pairs(setting, quick, widest, watch),
-                    key=lambda pair: _loss(pair, quickest, widest),
-                )
-            )
-        for first, second in itertools.islice(pairs, _MOST_PAIRS):
+            pairs = alike_pairs(setting, quick, widest, watch)
+        ranked = sorted(pairs, key=lambda pair: _loss(pair, quickest, widest))
+        for first, second in ranked[:_MOST_PAIRS]:
             watch.tell(PROVING)
             others = [other.simulated for other in widest if other is not second]
             plan = _join(setting, fast, first, wide, second, others)
@@ -160,21 +156,16 @@ def find_pair(setting: PlanSetting, watch: Watch) -> Decision:
                 plan = _join(setting, fast, first, wide, second, others)
             findings = findings_of(setting, plan)
             if not findings:
+                notes = [*refusals_of(refused), *was_ended(wide, second.chosen)]
+                if setting.options.states_alike:
+                    notes.append(cost_of(first, second, quickest[0], widest[0]))
                 return Decision(
                     plan=plan,
                     setting=setting,
                     attempt=attempt,
                     choice=wide,
                     chosen=second.chosen,
-                    diagnostics=(
-                        *refusals_of(refused),
-                        *was_ended(wide, second.chosen),
-                        *(
-                            [cost_of(first, second, quickest[0], widest[0])]
-                            if setting.options.states_alike
-                            else []
-                        ),
-                    ),
+                    diagnostics=tuple(notes),
                 )
             refused.append((plan.strategy, findings))
     assert attempt is not None
@@ -201,13 +192,6 @@ def _loss(pair: tuple[Promise, Promise], quickest: list[Promise], widest: list[P
     return (
         quick.latency_ns / quickest[0].chosen.latency_ns
         + wide.period_ns / widest[0].chosen.period_ns
-    )
-
-
-def _pairs(quickest: list[Promise], widest: list[Promise]) -> Iterator[tuple[Promise, Promise]]:
-    """All pairs, those that lose least first."""
-    yield from sorted(
-        itertools.product(quickest, widest), key=lambda pair: _loss(pair, quickest, widest)
     )
 
 

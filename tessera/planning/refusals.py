@@ -16,7 +16,7 @@ from tessera.ir.plan.machine import Machine
 from tessera.ir.plan.plan import Plan
 from tessera.ir.plan.verify_plan import verify_plan
 from tessera.passes.checker.check_plan import check_plan
-from tessera.planning.bound.infeasible import Obstacle, find_obstacle
+from tessera.planning.bound.infeasible import Obstacle, ObstacleKind, find_obstacle
 from tessera.planning.given.setting import PlanSetting
 from tessera.planning.problem.plan_problem import RESERVED_BYTES, Planning
 from tessera.planning.promise.assemble import overflows, short_of_memory
@@ -35,16 +35,17 @@ def no_plan(
 ) -> TesseraError:
     """The constraint in the way, by how much, and what would help; `fitting` options would."""
     obstacle = find_obstacle(planning.problem)
-    if obstacle.kind == "task":
-        obstacle_error = _no_gpu(obstacle, planning, costs, machine)
-    elif obstacle.kind == "links":
-        obstacle_error = error(
-            "TSR3011",
-            "steps that depend on each other must be on GPUs that no link joins",
-            hint="join the GPUs with a link, or offer one that can run all the steps",
-        )
-    else:
-        obstacle_error = _no_memory(obstacle, machine, fitting)
+    match obstacle.kind:
+        case ObstacleKind.TASK:
+            obstacle_error = _no_gpu(obstacle, planning, costs, machine)
+        case ObstacleKind.LINKS:
+            obstacle_error = error(
+                "TSR3011",
+                "steps that depend on each other must be on GPUs that no link joins",
+                hint="join the GPUs with a link, or offer one that can run all the steps",
+            )
+        case ObstacleKind.MEMORY:
+            obstacle_error = _no_memory(obstacle, machine, fitting)
     return TesseraError(obstacle_error, exit_code=ExitCode.NO_PLAN)
 
 

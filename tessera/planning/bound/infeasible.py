@@ -8,6 +8,7 @@ For memory, an integer program per card asks for the least room it would have to
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from enum import StrEnum
 
 import numpy as np
 
@@ -18,11 +19,19 @@ from tessera.planning.problem.problem import Problem
 _NODES = 500
 
 
+class ObstacleKind(StrEnum):
+    """What no placement gets around."""
+
+    TASK = "task"  # no device can run it
+    MEMORY = "memory"
+    LINKS = "links"  # steps that depend on each other run on devices that no link joins
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Obstacle:
     """What stands in the way. `extra_bytes` per room: that much more there alone suffices."""
 
-    kind: str  # "task", "memory" or "links"
+    kind: ObstacleKind
     tasks: tuple[str, ...] = ()
     need_bytes: int = 0
     have_bytes: int = 0
@@ -33,17 +42,17 @@ def find_obstacle(problem: Problem) -> Obstacle:
     """The first cause for which no placement is possible."""
     stuck = tuple(task.name for task in problem.tasks if not task.allowed())
     if stuck:
-        return Obstacle(kind="task", tasks=stuck)
+        return Obstacle(kind=ObstacleKind.TASK, tasks=stuck)
     roomy = replace(problem, rooms=())
     if _least_extra(roomy, None) is None:
-        return Obstacle(kind="links")
+        return Obstacle(kind=ObstacleKind.LINKS)
     extra = []
     for index, room in enumerate(problem.rooms):
         needed = _least_extra(problem, index)
         if needed is not None:
             extra.append((room.name, needed))
     return Obstacle(
-        kind="memory",
+        kind=ObstacleKind.MEMORY,
         need_bytes=sum(resident.bytes for resident in problem.residents),
         have_bytes=sum(room.bytes for room in problem.rooms),
         extra_bytes=tuple(sorted(extra, key=lambda pair: pair[1])),

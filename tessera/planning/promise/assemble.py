@@ -30,7 +30,7 @@ from tessera.ir.program.program import Program, Work
 from tessera.planning.given.setting import Attempt, PlanSetting
 from tessera.planning.prices.estimate_costs import variant_on
 from tessera.planning.problem.plan_problem import Planning
-from tessera.planning.problem.problem import transfers_of
+from tessera.planning.problem.problem import Room, transfers_of
 from tessera.planning.search.candidates import Candidate, ReplicaPlan
 from tessera.planning.search.plans import Choice
 from tessera.simulation.hardware import paths_of
@@ -112,19 +112,7 @@ def assemble(
         host_call_ns=machine.host_call_ns,
         host_byte_ns=machine.host_byte_ns,
         options=setting.options.text(),
-        cards=tuple(
-            PlanCard(
-                name=card.name,
-                gpu=card.gpu.key,
-                arch=card.gpu.arch,
-                capacity_bytes=room.bytes,
-                used_bytes=used_bytes(machine, card.id, replicas),
-                usd_per_hour=card.usd_per_hour,
-                node=card.node,
-                like=card.gpu.like,
-            )
-            for card, room in zip(machine.cards, attempt.planning.problem.rooms, strict=True)
-        ),
+        cards=_cards(machine, attempt.planning.problem.rooms, replicas),
         devices=tuple(
             PlanDevice(
                 name=device.name,
@@ -144,9 +132,28 @@ def assemble(
     )
 
 
-def _ended(choice: Choice, gap: float, wanted: float) -> str:
+def _cards(
+    machine: Machine, rooms: Sequence[Room], replicas: Sequence[Replica]
+) -> tuple[PlanCard, ...]:
+    return tuple(
+        PlanCard(
+            name=card.name,
+            gpu=card.gpu.key,
+            arch=card.gpu.arch,
+            capacity_bytes=room.bytes,
+            used_bytes=used_bytes(machine, card.id, replicas),
+            usd_per_hour=card.usd_per_hour,
+            node=card.node,
+            like=card.gpu.like,
+        )
+        for card, room in zip(machine.cards, rooms, strict=True)
+    )
+
+
+def _ended(choice: Choice, gap: float, wanted: float) -> Ending:
     """Why the search stopped: a gap that was not reached is not the reason."""
-    return Ending.SEARCH if choice.ended == Ending.GAP and gap > wanted + 1e-9 else choice.ended
+    missed = choice.ended is Ending.GAP and gap > wanted + 1e-9
+    return Ending.SEARCH if missed else choice.ended
 
 
 def baseline_of(candidate: Candidate, loaded_ns: float) -> Baseline:
