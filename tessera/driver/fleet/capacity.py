@@ -24,6 +24,7 @@ from tessera.driver.fleet.workload import Workload
 from tessera.driver.serve.follow import FollowedText, Following, Wanted
 from tessera.driver.serve.measures import Served, ServingReport
 from tessera.driver.serve.scheduler import Sizes, StepSize, StepWork
+from tessera.driver.serve.step_clocks import earliest
 
 BUSY = 0.95
 """Share of the time that a unit is busy, at most."""
@@ -204,14 +205,7 @@ class UnitClock:
 
     def ended(self, until_ns: float) -> tuple[float, list[int]]:
         """The earliest of the ends."""
-        events = self._events
-        if not events or events[0][0] > until_ns:
-            return until_ns, []
-        at_ns, batch = heapq.heappop(events)
-        batches = [batch]
-        while events and events[0][0] == at_ns:
-            batches.append(heapq.heappop(events)[1])
-        return at_ns, batches
+        return earliest(self._events, until_ns)
 
     def busy_ns(self) -> Mapping[str, float]:
         """How long steps took, one by one."""

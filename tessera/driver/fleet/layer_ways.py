@@ -10,15 +10,17 @@ from itertools import permutations
 
 from tessera.driver.fleet.model_steps import ModelStep, ServedModel
 from tessera.driver.fleet.offered import LARGEST_UNIT
-from tessera.driver.fleet.ways import Places, UnitWay, WaySearch, placed_way, places_of_all
+from tessera.driver.fleet.ways import UnitWay, WaySearch, placed_way, places_of_all
 from tessera.ir.program.program import Role
-from tessera.planning.search.strategies import LAYERS
+from tessera.planning.search.strategies import LAYERS, even_runs
 
 SAME_SIZES = (2, 4, 8)
 _SIZES = (1, 2, 3, 4, 6, 8)
 _LARGE_SIZES = (4, 8, LARGEST_UNIT)
 _LARGEST = 8
 _ENOUGH = 3
+_MOST_FULL = 0.97
+"""Share of the memory of a GPU that steps may fill."""
 
 Group = tuple[tuple[int, int], ...]
 """Kinds and counts, in the order in which their GPUs take the steps."""
@@ -71,22 +73,22 @@ def _layers(search: WaySearch, group: Sequence[tuple[int, int]]) -> UnitWay | No
     if unit is None:
         return None
     devices = [d for kind, _ in group for d, k in enumerate(unit.kinds) if k == kind]
-    rooms = [
-        unit.machine.cards[unit.machine.devices[device].card].memory_bytes for device in devices
-    ]
+    cards = (unit.machine.cards[unit.machine.devices[device].card] for device in devices)
+    rooms = [_MOST_FULL * card.memory_bytes for card in cards]
     times, sizes = _weighted(search)
     parts = _segments(search.model.decode[-1])
-    cut = _even_runs(
-        [[sum(times[n][k] for n in part) for k in range(len(times[0]))] for part in parts],
+    kinds = range(len(times[0]))
+    summed = [[sum(times[n][kind] for n in part) for kind in kinds] for part in parts]
+    cut = even_runs(
+        [[row[unit.kinds[device]] for device in devices] for row in summed],
+        sum(max(row) for row in summed) or 1.0,
         [sum(sizes[n] for n in part) for part in parts],
-        devices,
-        unit.kinds,
         rooms,
     )
     if cut is None:
         return None
-    cut = tuple(place for part, place in zip(parts, cut, strict=True) for _ in part)
-    return placed_way(search, LAYERS, counts, unit, places_of_all(search.model, cut))
+    places = tuple(devices[at] for part, at in zip(parts, cut, strict=True) for _ in part)
+    return placed_way(search, LAYERS, counts, unit, places_of_all(search.model, places))
 
 
 def _segments(step: ModelStep) -> list[list[int]]:
@@ -135,46 +137,3 @@ def _follow_index(model: ServedModel, step: ModelStep) -> list[int]:
     decode = model.decode[-1]
     places = places_of_all(model, range(len(decode.ns)))
     return list(places[step.name])
-
-
-def _even_runs(
-    times: Sequence[Sequence[float]],
-    sizes: Sequence[float],
-    devices: Sequence[int],
-    kinds: Sequence[int],
-    rooms: Sequence[int],
-) -> Places | None:
-    """Cut so that the busiest device has as little as possible, within memory."""
-    low, high = 0.0, sum(max(row) for row in times) or 1.0
-    best = _runs_within(times, sizes, devices, kinds, rooms, high)
-    for _ in range(40):
-        middle = (low + high) / 2
-        trial = _runs_within(times, sizes, devices, kinds, rooms, middle)
-        if trial is None:
-            low = middle
-        else:
-            best, high = trial, middle
-    return best
-
-
-def _runs_within(
-    times: Sequence[Sequence[float]],
-    sizes: Sequence[float],
-    devices: Sequence[int],
-    kinds: Sequence[int],
-    rooms: Sequence[int],
-    limit: float,
-) -> Places | None:
-    places: list[int] = []
-    at, busy, held = 0, 0.0, 0.0
-    for row, size in zip(times, sizes, strict=True):
-        while True:
-            ns = row[kinds[devices[at]]]
-            if busy + ns <= limit and held + size <= 0.97 * rooms[at]:
-                break
-            at, busy, held = at + 1, 0.0, 0.0
-            if at == len(devices):
-                return None
-        busy, held = busy + ns, held + size
-        places.append(devices[at])
-    return tuple(places)

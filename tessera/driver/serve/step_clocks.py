@@ -183,13 +183,7 @@ class RatedClock:
 
     def ended(self, until_ns: float) -> tuple[float, list[int]]:
         """The earliest of the ends."""
-        events = self._events
-        if not events or events[0][0] > until_ns:
-            return until_ns, []
-        at_ns, batch = heapq.heappop(events)
-        batches = [batch]
-        while events and events[0][0] == at_ns:
-            batches.append(heapq.heappop(events)[1])
+        at_ns, batches = earliest(self._events, until_ns)
         for number in batches:
             self._under_way[self._places[number][0]] -= 1
         return at_ns, batches
@@ -213,6 +207,17 @@ class RatedClock:
             for number in replicas
         )
         return 1 / rate
+
+
+def earliest(events: list[tuple[float, int]], until_ns: float) -> tuple[float, list[int]]:
+    """Take the earliest events off a heap, up to a time: when they are, and their batches."""
+    if not events or events[0][0] > until_ns:
+        return until_ns, []
+    at_ns, batch = heapq.heappop(events)
+    batches = [batch]
+    while events and events[0][0] == at_ns:
+        batches.append(heapq.heappop(events)[1])
+    return at_ns, batches
 
 
 def interpolated(points: Sequence[tuple[float, float]], at: float) -> float:

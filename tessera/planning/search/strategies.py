@@ -11,7 +11,7 @@ The command line takes its words from here, so that what needs NumPy is imported
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from tessera.ir.choices import Word
@@ -126,33 +126,56 @@ class Layers(Strategy):
 
 def _even_runs(problem: Problem, order: tuple[int, ...]) -> Placement:
     """Cut so that every device is busy for the same time, as far as single tasks allow."""
-    low, high = 0.0, sum(max((ns or 0.0) for ns in task.ns) for task in problem.tasks)
-    placement = _runs_within(problem, order, high)
+    whole = sum(max((ns or 0.0) for ns in task.ns) for task in problem.tasks)
+    cut = even_runs([[task.ns[device] for device in order] for task in problem.tasks], whole)
+    return tuple(order[at] for at in cut or (0,) * len(problem.tasks))
+
+
+def even_runs(
+    times: Sequence[Sequence[float | None]],
+    whole: float,
+    sizes: Sequence[float] = (),
+    rooms: Sequence[float] = (),
+) -> tuple[int, ...] | None:
+    """Runs of tasks, one for each place, such that the busiest place has as little as possible.
+
+    `times` are by task and place, `whole` is enough for all tasks on one place. With `sizes` of
+    tasks, a run fits the room of its place. None if the places do not suffice.
+    """
+    low, high = 0.0, whole
+    best = _runs_within(times, high, sizes, rooms)
     for _ in range(40):
         middle = (low + high) / 2
-        trial = _runs_within(problem, order, middle)
+        trial = _runs_within(times, middle, sizes, rooms)
         if trial is None:
             low = middle
         else:
-            placement, high = trial, middle
-    return placement if placement is not None else (order[0],) * len(problem.tasks)
+            best, high = trial, middle
+    return best
 
 
-def _runs_within(problem: Problem, order: tuple[int, ...], limit: float) -> Placement | None:
-    """Runs no longer than a limit; None if the devices do not suffice."""
-    place: list[int] = []
-    position, used = 0, 0.0
-    for task in problem.tasks:
+def _runs_within(
+    times: Sequence[Sequence[float | None]],
+    limit: float,
+    sizes: Sequence[float],
+    rooms: Sequence[float],
+) -> tuple[int, ...] | None:
+    """Runs no longer than a limit; None if the places do not suffice."""
+    places: list[int] = []
+    at, busy, held = 0, 0.0, 0.0
+    for task, row in enumerate(times):
+        size = sizes[task] if sizes else 0.0
         while True:
-            ns = task.ns[order[position]]
-            if ns is not None and used + ns <= limit:
+            ns = row[at]
+            is_room = not sizes or held + size <= rooms[at]
+            if ns is not None and busy + ns <= limit and is_room:
                 break
-            position, used = position + 1, 0.0
-            if position == len(order):
+            at, busy, held = at + 1, 0.0, 0.0
+            if at == len(row):
                 return None
-        used += ns
-        place.append(order[position])
-    return tuple(place)
+        busy, held = busy + ns, held + size
+        places.append(at)
+    return tuple(places)
 
 
 class Phase(Strategy):
