@@ -48,6 +48,7 @@ def done(run: Run, *, only_list: bool) -> bool:
     sys.stdout.flush()
     if missing or only_list:
         return True
+    # Scripts write there without making the folder.
     (ROOT / "out" / "gpu").mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", *run.words()]
     return subprocess.run(command, cwd=ROOT, env=os.environ | run.settings).returncode == 0

@@ -69,6 +69,7 @@ def run_cases(
     def work(name: str) -> None:
         left = until - time.monotonic()
         row = _row(module, name, options, more, left) if left > _LEAST_LEFT else None
+        # After every row, so that a run that is ended loses only what is under way.
         if row is not None:
             with lock:
                 rows[name] = row
@@ -86,6 +87,7 @@ def _row(
     """The row that a case prints; None if the time for all cases ended it."""
     begun = time.perf_counter()
     limit = min(left, options.limit)
+    # Cases run side by side: each has its share of the cores, unless the user says otherwise.
     own = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
     own["TESSERA_COMPILE_PROCESSES"] = str(max(1, (os.cpu_count() or 1) // options.jobs))
     process = subprocess.Popen(

@@ -88,6 +88,7 @@ READING = (
     Run("reading.opcodes", PTXAS),
     Run("reading.roundtrip benchmarks/corpus/corpus.tar.xz -o out/roundtrip.json", PTXAS),
 )
+# Inputs that others read: no part of `all`, because archives change with every compiler.
 CORPUS = (
     Run("reading.corpus_build --pack", (Need.NVCC, *PTXAS)),
     Run("reading.corpus_functions --pack", (Need.NVCC, *PTXAS)),
@@ -106,6 +107,7 @@ PLANNING = (
     Run("planning.plan_scale"),
     Run("planning.check_plan"),
     Run("planning.promises"),
+    # Writes `examples/large`; a test compares.
     Run("planning.serving_traces"),
     Run("planning.fleets"),
     Run("planning.homogeneous theirs", (Need.TABLES,)),
@@ -118,6 +120,7 @@ PREDICTION = (
     Run("prediction.direction"),
     Run("prediction.simulated_cpu --scale 2"),
     Run("prediction.profile_repeat out/gpu/profile", GPU),
+    # Rows that the duration model is fitted to: keep them only with a new fit.
     Run("prediction.h200_rows --out out/gpu/rows", BOTH),
     Run("prediction.simulated_h200 profile --work out/gpu/simulated", GPU),
     Run("prediction.simulated_h200 plan --work out/gpu/simulated", GPU),
@@ -181,6 +184,7 @@ HOSTS = (
     Run(
         f"hosts.placements report out/placements.jsonl out/many.jsonl -o {RESULTS}/hosts.json", ROOT
     ),
+    # Between namespaces of one machine UCX would take shared memory.
     Run("hosts.placements run --transport nixl -o out/nixl.jsonl", ROOT, {"UCX_TLS": "tcp"}),
     Run(f"hosts.placements report out/nixl.jsonl -o {RESULTS}/hosts_nixl.json", ROOT),
     Run("hosts.faults run -o out/host_faults.jsonl", ROOT),
@@ -198,6 +202,7 @@ LAPTOP = (
     Run("laptop.no_gpu -o out/no_gpu.json --work out/no_gpu", TORCH),
     Run("laptop.second_capture", TORCH),
     Run("laptop.unprepared -o out/gpu/unprepared.json --work out/gpu/unprepared", BOTH),
+    # The traces that the run before has left, on the CPU backend.
     Run("laptop.unprepared -o out/gpu/unprepared_cpu.json --work out/gpu/unprepared --cpu", BOTH),
     Run("laptop.meta_against_gpu -o out/gpu/meta_against_gpu.json --work out/gpu/meta", BOTH),
     Run("laptop.no_gpu_against_gpu -o out/gpu/no_gpu_against_gpu.json --work out/gpu/none", BOTH),
@@ -205,6 +210,7 @@ LAPTOP = (
 PAPER = (
     Run("paper.figures run", (Need.TABLES,)),
     Run("paper.figures plans", (Need.TABLES,)),
+    # Writes the page of the docs from the file, so that it needs no tables.
     Run("paper.figures show"),
 )
 GROUPS: Mapping[str, tuple[Run, ...]] = {

@@ -139,6 +139,7 @@ def placement(trace: str, seed: int, kind: str, stand_in: bool) -> Row:
         program = example(trace)
         rng = random.Random(seed)
         steps = [rng.choice("ab") for _ in program.work()]
+        # Each slice has a step at least, so that bytes move.
         for device, step in zip("ab", rng.sample(range(len(steps)), 2), strict=True):
             steps[step] = device
         with tempfile.TemporaryDirectory() as name:
@@ -181,6 +182,7 @@ def run(options: argparse.Namespace) -> None:
     kind = "far" if options.far else "near"
     seeds = range(options.first, options.first + options.count)
     todo = [key for key in itertools.product(NAMES, seeds) if (options.far, *key) not in known]
+    # Not forked: a child of a process with a CUDA context cannot use the GPU.
     with ProcessPoolExecutor(options.jobs, get_context("spawn")) as pool:
         if not any("machine" in row for row in rows):
             add_row(options.output, {"machine": pool.submit(machine, options.stand_in).result()})

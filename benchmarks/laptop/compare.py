@@ -73,6 +73,7 @@ def errors(
             rows.append({"output": name, "compared": False})
             continue
         ours = torch.from_numpy(content.copy()).view(kind).reshape(wanted.shape).float().numpy()
+        # An output may be all zeros.
         size = max(float(np.linalg.norm(wanted)), 1e-30)
         row: Row = {"output": name, "compared": True}
         for who, values in (("ours", ours), ("eager", theirs)):

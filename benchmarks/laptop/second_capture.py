@@ -60,6 +60,7 @@ def row(model: str, folder: Path) -> Row:
         timed([*TESSC, "trace", f"{MODELS}/{model}", "-o", f"{folder}/{n}.ptx", *told], folder)
         for n in range(3)
     ]
+    # Of the two from what was kept the quicker one: whatever else runs only adds time.
     first, second = captures[0], min(captures[1:], key=lambda own: own["processor_s"])
     code = _IMPORTS.format(folder=str(file.parent), file=str(file))
     traces = {(folder / f"{number}.ptx").read_bytes() for number in range(3)}

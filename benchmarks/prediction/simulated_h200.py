@@ -90,6 +90,7 @@ def plan(options: argparse.Namespace) -> None:
     for model, path in traces(options.work).items():
         measured = options.work / f"{model}.profile.json"
         profiles = ["--profile", str(measured)] if measured.exists() else []
+        # A plan that fails is no reason to leave out the others: a placement may not fit.
         for one in WANTED:
             target = plan_path(options.work, model, one.label)
             if target.with_suffix(".json").exists():
@@ -134,6 +135,7 @@ def run(options: argparse.Namespace) -> None:
 
 def measured(path: Path, row: Row) -> Row:
     """What a plan does, or how it failed."""
+    # A slope needs some requests however long each takes, and an end however short.
     count = max(40, round(LEAST_S * 1e9 / max(row["simulated_ns"], 1)))
     # Slices of one card are `cuda:0:84sm`; a plan for the whole GPU has one device, `cuda:0`.
     is_cut = len(row["devices"]) > 1

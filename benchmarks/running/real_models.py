@@ -59,12 +59,14 @@ def measure(step: Any, options: argparse.Namespace, row: Row) -> None:
     eager = step.module(*step.inputs).float()
     exact = tried(lambda: exact_result(step))  # the model may be written for its own type
     row["eager_error"] = exact if isinstance(exact, str) else errors(eager, exact)
+    # The copy in fp32 is gone: the plan needs its memory.
     torch.cuda.empty_cache()
     plan = WholePlan(step, options.route, row, lambda progress: None)
     if problem := tried(lambda: plan.check(row)):
         row["check_failed"] = problem
     if isinstance(exact, torch.Tensor):
         row["error"] = tried(lambda: errors(plan.output().float(), exact))
+    # After the plan is there: both compile, and share what was compiled.
     graphs = compiled_all(options.modes.split(","), step, row)
     times = alternate({**graphs, "ours": plan.replay}, plan, ROUNDS)
     row["torch"] = {mode: times[mode] for mode in graphs}

@@ -101,6 +101,7 @@ def prepare(given: argparse.Namespace) -> None:
     for kind, sizes in (("decode", {"rows": 64}), ("prefill", {"chunk": 64})):
         own = {} if given.tiny else GPT | sizes | {"dtype": "bfloat16"}
         capture(setting, given.work / "gpt" / f"{kind}.ptx", f"gpt_{kind}", own)
+    # One set of states and one slot: engines ask for more when they open the plan.
     one = ["--gpus", "h200", "--sequences", "1", "--slots", "1", "--strategy", "single"]
     for folder, share in (("", setting.rows), ("l32/", 64), ("l32r8/", 64), ("gpt/", 16)):
         text = [f"{folder}prefill.ptx:1", f"{folder}decode.ptx:{share}"]
