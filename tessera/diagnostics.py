@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Self
 
 from tessera.wording import Wording
@@ -90,7 +91,8 @@ def shorten(text: str) -> str:
     return text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 60]}...{text[-57:]}"
 
 
-def error(
+def _finding(
+    severity: Severity,
     code: str,
     headline: str | Wording,
     span: Span | None = None,
@@ -100,47 +102,21 @@ def error(
     notes: tuple[str, ...] = (),
     hint: str | None = None,
 ) -> Diagnostic:
-    """An error, with the common parts by position."""
-    primary = None if span is None else Label(span, shorten(label))
+    """A finding, with the common parts by position."""
     return Diagnostic(
         code=code,
-        severity=Severity.ERROR,
+        severity=severity,
         headline=Wording(shorten(str(headline))),
-        primary=primary,
+        primary=None if span is None else Label(span, shorten(label)),
         secondary=secondary,
         notes=notes,
         hint=hint,
     )
 
 
-def warning(
-    code: str,
-    headline: str | Wording,
-    span: Span | None = None,
-    label: str = "",
-    *,
-    secondary: tuple[Label, ...] = (),
-    notes: tuple[str, ...] = (),
-    hint: str | None = None,
-) -> Diagnostic:
-    """A warning, with the common parts by position."""
-    diagnostic = error(code, headline, span, label, secondary=secondary, notes=notes, hint=hint)
-    return replace(diagnostic, severity=Severity.WARNING)
-
-
-def note(
-    code: str,
-    headline: str | Wording,
-    span: Span | None = None,
-    label: str = "",
-    *,
-    secondary: tuple[Label, ...] = (),
-    notes: tuple[str, ...] = (),
-    hint: str | None = None,
-) -> Diagnostic:
-    """A note, with the common parts by position."""
-    diagnostic = error(code, headline, span, label, secondary=secondary, notes=notes, hint=hint)
-    return replace(diagnostic, severity=Severity.NOTE)
+error = partial(_finding, Severity.ERROR)
+warning = partial(_finding, Severity.WARNING)
+note = partial(_finding, Severity.NOTE)
 
 
 class ExitCode(enum.IntEnum):

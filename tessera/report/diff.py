@@ -11,17 +11,12 @@ from collections.abc import Iterator, Sequence
 from tessera.driver.diff_plans import Cause, FigurePair, MovedSteps, PlanDiff, Retimed
 from tessera.frontend.machine.quantities import format_bytes, format_time
 from tessera.report.diagnostics import safe
-from tessera.report.table import Column, Fit, amount, fitted, table
+from tessera.report.table import Column, Fit, amount, fitted, right, table
 
 SCHEMA = "tessera-diff/1"
 _MOST_ROWS = 12
 _MOST_STEPS = 6
-PAIRS = (
-    Column(fit=Fit.WRAP),
-    Column("first", right=True),
-    Column("second", right=True),
-    Column("change", right=True),
-)
+PAIRS = (Column(fit=Fit.WRAP), *right("first", "second", "change"))
 SETTINGS = (Column(), Column("first", Fit.WRAP), Column("second", Fit.WRAP))
 MOVES = (
     Column("steps", right=True),
@@ -34,16 +29,12 @@ RETIMED = (
     Column("steps", right=True),
     Column("kernels", Fit.CUT),
     Column("on"),
-    Column("first", right=True),
-    Column("second", right=True),
+    *right("first", "second"),
     Column("times from", Fit.WRAP),
 )
 CAUSES = (
     Column("with this of the second plan", Fit.WRAP),
-    Column("requests/s", right=True),
-    Column("change", right=True),
-    Column("alone", right=True),
-    Column("change", right=True),
+    *right("requests/s", "change", "alone", "change"),
 )
 
 

@@ -8,7 +8,7 @@ from math import inf
 from tessera.driver.fleet.choose_units import FleetChoice
 from tessera.driver.fleet.make_fleet import FleetReport
 from tessera.frontend.machine.quantities import format_time
-from tessera.report.table import Column, Fit, fitted, table
+from tessera.report.table import Column, Fit, fitted, right, table
 
 SCHEMA = "tessera-fleet/1"
 
@@ -16,15 +16,11 @@ _UNITS = (
     Column("units", right=True),
     Column("GPUs of each", fit=Fit.WRAP),
     Column("used as"),
-    Column("batch", right=True),
-    Column("requests/s", right=True),
-    Column("usd/hour", right=True),
+    *right("batch", "requests/s", "usd/hour"),
 )
 _RIVALS = (
     Column(),
-    Column("requests/s", right=True),
-    Column("usd/hour", right=True),
-    Column("usd per million tokens", right=True),
+    *right("requests/s", "usd/hour", "usd per million tokens"),
     Column("GPUs", fit=Fit.WRAP),
 )
 

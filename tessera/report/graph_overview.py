@@ -16,18 +16,12 @@ from tessera.ir.graph.graph import KernelGraph
 from tessera.ir.graph.layers import graph_layers, kernel_family
 from tessera.passes.dependences.prefix_cuts import prefix_cuts
 from tessera.report.graph import Totals, address_class
-from tessera.report.table import Column, Fit, amount, table
+from tessera.report.table import Column, Fit, amount, right, table
 
 _MOST_FAMILIES = 8
 _MOST_KINDS = 3
 _WORD = re.compile(r"_*[^_]+")
-_FAMILIES = (
-    Column("kernels", Fit.CUT),
-    Column("steps", right=True),
-    Column("reads", right=True),
-    Column("writes", right=True),
-    Column("addresses"),
-)
+_FAMILIES = (Column("kernels", Fit.CUT), *right("steps", "reads", "writes"), Column("addresses"))
 
 
 def graph_rows(graph: KernelGraph) -> Iterator[tuple[str, str]]:

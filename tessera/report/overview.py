@@ -15,7 +15,7 @@ from tessera.driver.analyze import Report
 from tessera.passes.kernel_facts.summarise_program import ModuleSummary, ProgramSummary
 from tessera.report.analysis import is_trace, report_text
 from tessera.report.diagnostics import safe
-from tessera.report.table import Column, Fit, amount, fitted, table
+from tessera.report.table import Column, Fit, amount, fitted, right, table
 from tessera.wording import Wording
 
 _SCREEN = 24
@@ -23,11 +23,7 @@ _MOST_KERNELS = 16
 _FIELDS = (Column(least=9), Column(fit=Fit.WRAP))
 _KERNELS = (
     Column("kernel", Fit.CUT),
-    Column("line", right=True),
-    Column("parameters", right=True),
-    Column("registers", right=True),
-    Column("shared", right=True),
-    Column("instructions", right=True),
+    *right("line", "parameters", "registers", "shared", "instructions"),
 )
 
 

@@ -27,7 +27,7 @@ from tessera.planning.attempts import runs_alone
 from tessera.planning.explain import Elsewhere, StepReason, explain_step
 from tessera.planning.insight import KernelClass, kernel_classes
 from tessera.report.diagnostics import safe
-from tessera.report.table import Column, Fit, amount, fitted, table
+from tessera.report.table import Column, Fit, amount, fitted, right, table
 from tessera.wording import Wording
 
 _MOST_CLASSES = 12
@@ -37,11 +37,7 @@ _MOST_OF_IT = 0.9
 _MOST_PLACES = 4
 _COMPARED = (
     Column(fit=Fit.WRAP),
-    Column("requests/s", right=True),
-    Column("alone", right=True),
-    Column("at that rate", right=True),
-    Column("usd per million", right=True),
-    Column("memory", right=True),
+    *right("requests/s", "alone", "at that rate", "usd per million", "memory"),
 )
 
 

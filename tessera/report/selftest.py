@@ -7,26 +7,14 @@ from collections.abc import Iterator, Mapping
 from tessera.driver.selftest.document import SelftestDocument
 from tessera.driver.selftest.options import SelftestPart
 from tessera.report.diagnostics import safe
-from tessera.report.table import Column, Fit, fitted, table
+from tessera.report.table import Column, Fit, fitted, right, table
 
 _PARTS = (Column("part"), Column("result"), Column("seconds", right=True), Column("", Fit.WRAP))
-_LINKS = (
-    Column("from"),
-    Column("to"),
-    Column("us", right=True),
-    Column("GB/s", right=True),
-    Column("assumed GB/s", right=True),
-)
+_LINKS = (Column("from"), Column("to"), *right("us", "GB/s", "assumed GB/s"))
 _PLANS = (
     Column("model"),
     Column("plan"),
-    Column("predicted/s", right=True),
-    Column("range", right=True),
-    Column("measured/s", right=True),
-    Column("off", right=True),
-    Column("predicted us", right=True),
-    Column("measured us", right=True),
-    Column("off", right=True),
+    *right("predicted/s", "range", "measured/s", "off", "predicted us", "measured us", "off"),
 )
 _MOST_PROBLEMS = 5
 _MOST_LINKS = 12

@@ -8,23 +8,13 @@ from collections.abc import Mapping, Sequence
 from tessera.driver.serve.measures import ServingReport, Slo
 from tessera.frontend.machine.quantities import format_time
 from tessera.report.diagnostics import safe
-from tessera.report.table import Column, Fit, fitted, table
+from tessera.report.table import Column, Fit, fitted, right, table
 
 SCHEMA = "tessera-serving/1"
 
 _FIELDS = (Column(least=12), Column(fit=Fit.WRAP))
-_TIMES = (
-    Column(),
-    Column("p50", right=True),
-    Column("p90", right=True),
-    Column("p99", right=True),
-    Column("most", right=True),
-)
-_QUEUE = (
-    Column("from", right=True),
-    Column("waiting mean", right=True),
-    Column("most", right=True),
-)
+_TIMES = (Column(), *right("p50", "p90", "p99", "most"))
+_QUEUE = right("from", "waiting mean", "most")
 _SHOWN_WINDOWS = 10
 _NAMES = {"ttft_ns": "TTFT", "tpot_ns": "TPOT", "end_to_end_ns": "end to end"}
 

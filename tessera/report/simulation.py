@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from tessera.frontend.machine.quantities import format_time
 from tessera.ir.plan.plan_digest import plan_digest
 from tessera.report.diagnostics import safe
-from tessera.report.table import Column, Fit, amount, fitted, table
+from tessera.report.table import Column, Fit, amount, fitted, right, table
 from tessera.simulation.report import (
     Claim,
     SimulationReport,
@@ -22,21 +22,8 @@ from tessera.simulation.simulate import Simulation
 SCHEMA = "tessera-simulate/1"
 
 _FIELDS = (Column(least=12), Column(fit=Fit.WRAP))
-_CLAIMS = (
-    Column(),
-    Column("the plan says", right=True),
-    Column("simulated", right=True),
-    Column("off", right=True),
-)
-_WINDOWS = (
-    Column("from", right=True),
-    Column("came", right=True),
-    Column("ended", right=True),
-    Column("response p50", right=True),
-    Column("p99", right=True),
-    Column("waiting mean", right=True),
-    Column("most", right=True),
-)
+_CLAIMS = (Column(), *right("the plan says", "simulated", "off"))
+_WINDOWS = right("from", "came", "ended", "response p50", "p99", "waiting mean", "most")
 _PLACES = (Column(fit=Fit.CUT), Column(right=True))
 _LEAST_SHOWN = 0.0005
 

@@ -44,6 +44,11 @@ class Column:
     least: int = 0
 
 
+def right(*titles: str) -> tuple[Column, ...]:
+    """Columns of numbers, with their titles."""
+    return tuple(Column(title, right=True) for title in titles)
+
+
 def amount(count: int, singular: str, plural: str | None = None) -> str:
     """`1 byte`, `2 bytes`."""
     return f"{count} {singular if count == 1 else plural or singular + 's'}"

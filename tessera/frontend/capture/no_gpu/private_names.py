@@ -5,7 +5,7 @@ context lasts, torch.compile and Triton compile for that GPU; nothing is loaded,
 
 A name that a version does not have is reported (`versions`). In order:
 
-- what `torch.cuda` and Dynamo's device interface say of the GPU, beyond what `capture.stand_in` says;
+- what `torch.cuda` and Dynamo's device interface say of the GPU, beyond `capture.stand_in`;
 - Triton's driver: it loads nothing, and a launch is a call of `on_launch`;
 - what Inductor would compute or measure on the GPU while it compiles: patterns are made on the
   host, uniform values too, and times of kernels come from `prices`;
