@@ -10,12 +10,14 @@ import json
 import os
 import re
 from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
 
 from tessera.diagnostics import ExitCode, TesseraError, error
 from tessera.frontend.text.readfile import read_source
 from tessera.ir.plan.hosts import HostEntry
 
-SCHEMA = "tessera-cluster/1"
 _ADDRESS = re.compile(r"auto|(\[[0-9A-Fa-f:]+\]|[^\s:/]+):[0-9]{1,5}")
 
 
@@ -49,55 +51,53 @@ def find_cluster(given: str) -> RunningCluster:
     return RunningCluster(address=given)
 
 
+class _NodeRow(msgspec.Struct, frozen=True):
+    host: str
+    command: tuple[str, ...]
+    address: str
+    python: str
+    pid: int
+    mark: str
+
+
+class _ClusterFile(msgspec.Struct, frozen=True):
+    """The file of a cluster, as it is written."""
+
+    schema: Literal["tessera-cluster/1"]
+    address: str
+    token: str
+    nodes: tuple[_NodeRow, ...]
+
+
 def cluster_text(cluster: RunningCluster) -> str:
     """The file of a cluster."""
-    rows = [
-        {
-            "host": node.host.name,
-            "command": list(node.host.command),
-            "address": node.host.address,
-            "python": node.host.python,
-            "pid": node.pid,
-            "mark": node.mark,
-        }
-        for node in cluster.nodes
-    ]
-    record = {
-        "schema": SCHEMA,
-        "address": cluster.address,
-        "token": cluster.token,
-        "nodes": rows,
-    }
-    return json.dumps(record, indent=2) + "\n"
+    rows = tuple(
+        _NodeRow(n.host.name, n.host.command, n.host.address, n.host.python, n.pid, n.mark)
+        for n in cluster.nodes
+    )
+    record = _ClusterFile("tessera-cluster/1", cluster.address, cluster.token, rows)
+    return json.dumps(msgspec.to_builtins(record), indent=2) + "\n"
 
 
 def parse_cluster(text: str, name: str) -> RunningCluster:
     """The cluster of a file."""
     try:
-        record = json.loads(text)
-        if record["schema"] != SCHEMA:
-            raise ValueError(record["schema"])
-        return RunningCluster(
-            address=str(record["address"]),
-            token=str(record["token"]),
-            nodes=tuple(
-                ClusterNode(
-                    host=HostEntry(
-                        name=str(row["host"]),
-                        command=tuple(map(str, row["command"])),
-                        address=str(row["address"]),
-                        python=str(row["python"]),
-                    ),
-                    pid=int(row["pid"]),
-                    mark=str(row["mark"]),
-                )
-                for row in record["nodes"]
-            ),
-        )
-    except (ValueError, KeyError, TypeError, RecursionError):
+        record = msgspec.json.decode(text.encode(), type=_ClusterFile)
+    except (ValueError, RecursionError):
         raise bad_cluster(
             f"`{name}` is no file of a cluster", "`tessc cluster up` writes such a file"
         ) from None
+    nodes = [
+        ClusterNode(
+            host=HostEntry(
+                name=row.host, command=row.command, address=row.address, python=row.python
+            ),
+            pid=row.pid,
+            mark=row.mark,
+        )
+        for row in record.nodes
+    ]
+    return RunningCluster(address=record.address, token=record.token, nodes=tuple(nodes))
 
 
 def check_free(path: str) -> None:
