@@ -35,6 +35,8 @@ A level is a program over the states of the GPU: which slices are busy at a time
 how much of which step is done where meanwhile. Rows are kept as they come; what is in `-o` is not
 done again. With `--keep-plans` the plans are left in INPUTS, a folder, under the names by which
 `benchmarks.gain.real` finds them.
+
+Longer than 400 lines because the levels of the bound are one chain, each built on the one before.
 """
 
 from __future__ import annotations

@@ -18,6 +18,8 @@ compared with those of one device as they come; then one of these happens:
 process is left on any host. `named` says whether every error names host and device, `operation`
 whether one says what the device was at, `wrong` how many outputs differ, `lost` how many requests
 neither finished nor failed, `left` how many processes stayed.
+
+Longer than 400 lines because all faults of one kind of run share hosts, feed and report.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 `benchmarks.prediction.h200_cases` compiles them without a GPU. Products and attention are those of
 serving systems in plain form: tiles in groups, an online softmax, splits of a long cache.
+
+Longer than 400 lines because models combine these kernels freely.
 """
 
 # Triton has no types here, and its names are its own.

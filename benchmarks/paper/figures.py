@@ -22,6 +22,8 @@ GPUs and batches: the plan of `tessc plan` for the same steps, simulated.
 
 `show` writes the page and its plots. It prints gains below the error of looked-up times (5%) as
 none, and names cells without rows.
+
+Longer than 400 lines because a cell is priced, split and planned from the same parts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The page of the paper's figures, and its plots as SVG: `figures show` calls this."""
+"""The page of the paper's figures, and its plots as SVG: `figures show` calls this.
+
+Longer than 400 lines because the page is one text, a section after the other.
+"""
 
 from __future__ import annotations
 

@@ -9,6 +9,8 @@ x is the share of requests for which a step runs on the first side, and a tensor
 as its producer's share exceeds a consumer's. Placements `x >= level` for levels spread evenly over
 0 to 1 have these very shares, since the mean over levels of "here and not there" is the
 difference of the two. All coarse splits of the same GPUs are points of this program.
+
+Longer than 400 lines because the linear program, coarse splits and the queue share its records.
 """
 
 from __future__ import annotations

@@ -17,6 +17,8 @@ median of short rows of GPUs outside the pair. `--works` keeps the counts betwee
 Libraries run other kernels on other GPUs. Where two of them do not agree which of two GPUs is
 faster, software decides. So the rows of TensorRT-LLM and of SGLang for the same shapes stand beside
 those of vLLM: how often each two agree, and how often the model is right where all do (`agreed`).
+
+Longer than 400 lines because the rows, their kernels and how they are judged are one comparison.
 """
 
 from __future__ import annotations

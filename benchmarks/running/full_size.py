@@ -22,6 +22,8 @@ there with the reason, and is tried again by the next call:
   cache. Aim: at most 1.5 times as long.
 
 `benchmarks.gain.real FOLDER` goes on from the same folder. `--trial`: a tiny model without a GPU.
+
+Longer than 400 lines because stages hand files to one another, and `gain.real` uses them.
 """
 
 from __future__ import annotations
