@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, cast
 
-from tessera.diagnostics import TesseraError, error
+from tessera.diagnostics import TesseraError
 
 _END_BYTES = 4096  # bytes at the beginning and the end of a file that show its kind
 _DESCRIPTORS = re.compile(r"/(?:proc/(?:self|thread-self|[0-9]+)|dev)/fd")
@@ -280,13 +280,11 @@ def _reason(problem: OSError | ValueError) -> str:
 
 
 def _cannot(path: str, why: str, hint: str | None = None) -> TesseraError:
-    return TesseraError(
-        error(
-            "TSR1911",
-            f"cannot write `{path}`: {why}",
-            notes=("nothing was changed there",),
-            hint=hint,
-        )
+    return TesseraError.of(
+        "TSR1911",
+        f"cannot write `{path}`: {why}",
+        notes=("nothing was changed there",),
+        hint=hint,
     )
 
 

@@ -12,14 +12,14 @@ from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import SupportsFloat, SupportsIndex, cast
 
-from tessera.diagnostics import TesseraError, error
+from tessera.diagnostics import TesseraError
 
 
 def wrong_type(name: str, value: object, wanted: str) -> TesseraError:
     """An argument that is something else than it has to be."""
     kind = "None" if value is None else f"a {type(value).__name__}"
     shown = f": {value!r}" if isinstance(value, str | int | float) else ""
-    return TesseraError(error("TSR5053", f"`{name}` must be {wanted}, not {kind}{shown:.80}"))
+    return TesseraError.of("TSR5053", f"`{name}` must be {wanted}, not {kind}{shown:.80}")
 
 
 def check_number(name: str, value: object) -> int:
@@ -38,7 +38,7 @@ def check_counts(counts: Mapping[str, object], *, least: int, optional: bool = T
         if given is None and optional:
             continue
         if check_number(name, given) < least:
-            raise TesseraError(error("TSR5053", f"`{name}` must be {least} or more, not {given}"))
+            raise TesseraError.of("TSR5053", f"`{name}` must be {least} or more, not {given}")
 
 
 def check_amounts(amounts: Mapping[str, object], *, optional: bool = True) -> None:
@@ -53,7 +53,7 @@ def check_amounts(amounts: Mapping[str, object], *, optional: bool = True) -> No
         except (TypeError, ValueError, OverflowError):
             raise wrong_type(name, given, "a number") from None
         if not (isfinite(amount) and amount > 0):
-            raise TesseraError(error("TSR5053", f"`{name}` must be above 0, not {given}"))
+            raise TesseraError.of("TSR5053", f"`{name}` must be above 0, not {given}")
 
 
 def check_texts(texts: Mapping[str, object], *, optional: bool = True) -> None:

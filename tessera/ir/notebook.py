@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from tessera.diagnostics import TesseraError, error
+from tessera.diagnostics import TesseraError
 
 if TYPE_CHECKING:
     import pandas
@@ -19,11 +19,9 @@ def frame_of(rows: Iterable[Mapping[str, object]], columns: tuple[str, ...]) -> 
     try:
         import pandas
     except ImportError:
-        raise TesseraError(
-            error(
-                "TSR1918",
-                "`to_frame` needs pandas, which is not installed",
-                hint="install it with `pip install pandas`",
-            )
+        raise TesseraError.of(
+            "TSR1918",
+            "`to_frame` needs pandas, which is not installed",
+            hint="install it with `pip install pandas`",
         ) from None
     return pandas.DataFrame([[row[name] for name in columns] for row in rows], columns=columns)

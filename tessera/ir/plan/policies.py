@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tessera.diagnostics import TesseraError, error
+from tessera.diagnostics import TesseraError
 from tessera.ir.choices import ADAPTIVE
 from tessera.ir.plan.plan import Plan, Replica
 from tessera.ir.program.program import Program, Role
@@ -24,13 +24,11 @@ def policies_of(plan: Plan) -> list[str]:
 def refuse_adaptive(policy: str | None) -> None:
     """Refuse `adaptive` for requests that are not for text: only prompts get a policy each."""
     if policy == ADAPTIVE:
-        raise TesseraError(
-            error(
-                "TSR5053",
-                f"`{ADAPTIVE}` is for requests for text",
-                hint="name a policy of the plan, or use `tessc serve`, `tessc bench` or "
-                "`tessc simulate --steps`",
-            )
+        raise TesseraError.of(
+            "TSR5053",
+            f"`{ADAPTIVE}` is for requests for text",
+            hint="name a policy of the plan, or use `tessc serve`, `tessc bench` or "
+            "`tessc simulate --steps`",
         )
 
 

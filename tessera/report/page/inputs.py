@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tessera.diagnostics import Source, TesseraError, error
+from tessera.diagnostics import Source, TesseraError
 from tessera.driver.analyses import analysis_manager
 from tessera.driver.load import read_program
 from tessera.driver.profile.profile_trace import program_digest
@@ -109,13 +109,11 @@ class _Reader:
             self._tell(f"analysing {source.name}")
             program = read_program(source)[0]
             if not any(program.work()):
-                raise TesseraError(
-                    error(
-                        "TSR1916",
-                        f"`{source.name}` has no steps, so there is nothing to show",
-                        hint="`tessc analyze` says what its kernels do; a trace also lists "
-                        "launches (docs/reference/trace-format.md)",
-                    )
+                raise TesseraError.of(
+                    "TSR1916",
+                    f"`{source.name}` has no steps, so there is nothing to show",
+                    hint="`tessc analyze` says what its kernels do; a trace also lists "
+                    "launches (docs/reference/trace-format.md)",
                 )
             trace = self._trace(_stem(source), program, os.path.dirname(source.name) or ".")
             self._add(source, "a trace", replace(self.given, traces=(*self.given.traces, trace)))
@@ -180,8 +178,8 @@ class _Reader:
 
     def _once(self, known: object, path: str, what: str, hint: str = "give one") -> None:
         if known is not None:
-            raise TesseraError(
-                error("TSR1916", f"`{path}` is {what}, and so is a file before it", hint=hint)
+            raise TesseraError.of(
+                "TSR1916", f"`{path}` is {what}, and so is a file before it", hint=hint
             )
 
     def _add(self, source: Source, holds: str, given: Given) -> None:
@@ -232,6 +230,6 @@ def _stem(source: Source) -> str:
 
 
 def _unknown(name: str, why: str) -> TesseraError:
-    return TesseraError(
-        error("TSR1916", f"a report cannot be made of `{name}`: {why}", hint=f"give {TAKEN}")
+    return TesseraError.of(
+        "TSR1916", f"a report cannot be made of `{name}`: {why}", hint=f"give {TAKEN}"
     )

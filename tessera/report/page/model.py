@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from tessera.diagnostics import TesseraError, error
+from tessera.diagnostics import TesseraError
 
 SCHEMA = "tessera-report/1"
 KINDS = (
@@ -102,10 +102,8 @@ def page_of(value: object, name: str) -> Page:
 
 def bad_page(name: str, why: str) -> TesseraError:
     """A page that cannot be read back."""
-    return TesseraError(
-        error(
-            "TSR1916",
-            f"`{name}` is no report page that can be read back: {why}",
-            hint="make it again with `tessc report`, from the files that its last section names",
-        )
+    return TesseraError.of(
+        "TSR1916",
+        f"`{name}` is no report page that can be read back: {why}",
+        hint="make it again with `tessc report`, from the files that its last section names",
     )

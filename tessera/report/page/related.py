@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from tessera.diagnostics import TesseraError, error
+from tessera.diagnostics import TesseraError
 from tessera.ir.plan.launch_program import HOST
 from tessera.ir.plan.plan import Plan
 from tessera.ir.plan.plan_digest import plan_digest
@@ -20,14 +20,12 @@ def check_related(given: Given) -> Given:
     if not (given.traces or given.plan or given.page or given.plan_report):
         has_more = given.profiles or given.runs or given.simulations or given.timelines
         if not has_more and not given.trace_runs:
-            raise TesseraError(error("TSR1916", "there is no file to make a report of"))
+            raise TesseraError.of("TSR1916", "there is no file to make a report of")
     for why in _wrong(given):
-        raise TesseraError(
-            error(
-                "TSR1916",
-                why,
-                hint="give files that were made of the same trace, with the same plan",
-            )
+        raise TesseraError.of(
+            "TSR1916",
+            why,
+            hint="give files that were made of the same trace, with the same plan",
         )
     return given
 
@@ -39,12 +37,10 @@ def check_placed(given: Given, number: int, trace: GivenTrace) -> None:
     placed = [own for r in given.plan.replicas for own in r.traces if own.trace == number]
     names = [node.name for node in trace.graph.nodes]
     if planned.digest != trace.digest or any([s.name for s in p.steps] != names for p in placed):
-        raise TesseraError(
-            error(
-                "TSR4013",
-                f"the steps in `{given.plan_name}` are not those of its trace `{planned.name}`",
-                hint="the plan was edited or damaged: plan again with `tessc plan`",
-            )
+        raise TesseraError.of(
+            "TSR4013",
+            f"the steps in `{given.plan_name}` are not those of its trace `{planned.name}`",
+            hint="the plan was edited or damaged: plan again with `tessc plan`",
         )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from tessera.diagnostics import TesseraError, error
+from tessera.diagnostics import TesseraError
 from tessera.output import Kind, mark
 from tessera.report.page.given import GivenTimeline, TimelineSpan
 
@@ -81,10 +81,8 @@ def _whole(value: object, otherwise: int) -> int:
 
 
 def _bad(name: str, why: str) -> TesseraError:
-    return TesseraError(
-        error(
-            "TSR1916",
-            f"a report cannot be made of the timeline `{name}`: {why}",
-            hint="give one that `--timeline` of `tessc run` or `tessc simulate` wrote",
-        )
+    return TesseraError.of(
+        "TSR1916",
+        f"a report cannot be made of the timeline `{name}`: {why}",
+        hint="give one that `--timeline` of `tessc run` or `tessc simulate` wrote",
     )
