@@ -253,25 +253,20 @@ class LoadedModule:
             self.device.mark_written(self.variables[variable.name].address, len(content))
 
     def _definitions(self) -> dict[str, ptx.Variable]:
-        """Variables by name; a definition wins over an `.extern` declaration."""
+        """Variables by name, those of bodies too; a definition wins over an `.extern` one."""
+        inside = (
+            statement
+            for function in self.module.functions()
+            for statement in ptx.walk_statements(function.body or ())
+            if isinstance(statement, ptx.Variable)
+        )
         definitions: dict[str, ptx.Variable] = {}
-        for variable in self._declared():
+        for variable in (*self.module.variables(), *inside):
             if variable.space not in ("global", "const"):
                 continue
             if variable.linkage != "extern" or variable.name not in definitions:
                 definitions[variable.name] = variable
         return definitions
-
-    def _declared(self) -> list[ptx.Variable]:
-        """Variables of the module, and those that function bodies declare."""
-        inside = [
-            s
-            for function in self.module.functions()
-            if function.body is not None
-            for s in ptx.walk_statements(function.body)
-            if isinstance(s, ptx.Variable) and s.space in ("global", "const")
-        ]
-        return [*self.module.variables(), *inside]
 
     def _initial(self, variable: ptx.Variable) -> bytes:
         def address_of(name: str) -> int:

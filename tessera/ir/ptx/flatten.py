@@ -17,7 +17,7 @@ Source: PTX ISA 9.0, sections 4.4 (identifiers), 5.4 (declarations), 6.4.2 (vect
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from operator import is_
 
 from tessera.ir.ptx import syntax as ptx
@@ -259,26 +259,12 @@ class _Flattener:
         match constant:
             case ptx.Name():
                 return self.plain(constant)
-            case ptx.Unary():
-                return ptx.Unary(constant.operator, self.rename_constant(constant.operand))
-            case ptx.Binary():
-                left = self.rename_constant(constant.left)
-                right = self.rename_constant(constant.right)
-                return ptx.Binary(constant.operator, left, right)
-            case ptx.Conditional():
-                return ptx.Conditional(
-                    self.rename_constant(constant.condition),
-                    self.rename_constant(constant.then),
-                    self.rename_constant(constant.otherwise),
-                )
-            case ptx.Cast():
-                return ptx.Cast(constant.type, self.rename_constant(constant.operand))
-            case ptx.Generic():
-                return ptx.Generic(self.rename_constant(constant.operand))
-            case ptx.MaskedByte():
-                return ptx.MaskedByte(constant.mask, self.rename_constant(constant.operand))
-            case _:
+            case ptx.Integer() | ptx.Float():
                 return constant
+            case _:
+                parts = ((f.name, getattr(constant, f.name)) for f in fields(constant))
+                renamed = {n: self.rename_constant(p) for n, p in parts if not isinstance(p, str)}
+                return replace(constant, **renamed)
 
     def plain(self, name: ptx.Name) -> ptx.Name:
         """A name where a vector cannot stand."""

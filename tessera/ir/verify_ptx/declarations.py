@@ -251,11 +251,7 @@ def same_prototype(first: ptx.Function, second: ptx.Function) -> bool:
     if not (first.has_parameter_list and second.has_parameter_list):
         return True
     lists = ((first.parameters, second.parameters), (first.returns, second.returns))
-    return all(len(a) == len(b) and all(map(_same_parameter, a, b)) for a, b in lists)
-
-
-def _same_parameter(first: ptx.Variable, second: ptx.Variable) -> bool:
-    return _shape(first) == _shape(second)
+    return all([*map(_shape, a)] == [*map(_shape, b)] for a, b in lists)
 
 
 def _shape(variable: ptx.Variable) -> tuple[object, ...]:

@@ -15,9 +15,7 @@ _SPACES = {"global": "global", "shared::cta": "shared", "shared::cluster": "shar
 
 def _emit_cp(e: Emitter, i: ptx.Instruction) -> None:
     modifiers = i.opcode.modifiers
-    if "reduce" in modifiers:
-        _emit_reduce(e, i)
-    elif "bulk" in modifiers:
+    if "bulk" in modifiers:
         _emit_bulk(e, i)
     elif modifiers[1] in ("commit_group", "wait_group", "wait_all"):
         return
@@ -59,11 +57,13 @@ def _spaces_of(i: ptx.Instruction) -> tuple[str, str]:
 
 
 def _emit_bulk(e: Emitter, i: ptx.Instruction) -> None:
+    """cp.async.bulk, and cp.reduce.async.bulk, which combines instead of overwriting."""
     modifiers = i.opcode.modifiers
     if any(m in modifiers for m in ("commit_group", "wait_group", "prefetch")):
         return
+    op = next(m for m in _REDUCTIONS if m in modifiers) if "reduce" in modifiers else None
     if "tensor" in modifiers:
-        _emit_tensor(e, i)
+        _emit_tensor(e, i, op)
         return
     spaces = _spaces_of(i)
     target, _ = e.address(i.operands[0], spaces[0])
@@ -77,26 +77,9 @@ def _emit_bulk(e: Emitter, i: ptx.Instruction) -> None:
         barrier, _ = e.address(rest.pop(0), "shared")
     if "multicast::cluster" in modifiers:
         mask = e.value(rest.pop(0), "u16")
-    places = f"{spaces!r}, {target}, {source}, {size}, {barrier}, {mask}, {e.guard}"
+    reduction = None if op is None else (op, modifiers[-1])
+    places = f"{spaces!r}, {target}, {source}, {size}, {barrier}, {mask}, {reduction!r}, {e.guard}"
     e.line(f"copy_bulk(cx, {e.site}, {places})")
-
-
-def _emit_reduce(e: Emitter, i: ptx.Instruction) -> None:
-    modifiers = i.opcode.modifiers
-    op = next(m for m in _REDUCTIONS if m in modifiers)
-    if "tensor" in modifiers:
-        _emit_tensor(e, i, op)
-        return
-    spaces = _spaces_of(i)
-    t = modifiers[-1]
-    target, _ = e.address(i.operands[0], spaces[0])
-    source, _ = e.address(i.operands[1], spaces[1])
-    size = e.value(i.operands[2], "u32")
-    barrier = "None"
-    if any(m.startswith("mbarrier") for m in modifiers):
-        barrier, _ = e.address(i.operands[3], "shared")
-    places = f"{spaces!r}, {op!r}, {t!r}, {target}, {source}, {size}, {barrier}, {e.guard}"
-    e.line(f"reduce_bulk(cx, {e.site}, {places})")
 
 
 def _emit_tensor(e: Emitter, i: ptx.Instruction, op: str | None = None) -> None:

@@ -65,7 +65,6 @@ _FUNCTIONS = (
     spaces.rank_of,
     async_copy.copy_bulk,
     async_copy.copy_small,
-    async_copy.reduce_bulk,
     builtins.builtin___assertfail,
     builtins.builtin_free,
     builtins.builtin_malloc,

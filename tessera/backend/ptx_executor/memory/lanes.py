@@ -27,6 +27,15 @@ import numpy as np
 from tessera.backend.ptx_executor.memory.memory import Array
 
 WARP = 32
+# What lanes combine values with, one after the other or all at once.
+COMBINE: dict[str, np.ufunc] = {
+    "add": np.add,
+    "min": np.minimum,
+    "max": np.maximum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+}
 _MANY = 4096
 
 

@@ -141,15 +141,6 @@ def _rsqrt(call: CallValues) -> list[Array]:
     return [(1.0 / np.sqrt(call.float64("self"))).astype(call.wide)]
 
 
-def _fmod(left: Array, right: Array) -> Array:
-    return np.fmod(left, right)
-
-
-def _remainder(left: Array, right: Array) -> Array:
-    """The sign of the divisor."""
-    return np.mod(left, right)
-
-
 def _three(sign: Callable[[Array, Array], Array]) -> Function:
     def apply(call: CallValues) -> list[Array]:
         value = _number(call, "value")
@@ -246,8 +237,8 @@ ELEMENTWISE: dict[str, Function] = {
     "floor_divide": _two(np.floor_divide),
     "maximum": _two(np.maximum),
     "minimum": _two(np.minimum),
-    "remainder": _two(_remainder),
-    "fmod": _two(_fmod),
+    "remainder": _two(np.mod),  # has the sign of the divisor
+    "fmod": _two(np.fmod),
     "pow": _power,
     "addcmul": _three(np.multiply),
     "addcdiv": _three(np.divide),

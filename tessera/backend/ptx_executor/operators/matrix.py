@@ -47,18 +47,6 @@ def _multiply_into(a: Array, b: Array, total: Array) -> None:
         total += term
 
 
-def _mm(call: CallValues) -> list[Array]:
-    return [product(call["self"], call["mat2"])]
-
-
-def _mv(call: CallValues) -> list[Array]:
-    return [product(call["self"], call["vec"][:, None])[:, 0]]
-
-
-def _dot(call: CallValues) -> list[Array]:
-    return [product(call["self"][None], call["tensor"][:, None])[0, 0]]
-
-
 def _added(left: str, right: str) -> Callable[[CallValues], list[Array]]:
     """beta * self + alpha * product; `self` does not count where beta is 0, not even a NaN."""
 
@@ -165,12 +153,12 @@ def _masked(call: CallValues, scores: Array) -> Array:
 
 
 MATRIX: dict[str, Callable[[CallValues], list[Array]]] = {
-    "mm": _mm,
+    "mm": lambda call: [product(call["self"], call["mat2"])],
     "grouped_mm": _grouped_mm,
-    "bmm": _mm,
+    "bmm": lambda call: [product(call["self"], call["mat2"])],
     "scaled_mm": _scaled,
-    "mv": _mv,
-    "dot": _dot,
+    "mv": lambda call: [product(call["self"], call["vec"][:, None])[:, 0]],
+    "dot": lambda call: [product(call["self"][None], call["tensor"][:, None])[0, 0]],
     "addmm": _added("mat1", "mat2"),
     "baddbmm": _added("batch1", "batch2"),
     "addmm_activation": _activated,

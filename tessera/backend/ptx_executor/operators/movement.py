@@ -55,14 +55,6 @@ def _axis(call: CallValues, name: str = "self") -> int:
     return call.bound.integer("dim") % max(call[name].ndim, 1)
 
 
-def _copy(call: CallValues) -> list[Array]:
-    return [call["self"]]
-
-
-def _copy_into(call: CallValues) -> list[Array]:
-    return [np.broadcast_to(call["src"], call.results[0].shape)]
-
-
 def _cat(call: CallValues) -> list[Array]:
     parts = [part for part in call.all("tensors") if part.shape != (0,)]
     if not parts:
@@ -178,15 +170,11 @@ def _source(call: CallValues, places: tuple[Array, ...]) -> Array:
     return np.atleast_1d(values)[tuple(slice(size) for size in shape)]
 
 
-def _in_order(target: Array, places: tuple[Any, ...], values: Array) -> None:
-    """Store one after the other in row-major order: the last of equal places stays."""
-    target[places] = values
-
-
 def _scatter(call: CallValues) -> list[Array]:
     values, places = _along(call)
     made = values.copy()
-    _in_order(made, places, _source(call, places).astype(made.dtype))
+    # The last of equal places stays: NumPy stores in row-major order.
+    made[places] = _source(call, places).astype(made.dtype)
     return [made.reshape(call.results[0].shape)]
 
 
@@ -241,7 +229,7 @@ def _index_add(call: CallValues) -> list[Array]:
 def _index_copy(call: CallValues) -> list[Array]:
     axis, places = _rows(call)
     made = np.moveaxis(np.atleast_1d(call["self"]), axis, 0).copy()
-    _in_order(made, (places,), np.moveaxis(np.atleast_1d(call["source"]), axis, 0))
+    made[places] = np.moveaxis(np.atleast_1d(call["source"]), axis, 0)
     return [np.moveaxis(made, 0, axis).reshape(call.results[0].shape)]
 
 
@@ -253,7 +241,7 @@ def _index_put(call: CallValues) -> list[Array]:
         return [made]
     made = call["self"].copy()
     chosen = np.broadcast_to(call["values"], made[places].shape)
-    _in_order(made, places, chosen.astype(made.dtype))
+    made[places] = chosen.astype(made.dtype)
     return [made]
 
 
@@ -284,8 +272,8 @@ def _topk(call: CallValues) -> list[Array]:
 
 
 MOVEMENT: dict[str, Function] = {
-    "copy": _copy,
-    "copy_into": _copy_into,
+    "copy": lambda call: [call["self"]],
+    "copy_into": lambda call: [np.broadcast_to(call["src"], call.results[0].shape)],
     "cat": _cat,
     "stack": _stack,
     "flip": _flip,

@@ -91,18 +91,25 @@ def copy_bulk(
     size: Array,
     barrier: Array | None,
     ranks: Array | None,
+    reduction: tuple[str, str] | None,
     guard: Array | None,
 ) -> None:
-    """cp.async.bulk: each lane copies `size` bytes, a multiple of 16."""
+    """cp.async.bulk: each lane copies `size` bytes, a multiple of 16.
+
+    With a `reduction`, an operation and a type, cp.reduce.async.bulk: elements are combined.
+    """
     lanes = cx.each(guard, target, source, size, barrier, ranks)
     for place, (to, start, count, bar, mask) in lanes:
-        if count % 16 or to % 16 or start % 16:
+        if reduction is None and (count % 16 or to % 16 or start % 16):
             raise Fault(
                 "TSR5003", "bulk copy whose addresses or size are no multiples of 16", site, place
             )
         data = read_bytes(cx, site, spaces[1], start, count, place)
         for there, its_bar in spread(to, bar, None if ranks is None else mask):
-            write_bytes(cx, site, spaces[0], there, data, place)
+            if reduction is None:
+                write_bytes(cx, site, spaces[0], there, data, place)
+            else:
+                combine(cx, site, spaces[0], *reduction, there, data, place)
             if barrier is not None:
                 complete(cx, site, its_bar, count, place)
 
@@ -119,26 +126,6 @@ def spread(target: int, barrier: int, mask: int | None) -> list[tuple[int, int]]
 def complete(cx: LaneSet, site: int, barrier: int, count: int, place: int) -> None:
     """Tell an mbarrier that bytes have come."""
     mbarrier.change(cx, site, barrier, place, 0, -count)
-
-
-def reduce_bulk(
-    cx: LaneSet,
-    site: int,
-    spaces: tuple[str, str],
-    op: str,
-    t: str,
-    target: Array,
-    source: Array,
-    size: Array,
-    barrier: Array | None,
-    guard: Array | None,
-) -> None:
-    """cp.reduce.async.bulk: combine element by element instead of overwriting."""
-    for place, (to, start, count, bar) in cx.each(guard, target, source, size, barrier):
-        data = read_bytes(cx, site, spaces[1], start, count, place)
-        combine(cx, site, spaces[0], op, t, to, data, place)
-        if barrier is not None:
-            complete(cx, site, bar, count, place)
 
 
 def combine(

@@ -17,7 +17,7 @@ import numpy as np
 
 from tessera.backend.ptx_executor.memory.access import blame
 from tessera.backend.ptx_executor.memory.faults import AddressFault
-from tessera.backend.ptx_executor.memory.lanes import LaneSet
+from tessera.backend.ptx_executor.memory.lanes import COMBINE, LaneSet
 from tessera.backend.ptx_executor.memory.memory import WORDS, Array
 from tessera.backend.ptx_executor.memory.spaces import (
     SPACES,
@@ -48,8 +48,7 @@ def step_of(op: str, t: str, ftz: bool) -> Step:
         unit = np.uint32(1)
         return lambda old, b, c: np.where((old == 0) | (old > b), b, old - unit)
     if op in ("and", "or", "xor"):
-        function = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}[op]
-        return lambda old, b, c: function(old, b)
+        return lambda old, b, c: COMBINE[op](old, b)
     if op == "add":
         if width:
             return lambda old, b, c: old + b
@@ -58,7 +57,7 @@ def step_of(op: str, t: str, ftz: bool) -> Step:
         )
     if op in ("min", "max"):
         if width:
-            picked: np.ufunc = np.minimum if op == "min" else np.maximum
+            picked = COMBINE[op]
             view = np.dtype(f"{'i' if signed else 'u'}{width}")
             return lambda old, b, c: picked(old.view(view), b.view(view)).view(old.dtype)
         chosen = floats.min if op == "min" else floats.max
@@ -74,16 +73,6 @@ def _swap_where_equal(old: Array, b: Array, c: Array | None) -> Array:
     return np.where(old == b, c, old)
 
 
-_ACCUMULATE: dict[str, np.ufunc] = {
-    "add": np.add,
-    "and": np.bitwise_and,
-    "or": np.bitwise_or,
-    "xor": np.bitwise_xor,
-    "min": np.minimum,
-    "max": np.maximum,
-}
-
-
 class Atomic:
     """An atomic instruction, prepared once when it is compiled."""
 
@@ -93,7 +82,7 @@ class Atomic:
         self.width = width
         # Device memory flushes subnormal f32 sums, shared memory keeps them (PTX ISA, atom).
         self.steps = {flush: step_of(op, t, flush) for flush in (False, True)}
-        self.scan = _ACCUMULATE.get(op)
+        self.scan = COMBINE.get(op)
         self.view: np.dtype[np.number] | None = None
         if self.scan is not None and t in _SCAN_TYPES:
             self.view = np.dtype(_SCAN_TYPES[t])

@@ -13,7 +13,7 @@ import functools
 
 import numpy as np
 
-from tessera.backend.ptx_executor.memory.lanes import WARP, LaneSet
+from tessera.backend.ptx_executor.memory.lanes import COMBINE, WARP, LaneSet
 from tessera.backend.ptx_executor.memory.memory import Array
 
 _LANE = np.arange(WARP, dtype=np.int64)
@@ -135,19 +135,9 @@ def match_all(cx: LaneSet, value: Array, mask: Array) -> tuple[Array, Array]:
     return cx.from_warps(result), cx.from_warps(every)
 
 
-_REDUCTIONS: dict[str, np.ufunc] = {
-    "add": np.add,
-    "min": np.minimum,
-    "max": np.maximum,
-    "and": np.bitwise_and,
-    "or": np.bitwise_or,
-    "xor": np.bitwise_xor,
-}
-
-
 def redux(cx: LaneSet, op: str, value: Array, mask: Array) -> Array:
     """redux.sync on integers of any signedness: one result for the named lanes."""
-    function = _REDUCTIONS[op]
+    function = COMBINE[op]
     wide = cx.to_warps(value)
     active = cx.warp_active
     if active is None and mask.size == 1 and int(mask.item()) == 0xFFFFFFFF:
