@@ -116,7 +116,7 @@ class NameScope:
         return None if span is None else span[1]
 
     def kind(self, name: str) -> str | None:
-        """The word for a name of this block (`verify_ptx.operands`), if it is one."""
+        """The word for a name of this block (`operand_word`), if it is one."""
         kind = self.kinds.get(name)
         if kind is not None:
             return kind

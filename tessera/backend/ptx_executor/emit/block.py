@@ -13,7 +13,6 @@ refuses what it cannot do by name, before a launch starts.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from tessera.backend.ptx_executor.emit.kinds import (
     Unsupported,
@@ -22,13 +21,10 @@ from tessera.backend.ptx_executor.emit.kinds import (
     kind_of,
     pack_float,
 )
+from tessera.backend.ptx_executor.emit.layout import FunctionLayout, KernelBuilder
 from tessera.backend.ptx_executor.simt.chunk import SPECIAL_WIDTHS
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.constants import integer_value
-
-if TYPE_CHECKING:
-    from tessera.backend.ptx_executor.emit.building import KernelBuilder
-    from tessera.backend.ptx_executor.emit.layout import FunctionLayout
 
 
 @dataclass(slots=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from tessera.backend.ptx_executor.emit.kinds import ValueKind
 from tessera.backend.ptx_executor.simt.compiled import FUNCTION_BASE, FUNCTION_STEP
@@ -76,6 +77,40 @@ class FunctionLayout:
     def close(self) -> None:
         """Round the frame up so that frames above it are aligned."""
         self.frame_size = align(self.frame_size, 16)
+
+
+class KernelBuilder(Protocol):
+    """What an emitter may ask of the kernel that is compiled: what its blocks share.
+
+    `emit.program` implements it; emitters see nothing else of a kernel.
+    """
+
+    module: ptx.Module
+    functions: dict[str, ptx.Function]
+    layouts: dict[str, FunctionLayout]
+    register_kinds: list[ValueKind]
+    always_out: set[int]
+    stack_pointer: int
+    uses_reserved: bool
+    uses_workspace: bool
+
+    def constant(self, bits: int, kind: ValueKind) -> str:
+        """The name of a constant of shape (1, 1)."""
+
+    def block_constant(self, block: str) -> str:
+        """The name of a constant that holds the number of a block."""
+
+    def frozen(self, value: object, stem: str = "c") -> str:
+        """The name of any value that the generated code needs."""
+
+    def probe(self, expression: str) -> None:
+        """Refuse an expression that the numerics have no code for."""
+
+    def resolve(self, name: str) -> str:
+        """The name under which a function is compiled, aliases followed."""
+
+    def carry(self, layout: FunctionLayout) -> int:
+        """The number of the carry flag of a function."""
 
 
 def function_addresses(module: ptx.Module) -> dict[str, int]:

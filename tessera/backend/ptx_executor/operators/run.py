@@ -26,7 +26,6 @@ from tessera.backend.ptx_executor.operators.values import (
     round_to,
     storage,
 )
-from tessera.backend.ptx_executor.operators.windows import WINDOWS
 from tessera.backend.ptx_executor.simt.launch import LaunchResult
 from tessera.diagnostics import ExitCode, TesseraError
 from tessera.ir.operators.records import Bound, Kinds, OperandSpec, OperatorMismatch, Reach
@@ -35,7 +34,7 @@ from tessera.ir.program import program as ir
 
 AddressOf = Callable[[ir.BufferId], int]
 
-FUNCTIONS = {**ELEMENTWISE, **MATRIX, **REDUCTIONS, **MOVEMENT, **WINDOWS}
+FUNCTIONS = {**ELEMENTWISE, **MATRIX, **REDUCTIONS, **MOVEMENT}
 # Functions that add to what they change: the chosen elements are read, too.
 _ADDS = frozenset(("scatter_add", "scatter_reduce", "index_add"))
 

@@ -5,8 +5,8 @@ same kind. Imported by `numerics`, `simt` and `emit`.
 """
 
 from tessera.backend.ptx_executor.numerics.matrix import wmma
+from tessera.backend.ptx_executor.numerics.matrix.elements import ldmatrix, movmatrix, stmatrix
 from tessera.backend.ptx_executor.numerics.matrix.mma import mma
-from tessera.backend.ptx_executor.numerics.matrix.movement import ldmatrix, movmatrix, stmatrix
 from tessera.backend.ptx_executor.numerics.matrix.sparse import mma_sp
 
 __all__ = ["ldmatrix", "mma", "mma_sp", "movmatrix", "stmatrix", "wmma"]
