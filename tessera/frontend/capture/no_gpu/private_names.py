@@ -70,7 +70,8 @@ def standing_in(gpu: SimpleNamespace, ptx_version: int, listener: Listener) -> I
         stack.callback(_LISTENERS.pop)
         _stand_in_for_device(put, gpu)
         _stand_in_for_driver(put, gpu, ptx_version)
-        _compile_on_host(put, listener)
+        _compile_on_host(put)
+        _choose_unmeasured(put, listener)
         _run_on_fakes(put, listener)
         yield
 
@@ -162,6 +163,30 @@ def _stand_in_for_device(put: _Patches, gpu: SimpleNamespace) -> None:
 # --- Triton -------------------------------------------------------------------------------------
 
 
+class _Launcher:
+    """What Triton calls to launch a kernel."""
+
+    def __init__(self, source: Inner, metadata: Inner) -> None:
+        self.source, self.metadata = source, metadata
+
+    def __call__(self, *given: Inner) -> None:
+        grid, function, arguments = given[:3], given[4], given[9:]
+        names = self.source.fn.arg_names
+        types = {name: self.source.signature.get(name, "constexpr") for name in names}
+        if len(arguments) != len(names):
+            raise missing("a launcher with all arguments of a kernel")
+        # Kernels outlive the capture that they were compiled for.
+        _LISTENERS[-1].on_launch(
+            TritonLaunch(
+                function=function,
+                grid=(int(grid[0]), int(grid[1]), int(grid[2])),
+                parameters=types,
+                arguments=dict(zip(names, arguments, strict=True)),
+                metadata=self.metadata,
+            )
+        )
+
+
 def _stand_in_for_driver(put: _Patches, gpu: SimpleNamespace, ptx_version: int) -> None:
     from triton.backends.compiler import GPUTarget
 
@@ -176,29 +201,6 @@ def _stand_in_for_driver(put: _Patches, gpu: SimpleNamespace, ptx_version: int) 
         "sm_clock_rate": 1755000,
     }
 
-    class Launcher:
-        """What Triton calls to launch a kernel."""
-
-        def __init__(self, source: Inner, metadata: Inner) -> None:
-            self.source, self.metadata = source, metadata
-
-        def __call__(self, *given: Inner) -> None:
-            grid, function, arguments = given[:3], given[4], given[9:]
-            names = self.source.fn.arg_names
-            types = {name: self.source.signature.get(name, "constexpr") for name in names}
-            if len(arguments) != len(names):
-                raise missing("a launcher with all arguments of a kernel")
-            # Kernels outlive the capture that they were compiled for.
-            _LISTENERS[-1].on_launch(
-                TritonLaunch(
-                    function=function,
-                    grid=(int(grid[0]), int(grid[1]), int(grid[2])),
-                    parameters=types,
-                    arguments=dict(zip(names, arguments, strict=True)),
-                    metadata=self.metadata,
-                )
-            )
-
     class Utilities:
         """What Triton asks of the driver's library."""
 
@@ -210,7 +212,7 @@ def _stand_in_for_driver(put: _Patches, gpu: SimpleNamespace, ptx_version: int) 
         """A driver for one GPU."""
 
         utils = Utilities()
-        launcher_cls = Launcher
+        launcher_cls = _Launcher
         get_current_device = staticmethod(always(0))
         set_current_device = staticmethod(always(None))
         get_current_stream = staticmethod(always(0))
@@ -246,7 +248,8 @@ def _stand_in_for_driver(put: _Patches, gpu: SimpleNamespace, ptx_version: int) 
 # --- Inductor -----------------------------------------------------------------------------------
 
 
-def _compile_on_host(put: _Patches, listener: Listener) -> None:
+def _compile_on_host(put: _Patches) -> None:
+    """Patterns and uniform values are computed on the host."""
     host = torch.device("cpu")
     # Numbers that are moved to the GPU would be moved there to be followed, even none of them.
     put("torch.fx.experimental.proxy_tensor", "CONSTANT_NUMEL_LIMIT", -1)
@@ -287,6 +290,10 @@ def _compile_on_host(put: _Patches, listener: Listener) -> None:
     for name in ("_deduce_value", "_add_peephole_patterns"):  # the second one is younger
         if name == "_deduce_value" or hasattr(find(folder), name):
             put.wrap(folder, name, deduced)
+
+
+def _choose_unmeasured(put: _Patches, listener: Listener) -> None:
+    """Prices in place of measured times; of kernels that would be tuned the first candidate."""
 
     def benchmark(
         self: object,
