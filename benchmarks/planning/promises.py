@@ -35,7 +35,7 @@ from benchmarks.planning.real_traces import real_trace
 from tessera.diagnostics import TesseraError
 from tessera.driver.plan import PlanReport, plan
 from tessera.driver.traces import load_traces
-from tessera.ir.objectives import Figures, Objective
+from tessera.ir.objectives import Objective, PlanFigures
 from tessera.ir.plan.print_plan import print_plan
 from tessera.ir.program.program import Role
 from tessera.planning.given.options import PlanOptions
@@ -133,7 +133,7 @@ def follow(report: PlanReport, folder: Path) -> Found:
     off = {claim.name: claim.off for claim in simulated.claims() if claim.name != "bound"}
     doubted = report.decision.doubt
     value = Objective.named(said.objective).value(
-        Figures(
+        PlanFigures(
             period_ns=simulated.full.period_ns,
             latency_ns=simulated.alone_ns,
             usd_per_request=said.usd_per_request * simulated.full.period_ns / said.period_ns,

@@ -37,7 +37,7 @@ class Predicted(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
+class PlanFigures:
     """Figures by themselves; bounds leave those at 0 that an objective does not name."""
 
     period_ns: float = 0.0
@@ -53,7 +53,7 @@ class Figure(enum.Enum):
     MONEY = enum.auto()
 
 
-class Unit(enum.Enum):
+class FigureUnit(enum.Enum):
     """How people read the number of an objective: a shorter period is a higher rate."""
 
     RATE = "requests/s"
@@ -62,13 +62,13 @@ class Unit(enum.Enum):
 
     def shown(self, value: float) -> float:
         """A value in this unit; a rate is 0 where requests take no time, so that there is none."""
-        if self is Unit.RATE:
+        if self is FigureUnit.RATE:
             return 1e9 / value if value > 0 else 0.0
         return value
 
     def gain(self, value: float, other: float) -> float:
         """How much better a value is than another, as a fraction; below 0: worse."""
-        if self is Unit.RATE:
+        if self is FigureUnit.RATE:
             return other / value - 1.0 if value > 0 else 0.0
         return 1.0 - value / other if other > 0 else 0.0
 
@@ -77,7 +77,7 @@ class Objective(Word):
     """What a plan is best for. `better` and `worse` say what a gain or a loss of it is."""
 
     figures: ClassVar[tuple[Figure, ...]]
-    unit: ClassVar[Unit]
+    unit: ClassVar[FigureUnit]
     better: ClassVar[str]
     worse: ClassVar[str]
     is_single: ClassVar[bool] = True
@@ -103,7 +103,7 @@ class Throughput(Objective):
 
     word = "throughput"
     figures = (Figure.PERIOD,)
-    unit = Unit.RATE
+    unit = FigureUnit.RATE
     better, worse = "more requests per second", "fewer requests per second"
 
     def value(self, row: Predicted) -> float:
@@ -116,7 +116,7 @@ class Latency(Objective):
 
     word = "latency"
     figures = (Figure.LATENCY,)
-    unit = Unit.TIME
+    unit = FigureUnit.TIME
     better, worse = "lower latency", "higher latency"
 
     def value(self, row: Predicted) -> float:
@@ -129,7 +129,7 @@ class Cost(Objective):
 
     word = "cost"
     figures = (Figure.MONEY,)
-    unit = Unit.USD
+    unit = FigureUnit.USD
     better, worse = "lower cost", "higher cost"
 
     def value(self, row: Predicted) -> float:
@@ -137,12 +137,12 @@ class Cost(Objective):
         return row.usd_per_request
 
 
-class Pair(Objective):
+class LatencyAndThroughput(Objective):
     """Latency and throughput: a placement for each of two policies, which share a machine."""
 
     word = "latency+throughput"
     figures = (Figure.PERIOD,)
-    unit = Unit.RATE
+    unit = FigureUnit.RATE
     better, worse = Throughput.better, Throughput.worse
     is_single = False
 
@@ -151,7 +151,7 @@ class Pair(Objective):
         return row.period_ns
 
 
-THROUGHPUT, LATENCY, COST, PAIR = Throughput(), Latency(), Cost(), Pair()
+THROUGHPUT, LATENCY, COST, PAIR = Throughput(), Latency(), Cost(), LatencyAndThroughput()
 OBJECTIVES = Objective.every()
 SINGLE_OBJECTIVES = tuple(objective for objective in OBJECTIVES if objective.is_single)
 POLICIES = (LATENCY, THROUGHPUT)

@@ -17,7 +17,7 @@ from tessera.frontend.machine.gpus import describe_card
 from tessera.frontend.machine.quantities import format_bytes, format_time
 from tessera.ir.choices import Ending
 from tessera.ir.graph.graph import KernelGraph
-from tessera.ir.objectives import Objective, Unit
+from tessera.ir.objectives import FigureUnit, Objective
 from tessera.ir.plan.costs import Barred, Duration
 from tessera.ir.plan.launch_program import HOST
 from tessera.ir.plan.plan import Baseline, PlacedStep, Plan, Replica, hosts_of, staged_bytes
@@ -121,11 +121,11 @@ def _interval(plan: Plan) -> str:
     """The interval of the objective's figure that holds nine of ten draws."""
     objective = Objective.named(plan.objective)
     match objective.unit:
-        case Unit.TIME:
+        case FigureUnit.TIME:
             return f"{objective} {format_time(plan.low)} to {format_time(plan.high)}"
-        case Unit.USD:
+        case FigureUnit.USD:
             return f"${plan.low * 1e6:.4f} to ${plan.high * 1e6:.4f} per million requests"
-        case Unit.RATE:
+        case FigureUnit.RATE:
             return f"{_rate(plan.high)} to {_rate(plan.low)} requests/s"
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tessera.ir.arrivals import Arrivals
 from tessera.ir.notebook import frame_of
-from tessera.ir.objectives import COST, Figures, Objective
+from tessera.ir.objectives import COST, Objective, PlanFigures
 from tessera.ir.plan.plan import Plan, Replica
 from tessera.simulation.hardware import Hardware
 from tessera.simulation.journal import Journal
@@ -127,7 +127,7 @@ class SimulationReport:
         if objective.is_single and (plan.period_ns > 0 or objective != COST):
             usd = plan.usd_per_request * full.period_ns / (plan.period_ns or 1.0)
             reached = objective.value(
-                Figures(period_ns=full.period_ns, latency_ns=self.alone_ns, usd_per_request=usd)
+                PlanFigures(period_ns=full.period_ns, latency_ns=self.alone_ns, usd_per_request=usd)
             )
             unit = objective.unit
             found.append(("bound", unit.value, unit.shown(plan.bound), unit.shown(reached)))

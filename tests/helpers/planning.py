@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tessera.ir.objectives import Figures, Objective
+from tessera.ir.objectives import Objective, PlanFigures
 from tessera.planning.problem.problem import (
     Cycle,
     Pipe,
@@ -206,7 +206,7 @@ def value(problem: Problem, placement: tuple[int, ...], objective: Objective) ->
             found = max(found, (done[cycle.last] - begun[cycle.first]) / problem.lanes)
     used = [room for room in problem.rooms if set(room.devices) & set(placement)]
     usd = found * sum(room.usd_per_hour for room in used) / HOUR_NS
-    return objective.value(Figures(period_ns=found, latency_ns=max(done), usd_per_request=usd))
+    return objective.value(PlanFigures(period_ns=found, latency_ns=max(done), usd_per_request=usd))
 
 
 def constrained(seed: int, tasks: int, devices: int) -> Problem:

@@ -36,7 +36,7 @@ _MOST_HOSTS = 256
 _LEAST_S, _MOST_S = 0.01, 600.0
 
 
-class _Host(Struct, forbid_unknown_fields=True):
+class _HostEntryTable(Struct, forbid_unknown_fields=True):
     name: str
     command: str = ""
     address: str = DEFAULT_ADDRESS
@@ -45,8 +45,8 @@ class _Host(Struct, forbid_unknown_fields=True):
     contents: str = ""
 
 
-class _File(Struct, forbid_unknown_fields=True):
-    host: list[_Host] = []
+class _HostsTables(Struct, forbid_unknown_fields=True):
+    host: list[_HostEntryTable] = []
     heartbeat: str = "100ms"
     silent: str = "1.5s"
     transport: str = ""
@@ -64,7 +64,10 @@ def parse_hosts(text: str, name: str = "<hosts>") -> HostTable:
     except (tomllib.TOMLDecodeError, RecursionError) as problem:
         raise bad_hosts(f"`{name}` is not TOML: {problem}") from None
     file = shaped(
-        data, _File, lambda why, hint: bad_hosts(f"`{name}`: {why}", hint), (_File, _Host)
+        data,
+        _HostsTables,
+        lambda why, hint: bad_hosts(f"`{name}`: {why}", hint),
+        (_HostsTables, _HostEntryTable),
     )
     if not file.host:
         raise bad_hosts(f"`{name}` has no `[[host]]`", "write a `[[host]]` for every host")
@@ -87,7 +90,7 @@ def parse_hosts(text: str, name: str = "<hosts>") -> HostTable:
     )
 
 
-def _entry(host: _Host) -> HostEntry:
+def _entry(host: _HostEntryTable) -> HostEntry:
     if not host.name or not host.name.isprintable():
         raise bad_hosts("a host has a `name` that can be printed")
     if not _is_of_a_host(host.address):

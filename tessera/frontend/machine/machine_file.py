@@ -74,7 +74,7 @@ _ABSENT = ("-", NO_LINK)
 _Number = Annotated[float, Meta(ge=1e-6, le=1e9)]
 
 
-class _Card(Struct, forbid_unknown_fields=True):
+class _CardTable(Struct, forbid_unknown_fields=True):
     gpu: str
     count: Annotated[int, Meta(ge=1, le=256)] = 1
     memory: str | None = None
@@ -82,26 +82,26 @@ class _Card(Struct, forbid_unknown_fields=True):
     slices: list[Annotated[int, Meta(ge=1)]] | None = None
 
 
-class _Node(Struct, forbid_unknown_fields=True):
+class _NodeTable(Struct, forbid_unknown_fields=True):
     name: str
     link: str = DEFAULT_LINK
     memory: str | None = None
-    card: list[_Card] = []
+    card: list[_CardTable] = []
 
 
-class _Pair(Struct, forbid_unknown_fields=True):
+class _PairTable(Struct, forbid_unknown_fields=True):
     devices: list[str]
     bandwidth: str
     latency: str | None = None
 
 
-class _Matrix(Struct, forbid_unknown_fields=True):
+class _MatrixTable(Struct, forbid_unknown_fields=True):
     devices: list[str]
     bandwidth: list[list[str]]
     latency: str | None = None
 
 
-class _Gpu(Struct, forbid_unknown_fields=True):
+class _GpuTable(Struct, forbid_unknown_fields=True):
     like: str
     sms: _Number | None = None
     memory: str | None = None
@@ -111,14 +111,14 @@ class _Gpu(Struct, forbid_unknown_fields=True):
     fp16_tflops: _Number | None = None
 
 
-class _File(Struct, forbid_unknown_fields=True):
+class _MachineTables(Struct, forbid_unknown_fields=True):
     link: str = DEFAULT_LINK
     transfer: str | None = None
-    card: list[_Card] = []
-    node: list[_Node] = []
-    link_between: list[_Pair] = []
-    link_matrix: _Matrix | None = None
-    gpu: dict[str, _Gpu] = {}
+    card: list[_CardTable] = []
+    node: list[_NodeTable] = []
+    link_between: list[_PairTable] = []
+    link_matrix: _MatrixTable | None = None
+    gpu: dict[str, _GpuTable] = {}
 
 
 def parse_machine(text: str, name: str = "<machine>") -> Machine:
@@ -134,9 +134,9 @@ def parse_machine(text: str, name: str = "<machine>") -> Machine:
         raise _bad(f"`{name}` is nested too deeply")
     file = shaped(
         data,
-        _File,
+        _MachineTables,
         lambda why, hint: _bad(f"`{name}`: {why}", hint),
-        (_File, _Card, _Node, _Pair, _Matrix, _Gpu),
+        (_MachineTables, _CardTable, _NodeTable, _PairTable, _MatrixTable, _GpuTable),
     )
     if file.card and file.node:
         raise _bad("either all cards are in a `[[node]]`, or none is")
@@ -169,7 +169,7 @@ def _check_size(text: str, name: str) -> None:
         raise _bad(f"`{name}` is nested too deeply")
 
 
-def _check_nodes(nodes: list[_Node]) -> None:
+def _check_nodes(nodes: list[_NodeTable]) -> None:
     names: set[str] = set()
     for node in nodes:
         if node.name in names or not node.name:
@@ -179,14 +179,14 @@ def _check_nodes(nodes: list[_Node]) -> None:
         names.add(node.name)
 
 
-def _node_memory(nodes: list[_Node]) -> Iterator[tuple[str, int]]:
+def _node_memory(nodes: list[_NodeTable]) -> Iterator[tuple[str, int]]:
     """The bytes of host memory for transfers, by node, as far as they are given."""
     for node in nodes:
         if node.memory is not None:
             yield node.name, _quantity("memory", node.memory, parse_bytes)
 
 
-def _with_matrix(machine: Machine, matrix: _Matrix) -> Machine:
+def _with_matrix(machine: Machine, matrix: _MatrixTable) -> Machine:
     """A link of its own for each pair of the matrix, or none."""
     ids = {device.name: device.id for device in machine.devices}
     names, width = matrix.devices, len(matrix.devices)
@@ -206,7 +206,7 @@ def _with_matrix(machine: Machine, matrix: _Matrix) -> Machine:
     return machine
 
 
-def _with_pair(machine: Machine, pair: _Pair) -> Machine:
+def _with_pair(machine: Machine, pair: _PairTable) -> Machine:
     names = pair.devices
     ids = {device.name: device.id for device in machine.devices}
     if len(names) != 2 or not all(name in ids for name in names):
@@ -223,7 +223,7 @@ def _latency(text: str | None) -> float | None:
     return None if text is None else _quantity("latency", text, parse_time_ns)
 
 
-def _entries(card: _Card, own: dict[str, Gpu]) -> Iterable[GpuEntry]:
+def _entries(card: _CardTable, own: dict[str, Gpu]) -> Iterable[GpuEntry]:
     gpu = own[card.gpu] if card.gpu in own else find_gpu(card.gpu)
     if card.memory is not None:
         memory = _quantity("memory", card.memory, parse_bytes)
@@ -245,7 +245,7 @@ def _with_price(gpu: Gpu, price: float | None) -> Gpu:
     return replace(gpu, usd_per_hour=price, price_source="machine file")
 
 
-def _own_gpu(name: str, given: _Gpu) -> Gpu:
+def _own_gpu(name: str, given: _GpuTable) -> Gpu:
     base = find_gpu(given.like)
     gpu = replace(base, key=name, name=name, like=base.key)
     if given.sms is not None:

@@ -38,7 +38,7 @@ _Ns = Annotated[float, Meta(ge=1e-3, le=3.6e12)]
 _Count = Annotated[int, Meta(ge=1)]
 
 
-class _Row(Struct, forbid_unknown_fields=True):
+class _ProfileRow(Struct, forbid_unknown_fields=True):
     step: Annotated[int, Meta(ge=0)]
     name: str
     gpu: str
@@ -52,7 +52,7 @@ class _Row(Struct, forbid_unknown_fields=True):
     beside_memory_ns: _Ns | UnsetType = UNSET
 
 
-class _Copy(Struct, forbid_unknown_fields=True):
+class _ProfileCopy(Struct, forbid_unknown_fields=True):
     gpu: str
     sms: _Count
     kind: Literal["device", "in", "out"]
@@ -67,18 +67,18 @@ class _Whole(Struct):
     steady_ns: _Ns | None = None
 
 
-class _Machine(Struct, frozen=True):
+class _ProfileMachine(Struct, frozen=True):
     host_call_ns: _Ns | UnsetType = UNSET
     host_byte_ns: _Ns | UnsetType = UNSET
 
 
-class _File(Struct, forbid_unknown_fields=True):
+class _ProfileFile(Struct, forbid_unknown_fields=True):
     schema: str
     program: str
-    rows: list[_Row]
-    machine: _Machine = _Machine()
+    rows: list[_ProfileRow]
+    machine: _ProfileMachine = _ProfileMachine()
     wholes: list[_Whole] = []
-    transfers: list[_Copy] = []
+    transfers: list[_ProfileCopy] = []
 
 
 def parse_profile(text: str, name: str = "<profile>") -> Profile:
@@ -95,9 +95,9 @@ def parse_profile(text: str, name: str = "<profile>") -> Profile:
         raise bad_profile(f"`{name}` is no profile: its `schema` must be `{SCHEMA}`")
     file = shaped(
         data,
-        _File,
+        _ProfileFile,
         lambda why, hint: bad_profile(f"`{name}` is no profile: {why}", hint),
-        (_File, _Row, _Copy),
+        (_ProfileFile, _ProfileRow, _ProfileCopy),
     )
     rows = tuple(_measured(row, f"row {n} of `{name}`") for n, row in enumerate(file.rows))
     _check_once(rows, name)
@@ -120,7 +120,7 @@ def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return members
 
 
-def _measured(row: _Row, where: str) -> Measured:
+def _measured(row: _ProfileRow, where: str) -> Measured:
     gpu = _gpu(row.gpu, where)
     return Measured(
         step=row.step,
@@ -135,7 +135,7 @@ def _measured(row: _Row, where: str) -> Measured:
     )
 
 
-def _copied(row: _Copy, where: str) -> MeasuredCopy:
+def _copied(row: _ProfileCopy, where: str) -> MeasuredCopy:
     gpu = _gpu(row.gpu, where).key
     return MeasuredCopy(gpu=gpu, sms=row.sms, kind=row.kind, bytes=row.bytes, ns=row.ns)
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from tessera.ir.objectives import HOUR_NS, Figures, Objective
+from tessera.ir.objectives import HOUR_NS, Objective, PlanFigures
 from tessera.planning.problem.period_limits import Limit, LimitKind
 from tessera.planning.problem.problem import INFINITY, Measure, Placement, Problem, measure
 from tessera.planning.search.schedule import request_times
@@ -119,7 +119,7 @@ def least_value(candidate: Candidate, objective: Objective) -> float:
         return 0.0
     busiest, period = busiest_ns(candidate), candidate.period_ns
     return objective.value(
-        Figures(
+        PlanFigures(
             period_ns=period * busiest / period,
             usd_per_request=candidate.usd_per_request * busiest / period,
         )

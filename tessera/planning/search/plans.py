@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from math import gcd
 
 from tessera.ir.choices import Ending
-from tessera.ir.objectives import HOUR_NS, THROUGHPUT, Figure, Figures, Objective
+from tessera.ir.objectives import HOUR_NS, THROUGHPUT, Figure, Objective, PlanFigures
 from tessera.planning.bound.class_model import class_bound, most_replicas
 from tessera.planning.bound.relax import spread_bound
 from tessera.planning.problem.device_types import (
@@ -247,7 +247,7 @@ def _least(problem: Problem, figure: Figure, watch: SearchWatch) -> float:
 def _value(objective: Objective, least: Mapping[Figure, float]) -> float:
     """The number of an objective whose figures are no smaller than these."""
     return objective.value(
-        Figures(
+        PlanFigures(
             period_ns=least.get(Figure.PERIOD, 0.0),
             latency_ns=least.get(Figure.LATENCY, 0.0),
             usd_per_request=least.get(Figure.MONEY, 0.0),

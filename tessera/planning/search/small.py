@@ -15,7 +15,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from tessera.ir.objectives import HOUR_NS, Figures, Objective
+from tessera.ir.objectives import HOUR_NS, Objective, PlanFigures
 from tessera.planning.problem.problem import INFINITY, Placement, Problem
 from tessera.planning.search.candidates import one_placement
 from tessera.planning.search.latency import all_placements
@@ -42,7 +42,7 @@ def best_small(problem: Problem, objective: Objective) -> Placement | None:
     periods = _periods(problem, grid)
     money = periods * _prices(problem, grid) / HOUR_NS
     # An objective is arithmetic on figures, so it takes those of all placements at once.
-    figures = Figures(period_ns=cast("float", periods), usd_per_request=cast("float", money))
+    figures = PlanFigures(period_ns=cast("float", periods), usd_per_request=cast("float", money))
     least = cast("Array", objective.value(figures))
     best, value = None, INFINITY
     for look, row in enumerate(np.argsort(least, kind="stable")):

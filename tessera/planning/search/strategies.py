@@ -178,7 +178,7 @@ def _runs_within(
     return tuple(places)
 
 
-class Phase(Strategy):
+class PhaseStrategy(Strategy):
     """Each trace on a device of its own."""
 
     word = "phase"
@@ -205,7 +205,7 @@ def _representatives(problem: Problem, most: int) -> list[int]:
     return sorted(device for group in alike.values() for device in group[:most])
 
 
-class Attention(Strategy):
+class AttentionStrategy(Strategy):
     """Attention on one device, the rest on another."""
 
     word = "attention"
@@ -228,7 +228,7 @@ class TensorParallel(Strategy):
     in_plans = False
 
 
-class Kernel(Strategy):
+class KernelStrategy(Strategy):
     """Each step where it serves best; with a search, the best split of requests there is."""
 
     word = "kernel"
@@ -253,7 +253,12 @@ class Kernel(Strategy):
 
 
 SINGLE, DP, LAYERS = Single(), DataParallel(), Layers()
-PHASE, ATTENTION, TENSOR, KERNEL = Phase(), Attention(), TensorParallel(), Kernel()
+PHASE, ATTENTION, TENSOR, KERNEL = (
+    PhaseStrategy(),
+    AttentionStrategy(),
+    TensorParallel(),
+    KernelStrategy(),
+)
 PLAN_STRATEGIES = tuple(strategy for strategy in Strategy.every() if strategy.in_plans)
 FLEET_STRATEGIES = tuple(strategy for strategy in Strategy.every() if strategy.in_fleets)
 

@@ -109,7 +109,7 @@ def rate_of(period_ns: float) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Measure:
+class _MeasureText:
     """A figure by which plans are compared, and where its values are.
 
     `of` takes it from a plan or a baseline, `spread` from the error bars, `simulated` and
@@ -127,7 +127,7 @@ class _Measure:
 
 
 _MEASURES = (
-    _Measure(
+    _MeasureText(
         label="Throughput",
         title="Throughput",
         unit="requests/s",
@@ -137,7 +137,7 @@ _MEASURES = (
         simulated=lambda value: number(inner(value, "back_to_back"), "requests_per_s"),
         measured=lambda value: number(value, "requests_per_s"),
     ),
-    _Measure(
+    _MeasureText(
         label="Latency, alone",
         title="Latency of a request alone",
         unit="ns",
@@ -145,7 +145,7 @@ _MEASURES = (
         spread=lambda spread: spread.alone_ns,
         simulated=lambda value: number(value, "latency_alone_ns"),
     ),
-    _Measure(
+    _MeasureText(
         label="Latency, at that rate",
         title="Latency at the full rate",
         unit="ns",
@@ -154,7 +154,7 @@ _MEASURES = (
         simulated=lambda value: _median_ns(inner(value, "back_to_back")),
         measured=lambda value: _median_ns(value),
     ),
-    _Measure(
+    _MeasureText(
         label="Cost per million requests",
         title="Cost per million requests",
         unit="usd",
@@ -199,7 +199,7 @@ def _charts(plan: Plan, spread: Spread, given: Given) -> list[dict[str, object]]
 
 
 def _bars(
-    plan: Plan, spread: Spread, given: Given, measure: _Measure
+    plan: Plan, spread: Spread, given: Given, measure: _MeasureText
 ) -> Iterator[dict[str, object]]:
     """The plan, its baselines, and simulated and measured figures of the plan itself.
 
