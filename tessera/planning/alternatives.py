@@ -18,10 +18,10 @@ from tessera.ir.objectives import PAIR, SINGLE_OBJECTIVES, THROUGHPUT
 from tessera.ir.plan.costs import Costs, CostSource
 from tessera.ir.plan.machine import Card, Machine
 from tessera.ir.plan.plan import Baseline
-from tessera.planning.attempts import build_problem
+from tessera.planning.attempts import attempt_with
 from tessera.planning.find_plan import Decision, choose_best, find_plan
 from tessera.planning.given.options import Watch
-from tessera.planning.given.setting import Attempt, PlanSetting
+from tessera.planning.given.setting import PlanSetting
 from tessera.planning.prices.durations import find_costs
 from tessera.planning.promise.assemble import baseline_of
 from tessera.planning.promise.promise import best_promise, promises
@@ -119,8 +119,7 @@ def alone(setting: PlanSetting, decision: Decision, watch: Watch) -> tuple[Basel
             find_costs(setting.traces, machine, options, setting.profiles)
         )
         other = replace(setting, machine=machine, costs=costs, options=options)
-        slots, lanes = decision.attempt.slots, decision.attempt.lanes
-        attempt = Attempt(slots=slots, lanes=lanes, planning=build_problem(other, slots, lanes))
+        attempt = attempt_with(other, decision.attempt.slots, decision.attempt.lanes)
         objective = THROUGHPUT if options.aim == PAIR else options.aim
         choice = choose_best(other, attempt, objective, quiet(watch), best_alone=True)
         if choice is not None:

@@ -77,17 +77,18 @@ def with_fewer_slots(
         return
     sequences = setting.options.sequences
     if attempt.slots > _FEW and len(setting.machine.devices) <= DIRECT_DEVICES:
-        few = _attempt(setting, _FEW, sequences or _FEW)
+        few = attempt_with(setting, _FEW, sequences or _FEW)
         searched = search(few)
         if searched is not None:
             yield few, searched
-    least = _attempt(setting, 1, sequences or 1)
+    least = attempt_with(setting, 1, sequences or 1)
     usual = rank(usual_candidates(least.planning.problem), choice.objective)
     if usual:
         yield least, replace(choice, candidates=usual)
 
 
-def _attempt(setting: PlanSetting, slots: int, lanes: int) -> Attempt:
+def attempt_with(setting: PlanSetting, slots: int, lanes: int) -> Attempt:
+    """A number of slots and sequences, with the problem that follows."""
     return Attempt(slots=slots, lanes=lanes, planning=build_problem(setting, slots, lanes))
 
 
@@ -210,7 +211,7 @@ def attempts(setting: PlanSetting) -> Iterator[Attempt]:
             yield first
     for slots in counts:
         lanes = options.sequences or slots
-        yield Attempt(slots=slots, lanes=lanes, planning=build_problem(setting, slots, lanes))
+        yield attempt_with(setting, slots, lanes)
     # Where nothing fits, buffers that share bytes may.
     packed = packed_slot_bytes(setting)
     if packed < max(map(_private_bytes, setting.traces)):

@@ -17,6 +17,7 @@ from tessera.ir.objectives import LATENCY, THROUGHPUT, Objective
 from tessera.ir.plan.plan import Plan
 from tessera.ir.progress import counter
 from tessera.planning.attempts import (
+    attempt_with,
     attempts,
     bound_of_any,
     build_problem,
@@ -251,8 +252,7 @@ def _with_more_slots(
     fixed = fixed or bool(runs_alone(setting))
     if fixed or wanted <= attempt.slots or choice.ended.is_cut_short:
         return
-    lanes = options.sequences or wanted
-    more = Attempt(slots=wanted, lanes=lanes, planning=build_problem(setting, wanted, lanes))
+    more = attempt_with(setting, wanted, options.sequences or wanted)
     if not has_neighbours(setting) and _fit(more.planning.problem, (choice.best, *ahead)):
         return
     better = choose_best(setting, more, options.aim, watch)

@@ -22,7 +22,13 @@ from tessera.ir.plan.launch_program import PLACE_ALIGNMENT, AreaKind
 from tessera.ir.plan.plan import Plan, Replica
 from tessera.ir.plan.policies import are_alike
 from tessera.ir.program.program import Program, Role
-from tessera.planning.attempts import attempts, bound_of_any, build_problem, runs_alone
+from tessera.planning.attempts import (
+    attempt_with,
+    attempts,
+    bound_of_any,
+    build_problem,
+    runs_alone,
+)
 from tessera.planning.find_plan import PROVING, SIMULATING, Decision, choose_best, find_plan
 from tessera.planning.given.options import Watch
 from tessera.planning.given.setting import Attempt, PlanSetting
@@ -125,12 +131,7 @@ def find_pair(setting: PlanSetting, watch: Watch) -> Decision:
     attempt = None
     watch.stopped()
     for attempt in attempts(setting):
-        slots = setting.options.slots or 1
-        quick = Attempt(
-            slots=slots,
-            lanes=attempt.lanes,
-            planning=build_problem(setting, slots, attempt.lanes),
-        )
+        quick = attempt_with(setting, setting.options.slots or 1, attempt.lanes)
         fast = choose_best(setting, quick, LATENCY, watch)
         wide = choose_best(setting, attempt, THROUGHPUT, watch)
         if fast is None or wide is None:
