@@ -7,6 +7,8 @@ A stage is what a request under way has on the host: pinned inputs and outputs, 
 that it is done, words for stamps and the trail. Every slot has `depth` of them, so that requests
 queue up on the GPU, where the next begins as soon as the last ends. Stages are numbered over all
 slots: stage `s` is one of slot `s % slots`. Device memory is the slot's, whatever the stage.
+
+Longer than 400 lines because it is everything that has to happen before the first request.
 """
 
 from __future__ import annotations
@@ -117,13 +119,24 @@ class CudaReplica:
             raise
 
     def _start(self) -> None:
-        lowered = self.model.lowered
         self._check_limits()
         self._load_modules()
+        self._fill_memory()
+        self._find_order()
+        stages, scratch = range(self.model.lowered.slots * self.depth), self._scratch()
+        self._make_stages(stages, scratch)
+        self._prepare_all(stages)
+        scratch.clear()  # from now on requests may be under way
+        for device in self.devices.values():
+            self.driver.use(device.context)
+            self.driver.finish()
+
+    def _fill_memory(self) -> None:
+        """Device memory with its contents, and the links between devices."""
         programs = [served.program for served in self.model.traces]
         self.memory = memory = ReplicaMemory(
             self.driver,
-            lowered,
+            self.model.lowered,
             programs,
             self.devices,
             self._variable_address,
@@ -141,6 +154,10 @@ class CudaReplica:
             allow_peers=self.cuda.peers,
             ways=self.cuda.ways,
         )
+
+    def _find_order(self) -> None:
+        """In which order work is handed over, and how many requests a slot has under way."""
+        lowered = self.model.lowered
         self.clock = Clock(self.driver, self.streams, self.devices, self._helpers, self.host)
         self.orders = {t.trace: order_of(t, self.cuda.ways) for t in lowered.traces}
         self._spans = {
@@ -149,7 +166,12 @@ class CudaReplica:
         }
         self.of_lanes = {place.trace for place in lowered.places if place.kind is AreaKind.LANE}
         self.depth = self._find_depth()
-        stages = range(lowered.slots * self.depth)
+
+    def _make_stages(self, stages: range, scratch: dict[int, frozenset[BufferId]]) -> None:
+        """What every stage has on the host, and what all tapes share."""
+        lowered = self.model.lowered
+        assert self.memory is not None
+        assert self._links is not None
         self.trail = self._make_trail(stages)
         done = [self.host.allocate(16) for _ in stages]
         self.done = [view.data.cast("I") for _, view in done]
@@ -161,7 +183,6 @@ class CudaReplica:
             helpers=self._helpers,
             options=self.options,
         )
-        scratch = self._scratch()
         self.parts = Parts(
             around=around,
             model=self.model,
@@ -185,18 +206,17 @@ class CudaReplica:
         }
         self.roots = [self._root(slot) for slot in range(lowered.slots)]
         self._prologues: dict[tuple[int, int, int], list[tuple[str, int, int, int]]] = {}
+
+    def _prepare_all(self, stages: range) -> None:
+        """Tapes and graphs of the traces in all stages and lanes, as many as are made ahead."""
         wanted = [
             (trace.trace, stage, lane)
             for stage in stages
-            for trace in lowered.traces
+            for trace in self.model.lowered.traces
             for lane in range(self._lanes(trace.trace))
         ]
         for key in wanted[:MOST_GRAPHS]:
             self.prepare(*key)
-        scratch.clear()  # from now on requests may be under way
-        for device in self.devices.values():
-            self.driver.use(device.context)
-            self.driver.finish()
 
     def _lanes(self, trace: int) -> int:
         """Number of lanes of a trace with states; otherwise 1."""
