@@ -32,7 +32,7 @@ _MOST_TASKS = 2_000
 _MOST_TASKS_OF_TYPES = 500  # with many devices there is a type more for every question
 
 
-class Capacity(StrEnum):
+class Resource(StrEnum):
     """What a plan could have more of."""
 
     LINKS = "links"
@@ -50,7 +50,7 @@ class Sensitivity:
     is worth.
     """
 
-    kind: Capacity
+    kind: Resource
     name: str
     factor: float
     gain: float
@@ -61,15 +61,15 @@ class Sensitivity:
         """What to change, and what that would bring."""
         times = f"{self.factor:g} times"
         match self.kind:
-            case Capacity.LINKS:
+            case Resource.LINKS:
                 what = f"all links {times} as fast"
-            case Capacity.LINK:
+            case Resource.LINK:
                 what = f"{self.name} {times} as fast"
-            case Capacity.MEMORY:
+            case Resource.MEMORY:
                 what = f"{times} the memory of {self.name}"
-            case Capacity.DEVICE:
+            case Resource.DEVICE:
                 what = f"a GPU {times} as fast in place of {self.name}"
-            case Capacity.SLOTS:
+            case Resource.SLOTS:
                 what = f"{times} the slots"
         return f"{what}: at most {self.gain:+.1%} requests/s"
 
@@ -90,7 +90,7 @@ def sensitivities(problem: Problem, choice: Choice, factor: float = 2.0) -> tupl
         faster = tuple(replace(p, ns_per_byte=p.ns_per_byte / factor) for p in problem.pipes)
         total = sum(value for name, value in duals.items() if name.startswith("pipe["))
         changed = replace(problem, pipes=faster, wires=_faster_wires(problem, factor))
-        gains.append(_gain(Capacity.LINKS, "all", changed, base, factor, total))
+        gains.append(_gain(Resource.LINKS, "all", changed, base, factor, total))
     # With many devices the relaxation knows types, not ports.
     many = len(usable_devices(problem)) > DIRECT_DEVICES
     for index, pipe in enumerate(() if many else problem.pipes):
@@ -98,7 +98,7 @@ def sensitivities(problem: Problem, choice: Choice, factor: float = 2.0) -> tupl
         faster_pipe = replace(pipe, ns_per_byte=pipe.ns_per_byte / factor)
         pipes = (*problem.pipes[:index], faster_pipe, *problem.pipes[index + 1 :])
         gains.append(
-            _gain(Capacity.LINK, pipe.name, replace(problem, pipes=pipes), base, factor, price)
+            _gain(Resource.LINK, pipe.name, replace(problem, pipes=pipes), base, factor, price)
         )
     for index, room in enumerate(problem.rooms):
         if not asked & set(room.devices):
@@ -107,13 +107,13 @@ def sensitivities(problem: Problem, choice: Choice, factor: float = 2.0) -> tupl
         larger = replace(room, bytes=int(room.bytes * factor))
         rooms = (*problem.rooms[:index], larger, *problem.rooms[index + 1 :])
         gains.append(
-            _gain(Capacity.MEMORY, room.name, replace(problem, rooms=rooms), base, factor, price)
+            _gain(Resource.MEMORY, room.name, replace(problem, rooms=rooms), base, factor, price)
         )
     for device in sorted(asked):
         name = problem.devices[device]
         price = duals.get(f"device[{name}]", 0.0)
         gains.append(
-            _gain(Capacity.DEVICE, name, _faster(problem, device, factor), base, factor, price)
+            _gain(Resource.DEVICE, name, _faster(problem, device, factor), base, factor, price)
         )
     kept = [gain for gain in gains if gain is not None and gain.gain >= _LEAST_GAIN]
     return tuple(sorted(kept, key=lambda gain: -gain.gain))
@@ -136,11 +136,11 @@ def _relaxed(problem: Problem) -> Relaxation | None:
 
 
 def _gain(
-    kind: Capacity, name: str, changed: Problem, base: Relaxation, factor: float, price: float
+    kind: Resource, name: str, changed: Problem, base: Relaxation, factor: float, price: float
 ) -> Sensitivity | None:
     """The gain of the bound; None if the capacity has no price."""
     many = len(usable_devices(changed)) > DIRECT_DEVICES
-    if price <= 0 and not (many or kind is Capacity.MEMORY):
+    if price <= 0 and not (many or kind is Resource.MEMORY):
         return None
     after = _relaxed(changed)
     if after is None or after.bound_ns <= 0:
@@ -176,4 +176,4 @@ def _slots(problem: Problem, choice: Choice, factor: float) -> Sensitivity | Non
         return None
     gain = best.period_ns / floor - 1.0
     name = f"{problem.slots} slots; {slots_needed(best)} keep the busiest device busy"
-    return Sensitivity(kind=Capacity.SLOTS, name=name, factor=factor, gain=gain, price=1.0)
+    return Sensitivity(kind=Resource.SLOTS, name=name, factor=factor, gain=gain, price=1.0)
