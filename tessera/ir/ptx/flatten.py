@@ -264,7 +264,7 @@ class _Flattener:
             case _:
                 parts = ((f.name, getattr(constant, f.name)) for f in fields(constant))
                 renamed = {n: self.rename_constant(p) for n, p in parts if not isinstance(p, str)}
-                return replace(constant, **renamed)
+                return replace(constant, **renamed)  # type: ignore[arg-type]
 
     def plain(self, name: ptx.Name) -> ptx.Name:
         """A name where a vector cannot stand."""
