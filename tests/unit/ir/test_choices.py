@@ -8,7 +8,15 @@ import pickle
 import pytest
 
 from tessera.ir.choices import Ending
-from tessera.ir.objectives import COST, LATENCY, OBJECTIVES, PAIR, THROUGHPUT, Figures, Objective
+from tessera.ir.objectives import (
+    COST,
+    LATENCY,
+    OBJECTIVES,
+    PAIR,
+    THROUGHPUT,
+    Objective,
+    PlanFigures,
+)
 from tessera.planning.search.strategies import (
     FLEET_STRATEGIES,
     KERNEL,
@@ -33,7 +41,7 @@ def test_words_are_found_again() -> None:
 
 
 def test_an_objective_is_a_number_of_figures() -> None:
-    row = Figures(period_ns=2.0, latency_ns=3.0, usd_per_request=5.0)
+    row = PlanFigures(period_ns=2.0, latency_ns=3.0, usd_per_request=5.0)
     assert [one.value(row) for one in (THROUGHPUT, LATENCY, COST, PAIR)] == [2.0, 3.0, 5.0, 2.0]
     assert [one.is_rate for one in OBJECTIVES] == [True, False, False, False]
     assert THROUGHPUT.unit.gain(1.0, 2.0) == 1.0  # half the period is twice the rate
