@@ -1,7 +1,7 @@
-"""Programs that cannot come to an end: queues that wait for each other.
+"""Deadlock detection: programs that cannot end because their queues wait for each other.
 
-In: the launch programs of a request. Out: the queues that stand still, with what each waits for.
-A plan that was proved has none; a simulation also reads plans that are not proved.
+In: the launch programs of a request. Out: the blocked queues, each with the operation it waits for.
+A proved plan has no blocked queues, but a simulation also reads plans that are not proved.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _Place = tuple[str, Queue]
 
 
 def blocked_queues(lowered: LoweredTrace, *, buffered: bool) -> list[tuple[str, str]]:
-    """Queues that stand still, such as ("a100-0 compute", "event 3"); none in a good program."""
+    """Blocked queues, such as ("a100-0 compute", "event 3"); empty for a valid program."""
     queues: dict[_Place, list[Operation]] = {
         (program.device, queue): list(program.on(queue))
         for program in lowered.programs

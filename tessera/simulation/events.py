@@ -1,21 +1,21 @@
-"""The event loop: requests of all replicas, moment by moment.
+"""The event loop: follows the requests of all replicas in simulated time.
 
-In: the work of a request of every trace on every replica, and when requests come. Out: a `Passage`
-per request. The rules, which `tests/helpers/slow_simulator.py` follows in a way of its own:
+In: the work of a request of every trace on every replica, and the arrival times of requests. Out: a
+`Passage` per request. The rules, which `tests/helpers/slow_simulator.py` implements independently:
 
-- At every moment all that ends, ends; then requests begin; then whatever is free takes the oldest
-  work that is ready. Of one request, what comes first in its programs goes first.
-- A device computes one thing at a time and is never interrupted, unless requests share it
-  (`sharing`). Bytes on their way take their rate from every capacity of their path, from when all
-  of them have that much left until they are through (`wires`).
-- A slot holds one request at a time, and so does a sequence. With `depth` above one, more are given
-  to a slot and wait there. At most slots * depth requests are handed over; of these the oldest
-  whose sequence has a place begins first.
-- With a gate, a request begins when the one before it of its trace has passed the gate.
-- The host hands over one request of a replica at a time, where that takes time.
+- At every moment, all work that is due ends first; then requests begin; then free devices and paths
+  take the oldest ready work. Within one request, work is taken in program order.
+- A device runs one node at a time and is never interrupted, unless requests share it (`sharing`). A
+  transfer takes its rate from every capacity of its path. It begins when all of these have that
+  much left, and gives the rate back when its bytes have left the path (`wires`).
+- A slot holds one request at a time, and so does a sequence. With `depth` above one, further
+  requests are assigned to a slot and wait there. At most slots * depth requests are handed over; of
+  these, the oldest whose sequence is free begins first.
+- With a gate, a request begins when the previous request of its trace has passed the gate.
+- If the hand-over takes time, the host hands over one request of a replica at a time.
 
-Work of one request in a row on a device is one event. Where older work comes in between,
-the row is cut at the end of what is being done. Bytes are one event too, when they arrive.
+Consecutive work of one request on a device (a row) is one event. If older work becomes ready in
+between, the row is cut after the node that is running. A transfer is one event, at its arrival.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class EventLoop:
         self._now = 0.0
 
     def run(self, enough: Sequence[int] | None = None) -> None:
-        """Go on until every replica has ended its number of requests, or none is left."""
+        """Run until every replica has ended its number of requests, or no request is left."""
         intakes = self._intakes
         self._changed.update(range(len(intakes)))
         self._most_at_once = UNLIMITED if enough is None else max(enough, default=0)
@@ -108,21 +108,21 @@ class EventLoop:
 
     @property
     def now_ns(self) -> float:
-        """How far it is."""
+        """Current simulated time."""
         return self._now
 
     @property
     def shares_devices(self) -> bool:
-        """Whether some device does work of several requests at a time."""
+        """Whether any device runs work of several requests at a time."""
         return any(shared is not None for shared in self._shared)
 
     def busy_ns(self) -> dict[str, float]:
-        """How long every place was at work so far."""
+        """Busy time of every place so far."""
         busy_ns = self._busy_ns.copy()
         for place, shared in enumerate(self._shared):
             if shared is not None and self._is_busy[place]:
                 busy_ns[place] += self._now - shared.busy_since_ns
-        # What is under way has time ahead of it.
+        # Work under way was counted in full when it began: subtract its remaining time.
         for at_ns, count, request, node in self._events:
             place = -1 if request is None or count in self._cut else request.columns.device[node]
             if place >= 0 and self._shared[place] is None:
@@ -132,7 +132,7 @@ class EventLoop:
         return dict(zip(self._names, busy_ns, strict=True))
 
     def traffic(self) -> Journal:
-        """What has happened so far."""
+        """The journal of the simulation so far."""
         return Journal(
             passages=tuple(self._passages),
             busy_ns=self.busy_ns(),
@@ -143,13 +143,13 @@ class EventLoop:
         )
 
     def ends_of(self, replica: int) -> list[float]:
-        """When the requests of a replica ended."""
+        """End times of the requests of a replica."""
         return self._intakes[replica].ends
 
     # --- requests -------------------------------------------------------------------------------
 
     def _fetch(self, intake: Intake) -> None:
-        """Take those that have come by now; of those that are there all the time, what has room."""
+        """Take the requests that have arrived; of back-to-back requests, as many as have room."""
         room = intake.capacity - len(intake.handed) - intake.under_way - len(intake.queue)
         while intake.next is not None:
             coming = intake.next
@@ -196,8 +196,8 @@ class EventLoop:
         )
 
     def _begin_requests(self) -> None:
-        """Until none can begin. Requests that take no time could go on for ever: of a replica no
-        more than are asked for end in this way at one moment."""
+        """Begin requests until none can begin. Requests that take no time would repeat forever, so
+        at most the requested number of them ends per replica at one moment."""
         before = [len(intake.ends) for intake in self._intakes]
         later = set()
         while self._changed:
@@ -216,7 +216,7 @@ class EventLoop:
         self._changed = later
 
     def _moment(self) -> None:
-        """After all that ends has ended: begin requests, then serve what is free."""
+        """Begin requests, then serve free places; all work due at this moment has ended."""
         if self._changed:
             self._begin_requests()
         if self._keeps_waiting:
@@ -243,11 +243,11 @@ class EventLoop:
         heappush(self._events, (at_ns, self._count, request, number))
 
     def _become_ready(self, request: MovingRequest, node: int) -> None:
-        """What a node that waits for nothing more does next."""
+        """Start or enqueue a node that waits for nothing more."""
         columns = request.columns
         place = columns.device[node]
         if place >= 0:
-            shared, row = self._shared[place], self._rows[place]  # never both
+            shared, row = self._shared[place], self._rows[place]  # at most one of them is set
             rank = request.age if shared is None else shared.rank(request)
             heappush(self._ready[place], (rank, node, request))
             if not self._is_busy[place] or shared is not None:
@@ -265,7 +265,7 @@ class EventLoop:
             self._pass(request, node)
 
     def _end(self, request: MovingRequest, node: int) -> None:
-        """Give back what a node held, then pass it."""
+        """Release the resources of a node, then pass it."""
         place = request.columns.device[node]
         if place >= 0:
             self._touched.add(place)
@@ -281,7 +281,7 @@ class EventLoop:
         self._pass(request, node)
 
     def _pass(self, request: MovingRequest, node: int) -> None:
-        """What waits for a node goes on, and at once what waits for that, if it takes no time."""
+        """Release the successors of a node, and at once theirs where a successor takes no time."""
         columns, missing = request.columns, request.missing
         kind, gate, passed = columns.kind, columns.gate, [node]
         for node in passed:
@@ -300,7 +300,7 @@ class EventLoop:
             self._finish(request)
 
     def _serve(self, place: int) -> None:
-        """A device takes the oldest work that is ready."""
+        """Give a device the oldest ready work."""
         shared = self._shared[place]
         if shared is not None:
             self._take(place, shared)
@@ -327,7 +327,7 @@ class EventLoop:
             self._note(request, node, now, now + ns)
 
     def _take(self, place: int, shared: SharedDevice) -> None:
-        """A device that requests share takes what is first in rank while it has room."""
+        """Give a shared device ready work in the order of rank while it has room."""
         ready = self._ready[place]
         while ready and shared.has_room():
             rank, node, request = heappop(ready)
@@ -341,7 +341,7 @@ class EventLoop:
             self._uneven.update(shared.neighbours)
 
     def _set_speeds(self, place: int) -> None:
-        """What a shared device does goes on as fast as it can now."""
+        """Recompute the speed of each step under way on a shared device."""
         shared = self._shared[place]
         assert shared is not None
         busy = sum(self._is_busy[other] for other in shared.neighbours)
@@ -357,7 +357,7 @@ class EventLoop:
                 step.count = self._count
 
     def _cut_row(self, place: int, row: WorkRow, entry: tuple[int, int]) -> None:
-        """End a row before the first node that has not begun and that `entry` goes before."""
+        """Cut a row before the first node that has not begun and that comes after `entry`."""
         age = row.request.age
         done = bisect.bisect_left(row.ends_ns, self._now, 1)
         while done < len(row.nodes) and (age, row.nodes[done]) < entry:
@@ -371,7 +371,7 @@ class EventLoop:
         row.count = self._count
 
     def _serve_wires(self) -> None:
-        """Transfers begin whose path has room."""
+        """Begin the transfers whose path has room."""
         now, wires = self._now, self._wires
         for request, node in wires.begin(now, self._busy_ns):
             columns = request.columns

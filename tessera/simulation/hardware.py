@@ -1,14 +1,14 @@
-"""What a simulation needs to know of the machine: how bytes travel, and what that holds up.
+"""The machine as the simulation sees it: how bytes travel, and which queues a transfer occupies.
 
 In: a `Machine`. Out: a `Hardware`: for every pair of devices a `Path` with its rate, its latency
-and the capacities that it takes part of; what a transfer takes from the compute queue at each end.
+and the capacities that it shares, and the time a transfer takes from the compute queue at each end.
 
-A backend decides two things more. `buffered`: a send ends when its bytes have left for a buffer of
-the host, and the receive takes them from there (the processes of the CPU backend). Otherwise a
-transfer is one copy, which begins when both ends have come to it and holds both queues until the
-bytes have arrived (CUDA). `depth`: how many requests are handed to a slot at a time.
-`host_call_ns`: what a call takes by which the host hands work over, `host_byte_ns` what it takes to
-put a byte of an input or to take one of an output.
+A backend sets the remaining fields. `buffered`: a send ends when its bytes have left for a buffer
+of the host, and the receive takes them from there (the processes of the CPU backend). Otherwise a
+transfer is one copy, which begins when both ends have reached it and holds both queues until the
+bytes have arrived (CUDA). `depth`: the number of requests that are handed to a slot at a time.
+`host_call_ns`: the time of a host call that hands work over. `host_byte_ns`: the time to copy one
+byte of an input or output.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from tessera.ir.plan.plan import Plan, PlanCapacity, PlanPath
 
 UNLIMITED = float("inf")
 FILL_NS = 2_000.0
-"""What filling memory takes at least: a small kernel."""
+"""Minimum time in ns of a memory fill, which is a small kernel."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Path:
-    """The way from one end to another. `shares` are the capacities that it takes part of.
+    """The route from one end to another. `shares` names the capacities that it uses.
 
-    `tax_ns` and `tax_ns_per_byte` are what a transfer takes from the compute queue at each end.
+    `tax_ns` and `tax_ns_per_byte` are the time a transfer takes from the compute queue at each end.
     """
 
     bytes_per_second: float
@@ -41,7 +41,7 @@ class Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hardware:
-    """Paths by their ends (the host is one), capacities in bytes per second by name.
+    """Paths by their two ends (the host can be an end), and capacities in bytes per second by name.
 
     `neighbours` are the other slices of a device's card.
     """
@@ -58,7 +58,7 @@ class Hardware:
 
 
 def hardware_of(plan: Plan) -> Hardware | None:
-    """The hardware of a plan; None of one that does not say it (version 1)."""
+    """The hardware of a plan; None if the plan does not record it (version 1)."""
     if not plan.paths:
         return None
     speeds = {device.name: device.memory_bytes_per_second for device in plan.devices}
@@ -94,7 +94,7 @@ def _hardware(
 
 
 def machine_hardware(machine: Machine, *, copies_take_memory: bool = True) -> Hardware:
-    """The hardware of a machine, as a plan for it says."""
+    """The hardware of a machine, as recorded in a plan for it."""
     capacities, paths = paths_of(machine, copies_take_memory=copies_take_memory)
     speeds = {d.name: machine.gpu_of(d).memory_bandwidth for d in machine.devices}
     cards = {device.name: device.card for device in machine.devices}
@@ -107,7 +107,7 @@ def paths_of(
 ) -> tuple[tuple[PlanCapacity, ...], tuple[PlanPath, ...]]:
     """The capacities and paths of a machine.
 
-    `copies_take_memory`: what copies between slices take from their steps is not in the times.
+    `copies_take_memory`: the step times do not include the slowdown by copies between slices.
     """
     names = {device.id: device.name for device in machine.devices}
     through: dict[tuple[str, str], list[str]] = {}
@@ -157,7 +157,7 @@ def paths_of(
 
 
 def _tax_by_bytes(machine: Machine, source: int, target: int) -> float:
-    """What a byte takes from both ends: on one card it is read and written in their memory."""
+    """Time per byte at both ends: on one card, a byte is read and written in their memory."""
     first, second = machine.devices[source], machine.devices[target]
     if first.card != second.card:
         return 0.0
@@ -183,9 +183,9 @@ def process_hardware(devices: tuple[str, ...], bytes_per_second: float | None) -
 
 
 def throttled(hardware: Hardware, bytes_per_second: float) -> Hardware:
-    """The same with every way between two devices slowed down, as backends do that.
+    """The hardware with every path between two devices throttled in the way backends throttle it.
 
-    A way then has one transfer after the other.
+    A throttled path carries one transfer at a time.
     """
     paths = dict(hardware.paths)
     capacities = dict(hardware.capacities)

@@ -1,8 +1,8 @@
-"""What the host does for a request: calls that hand it over to its GPUs, bytes in and out.
+"""Host work of a request: the calls that hand it over to its GPUs, and its input and output bytes.
 
-In: a `LoweredTrace`. Out: numbers, by what the CUDA backend does: a request on one device is one
-graph; over several devices every row of launches is one or, if it is short, a call each, events
-and copies are calls, and each device has some more for its queues and priorities.
+In: a `LoweredTrace`. Out: counts of calls and bytes as in the CUDA backend. A request on one device
+is one graph. Over several devices, a row of launches is one graph or, if it is short, one call per
+launch; events and copies are calls; each device has a few more calls for its queues and priorities.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from tessera.ir.plan.launch_program import (
 )
 
 CALLS_OF_REQUEST = 40
-"""Calls that take as long as everything else that the host does for a request."""
+"""Fixed host work per request, expressed as a number of calls."""
 SHORT_ROW = 3
-"""Launches in a row that are one graph; fewer are a call each."""
+"""Minimum number of consecutive launches that become one graph; fewer are one call each."""
 CALLS_OF_DEVICE = 9
-"""Its queues begin and end."""
+"""Calls per device to begin and end its queues."""
 CALLS_OF_PRIORITY = 4
-"""The compute queue goes on with a higher priority: events, and a row that is cut in two."""
+"""Calls to raise the priority of the compute queue: events, and a row that is cut in two."""
 MOST_PRIORITIES = 5
 CALLS_OF_TRANSFER = 5
-"""A copy, and events by which both ends wait for each other."""
+"""Calls per copy: the copy, and the events by which both ends wait for each other."""
 
 
 def host_calls(lowered: LoweredTrace) -> int:
-    """The calls of one request."""
+    """Number of host calls of one request."""
     working = [
         program
         for program in lowered.programs
@@ -51,7 +51,7 @@ def host_calls(lowered: LoweredTrace) -> int:
 
 
 def host_bytes(lowered: LoweredTrace) -> int:
-    """The bytes of one request that the host copies: its inputs and its outputs."""
+    """Number of bytes that the host copies for one request: its inputs and its outputs."""
     return sum(t.size for t in lowered.transfers if HOST in (t.source, t.target))
 
 

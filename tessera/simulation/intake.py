@@ -1,8 +1,8 @@
-"""Requests on their way into a replica: the line, the slots, the sequences, the gates.
+"""Admission of requests to a replica: the waiting line, slots, sequences and gates.
 
-In: requests that come, in order. Out: those that may begin, the oldest first. The rules are in
-`docs/concepts/simulation.md`. Which trace, sequence and replica a request has follows the rules of
-`tessc run` (`driver.run.schedule`), written without it.
+In: arriving requests, in order. Out: the requests that may begin, oldest first. The rules are in
+`docs/concepts/simulation.md`. The trace, sequence and replica of a request follow the rules of
+`tessc run` (`driver.run.schedule`), implemented here independently.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from tessera.simulation.work import COMPUTE, RequestWork
 
 
 def always(shares: Sequence[float], sequences: int) -> Iterator[Coming]:
-    """Requests without end, as `tessc run` makes them."""
+    """An endless stream of requests, as `tessc run` generates them."""
     for trace, sequence in sequence_turns(shares, sequences):
         yield Coming(-1.0, trace, sequence)
 
 
 def sequence_turns(shares: Sequence[float], sequences: int) -> Iterator[tuple[int, int]]:
-    """Trace and sequence of one request after the other: sequences take turns, traces by share."""
+    """Trace and sequence of successive requests: sequences take turns, traces by share."""
     counts = [[0] * len(shares) for _ in range(sequences)]
     number = 0
     while True:
@@ -33,7 +33,7 @@ def sequence_turns(shares: Sequence[float], sequences: int) -> Iterator[tuple[in
 
 
 def most_behind(counts: Sequence[int], shares: Sequence[float]) -> int:
-    """The replica with the least of what it is due; of equals the first."""
+    """The replica that is furthest behind its share; the first one on a tie."""
     if len(counts) == 1:
         return 0
     due = sum(counts) + 1
@@ -43,11 +43,11 @@ def most_behind(counts: Sequence[int], shares: Sequence[float]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Coming:
-    """A request that comes: when, of which trace, in which sequence of its replica.
+    """An arriving request: its time, its trace and its sequence in the replica.
 
-    A time below zero: it is there all the time, and comes when there is room. `age` is its place
-    in the order in which requests came to all replicas, if that is known; those that are there all
-    the time get theirs when they are handed over.
+    A negative time marks a back-to-back request, which arrives as soon as there is room. `age` is
+    its position in the order of arrival over all replicas, if that is known; a back-to-back request
+    gets its age when it is handed over.
     """
 
     at_ns: float
@@ -58,7 +58,7 @@ class Coming:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedReplica:
-    """One copy of the model: its work by trace, and the requests that come to it, in order."""
+    """One copy of the model: its work by trace, and the requests that arrive at it, in order."""
 
     work: Mapping[int, RequestWork]
     slots: int
@@ -74,13 +74,13 @@ def places_of(works: Sequence[Mapping[int, RequestWork]]) -> list[str]:
 
 
 RowPlace = tuple[tuple[int, ...], tuple[float, ...], int]
-"""The nodes of a row, what each takes, and where in it a node stands."""
+"""The nodes of a row, the time of each, and the position of a node in the row."""
 
 
 class WorkColumns:
-    """The work of a request as columns, places as numbers. `rows` may be empty: see `rows.py`.
+    """The work of a request as columns, with numbered places. `rows` may be empty: see `rows.py`.
 
-    `device` is the place of what computes, -1 of others.
+    `device` is the place of a compute node, -1 for other nodes.
     """
 
     __slots__ = (
@@ -125,7 +125,7 @@ class WorkColumns:
 
 
 class MovingRequest:
-    """A request on its way. `ahead` is the one whose gate it waits for."""
+    """A request in the system. `ahead` is the request whose gate it waits for."""
 
     __slots__ = (
         "age",
@@ -158,7 +158,7 @@ class MovingRequest:
 
 
 class Intake:
-    """What a replica has of requests that have not begun, and where those are that have."""
+    """The requests of a replica that have not begun, and the slots of those that have."""
 
     def __init__(self, index: int, replica: SimulatedReplica, numbers: dict[str, int]) -> None:
         self.index = index
@@ -181,7 +181,7 @@ class Intake:
         self.host_free_ns = 0.0
 
     def hand_over(self) -> None:
-        """Give slots to those who have come first."""
+        """Assign slots to waiting requests in the order of arrival."""
         while self.queue and len(self.handed) + self.under_way < self.capacity:
             self.handed.append(self.queue.popleft())
         full: set[int] = set()
@@ -220,12 +220,12 @@ class Intake:
             self.last_of_trace[request.trace] = request
 
     def waiting(self) -> int:
-        """How many have come and not begun."""
+        """Number of requests that have arrived and not begun."""
         begun = sum(1 for line in self.in_slot if line and line[0].began_ns >= 0)
         return len(self.queue) + len(self.handed) + self.under_way - begun
 
     def ready(self) -> list[MovingRequest]:
-        """Those that may begin now, the oldest first."""
+        """The requests that may begin now, oldest first."""
         heads = [
             line[0]
             for line in self.in_slot
@@ -236,7 +236,7 @@ class Intake:
         return sorted(heads, key=lambda request: request.age)
 
     def end(self, request: MovingRequest) -> None:
-        """A request is done on every device."""
+        """Release the slot and sequence of a request that has ended on every device."""
         self.in_slot[request.slot].popleft()
         self.in_sequence[request.sequence] -= 1
         self.under_way -= 1

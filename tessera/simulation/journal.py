@@ -1,4 +1,4 @@
-"""What has happened in a simulation.
+"""Records of the events in a simulation.
 
 In: nothing. Out: records, which the event loop fills and everything else reads.
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A request that went through: when it came, began and ended."""
+    """A completed request: when it arrived, began and ended."""
 
     replica: int
     trace: int
@@ -22,7 +22,7 @@ class Passage:
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """Something that a device or path did, for timelines."""
+    """An interval in which a device or path was busy, for timelines."""
 
     place: tuple[str, ...]
     replica: int
@@ -36,9 +36,9 @@ class Busy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Journal:
-    """What has happened: requests in the order of their end, busy time by place, queue lengths.
+    """The record of a simulation: requests by their end, busy time by place, queue lengths.
 
-    `waiting` are moments with the number of requests that had come and not begun.
+    `waiting` holds moments with the number of requests that had arrived and not begun.
     """
 
     passages: tuple[Passage, ...]

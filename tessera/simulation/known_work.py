@@ -1,7 +1,7 @@
-"""The work of launch programs that are simulated several times: with other counts, gates, noise.
+"""A cache of the work of launch programs that are simulated with several counts, gates and noises.
 
-In: replicas on some hardware. Out: the work of a request of every trace. Programs that were seen
-before are not followed again: only the gate is found, and the times of steps are set.
+In: replicas on some hardware. Out: the work of a request of every trace. A known program is not
+followed again: only its gate is looked up and its step times are set.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NO_TIME: StepTimes = (0.0, 0.0, 0.0)
 
 
 class KnownWork:
-    """What is known of launch programs, by the records themselves, which stay alive here."""
+    """Work of launch programs by the identity of their records, which this cache keeps alive."""
 
     def __init__(self, hardware: Hardware) -> None:
         self._hardware = hardware
@@ -51,7 +51,7 @@ class KnownWork:
         work = self._plain[key][2]
         if lowered.gate is not None:
             gates = [n for n, node in enumerate(work.nodes) if node.step == lowered.gate]
-            if not gates:  # a step without time, which is left out where it is no gate
+            if not gates:  # a step without time is left out unless it is a gate
                 return request_work(lowered, _times(steps, noise), self._hardware)
             work = replace(work, gate=gates[0])
         if noise is None:
@@ -86,7 +86,7 @@ def _times(steps: Sequence[PlacedStep], noise: Noise | None) -> list[StepTimes]:
 def shape_of(
     replicas: Sequence[Replica], works: Sequence[Mapping[int, RequestWork]], hardware: Hardware
 ) -> object:
-    """What a group is but for the names of its places."""
+    """The structure of a group, independent of the names of its places."""
     numbers: dict[str, int] = {}
 
     def number(name: str) -> tuple[int, float]:

@@ -1,12 +1,12 @@
-"""How far predicted times are off, drawn from their error bars.
+"""Random errors of predicted times, drawn from their error bars.
 
-In: the kinds of steps and the devices, in their order. Out: `ErrorDraws`: for each kind on each
-device how far its time is off in every draw, and a `Noise`: all of them in one draw.
+In: the kinds of steps and the devices, in order. Out: `ErrorDraws`, the error of each kind on each
+device in every draw, and `Noise`, all errors of one draw.
 
-Steps of one name are of one kind. A kind and a device are known by their places alone, so nothing
-depends on what they are called. For each kind on each device the draws are the same quantiles of
-the normal distribution, in an order of its own (a Latin hypercube): the ends of an interval are
-then much nearer to those of infinitely many draws than with draws that know nothing of each other.
+Steps with the same name are of one kind. A kind and a device are identified by position alone, so
+nothing depends on their names. For each kind on each device the draws are the same quantiles of the
+normal distribution, in an order of its own (a Latin hypercube). The ends of an interval then
+approach those of infinitely many draws much faster than with independent draws.
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ from tessera.ir.plan.plan import Plan
 Floats = NDArray[np.float64]
 
 _NINE_IN_TEN = 1.6449
-"""Standard deviations on either side that nine of ten draws are within."""
+"""Standard deviations on either side of the mean that contain nine of ten draws."""
 
 _ROUNDS = 4
 _ALL = (1 << 64) - 1
 
 
 class Noise:
-    """How far predictions are off in one draw.
+    """The errors of all predictions in one draw.
 
-    By their error bars, of which nine in ten hold; or by a `spread` that all have.
+    Errors follow the error bars, of which nine in ten hold, or a `spread` common to all
+    predictions.
     """
 
     def __init__(self, draws: ErrorDraws, number: int, spread: float | None = None) -> None:
@@ -42,14 +43,14 @@ class Noise:
         self._spread = spread
 
     def of(self, name: str, device: str, error: float) -> float:
-        """The factor of a step; the same in every plan."""
+        """The factor on the time of a step; the same in every plan."""
         bar = spread_of(error if self._spread is None else self._spread)
         normal = float(self._draws.normals(name, device)[self._number])
         return math.exp(normal * bar - bar * bar / 2)
 
 
 class ErrorDraws:
-    """Draws of all error bars, a power of two, for steps and devices given in their order."""
+    """Draws of all error bars for ordered steps and devices; the count is a power of two."""
 
     def __init__(
         self, steps: Iterable[str], devices: Iterable[str], count: int, seed: int = 0
@@ -62,37 +63,37 @@ class ErrorDraws:
         self._factors: dict[tuple[str, str, float], Floats] = {}
 
     def normals(self, name: str, device: str) -> Floats:
-        """Standard deviations by which a step is off on a device, in every draw."""
+        """The error of a step on a device in every draw, in standard deviations."""
         return self.normals_at(self._kinds[name], self._devices[device])
 
     def normals_at(self, kind: int, place: int) -> Floats:
-        """Those of a kind and a place by their numbers; below zero is what is no step."""
+        """The errors of a kind at a place, by number; a negative kind is not a step."""
         key = kind, place
         if key not in self._known:
             self._known[key] = _quantiles(self.count)[_order(self.count, (self._seed, *key))]
         return self._known[key]
 
     def factors(self, name: str, device: str, error: float) -> Floats:
-        """What the time of a step is multiplied by, in every draw."""
+        """The factor on the time of a step, in every draw."""
         key = name, device, error
         if key not in self._factors:
             self._factors[key] = factors_of(self.normals(name, device), error)
         return self._factors[key]
 
     def draw(self, number: int, spread: float | None = None) -> Noise:
-        """All of one draw."""
+        """The errors of one draw."""
         return Noise(self, number, spread)
 
 
 def factors_of(normals: Floats, error: float) -> Floats:
-    """What a time with this error bar is multiplied by."""
+    """The factors on a time with this error bar."""
     bar = spread_of(error)
-    # The prediction is the mean: what many steps take together stays about the same.
+    # The prediction is the mean, so the total time of many steps stays about the same.
     return np.exp(normals * bar - bar * bar / 2)
 
 
 def spread_of(error: float) -> float:
-    """The standard deviation of the logarithm, for an error bar that nine in ten are within."""
+    """The standard deviation of the logarithm for an error bar that contains nine in ten times."""
     return math.log1p(error) / _NINE_IN_TEN
 
 
@@ -111,7 +112,7 @@ def draws_of_plan(plan: Plan, count: int, seed: int = 0) -> ErrorDraws:
 def _order(count: int, key: tuple[int, ...]) -> NDArray[np.uint32]:
     """The numbers below a power of two in an order that depends on the key alone.
 
-    Each round is a permutation: by an odd factor and a sum, then by bits further up.
+    Each round is a permutation: multiply by an odd factor and add, then mix in higher bits.
     """
     mask, shift = np.uint32(count - 1), np.uint32(max(1, count.bit_length() // 2))
     order = np.arange(count, dtype=np.uint32)

@@ -1,4 +1,4 @@
-"""What a simulation is asked for: a record that checks itself, for commands and programs."""
+"""Options of a simulation: a self-validating record for the command line and the library."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ BACKENDS = ("cuda", "cpu")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulateOptions:
-    """How to follow a plan.
+    """Options for simulating a plan.
 
-    `arrivals` are a file, `poisson:20/s` or records; they come `speed` times as fast. `requests`
-    are as many as come at most, or as many as come back to back. `backend` says whose rules hold.
-    With `noise`, times are also drawn from their error bars, from `seed` on. `timeline`: what every
-    device did when is kept.
+    `arrivals` is a file, `poisson:20/s` or records; `speed` divides the times between them.
+    `requests` is the maximum number of arrivals, or the number of back-to-back requests. `backend`
+    selects the rules that apply. With `noise`, further simulations draw times from their error
+    bars, starting with `seed`. `timeline` keeps the busy intervals of every device.
     """
 
     arrivals: str | os.PathLike[str] | Arrivals | None = None

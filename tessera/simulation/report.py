@@ -1,7 +1,7 @@
-"""What a simulation of a plan found.
+"""The result of simulating a plan.
 
-In: a `Simulation` of requests back to back, and one of requests that came. Out: records with the
-figures that people ask for: rates, percentiles, what the plan claims, how it went over time.
+In: a `Simulation` of back-to-back requests, and one of requests with arrival times. Out: records
+with rates, percentiles, comparisons with the claims of the plan, and figures over time.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ SHARES = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """A part of the time: requests that came and ended in it, and how many waited.
+    """An interval of time: the requests that arrived and ended in it, and how many waited.
 
-    `p50_ns` and `p99_ns` are the response times of those that came in it.
+    `p50_ns` and `p99_ns` are response times of the requests that arrived in it.
     """
 
     from_ns: float
@@ -47,7 +47,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """A figure of the plan beside what the simulation found, in one unit."""
+    """A figure claimed by the plan beside the simulated one, in the same unit."""
 
     name: str
     unit: str
@@ -56,13 +56,13 @@ class Claim:
 
     @property
     def off(self) -> float:
-        """How far the simulated figure is from the claimed one, as a fraction of that."""
+        """Deviation of the simulated figure from the claimed one, as a fraction of the claim."""
         return self.simulated / self.claimed - 1.0 if self.claimed else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draw:
-    """A simulation with times off as far as their error bars say."""
+    """A simulation with times drawn from their error bars."""
 
     number: int
     full: Simulation
@@ -71,10 +71,10 @@ class Draw:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulationReport:
-    """A plan, followed.
+    """The simulation of a plan.
 
-    `full` are requests back to back, in the steady state; `served` those that were asked for, by
-    their arrivals or their number. `alone_ns` is the time of a request that finds everything free.
+    `full` simulates back-to-back requests in the steady state; `served` simulates the requests
+    given by arrivals or number. `alone_ns` is the time of a request on an idle machine.
     """
 
     name: str
@@ -89,7 +89,7 @@ class SimulationReport:
     draws: tuple[Draw, ...] = ()
 
     def to_frame(self) -> pandas.DataFrame:
-        """Requests as a pandas frame: those that were asked for, or those of the steady state."""
+        """Requests as a pandas frame: those of `served` if present, else of the steady state."""
         followed = self.full if self.served is None else self.served
         rows = (
             {
@@ -105,15 +105,15 @@ class SimulationReport:
 
     @property
     def policy(self) -> str:
-        """Which of the policies of the plan was followed; empty where it has none."""
+        """The policy of the plan that was simulated; empty if the plan has none."""
         return self.replicas[0].policy
 
     def windows(self) -> tuple[Window, ...]:
-        """How the requests that came fared over time."""
+        """Figures of the arriving requests over time."""
         return () if self.served is None else windows_of(self.served.traffic)
 
     def claims(self) -> tuple[Claim, ...]:
-        """What the plan says of the policy that was followed."""
+        """The claims of the plan for the simulated policy."""
         plan, full = self.plan, self.full
         policies = [replica.policy for replica in plan.replicas]
         found = []
@@ -138,33 +138,33 @@ class SimulationReport:
 
 
 def rate_of(period_ns: float) -> float:
-    """Requests per second; 0 where requests take no time, so that there is no rate."""
+    """Requests per second; 0 if requests take no time, because there is no rate then."""
     return 1e9 / period_ns if period_ns > 0 else 0.0
 
 
 def served_rate(served: Simulation) -> float:
-    """Requests per second from the first that came to the last that ended."""
+    """Requests per second between the first arrival and the last end."""
     passages = served.traffic.passages
     took = max(p.ended_ns for p in passages) - min(p.came_ns for p in passages)
     return len(passages) * rate_of(took)
 
 
 def percentiles(values: Sequence[float]) -> dict[str, float]:
-    """Of sorted values: what half, nine in ten, 99 in a hundred and all of them do not exceed."""
+    """The 50th, 90th and 99th percentile and the maximum of sorted values."""
     return {name: percentile(values, share) for name, share in SHARES} | {
         "max": values[-1] if values else 0.0
     }
 
 
 def middle(values: Sequence[float]) -> tuple[float, float]:
-    """Between which nine in ten of some values are."""
+    """The interval that contains the middle nine in ten of the values."""
     ranked = sorted(values)
     left_out = len(ranked) // 20
     return ranked[left_out], ranked[len(ranked) - 1 - left_out]
 
 
 def windows_of(traffic: Journal) -> tuple[Window, ...]:
-    """The time from the first request to the last in equal parts."""
+    """Equal windows from the first request to the last."""
     whole = traffic.ended_ns
     if whole <= 0:
         return ()
@@ -197,7 +197,7 @@ def _window(edges: Sequence[float], at_ns: float) -> int:
 def _waiting(
     moments: Sequence[tuple[float, int]], edges: Sequence[float]
 ) -> tuple[list[float], list[int]]:
-    """How many wait in every part of the time: the mean, and the most."""
+    """Number of waiting requests in every window: the mean and the maximum."""
     count = len(edges) - 1
     sums, most = [0.0] * count, [0] * count
     steps = [*moments, (edges[-1], 0)]

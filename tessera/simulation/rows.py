@@ -1,8 +1,8 @@
-"""Work in a row: what a device does one after the other for a request, if nothing comes between.
+"""Rows of work: nodes of a request that a device runs one after the other if nothing comes between.
 
-In: the columns of a request's work. Out: for every node the row it stands in and its place there.
-A row is one event of the event loop, which is what makes long programs quick to follow. Where older
-work comes in between, the loop cuts the row at the end of what is being done.
+In: the columns of a request's work. Out: for every node, its row and its position in that row. A
+row is one event of the event loop, so long programs are simulated quickly. If older work becomes
+ready in between, the loop cuts the row after the node that is running.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tessera.simulation.work import COMPUTE
 
 
 class WorkRow:
-    """A row that a device does: its beginning, the end of each node, the number of its event."""
+    """A row that a device runs: its start, the end of each node, and the number of its event."""
 
     __slots__ = ("count", "ends_ns", "nodes", "request")
 
@@ -28,9 +28,9 @@ class WorkRow:
 
 
 def rows_of(columns: WorkColumns) -> Sequence[RowPlace | None]:
-    """The row of every node, where more than the node alone is left of it.
+    """The row of every node; None if the node is the last of its row or in no row.
 
-    Of a row, only the next node waits for a node, and it waits for nothing else.
+    Within a row, the only successor of a node is the next node, which waits for nothing else.
     """
     follower = [
         after[0] if kind == COMPUTE and len(after) == 1 and index != columns.gate else -1

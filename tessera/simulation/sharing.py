@@ -1,16 +1,16 @@
 """A device that several requests share, and that slows down beside busy slices of its card.
 
-In: work that a device has taken, and how many neighbours compute. Out: how fast each of it goes.
+In: the steps under way on a device, and the number of busy neighbours. Out: the speed of each step.
 
-A step takes a share of its device: what it takes of the device over what it takes alone there. The
-first gets its share, the next what is left, up to its own. Alone a step takes between `quiet_ns`
-and `alone_ns`: as far between them as the part of the neighbours that compute.
+The share of a step is its device time (`ns`) over its time when alone there (`alone_ns`). The first
+step gets its share, the next one the remainder up to its own share. Alone, a step takes between
+`quiet_ns` and `alone_ns`, interpolated by the fraction of neighbours that compute.
 
-Which is the first, a GPU knows by priorities alone. Requests that are split over devices have
-higher ones the further they have come, so the oldest of them is first. Requests on one device have
-one priority, the lowest: of their steps the one that has been ready for longest is first, so that
-they take turns, step by step. Where several replicas compute, the oldest is first: requests are
-there all the time for each of them, so those of one could keep back those of another for ever.
+A GPU orders steps by priority alone. The priority of a request that is split over devices rises as
+it advances, so the oldest of them is first. Requests on one device all have the lowest priority:
+the step that has been ready for longest is first, so that they take turns, step by step. If several
+replicas compute, the oldest request is first: each replica always has requests, so those of one
+replica could otherwise hold back those of another forever.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from tessera.simulation.intake import MovingRequest
 from tessera.simulation.work import COMPUTE, RequestWork
 
 FULL = 1 - 1e-9
-"""Shares are sums of floats: a device whose shares are above this is full."""
+"""Shares are sums of floats: a device is full above this total."""
 
 _BEHIND = 1 << 60
-"""Above the age of any request."""
+"""A rank above the age of any request."""
 
 
 class SharedStep:
-    """Work under way. `left` is the part that was not done at `since_ns`; `count` is its event.
+    """A step under way. `left` is the fraction not done at `since_ns`; `count` is its event.
 
-    Those of lower rank go first.
+    Steps of lower rank go first.
     """
 
     __slots__ = (
@@ -56,17 +56,17 @@ class SharedStep:
         self.count = 0
 
     def go_on(self, speed: float, now_ns: float) -> None:
-        """At another speed from now on."""
+        """Continue at another speed from now on."""
         self.left = max(self.left - (now_ns - self.since_ns) * self.speed, 0.0)
         self.since_ns = now_ns
         self.speed = speed
 
 
 class SharedDevice:
-    """What a device does, the first in rank first.
+    """The steps under way on a device, lowest rank first.
 
-    `neighbours` are places; `others` counts them all. `in_turns`: requests on this
-    device alone take turns.
+    `neighbours` are places; `others` is their total number. `in_turns`: requests that use only this
+    device take turns.
     """
 
     def __init__(self, neighbours: Sequence[int], others: int, *, in_turns: bool) -> None:
@@ -78,29 +78,29 @@ class SharedDevice:
         self._came = 0
 
     def rank(self, request: MovingRequest) -> int:
-        """Of a step that is ready now."""
+        """The rank of a step that becomes ready now."""
         if request.columns.is_split or not self._in_turns:
             return request.age
         self._came += 1
         return _BEHIND + self._came
 
     def has_room(self) -> bool:
-        """Whether it takes more work."""
+        """Whether the device accepts more work."""
         return sum(step.share for step in self.steps) < FULL
 
     def take(self, step: SharedStep) -> None:
-        """Work begins."""
+        """Add a step that begins."""
         self.steps.append(step)
         self.steps.sort(key=lambda step_taken: (step_taken.rank, step_taken.node))
 
     def drop(self, request: MovingRequest, node: int) -> SharedStep:
-        """Work that is done."""
+        """Remove and return a step that has ended."""
         (done,) = (step for step in self.steps if step.request is request and step.node == node)
         self.steps.remove(done)
         return done
 
     def speeds(self, busy_neighbours: int) -> Iterator[tuple[SharedStep, float]]:
-        """The part of each that is done in a nanosecond."""
+        """The speed of each step: the fraction done per nanosecond."""
         beside = busy_neighbours / self.others if self.others else 0.0
         room = 1.0
         for step in self.steps:
@@ -117,8 +117,7 @@ def shared_devices(
     works: Sequence[Mapping[int, RequestWork]],
     neighbours: Mapping[str, Sequence[str]],
 ) -> list[SharedDevice | None]:
-    """By place: the devices with steps whose times depend on what else is there, and their
-    neighbours."""
+    """Devices whose step times depend on other work, by place, with their neighbours."""
     shared: set[str] = set()
     users: dict[str, set[int]] = {}
     for index, work in enumerate(works):

@@ -1,11 +1,11 @@
-"""`simulate`: what a plan's launch programs take, request by request.
+"""`simulate`: the time that a plan's launch programs take, request by request.
 
-In: a `Plan` and a `Hardware`, how many slots and sequences, when requests come, a seed for noise.
-Out: a `Simulation`: rate, latencies, how busy everything was.
+In: a `Plan` and a `Hardware`, the numbers of slots and sequences, arrival times, a seed for noise.
+Out: a `Simulation`: rate, latencies, and the busy share of every place.
 
-One request comes alone (`alone`), or requests come at given times (`arrive`) and replicas get their
-shares of them. `steady` has requests that come back to back. Programs do not depend on the numbers
-of slots and sequences; areas do (`with_counts`).
+One request runs alone (`alone`), or requests arrive at given times (`arrive`) and are dealt to
+replicas by share. `steady` handles back-to-back requests. Programs do not depend on the numbers of
+slots and sequences; areas do (`with_counts`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def with_counts(replica: Replica, slots: int, lanes: int) -> Replica:
 
 
 def runs_alone(replica: Replica) -> bool:
-    """Whether requests write module variables, of which there is one each: they have one slot."""
+    """Whether requests write module variables, which exist once: then there is only one slot."""
     variables = {
         (place.trace, place.buffer, place.device)
         for place in replica.lowered.places
@@ -47,7 +47,7 @@ def runs_alone(replica: Replica) -> bool:
 
 
 def overfull(plan: Plan, replicas: Sequence[Replica]) -> Iterator[tuple[str, int, int]]:
-    """Cards with what the areas take and what there is, where that is less."""
+    """Cards whose areas exceed their memory, with the bytes needed and the bytes available."""
     for card in plan.cards:
         devices = [device.name for device in plan.devices if device.card == card.name]
         used = sum(memory_on(replicas, device) for device in devices)
@@ -57,10 +57,11 @@ def overfull(plan: Plan, replicas: Sequence[Replica]) -> Iterator[tuple[str, int
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Simulation:
-    """What came out. `period_ns` is the time between two requests of the whole plan.
+    """Figures of a simulation. `period_ns` is the time between two requests of the whole plan.
 
-    `latencies_ns` are from the beginning of a request to its end, `responses_ns` from when it came;
-    both of the requests that count, sorted. `busy` is the share of the time, by device and path.
+    `latencies_ns` run from the begin of a request to its end, `responses_ns` from its arrival; both
+    are sorted and cover the counted requests. `busy` is the busy share of the time, by device and
+    path.
     """
 
     period_ns: float
@@ -71,12 +72,12 @@ class Simulation:
 
     @property
     def latency_ns(self) -> float:
-        """The median."""
+        """The median latency."""
         return percentile(self.latencies_ns, 0.5)
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The smallest of sorted values that so large a share of them does not exceed; 0 of none."""
+    """The smallest sorted value that a `share` of the values does not exceed; 0 if empty."""
     if not values:
         return 0.0
     return values[max(0, math.ceil(share * len(values)) - 1)]
@@ -90,9 +91,9 @@ def alone(
     noise: Noise | None = None,
     known_work: KnownWork | None = None,
 ) -> float:
-    """The time of a request that finds everything free: the mean of the traces, by their shares.
+    """The time of a request on an idle machine: the mean over the traces, weighted by their shares.
 
-    Of several replicas it is the slowest one's.
+    With several replicas, the time of the slowest one.
     """
     slowest = 0.0
     whole = sum(shares)
@@ -125,7 +126,7 @@ def arrive(
     noise: Noise | None = None,
     timeline: bool = False,
 ) -> Simulation:
-    """Requests that come at these times, in order; dealt to replicas and traces by their shares."""
+    """Simulate requests at these times, in order, dealt to replicas and traces by share."""
     works = work_of(replicas, hardware, noise)
     lines: list[list[Coming]] = [[] for _ in replicas]
     sequences = [sequence_turns(shares, replica.lanes) for replica in replicas]
@@ -159,7 +160,7 @@ def arrive(
 
 
 def summary(period_ns: float, counted: Sequence[Passage], traffic: Journal) -> Simulation:
-    """The figures of the requests that count."""
+    """The figures of the counted requests."""
     return Simulation(
         period_ns=period_ns,
         latencies_ns=tuple(sorted(p.ended_ns - p.began_ns for p in counted)),
@@ -170,7 +171,7 @@ def summary(period_ns: float, counted: Sequence[Passage], traffic: Journal) -> S
 
 
 def busy_shares(traffic: Journal) -> dict[str, float]:
-    """The share of the time that each place was at work."""
+    """The share of the time that each place was busy."""
     whole = traffic.ended_ns
     return {name: ns / whole if whole else 0.0 for name, ns in traffic.busy_ns.items()}
 

@@ -1,14 +1,14 @@
-"""`simulate`: from a plan file to what its requests would take, in one straight line.
+"""`simulate`: from a plan file to the simulated times of its requests, as a linear pipeline.
 
 In: a path (or a `Plan`) and `SimulateOptions`. Out: a `SimulationReport`. The file and its machine
 are all that is read: nothing that plans, prices, analyses or runs is imported here (a contract of
 `pyproject.toml`). The stages, in order:
 
 1. `_read`: the plan, verified as far as its text goes; it need not be proved.
-2. `choose_replicas`: the replicas of a policy, with the slots and sequences that are asked for.
+2. `choose_replicas`: the replicas of a policy, with the requested slots and sequences.
 3. `find_hardware`: how bytes travel by the rules of a backend.
-4. `read_arrivals`: when requests come.
-5. `saturate`, `alone`, `arrive`: the simulations; with noise also some with times that are off.
+4. `read_arrivals`: the arrival times of requests.
+5. `saturate`, `alone`, `arrive`: the simulations; with noise, also simulations with drawn times.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ from tessera.simulation.simulate import (
 from tessera.simulation.steady import saturate
 
 DRAWS = 20
-"""Simulations with noise: enough for the middle nine in ten."""
+"""Number of simulations with noise: enough for the middle nine in ten."""
 
 _STRATA = 32
 
 MOST_EVENTS = 2_000_000
-"""What a timeline holds: Perfetto opens no larger ones, and each takes memory here."""
+"""Maximum entries of a timeline: Perfetto opens no larger one, and each entry takes memory."""
 
 _MOST_FLAWS = 20
 
@@ -62,7 +62,7 @@ def simulate(
     options: SimulateOptions | None = None,
     on_progress: OnProgress | None = None,
 ) -> SimulationReport:
-    """Follow a plan; `on_progress` hears how far it is."""
+    """Simulate a plan; `on_progress` receives the progress."""
     check_plan_given(plan)
     options = options or SimulateOptions()
     refuse_adaptive(options.policy)
@@ -114,7 +114,7 @@ def simulate(
 
 
 def read_followed(given: Plan | str | os.PathLike[str]) -> tuple[Plan, str]:
-    """A plan that has all that is needed to follow it, and what it is called."""
+    """A plan with everything that a simulation needs, and its name."""
     if not isinstance(given, Plan):
         source = read_source(given)
         check_kind(source)
@@ -127,7 +127,7 @@ def read_followed(given: Plan | str | os.PathLike[str]) -> tuple[Plan, str]:
 
 
 def _complete(plan: Plan) -> Plan:
-    """Refuse a plan that lacks the programs of a trace, in which there is nothing to follow."""
+    """Refuse a plan that lacks the programs of a trace: there is nothing to simulate."""
     if not plan.traces:
         raise TesseraError(
             error("TSR5060", "the plan has no traces, so there is nothing to follow")
@@ -183,7 +183,7 @@ def _check_count(what: str, count: int, most: int) -> None:
 
 
 def find_hardware(plan: Plan, options: SimulateOptions, name: str) -> Hardware:
-    """How bytes travel, by the rules of the backend that is asked for."""
+    """How bytes travel by the rules of the requested backend."""
     if options.backend == "cpu":
         devices = tuple(device.name for device in plan.devices)
         return process_hardware(devices, options.throttle_bytes_per_s)
@@ -203,13 +203,13 @@ def find_hardware(plan: Plan, options: SimulateOptions, name: str) -> Hardware:
 
 
 def check_followed(plan: Plan, replicas: Sequence[Replica], hardware: Hardware) -> None:
-    """Refuse what has no end."""
+    """Refuse plans whose simulation would not end."""
     _check_ends(plan, replicas, hardware)
     _check_lengths(plan, replicas, hardware)
 
 
 def _check_ends(plan: Plan, replicas: Sequence[Replica], hardware: Hardware) -> None:
-    """Refuse programs that would stand still."""
+    """Refuse programs that would deadlock."""
     for replica in replicas:
         for lowered in replica.lowered.traces:
             blocked = blocked_queues(lowered, buffered=hardware.buffered)
@@ -226,7 +226,7 @@ def _check_ends(plan: Plan, replicas: Sequence[Replica], hardware: Hardware) -> 
 
 
 def _check_lengths(plan: Plan, replicas: Sequence[Replica], hardware: Hardware) -> None:
-    """Refuse times that are none: a bandwidth that is next to nothing makes them endless."""
+    """Refuse times that are not finite: a bandwidth close to zero makes them infinite."""
     for work in work_of(replicas, hardware):
         for trace, own in work.items():
             longest = max((node.ns for node in own.nodes), default=0.0)
@@ -249,7 +249,7 @@ def _arrivals(options: SimulateOptions) -> Arrivals | None:
 
 
 def _times(arrivals: Arrivals | None, options: SimulateOptions) -> list[float] | None:
-    """When requests come; those that come back to back are there all the time."""
+    """Arrival times of requests; None for back-to-back requests."""
     if arrivals is None:
         return None if options.requests is None else [-1.0] * int(options.requests)
     times = [request.at_ns / options.speed for request in arrivals.requests]
@@ -265,7 +265,7 @@ def _times(arrivals: Arrivals | None, options: SimulateOptions) -> list[float] |
 def _check_timeline(
     replicas: Sequence[Replica], times: Sequence[float] | None, options: SimulateOptions
 ) -> None:
-    """Refuse a timeline that nothing could open."""
+    """Refuse a timeline that is too large to open."""
     if not options.timeline or times is None:
         return
     most = max(

@@ -1,9 +1,9 @@
-"""`saturate`: what launch programs reach when requests come back to back.
+"""`saturate`: the steady-state rate of launch programs with back-to-back requests.
 
 In: replicas on some hardware. Out: a `Simulation` whose rate is that of the steady state.
 
-Requests are followed in rounds, until a round is what one before it was. Of several replicas, the
-one that is slowest for its share sets the rate of all.
+Requests are simulated in rounds until a round repeats an earlier one. With several replicas, the
+one that is slowest relative to its share sets the rate of all.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from tessera.simulation.work import COMPUTE, WIRE, RequestWork
 LEAST_ROUNDS = 6
 LEAST_MEASURED = 4
 MOST_ROUNDS = 16
-"""Rounds that are followed for a steady state, if none repeats; a round is some requests per slot.
+"""Rounds simulated for a steady state if none repeats; a round is a few requests per slot.
 
-More than the least only while one more changes the period by more than `_SETTLED`. Where the work
-of the busiest device is measured, fewer do.
+More than the minimum are simulated only while another round changes the period by more than
+`_SETTLED`. Fewer suffice if the work of the busiest device is measured.
 """
 
 _LARGE = 5_000
-"""Pieces of work under way at a time, above which work is measured: requests are dear there."""
+"""Nodes under way above which work is measured, because requests are slow to simulate."""
 
 _SETTLED = 1e-3
 _RARE = 1 / 64
 _LONG_ROUND = 24
-"""Requests of a round, above which the least rounds say enough."""
+"""Requests per round above which the minimum number of rounds suffices."""
 
 LEAST_ROUND = 6
 STEADY = 1e-4
-"""Two rounds that take so nearly the same time are a steady state."""
+"""Relative difference of two rounds up to which they count as a steady state."""
 
 
 def saturate(
@@ -54,15 +54,15 @@ def saturate(
     timeline: bool = False,
     known_work: KnownWork | None = None,
 ) -> Simulation:
-    """Requests back to back, as many under way as there are slots; `shares` are of the traces."""
+    """Simulate back-to-back requests with all slots in use; `shares` are those of the traces."""
     works = (known_work or KnownWork(hardware)).of(replicas, noise)
     return Saturation(replicas, works, shares, hardware, timeline=timeline).follow()
 
 
 class Saturation:
-    """Replicas whose requests come back to back, followed as far as is asked for.
+    """Replicas with back-to-back requests, simulated as far as requested.
 
-    Replicas that have nothing to do with each other are followed apart, those that are alike once.
+    Independent replicas are simulated separately, and identical ones only once.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Saturation:
             self._groups.append((group, places_of(own), known[key]))
 
     def follow(self, most_rounds: int = MOST_ROUNDS) -> Simulation:
-        """Go on until the rate is steady; with few rounds, what does not repeat is a little off."""
+        """Simulate until the rate is steady; after few rounds, the rate may be approximate."""
         period = 0.0
         latencies: list[float] = []
         busy: dict[str, float] = {}
@@ -108,12 +108,12 @@ class Saturation:
         )
 
     def period_ns(self, most_rounds: int) -> float:
-        """The period alone, with few rounds."""
+        """The period only, from at most `most_rounds` rounds."""
         return max((loop.period_ns(most_rounds) for _, _, loop in self._groups), default=0.0)
 
 
 class _SteadyLoop:
-    """Replicas that share something, round after round until these repeat."""
+    """Replicas that share resources, simulated round by round until the rounds repeat."""
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class _SteadyLoop:
             self._work = _busiest_devices(works, shares)
         per_slot = 2 if self._work is None else 1
         most = max(replica.share for replica in replicas)
-        # One that gets next to no requests is not waited for: its load counts all the same.
+        # A replica with almost no requests is not waited for; its load counts all the same.
         self._rounds = [
             round_of(replica, shares, hardware.depth, per_slot)
             if replica.share >= _RARE * most
@@ -172,7 +172,7 @@ class _SteadyLoop:
             repeated = _repeated(ends, rounds, number)
             before = self._period_ns
             if repeated or self._work is None:
-                # What does not repeat counts without its first third.
+                # Without repetition, all rounds but the first third count.
                 self._last = repeated or number - number // 3
                 self._period_ns = _period(ends, rounds, self._parts, number, self._last)
             else:
@@ -185,8 +185,8 @@ class _SteadyLoop:
         """Nanoseconds per request of the plan, by the work that the busiest device of each replica
         has done in all rounds but the first.
 
-        Requests end now early, now late. What that device has done for them, also for those under
-        way, grows evenly, and it is not done ahead of what the others can follow.
+        The ends of requests vary. The work of that device, which includes requests under way, grows
+        evenly, and it does not run ahead of what the other devices can follow.
         """
         busy_ns = self._loop.busy_ns()
         done = [busy_ns[device] / ns for device, ns in work]
@@ -203,13 +203,13 @@ class _SteadyLoop:
     def period_ns(self, most_rounds: int) -> float:
         """Nanoseconds per request of the plan.
 
-        Work that was put off or done ahead makes a round differ from the steady state.
+        Deferred work or work done ahead makes a round differ from the steady state.
         """
         self._go_on(most_rounds)
         return max(self._period_ns, self._load_ns)
 
     def follow(self, most_rounds: int) -> Simulation:
-        """The period, and the requests that count for it."""
+        """Simulate, and give the period with the requests that count for it."""
         period = self.period_ns(most_rounds)
         traffic = self._loop.traffic()
         first = self._number - self._last
@@ -221,7 +221,7 @@ class _SteadyLoop:
 
 
 def _under_way(replicas: Sequence[Replica], works: Sequence[Mapping[int, RequestWork]]) -> int:
-    """Pieces of work in all slots."""
+    """Number of nodes in all slots."""
     return sum(
         replica.slots * max((len(request.nodes) for request in work.values()), default=0)
         for replica, work in zip(replicas, works, strict=True)
@@ -231,8 +231,7 @@ def _under_way(replicas: Sequence[Replica], works: Sequence[Mapping[int, Request
 def _busiest_devices(
     works: Sequence[Mapping[int, RequestWork]], shares: Sequence[float]
 ) -> list[tuple[str, float]] | None:
-    """The device of each replica that a request takes most of, and how much of it; None where
-    replicas share one."""
+    """The busiest device of each replica with its time per request; None if they share one."""
     busiest = []
     devices: list[str] = []
     for work in works:
@@ -264,15 +263,15 @@ def _period(
 
 
 def _before(ends: Sequence[float], count: int) -> float:
-    """When a number of requests had ended."""
+    """The time at which `count` requests had ended."""
     return ends[count - 1] if count else 0.0
 
 
 def _repeated(ends: Sequence[Sequence[float]], rounds: Sequence[int], number: int) -> int:
-    """How many rounds at the end repeat those before them; 0: none do.
+    """Number of final rounds that repeat the rounds before them; 0 if none do.
 
-    Every request of them has to end as much later as the others. The first round finds everything
-    free and does not count.
+    Every request of a repeated round ends later by the same time. The first round starts on an idle
+    machine and does not count.
     """
     for last in range(1, (number - 1) // 2 + 1):
         shifts: list[float] = []
@@ -294,8 +293,7 @@ def largest_load_ns(
     shares: Sequence[float],
     hardware: Hardware,
 ) -> float:
-    """The longest time that a device, a capacity or the host of a replica is at work per request:
-    no period is shorter."""
+    """The largest load per request of a device, capacity or host: a lower bound of the period."""
     loads: dict[str, float] = {}
     handed = [0.0] * len(replicas)
     for index, (replica, work) in enumerate(zip(replicas, works, strict=True)):
@@ -310,7 +308,7 @@ def largest_load_ns(
 
 
 def round_of(replica: Replica, shares: Sequence[float], depth: int, per_slot: int = 2) -> int:
-    """Requests after which things may repeat: some for every slot, of every trace its share."""
+    """Requests per round, after which the state may repeat: `per_slot` per slot, by share."""
     count = max(LEAST_ROUND, per_slot * replica.slots * depth)
     if len(shares) > 1:
         parts = [Fraction(share / sum(shares)).limit_denominator(64) for share in shares]
@@ -329,7 +327,7 @@ def _is_near(left: float, right: float) -> bool:
 def groups_of(
     works: Sequence[Mapping[int, RequestWork]], neighbours: Mapping[str, Sequence[str]]
 ) -> list[list[int]]:
-    """Replicas that share a device or a capacity, or slow each other down on a card, together."""
+    """Groups of replicas that share a device or a capacity, or slow each other down on a card."""
     groups: list[tuple[set[str], list[int]]] = []
     for index, work in enumerate(works):
         nodes = [node for own in work.values() for node in own.nodes]
@@ -349,7 +347,7 @@ def groups_of(
 
 
 def _traffic_of(group: Sequence[int], places: Sequence[str], traffic: Journal) -> Journal:
-    """The traffic of a group as that of these replicas of the plan, on these places."""
+    """The journal of a group, renumbered to these replicas and places of the plan."""
     return replace(
         traffic,
         passages=tuple(replace(p, replica=group[p.replica]) for p in traffic.passages),
@@ -359,7 +357,7 @@ def _traffic_of(group: Sequence[int], places: Sequence[str], traffic: Journal) -
 
 
 def _joined(traffics: Sequence[Journal]) -> Journal:
-    """What went on side by side."""
+    """The union of journals of groups that ran side by side."""
     return Journal(
         passages=tuple(sorted((p for t in traffics for p in t.passages), key=lambda p: p.ended_ns)),
         busy_ns={name: ns for traffic in traffics for name, ns in traffic.busy_ns.items()},

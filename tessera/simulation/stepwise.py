@@ -1,7 +1,7 @@
-"""The event loop with requests that are handed in one by one, as those before them end.
+"""The event loop with requests that are submitted one by one, as earlier requests end.
 
-In: requests, at any time that is not past. Out: moment by moment, whose requests have ended. What
-comes next may depend on what has ended, as in the steps of a generation.
+In: requests, at the current time or later. Out: at each moment, the requests that have ended. Later
+requests may depend on these, as in the steps of a generation.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from tessera.simulation.intake import Coming, MovingRequest
 
 
 class StepwiseLoop(EventLoop):
-    """All replicas on their devices and paths; whoever uses it decides what comes."""
+    """All replicas on their devices and paths; the caller decides which requests arrive."""
 
     _just_ended: list[tuple[int, int]]
 
     def hand_in(self, replica: int, trace: int, sequence: int, now_ns: float) -> None:
-        """A request comes now; nothing that is under way ends before."""
+        """Submit a request now; no work under way ends earlier."""
         self._now = now_ns
         self._age += 1
         intake = self._intakes[replica]
@@ -28,10 +28,10 @@ class StepwiseLoop(EventLoop):
         self._changed.add(replica)
 
     def go_on(self, until_ns: float) -> tuple[float, list[tuple[int, int]]]:
-        """Until requests end: the moment, with their replicas and sequences.
+        """Run until requests end; give the moment, with their replicas and sequences.
 
-        None of them if the time comes first. What they were held by is given to others when this
-        is called again, after new requests have been handed in.
+        The list is empty if `until_ns` comes first. Resources of ended requests are reassigned in
+        the next call, after new requests have been submitted.
         """
         self._just_ended = []
         self._moment()

@@ -1,8 +1,8 @@
-"""Bytes on their way: which transfers wait for a capacity, and which have it.
+"""Transfers under way: which transfers wait for a capacity, and which hold it.
 
-In: transfers that are ready, and the moment. Out: those that begin. Transfers take their rate from
-every capacity of their path, the oldest first; one that waits for a capacity keeps younger ones
-from it. What a transfer gives back is counted when another transfer asks for it.
+In: ready transfers and the current time. Out: the transfers that begin. A transfer takes its rate
+from every capacity of its path, oldest first; a transfer that waits for a capacity blocks younger
+ones from it. Released capacity is counted when another transfer asks for it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tessera.simulation.hardware import UNLIMITED
 from tessera.simulation.intake import MovingRequest
 
 SLACK = 1e-9
-"""Capacities are sums of floats: an excess of this share is no overload."""
+"""Capacities are sums of floats: an excess up to this share is not an overload."""
 
 
 class Wires:
@@ -30,11 +30,11 @@ class Wires:
         self._count = 0
 
     def want(self, request: MovingRequest, node: int) -> None:
-        """A transfer is ready."""
+        """Add a transfer that is ready."""
         bisect.insort(self._waiting, (request.age, node, request))
 
     def begin(self, now: float, busy_ns: list[float]) -> list[tuple[MovingRequest, int]]:
-        """The transfers whose path has room, the oldest first; `busy_ns` grows by what they do."""
+        """Begin the transfers whose path has room, oldest first; adds their time to `busy_ns`."""
         room, held, slack = self._room, self._held, self._slack
         while held and held[0][0] <= now:
             _, _, rate, places = heapq.heappop(held)
@@ -68,11 +68,11 @@ class Wires:
 
     @property
     def free_at_ns(self) -> float:
-        """When something is given back, at the earliest."""
+        """The earliest time at which capacity is released."""
         return self._held[0][0] if self._held else UNLIMITED
 
     def ahead_ns(self, now: float) -> Iterator[tuple[int, float]]:
-        """Places, and what of their time transfers under way have ahead of them."""
+        """Places with the remaining busy time of the transfers under way."""
         for at_ns, _, rate, places in self._held:
             for place in places if at_ns > now else ():
                 yield place, (at_ns - now) * rate / self._whole[place]

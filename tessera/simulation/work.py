@@ -1,4 +1,4 @@
-"""One request of a trace as work for the simulator: nodes, what each takes, what waits for it.
+"""One request of a trace as work for the simulator: nodes, their times and their successors.
 
 In: a `LoweredTrace`, the predicted time of each step, a `Hardware`. Out: a `RequestWork`. Queues
 and events become edges: every queue does its operations in order, an event orders two queues of one
@@ -33,16 +33,17 @@ from tessera.simulation.hardware import Hardware, Path
 from tessera.simulation.host_calls import host_bytes, host_calls
 
 NOTHING, COMPUTE, WIRE, WAIT = 0, 1, 2, 3
-"""Kinds of nodes: no time, a device that computes, bytes that occupy a path, time that passes."""
+"""Kinds of nodes: no time, compute on a device, bytes that occupy a path, elapsed time."""
 
 
-@dataclass(slots=True, kw_only=True)  # frozen ones take three times as long to make
+@dataclass(slots=True, kw_only=True)  # a frozen dataclass takes three times as long to construct
 class WorkNode:
-    """Work on one resource. `place` is a device, or the shares of a path; `after` waits for it.
+    """Work on one resource. `place` is a device, or the shares of a path; `after` lists its
+    successors.
 
-    `step` is that of a launch, else -1; `transfer` that of bytes on their way. `rate` is what it
-    takes of each share; bytes that have left their path arrive after `delay_ns` more. `ns` is what
-    compute takes of its device; alone there it takes `alone_ns`, and `quiet_ns` while no other
+    `step` is the step of a launch, else -1; `transfer` is the transfer of bytes under way. `rate`
+    is taken from each share; bytes that have left their path arrive `delay_ns` later. `ns` is the
+    device time of compute; alone on the device it takes `alone_ns`, and `quiet_ns` while no other
     slice of the card computes.
     """
 
@@ -60,21 +61,21 @@ class WorkNode:
 
     @property
     def least_ns(self) -> float:
-        """What it takes of its place at least."""
+        """The minimum time on its place."""
         return self.ns * self.quiet_ns / self.alone_ns if self.alone_ns > 0 else self.ns
 
 
 StepTimes = tuple[float, float, float]
-"""Of a step: what it takes of its device, alone there, and with no other slice at work."""
+"""Times of a step in ns: on its device, alone there, and with no other slice busy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestWork:
     """The nodes of one request; `gate` is the node after which the next request may begin.
 
-    `operations` is how many operations the programs have, those without time too. `host_ns` is
-    what the host takes to hand the request over, which is a node too. `is_split`: it has steps on
-    several devices.
+    `operations` is the number of operations in the programs, including those without time.
+    `host_ns` is the time of the host to hand the request over, which is also a node. `is_split`:
+    the request has steps on several devices.
     """
 
     nodes: tuple[WorkNode, ...]
@@ -92,7 +93,7 @@ def request_work(
 
 
 class _NewNode:
-    """A `WorkNode` that is being made."""
+    """A `WorkNode` under construction."""
 
     __slots__ = (
         "after",
@@ -133,7 +134,7 @@ class _Builder:
             for queued in program.operations
             if isinstance(queued.operation, Put)
         }
-        # Of each landing: where its puts begin, and its credits.
+        # Per landing: the nodes where its puts begin, and its credits.
         self._landed: dict[int, list[tuple[int, Transfer]]] = {}
         self._credits: dict[int, list[int]] = {}
         self._gate: int | None = None
@@ -166,7 +167,7 @@ class _Builder:
         )
 
     def _add_program(self, program: DeviceProgram) -> None:
-        """Nodes in the order of the program, which is that of service among work of one request."""
+        """Add nodes in program order, which is the order of service within one request."""
         last: dict[Queue, int | None] = dict.fromkeys(Queue)
         recorded: dict[int, int] = {}
         awaited: list[tuple[int, int]] = []
@@ -207,7 +208,7 @@ class _Builder:
                     assert_never(queued.operation)
             last[queued.queue] = node
         for awaited_event, waiter in awaited:
-            if awaited_event in recorded:  # what is recorded at once is not waited for
+            if awaited_event in recorded:  # an event recorded before any work needs no edge
                 self._edge(recorded[awaited_event], waiter)
 
     def _add(self, kind: int, ns: float, place: tuple[str, ...]) -> int:
@@ -245,14 +246,14 @@ class _Builder:
         node = self._nodes[wire]
         node.transfer, node.rate = transfer.id, path.bytes_per_second
         self._wires[transfer.id] = self._arrivals[transfer.id] = wire
-        if ns > 0 and not self._goes_on(transfer):  # nothing goes on when bytes have only left
+        if ns > 0 and not self._goes_on(transfer):  # no queue continues when bytes have only left
             node.delay_ns = path.latency_ns
         else:
             self._arrivals[transfer.id] = self._add(WAIT, path.latency_ns, ())
             self._edge(wire, self._arrivals[transfer.id])
 
     def _tax(self, last: int | None, transfer: Transfer, device: str) -> int | None:
-        """What a transfer takes from the compute queue at one end."""
+        """Add the time that a transfer takes from the compute queue at one end."""
         path = self._path(transfer)
         ns = path.tax_ns + path.tax_ns_per_byte * transfer.size
         if ns <= 0 or HOST in (transfer.source, transfer.target):
@@ -262,7 +263,7 @@ class _Builder:
         return taxed
 
     def _send(self, last: int | None, transfer: Transfer) -> int:
-        """What the out queue goes on after: bytes that have left, or that have arrived."""
+        """The node after which the out queue continues: bytes have left, or have arrived."""
         wire = self._wires[transfer.id]
         taxed = self._tax(last, transfer, transfer.source)
         if taxed is not None:
@@ -270,11 +271,11 @@ class _Builder:
         return wire if self._goes_on(transfer) else self._arrivals[transfer.id]
 
     def _goes_on(self, transfer: Transfer) -> bool:
-        """Whether the out queue goes on when the bytes have left, whatever the target does."""
+        """Whether the out queue continues when the bytes have left, whatever the target does."""
         return self._hardware.buffered or transfer.id in self._put
 
     def _free_landings(self) -> None:
-        """A put begins when the credit of the one before it has come back."""
+        """Add edges: a put begins when the credit of the previous put has come back."""
         for landing, puts in self._landed.items():
             for credit, (begin, transfer) in zip(
                 self._credits.get(landing, ()), puts[1:], strict=False
@@ -285,7 +286,7 @@ class _Builder:
                 self._edge(way, begin)
 
     def _receive(self, last: int | None, transfer: Transfer) -> int:
-        """What the in queue goes on after: bytes that are there."""
+        """The node after which the in queue continues: bytes have arrived."""
         arrival = self._arrivals[transfer.id]
         if self._goes_on(transfer) and transfer.source != HOST:
             arrival = self._add(NOTHING, 0.0, ())
@@ -293,7 +294,7 @@ class _Builder:
             if last is not None:
                 self._edge(last, arrival)
         elif last is not None:
-            # One copy: it begins when both ends have come to it.
+            # One copy: it begins when both ends have reached it.
             self._edge(last, self._wires[transfer.id])
         taxed = self._tax(arrival, transfer, transfer.target)
         assert taxed is not None
@@ -302,7 +303,7 @@ class _Builder:
     # --- edges ----------------------------------------------------------------------------------
 
     def _drop_empty(self) -> set[int]:
-        """Put edges in place of nodes that take no time, where that makes no more of them."""
+        """Replace nodes that take no time by edges where that does not add edges."""
         nodes = self._nodes
         gone = set()
         for index, node in enumerate(nodes):
