@@ -1,6 +1,6 @@
-"""Proves launch programs, or says which operations break them.
+"""Proves that launch programs are right, or names the operations that break a rule.
 
-In: a plan, its programs, and graphs that were analysed afresh. Out: diagnostics; none is the
-proof. `check_plan` is the way in. Imported by `planning` and `driver`. It imports no other
-pass: an import contract holds it.
+In: a plan, its programs, and graphs that were analysed afresh. Out: diagnostics; an empty result is
+the proof. `check_plan` is the entry point. Imported by `planning` and `driver`. It imports no
+other pass; an import contract enforces this.
 """

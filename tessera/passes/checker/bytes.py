@@ -1,11 +1,11 @@
-"""Sets of bytes as the checker of plans counts them.
+"""The sets of bytes of the plan checker.
 
 In: regions of accesses, ranges of a plan. Out: int64 arrays of shape (n, 2) with the starts and
-ends (exclusive) of sorted ranges that do not touch, and places in a list of boundaries.
+ends (exclusive) of sorted ranges that do not touch, and indices into a list of boundaries.
 
-A buffer is cut at every boundary that any access, transfer, fill or home has in it; the pieces are
-its *atoms*. All that is known about bytes is then an array with a value per atom, and what an
-operation touches is a slice of it, or an array of places.
+A buffer is cut at every boundary of an access, transfer, fill or home; the pieces are its *atoms*.
+Facts about bytes are then arrays with one value per atom. The bytes that an operation touches are a
+slice of such an array, or an array of indices.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def common(left: Array, right: Array) -> Array:
 
 
 def boundaries(length: int, parts: Iterable[Array]) -> Array:
-    """Where a buffer is cut: its two ends, and the ends of all ranges."""
+    """The offsets at which a buffer is cut: its two ends, and the ends of all ranges."""
     return np.unique(np.concatenate([np.array([0, length]), *(part.ravel() for part in parts)]))
 
 
@@ -81,14 +81,14 @@ def places(bounds: Array, ranges: Array) -> Index:
 
 
 def marked(bounds: Array, index: Index, mask: npt.NDArray[np.bool_]) -> Array:
-    """The ranges of those atoms of `index` that are set in `mask`."""
+    """The ranges of the atoms in `index` that are set in `mask`."""
     chosen = np.zeros(len(bounds), dtype=np.bool_)
     chosen[index] = mask
     return _runs(bounds, chosen)
 
 
 def _runs(bounds: Array, chosen: npt.NDArray[np.bool_]) -> Array:
-    """The ranges that the chosen atoms make up; the last boundary starts none."""
+    """The ranges that the chosen atoms form; no atom starts at the last boundary."""
     edges = np.diff(chosen.astype(np.int8), prepend=np.int8(0), append=np.int8(0))
     starts, ends = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
     return np.stack([bounds[starts], bounds[ends]], axis=1)
@@ -116,7 +116,7 @@ def region_ranges(region: Region, length: int) -> Array:
 
 
 def _descriptor(piece: Descriptor) -> Array:
-    """Dimensions that close their gaps make a wider word; the others give a start each."""
+    """Merge dimensions without gaps into a wider word; the other dimensions yield the starts."""
     width = piece.width
     starts = np.array([piece.offset], dtype=np.int64)
     for dimension in sorted(piece.dimensions, key=lambda dimension: dimension.stride):

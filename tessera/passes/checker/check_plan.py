@@ -1,21 +1,22 @@
-"""The checker of plans: proves that launch programs do what the trace says, or names why.
+"""The plan checker: proves that launch programs do what the trace says, or names the faults.
 
 In: a plan (or a lowered replica) and the programs and graphs of its traces, freshly analysed. Out:
-diagnostics; none at all is the proof.
+diagnostics; an empty result is the proof.
 
-What is proved of every request, whatever the devices' speeds:
+The proof covers every request, at any speed of the devices:
 - every step runs once, on its device, which can run it, and finds every byte it may depend on as
   the sequential program would have left it; outputs reach the host, and state is at home for the
   next request;
-- no two operations that touch the same memory, one of them to write, are under way together;
-- the programs come to an end, also where a send ends only with its receive;
+- no two operations that touch the same memory run at the same time if one of them writes;
+- the programs terminate, also if a send ends only with its receive;
 - memory has room for everything, and nothing is used after it was freed.
 
-The parts: `shape` (everything is there once), `memory` (places, modules, what policies share),
-`landings` (what lands on which bytes of another host), `tenants` (who is in a place, and how long),
-`order` (what comes before what), `expected` (what one device would do), `versions` (the walk),
-`waste` (what transfers carry), `homes` (from request to request), `pins` and `tables` (pointers),
-`fits` (what devices can run). None of it is shared with planning or lowering.
+The parts: `shape` (everything exists, and is done once), `memory` (places, modules, memory that
+policies share), `landings` (memory into which another host puts bytes), `tenants` (the buffer that
+holds a place, and for how long), `order` (the order of operations), `expected` (what one device
+would do), `versions` (the walk), `waste` (the bytes that transfers carry), `homes` (bytes that
+persist between requests), `pins` and `tables` (pointers), `fits` (what devices can run). No code is
+shared with planning or lowering.
 
 Source: decision records 0005 and 0007.
 """
@@ -56,9 +57,9 @@ def check_plan(
     *,
     locate: Locate | None = None,
 ) -> tuple[Diagnostic, ...]:
-    """The faults of a plan for these traces; empty if it is proved right.
+    """The faults of a plan for these traces; empty if the plan is proved right.
 
-    `locate` says where a record of the plan stands in its text.
+    `locate` gives the position of a record in the text of the plan.
     """
     findings = Findings(locate or nowhere)
     if not len(programs) == len(graphs) == len(plan.traces):
@@ -199,7 +200,7 @@ def _check_header(
     graphs: Sequence[KernelGraph],
     findings: Findings,
 ) -> None:
-    """Whether a replica and its launch programs speak of the same slots, devices and steps."""
+    """Check that a replica and its launch programs agree on slots, devices and steps."""
     lowered = replica.lowered
     if (replica.slots, replica.lanes) != (lowered.slots, lowered.lanes):
         findings.add(
@@ -225,7 +226,7 @@ def _check_header(
 def _check_steps(
     number: int, placed: PlacedTrace, program: Program, graph: KernelGraph, findings: Findings
 ) -> None:
-    """Every step is placed once, in order, under its name, with code that its module has."""
+    """Check that every step is placed once, in order, by its name, with code of its module."""
     if [step.step for step in placed.steps] != list(range(len(placed.steps))):
         findings.add(
             "TSR4013", f"replica {number} does not place the steps of trace {placed.trace} in order"
@@ -263,6 +264,6 @@ def _check_steps(
 
 
 def _has_variables(program: Program, module: str) -> bool:
-    """Whether a module has variables, which a device holds once."""
+    """Whether a module has variables; a device holds one copy of them."""
     names = (buffer.name for buffer in program.buffers if buffer.role is Role.VARIABLE)
     return any(name.startswith(f"{module}.") for name in names)

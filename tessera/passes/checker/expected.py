@@ -1,17 +1,17 @@
-"""What one device would have produced: which version of its bytes each step needs.
+"""The versions of bytes that a single device would produce, and that each step needs.
 
-In: a program, its graph and a `TraceShape`. Out: `Effects`, per step what it does to buffers and
+In: a program, its graph and a `TraceShape`. Out: `Effects`, per step its effects on buffers and
 the weights that it touches (from the analysis of the trace, never from the plan), and
-`ExpectedVersions`: per step and buffer the bytes that must be current and the version that is, the
-bytes that it may write, and the versions at the end.
+`ExpectedVersions`: per step and buffer the bytes that must be current and their current version,
+the bytes that the step may write, and the versions at the end.
 
-The version of a byte is the number of the last step that may have written it, or FIRST for what it
-holds when a request begins. A step needs what it may read, and what it may write but does not
-certainly write: whatever it leaves alone is seen by later steps. After it, all that it may have
-written is at its own version.
+The version of a byte is the number of the last step that may have written it, or FIRST for its
+value when a request begins. A step needs the bytes that it may read, and those that it may write
+but does not certainly write, because later steps see the bytes that it leaves alone. After the
+step, all bytes that it may have written are at its own version.
 
-Steps of a model repeat: what was added up once for some regions is kept, and steps with equal
-regions get the same arrays.
+Steps of a model repeat: the sums over regions are cached, and steps with equal regions get the
+same arrays.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ FIRST = -1
 
 @dataclass(frozen=True, slots=True)
 class StepTouch:
-    """What a step does to one buffer. `version`: of the needed bytes, one for all or per atom."""
+    """The effect of a step on one buffer. `version` of the needed bytes: one, or one per atom."""
 
     buffer: int
     bytes: Bytes3
@@ -58,20 +58,20 @@ class StepTouch:
 
     @property
     def written(self) -> Array:
-        """The bytes that it may write."""
+        """The bytes that the step may write."""
         return self.bytes.written
 
     @property
     def certain(self) -> Array:
-        """The bytes that it certainly writes."""
+        """The bytes that the step certainly writes."""
         return self.bytes.certain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedVersions:
-    """What one device does. `bounds` cuts each buffer into atoms; `words` are its pointers.
+    """The versions on a single device. `bounds` cuts buffers into atoms; `words` are pointers.
 
-    `weights` are those that each step touches, and whether it may write them.
+    `weights` has, per step, the weights that it touches and whether it may write them.
     """
 
     touches: tuple[tuple[StepTouch, ...], ...]
@@ -121,7 +121,7 @@ def _bounds(
     homes: tuple[Home, ...],
     words: dict[int, Array],
 ) -> dict[int, Array]:
-    """Where the buffers that are walked are cut."""
+    """The offsets at which the walked buffers are cut."""
     parts: dict[int, dict[int, Array]] = {b: {id(where): where} for b, where in words.items()}
     for effect in effects:
         for buffer, touched in effect.touched:
@@ -139,7 +139,7 @@ def _bounds(
 
 
 def _packed(versions: Versions) -> int | Versions:
-    """One number where all are equal: the common case, and much smaller."""
+    """A single number if all versions are equal: the common case, and much smaller."""
     if len(versions) == 0:
         return FIRST
     first = int(versions[0])
@@ -147,7 +147,7 @@ def _packed(versions: Versions) -> int | Versions:
 
 
 def _plan_ranges(shape: TraceShape, homes: tuple[Home, ...]) -> Iterator[tuple[int, Bytes]]:
-    """The ranges that the plan names, which cut buffers too."""
+    """The ranges that the plan names; they also cut buffers."""
     for transfer in shape.transfers.values():
         yield transfer.buffer, transfer.bytes
     for home in homes:
@@ -163,7 +163,7 @@ _FEW_PIECES = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bytes3:
-    """Bytes of one buffer that must be current, that may be and that certainly are written."""
+    """Bytes of one buffer that must be current, may be written, and are certainly written."""
 
     needed: Array
     written: Array
@@ -172,9 +172,9 @@ class Bytes3:
 
 @dataclass(frozen=True, slots=True)
 class Effects:
-    """One step: what it does to the buffers that are walked; weights, and whether it writes them.
+    """One step: its effects on the walked buffers; its weights, and whether it may write them.
 
-    Weights never change and are not walked, but for those with words of a `pointers` record, which
+    Weights never change and are not walked, except those with words of a `pointers` record, which
     may be in a slot.
     """
 
@@ -211,8 +211,8 @@ def _effects(
 
 
 class _EffectMemo:
-    """What was found for regions, by what they are, or by their identity where they are long; the
-    graph keeps them alive."""
+    """A cache of results, keyed by the value of a region, or by its identity if the region is long;
+    the graph keeps regions alive."""
 
     def __init__(self) -> None:
         self.ranges: dict[tuple[object, int], Array] = {}
@@ -251,7 +251,7 @@ class _EffectMemo:
 
 
 def _name(region: Region) -> object:
-    """What tells a region from others."""
+    """The cache key of a region."""
     is_long = isinstance(region, Affine) and len(region.pieces) > _FEW_PIECES
     return id(region) if is_long else region
 

@@ -1,8 +1,8 @@
-"""What the checker of plans says: one diagnostic per broken rule, with the operations behind it.
+"""The findings of the plan checker: one diagnostic per broken rule, with its operations.
 
-In: operations and ranges. Out: a list of diagnostics that stops growing: one fault often shows in
-many places, and the first are enough to find it. Where the plan is a text, the operations behind a
-fault are shown where they stand.
+In: operations and ranges. Out: a list of diagnostics of limited length: one fault often shows in
+many places, and the first few are enough to find it. If the plan comes from a text, diagnostics
+point to the operations in it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MOST = 20
 
 
 Locate = Callable[[object], Span | None]
-"""Where a record of a plan stands in its text, if it comes from one."""
+"""Gives the position of a record in the text of its plan, if the plan comes from a text."""
 
 
 def nowhere(_: object) -> Span | None:
@@ -52,12 +52,12 @@ class Op:
 
     @property
     def queue(self) -> Queue:
-        """Where it is done."""
+        """The queue that does the operation."""
         return self.record.queue
 
     @property
     def operation(self) -> Operation:
-        """What is done."""
+        """The operation itself."""
         return self.record.operation
 
 
@@ -89,7 +89,7 @@ class Findings:
         at: object = None,
         hint: str | None = None,
     ) -> None:
-        """Note a fault, or count it where there are many already; `at` is a record to blame."""
+        """Add a fault; past the limit, only count it. `at` is the record to blame."""
         if len(self.found) >= MOST:
             self.left_out += 1
             return
@@ -118,11 +118,11 @@ class Findings:
 
     @property
     def count(self) -> int:
-        """How many there are, those left out included."""
+        """The number of faults, including those left out."""
         return len(self.found) + self.left_out
 
     def result(self) -> tuple[Diagnostic, ...]:
-        """All that was found; empty is the proof."""
+        """All diagnostics; an empty result is the proof."""
         if not self.left_out:
             return tuple(self.found)
         more = f"{self.left_out} more are not shown"
@@ -132,7 +132,7 @@ class Findings:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """How the steps, buffers and transfers of one trace are called."""
+    """Names of the steps, buffers and transfers of one trace, for messages."""
 
     graph: KernelGraph
     transfers: dict[int, Transfer]
@@ -146,7 +146,7 @@ class Names:
         return f"`{self.graph.buffers[buffer].name}`"
 
     def version(self, version: int) -> str:
-        """What made a version of some bytes."""
+        """The origin of a version of some bytes, in words."""
         return "their first contents" if version < 0 else f"what step {self.step(version)} leaves"
 
     def transfer(self, transfer: int) -> str:
@@ -156,7 +156,7 @@ class Names:
         return f"transfer {transfer} of {name} from `{record.source}` to `{record.target}`"
 
     def op(self, op: Op) -> Said:
-        """An operation, what it does and where: device, queue, number."""
+        """An operation in words: what it does, and its device, queue and number."""
         match op.operation:
             case Run(step):
                 what = f"step {self.step(step)}"

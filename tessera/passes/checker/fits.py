@@ -2,10 +2,10 @@
 
 In: a plan, and the programs and graphs of its traces. Out: findings.
 
-Code runs on its own architecture and later ones, unless its name says that it does not. A block has
-to fit a multiprocessor. CTAs that wait for each other have to run at the same time, or the step
-never ends: as many as the device can hold at all, by threads and shared memory. Registers may allow
-fewer; what is refused here cannot run, whatever they allow.
+Code runs on its own architecture and later ones, unless the suffix of its name excludes them. A
+block has to fit a multiprocessor. CTAs that wait for each other have to run at the same time, or
+the step never ends; the check allows as many as threads and shared memory of the device permit.
+Registers may permit fewer CTAs, so a step that is refused here certainly cannot run.
 
 Source: CUDA C++ Programming Guide, compute capabilities; PTX ISA, `.target`.
 """
@@ -22,14 +22,15 @@ from tessera.ir.plan.plan import PlacedStep, Plan, Replica
 from tessera.ir.program.program import Launch, Program, for_arch
 from tessera.passes.checker.findings import Findings
 
-# The number of SMs that code is tuned for says nothing of where it runs.
+# The number of SMs that code is tuned for does not limit the devices on which it runs.
 _ARCH = re.compile(r"sm_(\d+)([af]?)(?::\d+sm)?")
 _CLUSTERS_FROM = 90
 _THREADS_PER_BLOCK = 1024
 _WARP = 32
 _KIB = 1024
-# Per architecture: threads and blocks of a multiprocessor; KiB of shared memory of it, and of one
-# block. The same as in `ir.architecture`, which is not asked here; a test compares them.
+# Per architecture: threads and blocks of a multiprocessor; KiB of shared memory of a multiprocessor
+# and of one block. `ir.architecture` has the same numbers, but the checker does not rely on it; a
+# test compares the two.
 _LIMITS = {
     70: (2048, 32, 96, 96),
     72: (2048, 32, 96, 96),
@@ -57,12 +58,12 @@ def check_fits(
     graphs: Sequence[KernelGraph],
     findings: Findings,
 ) -> None:
-    """No step is on a device that cannot run it."""
+    """Check that every step is on a device that can run it."""
     arch_of = {card.name: card.arch for card in plan.cards}
     devices = {device.name: (arch_of.get(device.card, ""), device.sms) for device in plan.devices}
     for placed in replica.traces:
         if not 0 <= placed.trace < len(programs):
-            continue  # that is said elsewhere
+            continue  # reported elsewhere
         rows = zip(
             placed.steps, programs[placed.trace].work(), graphs[placed.trace].nodes, strict=False
         )

@@ -1,16 +1,17 @@
-"""Where bytes that outlive a request are between two of them.
+"""The devices that hold persistent bytes between two requests.
 
-In: a lowered replica, the programs of its traces and what their steps may write. Out: `Claims` per
-trace: what is in place when its request begins, and must be again when it ends.
+In: a lowered replica, the programs of its traces and the bytes that their steps may write. Out:
+`Claims` per trace: the bytes that are in place when its request begins, and must be in place again
+when it ends.
 
 A state is one buffer for all traces that have its name; a module variable belongs to its trace.
 Bytes that some step of the replica may write are at the devices that `Home` records name, the same
-in every trace, so that any trace may follow any other. Bytes without a home are wherever the buffer
-has a place; those with one are there and nowhere else, written or not. Requests of all sequences
-share variables: if one may be written, requests run one at a time. So they do where a word of a
-`pointers` record in a state may be written: it is put there once and carried on, and it is not
-known afterwards whether it still holds an address of its request. Only one trace may have such a
-state: another would take the word for a pointer.
+in every trace, so that any trace may follow any other. Bytes without a home are on every device
+where the buffer has a place; bytes with a home are there and nowhere else, written or not. Requests
+of all sequences share variables: if a variable may be written, requests run one at a time. Requests
+also run one at a time if a word of a `pointers` record in a state may be written: the word is put
+there once and carried on, and afterwards it may or may not hold an address of its request. Only one
+trace may have a state with such a word: another trace would take the word for a pointer.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from tessera.passes.checker.memory import Memory
 from tessera.passes.checker.shape import LASTING, bytes_fault
 
 Key = tuple[int, str]
-"""Whose bytes: the trace (-1: all that have the name) and the name."""
+"""The owner of bytes: a trace (-1: all traces with a buffer of that name) and a buffer name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claims:
-    """What is said about one trace: the homes of its bytes, and those that need none."""
+    """The claims about one trace: the homes of its bytes, and the bytes that need no home."""
 
     homes: tuple[Home, ...]
     constant: dict[int, Array]
@@ -46,7 +47,7 @@ def check_homes(
     memory: Memory,
     findings: Findings,
 ) -> dict[int, Claims] | None:
-    """What each trace finds and leaves, or None if the records are of no use."""
+    """The claims of each trace, or None if the records are unusable."""
     before = findings.count
     served = sorted({trace.trace for trace in replica.traces})
     homes: dict[int, dict[int, list[Home]]] = {trace: {} for trace in served}
@@ -101,7 +102,7 @@ def _key(trace: int, buffer: Buffer) -> Key:
 def _written(
     programs: Sequence[Program], effects: Mapping[int, tuple[Effects, ...]]
 ) -> dict[Key, Array]:
-    """The bytes that some step may write, of every buffer that lasts."""
+    """The bytes of each persistent buffer that some step may write."""
     parts: dict[Key, dict[int, Array]] = {}
     for trace, steps in effects.items():
         for step in steps:
@@ -113,7 +114,7 @@ def _written(
 
 
 def _constant(program: Program, homes: Mapping[int, Sequence[Home]]) -> dict[int, Array]:
-    """Per buffer that lasts the bytes without a home: nothing writes them."""
+    """The bytes of each persistent buffer that have no home: nothing writes them."""
     return {
         int(held.id): minus(
             ranges_of([(0, held.bytes)]),
@@ -130,7 +131,7 @@ def _check_agreement(
     written: Mapping[Key, Array],
     findings: Findings,
 ) -> None:
-    """All traces name the same homes, and every byte that is written has one."""
+    """Check that all traces name the same homes, and that every written byte has a home."""
     agreed: dict[Key, tuple[int, dict[str, object]]] = {}
     for trace, own in homes.items():
         for held in programs[trace].buffers:
@@ -173,7 +174,7 @@ def _check_words(
     written: Mapping[Key, Array],
     findings: Findings,
 ) -> None:
-    """Addresses in states that steps may overwrite are right for the requests that follow."""
+    """Check that addresses in states that steps may overwrite stay right for later requests."""
     for trace, program in programs.items():
         for buffer, words in pointer_words(program).items():
             held = program.buffers[buffer]

@@ -1,13 +1,13 @@
-"""Landings: whether puts, waits and credits take turns, so that nothing lands on unread bytes.
+"""Checks that the puts, waits and credits of a landing alternate, so that no unread byte is lost.
 
-In: the operations of a trace by what they do. Out: findings.
+In: the operations of a trace by kind. Out: findings.
 
-A landing belongs to one source and one target. On the out queue of the source stand its puts, on
-the in queue of the target its waits and credits, in one order each. The puts must be of the
-transfers that are waited for, in this order, and behind every wait stands a credit before the next
-one. Then a put comes after the credit of the one before it (`checker.order` makes that an edge),
-the credit after its wait, and the wait after its put: no landing is written while anyone may read
-it. The last credit leaves the landing free, as the next request in the slot expects it.
+A landing belongs to one source and one target. Its puts are in order on the out queue of the
+source; its waits and credits are in order on the in queue of the target. The puts must carry the
+transfers of the waits, in the same order, and a credit must follow every wait before the next wait.
+Then each put comes after the credit of the previous put (`checker.order` makes that an edge), each
+credit after its wait, and each wait after its put: no landing is written while an operation may
+read it. The last credit leaves the landing free, as the next request in the slot expects it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def find_landings(
 
 
 def check_landings(shape: TraceShape, findings: Findings) -> bool:
-    """Whether all landings are used in turns; every transfer is known to have both its ends."""
+    """Whether all landings are used in turns. Requires that every transfer has both its ends."""
     before = findings.count
     for number in shape.transfers:
         _check_pair(shape, shape.sends.get(number), shape.receives.get(number), findings)
@@ -52,9 +52,9 @@ def check_landings(shape: TraceShape, findings: Findings) -> bool:
 def _check_pair(
     shape: TraceShape, source: Op | None, target: Op | None, findings: Findings
 ) -> None:
-    """Both ends of a transfer speak of the same landing, which is theirs and large enough."""
+    """Check that both ends of a transfer name one landing, which is theirs and large enough."""
     if source is None or target is None:
-        return  # the host is an end of it
+        return  # one end of the transfer is the host
     put, taken = source.operation, target.operation
     if not isinstance(put, Put) and not isinstance(taken, AwaitPut):
         return
@@ -93,7 +93,7 @@ def _misfit(transfer: Transfer, landing: Landing | None) -> str | None:
 
 
 def _check_turns(shape: TraceShape, landing: Landing, findings: Findings) -> None:
-    """Puts and waits are in one order, and each wait is followed by a credit."""
+    """Check that puts and waits are in the same order, and that a credit follows each wait."""
     puts = [*_of(shape, landing, landing.source, Queue.OUT)]
     ends = [*_of(shape, landing, landing.target, Queue.IN)]
     waits = [op for op in ends if isinstance(op.operation, AwaitPut)]

@@ -1,6 +1,7 @@
-"""What is too large to be proved: a few lines of a plan may ask for more than any machine has.
+"""Limits on the size of a proof: a few lines of a plan may need more memory than any machine has.
 
-In: the sizes of what is about to be looked at. Out: findings. What is not proved does not run.
+In: the sizes of the arrays that the proof needs. Out: findings. A plan that is not proved does not
+run.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ MOST_ATOMS = 1 << 26
 """Atoms in the memory of all devices."""
 
 MOST_WORK = 4_000_000_000
-"""Atoms that operations touch in all."""
+"""Atoms that operations touch, summed over all operations."""
 
 
 def give_up(trace: int, what: str, findings: Findings) -> None:
-    """Say that the programs of a trace are too large."""
+    """Report that the programs of a trace are too large to prove."""
     findings.add(
         "TSR4015",
         f"the programs of trace {trace} {what} to be proved",

@@ -1,21 +1,21 @@
-"""Whether every buffer has a place that is its own, in memory that is there.
+"""Checks that every buffer has a place of its own, inside the memory of its device.
 
-In: a lowered replica and the programs of its traces. Out: a `Memory`: where each buffer of each
-trace is, and findings.
+In: a lowered replica and the programs of its traces. Out: a `Memory`, the place of each buffer of
+each trace, and findings.
 
 An area exists once (weights, module variables), once per sequence (state) or once per slot (the
 rest), and its kind follows from the role of a buffer. Weights and states of equal name are one
 buffer for all traces: they have one place on a device, which nothing else shares. Places in a slot
-may overlap: `checker.versions` proves that their tenants do not meet. Where a variable is only its
-module's loading knows; no two share bytes. A weight with words of a `pointers` record may be in a
-slot instead, because what they point to may be.
+may overlap: `checker.versions` proves that their tenants do not overlap in time. The address of a
+variable is only known when its module is loaded; no two variables share bytes. A weight with words
+of a `pointers` record may be in a slot, because the buffers that it points to may be in a slot.
 
-To load a module is to have all its `.global` and `.const` variables in memory, whether a step
-touches them or not (`check_modules`). A device loads the modules of the launches that run there:
-every trace its own, and every variant that one of its launches takes.
+A loaded module has all its `.global` and `.const` variables in memory, whether a step touches them
+or not (`check_modules`). A device loads the modules of the launches that run there: separate copies
+for every trace, and every variant that one of its launches takes.
 
-One policy serves at a time, and a run may go from one to another without loading weights again. So
-on a device all policies have them in one layout (`check_layouts`), and they take memory once.
+One policy serves at a time, and a run may switch policies without loading weights again. So all
+policies have the same layout of weights on a device (`check_layouts`), and weights count once.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ KIND_OF: Mapping[Role, AreaKind] = {
     Role.TEMP: AreaKind.SLOT,
     Role.VARIABLE: AreaKind.MODULE,
 }
-# Above every memory there is, and low enough for sums of such numbers in 64 bits.
+# Larger than any memory, and small enough that sums of such numbers fit in 64 bits.
 MOST_BYTES = 1 << 56
 MOST_DEVICES = 1024
 _SHARED = (AreaKind.WEIGHTS, AreaKind.LANE)
@@ -58,7 +58,7 @@ class Memory:
     places: dict[tuple[int, str, int], Place] = field(default_factory=dict)
 
     def place(self, trace: int, device: str, buffer: int) -> Place | None:
-        """Where a buffer is on a device, if it is there."""
+        """The place of a buffer on a device, or None."""
         return self.places.get((trace, device, buffer))
 
 
@@ -179,7 +179,7 @@ def _name(place: Place, programs: Sequence[Program]) -> str:
 
 
 def _check_shared(memory: Memory, programs: Sequence[Program], findings: Findings) -> None:
-    """Equal names have one size and one place, other names other bytes."""
+    """Check that buffers of equal name have one size and one place, and others share no bytes."""
     sizes: dict[str, tuple[int, Role]] = {}
     for trace in sorted({trace for trace, _, _ in memory.places}):
         for held in programs[trace].buffers:
@@ -211,7 +211,7 @@ def _check_shared(memory: Memory, programs: Sequence[Program], findings: Finding
 
 
 def _check_slot_weights(memory: Memory, programs: Sequence[Program], findings: Findings) -> None:
-    """Nothing else shares the bytes of a weight with a copy per slot during a request."""
+    """Check that during a request nothing shares the bytes of a weight that is in a slot."""
     for (trace, device, number), place in memory.places.items():
         weight = programs[trace].buffers[number]
         if place.kind is not AreaKind.SLOT or weight.role is not Role.WEIGHT:
@@ -232,7 +232,7 @@ def _check_slot_weights(memory: Memory, programs: Sequence[Program], findings: F
 
 
 def _check_apart(where: str, named: Mapping[str, tuple[int, int]], findings: Findings) -> None:
-    """No two of these share bytes."""
+    """Check that no two of the named ranges share bytes."""
     rows = sorted((offset, offset + size, name) for name, (offset, size) in named.items() if size)
     for (_, end, name), (start, _, other) in pairwise(rows):
         if start < end:
@@ -249,7 +249,7 @@ def _check_variables(
     programs: Sequence[Program],
     findings: Findings,
 ) -> None:
-    """The module area says how much the variables take: every trace loads modules of its own."""
+    """Check that the module area has room for the variables: every trace loads its own modules."""
     taken: dict[str, int] = {}
     for (trace, device, number), place in memory.places.items():
         if place.kind is AreaKind.MODULE:
@@ -269,7 +269,7 @@ def check_capacity(
     capacities: Mapping[str, int],
     findings: Findings,
 ) -> dict[str, int]:
-    """The areas of all devices of a card, slices too, fit in what it has; what they take."""
+    """Check that the areas of all devices of a card, slices included, fit; return bytes by card."""
     used = dict.fromkeys(capacities, 0)
     for area in areas:
         card = card_of.get(area.device)
@@ -286,7 +286,7 @@ def check_capacity(
 
 
 Arches = Mapping[int, Sequence[str]]
-"""Per trace the variant of each step."""
+"""The variant of each step, by trace."""
 
 
 def check_modules(
@@ -296,7 +296,7 @@ def check_modules(
     arches: Arches,
     findings: Findings,
 ) -> None:
-    """The module area of every device holds what its modules bring along."""
+    """Check that the module area of every device has room for the variables of its modules."""
     loaded: dict[str, set[tuple[int, int, str]]] = {}
     for trace in sorted({trace_programs.trace for trace_programs in replica.traces}):
         own = arches.get(trace, ())
@@ -322,7 +322,7 @@ def check_modules(
 
 
 def _variable_bytes(program: Program) -> dict[int, int]:
-    """Per module the bytes of its variables."""
+    """The bytes that the variables of each module take."""
     numbers = {module.name: int(module.id) for module in program.modules}
     bytes_of: dict[int, int] = {}
     for variable in program.buffers:
@@ -336,7 +336,7 @@ def _variable_bytes(program: Program) -> dict[int, int]:
 def check_layouts(
     replicas: Sequence[Replica], programs: Sequence[Program], findings: Findings
 ) -> None:
-    """A weight is in one place in every policy, and nothing else is there in any."""
+    """Check that a weight is in the same place in every policy, and that nothing else is there."""
     if len({replica.policy for replica in replicas}) < 2:
         return
     layouts: dict[str, dict[str, tuple[int, int]]] = {}
@@ -346,7 +346,7 @@ def check_layouts(
                 continue
             buffers = programs[place.trace].buffers
             if not 0 <= place.buffer < len(buffers):
-                continue  # `checker.memory` says so
+                continue  # reported by `check_memory`
             weight = buffers[place.buffer]
             layout = layouts.setdefault(place.device, {})
             known = layout.setdefault(weight.name, (place.offset, place.offset + weight.bytes))
@@ -369,7 +369,7 @@ def check_layouts(
 
 
 def shared_areas(replicas: Sequence[Replica]) -> list[Area]:
-    """The areas of all replicas; of several policies, only the largest weights of each device."""
+    """The areas of all replicas; with several policies, the largest weight area per device."""
     weights: dict[tuple[str, str], list[Area]] = {}
     kept = []
     for replica in replicas:

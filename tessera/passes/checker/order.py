@@ -1,19 +1,19 @@
-"""What comes before what in a request, and whether the request ends.
+"""The order of operations in a request, and whether the request ends.
 
-In: a `TraceShape`. Out: an `Order`: the operations in an order in which they can be done, each with
-what is over on the queues of its own device when it begins; or None if some wait for each other,
-which is reported.
+In: a `TraceShape`. Out: an `Order`: the operations in a possible order, each with a clock; or None
+if operations wait for each other in a cycle, which is reported.
 
-Before: queues are done in order; what follows a wait comes after the event; a receive ends after
-its send has read the bytes, and its memory is the transfer's from when it begins. The clock of an
-operation says, per queue, how many operations are over before it begins. A send may end long before
-its receive begins, so clocks draw no conclusion from that. It may also end only when its receive
-takes the bytes: an order counts as possible only if it is possible then too, with both ends of a
-transfer done as one.
+The order follows from these rules: a queue does its operations in sequence; operations behind a
+wait come after the event; a receive ends after its send has read the bytes, and the transfer owns
+the memory of the receive from the moment that the receive begins. The clock of an operation has,
+for each queue of its device, the number of operations that are over before it begins. A send may
+end long before its receive begins, so clocks draw no conclusion from the end of a send. A send may
+also end only when its receive takes the bytes, so an order must stay possible if both ends of a
+transfer are done as one operation.
 
-Between hosts a put begins when its landing is free: after the credit of the put before it
-(`checker.landings` has seen that they take turns). Clocks draw no conclusion from a credit either,
-so that a backend may do puts and their waits as sends and receives.
+Between hosts a put begins when its landing is free: after the credit of the previous put
+(`checker.landings` has checked that they take turns). Clocks draw no conclusion from a credit
+either, so that a backend may implement puts and their waits as sends and receives.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _AT_ONCE = -1
 
 
 Order = tuple[tuple[Op, Clock], ...]
-"""Operations, each with how many are over on every queue of its device (as `Queue` lists them)."""
+"""Operations with their clocks: how many are over on each queue of the device, in `Queue` order."""
 
 
 def find_order(shape: TraceShape, findings: Findings) -> Order | None:
@@ -66,7 +66,7 @@ def find_order(shape: TraceShape, findings: Findings) -> Order | None:
 
 
 class _OrderWalk:
-    """The queues, how far each is, and its clock so far."""
+    """The queues, with the position and the clock of each."""
 
     def __init__(self, shape: TraceShape) -> None:
         self.shape = shape
@@ -83,10 +83,10 @@ class _OrderWalk:
         self.steps: list[tuple[Op, Clock]] = []
 
     def run(self) -> None:
-        """Do what can be done until nothing can, steps in the order of the trace if possible.
+        """Do operations until none can be done, steps in the order of the trace if possible.
 
-        Any order proves the same; this one shows a missing wait as what it is. A queue that has to
-        wait is looked at again when that may help.
+        Any order proves the same; the order of the trace gives the clearest message about a missing
+        wait. A queue that has to wait is tried again after an operation that may unblock it.
         """
         keys = list(self.shape.queues)
         place = {key: number for number, key in enumerate(keys)}
@@ -103,7 +103,7 @@ class _OrderWalk:
             _, at, number = heappop(ready)
             key = keys[number]
             if at != self.next[key]:
-                continue  # another entry for this queue was first
+                continue  # an earlier entry for this queue has moved it on
             woken = self._try(key, self.shape.queues[key][at])
             if woken is not None:
                 for woken_key in (key, *woken):
@@ -115,7 +115,7 @@ class _OrderWalk:
         return ops[place] if place < len(ops) else None
 
     def _try(self, key: QueueKey, op: Op) -> list[QueueKey] | None:
-        """Do an operation if it can be done; return the queues that may go on then, or None."""
+        """Do an operation and return the queues that it may unblock; None if it has to wait."""
         match op.operation:
             case Await(event):
                 happened = self.events.get((op.device, event))
@@ -155,14 +155,14 @@ class _OrderWalk:
             self.held.add(source.operation.landing)
         source_key, target_key = (source.device, source.queue), (target.device, target.queue)
         self._done(source_key, source)
-        # The clock of the receive itself: its memory is the transfer's as soon as it begins.
+        # The clock of the receive itself: the transfer owns its memory as soon as it begins.
         self._done(target_key, target)
         clock = self.clocks[target_key]
         np.maximum(clock, self.clocks[source_key], out=clock)
         return [other_key]
 
     def partner(self, op: Op) -> Op | None:
-        """The other end of a transfer, or None if that is the host."""
+        """The other end of a transfer, or None if the other end is the host."""
         assert isinstance(op.operation, Send | Receive | Put | AwaitPut)
         number = op.operation.transfer
         transfer = self.shape.transfers[number]
@@ -180,7 +180,7 @@ class _OrderWalk:
 
 
 def _ranks(ops: list[Op]) -> list[int]:
-    """Per operation when to do it: steps, and what prepares memory for them, by their numbers."""
+    """The priority of each operation: the number of the step that it is, or that it prepares."""
     step, ranks = _AT_ONCE, []
     for op in reversed(ops):
         match op.operation:
@@ -195,7 +195,7 @@ def _ranks(ops: list[Op]) -> list[int]:
 
 
 def _report_circle(walk: _OrderWalk, start: QueueKey, findings: Findings) -> None:
-    """Follow from each queue what its head waits for until a queue comes again; report that."""
+    """Report a cycle: follow what the head of each queue waits for until a queue repeats."""
     names = walk.shape.names
     path: list[QueueKey] = []
     waits: list[Said] = []
@@ -217,7 +217,7 @@ def _report_circle(walk: _OrderWalk, start: QueueKey, findings: Findings) -> Non
 
 
 def _waits_for(walk: _OrderWalk, op: Op) -> Op:
-    """What has to be done before an operation that is stuck."""
+    """The operation that a stuck operation waits for."""
     if isinstance(op.operation, Await):
         return walk.shape.records[op.device, op.operation.event]
     other = walk.partner(op)
@@ -228,7 +228,7 @@ def _waits_for(walk: _OrderWalk, op: Op) -> Op:
 
 
 def _next_credit(walk: _OrderWalk, landing: int) -> Op:
-    """The operation that gives back a landing that is held."""
+    """The operation that frees a landing in use."""
     key = (walk.shape.landings[landing].target, Queue.IN)
     ops = walk.shape.queues[key][walk.next[key] :]
     return next(op for op in ops if op.operation == Credit(LandingId(landing)))

@@ -1,11 +1,11 @@
-"""Pinned steps, pointers and weights: what may not be far from where it is used.
+"""Pinned steps, pointers and weights: checks that they are on the devices that use them.
 
-In: the shape of each trace and what is expected of it. Out: findings.
+In: the shape and the expected versions of each trace. Out: findings.
 
-A pinned step may follow addresses that it finds in memory, so it must be on the device of every
-step whose bytes it may find there, and of every step that may find bytes of its own: addresses mean
-nothing elsewhere. Through bytes that outlive a request this holds from request to request, and from
-trace to trace. Words of `pointers` records are each device's own: nothing moves or fills them.
+A pinned step may follow addresses that it loads from memory, and an address is only valid on its
+own device. So a pinned step must be on the device of every step whose bytes it may load, and of
+every step that may load its bytes. For bytes that persist, this holds across requests and traces.
+Every device has its own words of `pointers` records: nothing moves or fills them.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from tessera.passes.checker.findings import Findings
 from tessera.passes.checker.shape import LASTING, TraceShape
 
 Masks = npt.NDArray[Any]
-"""Per atom a set of devices, a bit each."""
+"""A set of devices per atom, with one bit per device."""
 Key = tuple[int, int | str]
 
 
 def check_words(shape: TraceShape, expected: ExpectedVersions, findings: Findings) -> None:
-    """No transfer and no fill touches a word that holds an address."""
+    """Check that no transfer and no fill touches a word that holds an address."""
     for number, transfer in shape.transfers.items():
         words = expected.words.get(int(transfer.buffer))
         if words is not None:
@@ -59,7 +59,7 @@ def check_pins(
     devices: tuple[str, ...],
     findings: Findings,
 ) -> None:
-    """Every pinned step is where its bytes come from and go to."""
+    """Check that every pinned step is on the device of the steps that it exchanges bytes with."""
     if not any(node.pins for shape, _ in traces.values() for node in shape.graph.nodes):
         return
     bounds = _bounds(traces)
@@ -80,7 +80,7 @@ def _key(shape: TraceShape, trace: int, buffer: int) -> Key:
 
 
 def _bounds(traces: Mapping[int, tuple[TraceShape, ExpectedVersions]]) -> dict[Key, Array]:
-    """Where buffers are cut, those that traces share by the cuts of all of them."""
+    """The boundaries of each buffer; a shared buffer has the boundaries of all traces."""
     cuts_of: dict[Key, list[Array]] = {}
     for trace, (shape, expected) in traces.items():
         for buffer, cuts in expected.bounds.items():
@@ -89,7 +89,7 @@ def _bounds(traces: Mapping[int, tuple[TraceShape, ExpectedVersions]]) -> dict[K
 
 
 class _WordFlow:
-    """The devices whose steps may have made each byte, and those of pinned steps among them."""
+    """Per byte, the devices of steps that may have made it, and of the pinned ones among them."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class _WordFlow:
             self.made[buffer] = (known[0].copy(), known[1].copy())
 
     def run(self) -> dict[Key, tuple[Masks, Masks]]:
-        """Walk the steps; what they leave in bytes that outlive the request."""
+        """Walk the steps and return the device sets of the bytes that outlive the request."""
         for step, touches in enumerate(self.expected.touches):
             own = self.bit[self.shape.runs[step].device]
             for touch in touches:
@@ -164,7 +164,7 @@ class _WordFlow:
     def _makers(
         self, touch: StepTouch, here: str, *, pinned: bool
     ) -> Iterator[tuple[TraceShape, int]]:
-        """Steps of other devices that write bytes which a step needs, the own trace's first."""
+        """Steps on other devices that write bytes which a step needs; those of its trace first."""
         key = _key(self.shape, self.trace, touch.buffer)
         for trace in sorted(self.traces, key=lambda trace: trace != self.trace):
             shape, expected = self.traces[trace]

@@ -1,11 +1,11 @@
-"""Whether the programs of a trace hold together: everything named is there, and is done once.
+"""Checks that the programs of a trace are consistent: everything named exists, and is done once.
 
 In: a lowered trace, its program and graph, and the device of every step. Out: a `TraceShape`, the
-operations found by what they do, or None if something is amiss.
+operations by kind, or None if something is wrong.
 
-Nothing that a plan says is trusted: numbers may be out of range, lists in any order. After this
-every step runs once, on its device; every transfer is sent once and received once, on the right
-queues, with bytes that lie in its buffer; every event that is waited for is recorded once, and a
+Nothing in a plan is trusted: numbers may be out of range, lists may be in any order. After this
+check every step runs once, on its device; every transfer is sent once and received once, on the
+right queues, with bytes that lie in its buffer; every event that has a wait is recorded once; and a
 gate is a step.
 """
 
@@ -44,7 +44,7 @@ QueueKey = tuple[str, Queue]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceShape:
-    """The operations of one request, by queue and by what they do."""
+    """The operations of one request, by queue and by kind."""
 
     trace: LoweredTrace
     program: Program
@@ -72,7 +72,7 @@ def find_shape(
     landings: Mapping[int, Landing],
     findings: Findings,
 ) -> TraceShape | None:
-    """The operations of a trace, or None if they do not hold together."""
+    """The operations of a trace, or None if they are inconsistent."""
     before = findings.count
     transfers = _transfers(trace, graph, devices, findings)
     if findings.count > before:
@@ -142,7 +142,7 @@ def _transfer_fault(transfer: Transfer, graph: KernelGraph, devices: Sequence[st
 
 
 def bytes_fault(ranges: Bytes, length: int, name: str) -> str | None:
-    """Why ranges are not the bytes of a buffer in order, or None."""
+    """The reason why ranges are not bytes of a buffer in ascending order, or None if they are."""
     if not ranges:
         return f"has no bytes of `{name}`"
     last = -1
@@ -167,7 +167,7 @@ _QUEUE_OF: Mapping[type, Queue] = {
 
 
 def _enter(shape: TraceShape, op: Op, findings: Findings) -> None:
-    """Note an operation under what it does, or say what is wrong with it."""
+    """Enter an operation in the table of its kind, or report its fault."""
     where = f"operation {op.number} of `{op.device}`"
     wanted = _QUEUE_OF.get(type(op.operation), op.queue)
     if op.queue is not wanted:
@@ -249,7 +249,7 @@ def _own_fault(shape: TraceShape, buffer: int, roles: tuple[Role, ...], verb: st
 
 
 def _check_runs(shape: TraceShape, placement: Sequence[str], findings: Findings) -> None:
-    """Every step is done, on the device of the plan."""
+    """Check that every step runs, on the device that the plan gives it."""
     for step in range(len(shape.graph.nodes)):
         op = shape.runs.get(step)
         if op is None:
@@ -264,7 +264,7 @@ def _check_runs(shape: TraceShape, placement: Sequence[str], findings: Findings)
 
 
 def _check_gate(shape: TraceShape, findings: Findings) -> None:
-    """The next request waits for a step that is done."""
+    """Check that the gate, for which the next request waits, is a step that runs."""
     gate = shape.trace.gate
     if gate is not None and gate not in shape.runs:
         findings.add(
@@ -275,7 +275,7 @@ def _check_gate(shape: TraceShape, findings: Findings) -> None:
 
 
 def _check_ends(shape: TraceShape, findings: Findings) -> None:
-    """Every transfer has both its ends, and every event that is waited for happens."""
+    """Check that every transfer has both its ends, and that every awaited event is recorded."""
     for number, transfer in shape.transfers.items():
         name = shape.names.transfer(number)
         if transfer.source != HOST and number not in shape.sends:

@@ -2,10 +2,10 @@
 
 In: places of the buffers of a trace on a device. Out: a `Space`.
 
-All areas of a device that requests change are laid out in one row, so that a byte has one address:
-state, slot, weights with addresses in them, then the variables of modules. The row is cut into
-atoms wherever any buffer that lies there is cut. A tag is a buffer and a version in one number; 0
-is poison.
+All areas of a device that requests change are laid out one after the other, so that a byte has one
+address: state, slot, weights with addresses in them, then the variables of modules. This memory is
+cut into atoms at the boundaries of all buffers in it. A tag is a buffer and a version in one
+number; 0 is poison.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ _VARIABLES = 3 * MOST_BYTES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Space:
-    """Bytes of a device. `start` is where a buffer begins; `atoms` its atom for each one here.
+    """The bytes of a device. `start` has the address of each buffer. `atoms` has, for each atom of
+    the space, the atom of the buffer.
 
-    `reads` and `writes` have a row per queue: the position there of the last operation, or -1.
-    `known` has where ranges are that steps name, by the arrays themselves.
+    `reads` and `writes` have a row per queue: the position of the last operation there, or -1.
+    `known` caches the indices of ranges that steps name, by the identity of the array.
     """
 
     bounds: Array
@@ -48,7 +49,7 @@ class Space:
     known: dict[tuple[int, int], Index] = field(default_factory=dict)
 
     def index_of(self, buffer: int, ranges: Array) -> Index:
-        """The same as `index`, for an array that lives as long as this."""
+        """The same as `index`, cached, for an array that lives as long as this space."""
         key = buffer, id(ranges)
         index = self.known.get(key)
         if index is None:
@@ -56,7 +57,7 @@ class Space:
         return index
 
     def index(self, buffer: int, ranges: Array) -> Index:
-        """Where ranges of a buffer are in the tables."""
+        """The indices of ranges of a buffer in the tables."""
         if len(ranges) == 0:
             return slice(0, 0)
         return places(self.bounds, ranges + self.start[buffer])
@@ -66,13 +67,13 @@ class Space:
         return self.start[buffer] + self.sizes[buffer]
 
     def span(self, buffer: int) -> tuple[int, int]:
-        """First and last place (exclusive) of a buffer in the tables."""
+        """The first and last index (exclusive) of a buffer in the tables."""
         first = int(np.searchsorted(self.bounds, self.start[buffer]))
         return first, first + len(self.atoms[buffer])
 
     @staticmethod
     def tag(buffer: int, version: int) -> int:
-        """A buffer and a version in one number that is not 0; versions count up."""
+        """A buffer and a version in one number that is not 0; newer versions have larger tags."""
         return ((buffer + 1) << _VERSION_BITS) + version + 1
 
     @staticmethod
@@ -83,13 +84,13 @@ class Space:
         return (tag >> _VERSION_BITS) - 1, (tag & ((1 << _VERSION_BITS) - 1)) - 1
 
     def versions(self, buffer: int, index: Index) -> Array:
-        """The versions that bytes of a buffer have here; what is not its own is poison."""
+        """The versions of bytes of a buffer here; bytes of other buffers count as poison."""
         versions = self.tags[index] - self.tag(buffer, 0)
         versions[(versions < -1) | (versions >= (1 << _VERSION_BITS) - 1)] = POISON_VERSION
         return versions
 
     def by_atom(self, buffer: int, index: Index, versions: Array) -> int | Versions:
-        """Versions per atom of the buffer, the worst of each; one number where all are equal."""
+        """The worst version per atom of the buffer; a single number if all are equal."""
         lowest = int(versions.min())
         if lowest == int(versions.max()):
             return lowest
@@ -98,18 +99,18 @@ class Space:
         return np.minimum.reduceat(versions, begins).astype(np.int32)
 
     def _numbers(self, buffer: int, index: Index) -> Array:
-        """The buffer's own atom behind each place."""
+        """The atom of the buffer at each index."""
         first = self.span(buffer)[0]
         if isinstance(index, slice):
             return self.atoms[buffer][index.start - first : index.stop - first]
         return self.atoms[buffer][index - first]
 
     def read(self, index: Index, op: Op) -> None:
-        """Note that an operation read bytes."""
+        """Record that an operation reads bytes."""
         self.reads[_QUEUES.index(op.queue), index] = op.position
 
     def write(self, index: Index, op: Op, tags: int | Array) -> None:
-        """Note that an operation wrote bytes, and what they are now."""
+        """Record that an operation writes bytes, and their new tags."""
         self.writes[_QUEUES.index(op.queue), index] = op.position
         self.tags[index] = tags
 
@@ -122,7 +123,7 @@ def expand(
     index: Index,
     versions: int | Versions,
 ) -> int | Array:
-    """Versions per atom of ranges of a buffer, as versions per place in the tables."""
+    """Convert versions per atom of a buffer's ranges to versions per index in the tables."""
     if isinstance(versions, int):
         return versions
     bounds = expected.bounds[buffer]
@@ -132,7 +133,7 @@ def expand(
 
 
 def count_atoms(shape: TraceShape, expected: ExpectedVersions, memory: Memory) -> int:
-    """An upper bound on the atoms that the memory of all devices is cut into."""
+    """An upper bound on the number of atoms in the memory of all devices."""
     return sum(
         len(expected.bounds.get(buffer, ()))
         for trace, _, buffer in memory.places

@@ -1,11 +1,11 @@
-"""Whether the words of `pointers` records can hold the addresses of what they point to.
+"""Checks that the words of `pointers` records can hold the addresses of their targets.
 
-In: where buffers are. Out: findings.
+In: the places of buffers. Out: findings.
 
-A table in a slot is written at the start of every request. One that lasts is one for all traces
-that have its name: they say the same about it, and what it points to is in one place for all of
-them. A table of a sequence may also point into slots, because then every request writes it; a
-weight that is there once may not.
+A table in a slot is written at the start of every request. A persistent table is shared by all
+traces that have its name: their records must agree, and each target must be in one place for all of
+them. A table in the state of a sequence may also point into slots, because then every request
+writes it; a weight that exists once may not.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def check_tables(
     programs: Sequence[Program],
     findings: Findings,
 ) -> None:
-    """Tables that several requests see are right for all of them."""
+    """Check that tables shared by several requests are right for all of them."""
     words = [_words(program) for program in programs]
     shared: dict[str, object] = {}
     for trace in sorted({trace for trace, _, _ in places}):
@@ -68,7 +68,7 @@ def _in_one_place(table: Place, first: Place | None, other: Place | None) -> boo
 
 
 def _words(program: Program) -> dict[int, list[PointerWord]]:
-    """The words of each buffer that has any."""
+    """The pointer words of each buffer that has any."""
     words_of: dict[int, list[PointerWord]] = {}
     for table in program.pointer_tables:
         words_of.setdefault(int(table.buffer), []).extend(table.words)
@@ -78,7 +78,7 @@ def _words(program: Program) -> dict[int, list[PointerWord]]:
 def _shared_words(
     program: Program, words: Mapping[int, Sequence[PointerWord]]
 ) -> Iterator[tuple[str, object]]:
-    """Per buffer that traces share by name, where it points to."""
+    """The names of buffers that traces share, and what their words point to."""
     for held in program.buffers:
         if held.role in _LASTING:
             yield (

@@ -1,14 +1,15 @@
-"""Who has which bytes of a slot, and from when to when.
+"""Tenancies: the buffer that holds each byte of a slot, and its first and last operation.
 
 In: the operations of a request as the checker walks them. Out: findings.
 
-Places in a slot may overlap; their tenants may not. A buffer moves into its place on a device with
-the first operation there that touches it, and moves out with its `free`, or when the request ends.
-It has all bytes of its place in between, touched or not. So nothing moves in where another has not
-moved out; a `free` is of a buffer that is there, once; and nothing touches a buffer afterwards.
-Moving in counts as a write of the whole place: all that the tenants before did there is over.
+Places in a slot may overlap; their tenancies may not. A buffer moves into its place on a device
+with the first operation there that touches it, and moves out with its `free`, or when the request
+ends. In between it holds all bytes of its place, touched or not. So a buffer moves in only after
+the earlier tenants of the bytes have moved out; a `free` names a buffer that is in its place, once;
+and nothing touches a buffer after its `free`. Moving in counts as a write of the whole place: all
+operations of earlier tenants there are over.
 
-A backend may rely on this: it may hide, poison or give away what no tenant has.
+A backend may rely on this: it may hide, poison or reuse bytes without a tenant.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Tenants:
         self._longest = dict.fromkeys(spaces, 0)
 
     def is_freed(self, op: Op, buffer: int) -> bool:
-        """Whether the place of a buffer was freed before; that is reported."""
+        """Whether the place of a buffer is already freed; if so, report it."""
         free = self._freed.get((op.device, buffer))
         if free is not None:
             self.findings.add(
@@ -68,7 +69,7 @@ class Tenants:
         return True
 
     def check_apart(self, op: Op, buffers: Sequence[int]) -> None:
-        """Two buffers that one step touches do not share bytes."""
+        """Check that the buffers that one step touches share no bytes."""
         space = self.spaces[op.device]
         reach, owner = -1, -1
         for start, end, buffer in sorted((space.start[b], space.end(b), b) for b in buffers):

@@ -1,20 +1,21 @@
-"""What every byte of every device holds, operation by operation: the heart of the checker.
+"""The contents of every byte of every device, operation by operation: the core of the checker.
 
-In: the operations of a request in a possible order with their clocks (`checker.order`), what the
-steps need (`checker.expected`), and where buffers are (`checker.memory`). Out: findings.
+In: the operations of a request in a possible order with their clocks (`checker.order`), the
+versions that steps need (`checker.expected`), and the places of buffers (`checker.memory`). Out:
+findings.
 
-Per device and byte of memory it is known whose byte it is and of which version (a *tag*; 0 is
-poison), and per queue the last operation that read and that wrote it. An operation is right if
-- what it may read, and may write but need not, has the tag of the version it needs;
-- all that wrote these bytes before is over when it begins; if it writes, all that read them too;
-- it does not put an older version over a newer one, and nothing has freed the place, or taken it
+Each byte of a device has a *tag*, which is its buffer and version (0 is poison), and per queue the
+last operation that read it and the last that wrote it. An operation is right if
+- bytes that it may read, or may write but need not, have the tag of the version it needs;
+- all earlier writes of these bytes are over when it begins; if it writes, all earlier reads too;
+- it does not put an older version over a newer one, and nothing has freed or taken the place
   (`checker.tenants`).
 Because all conflicting operations are ordered, every other possible order gives the same bytes:
-one walk proves all interleavings. Memory is told apart by address, not by buffer, so that tenants
-of the same bytes are judged by the same rules.
+one walk proves all interleavings. Memory is tracked by address, not by buffer, so the same rules
+apply to different tenants of the same bytes.
 
 At the end outputs have reached the host in their last version, each byte once, and bytes that
-persist have it at every home.
+persist are in their last version at every home.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def check_versions(
     claims: Claims,
     findings: Findings,
 ) -> None:
-    """Do one request, and check every operation of it."""
+    """Walk one request, and check each of its operations."""
     if count_atoms(shape, expected, memory) > limits.MOST_ATOMS:
         give_up(shape.trace.trace, "touch too many ranges", findings)
         return
@@ -78,7 +79,7 @@ def check_versions(
 
 
 class _VersionWalk:
-    """The memory of all devices and of the host while a request is done."""
+    """The memory of all devices and of the host during a request."""
 
     def __init__(
         self,
@@ -109,7 +110,7 @@ class _VersionWalk:
         self._begin()
 
     def _begin(self) -> None:
-        """What is in place before a request: homes, bytes that never change, own addresses."""
+        """Enter the bytes in place before a request: homes, constant bytes, own addresses."""
         for home in self.claims.homes:
             self._put(home.device, int(home.buffer), ranges_of(home.bytes))
         for device in self.devices:
@@ -129,13 +130,13 @@ class _VersionWalk:
             return
         index = space.index(buffer, where)
         here, own = space.tags[index], space.tag(buffer, FIRST)
-        # Where two buffers begin in the same bytes nobody knows which is there.
+        # If two buffers start with the same bytes, it is unknown which of them is there.
         space.tags[index] = np.where((here == POISON_TAG) | (here == own), own, UNCLEAR_TAG)
 
     # --- operations ------------------------------------------------------------------------
 
     def do(self, op: Op, done: Clock) -> None:
-        """Check one operation and note what it leaves."""
+        """Check one operation and record its effects."""
         match op.operation:
             case Run(step):
                 self._run(op, done, int(step))
@@ -191,7 +192,7 @@ class _VersionWalk:
                     self.names.op(op),
                 )
             if buffer in self.expected.bounds:
-                continue  # judged like any other
+                continue  # it is walked, and checked like any other buffer
             if self.memory.place(self.shape.trace.trace, op.device, buffer) is None:
                 self._no_place(op, buffer)
 
@@ -273,14 +274,14 @@ class _VersionWalk:
     # --- rules -----------------------------------------------------------------------------
 
     def _finds_clear(self, op: Op, done: Clock, buffer: int) -> bool:
-        """Whether a buffer moves in now, where all is over: no part need be looked at again."""
+        """Whether a buffer moves in now and all use of its place is over: no part needs a check."""
         if not self.tenants.move_in(op, buffer):
             return False
         span = slice(*self.spaces[op.device].span(buffer))
         return self._ordered(op, done, buffer, span, writes=True)
 
     def _has_place(self, op: Op, buffer: int) -> bool:
-        """Whether a buffer is on the device and not freed yet; else that is reported."""
+        """Whether a buffer is on the device and not freed yet; report it if not."""
         if self.tenants.is_freed(op, buffer):
             return False
         if buffer in self.spaces[op.device].start:
@@ -298,7 +299,7 @@ class _VersionWalk:
         )
 
     def _ordered(self, op: Op, done: Clock, buffer: int, index: Index, *, writes: bool) -> bool:
-        """Whether all that conflicts is over when an operation begins; else the pair is named."""
+        """Whether all conflicting operations are over when one begins; report the pair if not."""
         space = self.spaces[op.device]
         for table in (space.writes, space.reads) if writes else (space.writes,):
             last = table[:, index]
@@ -324,7 +325,7 @@ class _VersionWalk:
         return True
 
     def _check_newer(self, op: Op, buffer: int, index: Index, version: int | Array) -> None:
-        """A write never puts an older version of a buffer's bytes over a newer one."""
+        """Check that a write puts no older version of a buffer's bytes over a newer one."""
         space = self.spaces[op.device]
         base = space.tag(buffer, 0)
         tags = space.tags[index]
@@ -343,7 +344,7 @@ class _VersionWalk:
     # --- words -----------------------------------------------------------------------------
 
     def _where(self, op: Op, buffer: int, index: Index, mask: npt.NDArray[np.bool_]) -> str:
-        """The byte ranges, counted from the buffer's start."""
+        """The byte ranges in words, as offsets in the buffer."""
         space = self.spaces[op.device]
         return text(marked(space.bounds, index, mask) - space.start[buffer])
 
@@ -365,12 +366,12 @@ class _VersionWalk:
     # --- the end ---------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """Outputs are with the host, and what persists is at home."""
+        """Check that the host has all outputs, and that persistent bytes are at home."""
         self.host.finish()
         for home in self.claims.homes:
             self._check_home(home)
         if self.findings.count > self.before:
-            return  # what is wrong otherwise shows here too, and says less
+            return  # earlier faults would show here again, with less useful messages
         for waste in self.waste.values():
             waste.finish(self.findings)
 

@@ -1,15 +1,17 @@
-"""Whether transfers carry what is needed, and nothing else; and what the host has of the outputs.
+"""Checks that transfers carry the needed bytes and nothing else, and that outputs reach the host.
 
 In: the bytes that operations receive, use and overwrite, and the transfers to the host with the
 versions that they carry. Out: findings.
 
-A received byte is *fresh* until something uses it: a step that needs it, a send that passes it on,
-the end of a request that finds it at home. If it is overwritten or the request ends before, nothing
-needed it. Nothing needs a byte either whose place has the same version already: a version goes to a
-device once. Transfers are exact, so a byte too many is a plan that was damaged or edited.
+A received byte is *fresh* until it is used: by a step that needs it, by a send that passes it on,
+or by the end of a request if the byte is at home. If it is overwritten while fresh, or still fresh
+when the request ends, nothing needed it. A byte is also not needed if its place already has the
+same version: a version goes to a device once. Transfers are exact, so an excess byte means that the
+plan was damaged or edited.
 
-A send may end before its bytes arrive, so two sends of one byte arrive in no certain order: each
-byte of an output goes to the host once, in its last version. What no step writes is there already.
+A send may end before its bytes arrive, so the order in which two sends of one byte arrive is
+unknown. Each byte of an output therefore goes to the host once, in its last version. The host
+already has the bytes that no step writes.
 """
 
 from __future__ import annotations
@@ -32,9 +34,10 @@ _USED = -1
 
 @dataclass(slots=True)
 class Waste:
-    """One device: per atom the receive (its position on the in queue) that nothing has used.
+    """One device: per atom the unused receive, as its position on the in queue.
 
-    `lost` and `known` have the bytes of receives that were for nothing: unused, there already.
+    `lost` has the bytes of receives that nothing used; `known` has the bytes of receives whose
+    version was already there.
     """
 
     device: str
@@ -45,16 +48,16 @@ class Waste:
     known: dict[int, list[Array]] = field(default_factory=dict)
 
     def use(self, index: Index) -> None:
-        """Something needs these bytes."""
+        """Record that an operation needs these bytes."""
         self.fresh[index] = _USED
 
     def overwrite(self, index: Index, by: Op) -> None:
-        """The bytes get new contents; what was fresh was for nothing."""
+        """Record an overwrite of these bytes; those that were fresh are lost."""
         self._drop(index)
         self.fresh[index] = by.position if isinstance(by.operation, Receive | AwaitPut) else _USED
 
     def receive(self, index: Index, by: Op, same: npt.NDArray[np.bool_]) -> None:
-        """Bytes arrive; where `same` is set the place has them in that version."""
+        """Record the arrival of bytes; `same` marks those whose version is already there."""
         self.overwrite(index, by)
         if same.any():
             repeated = marked(self.space.bounds, index, same)
@@ -69,7 +72,7 @@ class Waste:
             self.lost.setdefault(position, []).append(unread)
 
     def finish(self, findings: Findings) -> None:
-        """Report the transfers that carry more than anything needs."""
+        """Report the transfers that carry bytes that nothing needs."""
         self._drop(slice(0, len(self.fresh)))
         rows = ((self.known, f"that `{self.device}` has already"), (self.lost, "that nobody needs"))
         for parts, why in rows:
@@ -82,14 +85,14 @@ class Waste:
 
 
 def report_excess(shape: TraceShape, op: Op, excess: Array, why: str, findings: Findings) -> None:
-    """Name the bytes that a transfer carries for nothing, if there are any."""
+    """Report the bytes that a transfer carries needlessly, if there are any."""
     if len(excess):
         what = f"a transfer carries bytes {text(excess)} {why}"
         findings.add("TSR4014", what, shape.names.op(op))
 
 
 def find_waste(device: str, shape: TraceShape, space: Space) -> Waste:
-    """Nothing is fresh when a request begins."""
+    """The `Waste` of a device at the start of a request: nothing is fresh."""
     return Waste(device, shape, space, np.full(len(space.tags), _USED, dtype=np.int32))
 
 
@@ -97,7 +100,7 @@ _NOT_SENT = -2
 
 
 class Host:
-    """Per output and atom the version that was sent."""
+    """The version that was sent to the host, per output and atom."""
 
     def __init__(self, shape: TraceShape, expected: ExpectedVersions, findings: Findings) -> None:
         self.shape = shape
@@ -111,7 +114,7 @@ class Host:
         }
 
     def take(self, op: Op, buffer: int, ranges: Array, version: int | Versions) -> None:
-        """Bytes are sent to the host."""
+        """Record bytes that are sent to the host."""
         before = self.findings.count
         lost = np.asarray(version) == POISON_VERSION
         bounds, final = self.expected.bounds[buffer], self.expected.final[buffer]
@@ -139,7 +142,7 @@ class Host:
             report_excess(self.shape, op, untouched, "that no step writes", self.findings)
 
     def finish(self) -> None:
-        """All that steps wrote has been sent."""
+        """Check that all output bytes that steps wrote have been sent."""
         for buffer, sent in self.sent.items():
             final = self.expected.final[buffer]
             missing = (sent == _NOT_SENT) & (final > FIRST)
