@@ -1,8 +1,9 @@
 """Analyses and the manager that computes each of them once.
 
 An analysis is an immutable fact about one program; its type is its own cache key. It declares
-what it needs, and is given that and nothing else. To add one outside this package, write the
-class and ask for it: `AnalysisManager(program).get(MyAnalysis)`; no table has to know it.
+the analyses that it needs, and can look up only those. To add an analysis outside this package,
+write the class and ask for it: `AnalysisManager(program).get(MyAnalysis)`. There is no table to
+register it in.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from tessera.ir.program.program import Program
 
 
 class Facts(Protocol):
-    """What `compute` may look up: the analyses that it declared as needs."""
+    """The analyses that `compute` may look up: those that it declared as needs."""
 
     def get(self, key: type[A]) -> A:
         """The result of an analysis."""
@@ -28,7 +29,7 @@ class Analysis(Protocol):
 
     @classmethod
     def compute(cls, program: Program, facts: Facts) -> Self:
-        """Find the fact; deterministic, without settings, clocks or files."""
+        """Compute the fact: deterministic, without settings, clocks or files."""
         ...
 
 
@@ -36,7 +37,7 @@ A = TypeVar("A", bound=Analysis)
 
 
 class AnalysisError(Exception):
-    """An analysis is wired wrongly: needs in a circle, or one that was not declared."""
+    """An analysis is wired wrongly: its needs form a cycle, or it uses an undeclared analysis."""
 
 
 class AnalysisManager:
@@ -48,7 +49,7 @@ class AnalysisManager:
         self._active: list[type[Analysis]] = []
 
     def provide(self, result: A) -> None:
-        """Use a result that was found in another way, such as with the help of a cache."""
+        """Use a result that was computed elsewhere, such as one from a cache."""
         self._results[type(result)] = result
 
     def get(self, key: type[A]) -> A:

@@ -1,7 +1,7 @@
-"""What the analysis tells the user, as diagnostics.
+"""The diagnostics of the analysis.
 
-Each function words one finding; where it stands in the PTX comes first, the launch that it was
-found for second.
+Each function words one finding. The primary label is the place in the PTX; the second label is the
+launch for which it was found.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _NEEDS = {
 
 
 def needs(name: str, asked: Iterable[Need], launch: Span | None) -> Iterator[Diagnostic]:
-    """What a launch asks of the machine, once for each kind."""
+    """The requirements of a launch on the machine, one diagnostic for each kind."""
     seen: set[NeedKind] = set()
     for need in asked:
         if need.kind in seen:
@@ -135,7 +135,7 @@ def null_access(name: str, span: Span | None, launch: Span | None) -> Diagnostic
 
 
 def over_budget(name: str, launch: Span | None) -> Diagnostic:
-    """A launch with more threads or loop rounds that differ than are followed one by one."""
+    """A launch with too many differing threads or loop rounds to follow one by one."""
     return warning(
         "TSR2006",
         f"`{name}` has too many threads or loop rounds that differ to follow each",
@@ -145,7 +145,7 @@ def over_budget(name: str, launch: Span | None) -> Diagnostic:
 
 
 def looked_up(program: ir.Program, contents: Iterable[ContentsDigest]) -> Iterator[Diagnostic]:
-    """Weights whose contents decided what steps touch."""
+    """Weights whose contents decided which bytes steps touch."""
     for known in contents:
         buffer = program.buffers[known.buffer]
         yield note(
@@ -166,7 +166,7 @@ _OWN_WRITES = (
 def never_written(
     name: str, buffer: ir.Buffer, access: Access, launch: Span | None, *, is_own: bool
 ) -> Diagnostic:
-    """A read of temporary bytes that nothing has written, or only the launch itself (`is_own`)."""
+    """A read of temporary bytes that nothing wrote, or that only the launch wrote (`is_own`)."""
     return warning(
         "TSR2007",
         f"`{name}` may read bytes of the temp `{buffer.name}` that nothing has written",

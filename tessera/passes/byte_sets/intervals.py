@@ -2,11 +2,11 @@
 
 In and out: int64 arrays of shape (n, 2) with starts and ends (exclusive).
 
-`repeated` has a set of bytes at equal distances, along several dimensions. Short distances come
-first, and each dimension is done by doubling the set, so that pieces that touch have grown
-together before they are repeated further: the work is that of the result, not of the count. One
-interval that touches its repetitions is one again, and what is shorter than the distance is only
-copied.
+`repeated` repeats a set of bytes at equal distances, along several dimensions. It takes the
+dimensions from the shortest distance to the longest, and doubles the set along each, so that pieces
+that touch are merged before they are repeated further: the work depends on the size of the result,
+not on the count. A single interval that touches its repetitions stays a single interval, and a set
+shorter than the distance is only copied.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ T = TypeVar("T", bound=np.integer)
 
 
 def interval(start: int, end: int) -> Ranges:
-    """One interval, or nothing where it is empty."""
+    """A set of one interval; the empty set if the interval is empty."""
     return np.array([[start, end]], dtype=np.int64) if start < end else EMPTY
 
 
@@ -38,7 +38,7 @@ def union(parts: Sequence[Ranges]) -> Ranges:
         return ranges
     if (ranges[1:, 0] < ranges[:-1, 0]).any():
         ranges = ranges[np.argsort(ranges[:, 0], kind="stable")]
-    # The furthest end so far: an interval that starts beyond it begins a new one.
+    # The furthest end so far: an interval that starts beyond it is not merged with those before it.
     reach = np.maximum.accumulate(ranges[:, 1])
     first = np.ones(len(ranges), dtype=np.bool_)
     first[1:] = ranges[1:, 0] > reach[:-1]
@@ -66,7 +66,7 @@ def words(starts: Offsets, width: int) -> Ranges:
 
 
 def clip(ranges: Ranges, start: int, end: int) -> Ranges:
-    """The bytes inside `start` to `end`."""
+    """The bytes from `start` to `end` (exclusive)."""
     if len(ranges) == 0 or (ranges[0, 0] >= start and ranges[-1, 1] <= end):
         return ranges
     cut = np.clip(ranges, start, end)
@@ -74,7 +74,7 @@ def clip(ranges: Ranges, start: int, end: int) -> Ranges:
 
 
 def shift(ranges: Ranges, offset: int) -> Ranges:
-    """Every byte moved."""
+    """The ranges moved by an offset in bytes."""
     return ranges + np.int64(offset) if offset else ranges
 
 
@@ -82,7 +82,7 @@ def intersect(left: Ranges, right: Ranges) -> Ranges:
     """The bytes in both."""
     if len(left) == 0 or len(right) == 0:
         return EMPTY
-    # Per interval of `left`, the run of intervals of `right` that it meets.
+    # Per interval of `left`, the run of intervals of `right` that overlap it.
     first = np.searchsorted(right[:, 1], left[:, 0], side="right")
     last = np.searchsorted(right[:, 0], left[:, 1], side="left")
     count = np.maximum(last - first, 0)
@@ -128,7 +128,7 @@ def from_pairs(ranges: Iterable[tuple[int, int]]) -> Ranges:
 
 
 def narrow_to(ranges: Ranges, most: int) -> Ranges:
-    """At most `most` intervals that cover the same bytes, the smallest gaps filled."""
+    """At most `most` intervals that cover the given bytes, with the smallest gaps filled."""
     if len(ranges) <= most:
         return ranges
     gaps = ranges[1:, 0] - ranges[:-1, 1]
@@ -142,8 +142,8 @@ def narrow_to(ranges: Ranges, most: int) -> Ranges:
 def distinct(values: NDArray[T]) -> NDArray[T]:
     """The distinct integers of an array of any shape, in ascending order.
 
-    `numpy.unique` does the same, but loads NumPy's masked arrays, which take longer to import than
-    a small trace to analyse.
+    `numpy.unique` does the same, but imports NumPy's masked arrays, which takes longer than the
+    analysis of a small trace.
     """
     ordered = np.sort(values, axis=None)
     is_first = np.ones(ordered.shape, dtype=bool)
@@ -156,8 +156,8 @@ class TooManyIntervals(Exception):
 
 
 def repeated(ranges: Ranges, steps: Iterable[tuple[int, int]]) -> Ranges:
-    """All repetitions of some bytes; `steps` are distances and how often each is gone, the start
-    included."""
+    """All repetitions of a set of bytes. `steps` has distances in bytes and counts; a count
+    includes the start."""
     if len(ranges) == 0:
         return ranges
     for distance, count in sorted(steps, key=lambda step: abs(step[0])):
@@ -168,7 +168,7 @@ def repeated(ranges: Ranges, steps: Iterable[tuple[int, int]]) -> Ranges:
 
 
 def _along(ranges: Ranges, distance: int, count: int) -> Ranges:
-    """Sorted intervals that do not touch, repeated at a distance of at least 0."""
+    """Repeat sorted intervals that do not touch at a distance of at least 0 bytes."""
     start, end = int(ranges[0, 0]), int(ranges[-1, 1])
     if len(ranges) == 1 and distance <= end - start:
         return interval(start, end + distance * (count - 1))

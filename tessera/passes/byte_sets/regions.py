@@ -1,8 +1,8 @@
-"""From sets of bytes to regions, and back.
+"""Conversion from sets of bytes to regions, and back.
 
-In: intervals (`passes.byte_sets.intervals`). Out: the `Region` with the same bytes, as few
-descriptors as a left-to-right scan finds: runs of equal pieces at equal distances become one
-descriptor, and runs of equal descriptors become one with a further dimension.
+In: intervals (`passes.byte_sets.intervals`). Out: the `Region` with the same bytes. A left-to-right
+scan keeps the number of descriptors small: a run of equal pieces at equal distances becomes one
+descriptor, and a run of equal descriptors becomes one descriptor with a further dimension.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from tessera.passes.byte_sets import intervals
 
 MOST_PIECES = 2048
 _MOST_INTERVALS = 1 << 20
-# Runs that one scan may leave for the next; more than this do not fold into few pieces.
+# Limit on the runs that one scan may leave for the next; more than this do not fold into few
+# pieces.
 _MOST_RUNS = 1 << 16
 _FOLDS = 3
-_MOST_KNOWN = 4096  # intervals of a set whose pieces are kept
+_MOST_KNOWN = 4096  # only sets of at most this many intervals have their pieces cached
 
 _Shape = tuple[int, tuple[Dimension, ...]]
 """A descriptor without its offset."""
@@ -63,7 +64,7 @@ def _compress(ranges: Ranges, most: int) -> Region | None:
     first = int(ranges[0, 0])
     if len(ranges) == 1:
         return Interval(first, int(ranges[0, 1]))
-    # The accesses of an unrolled loop are alike but for where they start.
+    # The accesses of an unrolled loop differ only in their start.
     from_zero = ranges - first
     is_small = len(ranges) <= _MOST_KNOWN
     pieces = _known_pieces(from_zero.tobytes(), most) if is_small else _pieces(from_zero, most)
@@ -74,7 +75,7 @@ def _compress(ranges: Ranges, most: int) -> Region | None:
 
 @lru_cache(maxsize=64)
 def _known_pieces(ranges: bytes, most: int) -> tuple[tuple[int, _Shape], ...] | None:
-    """Offsets and shapes of the pieces of some intervals; None if they are more than `most`."""
+    """Offsets and shapes of the pieces of some intervals; None if there are more than `most`."""
     return _pieces(np.frombuffer(ranges, dtype=np.int64).reshape(-1, 2), most)
 
 
@@ -100,14 +101,14 @@ def _pieces(ranges: Ranges, most: int) -> tuple[tuple[int, _Shape], ...] | None:
 
 
 def _find_runs(offsets: Offsets, kinds: Signed) -> Offsets | None:
-    """Where runs of pieces of one kind at equal distances start; None if there are too many.
+    """The starts of runs of pieces of one kind at equal distances; None if there are too many.
 
-    Each run is as long as it can be, from left to right. Offsets are sorted and differ.
+    Each run is as long as possible, from left to right. Offsets are sorted and distinct.
     """
     count = len(offsets)
     steps = np.diff(offsets)
     alike = kinds[1:] == kinds[:-1]
-    # A run goes on while kind and distance stay the same; `following` is where the next one starts.
+    # A run goes on while kind and distance stay the same; `following` is the start of the next run.
     same_step = alike[1:] & alike[:-1] & (steps[1:] == steps[:-1])
     breaks = np.append(np.flatnonzero(~same_step), count - 2)
     ends = (breaks[np.searchsorted(breaks, np.arange(count - 1))] + 2) if count > 1 else breaks
@@ -123,7 +124,7 @@ def _find_runs(offsets: Offsets, kinds: Signed) -> Offsets | None:
 def _fold(
     offsets: Offsets, kinds: Signed, shapes: list[_Shape], runs: Offsets
 ) -> tuple[Offsets, list[_Shape]]:
-    """One piece per run: its kind, and the shapes that kinds stand for."""
+    """Fold each run into one piece: return the kind of each piece, and the shape of each kind."""
     counts = np.diff(runs, append=len(offsets))
     steps = offsets[np.minimum(runs + 1, len(offsets) - 1)] - offsets[runs]
     steps[counts == 1] = 0
@@ -145,10 +146,10 @@ def region_bytes(region: Region, size: int) -> Ranges:
 
 
 def regions_bytes(regions: Iterable[Region], size: int) -> Ranges:
-    """The bytes of any of some regions.
+    """The union of the bytes of some regions.
 
-    Pieces that repeat alike are put together before they are repeated: what the stores of an
-    unrolled loop leave between each other is often nothing.
+    Pieces with equal repetition are merged before they are repeated: the stores of an unrolled loop
+    often leave no gaps between each other.
     """
     alike: dict[tuple[Dimension, ...], list[tuple[int, int]]] = {}
     for region in regions:
