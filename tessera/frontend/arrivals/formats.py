@@ -1,7 +1,7 @@
-"""The formats of arrival files: what a line says.
+"""The formats of arrival files, line by line.
 
-In: the first line of a file, then one line after the other. Out: a `LineReader`, which makes
-`(time in ns, input tokens, output tokens)` of a line, or raises `BadLine`.
+In: the first line of a file, then each line. Out: a `LineReader`, which turns a line into
+`(time in ns, input tokens, output tokens)` or raises `BadLine`.
 
 - Azure LLM inference (2023 and 2024): CSV with `TIMESTAMP,ContextTokens,GeneratedTokens`; times are
   dates, with or without an offset from UTC.
@@ -27,7 +27,7 @@ LineReader = Callable[[str], Row]
 
 MOST_TOKENS = 1_000_000_000
 MOST_NS = 1 << 62
-"""Later than that is no time: 146 years."""
+"""The latest time that is accepted: 146 years in ns."""
 
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?", re.ASCII)
 _WHOLE = re.compile(r"[+-]?\d{1,18}", re.ASCII)
@@ -40,7 +40,7 @@ _LONGEST_CELL = 60
 
 
 class BadLine(Exception):
-    """A fault in a line; `cell` is the part of it that is at fault, if it is one."""
+    """A fault in a line; `cell` is the cell at fault, if it is a single one."""
 
     def __init__(self, message: str, cell: str = "", hint: str | None = None) -> None:
         super().__init__(message)
@@ -177,7 +177,7 @@ def _tokens(text: str, what: str) -> int:
 
 
 def _scaled(text: str, unit_ns: int, what: str) -> int:
-    """A number of some unit in nanoseconds; exactly, so that long files stay in order."""
+    """A number of units of `unit_ns` in ns; exact, so that long files stay in order."""
     if not _NUMBER.fullmatch(text) or len(text) > _LONGEST_CELL:
         raise BadLine(f"`{what}` must be a finite number, not `{_short(text)}`", text)
     ns = int(text) * unit_ns if text.isdecimal() else round(Fraction(text) * unit_ns)
@@ -193,7 +193,7 @@ def _seconds(text: str, what: str) -> int:
 
 
 def _moment(text: str, what: str) -> int:
-    """A date in nanoseconds; one without an offset is UTC."""
+    """A date in ns; a date without an offset is UTC."""
     found = _DATE.fullmatch(text)
     if found is None:
         raise BadLine(

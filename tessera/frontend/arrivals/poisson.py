@@ -1,7 +1,7 @@
-"""Requests that come at random: `poisson:20/s`, `poisson:20/s:5000`.
+"""Requests that arrive at random: `poisson:20/s`, `poisson:20/s:5000`.
 
-In: the text, how many are wanted, a seed. Out: `Arrivals` whose gaps are drawn independently from
-an exponential distribution. The same text and seed give the same times.
+In: the text, the number of requests, a seed. Out: `Arrivals` whose gaps are drawn independently
+from an exponential distribution. The same text and seed give the same times.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _UNITS_NS = {"us": 1e3, "ms": 1e6, "s": 1e9, "min": 6e10, "h": 3.6e12}
 
 
 def is_process(text: str) -> bool:
-    """Whether a text is a process and no path."""
+    """Whether a text names a process, not a path."""
     return text.startswith(_BEGINNING)
 
 
 def draw_arrivals(text: str, *, most: int | None = None, seed: int = 0) -> Arrivals:
-    """The requests of a process: as many as it says, at most `most`; raises TSR1914."""
+    """The requests of a process: the number in the text, at most `most`; raises TSR1914."""
     gap_ns, count = _parsed(text, most)
     source = random.Random(seed)
     at_ns = 0.0

@@ -1,9 +1,9 @@
-"""Read when requests come.
+"""Reads the arrival times of requests.
 
-In: a path (`-` is standard input), or `poisson:20/s`. Out: `Arrivals` that are in order, with times
-after the first. A file is recognised by what is in it, never by its name, and may be compressed
-with gzip. It is read line by line, and only as far as requests are asked for: files of this kind
-have many millions of lines. Whatever is wrong with a file is one error with its line.
+In: a path (`-` is standard input), or `poisson:20/s`. Out: `Arrivals` in order, with times relative
+to the first. A file is recognised by its contents, never by its name, and may be compressed with
+gzip. It is read line by line, and only as far as requests are needed: files of this kind have many
+millions of lines. The first fault in a file is one error with its line.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class _File:
         self._line = ""
 
     def lines(self) -> Iterator[str]:
-        """The lines without their ends. Empty ones at the end are no lines."""
+        """The lines without their line ends. Empty lines at the end are ignored."""
         empty: int | None = None
         for data in self._data():
             self._line = self._decoded(data)
@@ -157,7 +157,7 @@ class _File:
             data = self._unpacked(readline)
 
     def _unpacked(self, readline: Callable[[int], bytes]) -> bytes:
-        """The next line; one that is too long is cut."""
+        """The next line; a line that is too long is cut."""
         try:
             return readline(LONGEST_LINE + 1)
         except (EOFError, gzip.BadGzipFile, zlib.error) as problem:
@@ -179,7 +179,7 @@ class _File:
 
 
 class _Joined:
-    """Bytes that were read already, and the rest of their stream."""
+    """Bytes that were already read, followed by the rest of their stream."""
 
     def __init__(self, first: bytes, rest: IO[bytes]) -> None:
         self._first = first

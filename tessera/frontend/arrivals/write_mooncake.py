@@ -1,7 +1,7 @@
-"""Arrivals as Mooncake's lines of JSON, which other simulators read (Dynamo's replay among them).
+"""Writes arrivals as Mooncake's lines of JSON, which other simulators read (e.g. Dynamo's replay).
 
 In: records. Out: a file, whole or not at all. Times are milliseconds after the first request, exact
-to the nanosecond. `hash_ids` are empty: nothing is known of prefixes that requests share.
+to the nanosecond. `hash_ids` are empty: the prefixes that requests share are unknown.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import IO
 from tessera.output import Kind, write_stream
 
 Lengths = tuple[float, int, int]
-"""When a request comes, in nanoseconds, and how many tokens go in and come out."""
+"""The arrival time of a request in ns, its input tokens and its output tokens."""
 
 
 def mooncake_line(at_ns: float, prompt: int, answer: int) -> str:
@@ -27,7 +27,7 @@ def mooncake_line(at_ns: float, prompt: int, answer: int) -> str:
 
 
 def write_mooncake(path: str, requests: Iterable[Lengths]) -> None:
-    """Write requests in the order in which they come."""
+    """Write requests in the order of their arrival."""
 
     def write(stream: IO[bytes]) -> None:
         for at_ns, prompt, answer in requests:

@@ -1,11 +1,12 @@
-"""Results of the analysis of kernels, on disk, by the content that they were computed from.
+"""Results of the analysis of kernels on disk, by the content that they were computed from.
 
 In: a name that stands for module texts and a kernel, and JSON values. Out: the values kept under
 that name, or None. A file holds a magic line that names the format and the code that wrote it, a
 checksum, and the values.
 
-Like the cache of modules (`cache`), it never makes a result wrong and never fails a command: what
-is damaged, from another release or not ours counts as absent, and nothing in a file is executed.
+Like the cache of modules (`cache`), it never makes a result wrong and never fails a command: a file
+that is damaged, from another release or not ours counts as absent, and nothing in a file is
+executed.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from tessera.ir.version import __version__
 FORMAT = 1
 SUFFIX = ".regions"
 MAX_FILE_BYTES = 64 << 20
-# What decides how a text becomes accesses; two releases that differ here share no files.
+# The code that turns a text into accesses; releases that differ here share no files.
 _SOURCES = (
     "passes/**",
     "ir/**",
@@ -48,7 +49,7 @@ def magic() -> bytes:
 
 
 class AnalysisCache:
-    """A folder of findings; `find` and `keep` never raise for what is in it."""
+    """A folder of findings; `find` and `keep` never raise because of its files."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -64,7 +65,7 @@ class AnalysisCache:
             return None
 
     def keep(self, name: str, values: object) -> None:
-        """Put values under a name, in place of those before."""
+        """Store values under a name and replace the values there."""
         with contextlib.suppress(OSError, RecursionError):
             text = json.dumps(values, separators=(",", ":")).encode("ascii")
             if len(text) > MAX_FILE_BYTES:

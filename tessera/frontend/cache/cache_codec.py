@@ -1,11 +1,10 @@
-"""Modules as bytes and back: what the cache stores.
+"""Encodes modules as bytes for the cache, and decodes them.
 
-A record becomes a JSON list that starts with its class's name, a tuple one that starts with null.
-Function bodies, where the size is, are tables (opcodes, guards, operands, operand lists,
-locations, everything else) and a stream of four integers per statement: which opcode, guard and
-operand list, and where it stands. Reading back creates records of the classes below and nothing
-else: no code, no import, no attribute is named by the data. Bytes that do not decode raise
-`ValueError`.
+A record becomes a JSON list that starts with the name of its class, a tuple a list that starts with
+null. Function bodies, the largest part, are tables (opcodes, guards, operands, operand lists,
+locations, everything else) and a stream of four integers per statement: its opcode, guard, operand
+list and position. Reading back creates records of the classes below and nothing else: no code, no
+import, no attribute is named by the data. Bytes that do not decode raise `ValueError`.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ _CLASSES: dict[str, Any] = {
 }
 _FIELDS = {name: tuple(f.name for f in dataclasses.fields(c)) for name, c in _CLASSES.items()}
 
-# First word of a stream entry that is no instruction; opcodes are numbered from _FIRST_OPCODE.
+# First word of a stream entry that is not an instruction; opcodes are numbered from _FIRST_OPCODE.
 _OTHER, _LABEL, _LOCATION, _OPEN, _CLOSE, _FIRST_OPCODE = range(6)
 _NO_OPCODE = ptx.Opcode("")
 
@@ -137,7 +136,8 @@ class _BodyEncoder:
         return self.operands.number(operand, self.operand_row)
 
     def operand_row(self, operand: ptx.Operand) -> object:
-        """Names are bare strings; addresses and vectors refer to rows above them."""
+        """The row of an operand: a name is a bare string; addresses and vectors refer to earlier
+        rows."""
         match operand:
             case ptx.Name(name, None):
                 return name

@@ -1,4 +1,4 @@
-"""A digest of the code that makes what a cache holds: other code shares no files with it."""
+"""A digest of the code that makes a cache's entries: different code shares no files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from tessera.frontend.text.grammar import PACKAGE
 
 
 def code_digest(places: Sequence[str], start: bytes = b"") -> str:
-    """The digest of `start` and of Python files: a file, a folder, or all below `folder/**`."""
+    """The digest of `start` and of Python files: a file, a folder, or all files below
+    `folder/**`."""
     digest = hashlib.blake2b(start, digest_size=12)
     for place in places:
         for path in files(place):

@@ -1,14 +1,14 @@
-"""Bytecode of installed packages, where Python keeps none beside them.
+"""Keeps the bytecode of installed packages if Python keeps none beside them.
 
-In: nothing. Out: for as long as `kept_bytecode` lasts, modules of installed packages are loaded
-from what an earlier command compiled. Where packages came without bytecode and Python may not write
-any (`PYTHONDONTWRITEBYTECODE`, folders that are read only), every start compiles thousands of files
-of PyTorch again, which takes longer than the rest of a second capture. Elsewhere nothing is done.
+In: nothing. Out: inside the block of `kept_bytecode`, modules of installed packages are loaded from
+bytecode that an earlier command compiled. If packages came without bytecode and Python may not
+write any (`PYTHONDONTWRITEBYTECODE`, read-only folders), every start would compile thousands of
+files of PyTorch, which takes longer than the rest of a second capture. Otherwise nothing is done.
 
-All of it is one file, with a checksum over it: one that is damaged counts as absent. Bytecode is
-used for the same file alone (`stamp_of`), of which more is asked than Python asks of its own. The
-name of the file stands for Python's version, its settings and its folders. Files of the user's own
-are left to Python, and so are those that others load in a way of their own.
+The bytecode is in one file with a checksum: a damaged file counts as absent. Bytecode is used only
+for an unchanged source file (`stamp_of`), by a stricter check than Python's own. The name of the
+store encodes Python's version, its settings and its folders. The user's own files are left to
+Python, and so are files with a custom loader.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ SUFFIX = ".bytecode"
 MAX_FILE_BYTES = 256 << 20
 _LONGEST = 20  # digits of a size
 _FORMAT = "tessera-bytecode 1"
-# The file is written again once new bytecode exceeds this fraction of what it holds.
+# The file is rewritten once new bytecode exceeds this fraction of its content.
 _WORTH = 1 / 32
 KeptCode = tuple[Stamp, bytes | memoryview]
 
 
 @contextmanager
 def kept_bytecode(package: str) -> Iterator[None]:
-    """Load modules of installed packages from kept bytecode, if Python has none of a package."""
+    """Load modules of installed packages from kept bytecode, if Python has none for `package`."""
     path = _path()
     if path is None or not _is_without(package):
         yield
@@ -55,7 +55,7 @@ def kept_bytecode(package: str) -> Iterator[None]:
     before = SourceFileLoader.get_code
 
     def get_code(loader: SourceFileLoader, name: str) -> CodeType | None:
-        if type(loader) is not SourceFileLoader:  # one that changes what it loads
+        if type(loader) is not SourceFileLoader:  # a loader that may change the code
             return before(loader, name)
         return store.code_of(loader.path, lambda: before(loader, name))
 
@@ -73,7 +73,7 @@ def _set_loader(get_code: Callable[[SourceFileLoader, str], CodeType | None]) ->
 
 
 class BytecodeStore:
-    """The bytecode of files that was kept, and new bytecode."""
+    """The kept bytecode of files, and new bytecode."""
 
     def __init__(self, path: Path, roots: tuple[str, ...] | None = None) -> None:
         self._path = path
@@ -82,7 +82,7 @@ class BytecodeStore:
         self._new: dict[str, KeptCode] = {}
 
     def code_of(self, file: str, compiled: Callable[[], CodeType | None]) -> CodeType | None:
-        """The code of a file: what was kept of it, or what `compiled` gives."""
+        """The code of a file: from the kept bytecode, or from `compiled`."""
         stamp = _stamp(file) if file.startswith(self._roots) else None
         if stamp is None:
             return compiled()
@@ -96,7 +96,7 @@ class BytecodeStore:
         return code
 
     def keep(self) -> None:
-        """Write the file again, if enough of it is new."""
+        """Rewrite the file, if enough bytecode is new."""
         kept, new = _bytes_of(self._kept), _bytes_of(self._new)
         if new <= _WORTH * kept:
             return
@@ -137,7 +137,7 @@ def _path() -> Path | None:
 
 
 def _is_without(package: str) -> bool:
-    """Whether Python has no bytecode of a package and may keep none."""
+    """Whether Python has no bytecode of a package and may not write any."""
     if sys.pycache_prefix is not None or sys.implementation.name != "cpython":
         return False
     try:
@@ -152,7 +152,7 @@ def _is_without(package: str) -> bool:
 
 
 def _roots() -> tuple[str, ...]:
-    """The folders of installed packages, and ours."""
+    """The folders of installed packages, and Tessera's own folder."""
     paths = (*(sysconfig.get_path(name) for name in ("purelib", "platlib")), str(PACKAGE))
     return tuple(dict.fromkeys(os.path.join(path, "") for path in paths if path))
 

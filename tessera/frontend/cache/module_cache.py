@@ -1,9 +1,9 @@
-"""Parsed modules on disk, found by the content they were parsed from.
+"""Parsed modules on disk, found by the text they were parsed from.
 
 A file holds a magic line that names the format and the code that wrote it, the checksum and size of
 an index, the index (everything but function bodies, as JSON), and the bodies, each with a checksum
-of its own in the index. Reading the index alone costs a small part of parsing; bodies are
-materialised when asked for.
+of its own in the index. Reading the index alone costs a small part of parsing; bodies are decoded
+on demand.
 
 The cache never makes a result wrong and never fails a command: a file that is damaged, from another
 release, or not ours is treated as absent; a folder that others may write to is not used at all; a
@@ -45,7 +45,7 @@ from tessera.ir.version import __version__
 
 FORMAT = 1
 SUFFIX = ".module"
-# What decides how a text becomes a module; two releases that differ here share no files.
+# The code that turns a text into a module; releases that differ here share no files.
 _SOURCES = (
     "frontend/ptx",
     "frontend/text",
@@ -82,14 +82,14 @@ class CachedModule:
     data: bytes
 
     def body(self, name: str) -> tuple[ptx.Statement, ...]:
-        """The body of a function, decoded now."""
+        """Decode the body of a function."""
         for entry in self.bodies:
             if entry is not None and entry[0] == name:
                 return self._decode(entry)
         raise KeyError(name)
 
     def module(self) -> ptx.Module:
-        """The whole module, every body decoded."""
+        """The whole module, with every body decoded."""
         with collector_paused():
             return replace(self.index, items=tuple(self._items()))
 
@@ -109,7 +109,7 @@ class CachedModule:
 
 
 class ModuleCache:
-    """A folder of cached modules; `find` and `store` never raise for what is in it."""
+    """A folder of cached modules; `find` and `store` never raise because of its files."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -125,7 +125,7 @@ class ModuleCache:
             return None
 
     def store(self, source: Source, module: ptx.Module, *, is_clean: bool) -> None:
-        """Keep a module under its source's text."""
+        """Store a module under the text of its source."""
         with contextlib.suppress(OSError, RecursionError, OverflowError):
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             if not is_private(self.folder):

@@ -1,9 +1,9 @@
 """Files in a folder that only this user can write to.
 
 In: bytes and a name. Out: the same bytes, or nothing. A folder that others may write to is not
-used, links and other people's files are passed over, and files appear whole, by renaming, so that
-any number of processes can share a folder. What is inside is checked by a checksum. A stamp
-says whether a file was written to, without reading it.
+used, links and other users' files are skipped, and files appear whole, by renaming, so that any
+number of processes can share a folder. The content is checked by a checksum. A stamp shows whether
+a file was written to, without reading it.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ _KINDS = {
     ".names": "names of compilers",
 }
 SUFFIXES = tuple(_KINDS)
-COMPILED = "compiled"  # a folder in the cache: what compilers keep there for themselves
+COMPILED = "compiled"  # a folder in the cache for the compilers' own files
 MAX_FOLDER_BYTES = 1 << 30
-# Of kernels for products, an 8B model has some hundred to choose from, each most of a megabyte.
+# An 8B model has about a hundred candidate kernels for products, each almost 1 MB.
 MAX_COMPILED_BYTES = 4 << 30
-_SHARE = 16  # of the limit: how much may come between two looks, and goes at once
+_SHARE = 16  # 1/16 of the limit may be written between two scans, and is removed at once
 
 
 def checksum(data: bytes | memoryview) -> bytes:
-    """A checksum, to tell damaged bytes."""
+    """A checksum that detects damaged bytes."""
     return hashlib.blake2b(data, digest_size=CHECKSUM_BYTES).digest()
 
 
@@ -53,7 +53,7 @@ def is_private(folder: Path) -> bool:
 
 
 def read_private(path: Path) -> bytes | None:
-    """The bytes of a plain file of ours; links, pipes and others' files are passed over."""
+    """The bytes of a plain file of this user; None for links, pipes and other users' files."""
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     try:
         descriptor = os.open(path, flags)
@@ -66,7 +66,7 @@ def read_private(path: Path) -> bytes | None:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Put a file there in one step, or leave what is there."""
+    """Write a file in one step, or leave the existing file."""
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".new-")
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -79,11 +79,11 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 class Trimmer:
-    """Keeps a folder from growing past its limit, without looking at all of it for every file.
+    """Keeps a folder below its limit, without scanning it for every file.
 
-    Files are only looked through when the bytes written since the last look could have filled what
-    room was left then. Others write too, so a look is also due after a share of the limit. A look
-    that finds too much drops the files least recently written, down to what leaves room for more.
+    The folder is scanned only when the bytes written since the last scan could have filled the room
+    left then. Other processes write too, so a scan is also due after a share of the limit. A scan
+    that finds too many bytes removes the least recently written files until there is room for more.
     """
 
     def __init__(self, most_bytes: int = MAX_FOLDER_BYTES) -> None:
@@ -91,14 +91,15 @@ class Trimmer:
         self._until_next: dict[Path, int] = {}
 
     def wrote(self, folder: Path, size: int) -> None:
-        """A file of `size` bytes was put into a folder."""
+        """Note that a file of `size` bytes was written to a folder."""
         left = self._until_next.get(folder, 0) - size
         if left < 0:
             left = self._trim(folder)
         self._until_next[folder] = left
 
     def _trim(self, folder: Path) -> int:
-        """Drop the oldest files if there are too many; how many bytes may come before the next."""
+        """Remove the oldest files if the limit is exceeded; the bytes that may be written until the
+        next scan."""
         files = list(_entries(folder))
         total = sum(size for _, _, size in files)
         if total > self._most:
@@ -107,7 +108,7 @@ class Trimmer:
                     break
                 path.unlink(missing_ok=True)
                 total -= size
-        # No more than a share at once: other processes fill the same folder.
+        # At most a share until the next scan: other processes fill the same folder.
         return max(0, min(self._most - total, self._most // _SHARE))
 
 
@@ -124,7 +125,7 @@ def keep_checked(path: Path, body: bytes) -> None:
 
 
 def read_checked(path: Path) -> memoryview | None:
-    """What `keep_checked` kept; None if it is damaged, or not ours."""
+    """The bytes that `keep_checked` stored; None if they are damaged, or the file is not ours."""
     data = read_private(path) if is_private(path.parent) else None
     if data is None:
         return None
@@ -133,7 +134,7 @@ def read_checked(path: Path) -> memoryview | None:
 
 
 def cache_file(key: str, suffix: str) -> Path | None:
-    """The file of the cache for a key; None without a cache."""
+    """The file in the cache for a key; None if there is no cache."""
     settings = read_settings()
     if settings.cache_dir is None or not settings.use_cache:
         return None
@@ -142,7 +143,7 @@ def cache_file(key: str, suffix: str) -> Path | None:
 
 
 def kept(folder: Path) -> dict[str, tuple[int, int]]:
-    """The number of files of each kind, and their bytes; empty without a folder."""
+    """The number of files of each kind, and their bytes; empty if the folder does not exist."""
     by_kind: dict[str, tuple[int, int]] = {}
     with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
         for path, _, size in _entries(folder):
@@ -154,8 +155,7 @@ def kept(folder: Path) -> dict[str, tuple[int, int]]:
 
 
 def clear_cache(folder: Path) -> tuple[int, str]:
-    """Remove the files of the cache, and nothing else; the number removed, and a reason if it
-    failed."""
+    """Remove only the files of the cache; the number removed, and the reason if that failed."""
     if not folder.exists():
         return 0, ""
     if not is_private(folder):
@@ -173,7 +173,7 @@ def clear_cache(folder: Path) -> tuple[int, str]:
 
 
 def _compiled(folder: Path) -> Iterator[tuple[str, int]]:
-    """Files that compilers keep, with their bytes; links are not followed."""
+    """The compilers' files, with their sizes in bytes; links are not followed."""
     for place, _, names in os.walk(folder / COMPILED):
         for name in names:
             path = os.path.join(place, name)
@@ -191,17 +191,16 @@ def _entries(folder: Path) -> Iterator[tuple[Path, float, int]]:
 
 
 Stamp = tuple[int, ...]
-# Times of files are this coarse at worst: what was just written could change again unseen.
+# The coarsest resolution of file times, in ns: a file just written could change again unnoticed.
 SETTLED_NS = 3_000_000_000
 
 
 def stamp_of(status: os.stat_result) -> Stamp:
-    """Both times of a file to the nanosecond, its size, and which file it is."""
+    """Both times of a file in ns, its size, and its identity."""
     times = status.st_mtime_ns, status.st_ctime_ns
     return (*times, status.st_size, status.st_ino, status.st_dev)
 
 
 def is_settled(stamp: Stamp) -> bool:
-    """Whether the last write to a file is old enough: it can no longer change and keep its
-    stamp."""
+    """Whether the last write to a file is so old that any further change would change its stamp."""
     return max(stamp[:2]) + SETTLED_NS < time.time_ns()

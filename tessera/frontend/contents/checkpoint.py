@@ -1,13 +1,13 @@
-"""Weights from a checkpoint folder as model libraries write it: safetensors files, by name.
+"""Weights from a checkpoint folder as model libraries write it: safetensors files by name.
 
 In: a folder with one `.safetensors` file, or with several and an index (`*.safetensors.index.json`,
 as `save_pretrained` writes them). Out: a `Checkpoint`, whose tensors are mapped into memory, and
-for a program the tensor of each weight. Nothing in the folder is trusted, and no code in it is run.
+the tensor of each weight of a program. Nothing in the folder is trusted, and no code in it is run.
 
-A tensor belongs to the buffer of its name. Where a model was captured inside of another module, or
-saved without its outer one, all names differ by one prefix, which is found. Tensors that a model
-shares are saved once: `__metadata__` may say under which name, and a `config.json` with
-`tie_word_embeddings` means the one tensor that has a row per word.
+A tensor belongs to the buffer of its name. If a model was captured inside another module, or saved
+without its outer module, all names differ by one prefix, which is detected. Tensors that a model
+shares are saved once: `__metadata__` may say under which name, and with `tie_word_embeddings` in
+`config.json` the shared tensor is the only one with a row per word.
 
 Source: the safetensors format; the layout of folders that the transformers library writes.
 """
@@ -47,7 +47,7 @@ class Checkpoint:
             self._file_of |= dict.fromkeys(file.tensor_types, file)
             shared |= file.metadata
         self._shared = {gone: kept for gone, kept in shared.items() if kept in self.types}
-        # Where input and output embeddings are one: the rows that they have.
+        # The number of rows of the embeddings, if input and output embeddings are one tensor.
         self._tied_rows = rows
 
     def read(self, tensor: str) -> Bytes:
@@ -60,7 +60,7 @@ class Checkpoint:
             file.close()
 
     def find(self, name: str, buffer: Buffer) -> str | None:
-        """The tensor that a name stands for, as itself or as one that it shares."""
+        """The tensor of a name: the tensor of that name, or the one that it shares."""
         if name in self.types:
             return name
         if name in self._shared:
@@ -72,7 +72,7 @@ class Checkpoint:
 
 
 def open_checkpoint(folder: str | os.PathLike[str], root: str | None = None) -> Checkpoint:
-    """A folder of safetensors files; headers are read and checked. Links lead below `root`."""
+    """Open a folder of safetensors files and check their headers. Links must lead below `root`."""
     path = os.fspath(folder)
     try:
         names = sorted(os.listdir(path))
@@ -154,7 +154,7 @@ def _weight_map(place: str, root: str | None) -> dict[str, str]:
 def _check_index(
     folder: str, wanted: Mapping[str, str], opened: Mapping[str, SafetensorsFile]
 ) -> None:
-    """Check that the files have what the index says, and nothing twice."""
+    """Check that the files have the tensors of the index, and none twice."""
     wrong = [
         f"`{tensor}` is not in `{file}`"
         for tensor, file in wanted.items()
@@ -207,8 +207,8 @@ def weights_of(
 ) -> CheckpointWeights:
     """The tensor of each weight; raises TSR1187 for those that are missing or do not fit.
 
-    `given` are buffers that have contents without the checkpoint: those need not be in it. If these
-    are the contents of a whole model, though, and `strict`, its weights do not stand in for
+    `given` are buffers that have contents without the checkpoint, so they need not be in it. If
+    these are the contents of a whole model and `strict` is set, its weights do not replace
     parameters that the checkpoint lacks (`_lacks`).
     """
     lasting = [b for b in program.declared_buffers() if b.role in (Role.WEIGHT, Role.STATE)]
@@ -244,8 +244,9 @@ def _module(tensor: str) -> str:
 
 
 def _lacks(buffer: Buffer, tensor: str, modules: Set[str]) -> bool:
-    """Whether a buffer seems to be a parameter: of floats, in a module that has others which were
-    saved. What a model computes when it is made (tables of frequencies, masks) is saved nowhere."""
+    """Whether a buffer seems to be a missing parameter: it holds floats, and other tensors of its
+    module were saved. Values that a model computes when it is created (tables of frequencies,
+    masks) are not saved."""
     is_float = buffer.dtype is not None and buffer.dtype.is_float
     return is_float and _module(tensor) in modules and bool(_module(tensor))
 
@@ -257,8 +258,8 @@ def fitting(program: Program, checkpoint: Checkpoint) -> frozenset[str]:
 
 
 def check_used(programs: Sequence[Program], checkpoint: Checkpoint) -> None:
-    """Raise TSR1187 for a checkpoint that has none of the weights: it is of another model, and
-    contents that a capture has kept must not stand in for it unsaid."""
+    """Raise TSR1187 for a checkpoint that has none of the weights: it is of another model, and the
+    contents of a capture must not replace it silently."""
     roles = {buffer.role for program in programs for buffer in program.declared_buffers()}
     if Role.WEIGHT in roles and not any(fitting(program, checkpoint) for program in programs):
         raise TesseraError.of(
@@ -326,7 +327,7 @@ class _Prefix:
 
 
 def _prefix(names: Sequence[str], tensors: Mapping[str, object]) -> _Prefix:
-    """The prefix by which most names agree; none, if that is as good as any."""
+    """The prefix with which most names agree; no prefix if that is equally good."""
     votes: Counter[_Prefix] = Counter()
     buffers = set(names)
     for name in names:
@@ -341,7 +342,7 @@ def _prefix(names: Sequence[str], tensors: Mapping[str, object]) -> _Prefix:
 
 
 def _ends(name: str) -> Iterator[str]:
-    """The ends of a dotted name, without the whole; no module has names that are longer."""
+    """The proper suffixes of a dotted name; none if it is longer than any name of a module."""
     at = name.find(".") if len(name) <= _LONGEST_NAME else -1
     while at >= 0:
         yield name[at + 1 :]

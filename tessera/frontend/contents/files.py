@@ -1,7 +1,7 @@
-"""Files of named arrays, read with suspicion: `.npz` (`safetensors` has the others).
+"""Untrusted `.npz` files of named arrays (`safetensors` reads the other format).
 
 In: an open binary file. Out: the size of each array from headers alone, and its bytes on demand.
-A header that lies is an error, never an allocation: members are read up to the size that their
+A false header is an error, never an allocation: members are read up to the size that their
 header states and must end there.
 """
 
@@ -47,7 +47,7 @@ _ZIP_FAULTS = (
 class ArrayType:
     """The header of an array: the kind and bytes of an element, and the shape.
 
-    Kinds are those of NumPy (`f`, `i`, `u`, `b`, `c`); types that it lacks have the kind `f`.
+    Kinds are those of NumPy (`f`, `i`, `u`, `b`, `c`); types that NumPy lacks have the kind `f`.
     """
 
     kind: str
@@ -129,7 +129,8 @@ class NpzFile:
             try:
                 shape, fortran, dtype = readers[version](data, max_header_size=_MAX_NPY_HEADER)
             except (*_ZIP_FAULTS, RecursionError):
-                # NumPy would quote it, and not every file of contents is one that the user named.
+                # NumPy's message would quote the header, and the user did not name every file of
+                # contents.
                 raise ValueError("its header is damaged") from None
         if dtype.hasobject:
             unusable(self._name, array, "holds Python objects, which are never unpickled")
@@ -141,7 +142,7 @@ class NpzFile:
 
 
 def _read_exactly(data: IO[bytes], size: int) -> bytearray:
-    """`size` bytes; memory grows with what is there, not with what a header promises."""
+    """Read `size` bytes; memory grows with the bytes that exist, not with the size in a header."""
     content = bytearray()
     while len(content) < size:
         chunk = data.read(min(_CHUNK, size - len(content)))

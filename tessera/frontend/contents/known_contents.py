@@ -1,7 +1,7 @@
-"""Contents of weights that an analysis may look at, and whether they are still the same.
+"""Contents of weights that an analysis may read, and the check that they are unchanged.
 
-In: a program, its contents and the weights that are wanted. Out: `KnownContents` with digests; or,
-when a graph is used again, an error (TSR2014) where a weight that it depends on differs.
+In: a program, its contents and the wanted weights. Out: `KnownContents` with digests; or, when a
+graph is reused, an error (TSR2014) if a weight that it depends on differs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MOST_BYTES = 64 << 20
 def known_contents(
     program: Program, contents: Contents, wanted: Iterable[BufferId]
 ) -> Iterator[KnownContents]:
-    """The contents of those weights that the file has; large ones are left out."""
+    """The contents of the wanted weights that the file has; large weights are left out."""
     for number in wanted:
         buffer = program.buffers[number]
         if buffer.role is Role.WEIGHT and buffer.bytes <= MOST_BYTES and contents.is_given(buffer):
@@ -29,7 +29,7 @@ def known_contents(
 
 
 def check_contents(program: Program, graph: KernelGraph, contents: Contents) -> None:
-    """Refuse contents that differ from those that decided what the steps of a graph touch."""
+    """Refuse contents that differ from those on which the accesses of a graph depend."""
     for known in graph.contents:
         buffer = program.buffers[known.buffer]
         if hashlib.sha256(contents.read(buffer).tobytes()).hexdigest() != known.sha256:

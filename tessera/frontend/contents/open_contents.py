@@ -1,12 +1,12 @@
 """The contents of a trace's buffers, from the file that its `resident` record names.
 
 In: a `Program` and the folder of its trace. Out: `Contents`, which gives the bytes of any buffer:
-from the file where it has an array of that name, otherwise seeded (`ir.program.seeded`). Weights
-may come from a checkpoint instead. The file is not trusted. It is a plain `.npz` or `.safetensors`
-file beside the trace, opened without following links, unless the user names a folder (`root`) and
-the link stays below it (`plain_files`); nothing in it is unpickled; the size of every array is
-checked from its header against its buffer before any data is decompressed, and no more than that is
-ever read. `.safetensors` data is mapped into memory, not read.
+from the file if it has an array of that name, otherwise seeded (`ir.program.seeded`). Weights may
+come from a checkpoint instead. The file is not trusted. It is a plain `.npz` or `.safetensors` file
+beside the trace, opened without following links, unless the user names a folder (`root`) and the
+link stays below it (`plain_files`); nothing in it is unpickled; the size of every array is checked
+from its header against its buffer before any data is decompressed, and no more bytes are read.
+`.safetensors` data is mapped into memory, not read.
 
 Source: NumPy's `.npy` format versions 1 and 2; the safetensors format (an 8-byte length, a JSON
 header with byte ranges, data).
@@ -43,7 +43,7 @@ class ArrayFile(Protocol):
 
     @property
     def types(self) -> Mapping[str, ArrayType]:
-        """Types and shapes, likewise."""
+        """The type and shape of each array, by name, as its header states."""
 
     def read(self, name: str) -> Bytes:
         """The bytes of one array."""
@@ -53,8 +53,8 @@ class ArrayFile(Protocol):
 
 
 class Contents:
-    """The contents of a program's buffers before a request starts: from a file, a checkpoint that
-    goes before it, or a seed."""
+    """The contents of a program's buffers before a request starts: from a checkpoint, a file, or a
+    seed, in this order."""
 
     def __init__(self, arrays: ArrayFile | None, seed: int) -> None:
         self._arrays = arrays
@@ -62,7 +62,7 @@ class Contents:
         self._weights: CheckpointWeights | None = None
 
     def take_weights(self, program: Program, checkpoint: Checkpoint) -> None:
-        """Take weights from a checkpoint; raises TSR1187 where it does not have them all."""
+        """Take weights from a checkpoint; raises TSR1187 if it lacks any."""
         given = () if self._arrays is None else self._arrays.sizes
         self._weights = weights_of(program, checkpoint, given)
 
@@ -87,7 +87,7 @@ class Contents:
         return seeded_bytes(buffer, self._seed)
 
     def source(self, buffer: Buffer) -> Source:
-        """The bytes that the file gives, or the seed that decides them."""
+        """The bytes from the file, or the seed that determines them."""
         return self.read(buffer) if self.is_given(buffer) else Seeded(buffer, self._seed)
 
     def close(self) -> None:
@@ -107,9 +107,9 @@ def open_contents(
     hint: str = _BESIDE_TRACE,
     root: str | None = None,
 ) -> Contents:
-    """The contents of a program whose trace stands in `folder`; headers are checked here.
+    """The contents of a program whose trace is in `folder`; headers are checked here.
 
-    `hint` is what to do where the file does not exist; links are followed below `root`.
+    `hint` is the advice if the file does not exist; links are followed below `root`.
     """
     if program.resident is None:
         return Contents(None, seed)
@@ -138,9 +138,9 @@ def _checked(program: Program, arrays: ArrayFile, name: str, seed: int) -> Conte
 
 
 def open_arrays(name: str, hint: str | None = None, root: str | None = None) -> ArrayFile:
-    """The arrays of a plain `.npz` or `.safetensors` file; sizes are not held against anything.
+    """The arrays of a plain `.npz` or `.safetensors` file; sizes are not compared with buffers.
 
-    `hint` is what to do where the file does not exist; links are followed below `root`.
+    `hint` is the advice if the file does not exist; links are followed below `root`.
     """
     if not name.endswith((".npz", ".safetensors")):
         raise TesseraError.of("TSR1181", f"`{name}` is not a `.npz` or `.safetensors` file")
@@ -153,7 +153,7 @@ def open_arrays(name: str, hint: str | None = None, root: str | None = None) -> 
 
 
 def _check_sizes(program: Program, arrays: ArrayFile, name: str) -> None:
-    """Every array belongs to a buffer and has its size."""
+    """Check that every array belongs to a buffer and has its size."""
     sizes = {buffer.name: buffer.bytes for buffer in program.declared_buffers()}
     problems = []
     for array, size in arrays.sizes.items():

@@ -1,10 +1,10 @@
 """Files of named arrays in the safetensors format, mapped into memory.
 
 In: an open binary file. Out: the size of each array from the header alone, and its bytes on demand.
-The rules are those of the reference implementation: arrays lie one behind the other without holes,
-overlaps or bytes left over, each as long as its type and shape say; the header is one JSON object
-that begins with `{`, in which every name stands once and every number is a whole one; metadata are
-texts. Types of less than a byte are refused: no buffer has them.
+The rules are those of the reference implementation: arrays follow each other without holes,
+overlaps or remaining bytes, and each has the size of its type and shape; the header is one JSON
+object that begins with `{`, in which every name appears once and every number is an integer;
+metadata are strings. Types smaller than a byte are refused: no buffer has them.
 
 Source: the format as its authors describe it (an 8-byte length, a JSON header, data).
 """
@@ -45,13 +45,13 @@ NAMES = {
     DataType.C64: "C64",
 }
 _DATA_TYPES = {name: kind for kind, name in NAMES.items()}
-# The bytes of an element. No trace has the last type; it may stand in a file all the same.
+# The bytes of an element. No trace has the last type, but a file may.
 _WIDTHS = {name: kind.bytes for name, kind in _DATA_TYPES.items()} | {"F8_E8M0": 1}
 
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
-    """A tensor as its header has it; `dtype` is None for types that no trace has."""
+    """A tensor as described in the header; `dtype` is None for types that no trace has."""
 
     name: str
     dtype: DataType | None
@@ -60,7 +60,7 @@ class TensorType:
 
 
 class SafetensorsFile:
-    """A safetensors file, mapped into memory. `metadata` are the texts in its header."""
+    """A safetensors file, mapped into memory. `metadata` are the strings in its header."""
 
     def __init__(self, stream: IO[bytes], name: str) -> None:
         self._name = name
@@ -112,7 +112,7 @@ class SafetensorsFile:
         return dict(entries)
 
     def _range(self, key: str, entry: object) -> tuple[int, int]:
-        """The byte range of an array, once it agrees with its type and its shape."""
+        """The byte range of an array, checked against its type and its shape."""
         if not isinstance(entry, dict) or not set(entry) >= _KEYS:
             unreadable(self._name, f"it lacks one of {', '.join(sorted(_KEYS))}", key)
         width = _WIDTHS.get(entry["dtype"]) if isinstance(entry["dtype"], str) else None
@@ -127,7 +127,7 @@ class SafetensorsFile:
         return start, end
 
     def _check_order(self, data_bytes: int) -> None:
-        """The arrays fill the file, each behind the one before it."""
+        """Check that the arrays fill the file, each right after the previous one."""
         before = 0
         for key, (start, end) in sorted(self._ranges.items(), key=lambda item: item[1]):
             if start != before:
@@ -145,7 +145,7 @@ def _are_sizes(values: object) -> bool:
 
 
 def _product(shape: list[int], width: int) -> int | None:
-    """Bytes of an array; None if no file could hold them, before the number gets long."""
+    """Bytes of an array; None as soon as the number exceeds what a file could hold."""
     if 0 in shape:
         return 0
     for extent in shape:
@@ -156,7 +156,7 @@ def _product(shape: list[int], width: int) -> int | None:
 
 
 def _type_of(entry: Any) -> ArrayType:
-    """The type of an entry that is sound."""
+    """The type of a checked entry."""
     name = entry["dtype"]
     kind = {"B": "b", "U": "u", "I": "i", "C": "c"}.get(name[0], "f")
     kind = "f" if name == "BF16" else kind
@@ -171,5 +171,5 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def _wrong(constant: str) -> NoReturn:
-    """JSON has no NaN and no infinity; Python reads them."""
+    """Refuse NaN and infinity, which JSON does not have but Python reads."""
     raise ValueError(constant)

@@ -1,8 +1,8 @@
-"""Buffers to a `.npz` or `.safetensors` file that `contents` reads back.
+"""Writes buffers to a `.npz` or `.safetensors` file that `contents` reads back.
 
 In: buffers with their bytes. Out: one array per buffer, by name. Types that NumPy has keep their
-type and shape; others (`bf16`, `e4m3`, untyped) are flat bytes in `.npz`. The same buffers give
-the same file to the byte. The file appears whole or not at all, and says what it is (`output`).
+type and shape; others (`bf16`, `e4m3`, untyped) are flat bytes in `.npz`. Equal buffers give
+byte-equal files. The file appears whole or not at all, and records its kind (`output`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tessera.output import Kind, mark, write_stream
 
 Bytes = npt.NDArray[np.uint8]
 Rows = Iterable[tuple[Buffer, Bytes | Sequence[Bytes]]]
-"""Buffers with their bytes, whole or as parts one after the other, which need not be joined."""
+"""Buffers with their bytes, whole or as consecutive parts."""
 
 _NUMPY_TYPES = {
     DataType.U8: "u1",
@@ -45,7 +45,7 @@ _NUMPY_TYPES = {
     DataType.C64: "<c8",
     DataType.C128: "<c16",
 }
-# Types that are bits alone are written as unsigned numbers.
+# Types without a numeric meaning are written as unsigned integers.
 _BITS = {
     DataType.B8: DataType.U8,
     DataType.B16: DataType.U16,
@@ -57,7 +57,7 @@ _LONGEST_NAME = 65535 - len(".npy")
 
 
 def check_format(path: str | os.PathLike[str]) -> None:
-    """Refuse a name that does not say in which format contents are to be written."""
+    """Refuse a name whose suffix is not one of the formats."""
     _writer(Path(path))
 
 
@@ -72,8 +72,8 @@ def _writer(place: Path) -> Callable[[IO[bytes], Rows, Kind, str], None]:
 def write_contents(path: str | os.PathLike[str], buffers: Rows, kind: Kind = Kind.RESULTS) -> None:
     """Write buffers to a file, whose name decides the format.
 
-    A `.safetensors` file that has these bytes already stays, and gets the time of now: to write
-    gigabytes once more takes longer than to compare them.
+    A `.safetensors` file that already has these bytes stays and gets the current time: writing
+    gigabytes takes longer than comparing them.
     """
     writer, place = _writer(Path(path)), os.fspath(path)
 
@@ -85,11 +85,11 @@ def write_contents(path: str | os.PathLike[str], buffers: Rows, kind: Kind = Kin
 
 
 class _AlreadyThereError(Exception):
-    """The file has the bytes that were to be written."""
+    """The file already has the bytes to be written."""
 
 
 def _is_there(path: str, parts: Sequence[memoryview]) -> bool:
-    """Whether a plain file has these bytes and no others; then it is as if it were written now."""
+    """Whether a plain file has exactly these bytes; if so, its time is set to the current time."""
     try:
         if not os.path.isfile(path) or os.path.getsize(path) != sum(part.nbytes for part in parts):
             return False

@@ -46,7 +46,7 @@ _DIGEST = re.compile("[0-9a-f]{64}")
 
 
 def parse_graph(text: str, name: str = "<tsg>") -> KernelGraph:
-    """The graph in a text; raises `TesseraError` where it is none."""
+    """The graph in a text; raises `TesseraError` if the text is not a graph."""
     source = source_of_text(text, name)
     try:
         return _GraphBuilder().transform(_parser().parse(source.text))
@@ -71,7 +71,8 @@ def _parser() -> Lark:
 
 
 def _check_digits(token: Token) -> Token:
-    """Python reads no number of thousands of digits, and no graph has one."""
+    """Refuse numbers with thousands of digits: Python does not convert them, and no graph has
+    them."""
     if len(token) > _MOST_DIGITS:
         raise _BadValue(token, f"a number of at most {_MOST_DIGITS} digits")
     return token
@@ -81,7 +82,7 @@ E = TypeVar("E", bound=Enum)
 
 
 class _BadValue(Exception):
-    """A token whose value does not exist, and what would."""
+    """A token whose value is not allowed, and the values that are."""
 
     def __init__(self, token: Token, wanted: str) -> None:
         super().__init__(wanted)
@@ -259,7 +260,7 @@ class _GraphBuilder(Transformer[Token, KernelGraph]):
 
 
 def _check(graph: KernelGraph, version: Token) -> None:
-    """Numbers count from 0 in order, and name what is there."""
+    """Check that numbers count from 0 in order and refer to things that exist."""
     ordered = [int(b.id) for b in graph.buffers] == list(range(len(graph.buffers)))
     ordered &= [int(n.id) for n in graph.nodes] == list(range(len(graph.nodes)))
     known = len(graph.buffers)

@@ -1,7 +1,7 @@
 """Measured times of sums over GPUs of one kind in one host (all-reduce), from the extra `tables`.
 
-In: a kind of GPU, how many, how many elements of 16 bits. Out: nanoseconds, on the line between the
-two nearest rows; None if it was not measured. Source: `custom_allreduce_perf` of
+In: a kind of GPU, the number of GPUs, the number of 16-bit elements. Out: ns, interpolated linearly
+between the two nearest rows; None if it was not measured. Source: `custom_allreduce_perf` of
 `aiconfigurator_core`, whose `message_size` counts elements.
 """
 
@@ -18,7 +18,7 @@ from tessera.frontend.machine.tables import FRAMEWORK, extra_is_missing, system_
 
 _OTHER_PACKAGE = "aiconfigurator_core"
 _FILE = "custom_allreduce_perf.parquet"
-_GRAPH = "graph"  # the times inside of CUDA graphs, where there are any
+_GRAPH = "graph"  # the times inside CUDA graphs, if there are any
 
 
 def all_reduce_ns(gpu: str, count: int, elements: float) -> float | None:
@@ -37,7 +37,7 @@ def all_reduce_ns(gpu: str, count: int, elements: float) -> float | None:
 
 @cache
 def _points(gpu: str, count: int) -> tuple[tuple[float, float], ...]:
-    """Elements and times, of the newest version."""
+    """Numbers of elements and times in ns, of the newest version."""
     system = system_of(gpu)
     spec = None if system is None or extra_is_missing() else find_spec(_OTHER_PACKAGE)
     places = [] if spec is None else list(spec.submodule_search_locations or ())

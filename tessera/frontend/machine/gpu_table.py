@@ -1,9 +1,9 @@
 """The table of GPUs: `data/gpus.json`, which names its sources, as `Gpu` records.
 
-In: a name as people type it. Out: a `Gpu`, or an error that suggests near names. A short name
-stands for one SKU (`also` of its row); what was chosen is printed, never guessed silently. Values
-that the sources lack are derived here by stated arithmetic: the clock from fp32 throughput, fp32
-throughput from SMs and clock (256 operations per SM and cycle).
+In: a name as users type it. Out: a `Gpu`, or an error that suggests near names. A short name stands
+for one SKU (`also` of its row); the choice is printed, never made silently. Values that the sources
+lack are derived here by stated arithmetic: the clock from fp32 throughput, fp32 throughput from SMs
+and clock (256 operations per SM and cycle).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from tessera.ir.plan.machine import Gpu, Rate
 
 _TABLE = Path(__file__).parents[2] / "data" / "gpus.json"
 
-# One list price per GPU, from the first of these that has one, so that prices compare.
+# One list price per GPU, from the first provider that has one, so that prices are comparable.
 PRICE_ORDER = ("runpod", "aws", "gcp", "azure", "lambda", "nebius", "hyperstack", "vast")
-# sm_90a and its like hold code for that generation alone; a card runs its own.
+# Code for sm_90a and similar architectures runs on that generation only.
 _SUFFIXED = {"9.0": "sm_90a", "10.0": "sm_100a", "10.3": "sm_103a", "12.0": "sm_120a"}
 
 
@@ -44,7 +44,7 @@ def _rows() -> dict[str, dict[str, Any]]:
 
 
 def find_gpu(name: str) -> Gpu:
-    """The GPU of a key or an alias; upper case, spaces and underscores are forgiven."""
+    """The GPU of a key or an alias; upper case, spaces and underscores are accepted."""
     table = gpu_table()
     wanted = name.strip().lower().replace("_", "-").replace(" ", "-")
     key = aliases().get(wanted, wanted)

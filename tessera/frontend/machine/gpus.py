@@ -1,8 +1,8 @@
-"""A machine from what the user names: `2xa100,l40s`, `h200:84sm,h200:48sm`, and a link.
+"""A machine from the user's `--gpus` and `--link`: `2xa100,l40s`, `h200:84sm,h200:48sm`.
 
 In: the text of `--gpus`, `--link`, and overrides of price and memory. Out: a `Machine`. Entries are
-`[COUNTx]NAME[:NNsm]`. Slices of one name fill one card after the other: a slice that no longer fits
-the SMs left on the last card of that name opens a new one. Every card has a port of the link's
+`[COUNTx]NAME[:NNsm]`. Slices of one name fill one card after the other: a slice that does not fit
+the SMs left on the last card of that name opens a new card. Every card has a port of the link's
 bandwidth in each direction; slices of one card copy through its memory.
 """
 
@@ -29,14 +29,14 @@ _MOST_DIGITS = 18
 
 @dataclass(frozen=True, slots=True)
 class LinkKind:
-    """A link as named: its bandwidth for a card, or why a card cannot have it."""
+    """A named link: its bandwidth for a card, or the reason why a card cannot have it."""
 
     name: str
     bytes_per_second: float | None
     latency_ns: float
 
     def port(self, gpu: Gpu) -> float:
-        """Bytes per second in one direction that a card of this kind has on the link."""
+        """Bandwidth of the link for this kind of card, in bytes/s in one direction."""
         if self.bytes_per_second is not None:
             return self.bytes_per_second
         if self.name == "nvlink":
@@ -200,7 +200,7 @@ def _check_names(option: str, given: Mapping[str, object], cards: tuple[Card, ..
 
 
 def check_memory(gpu: Gpu, given: int) -> None:
-    """Refuse more memory than a card of this kind has: a slip of the pen, or another card."""
+    """Refuse more memory than a card of this kind has: a typing error, or another card."""
     if given > gpu.most_bytes():
         size, most = format_bytes(given), format_bytes(gpu.memory_bytes)
         raise TesseraError.of(

@@ -114,7 +114,7 @@ def _entry(host: _HostEntryTable) -> HostEntry:
 
 
 def _is_of_a_host(address: str) -> bool:
-    """Whether it can be the address of one host, everywhere."""
+    """Whether an address stands for one host and means the same on all hosts."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:

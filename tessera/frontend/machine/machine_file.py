@@ -70,7 +70,7 @@ _MOST_TEXT = 1 << 20
 _MOST_DOTS = 1000
 _UNREAD = re.compile(r'"[^"\n]*"|#[^\n]*')
 _ABSENT = ("-", NO_LINK)
-# A number above zero, and no absurd one.
+# A number above zero, within reasonable limits.
 _Number = Annotated[float, Meta(ge=1e-6, le=1e9)]
 
 
@@ -162,7 +162,8 @@ def parse_machine(text: str, name: str = "<machine>") -> Machine:
 
 
 def _check_size(text: str, name: str) -> None:
-    """Refuse what no machine needs, and what takes the reader of TOML for ever: dotted keys."""
+    """Refuse texts larger than any machine needs, and dotted keys, which take the TOML reader too
+    long."""
     if len(text) > _MOST_TEXT:
         raise _bad(f"`{name}` is too large: more than {_MOST_TEXT} letters")
     if any(line.count(".") > _MOST_DOTS for line in _UNREAD.sub("", text).split("\n")):
@@ -180,14 +181,14 @@ def _check_nodes(nodes: list[_NodeTable]) -> None:
 
 
 def _node_memory(nodes: list[_NodeTable]) -> Iterator[tuple[str, int]]:
-    """The bytes of host memory for transfers, by node, as far as they are given."""
+    """The bytes of host memory for transfers, by node, for nodes that give them."""
     for node in nodes:
         if node.memory is not None:
             yield node.name, _quantity("memory", node.memory, parse_bytes)
 
 
 def _with_matrix(machine: Machine, matrix: _MatrixTable) -> Machine:
-    """A link of its own for each pair of the matrix, or none."""
+    """The machine with a separate link, or none, for each pair of the matrix."""
     ids = {device.name: device.id for device in machine.devices}
     names, width = matrix.devices, len(matrix.devices)
     if not all(name in ids for name in names):
@@ -265,7 +266,7 @@ def _own_gpu(name: str, given: _GpuTable) -> Gpu:
 
 
 def _with_tensor_rate(gpu: Gpu, flops: float) -> Gpu:
-    """The GPU with another fp16 rate, and other types of its tensor cores in proportion."""
+    """The GPU with another fp16 rate; the other types of its tensor cores change in proportion."""
     known = gpu.flops("fp16")
     if not known:
         raise _bad(f"{gpu.name} has no fp16 rate: `like` another GPU")

@@ -1,8 +1,8 @@
-"""Links of a machine that differ from the one kind between all: nodes, and single pairs.
+"""Links that differ from the common kind between all cards: nodes, and single pairs.
 
-In: a `Machine` whose cards are joined by one kind of link. Out: a `Machine`. Channels hold what
-links share: within a node each card has a port, to other nodes each node has one, and a pair with a
-link of its own has a channel of its own.
+In: a `Machine` whose cards are joined by one kind of link. Out: a `Machine`. Channels model the
+bandwidth that links share: within a node each card has a port, to other nodes each node has one,
+and a pair with a link of its own has its own channel.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def with_link(
     bandwidth: float | None,
     latency_ns: float | None,
 ) -> Machine:
-    """The machine with a link of its own from one device to another; no bandwidth: none."""
+    """The machine with a separate link from one device to another; without a bandwidth, no link."""
     pair = source, target
     before = next((link for link in machine.links if (link.source, link.target) == pair), None)
     links = [link for link in machine.links if link is not before]

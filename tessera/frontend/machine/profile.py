@@ -3,17 +3,16 @@
     {"schema": "tessera-profile/1", "program": "DIGEST", "rows": [
       {"step": 3, "name": "m0.linear", "gpu": "a100", "sms": 108, "ns": 8123.0, "error": 0.02}]}
 
-In: text. Out: a `Profile`. `program` is the digest of the trace in plans of it; `gpu` is a name
-of the table; `sms` may be left out for a whole card. Times are above zero and at most an hour, so
-that sums and ratios of them stay numbers. Rows may say more (`warm_ns`, `cold_ns`,
-`beside_compute_ns`, `beside_memory_ns`: times with caches warm and cold, and beside a busy
-neighbour on the rest of the GPU; `variant`: the architecture of its code), and so may the file
-(`machine`): `tessc profile` writes them. `host_call_ns` of `machine` is what a call takes by which
-the host hands work over, `host_byte_ns` what it takes to copy a byte of an input or output.
-`transfers` are copies by size:
+In: text. Out: a `Profile`. `program` is the digest of the trace in plans of it; `gpu` is a name of
+the table; `sms` may be left out for a whole card. Times are above zero and at most an hour, so that
+their sums and ratios stay finite. Rows may say more (`warm_ns`, `cold_ns`, `beside_compute_ns`,
+`beside_memory_ns`: times with caches warm and cold, and beside a busy neighbour on the rest of the
+GPU; `variant`: the architecture of its code), and so may the file (`machine`): `tessc profile`
+writes them. `host_call_ns` of `machine` is the time of a host call that submits work,
+`host_byte_ns` the time to copy a byte of an input or output. `transfers` are copies by size:
 `{"gpu": "h200", "sms": 84, "kind": "device", "bytes": 4096, "ns": 3200.0}`. `wholes` are times of
-the whole trace by device; `together_ns` of one is the time of a request while two or more
-are under way there and on the rest of its GPU, for long:
+the whole trace by device; `together_ns` of a row is the time of a request under sustained load,
+with two or more requests under way on the device and on the rest of its GPU:
 `{"gpu": "h200", "sms": 84, "ns": 3.1e6, "together_ns": 3.5e6}`.
 """
 
@@ -141,7 +140,7 @@ def _copied(row: _ProfileCopy, where: str) -> MeasuredCopy:
 
 
 def _together(rows: list[_Whole], name: str) -> Iterator[MeasuredTogether]:
-    """The times of whole traces beside others; rows without such a time are left out."""
+    """The times of whole traces beside others; rows without `together_ns` are left out."""
     for index, row in enumerate(rows):
         if row.together_ns is None:
             continue
@@ -157,7 +156,7 @@ def _together(rows: list[_Whole], name: str) -> Iterator[MeasuredTogether]:
 
 
 def _check_once(rows: tuple[Measured, ...], name: str) -> None:
-    """Within one file no code of a step is measured twice: it would be unclear which time
+    """Refuse a file in which a step's code is measured twice: it would be unclear which time
     counts."""
     seen: dict[tuple[int, str, int], dict[str, int]] = {}
     for index, row in enumerate(rows):

@@ -1,7 +1,7 @@
-"""Numbers with units as people type them: `100Gb/s`, `40GB`, `5us`.
+"""Numbers with units as users type them: `100Gb/s`, `40GB`, `5us`.
 
 In: text. Out: bytes, bytes per second or nanoseconds. A small `b` is bits, a large `B` bytes;
-`GB` is 10^9 and `GiB` 2^30. None is "not a quantity of that kind".
+`GB` is 10^9 and `GiB` 2^30. None means "not a quantity of that kind".
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def parse_bytes(text: str) -> int | None:
 
 
 def parse_bandwidth(text: str) -> float | None:
-    """`100Gb/s`, `100Gbps`, `25GB/s`; in bytes per second. Less than one is none at all."""
+    """`100Gb/s`, `100Gbps`, `25GB/s`; in bytes per second. None if it is less than 1 byte/s."""
     parts = _split(text)
     if parts is None:
         return None

@@ -2,9 +2,9 @@
 
 In: a kind of GPU and kinds of work. Out: `TableRows`. The package has tables of A100 SXM and L40S
 (`tessera/data/tables`, made by `tools/make_tables.py`). The package `aiconfigurator_core`, if it is
-installed (the extra `tables`), has those of more GPUs. Where several kernels were measured for the
-same sizes, the fastest counts: that is what a library would choose. A row that comes twice for one
-kernel with very different times makes a table unusable, and so do times that are no numbers.
+installed (the extra `tables`), has tables of more GPUs. If several kernels were measured for the
+same sizes, the fastest counts, because a library would choose it. A table is unusable if a row
+appears twice for one kernel with very different times, or if a time is not a number.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ EXTRA = "tables"
 INSTALL = f"pip install 'tessera-compiler[{EXTRA}]'"
 _PACKAGED = Path(__file__).parents[2] / "data" / "tables"
 _OTHER_PACKAGE = "aiconfigurator_core"
-# What the tables call a GPU.
+# The names of GPUs in the tables.
 _SYSTEMS = {
     "a100-80g-sxm": "a100_sxm",
     "l40s": "l40s",
@@ -47,9 +47,9 @@ _FOLDERS = {
 _TYPES = ("bfloat16", "fp8", "w4a16_mxfp4")
 # Requests choose experts unevenly: the more uneven of the two laws that all tables have.
 _DISTRIBUTION = "power_law_1.2"
-# What numpy and zipfile raise for bytes that are no archive, or no longer a whole one.
+# The exceptions of numpy and zipfile for bytes that are not a whole archive.
 _DAMAGED = (OSError, ValueError, KeyError, EOFError, BadZipFile, zlib.error, RuntimeError)
-_CONTRADICTION = 2.0  # a time over another of the same kernel and sizes
+_CONTRADICTION = 2.0  # ratio of two times of the same kernel and sizes
 _LEAST_NS, _MOST_NS = 1.0, 3.6e12
 
 Columns = Mapping[str, Sequence[object]]
@@ -57,7 +57,7 @@ AnyArray = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
 
 
 def has_tables(gpu: str) -> bool:
-    """Whether there are tables of a kind of GPU, here or in the extra."""
+    """Whether this package or the extra has tables of a kind of GPU."""
     return gpu in _SYSTEMS
 
 
@@ -111,7 +111,7 @@ def read_packaged(folder: Path, gpu: str, system: str, kind: TableKind) -> tuple
                 )
         except _DAMAGED as problem:
             raise _broken(path.name, f"it cannot be read: {problem}") from None
-        except TypeError:  # one array is no archive of several
+        except TypeError:  # the file is a single array, not an archive
             raise _broken(path.name, "it cannot be read: it is no archive of arrays") from None
         _check_arrays(path.name, kind, sizes, fixed, ns, names)
         if sizes.min() < 1:
@@ -139,7 +139,7 @@ def read_packaged(folder: Path, gpu: str, system: str, kind: TableKind) -> tuple
 def _check_arrays(
     name: str, kind: TableKind, sizes: AnyArray, fixed: AnyArray, ns: AnyArray, names: AnyArray
 ) -> None:
-    """Refuses arrays that another version of this package would write."""
+    """Refuse arrays that this version of the package would not write."""
     rows, types = ns.size, sum(column.endswith("dtype") for column in FIXED[kind])
     asked = {
         "sizes": (sizes, "iu", (rows, len(SIZES[kind]))),
@@ -199,7 +199,7 @@ def read_parquet(path: Path, gpu: str, kind: TableKind, dtype: str) -> tuple[Tab
 def tables_of(
     columns: Columns, name: str, gpu: str, version: str, kind: TableKind
 ) -> tuple[TableRows, ...]:
-    """The tables in the columns of a file; rows of other versions and types are passed over."""
+    """The tables in the columns of a file; rows of other versions and types are skipped."""
     parts = _PARTS[kind]
     needed = {column for column, _ in (*parts[0], *parts[1]) if column != "window_size"}
     needed |= {"version", "kernel_source", "latency"}
@@ -286,7 +286,7 @@ def _sorted_rows(
     version: str,
     kind: TableKind,
 ) -> list[TableRows]:
-    """Rows by what they have exactly, each size once; refuses what contradicts itself."""
+    """Rows grouped by their fixed values, each size once; refuses contradictory rows."""
     by_kernel: dict[tuple[Fixed, Sizes, str], list[float]] = {}
     for sizes, fixed, kernel, ns in rows:
         if not isfinite(ns) or not _LEAST_NS <= ns <= _MOST_NS:

@@ -1,8 +1,8 @@
 """Read a plan file, `.tsp`: the text that `ir.plan.print_plan` prints.
 
-In: text, which may come from anywhere. Out: a `Plan` that `ir.plan.verify_plan` has nothing to say
-against. An unknown version, record or key, a missing one, a value of the wrong kind and a number
-that refers to nothing are errors (TSR3020) with their line; nothing is skipped but comments.
+In: text, which may come from anywhere. Out: a `Plan` that `ir.plan.verify_plan` accepts. An unknown
+version, a missing or unknown record or key, a value of the wrong kind and a number that refers to
+nothing are errors (TSR3020) with their line; only comments are skipped.
 """
 
 from __future__ import annotations
@@ -66,25 +66,26 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class PlanText:
-    """A plan, and where its records stand in the text that it was read from."""
+    """A plan, and the places of its records in the text."""
 
     plan: Plan
     source: Source
     where: dict[int, tuple[int, int]]
 
     def span(self, record: object) -> Span | None:
-        """Where a record of the plan stands; None for any other."""
+        """The place of a record of the plan; None for other records."""
         place = self.where.get(id(record))
         return None if place is None else Span(self.source, place[0], place[0] + place[1])
 
 
 def parse_plan(text: str, name: str = "<plan>") -> Plan:
-    """The plan in a text; raises `TesseraError` where it is none."""
+    """The plan in a text; raises `TesseraError` if the text is not a plan."""
     return read_plan(source_of_text(text, name)).plan
 
 
 def check_kind(source: Source) -> None:
-    """Most of what is not a plan is a trace; to the grammar of plans its records are comments."""
+    """Refuse a trace, the most likely mistake: to the grammar of plans, its records are
+    comments."""
     lines = (line.strip() for line in source.text.split("\n"))
     first = next((line for line in lines if line and not line.startswith("//")), "")
     if not first.startswith(FORMAT):
@@ -93,7 +94,7 @@ def check_kind(source: Source) -> None:
 
 
 def read_plan(source: Source) -> PlanText:
-    """The plan in a text with its places; raises `TesseraError` where it is none."""
+    """The plan in a text with its places; raises `TesseraError` if the text is not a plan."""
     text = source.text
     builder = _PlanBuilder()
     try:
@@ -121,7 +122,7 @@ def _parser() -> Lark:
 
 
 class _TextField(NamedTuple):
-    """`key=value` as it stands in the text, and where."""
+    """`key=value` as written in the text, and its place."""
 
     name: str
     value: str
@@ -132,7 +133,7 @@ class _TextField(NamedTuple):
 
 
 class _FieldKind(NamedTuple):
-    """What a field holds: types, and whether it may be left out."""
+    """The kind of a field: its types, and whether it may be left out."""
 
     types: tuple[object, ...]
     optional: bool
@@ -149,7 +150,7 @@ def _kinds(record: Hashable) -> dict[str, _FieldKind]:
     }
 
 
-# Fields that come from other lines, or from a number in front.
+# Fields that come from other lines, or from the number at the start of the line.
 _ELSEWHERE = frozenset(
     (
         "cards",
@@ -177,7 +178,7 @@ def _options(hint: object) -> tuple[object, ...]:
     return (getattr(hint, "__supertype__", hint),)
 
 
-# Records of one line, by the rule of the grammar, and the field that a number in front fills.
+# Records of one line, by grammar rule, and the field for the number at the start of the line.
 _LINES: dict[str, tuple[type[Any], str]] = {
     "card": (PlanCard, ""),
     "device": (PlanDevice, ""),
@@ -224,7 +225,7 @@ class _PlanBuilder(Transformer[Token, Plan]):
         )
 
     def __default__(self, rule: Token, children: list[Any], meta: object) -> object:
-        """A record that is one line, with or without a number in front."""
+        """A record of one line, with or without a number at its start."""
         keyword, *given = children
         kind, number = _LINES[rule]
         parts = {number: _number_of(keyword)} if number else {}
@@ -238,7 +239,7 @@ class _PlanBuilder(Transformer[Token, Plan]):
         lines = [line.removeprefix("|") for block in blocks for line in block.split("\n")]
         text = "".join(f"{line}\n" for line in lines)
         trace = self._record(keyword, PlannedTrace, given, text=text)
-        # Editors and version control put CR LF at line ends; the digest says when it was so.
+        # Editors and version control may write CR LF at line ends; the digest shows if they did.
         plain = text.replace("\r\n", "\n")
         if plain != text and trace.digest == text_digest(plain) != text_digest(text):
             return self._known(keyword, replace(trace, text=plain))
@@ -293,7 +294,7 @@ class _PlanBuilder(Transformer[Token, Plan]):
     # --- records ---------------------------------------------------------------------------
 
     def _known(self, keyword: Token, record: R) -> R:
-        """The record, once it is noted where it stands."""
+        """Note the place of a record and return it."""
         self.where[id(record)] = keyword.start_pos or 0, len(keyword)
         return record
 
@@ -363,7 +364,7 @@ def _at(token: Token, why: str) -> BadText:
 
 
 def _number_of(keyword: Token) -> int:
-    """The number behind `step` or `transfer`."""
+    """The number after `step` or `transfer`."""
     text = keyword.split()[1]
     if len(text) > DIGITS:
         raise _at(keyword, "the number is too large")

@@ -1,7 +1,7 @@
-"""What a plan says of its machine, held against the table of GPUs.
+"""Checks the machine of a plan against the table of GPUs.
 
 In: a `Plan`. Out: flaws. A card is of a kind in the table, or of one that a machine file made from
-such a kind (`like`); it has that kind's architecture, and no more memory and SMs than there are.
+such a kind (`like`); it has that kind's architecture, and no more memory and SMs than that kind.
 Digests are SHA-256.
 """
 
@@ -21,7 +21,7 @@ _LONGEST_BYTE_NS = 1e3
 
 
 def machine_flaws(plan: Plan) -> Iterator[Flaw]:
-    """Flaws in what a plan says of its machine."""
+    """Flaws in the machine of a plan."""
     if not _DIGEST.fullmatch(plan.machine_digest):
         yield Flaw(plan, "`machine_digest` is no digest: 64 hexadecimal digits")
     if not 0 <= plan.host_call_ns <= _LONGEST_CALL_NS:

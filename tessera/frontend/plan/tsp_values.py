@@ -1,8 +1,8 @@
-"""The values of a plan file that have a syntax of their own (byte ranges, operations), and faults.
+"""The values of a plan file with their own syntax (byte ranges, operations), and faults.
 
-In: text of tokens of `grammars/tsp.lark`, and where it stands. Out: records. A short text may stand
-for many ranges (`0:1+2*1000000`), so their number over a whole file is limited. What is wrong with
-the text, by Lark's exception or as a value, becomes a diagnostic with its line (TSR3020).
+In: text of tokens of `grammars/tsp.lark`, and its offset. Out: records. A short text may stand for
+many ranges (`0:1+2*1000000`), so their number over a whole file is limited. A fault, from Lark or
+in a value, becomes a diagnostic with its line (TSR3020).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from tessera.ir.plan.verify_plan import LARGEST, MOST_RANGES
 from tessera.ir.program.program import BufferId, LaunchId
 
 DIGITS = len(str(LARGEST))
-"""Numbers with more are not read."""
+"""The most digits of a number."""
 
 _QUEUES = {queue.value: queue for queue in Queue}
 _ITEM = re.compile(r"([0-9]+):([0-9]+)((?:\+[0-9]+\*[0-9]+)*)")
@@ -71,13 +71,13 @@ class BadText(Exception):
 
 
 class RangeReader:
-    """Expands byte ranges, up to a number in all."""
+    """Expands byte ranges, up to a total number."""
 
     def __init__(self) -> None:
         self._left = MOST_RANGES
 
     def read(self, text: str, start: int) -> Bytes:
-        """The ranges in `text`, which stands at `start`."""
+        """The ranges in `text`, which is at offset `start`."""
         if text == NO_BYTES:
             return ()
         ranges: list[tuple[int, int]] = []
@@ -103,7 +103,7 @@ class RangeReader:
 
 
 def operations_of(block: str, first: int, ranges: RangeReader) -> Iterator[tuple[int, int, Queued]]:
-    """The operations in lines of a program that stand at `first`, each with its place."""
+    """The operations in the lines of a program at offset `first`, each with its place."""
     for match in _OPERATION.finditer(block):
         start, end = first + match.start(), first + match.end()
         yield start, end, _operation(match, start, ranges)
@@ -131,7 +131,7 @@ def _operation(match: re.Match[str], start: int, ranges: RangeReader) -> Queued:
 
 
 def unexpected(source: Source, fault: UnexpectedInput) -> Diagnostic:
-    """A diagnostic for text that the grammar does not take, with what it expected."""
+    """A diagnostic for text that the grammar does not accept, with the expected tokens."""
     text = source.text
     at = len(text.rstrip()) if _at_end(fault) else int(fault.pos_in_stream or 0)
     start, end = at, at
@@ -188,12 +188,12 @@ _SAID = {
 
 
 def bad_text(source: Source, fault: BadText) -> Diagnostic:
-    """A value, or a whole record, that cannot be so."""
+    """A diagnostic for an impossible value or record."""
     return error("TSR3020", str(fault), Span(source, fault.start, fault.start + fault.length))
 
 
 def check_plan_given(plan: object) -> None:
-    """A plan or the path of one."""
+    """Refuse an argument that is neither a plan nor a path."""
     if not isinstance(plan, str | os.PathLike | Plan):
         hint = " (the `plan` of a report is one)" if hasattr(plan, "plan") else ""
         raise wrong_type("plan", plan, f"a path or a `Plan`{hint}")

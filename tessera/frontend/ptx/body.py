@@ -1,12 +1,12 @@
-"""Bodies of functions that stay text until their statements are asked for.
+"""Bodies of functions that stay text until their statements are needed.
 
-`body_end` finds the end of a body in which every statement is an ordinary one (`statement_runs`),
-blocks included; only such bodies stay unread. `TextBody.sample` reduces one to what a verifier must
-see. It puts a mark in the place of the number of every register that a range declares, so that
-`add.s32 %r1, %r2, 5;` and `add.s32 %r7, %r1, 5;` are one text, and takes the first statement of
-each text; a block counts as one statement. This is sound as long as what a verifier says of an
-instruction hangs on nothing but that text, the types of the names in it, and whether each register
-lies in its range. The last is checked here; names of other things stay in the text.
+`body_end` finds the end of a body in which every statement is ordinary (`statement_runs`), blocks
+included; only such bodies stay unread. `TextBody.sample` reduces a body to the statements that a
+verifier must see. It replaces the number of every register that a range declares with a mark, so
+that `add.s32 %r1, %r2, 5;` and `add.s32 %r7, %r1, 5;` are one text, and takes the first statement
+of each text; a block counts as one statement. This is sound as long as the verdict on an
+instruction depends only on that text, the types of the names in it, and whether each register lies
+in its range. The last is checked here; names of other things stay in the text.
 """
 
 from __future__ import annotations
@@ -22,25 +22,26 @@ from tessera.frontend.text.bulk import collector_paused
 from tessera.ir.ptx import syntax as ptx
 
 MAX_BLOCKS = 100
-"""Bodies nested deeper are read token by token, which says where they are too deep."""
+"""Bodies nested deeper than this are read token by token, which reports where they are too deep."""
 
 MIN_SAMPLED = 2000
-"""Shorter bodies take less time to build than to sample."""
+"""Bodies with fewer characters take less time to build than to sample."""
 
 MOST_RANGES = 30
-"""Each range takes a walk over the text; compilers declare one for each type of register."""
+"""The most ranges that are sampled: each takes a walk over the text, and compilers declare one for
+each type of register."""
 
 SHORT = 40
-"""So many statements are looked at one by one, which needs no further expression."""
+"""The number of statements that are matched one by one, which needs no further expression."""
 
 _GAP = re.compile(GAP)
 _COMMENT = re.compile(r'//[^\n]*|/\*(?:[^*]|\*(?!/))*+\*/|"[^"\n]*+"')
 _TELLING = re.compile(r'"[^"\n]*?[][;:{}%#.][^"\n]*"')
-"""A string with a character in it that says where a statement ends, or what it is."""
+"""A string that contains a character by which statements are split or recognised."""
 _LOCATION = re.compile(LOCATION)
 _REGISTERS = re.compile(r"\.reg(?![\w$:.])[^;]*+;")
 _BEFORE_BRACE = re.compile(r":(?=\s*+[{}])")
-"""The end of a label in front of a brace; with a `;` behind it, it is a piece of its own."""
+"""The end of a label in front of a brace; with a `;` after it, the label is a piece of its own."""
 _BRACED = re.compile(r"(?:\A|;)\s*+[{}]")
 _BRACES = frozenset("{}")
 _LABEL = re.compile(rf"{BLANK}({NAME}){BLANK}:(?!:)")
@@ -51,12 +52,12 @@ _BRANCH = re.compile(
 
 @functools.cache
 def _statements() -> re.Pattern[str]:
-    """As many ordinary statements as there are; compiled for the first body that is not short."""
+    """Any number of ordinary statements; compiled for the first body that is not short."""
     return re.compile(rf"(?:{ONE_STATEMENT})*+")
 
 
 def body_end(text: str, start: int) -> tuple[int, int] | None:
-    """For a body whose `{` ends at `start`: where its statements end, and its `}`; if ordinary."""
+    """The end of the statements and of the `}` of an ordinary body whose `{` ends at `start`."""
     depth, end = 0, start
     for _ in range(SHORT):
         statement = STATEMENT.match(text, end)
@@ -102,7 +103,7 @@ class TextBody:
             return tuple(self.splitter.split(self.text, 0, self.start, self.end))
 
     def sample(self) -> tuple[ptx.Statement, ...] | None:
-        """Statements that represent all, or None if every one has to be checked."""
+        """Statements that represent all others, or None if every statement has to be checked."""
         if self.end - self.start < MIN_SAMPLED:
             return None
         text = self.text[self.start : self.end]
@@ -214,7 +215,7 @@ def _pieces(text: str) -> list[str] | None:
 
 
 def _take_labels(pieces: list[str]) -> list[str]:
-    """The labels in front of statements, which are cut off their pieces."""
+    """Cut the labels off the front of the pieces and return them."""
     labels = []
     for index, piece in enumerate(pieces):
         if ":" not in piece or piece[0] == "{":

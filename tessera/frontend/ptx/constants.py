@@ -39,7 +39,7 @@ def float_constant(text: str) -> ptx.Float:
         return ptx.Float(text, int(text[2:], 16), 32)
     if text[:2] in ("0d", "0D"):
         return ptx.Float(text, int(text[2:], 16), 64)
-    if text.startswith((".", "-.")):  # behind an opcode, `.5` would read as a modifier
+    if text.startswith((".", "-.")):  # after an opcode, `.5` would read as a modifier
         text = text.replace(".", "0.", 1)
     bits: int = struct.unpack("<Q", struct.pack("<d", float(text)))[0]
     return ptx.Float(text, bits, 64)
@@ -47,7 +47,7 @@ def float_constant(text: str) -> ptx.Float:
 
 def number_constant(text: str) -> ptx.Integer | ptx.Float:
     """An integer or a float, by its spelling."""
-    # What tables of numbers mostly hold; the ways below give the same.
+    # The usual case in tables of numbers; the branches below give the same result.
     if text.isdecimal() and len(text) <= 18 and (text[0] != "0" or text == "0"):
         return ptx.Integer(text, int(text))
     is_float = "." in text or text[1:2] in ("f", "F", "d", "D")

@@ -1,4 +1,4 @@
-"""Plain declarations and parameter lists in one piece: another fast way through a file.
+"""Plain declarations and parameter lists matched in one piece: another fast path.
 
 `DECLARATION` (without its `;`) and `PARAMETER_LIST` match declarations with a known type, at most
 an alignment, a vector size and `.ptr`, and no initialiser, attribute or comment. Everything else
@@ -31,7 +31,7 @@ _REGISTERS = rf"\.reg{_QUALIFIERS}{BLANK}{listed(_RANGE, ';')}"
 _MEMORY = rf"\.(?:param|local|shared){_QUALIFIERS}{BLANK}{listed(_ARRAY, ';')}"
 DECLARATION = rf"(?:{_REGISTERS}|{_MEMORY})(?=;)"
 
-# One variable at module scope, with its `;`; the number or the table of numbers it may start with.
+# One variable at module scope, with its `;` and its initial number or table of numbers, if any.
 MODULE_VARIABLE = (
     rf"(?:\.(visible|extern|weak|common)(?![\w$]){BLANK})?\.(global|const|shared)(?![\w$:])"
     rf"{BLANK}(?:\.align[ \t]++({INTEGER}){BLANK})?(?:\.v([248])(?![A-Za-z0-9_:]){BLANK})?"

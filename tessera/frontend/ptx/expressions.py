@@ -1,4 +1,4 @@
-"""Reductions of the grammar's expression rules, and what an expression means as an operand.
+"""Reductions of the grammar's expression rules, and the conversion of expressions to operands.
 
 `%p|%q`, `!%p`, `-%r`, `sym+4` and `(a, b)` are operands that look like expressions. They are read
 as expressions, and `operand` gives them their own records.
@@ -22,7 +22,7 @@ MAX_DEPTH = 200
 _ZERO = ptx.Integer("0", 0)
 _Node = TypeVar("_Node")
 
-# What a rule is made of: tokens, and what the methods of other rules returned.
+# The children of a rule: tokens, and the values that the methods of other rules returned.
 Children = Sequence[Any]
 
 
@@ -34,7 +34,7 @@ class Parenthesised:
 
 
 class ExpressionBuilder:
-    """The reductions of the expression rules; `faults` takes what is wrong with them."""
+    """The reductions of the expression rules; their errors go to `faults`."""
 
     faults: Faults
 
@@ -174,7 +174,7 @@ class ExpressionBuilder:
         return self._noted(ptx.Address(address.parts, str(suffix)[1:]), suffix)
 
     def operand(self, node: Any, *, is_call: bool = False) -> ptx.Operand:
-        """The operand that an expression means."""
+        """The operand that an expression stands for."""
         if isinstance(node, Parenthesised):
             return self._group_or_constant(node, is_call)
         if isinstance(node, ptx.Binary) and node.operator == "|":
@@ -194,7 +194,7 @@ class ExpressionBuilder:
         return result
 
     def constants(self, nodes: Sequence[object]) -> tuple[ptx.Constant, ...]:
-        """Expressions that must be constant; the first that is not is reported, no other."""
+        """Expressions that must be constant; only the first that is not is reported."""
         before = len(self.faults.diagnostics)
         values = []
         for node in nodes:
@@ -248,7 +248,7 @@ class ExpressionBuilder:
                 return ptx.Group(tuple(map(self.operand, elements)))
 
     def _offset(self, node: ptx.Binary) -> ptx.Offset | None:
-        """`name + constant...` as a base and a displacement, if that is what it is."""
+        """`name + constant...` as a base and a displacement, or None if it has another form."""
         spine: list[ptx.Binary] = []
         base: ptx.Constant = node
         while isinstance(base, ptx.Binary) and base.operator in ("+", "-"):
@@ -282,7 +282,7 @@ class ExpressionBuilder:
         return node
 
     def _nested(self, node: ptx.Constant, start: int, end: int, *parts: object) -> ptx.Constant:
-        """A node with operators, or its value where these are nested deeply."""
+        """A node with operators, or its value if the operators are nested deeply."""
         depth = 1 + max(map(self.faults.depth, parts))
         if depth == FOLD_DEPTH and (folded := fold(node)) is not None:
             node, depth = folded, 1

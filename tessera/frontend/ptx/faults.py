@@ -1,6 +1,6 @@
-"""Collects the faults that building finds, each with its place in the source.
+"""Collects the faults found while building, each with its place in the source.
 
-Reductions build bare records, which know no position. While a statement is being read token by
+Reductions build bare records, which have no positions. While a statement is being read token by
 token, `note` remembers where each of its nodes began, so that a fault in one operand points at it.
 """
 
@@ -32,7 +32,7 @@ class Faults:
         return 0 if place is None else place[3]
 
     def forget_places(self) -> None:
-        """A statement is done; its nodes need no places any more."""
+        """Drop the places of the nodes of a finished statement."""
         self._places.clear()
 
     def add(

@@ -1,8 +1,8 @@
-"""Constant expressions of any depth: what is nested too deeply to walk becomes its value.
+"""Constant expressions of any depth: an expression nested too deeply to walk becomes its value.
 
 Records are walked by recursion in many places, so an expression keeps its spelling up to
-`FOLD_DEPTH` operators and is one number, or one symbol and one number, beyond that. Folding goes
-on while the parser reduces, from the inside out: no walk is ever deeper than `FOLD_DEPTH`.
+`FOLD_DEPTH` operators and becomes one number, or one symbol and one number, beyond that. Folding
+happens while the parser reduces, from the inside out, so no walk is deeper than `FOLD_DEPTH`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ON_FLOATS: dict[str, Callable[[float, float], float]] = {
 
 
 def fold(constant: ptx.Constant) -> ptx.Constant | None:
-    """An equal constant that is hardly nested; None if there is none."""
+    """An equal constant with little nesting, or None if there is none."""
     return _number(constant) or _symbol_and_number(constant)
 
 

@@ -1,6 +1,6 @@
-"""PTX by `grammars/ptx.lark`: whole files with their faults, and items that are not ordinary.
+"""Parses PTX with `grammars/ptx.lark`: whole files with their faults, and unusual items.
 
-Only this and what it imports needs Lark; a file of ordinary items is read without (`scan`).
+Only this module and its imports need Lark; a file of ordinary items is read without it (`scan`).
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _ONE_AT_A_TIME = threading.Lock()
 
 
 class _Dispatch:
-    """Sends Lark's reductions to the builder of the parse at hand.
+    """Sends Lark's reductions to the builder of the current parse.
 
-    Lark binds the callbacks of a grammar once; a module needs a builder of its own.
+    Lark binds the callbacks of a grammar once, but each module needs its own builder.
     """
 
     def __init__(self) -> None:
@@ -44,7 +44,8 @@ class _Dispatch:
 
 
 def build_parser(*, with_runs: bool = True) -> tuple[Lark, _Dispatch]:
-    """The LALR parser of `grammars/ptx.lark`; without runs, every statement goes token by token."""
+    """The LALR parser of `grammars/ptx.lark`; without runs, every statement is read token by
+    token."""
     text = grammar_text("ptx")
     for name, expression in FAST_TERMINALS.items():
         pattern = expression.replace("/", r"\/") if with_runs else NEVER
@@ -91,7 +92,7 @@ def parse_fragment(
 
 
 def parse_whole(source: Source, *, with_runs: bool) -> ptx.Module:
-    """The module by the grammar alone, or everything that is wrong with it."""
+    """The module, read by the grammar alone; raises `TesseraError` with all its faults."""
     builder, recovery = ModuleBuilder(source), Recovery(source)
     module: ptx.Module | None = None
     with _ONE_AT_A_TIME:

@@ -1,7 +1,7 @@
 """PTX text to `ptx.Module`.
 
-`parse_module` reads one module and raises `TesseraError` with everything that is wrong with it:
-after a fault, reading goes on at the next statement or function.
+`parse_module` reads one module and raises `TesseraError` with all its faults: after a fault,
+reading continues at the next statement or function.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def parse_source(source: Source, *, with_runs: bool = True) -> ptx.Module:
 
 
 def _scan(source: Source) -> ptx.Module | None:
-    """The module, read item by item, or None if that finds a fault."""
+    """The module, read item by item, or None if it has a fault."""
     from tessera.frontend.ptx.scan import scan_module
     from tessera.frontend.ptx.statement_runs import RunSplitter
 
@@ -53,7 +53,7 @@ def load_module(
             module = cached.module()
     if module is not None and cached is not None and cached.is_clean:
         return module, ()
-    # Imported here, as the reader is above: what the cache has needs neither.
+    # Imported here, like the reader above: a module found in the cache needs neither.
     from tessera.ir.verify_ptx.module import verify_module
 
     is_new = module is None

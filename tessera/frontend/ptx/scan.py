@@ -1,11 +1,11 @@
-"""A module item by item: the fast way through a file.
+"""Reads a module item by item: the fast path.
 
 Ordinary items (variables with at most a number or a table of numbers, `.file`, debug sections,
 functions whose heads and bodies are plain) are recognised by one regular expression each, without
-Lark; bodies stay text (`body`). Everything else is cut out up to the next place where an item
-can end and handed to `read_items`, the parser of `grammars/ptx.lark`. Nothing here reports a fault:
-where anything is out of the ordinary for both, `scan_module` gives None and the caller reads the
-whole text with the grammar, which says what is wrong and where.
+Lark; bodies stay text (`body`). Everything else is cut out up to the next place where an item can
+end and handed to `read_items`, the parser of `grammars/ptx.lark`. Nothing here reports a fault: if
+neither can read an item, `scan_module` returns None and the caller reads the whole text with the
+grammar, which reports the fault and its place.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _LANDMARK = re.compile(r'[;{}]|//[^\n]*+|/\*(?:[^*]|\*(?!/))*+\*/|"[^"\n]*+"|#[^
 
 
 def scan_module(source: Source, splitter: RunSplitter, read_items: ReadItems) -> ptx.Module | None:
-    """The module in a source, if every item of it is ordinary or good by the grammar."""
+    """The module in a source, if every item is ordinary or accepted by the grammar."""
     text = source.text
     header = _HEADER.match(text)
     if header is None:
@@ -102,7 +102,7 @@ class _Scanner:
             position = end
 
     def ordinary(self, at: int) -> int | None:
-        """Take the item at an offset, if it is ordinary; where it ends."""
+        """Take the item at an offset, if it is ordinary, and return its end."""
         text = self.text
         variable = _VARIABLE.match(text, at)
         if variable is not None:
@@ -129,7 +129,7 @@ class _Scanner:
         return None
 
     def function(self, head: re.Match[str], at: int) -> int | None:
-        """Take a function, if its body is ordinary; where it ends."""
+        """Take a function, if its body is ordinary, and return its end."""
         linkage, entry, returns, name, parameters, directives, after = head.groups()
         body, end = None, head.end()
         if after == "{":
@@ -163,7 +163,7 @@ def _directives(text: str) -> tuple[ptx.Directive, ...]:
 
 
 def _item_end(text: str, position: int) -> int:
-    """A place after an offset where an item may end: behind a `;` or `}` outside all braces."""
+    """The next place where an item may end: after a `;` or `}` outside all braces."""
     depth = 0
     for mark in _LANDMARK.finditer(text, position):
         if mark[0] == "{":
@@ -178,7 +178,7 @@ def _item_end(text: str, position: int) -> int:
 
 
 def _goes_on(text: str, position: int) -> bool:
-    """Whether what stands behind a `}` still belongs to the item: `= {...};`, `{...}, b;`."""
+    """Whether the text after a `}` still belongs to the item: `= {...};`, `{...}, b;`."""
     gap = _GAP.match(text, position)
     end = gap.end() if gap else position
     return text[end : end + 1] in (";", ",")

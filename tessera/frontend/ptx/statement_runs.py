@@ -1,4 +1,4 @@
-"""Runs of ordinary statements: the fast way through a function body.
+"""Runs of ordinary statements: the fast path through a function body.
 
 `RUN` is the regular expression of the grammar's RUN terminal. It accepts up to `RUN_LENGTH`
 statements, each a label, a `.loc` line, a pragma, a plain declaration or an instruction whose
@@ -70,7 +70,7 @@ _ATOM = re.compile(ATOM)
 
 
 def _location(text: str) -> Callable[[int], ptx.Location]:
-    """A whole `.loc` line, still to be told its place."""
+    """A function from an offset to the `.loc` record of a whole line."""
     head, _, inlined = text.partition(",")
     file, line, column = map(_natural, head.split()[1:])
     if not inlined:
@@ -94,7 +94,7 @@ def _natural(text: str) -> int:
 
 
 class _BuiltOnDemand(dict[str, Any]):
-    """A dictionary that builds what it is asked for and does not have."""
+    """A dictionary that builds missing values on access."""
 
     def __init__(self, build: Callable[[str], Any]) -> None:
         self.build = build
@@ -119,7 +119,7 @@ class RunSplitter:
     ) -> list[ptx.Statement]:
         """The statements of a run that starts at offset `base` of its source.
 
-        With `start` and `end`, of that part of the text only, which may hold blocks.
+        With `start` and `end`, only those of that part of the text, which may hold blocks.
         """
         statements: list[ptx.Statement] = []
         append = statements.append

@@ -1,8 +1,8 @@
-"""Spellings of the PTX grammar's terminals, for the expressions that take more than one at once.
+"""Spellings of the PTX grammar's terminals, for regular expressions that combine several.
 
-They say what `grammars/ptx.lark` says, but for two limits: `BLANK` is whitespace without comments,
-and integers are short enough to fit in 64 bits whatever their digits. Longer ones, like anything
-else that these do not match, are read token by token.
+They agree with `grammars/ptx.lark` except for two limits: `BLANK` is whitespace without comments,
+and integers are short enough to fit in 64 bits whatever their digits. Longer integers, like
+everything else that these do not match, are read token by token.
 """
 
 NAME = r"(?:[A-Za-z][A-Za-z0-9_$]*+|[_$%][A-Za-z0-9_$]++)"
@@ -17,7 +17,7 @@ GAP = BLANK + r"(?:/(?:/[^\n]*+|\*(?:[^*]|\*(?!/))*+\*/)" + BLANK + r")*+"
 
 
 def listed(element: str, closers: str) -> str:
-    """One or more of an element with commas between, up to one of some closing characters.
+    """One or more elements separated by commas, up to one of the closing characters.
 
     `element(, element)*` would hold the element twice, and lists of lists four times; compiling
     such an expression takes longer than reading a small file.

@@ -1,7 +1,8 @@
-"""Create very many records without waking the garbage collector.
+"""Create many records without running the garbage collector.
 
-PTX records form no cycles, so the collector finds nothing among them, but walks all of them again
-and again while they are being made: up to half of the time of reading a large module.
+PTX records form no cycles, so the collector finds nothing among them. It would still walk all of
+them repeatedly while they are created, which takes up to half of the time of reading a large
+module.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a diagnostic of a syntax error says: what could have stood there, and the word that did.
+"""The words of a syntax error: the tokens that were expected, and the word that was found.
 
 In: Lark's exception. Out: words for people.
 """
@@ -40,7 +40,7 @@ TERMINAL_NAMES = {
     "RUN": "an instruction",
     "$END": "the end of the file",
 }
-# Expected sets are long where an expression may start or go on; these stand for the rest.
+# Expected sets are long where an expression may start or continue; these represent the others.
 EXPRESSION_START = {"NAME", "NATURAL", "FLOAT", "LPAR", "NOT", "TILDE", "PLUS", "MINUS", "SINK"}
 OPERATORS = {
     "OR_OR",

@@ -1,8 +1,8 @@
 """Find the grammar files, and the trace of `tessc demo`.
 
-`grammars/` stands in the repository root; a wheel carries a copy inside the package, and one of
-that trace. Building an LALR table takes up to a fifth of a second, so each parser is built once per
-process, on first use.
+`grammars/` is in the repository root; a wheel carries a copy of it and of that trace inside the
+package. Building an LALR table takes up to 0.2 s, so each parser is built once per process, on
+first use.
 """
 
 from __future__ import annotations

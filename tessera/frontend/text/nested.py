@@ -1,7 +1,7 @@
 """How deep values read from JSON or TOML are nested.
 
-No file of ours nests deeply. What does is refused before anything walks it: a parser written in C
-may read more levels than Python can print.
+No file of ours nests deeply. A deeply nested value is refused before anything walks it: a parser
+written in C may read more levels than Python can print.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ MOST_LEVELS = 32
 
 
 def is_deep(value: object) -> bool:
-    """Whether lists and tables stand in each other on more levels than any file needs."""
+    """Whether lists and tables are nested on more levels than any file needs."""
     level = [value]
     for _ in range(MOST_LEVELS):
         level = [inner for outer in level for inner in _inside(outer)]

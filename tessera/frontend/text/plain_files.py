@@ -1,10 +1,10 @@
-"""Files that a trace or a plan names, opened as what they are allowed to be: plain files.
+"""Opens the files that a trace or a plan names, which must be plain files.
 
 In: a path made of a folder that the user named and a name that a file gave. Out: a descriptor of a
-regular file. Links are not followed, pipes and devices are not waited for. Where the user names a
-folder, `root`, links are followed as far as they lead to a file below it: that is how the caches of
-model hubs are laid out, with names that link to blobs. Where a link leads is looked up first and
-then opened folder by folder, none of them a link, so that nobody can change it in between.
+regular file. Links are not followed, pipes and devices are not waited for. If the user names a
+folder, `root`, links are followed if they lead to a file below it: the caches of model hubs have
+names that link to blobs. The target of a link is resolved first and then opened folder by folder,
+none of them a link, so that nobody can change it in between.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FOLDER = getattr(os, "O_DIRECTORY", 0)
 
 
 def open_plain(name: str, hint: str | None = None, root: str | None = None) -> int:
-    """A descriptor of a regular file; one that is a link only if it leads below `root`."""
+    """A descriptor of a regular file; a link is followed only if it leads below `root`."""
     try:
         if not os.path.islink(name):
             descriptor = os.open(name, _FLAGS)
@@ -47,9 +47,9 @@ MOST_DIGESTED_BYTES = 1 << 28
 
 
 def file_digest(name: str, root: str | None = None) -> str | None:
-    """The SHA-256 of a file that may be opened, or None; reading it reports what is wrong.
+    """The SHA-256 of a file that may be opened, or None; reading the file reports the error.
 
-    None also of a large file: to read all of it would take longer than to use it.
+    None for a large file as well: reading all of it would take longer than using it.
     """
     try:
         descriptor = open_plain(name, root=root)
@@ -62,7 +62,7 @@ def file_digest(name: str, root: str | None = None) -> str | None:
 
 
 def is_plain(name: str, root: str | None = None) -> bool:
-    """Whether a file is there and may be opened."""
+    """Whether a file exists and may be opened."""
     try:
         os.close(open_plain(name, root=root))
     except TesseraError:

@@ -31,7 +31,7 @@ _CONTROL_BYTES = bytes(byte for byte in range(32) if byte not in _TEXT_CONTROLS)
 
 
 def read_source(path: str | os.PathLike[str], limit: int = MAX_BYTES) -> Source:
-    """The text of a file, or of standard input for `-`; raises `TesseraError` if it has none."""
+    """The text of a file, or of standard input for `-`; raises `TesseraError` if it has no text."""
     name = os.fspath(path)
     if name == STDIN:
         return source_of_bytes(_read_stdin(limit), STDIN_NAME)
@@ -59,7 +59,7 @@ def source_of_bytes(data: bytes, name: str) -> Source:
     """The text in the bytes of a file; raises `TesseraError` if they are not PTX-like text."""
     if problem := sniff_bytes(data[:_HEAD_BYTES], name):
         raise TesseraError(problem)
-    # NVRTC and the driver hand out PTX as a C string; its end often gets into files.
+    # NVRTC and the driver return PTX as a C string; its final NUL often ends up in files.
     data = data.removeprefix(_BOM)
     data = data.rstrip(b"\0") or data
     text = data.decode("utf-8", "surrogateescape")
@@ -74,7 +74,7 @@ def source_of_bytes(data: bytes, name: str) -> Source:
 
 
 def source_of_text(text: str, name: str) -> Source:
-    """A text that a program hands over, without the mark and the NULs that files may have."""
+    """The source of a text from a program, without the mark and the NULs that files may have."""
     text = text.removeprefix("\ufeff")
     return Source(name, text.rstrip("\0") or text)
 
@@ -85,7 +85,7 @@ def text_to_bytes(text: str) -> bytes:
 
 
 def _read_stdin(limit: int) -> bytes:
-    # Python has no stream where the process was started with the descriptor closed.
+    # `sys.stdin` is None if the process was started with the descriptor closed.
     if sys.stdin is None:
         raise TesseraError.of("TSR1900", "cannot read standard input: it is closed")
     try:
@@ -95,7 +95,7 @@ def _read_stdin(limit: int) -> bytes:
 
 
 def _read_up_to(stream: BinaryIO, most: int) -> bytes:
-    """Bytes in pieces: one large read sets the memory for all of it aside first."""
+    """Read bytes in pieces: one large read would allocate the memory for all of them first."""
     pieces = []
     while most > 0 and (piece := stream.read(min(most, _PIECE_BYTES))):
         pieces.append(piece)
@@ -121,7 +121,7 @@ def _read_stream(stream: BinaryIO, name: str, limit: int) -> bytes:
 
 
 def _binary(data: bytes, source: Source) -> Diagnostic | None:
-    """An error where the bytes hold too many control characters for a text, or a NUL."""
+    """An error if the bytes hold a NUL or too many control characters for a text."""
     head = data[:_HEAD_BYTES]
     controls = len(head) - len(head.translate(None, _CONTROL_BYTES))
     if controls * 20 > len(head):
@@ -142,7 +142,7 @@ def _binary(data: bytes, source: Source) -> Diagnostic | None:
 
 
 def missing_file(name: str) -> Diagnostic:
-    """An error for a file that is not there, with one of nearly the same name."""
+    """An error for a missing file, with a hint at a file of nearly the same name."""
     path = Path(name)
     try:
         present = [entry.name for entry in path.parent.iterdir() if entry.is_file()]
@@ -154,6 +154,6 @@ def missing_file(name: str) -> Diagnostic:
 
 
 def unreadable_file(name: str, problem: OSError | ValueError) -> Diagnostic:
-    """An error for what is there and cannot be read."""
+    """An error for a file that exists but cannot be read."""
     reason = getattr(problem, "strerror", None) or str(problem)
     return error("TSR1900", f"cannot read {name}: {reason.lower()}")

@@ -1,7 +1,7 @@
-"""Data of a JSON or TOML file in the shape that classes say: types, limits, and no unknown keys.
+"""Checks data of a JSON or TOML file against classes: types, limits, and no unknown keys.
 
-In: what a reader has made of the text, and an `msgspec.Struct`. Out: a record of that class, or one
-error that names the path of the first fault (`rows[3].ns`).
+In: the values that a reader has parsed, and an `msgspec.Struct`. Out: a record of that class, or
+one error that names the path of the first fault (`rows[3].ns`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 from tessera.diagnostics import TesseraError
 
 T = TypeVar("T")
-# What msgspec says, in words of these files.
+# The terms of msgspec, in the words of these files.
 _WORDS = {
     "Object contains unknown field": "unknown key",
     "Object missing required field": "missing key",
@@ -37,7 +37,7 @@ def shaped(
 ) -> T:
     """The data as a record; `bad` makes the error of a headline and a hint.
 
-    For a key that is unknown the hint has one like it, if the classes `parts` have one.
+    For an unknown key, the hint names a similar key of the classes `parts`, if there is one.
     """
     try:
         return msgspec.convert(data, kind)

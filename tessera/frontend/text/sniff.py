@@ -1,4 +1,4 @@
-"""What a file is, when it is not PTX: a name for it and the way to PTX from there.
+"""Recognises files that are not PTX, and says how to get PTX from them.
 
 In: the first bytes of a file, or its text. Out: an error that says what was given and how to get
 PTX out of it, or None. The one idea: an answer is given only where it is certain (a signature)
@@ -164,7 +164,7 @@ LANGUAGES: tuple[Language, ...] = (
 
 
 def sniff_bytes(head: bytes, name: str) -> Diagnostic | None:
-    """An error for a file that starts with `head`, where its signature says it is not text."""
+    """An error for a file that starts with `head`, if its signature shows that it is not text."""
     if head.startswith(_ELF):
         return _elf(head, name)
     for signature in SIGNATURES:
@@ -189,7 +189,7 @@ def sniff_text(source: Source) -> Diagnostic | None:
     """An error for a text that cannot be PTX and is plainly something else."""
     if ".version" in source.text or "//!" in source.text:
         return None
-    # What a file is shows in its first lines; a scan of 100 MB for nothing is time lost.
+    # The first lines show what a file is; scanning 100 MB would only cost time.
     head = source.text[:65536]
     for language in LANGUAGES:
         if match := language.pattern.search(head):
@@ -204,7 +204,7 @@ def sniff_text(source: Source) -> Diagnostic | None:
 
 
 def sniff_format(source: Source) -> Diagnostic | None:
-    """An error for a text of ours that is no trace, where a trace is wanted."""
+    """An error for a text in another format of Tessera where a trace is expected."""
     for start, what, hint in _OURS:
         if source.text.startswith(start):
             return error(

@@ -1,8 +1,8 @@
-"""Lark's exceptions to diagnostics, and the way back into the text after a fault.
+"""Converts Lark's exceptions to diagnostics, and resumes parsing after a fault.
 
-`Recovery.resume` is Lark's `on_error` hook. It reports the fault at the exact token (a missing
-`;` at the end of the token before, where it belongs), gives up the statement or the function head
-in hand, and lets parsing go on at the next one, up to `MAX_ERRORS` times.
+`Recovery.resume` is Lark's `on_error` hook. It reports the fault at the exact token (a missing `;`
+at the end of the previous token, where it belongs), abandons the current statement or function
+head, and lets parsing continue at the next one, up to `MAX_ERRORS` times.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Recovery:
         self._last = -1
 
     def resume(self, fault: UnexpectedInput) -> bool:
-        """Report a fault; true if parsing can go on behind it."""
+        """Report a fault; true if parsing can continue after it."""
         position = self._position(fault)
         self._add(self._diagnose(fault, position))
         at_end = position >= len(self.source.text.rstrip())
@@ -52,7 +52,7 @@ class Recovery:
         return self._skip(fault, position)
 
     def _add(self, diagnostic: Diagnostic) -> None:
-        """Keep a finding, unless it is about what is left of a line that has one already."""
+        """Keep a finding, unless it is about the rest of a line that already has one."""
         if self.diagnostics:
             first, second = self.diagnostics[-1].primary, diagnostic.primary
             assert first is not None, "syntax errors have a place"
@@ -110,7 +110,7 @@ class Recovery:
         )
 
     def _in_head(self, fault: UnexpectedInput, position: int) -> Diagnostic | None:
-        """A slip in the head of a function that shows only behind it."""
+        """A mistake in the head of a function that shows only after it."""
         text = self.source.text
         if (directive := _unknown_directive(fault)) is not None:
             return self._unknown_directive(directive, text.rfind(directive, 0, position))
@@ -211,7 +211,8 @@ class Recovery:
         height = len(state.state_stack)
         inside = _unwind(state)
         if inside:
-            # A brace on the line of a half-read statement is the slip itself, not the block's end.
+            # A brace on the line of a half-read statement is the mistake itself, not the block's
+            # end.
             stray = self.source.text[position] == "}" and not self._starts_line(position)
             half_read = len(state.state_stack) < height
             target = _statement_end(self.source.text, position + (stray and half_read))
@@ -228,10 +229,10 @@ class Recovery:
 
 
 def _unwind(state: Any) -> bool:
-    """Drop what is half read, down to a list of statements (true) or of items (false)."""
+    """Drop half-read values, down to a list of statements (true) or of items (false)."""
     table = state.parse_conf.parse_table.states
     while len(state.state_stack) > 1:
-        # A state in the middle of an expression may be left by any of these, but reads none.
+        # A state in the middle of an expression may be left by any of these tokens, but reads none.
         actions = table[state.state_stack[-1]]
         reads = {name for name in _STARTS if name in actions and actions[name][0] is Shift}
         if reads >= {"RUN", "RBRACE"}:
@@ -255,7 +256,7 @@ def _move(parser: Any, target: int) -> None:
 
 
 def _statement_end(text: str, position: int) -> int:
-    """Behind the next `;`, or at the next brace; comments and strings are no place to stop."""
+    """The offset after the next `;`, or of the next brace; comments and strings are skipped."""
     while match := _STATEMENT_END.search(text, position):
         if match[0] == ";":
             return match.end()
@@ -266,7 +267,7 @@ def _statement_end(text: str, position: int) -> int:
 
 
 def _unknown_directive(fault: UnexpectedInput) -> str | None:
-    """The directive in a function's head that does not exist: what follows cannot be read.
+    """The unknown directive in a function's head, after which nothing can be read.
 
     `.entry a.b(` is such a head; ptxas blames the `.b` as well.
     """
@@ -302,7 +303,7 @@ def _head_of_function(fault: UnexpectedInput) -> list[object] | None:
 
 
 def _in_header(fault: UnexpectedInput) -> bool:
-    """Whether the module's first directives are still being read: nothing goes without them."""
+    """Whether the module's first directives, which every module needs, are still being read."""
     values = fault.interactive_parser.parser_state.value_stack
     return not values or (isinstance(values[0], Token) and values[0].type == "VERSION")
 
@@ -317,7 +318,7 @@ def _open_brace(fault: UnexpectedInput) -> int | None:
 
 
 def _end_of_code(text: str, position: int) -> int:
-    """The end of the last token before an offset: blanks and comments are passed over."""
+    """The end of the last token before an offset; blanks and comments are skipped."""
     line_start = text.rfind("\n", 0, position) + 1
     end = position
     while end > 0:

@@ -1,9 +1,9 @@
 """Trace records to a `Program`, record by record, in file order.
 
-In: the parts of a trace (`split`). Out: program records; faults go to `TraceFindings`, and the
-record at hand is then left out. Names must be declared above their use. Every record is read the
-same way: its names and keys as the table `RECORDS` has them, each value by the type of its field.
-Values that mean more than that have a reader of their own, here or in `steps`.
+In: the parts of a trace (`split`). Out: program records; faults go to `TraceFindings`, and a record
+with a fault is left out. Names must be declared above their use. Every record is read the same way:
+its names and keys as the table `RECORDS` has them, each value by the type of its field. Values with
+further rules have a reader of their own, here or in `steps`.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ _UNDECODED = re.compile("[\udc80-\udcff]")
 
 
 class StopReading(Exception):
-    """Nothing after this record can be trusted to mean what it seems to."""
+    """Raised when the meaning of all further records is in doubt."""
 
 
 class ProgramBuilder:
-    """Takes the parts of one trace in file order; `program` is what they say."""
+    """Takes the parts of one trace in file order; `program` is the result."""
 
     def __init__(self, findings: TraceFindings, parse_ptx: ParsePtx, declared: int) -> None:
         """`declared` is the number of `buffer` records: variables get the ids after them."""
@@ -85,8 +85,8 @@ class ProgramBuilder:
     def _readers_of(
         self, word: str, special: dict[tuple[str, str], ReadSpecial]
     ) -> list[tuple[RecordKey, ReadSpecial | None, ReadValue]]:
-        """The reader of each name and key of a kind, in order: a rule of its own, or that of its
-        type."""
+        """The readers of the names and keys of a kind, in order: its special reader, or the reader
+        of its type."""
         kind = RECORDS[word]
         return [
             (key, special.get((word, key.name)), self.values.by_type.get(key.type, _unreadable))
@@ -94,7 +94,7 @@ class ProgramBuilder:
         ]
 
     def program(self) -> Program:
-        """The whole, once every part was added and nothing was wrong."""
+        """The whole program, once every part was added without a fault."""
         modules = self.modules.by_name.values()
         return Program(
             buffers=(*self._buffers, *self._variables),
@@ -106,7 +106,7 @@ class ProgramBuilder:
         )
 
     def add(self, part: Part) -> None:
-        """Take the next part; what is wrong with it is reported."""
+        """Take the next part and report its faults."""
         if isinstance(part, Line):
             try:
                 self._record(part)
@@ -178,7 +178,7 @@ class ProgramBuilder:
         )
 
     def _forgive_module(self, line: Line, text: str) -> None:
-        """Accept launches of a module whose record is wrong: its fault is reported already."""
+        """Accept launches of a module whose record is wrong: its fault is already reported."""
         match = re.match(r"\s*module\s+([A-Za-z0-9_$.]+)", text)
         if line.kind == "module" and match:
             self.modules.mark_broken(match[1])

@@ -1,9 +1,9 @@
-"""A launch against the kernel it names: arguments against parameters, shapes against limits.
+"""Checks a launch against its kernel: arguments against parameters, shapes against limits.
 
 In: a launch with its variants, and the kernel in the code for each architecture. Out: findings.
-Every rule is one that the driver or the hardware would refuse later, or would not notice at all
-(a float passed for an integer). Limits: CUDA C++ Programming Guide, "Technical Specifications per
-Compute Capability"; PTX ISA 9.0, sections 11.4 (`.reqntid`, `.maxntid`) and 11.8 (clusters).
+Each rule finds a fault that the driver or the hardware would refuse later, or would not notice at
+all (a float passed for an integer). Limits: CUDA C++ Programming Guide, "Technical Specifications
+per Compute Capability"; PTX ISA 9.0, sections 11.4 (`.reqntid`, `.maxntid`) and 11.8 (clusters).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def check_launch(opened: OpenLaunch, findings: TraceFindings) -> None:
 
 
 def check_block(block: Triple, record: OpenRecord, findings: TraceFindings) -> None:
-    """The limit on the threads of any block."""
+    """Check a block against the limit on its threads."""
     if prod(block) > MAX_THREADS:
         findings.fail(
             "TSR1125",

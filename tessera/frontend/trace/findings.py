@@ -1,7 +1,7 @@
-"""Collect what is wrong with a trace: exact places, at most twenty, in file order.
+"""Collects the findings of a trace: exact places, at most 20 errors, in file order.
 
 `TraceFindings.error` and `fail` take offsets into the trace's own text; `fail` also abandons the
-record at hand, so that one fault is reported once and the next record is read as usual.
+current record, so that one fault is reported once and the next record is read as usual.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MAX_CANDIDATES = 1000
 
 
 class RecordAbandoned(Exception):
-    """The record at hand cannot be used; what is wrong with it has been reported."""
+    """The current record cannot be used; its fault has been reported."""
 
 
 class TooManyErrors(Exception):
@@ -39,11 +39,11 @@ class TraceFindings:
 
     @property
     def has_errors(self) -> bool:
-        """Whether anything found makes the trace unusable."""
+        """Whether any finding makes the trace unusable."""
         return self._errors > 0
 
     def add(self, diagnostic: Diagnostic) -> None:
-        """Keep a diagnostic made elsewhere; stops the reading when there are enough."""
+        """Keep a diagnostic made elsewhere; stops the reading at the limit."""
         self._diagnostics.append(diagnostic)
         if diagnostic.severity is Severity.ERROR:
             self._errors += 1
@@ -80,7 +80,7 @@ class TraceFindings:
         about: tuple[str, ...],
         hint: str,
     ) -> None:
-        """Report a warning at characters `place` of the trace, once for what it is `about`."""
+        """Report a warning at characters `place` of the trace, once for each value of `about`."""
         span = self.span(*place)
         diagnostic = warning(code, headline, span, label, hint=hint)
         self._warnings.append(Finding(diagnostic, about, span))
@@ -109,7 +109,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str | None:
     """A hint with the nearest known names, or None if none is near."""
     wanted = name[:_LONGEST_NAME]
     candidates = list(known)
-    if len(candidates) > _MAX_CANDIDATES:  # comparing is slow: those of about the same length
+    if len(candidates) > _MAX_CANDIDATES:  # comparing is slow: keep those of about the same length
         slack = 1 + len(wanted) // 4
         similar = (word for word in candidates if abs(len(word) - len(wanted)) <= slack)
         candidates = list(itertools.islice(similar, _MAX_CANDIDATES))

@@ -1,8 +1,8 @@
-"""Trace records and their values by `grammars/trace.lark`: what the patterns do not know.
+"""Parses trace records and values with `grammars/trace.lark` if the patterns do not match them.
 
 In: a text and the rule to read it by. Out: the syntax of `tessera.frontend.trace.syntax`, or a
-`SyntaxFault` that says where in the text something else was expected. Only a text that needs it
-imports this module: importing Lark and building its tables costs more than a small trace.
+`SyntaxFault` that says where in the text something else was expected. This module is imported only
+for a text that needs it: importing Lark and building its tables costs more than a small trace.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def _own(token: lark.Token) -> Token:
     return Token(token.type, str(token), token.start_pos or 0)
 
 
-# What the parts of a rule have become: of as many types as there are rules.
+# The values of the parts of a rule, whose types differ from rule to rule.
 Children = Sequence[Any]
 
 
@@ -172,7 +172,7 @@ def _expected_terminals(problem: UnexpectedInput) -> set[str]:
 def _expected(problem: UnexpectedInput) -> str:
     terminals = _expected_terminals(problem)
     if len(terminals) > 1:
-        terminals.discard("$END")  # what may follow says more than that nothing has to
+        terminals.discard("$END")  # the tokens that may follow are more helpful than "end of text"
     names = sorted(_HUMAN_NAMES.get(name, f"`{name}`") for name in terminals)
     if len(names) < 2:
         return names[0] if names else "something else"
@@ -180,5 +180,5 @@ def _expected(problem: UnexpectedInput) -> str:
 
 
 def _without_comment(text: str) -> str:
-    """The text before a `//` that no value holds: good enough to place a caret."""
+    """The text before a `//` outside values, which is exact enough to place a caret."""
     return re.split(r"(?:^|\s)//", text, maxsplit=1)[0]

@@ -1,4 +1,4 @@
-"""What a trace has to know of its modules: kernels, their parameters, and module variables.
+"""The parts of a module that a trace needs: kernels, their parameters, and module variables.
 
 In: parsed PTX. Out: `Kernel`s with the size and type of every parameter and the block shapes that
 its directives demand, and the module variables that are buffers (`.global` and `.const`, not
@@ -52,7 +52,7 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class ModuleVariable:
-    """A module variable that is memory of its own. `bytes` is None if nothing says."""
+    """A module variable that is memory of its own. `bytes` is None if the size is not declared."""
 
     name: str
     space: str
@@ -85,7 +85,7 @@ def variables_of(module: ptx.Module) -> dict[str, ModuleVariable]:
 
 
 def _bytes(variable: ptx.Variable) -> int | None:
-    """Bytes of a variable; none of a predicate, which only registers hold (PTX ISA 9.0, 5.2.1)."""
+    """Bytes of a variable; None for a predicate, which only registers hold (PTX ISA 9.0, 5.2.1)."""
     return None if variable.type == "pred" else size_bytes(variable)
 
 
@@ -109,7 +109,7 @@ def _kernel(function: ptx.Function) -> Kernel:
 
 
 def _directive(directives: Iterable[ptx.Directive], name: str) -> tuple[int, ...] | None:
-    """The three values of `.reqntid` and the like, those left out being 1."""
+    """The three values of `.reqntid` and similar directives; omitted values are 1."""
     for directive in directives:
         if directive.name.lstrip(".") == name:
             values = [value.value for value in directive.values if isinstance(value, ptx.Integer)]

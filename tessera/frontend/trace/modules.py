@@ -1,8 +1,8 @@
-"""The modules of a trace: parse their PTX, and hold the variants of each against each other.
+"""The modules of a trace: their PTX is parsed, and the variants of each are compared.
 
 In: `module` records with their PTX. Out: per module name its variants, kernels and module
 variables. Each distinct PTX text is parsed once. A module whose PTX has faults is known but
-`broken`: its launches are not checked, so that one fault does not cause a hundred.
+`broken`: its launches are not checked, so that one fault does not cause many reports.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class OpenModule:
 def code_for(module: OpenModule, arch: str) -> str | None:
     """The architecture of the code that runs on `arch`: its own, else the newest older one.
 
-    Code with a suffix (`sm_90a`) runs on its own architecture only. Where the module has code
-    for the same number with another suffix, an `arch` is more likely misspelt than meant.
+    Code with a suffix (`sm_90a`) runs on its own architecture only. If the module has code for the
+    same number with another suffix, `arch` is more likely a misspelling than intended.
     """
     known = [code.arch for code in module.variants]
     if arch in known:
@@ -59,7 +59,7 @@ def _number(arch: str) -> int | None:
 
 
 def variable_buffers(module: OpenModule, first: int) -> list[Buffer]:
-    """A buffer for each variable of a module that takes memory, numbered from an id on."""
+    """A buffer for each variable of a module that takes memory, with ids from `first` on."""
     used = [(v, v.bytes) for v in module.variables.values() if v.bytes]
     return [
         Buffer(
@@ -92,7 +92,7 @@ class Modules:
         self._parsed: dict[str, ptx.Module] = {}
 
     def mark_broken(self, name: str) -> None:
-        """Make a name known whose record or PTX cannot be used."""
+        """Register a module whose record or PTX cannot be used."""
         self._open(name).broken = True
 
     def declared_later(self, name: str, at: int) -> Span | None:

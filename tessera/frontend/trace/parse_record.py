@@ -1,9 +1,9 @@
 """Text of trace records and their values to syntax, by `grammars/trace.lark`.
 
-In: the text after `//!`, or the text of one value. Out: tokens in small tuples (`syntax`). What is
-wrong with a text is a `SyntaxFault`: where in the text, and what was expected.
+In: the text after `//!`, or the text of one value. Out: tokens in small tuples (`syntax`). A text
+with an error raises `SyntaxFault` with the place and what was expected.
 
-Common texts are matched by patterns made of the grammar's own terminals. Whatever these do not
+Common texts are matched by patterns made of the grammar's own terminals. A text that they do not
 match, right or wrong, is left to the parser in `grammar`.
 """
 
@@ -49,7 +49,7 @@ def parse_value(rule: str, text: str) -> Any:
 
 @cache
 def terminals() -> dict[str, str]:
-    """The grammar's terminals as regular expressions; of `STRING` only Lark knows the escapes."""
+    """The grammar's terminals as regular expressions; only Lark knows the escapes of `STRING`."""
     return dict(_TERMINAL.findall(grammar_text("trace")))
 
 
@@ -87,7 +87,7 @@ def record_forms() -> dict[str, RecordForm]:
 
 
 def _plain_record(text: str) -> tuple[list[Token], list[Field]] | None:
-    """A common record without comments: what the grammar would give, at a tenth of the cost."""
+    """A common record without comments: the same result as the grammar at a tenth of the cost."""
     form = record_forms().get(next(iter(text.split(None, 1)), ""))
     if form is None or not (start := form.start.match(text)):
         return None
@@ -151,7 +151,7 @@ def _parse(text: str, rule: str) -> Any:
 
 
 def _refuse_deep_lists(text: str) -> None:
-    """Raise where lists nest deeper than any operator needs (and Python could compare)."""
+    """Raise if lists nest deeper than any operator needs (and than Python can compare)."""
     depth = 0
     for bracket in re.finditer(r'"(?:[^"\\]|\\.)*"|[\[\]]', text):
         depth += {"[": 1, "]": -1}.get(bracket[0], 0)

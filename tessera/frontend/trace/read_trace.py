@@ -1,8 +1,8 @@
 """A trace, or a plain PTX file, to a `Program`.
 
-In: text in the format of `docs/reference/trace-format.md`. Out: a `Program` in which every name
-is resolved and every rule of the format holds, or everything that is wrong with the text, at most
-twenty errors, in file order. `ir.program.print_trace.print_program` is the inverse.
+In: text in the format of `docs/reference/trace-format.md`. Out: a `Program` in which every name is
+resolved and every rule of the format holds, or the errors in the text, at most 20, in file order.
+`ir.program.print_trace.print_program` is the inverse.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ _MARKED_COMMENT = re.compile(r"^([ \t]*)//!", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The program in a text, or None if it has errors; there may be warnings besides."""
+    """The program in a text, or None if it has errors; it may also have warnings."""
 
     program: Program | None
     diagnostics: tuple[Diagnostic, ...]
 
 
 def read_trace(path: str | os.PathLike[str]) -> Program:
-    """The program in a file; raises `TesseraError` with everything that is wrong with it."""
+    """The program in a file; raises `TesseraError` with all its errors."""
     return _usable(examine_trace(read_source(path)))
 
 
 def parse_trace(text: str, name: str = "<trace>", parse_ptx: ParsePtx = parse_source) -> Program:
-    """The program in a text; raises `TesseraError` with everything that is wrong with it."""
+    """The program in a text; raises `TesseraError` with all its errors."""
     return _usable(examine_trace(source_of_text(text, name), parse_ptx))
 
 
@@ -45,7 +45,7 @@ def examine_trace(source: Source, parse_ptx: ParsePtx = parse_source) -> Reading
     """Read a trace or a plain PTX file; errors and warnings are in the result."""
     if not is_trace(source.text):
         return _examine_plain(source, parse_ptx)
-    # Imported here because it needs Lark, which a plain file does without.
+    # Imported here because it needs Lark, which a plain file does not.
     from tessera.frontend.trace.build_trace import ProgramBuilder, StopReading
 
     findings = TraceFindings(source)
@@ -61,8 +61,8 @@ def examine_trace(source: Source, parse_ptx: ParsePtx = parse_source) -> Reading
 
 
 def _examine_plain(source: Source, parse_ptx: ParsePtx) -> Reading:
-    """Plain PTX: one module. Its `//!` comments become `// !`, or a printed trace would take
-    them for records."""
+    """Plain PTX: one module. Its `//!` comments become `// !`; otherwise they would be records in a
+    printed trace."""
     text = _MARKED_COMMENT.sub(r"\1// !", source.text) if "//!" in source.text else source.text
     if text and not text.endswith("\n"):
         text += "\n"

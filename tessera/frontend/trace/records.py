@@ -1,8 +1,8 @@
-"""The records of a trace: what each kind makes, and the names and keys that it has.
+"""The kinds of records in a trace: the class that each makes, and its names and keys.
 
-`RECORDS` is the one table of them: the reader walks it (`build_trace`), and tests hold the grammar
-and the page on the format against it. The record that a kind makes says the rest: a field with a
-default is a key that may be left out, and the type of a field says how its value is read
+`RECORDS` is the only table of them: the reader walks it (`build_trace`), and tests compare the
+grammar and the page on the format with it. The class that a kind makes gives the rest: a field with
+a default is a key that may be left out, and the type of a field says how its value is read
 (`Values.by_type`).
 """
 
@@ -30,7 +30,7 @@ from tessera.ir.program.program import (
 )
 
 MAX_BYTES = 1 << 48
-# From and to, both included, of the keys that hold an integer.
+# The lowest and the highest value of the keys that hold an integer.
 LIMITS: dict[str, tuple[int, int]] = {
     "bytes": (1, MAX_BYTES),
     "smem": (0, 2**31 - 1),
@@ -38,7 +38,7 @@ LIMITS: dict[str, tuple[int, int]] = {
     "element_bytes": (1, 4),
     "value": (0, 2**32 - 1),
 }
-# The most in each dimension of the keys that hold `X,Y,Z`.
+# The highest value in each dimension of the keys that hold `X,Y,Z`.
 HIGHEST: dict[str, Triple] = {
     "grid": (2**31 - 1, 65535, 65535),
     "block": (1024, 1024, 64),
@@ -66,7 +66,7 @@ class ResidentRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleRecord:
-    """`module`: its PTX is still to come. `arch` is None if it is not given."""
+    """`module`: its PTX follows the record. `arch` is None if it is not given."""
 
     name: str
     arch: str | None = None
@@ -157,7 +157,7 @@ class OpenRecord:
 def open_record(
     word: str, place: tuple[int, int], base: int, syntax: RecordSyntax, findings: TraceFindings
 ) -> OpenRecord:
-    """A record whose keys are those of its kind; `base` is where its text starts in the trace."""
+    """A record whose keys are those of its kind; `base` is the offset of its text in the trace."""
     names, values = syntax
     kind = RECORDS[word]
     opened = OpenRecord(kind, *place)

@@ -1,11 +1,11 @@
-"""A trace's text into records and the PTX of its modules, with exact positions.
+"""Splits a trace's text into records and the PTX of its modules, with exact positions.
 
 In: the `Source` of a whole file. Out: `Line`s (records) and `Segment`s (the PTX of a module) in
-file order, or the finding that the file is plain PTX. Lines that start with `//!` are records.
-A module's PTX reaches from its `module` record to the next record of the kinds `module`,
-`launch`, `memset`, `memcpy`, `op`; other records inside it are blanked in the segment's text, and
-those behind its last line are left out, so that segment lines are file lines and a module is the
-same text after printing and reading again.
+file order, or the finding that the file is plain PTX. Lines that start with `//!` are records. A
+module's PTX reaches from its `module` record to the next record of the kinds `module`, `launch`,
+`memset`, `memcpy`, `op`; other records inside it are blanked in the segment's text, and those after
+its last line are left out, so that segment lines are file lines and a module is the same text after
+printing and reading again.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Stray:
-    """Characters `start` to `end` are no record, no comment and in no module."""
+    """Characters `start` to `end`, which are not a record, a comment or part of a module."""
 
     start: int
     end: int
@@ -63,7 +63,7 @@ Part = Line | Segment | Stray | Indented
 
 
 def is_trace(text: str) -> bool:
-    """Whether any record is in a text; a `//!` comment of some other kind does not count."""
+    """Whether a text has any record; other `//!` comments do not count."""
     if MARK not in text:
         return False
     return any(_kind(text, record.start()) in RECORDS for record in _RECORD.finditer(text))
@@ -118,7 +118,7 @@ class _Splitter:
         self._close()
 
     def _between(self, end: int) -> None:
-        """The text since the last record: PTX of the open module, or comments, or stray."""
+        """Take the text since the last record: PTX of the open module, comments, or stray text."""
         start = self._position
         if start >= end:
             return
@@ -140,7 +140,8 @@ class _Splitter:
         self._module, self._pieces = None, []
 
     def _segment_text(self) -> str:
-        """The open module's PTX: records in it blanked, records behind its last line left out."""
+        """The open module's PTX: records in it are blanked, and those after its last line left
+        out."""
         text = self.source.text
         pieces = self._pieces
         last = next((i for i in reversed(range(len(pieces))) if self._has_text(pieces[i])), -1)

@@ -1,10 +1,10 @@
-"""The steps of a trace: what is special about the records that make them.
+"""The steps of a trace, and the special rules of the records that make them.
 
 In: records as they are read (`build_trace`). Out: steps in file order, with `LaunchId` and
-`EventId` counted up. `readers` are for values that mean more than their type says: ranges lie
-inside their buffers, copies do not overlap themselves, weights are never written. `takers` put a
-record among the steps. A launch is checked against its kernel when the first record that is not
-one of its variants arrives, because these decide how it is checked.
+`EventId` counted up. `readers` are for values with rules beyond their type: ranges lie inside their
+buffers, copies do not overlap themselves, weights are never written. `takers` put a record among
+the steps. A launch is checked against its kernel when the first record that is not one of its
+variants arrives, because the variants decide how it is checked.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tessera.ir.program.program import (
 _STREAM = re.compile(r"[A-Za-z0-9_$.]+")
 _SIZE = re.compile(r"[1-9][0-9]{0,11}")
 
-# Reads a value of a record: its text, and where that stands.
+# Reads a value of a record from its text and the offset of the text.
 ReadSpecial = Callable[[OpenRecord, str, int], object]
 Take = Callable[[OpenRecord], None]
 
@@ -55,7 +55,7 @@ class TraceSteps:
         self._events: dict[str, Event] = {}
         self._module: OpenModule | None = None  # of the launch that is being read
         self._open: OpenLaunch | None = None
-        # After a launch with a fault, its variants are passed over in silence.
+        # The variants of a launch with a fault are skipped without a report.
         self._skip_variants = False
         self.readers: dict[tuple[str, str], ReadSpecial] = {
             ("launch", "kernel"): self._kernel,
@@ -82,7 +82,7 @@ class TraceSteps:
         }
 
     def close(self) -> None:
-        """Check the open launch and put it among the steps."""
+        """Check the open launch and add it to the steps."""
         opened, self._open = self._open, None
         self._skip_variants = False
         if opened is None:
@@ -179,7 +179,7 @@ class TraceSteps:
         return block
 
     def _work_hint(self, record: OpenRecord, text: str, at: int) -> WorkHint:
-        """`gemm:M,N,K,TYPE`, and the like."""
+        """`gemm:M,N,K,TYPE` and similar hints."""
         kind, _, listed = text.partition(":")
         *sizes, dtype = listed.split(",")
         place = (at, at + len(text))
@@ -194,7 +194,7 @@ class TraceSteps:
         return WorkHint(kind, tuple(map(int, sizes)), self.values.data_type(dtype, type_at))
 
     def _arch(self, record: OpenRecord, arch: str, at: int) -> str:
-        """The architecture of a variant, right after a launch or another variant of it."""
+        """The architecture of a variant, which must follow a launch or another variant of it."""
         if self._open is None:
             if self._skip_variants:
                 raise RecordAbandoned

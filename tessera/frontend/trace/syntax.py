@@ -1,7 +1,7 @@
-"""What the syntax of trace records and their values is made of.
+"""The parts of the syntax of trace records and their values.
 
-A token's `start_pos` counts from the start of the text that was parsed, and the caller knows where
-that stands. Nothing is resolved here: names stay names and numbers stay digits.
+A token's `start_pos` counts from the start of the text that was parsed, and the caller knows the
+offset of that text. Nothing is resolved here: names stay names and numbers stay digits.
 """
 
 from __future__ import annotations

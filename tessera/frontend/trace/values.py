@@ -1,9 +1,9 @@
 """Values of trace records to program records: numbers, addresses, arguments, operands.
 
-In: the text of a value and where it stands. Out: records with every name resolved and every
-range checked. Each distinct text is parsed once (`_syntax`) and each distinct argument resolved
-once (`_arguments`): buffers are declared before they are used and never change, so an argument
-means the same thing wherever it stands again.
+In: the text of a value and its offset. Out: records with every name resolved and every range
+checked. Each distinct text is parsed once (`_syntax`) and each distinct argument resolved once
+(`_arguments`): buffers are declared before they are used and never change, so an argument means the
+same wherever it appears.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ _DATA_TYPES = {kind.value: kind for kind in DataType}
 _ROLES = {role.value: role for role in Role if role is not Role.VARIABLE}
 
 N = TypeVar("N")
-# Takes the text of a value, where it stands, and its key.
+# Takes the text of a value, its offset, and its key.
 ReadValue = Callable[[str, int, str], Any]
 
 
 class Values:
-    """Reads values for one trace. `buffers` holds what is declared so far, by name."""
+    """Reads values for one trace. `buffers` holds the buffers declared so far, by name."""
 
     def __init__(self, findings: TraceFindings) -> None:
         self.findings = findings
@@ -67,7 +67,7 @@ class Values:
         self._syntax: dict[tuple[str, str], Any] = {}
         self._triples: dict[tuple[str, str], Triple] = {}
         self._arguments: dict[str, Argument] = {}
-        # How the value of a field is read: by its type, as the record's class writes it.
+        # The reader of a field's value, by the type in the record's class.
         self.by_type: dict[str, ReadValue] = {
             "str": lambda text, at, key: text,
             "int": self.integer,
@@ -95,13 +95,13 @@ class Values:
     # --- numbers and names -----------------------------------------------------------------
 
     def integer(self, text: str, at: int, key: str, high: int | None = None) -> int:
-        """An integer in the limits of its key; `high` where that depends on other keys."""
+        """An integer in the limits of its key; `high` if the upper limit depends on other keys."""
         low, highest = LIMITS[key]
         token = self._parse("integer", text, at)
         return self._bounded(token, at, f"`{key}`", low, highest if high is None else high)
 
     def triple(self, text: str, at: int, key: str) -> Triple:
-        """`X,Y,Z`, each from 1 to the most for its key."""
+        """`X,Y,Z`, each from 1 to the highest value of its key."""
         if known := self._triples.get((key, text)):
             return known
         x, y, z = (
@@ -245,7 +245,7 @@ class Values:
         return PointerWord(offset, self._pointer(syntax.target, at))
 
     def _simple_arguments(self, text: str, at: int) -> tuple[Argument, ...] | None:
-        """The arguments of a list without structs; None if the grammar must say what it is."""
+        """The arguments of a list without structs; None if the list needs the grammar."""
         if not (text.startswith("[") and text.endswith("]")):
             return None
         if not text[1:-1].strip():
@@ -267,7 +267,7 @@ class Values:
         return tuple(arguments)
 
     def _plain_argument(self, text: str) -> Argument | None:
-        """An address or a scalar that nothing is wrong with; None if more has to be said."""
+        """An address or a scalar without a fault; None for anything else."""
         names = plain_argument(text)
         if names is None:
             return None
@@ -385,7 +385,7 @@ class Values:
         if value.type == "NUMBER" and len(value) > _LONGEST_INTEGER:
             self.findings.fail("TSR1164", "an attribute's number is too long", _place(value, at))
         if value == "NaN":
-            return math.nan  # this very one, so that equal texts give equal records
+            return math.nan  # always the same object, so that equal texts give equal records
         number: AttributeValue = json.loads(value)
         if isinstance(number, int) and not -(1 << 63) <= number < 1 << 64:
             message = "an integer attribute does not fit in 64 bits"
