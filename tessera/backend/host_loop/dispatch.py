@@ -1,18 +1,18 @@
 """The host loop that every backend shares: slots, lanes, back-pressure, handles, a watchdog.
 
-In: a `Backend`, and requests from any thread. Out: a handle per request. `RequestBook` knows which
-requests stand in line, wait or run; `Dispatcher` begins them, collects what is done, and ends
-handles. A fault ends everything: handles of requests that had finished keep their results, all
+In: a `Backend`, and requests from any thread. Out: a handle per request. `RequestBook` records
+which requests stand in line, wait or run; `Dispatcher` begins requests, collects completions, and
+ends handles. A fault ends everything: handles of requests that had finished keep their results, all
 others get the fault.
 
-A waiting thread collects completions unless another thread already does; it then needs no other
-thread to wake it up. A thread in the background (`Collector`) collects while anything relies on it:
-threads that wait while another thread collects, handles with callbacks, and backends that allow
-only one thread to collect. Every `LOOK_S` seconds it also looks for requests that have ended
-without a waiting thread, and for requests without progress. Callbacks of a handle run in the thread
-that collects; a callback that waits for another request collects meanwhile.
+A waiting thread collects completions unless another thread already does, so no other thread has to
+wake it. A background thread (`Collector`) collects while anything relies on it: threads that wait
+while another thread collects, handles with callbacks, and backends that allow only one thread to
+collect. Every `LOOK_S` seconds it also looks for requests that have ended without a waiting thread,
+and for requests without progress. Callbacks of a handle run in the thread that collects; a callback
+that waits for another request collects meanwhile.
 
-Three locks. That of the count in `Collector` is held for moments, as is that of the book.
+Three locks. The lock of the count in `Collector` is held only briefly, as is that of the book.
 `_beginning` is held while requests begin, in the order of the book, or while no request may begin;
 the turn to collect (`CollectingTurn`) while a thread collects. A thread that needs both takes the
 turn first. No handle ends while `_beginning` is held.
@@ -45,7 +45,7 @@ NOTHING: InPlace = MappingProxyType({})
 
 
 class CollectingTurn:
-    """The turn to collect: one thread has it at a time."""
+    """The right to collect, which one thread has at a time."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -53,21 +53,21 @@ class CollectingTurn:
 
     @property
     def is_here(self) -> bool:
-        """Whether this thread has it."""
+        """Whether this thread has the turn."""
         return self._thread == threading.get_ident()
 
     def begin(self) -> None:
-        """This thread, which has acquired the lock, has the turn; call `end` in any case."""
+        """Note that this thread, which has acquired the lock, has the turn; `end` must follow."""
         self._thread = threading.get_ident()
 
     def end(self) -> None:
-        """Give the turn back."""
+        """Release the turn."""
         self._thread = 0
         self.lock.release()
 
 
 class Collector:
-    """The thread in the background, and how many rely on it."""
+    """The background thread, and the number of threads and handles that rely on it."""
 
     def __init__(self, relying: int) -> None:
         self.relying = relying
@@ -75,7 +75,7 @@ class Collector:
         self._counting = threading.Lock()
 
     def start(self, dispatcher: Dispatcher) -> None:
-        """Collect until the dispatcher ends, also if it is garbage instead of closed."""
+        """Collect until the dispatcher ends, even if it is garbage collected without `close`."""
         target = weakref.ref(dispatcher)
         self.thread = threading.Thread(
             target=_keep_collecting, args=(target,), name="tessera-collect", daemon=True
@@ -83,7 +83,7 @@ class Collector:
         self.thread.start()
 
     def rely(self, more: int) -> None:
-        """`more` further threads or handles rely on it; fewer if negative."""
+        """Count `more` threads or handles that rely on it; a negative number counts down."""
         with self._counting:
             self.relying += more
         if more > 0:
@@ -91,7 +91,7 @@ class Collector:
 
     @property
     def is_here(self) -> bool:
-        """Whether this is its thread."""
+        """Whether the current thread is the collector's."""
         return threading.current_thread() is self.thread
 
 
@@ -104,7 +104,7 @@ def _keep_collecting(dispatcher: weakref.ref[Dispatcher]) -> None:
 
 
 class Dispatcher:
-    """Requests to one backend. Usable from threads."""
+    """Hands requests to one backend. Thread-safe."""
 
     def __init__(
         self, backend: Backend, *, slots: int, lanes: int, limit_s: float = DEFAULT_LIMIT_S
@@ -121,7 +121,7 @@ class Dispatcher:
 
     @property
     def capacity(self) -> int:
-        """How many requests there may be at a time."""
+        """The number of requests that may be under way."""
         return self.book.capacity
 
     # --- requests -----------------------------------------------------------------------------
@@ -136,10 +136,11 @@ class Dispatcher:
         in_place: InPlace = NOTHING,
         finish: Callable[[Completion], Any] | None = None,
     ) -> SomeHandle:
-        """Give a request to the backend; waits in line while all tickets are taken.
+        """Submit a request; waits in line while all tickets are taken.
 
-        `number` is what the request is called in results and errors. `in_place` are inputs that
-        the backend has located. The handle has the completion, or what `finish` makes of it.
+        `number` identifies the request in results and errors. `in_place` are inputs that the
+        backend has located. The result of the handle is the completion, or what `finish` returns
+        for it.
         """
         request = Request(
             number=-1 if number is None else number,
@@ -159,7 +160,7 @@ class Dispatcher:
             handle.cancel()
             raise
         if not handle.has_ticket:
-            # Without the traceback of other callers that were given the same error.
+            # Without the traceback of other callers that got the same error.
             raise (self.book.ending or closed()).with_traceback(None)
         self._begin_all()
         return handle
@@ -179,7 +180,7 @@ class Dispatcher:
             self._end_here(problem)
 
     def _done(self, completions: Sequence[Completion]) -> None:
-        """End the handles of what is done; what they call may get here again."""
+        """End the handles of completed requests; their callbacks may call this method again."""
         current: SomeHandle | None = None
         try:
             self.book.finish(completions, self._completed)
@@ -195,7 +196,7 @@ class Dispatcher:
             raise
 
     def _finish_rest(self, problem: BaseException) -> None:
-        """Everything ends, but what had finished before keeps its results."""
+        """End everything; requests that had finished before keep their results."""
         while self._completed:
             handle, completion = self._completed[0]
             del self._completed[0]
@@ -225,7 +226,7 @@ class Dispatcher:
     # --- collecting ---------------------------------------------------------------------------
 
     def collect_until(self, is_so: Callable[[], bool], timeout_s: float | None = None) -> bool:
-        """Collect in this thread until something is so, or the time is over.
+        """Collect in this thread until `is_so` returns true, or the time is over.
 
         False if another thread collects, or everything has ended.
         """
@@ -242,9 +243,9 @@ class Dispatcher:
             self._turn.end()
 
     def _collect_until(self, is_so: Callable[[], bool], timeout_s: float | None) -> bool:
-        """The caller has the turn."""
+        """Do the work of `collect_until`; the caller has the turn."""
         limit = None if timeout_s is None else time.monotonic() + timeout_s
-        # The last thread to collect may have made it so.
+        # The previous collecting thread may have made it true.
         while not is_so():
             if self.book.ending is not None:
                 return False
@@ -261,11 +262,11 @@ class Dispatcher:
         return True
 
     def rely(self, more: int) -> None:
-        """`more` further threads or handles rely on the collector; fewer if negative."""
+        """Count `more` threads or handles that rely on the collector; negative counts down."""
         self.collector.rely(more)
 
     def _wait_until(self, is_so: Callable[[], bool]) -> None:
-        """Wait for something that the end of a request brings about."""
+        """Wait for a condition that the end of a request brings about."""
         if self.collect_until(is_so):
             return
         self.rely(1)
@@ -275,9 +276,9 @@ class Dispatcher:
             self.rely(-1)
 
     def _collect(self, timeout_s: float) -> None:
-        """Take what is done; the caller has the turn."""
+        """Collect completions; the caller has the turn."""
         try:
-            # Something is there already if this is called at the end of a handle.
+            # Completions are already there if this is called while a handle ends.
             completions = () if self._completed else self.backend.collect(timeout_s)
             if completions or self._completed:
                 self._done(completions)
@@ -294,13 +295,13 @@ class Dispatcher:
             raise self.backend.stalled(stalled.request, stalled.seconds)
 
     def step(self) -> bool:
-        """Collect if it has to be here; False at the end. For the collector's thread."""
+        """Collect if the collector's thread has to; returns False at the end."""
         book, collector = self.book, self.collector
         if not (collector.relying and book.running):
             collector.called.wait(LOOK_S)
             collector.called.clear()
         if book.waiting and not book.running:
-            self._begin_all()  # an interrupt has kept the submitter from it
+            self._begin_all()  # an interrupt kept the submitter from doing it
         if book.ending is None and book.running:
             patience_s = LOOK_S if collector.relying else 0.0
             if self._turn.lock.acquire(timeout=patience_s):
@@ -317,11 +318,11 @@ class Dispatcher:
     # --- states and the end -------------------------------------------------------------------
 
     def read_states(self, lane: int) -> Mapping[str, Bytes]:
-        """The states of a lane; waits until no request is in it."""
+        """The states of a lane; waits until the lane has no request."""
         return self._between(lane, lambda: self.backend.read_states(lane))
 
     def write_states(self, lane: int, states: Mapping[str, Bytes]) -> None:
-        """Set some states of a lane, in the same way."""
+        """Set some states of a lane; waits until the lane has no request."""
         self._between(lane, lambda: self.backend.write_states(lane, states))
 
     def _between(self, lane: int, call: Callable[[], Outcome]) -> Outcome:
@@ -336,17 +337,17 @@ class Dispatcher:
                     return call()
 
     def refuse(self) -> None:
-        """Take no request from here on, nor those that stand in line."""
+        """Refuse new requests from now on, and those that stand in line."""
         self.book.refuse()
 
     def close(self, *, wait: bool = True) -> None:
-        """Stop, after all submitted requests or at once; then their handles have an error."""
+        """Stop, after all submitted requests or at once; in the second case their handles fail."""
         if wait and self.book.ending is None:
             self.refuse()
             if self.book.held:
                 self._wait_until(lambda: self.book.ending is not None or not self.book.held)
         raised = self._end(closed())
-        # In a callback of a handle; the thread of the collector closes the backend.
+        # In a callback of a handle, the collector's thread closes the backend.
         if not self._turn.is_here:
             self.collector.thread.join()
             self._close_backend()

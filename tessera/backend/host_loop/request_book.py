@@ -1,11 +1,11 @@
-"""What is known of requests: which stand in line, wait for a slot, or run.
+"""Records which requests stand in line, wait for a slot, or run.
 
 In: handles of requests, and completions. Out: the next request to begin, and the handles that end.
-A request holds one of `capacity` tickets from when it is admitted to its end. While none is free,
-handles stand in line. Requests of one lane begin in the order of their submission; those of
-different lanes pass each other. An ending ends everything: nothing begins after it.
+A request holds one of `capacity` tickets from when it is admitted to its end. While no ticket is
+free, handles stand in line. Requests of one lane begin in the order of their submission; requests
+of different lanes may overtake each other. After `end`, no request begins.
 
-The lock is held for moments, and no handle ends while it is held.
+The lock is held only briefly, and no handle ends while it is held.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def closed() -> TesseraError:
 
 
 class RequestBook:
-    """The requests of one backend. For any thread."""
+    """The requests of one backend. Thread-safe."""
 
     def __init__(self, *, slots: int, lanes: int, depth: int) -> None:
         self.capacity = slots * depth
@@ -46,12 +46,12 @@ class RequestBook:
 
     @property
     def held(self) -> int:
-        """How many tickets are taken."""
+        """The number of tickets that are taken."""
         return len(self.waiting) + len(self.running)
 
     @property
     def is_shut(self) -> bool:
-        """Whether no request is taken any more."""
+        """Whether new requests are refused."""
         return self._is_closing or self.ending is not None
 
     def is_idle(self, lane: int) -> bool:
@@ -60,7 +60,7 @@ class RequestBook:
         return self._slots.is_idle(lane) and not waiting
 
     def enter(self, handle: SomeHandle) -> None:
-        """Put a handle in line, unless nothing is taken any more."""
+        """Put a handle in line, unless requests are refused."""
         with self._lock:
             if not self.is_shut:
                 self.line.append(handle)
@@ -74,19 +74,20 @@ class RequestBook:
             if request.number < 0:
                 request.number = self._next
             self._next = max(self._next, request.number + 1)
-            # It is in one of the two at any time, so that an interrupt does not lose it.
+            # The handle is in at least one of the two at any time, so an interrupt does not lose
+            # it.
             self.waiting.append(handle)
             handle.has_ticket = True
             del self.line[0]
 
     def leave(self, handle: SomeHandle) -> None:
-        """Take a handle out of the line; its submitter has given up."""
+        """Take a handle out of the line, because its submitter has given up."""
         with self._lock:
             if handle in self.line:
                 self.line.remove(handle)
 
     def next_request(self) -> Request | None:
-        """The first request whose lane has come to it and has a slot."""
+        """The first request that is next in its lane and gets a slot."""
         full, place = set[int](), 0
         with self._lock:
             while self.ending is None and place < len(self.waiting):
@@ -97,7 +98,8 @@ class RequestBook:
                     full.add(lane)
                     place += 1
                     continue
-                # It is in one of the two at any time, so that an interrupt does not lose it.
+                # The request is in at least one of the two at any time, so an interrupt does not
+                # lose it.
                 request.slot = slot
                 self.running[request.number] = handle
                 del self.waiting[place]
@@ -111,7 +113,7 @@ class RequestBook:
     def finish(
         self, completions: Sequence[Completion], to: deque[tuple[SomeHandle, Completion]]
     ) -> None:
-        """Requests are done: their handles go to `to`, their slots and tickets to others."""
+        """Move the handles of done requests to `to`, and free their slots and tickets."""
         with self._lock:
             for completion in completions:
                 handle = self.running[completion.request]
@@ -121,25 +123,25 @@ class RequestBook:
             self._pass_on()
 
     def _pass_on(self) -> None:
-        """Give free tickets to others; the caller holds the lock."""
+        """Give free tickets to waiting handles; the caller holds the lock."""
         self._admit()
         if self._sleepers:
             self._changed.notify_all()
 
     def numbers(self) -> list[int]:
-        """The requests that run, in the order in which they began."""
+        """The numbers of running requests, in the order in which they began."""
         with self._lock:
             return list(self.running)
 
     def refuse(self) -> None:
-        """Take no request from here on, nor those that stand in line."""
+        """Refuse new requests from now on, and those that stand in line."""
         with self._lock:
             self._is_closing = True
             self.line.clear()
             self._changed.notify_all()
 
     def end(self, problem: BaseException) -> list[SomeHandle] | None:
-        """Nothing begins from here on; the handles without a result. None if it had ended."""
+        """Begin nothing from now on; returns handles without a result, None if already ended."""
         with self._lock:
             if self.ending is not None:
                 return None
@@ -153,7 +155,7 @@ class RequestBook:
         return [*running, *(handle for handle in waiting if handle.begin())]
 
     def wait_for(self, is_so: Callable[[], bool]) -> None:
-        """Sleep until something is so that the end of a request brings about."""
+        """Sleep until a condition holds that the end of a request brings about."""
         with self._lock:
             self._sleepers += 1
             try:

@@ -1,12 +1,12 @@
-"""The handle of a request: ask it for the result, or have it made a `Future`.
+"""The handle of a request: gives its result, or a `Future` of it.
 
 In: a `Collecting`, which ends requests. Out: a handle per request. A thread in `result` collects
-completions itself unless another thread does; to be woken up by another thread would be most of
-what a request costs the host. A callback, a `Future` or `await` relies on the thread in the
-background, which then collects.
+completions itself unless another thread does; a wake-up by another thread would be most of the host
+time of a request. A callback, a `Future` or `await` relies on the background thread, which then
+collects.
 
-Most handles are only used by the thread that collects. What other threads need, above all a
-condition, is made on first use.
+Most handles are used only by the thread that collects. Objects that other threads need, above all a
+condition, are made on first use.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from tessera.backend.service import Completion, Request
 
 Outcome = TypeVar("Outcome")
 
-# Held for moments, while the state of a handle changes or is looked at together with more.
+# Held briefly, while the state of a handle changes or is read together with other fields.
 _changing = threading.RLock()
 _log = logging.getLogger("tessera.requests")
 
 
 class Collecting(Protocol):
-    """What ends requests: a dispatcher."""
+    """The object that ends requests: a dispatcher."""
 
     def collect_until(self, is_so: Callable[[], bool], timeout_s: float | None) -> bool:
-        """Collect in this thread until something is so, or the time is over.
+        """Collect in this thread until `is_so` returns true, or the time is over.
 
         False if another thread collects, which then ends the request, or everything has ended.
         """
 
     def rely(self, more: int) -> None:
-        """`more` further threads or handles rely on the collector's thread; fewer if negative.
+        """Count `more` threads or handles that rely on the collector; negative counts down.
 
         Called while a handle is locked.
         """
 
 
 class RequestState(enum.Enum):
-    """How far a request has come."""
+    """The progress of a request."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -57,7 +57,7 @@ _OVER = (RequestState.DONE, RequestState.FAILED, RequestState.CANCELLED)
 
 
 class RequestHandle(Generic[Outcome]):
-    """One request: its result when it is done, and until then a way to wait for it."""
+    """One request: its result once it is done, and a way to wait for it."""
 
     __slots__ = (
         "_callbacks",
@@ -79,7 +79,7 @@ class RequestHandle(Generic[Outcome]):
         finish: Callable[[Completion], Outcome] | None = None,
     ) -> None:
         self.request = request
-        # For the submitter: whether the request was admitted.
+        # Whether the request was admitted, for the submitter.
         self.has_ticket = False
         self._collecting: Collecting | None = collecting
         self._finish = finish
@@ -105,7 +105,7 @@ class RequestHandle(Generic[Outcome]):
             del problem, self
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """What the request failed with; waits for its end."""
+        """The error that the request failed with; waits for its end."""
         self._await(timeout)
         match self._state:
             case RequestState.DONE:
@@ -118,18 +118,18 @@ class RequestHandle(Generic[Outcome]):
                 raise TimeoutError
 
     def done(self) -> bool:
-        """Whether the request has ended by now."""
+        """Whether the request has ended."""
         collecting = self._collecting
         if collecting is not None:
             collecting.collect_until(self._is_over, 0.0)
         return self._is_over()
 
     def cancelled(self) -> bool:
-        """Whether the request was taken back."""
+        """Whether the request was cancelled."""
         return self._state is RequestState.CANCELLED
 
     def cancel(self) -> bool:
-        """Take the request back; False if it has begun."""
+        """Cancel the request; returns False if it has begun."""
         with _changing:
             if self._state is RequestState.CANCELLED:
                 return True
@@ -150,7 +150,7 @@ class RequestHandle(Generic[Outcome]):
         self._call(call)
 
     def future(self) -> Future[Outcome]:
-        """The same as a `concurrent.futures.Future`, for `wait`, `as_completed` and the like."""
+        """The request as a `concurrent.futures.Future`, for `wait`, `as_completed` and others."""
         future: Future[Outcome] = Future()
         future.add_done_callback(lambda made: self.cancel() if made.cancelled() else None)
         self.add_done_callback(lambda handle: handle._hand_on(future))
@@ -162,14 +162,14 @@ class RequestHandle(Generic[Outcome]):
         return asyncio.wrap_future(self.future()).__await__()
 
     def watch(self) -> None:
-        """A callback will hear of the end: the thread in the background has to collect."""
+        """Rely on the background thread, because a callback waits for the end."""
         with _changing:
             if self._collecting is not None:
                 self._watched += 1
                 self._collecting.rely(1)
 
     def _await(self, timeout: float | None) -> None:
-        """Wait until it is over, or the time is."""
+        """Wait until the request has ended, or the time is over."""
         collecting = self._collecting
         if collecting is None or collecting.collect_until(self._is_over, timeout):
             return
@@ -186,10 +186,10 @@ class RequestHandle(Generic[Outcome]):
         return self._state in _OVER
 
     def _hand_on(self, future: Future[Outcome]) -> None:
-        """End a future as the request has ended."""
+        """End a future in the same way as the request ended."""
         if self.cancelled():
             future.cancel()
-        # This call alone tells threads that wait for a cancelled future.
+        # Only this call notifies threads that wait for a cancelled future.
         if not future.set_running_or_notify_cancel():
             return
         if self._problem is None:
@@ -200,7 +200,7 @@ class RequestHandle(Generic[Outcome]):
     # --- for the collector -------------------------------------------------------------------
 
     def begin(self) -> bool:
-        """The request begins; False if it has been cancelled."""
+        """Note that the request begins; returns False if it was cancelled."""
         with _changing:
             if self._state is RequestState.CANCELLED:
                 return False
@@ -208,14 +208,14 @@ class RequestHandle(Generic[Outcome]):
             return True
 
     def finish(self, completion: Completion) -> None:
-        """The request is done."""
+        """End the request with its completion."""
         self._end(
             RequestState.DONE, completion if self._finish is None else self._finish(completion)
         )
         self.tell()
 
     def fail(self, problem: BaseException) -> bool:
-        """Fail the request; False if it had ended. `tell` runs the callbacks later."""
+        """Fail the request; returns False if it had ended. `tell` runs the callbacks later."""
         return self._end(RequestState.FAILED, None, problem)
 
     def tell(self) -> None:
@@ -229,7 +229,7 @@ class RequestHandle(Generic[Outcome]):
             self.settle()
 
     def settle(self) -> None:
-        """The request is over and needs no collector any more."""
+        """Note that the request has ended and no longer relies on the collector."""
         with _changing:
             collecting, self._collecting = self._collecting, None
             watched, self._watched = self._watched, 0
@@ -245,7 +245,7 @@ class RequestHandle(Generic[Outcome]):
         return True
 
     def _notify(self) -> None:
-        """Wake threads that wait without collecting; later ones see the state first."""
+        """Wake threads that wait without collecting; later threads check the state first."""
         condition = self._condition
         if condition is not None:
             with condition:
@@ -261,7 +261,7 @@ class RequestHandle(Generic[Outcome]):
 def fail_all(handles: Iterable[RequestHandle[Any]], problem: BaseException) -> BaseException | None:
     """Fail requests, whatever their callbacks raise; returns the first error of a callback.
 
-    All have failed before the first callback, which may ask another handle.
+    All requests have failed before the first callback runs, since it may ask another handle.
     """
     raised = None
     for handle, failed in [(handle, handle.fail(problem)) for handle in handles]:

@@ -1,11 +1,12 @@
 """Assigns requests to slots.
 
-In: lanes that want to begin a request, slots that have ended one. Out: a slot, or none yet. A slot
-takes up to `depth` requests, which run one after the other. Requests of one lane share memory, so
-all that are under way are in one slot, where they keep their order without a wait on the host.
+In: lanes that want to begin a request, and slots that have ended one. Out: a slot, or None for now.
+A slot takes up to `depth` requests, which run one after the other. Requests of one lane share
+memory, so all its requests under way are in one slot, where they keep their order without a wait on
+the host.
 
-Invariant: while fewer than `slots * depth` requests are under way, a lane that has none finds a
-slot. A lane that has some may have to wait for its slot.
+Invariant: while fewer than `slots * depth` requests are under way, a lane without requests under
+way finds a slot. A lane with requests under way may have to wait for its slot.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class SlotBook:
         self._taken = 0
 
     def take(self, lane: int) -> int | None:
-        """A slot for the next request of a lane."""
+        """A slot for the next request of a lane; None if it has to wait."""
         slot = self._slot_of[lane]
         if self._in_lane[lane]:
             if self._in_slot[slot] == self._depth:
@@ -38,11 +39,11 @@ class SlotBook:
         return slot
 
     def _emptiest(self) -> int:
-        """The slot with the fewest requests; of several, the one with the oldest last request."""
+        """The slot with the fewest requests; among equals, the one whose last request is oldest."""
         return min(range(len(self._in_slot)), key=lambda s: (self._in_slot[s], self._last[s]))
 
     def give_back(self, slot: int, lane: int) -> None:
-        """A request of a lane in a slot has ended."""
+        """Note that a request of a lane in a slot has ended."""
         self._in_slot[slot] -= 1
         self._in_lane[lane] -= 1
 

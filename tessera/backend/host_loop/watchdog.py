@@ -6,7 +6,7 @@ how long.
 
 Progress of requests that began earlier excuses a request: earlier requests go first, and they end.
 Progress of later requests does not, so a slot that hangs is found however busy the others are. A
-look counts for a second at most: a host that was stopped, or busy with callbacks, has not waited
+look counts as at most one second: a host that was stopped, or busy with callbacks, has not waited
 for the devices.
 """
 
@@ -24,7 +24,7 @@ _AWAY_S = 5 * LOOK_S
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StalledRequest:
-    """A request without progress, and for how many seconds."""
+    """A request without progress, and the duration in seconds."""
 
     request: int
     seconds: float
@@ -44,7 +44,7 @@ class Watchdog:
         return self._clock() - self._looked_s >= LOOK_S
 
     def look(self, marks: Mapping[int, object]) -> StalledRequest | None:
-        """Compare with what was seen before; `marks` are in the order of the requests' begin."""
+        """Compare marks with the last look; `marks` are in the order in which requests began."""
         now_s = self._clock()
         passed_s = min(now_s - self._looked_s, _AWAY_S)
         self._looked_s = now_s
