@@ -1,6 +1,6 @@
-"""Launch programs on GPUs, through cuda-python. Nothing here imports it before it is needed.
+"""Launch programs on GPUs, through cuda-python, which is imported on first use.
 
-In: a `Model` and which GPU stands for which device. Out: a `Backend`. `backend` is the way in,
-`replica` loads and allocates, `enqueue` writes what is enqueued to a `tape`. Imported by
-`known_backends`, `backend.hosts`, `driver`, and `cli` and `report` for `tessc doctor`.
+In: a `Model`, and the GPU of each device. Out: a `Backend`. `backend` is the entry point, `replica`
+loads and allocates, and `enqueue` writes the calls of a request to a `tape`. Imported by
+`known_backends`, `backend.hosts`, `driver`, and by `cli` and `report` for `tessc doctor`.
 """

@@ -1,9 +1,9 @@
 """The calls of the CUDA driver that the backend makes: a thin, checked layer over the bindings.
 
 In: the module `cuda.bindings.driver`, or anything with the same functions (tests pass a stand-in
-that records the calls and does them on host memory). Out: plain methods that raise `DriverError`.
-Handles are opaque; device and pinned host addresses are integers of one address space (UVA), so
-that one kind of copy serves every direction.
+that records the calls and performs them on host memory). Out: plain methods that raise
+`DriverError`. Handles are opaque; device and pinned host addresses are integers of one address
+space (UVA), so that one kind of copy serves every direction.
 
 The bindings are imported when the first `Driver` is made, never before.
 
@@ -37,7 +37,7 @@ LAZY_PEERS = 1
 
 
 class DriverError(Exception):
-    """A call of the driver that failed; `log` is the compiler's, for a module."""
+    """A driver call that failed; `log` is the compiler's log if a module failed to load."""
 
     def __init__(self, call: str, code: int, name: str, log: str = "") -> None:
         super().__init__(f"{call}: {name}")
@@ -59,19 +59,19 @@ class GpuFacts:
 
     @property
     def arch(self) -> str:
-        """`sm_90`."""
+        """The architecture, such as `sm_90`."""
         return f"sm_{self.capability[0]}{self.capability[1]}"
 
 
 def bindings() -> Any:
-    """The module of the driver's bindings; ImportError where cuda-python is not installed."""
+    """The module of the driver's bindings; raises `ImportError` if cuda-python is not installed."""
     from cuda.bindings import driver
 
     return driver
 
 
 class Driver:
-    """The driver. Contexts are current per thread: `use` or `push` before other calls."""
+    """The CUDA driver. Contexts are current per thread: call `use` or `push` before other calls."""
 
     def __init__(self, module: Any) -> None:
         self.cu = module
@@ -103,7 +103,7 @@ class Driver:
     failure: type[Exception] = DriverError
 
     def call(self, name: str, *args: Any) -> Any:
-        """Make a call; its results without the status."""
+        """Make a call, and return its results without the status."""
         status, *rest = getattr(self.cu, name)(*args)
         self.check(name, status)
         return rest[0] if len(rest) == 1 else rest
@@ -113,7 +113,7 @@ class Driver:
         if int(status):
             raise DriverError(name, int(status), getattr(status, "name", f"error {int(status)}"))
 
-    # --- what is there ---------------------------------------------------------------------
+    # --- GPUs ------------------------------------------------------------------------------
 
     def initialise(self) -> None:
         """Start the driver."""
@@ -147,7 +147,7 @@ class Driver:
         )
 
     def peers(self, source: int, target: int) -> bool:
-        """Whether one GPU can reach the memory of another."""
+        """Whether the source GPU can reach the memory of the target GPU."""
         source_device, target_device = (
             self.call("cuDeviceGet", ordinal) for ordinal in (source, target)
         )
@@ -179,11 +179,11 @@ class Driver:
         return int(answer[1]) == int(context)
 
     def using(self, context: Handle) -> _Using:
-        """Make a context current for a while; then the one before is current again."""
+        """A context manager: makes a context current, and restores the previous one on exit."""
         return _Using(self, context)
 
     def enable_peer(self, context: Handle) -> None:
-        """Let the current context reach the memory of another; fine if it already can."""
+        """Let the current context reach another's memory; no error if it already can."""
         try:
             self.call("cuCtxEnablePeerAccess", context, 0)
         except DriverError as problem:
@@ -218,7 +218,7 @@ class Driver:
         return self.call("cuModuleGetFunction", module, name.encode())
 
     def allow_shared(self, function: Handle, dynamic_bytes: int) -> None:
-        """Allow launches with that much dynamic shared memory."""
+        """Allow launches with this many bytes of dynamic shared memory."""
         names = self.cu.CUfunction_attribute
         largest = names.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         self.call("cuFuncSetAttribute", function, largest, dynamic_bytes)
@@ -236,7 +236,7 @@ class Driver:
     # --- memory ----------------------------------------------------------------------------
 
     def allocate(self, size: int) -> int:
-        """Memory of the current context's GPU."""
+        """Allocate memory on the GPU of the current context."""
         return int(self.call("cuMemAlloc", size))
 
     def free(self, address: int) -> None:
@@ -266,24 +266,24 @@ class Driver:
         self.call("cuIpcCloseMemHandle", address)
 
     def upload(self, address: int, data: Bytes) -> None:
-        """Write device memory and wait; for the start only."""
+        """Write device memory and wait; only during startup."""
         if data.nbytes:
             self.call("cuMemcpyHtoD", address, data.ctypes.data, data.nbytes)
 
     def download(self, address: int, size: int) -> Bytes:
-        """Read device memory and wait; not while requests run."""
+        """Read device memory and wait; never while requests run."""
         data = np.empty(size, np.uint8)
         if size:
             self.call("cuMemcpyDtoH", data.ctypes.data, address, size)
         return data
 
     def fill(self, address: int, value: int, size: int) -> None:
-        """Set bytes of device memory; for the start only."""
+        """Set bytes of device memory; only during startup."""
         if size:
             self.call("cuMemsetD8", address, value, size)
 
     def settle(self) -> None:
-        """Wait until what was uploaded is there: a small upload returns before that."""
+        """Wait until all uploads have arrived: a small upload returns before that."""
         self.call("cuStreamSynchronize", 0)
 
     def finish(self) -> None:
@@ -293,12 +293,12 @@ class Driver:
     # --- streams and events ----------------------------------------------------------------
 
     def priorities(self) -> tuple[int, int]:
-        """The lowest and the highest priority of streams; a smaller number is higher."""
+        """The lowest and the highest stream priority; a smaller number is a higher priority."""
         lowest, highest = self.call("cuCtxGetStreamPriorityRange")
         return int(lowest), int(highest)
 
     def stream(self, priority: int, green: Handle | None = None) -> Handle:
-        """A stream of the current context, or of a green one."""
+        """A stream of the current context, or of a green context."""
         if green is not None:
             return self.call("cuGreenCtxStreamCreate", green, NON_BLOCKING, priority)
         return self.call("cuStreamCreateWithPriority", NON_BLOCKING, priority)
@@ -320,7 +320,7 @@ class Driver:
         self.check("cuEventRecord", self.cu.cuEventRecord(event, stream)[0])
 
     def wait(self, stream: Handle, event: Handle) -> None:
-        """Let what follows on a stream wait for an event."""
+        """Let later work on a stream wait for an event."""
         self.check("cuStreamWaitEvent", self.cu.cuStreamWaitEvent(stream, event, 0)[0])
 
     def elapsed_ns(self, start: Handle, end: Handle) -> int:
@@ -328,13 +328,13 @@ class Driver:
         return round(float(self.call("cuEventElapsedTime", start, end)) * 1e6)
 
     def is_done(self, event: Handle) -> bool:
-        """Whether all before an event is done."""
+        """Whether all work before an event is done."""
         return self._is_ready("cuEventQuery", self.cu.cuEventQuery(event)[0])
 
     def is_idle(self, stream: Handle) -> bool:
-        """Whether a stream has nothing to do; raises what its work has failed with."""
+        """Whether a stream has no work left; raises the error of work that failed."""
         if stream is self.captured:
-            return False  # another thread captures it, and to ask would end that
+            return False  # another thread captures the stream, and a query would end the capture
         return self._is_ready("cuStreamQuery", self.cu.cuStreamQuery(stream)[0])
 
     def _is_ready(self, name: str, status: Any) -> bool:
@@ -346,13 +346,13 @@ class Driver:
     # --- graphs ----------------------------------------------------------------------------
 
     def begin_capture(self, stream: Handle) -> None:
-        """What follows on the stream, and on streams that wait for it, becomes a graph."""
+        """Capture later work on the stream, and on streams that wait for it, into a graph."""
         mode = self.cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
         self.captured = stream
         self.call("cuStreamBeginCapture", stream, mode)
 
     def end_capture(self, stream: Handle) -> Handle:
-        """The graph, ready to launch; its nodes keep the priorities of their streams."""
+        """The captured graph, ready to launch; its nodes keep the priorities of their streams."""
         graph = self.call("cuStreamEndCapture", stream)
         self.captured = None
         try:
@@ -367,7 +367,7 @@ class Driver:
             self.check("cuGraphLaunch", status)
 
     def upload_graph(self, graph: Handle, stream: Handle) -> None:
-        """Bring what a graph needs to the device, so that its first launch is like any other."""
+        """Upload a graph to the device, so that its first launch is as fast as any other."""
         self.call("cuGraphUpload", graph, stream)
 
     def destroy_graph(self, graph: Handle) -> None:
@@ -376,7 +376,7 @@ class Driver:
 
 
 class _Using:
-    """A context that is current for a while; no call if it already is."""
+    """Makes a context current until exit; makes no call if the context already is current."""
 
     __slots__ = ("_context", "_driver", "_pushed")
 
@@ -396,5 +396,5 @@ class _Using:
 
 
 def host_view(address: int, size: int) -> Bytes:
-    """Pinned memory as an array."""
+    """Pinned memory as a NumPy array."""
     return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))

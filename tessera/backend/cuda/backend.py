@@ -1,18 +1,19 @@
-"""The CUDA backend: requests as CUDA graphs, one on one device, one per row of launches on several.
+"""The CUDA backend: a graph per request on one device, or per row of launches on several.
 
 In: a model and options. Out: the `Backend` protocol of `backend.service`. Everything is loaded,
-allocated and captured while it starts. A request is then inputs in pinned memory and one launch,
-or on several devices the launches and calls of a tape. Requests of one slot queue up on one stream:
-the GPU goes from one to the next without the host. Where graphs are off (or a library operator
-cannot be captured) the same calls are made one by one. No call waits for a GPU once all is ready.
+allocated and captured during startup. A request then consists of inputs in pinned memory and one
+graph launch; on several devices, of the launches and calls of a tape. Requests of one slot queue up
+on one stream, so the GPU goes from one to the next without the host. If graphs are off, or a
+library operator cannot be captured, the same calls are made one by one. After startup, no call
+waits for a GPU.
 
-A request sets a word in pinned memory when it is done, before the next one of its slot begins. A
-waiting thread sleeps until the request should be done, and polls the word (`pace`).
+A request sets a word in pinned memory when it is done, before the next request of its slot begins.
+A waiting thread sleeps until the request should be done, and polls the word (`pace`).
 
-A fault of a kernel takes the context with it. The words still say which requests had finished, and
-their outputs are in host memory: `collect` hands them out before it raises. `begin` leaves what
-the driver says to `collect`, for the same reason. How far each device had come is known from a
-trail of words in pinned memory: without graphs exactly, with them from a mark every few steps.
+A kernel fault destroys the context. The words still show which requests had finished, and their
+outputs are in host memory: `collect` returns them before it raises. For the same reason `begin`
+leaves driver errors to `collect`. A trail of words in pinned memory shows how far each device had
+come: exactly without graphs, and from a mark every few steps with graphs.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ from tessera.diagnostics import error
 __all__ = ["CudaBackend", "CudaOptions"]
 
 _END_S = 2.0
-# Seconds between two looks for faults, which the words do not show.
+# Seconds between two checks for faults, which the words do not show.
 _LOOK_S = 0.05
 
 
@@ -73,8 +74,8 @@ class CudaBackend:
         self._turns = [0] * slots
         self._last = LastOutputs(replica.depth)
         self._ended_ns = [0] * slots
-        self._free_ns = [0] * slots  # when the last request ended, not when that was noticed
-        # By trace, slot and place in its line: the last request to begin there, and its gate.
+        self._free_ns = [0] * slots  # when the last request ended, not when its end was noticed
+        # By trace, slot and place in its line: the last request that began there, and its gate.
         self._gates: dict[tuple[int, int, int], tuple[int, Handle]] = {}
         self._closed = False
         self._nap = Nap()
@@ -82,18 +83,18 @@ class CudaBackend:
         self._busy = 0
         self._broken: tuple[DriverError | Refused, Request | None] | None = None
         self._contexts = [int(root.context) for root in self._roots]
-        # Words that a request finds zero: that it is done, and how far it has come.
+        # Words that are zero when a request begins: its done word, and the words of its trail.
         self._words = [(done, *replica.trail.words_of(s)) for s, done in enumerate(self._done)]
 
     @property
     def depth(self) -> int:
-        """Requests that a slot may have under way."""
+        """The number of requests that a slot may have under way."""
         return self.replica.depth
 
     # --- the steady state ---------------------------------------------------------------------
 
     def begin(self, request: Request) -> None:
-        """Hand a request over."""
+        """Hand a request to the GPUs."""
         root = self._roots[request.slot]
         try:
             if self.driver.is_current(self._contexts[request.slot]):
@@ -134,9 +135,10 @@ class CudaBackend:
             self._nap.end_by(begun_ns + pace.aim_ns)
 
     def _keep_apart(self, request: Request, ready: ReadyTrace, root: Root) -> None:
-        """Begin when the request before is past its gate: those that go together wait together.
+        """Begin after the previous request has passed its gate.
 
-        That is the last to begin in another slot, which stands no further back in line there.
+        Requests at the same place in line wait together: the previous request is the last one to
+        begin in another slot, at the same or an earlier place in its line.
         """
         trace, slot = request.trace, request.slot
         place = len(self._flights[slot])
@@ -155,7 +157,7 @@ class CudaBackend:
             self._gates[trace, slot, place] = sum(self._turns), ready.gate
 
     def wait(self, timeout_s: float) -> bool:
-        """Sleep until there is something to collect; whether there is."""
+        """Sleep until there is something to collect; returns whether there is."""
         now_ns = time.perf_counter_ns()
         limit_ns = now_ns + int(timeout_s * 1e9)
         faults_ns = now_ns + int(_LOOK_S * 1e9)
@@ -175,7 +177,7 @@ class CudaBackend:
         return True
 
     def _next_look(self, now_ns: int) -> int:
-        """When to poll again; 0 if a request is done."""
+        """The time of the next poll in nanoseconds; 0 if a request is done."""
         next_ns, due = FAR_NS, None
         for slot, flights in enumerate(self._flights):
             if flights:
@@ -192,7 +194,7 @@ class CudaBackend:
         return next_ns
 
     def _is_seen_to_end(self, flight: Flight) -> bool:
-        """Poll for the short time in which a request should end; whether it does."""
+        """Poll during the short time in which a request should end; returns whether it ended."""
         done = self._done[flight.ready.stage]
         until_ns = flight.looked_ns + AWAKE_NS
         while not done[0]:
@@ -202,7 +204,7 @@ class CudaBackend:
         return True
 
     def collect(self, timeout_s: float) -> tuple[Completion, ...]:
-        """Requests that are done, by slot in order; waits for one at most `timeout_s` seconds."""
+        """Requests that are done, in order by slot; waits at most `timeout_s` seconds for one."""
         if timeout_s:
             self.wait(timeout_s)
         completions: tuple[Completion, ...] = ()
@@ -261,20 +263,20 @@ class CudaBackend:
         )
 
     def prepare_chain(self, trace: int, inputs: tuple[str, ...]) -> None:
-        """Make what requests need whose inputs are outputs of the one before."""
+        """Prepare requests whose inputs are outputs of the previous request."""
         with self._at_rest():
             for key in [key for key in self.replica.ready if key[0] == trace and not key[3]]:
                 self.replica.prepare(*key[:3], inputs)
 
     def locate(self, given: object, size: int) -> DeviceBytes | None:
-        """An array in the memory of a GPU that all devices can read where it is."""
+        """The place of an array in GPU memory, if all devices can read it there."""
         try:
             return self._arrivals.take(given, size)
         except DriverError as problem:
             raise self._fault(problem) from None
 
     def progress(self) -> dict[int, object]:
-        """How far the devices have come in the first request of every slot."""
+        """The progress of the devices in the first request of every slot."""
         return {
             flights[0].request.number: self.replica.trail.look(flights[0].ready.stage)
             for flights in self._flights
@@ -302,7 +304,7 @@ class CudaBackend:
     # --- errors -------------------------------------------------------------------------------
 
     def _what_broke(self, problem: DriverError | Refused, request: Request | None) -> ServiceFault:
-        """The fault; a call may be refused because a kernel failed during the hand-over."""
+        """The fault to report; a call may also be refused because a kernel failed meanwhile."""
         if isinstance(problem, DriverError):
             return self._fault(problem)
         failed = self._failed()
@@ -311,7 +313,7 @@ class CudaBackend:
         return self._fault(failed or problem.problem)
 
     def stalled(self, request: int, seconds: float) -> ServiceFault:
-        """How far the devices have come in a request that does not get on, and in the others."""
+        """The fault of a request without progress: the progress of devices in all requests."""
         reached = self.reached()
         own = [place for place in reached if place.request == request]
         devices = {place.device for place in own}
@@ -332,7 +334,7 @@ class CudaBackend:
         )
 
     def reached(self) -> list[DevicePosition]:
-        """How far the devices have come in the requests they may be at."""
+        """How far the devices have come in the requests that they may be running."""
         places = []
         for flight in [flights[0] for flights in self._flights if flights]:
             ready, request = flight.ready, flight.request
@@ -346,7 +348,7 @@ class CudaBackend:
 
     def _fault(self, problem: DriverError) -> ServiceFault:
         reached = self.reached()
-        # The requests that the devices may be at: the first of every slot.
+        # The requests that the devices may be running: the first of every slot.
         requests = [flights[0].request.number for flights in self._flights if flights]
         if len(reached) == 1 and len(reached[0].steps) == 1:
             (step,) = reached[0].steps
@@ -376,7 +378,7 @@ class CudaBackend:
     # --- the end ------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Stop and give everything back; work that a GPU never finishes ends with the process."""
+        """Stop and release everything; work that a GPU never finishes ends with the process."""
         if self._closed:
             return
         self._closed = True

@@ -1,8 +1,8 @@
-"""Byte ranges as few copies: ranges of one width at one pitch are rows of a 2D copy.
+"""Byte ranges as few copies: ranges of equal width at one pitch become rows of a 2D copy.
 
-In: the byte ranges of a transfer. Out: pieces, each one driver copy. Ranges of a transfer are
-disjoint, so the order of pieces is free; ranges are grouped by width first, which also finds the
-rows of interleaved patterns.
+In: the byte ranges of a transfer. Out: pieces, each of which is one driver copy. Ranges of a
+transfer are disjoint, so pieces may be copied in any order. Ranges are grouped by width first,
+which also finds the rows of interleaved patterns.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Piece:
 
 
 def pieces_of(ranges: Bytes) -> tuple[Piece, ...]:
-    """The pieces that cover exactly these ranges, by start."""
+    """The pieces that cover exactly these ranges, sorted by start."""
     by_width: dict[int, list[int]] = {}
     for start, end in ranges:
         if end > start:
@@ -35,7 +35,7 @@ def pieces_of(ranges: Bytes) -> tuple[Piece, ...]:
 
 
 def _rows(width: int, starts: list[int]) -> Iterator[Piece]:
-    """Greedily: as many starts at one pitch as follow each other."""
+    """Greedily group consecutive starts that have one pitch."""
     at = 0
     while at < len(starts):
         pitch = starts[at + 1] - starts[at] if at + 1 < len(starts) else 0

@@ -1,7 +1,7 @@
-"""Arguments of driver calls that are structures: parameters, 2D copies, extended launches.
+"""Driver call arguments that are structures: parameters, 2D copies, extended launches.
 
-In: numbers and bytes. Out: what the bindings take. Emitted programs have this file beside them as
-it is, so it imports nothing of ours but the driver.
+In: numbers and bytes. Out: what the bindings take. This file is copied unchanged beside emitted
+programs, so it imports nothing of Tessera but the driver.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from tessera.backend.cuda.api import Driver, Handle
 
 @dataclass(frozen=True, slots=True)
 class LaunchParameters:
-    """`address` is what a launch is given; 0 for a kernel without parameters."""
+    """Packed parameters; a launch takes their `address`, which is 0 if there are none."""
 
     address: int
     kept: tuple[Any, ...]
 
 
 def pack(values: Sequence[bytes]) -> LaunchParameters:
-    """The parameters of a launch, one value each."""
+    """Pack the parameters of a launch; each value is one parameter."""
     if not values:
         return LaunchParameters(0, ())
-    # 16 bytes apart at least, so that every value is aligned as its type may want.
+    # Values start at multiples of 16 bytes, so that every value is aligned as its type may require.
     starts = np.cumsum([0, *(-(-max(len(v), 1) // 16) * 16 for v in values)])
     block = np.zeros(int(starts[-1]), np.uint8)
     for start, value in zip(starts, values, strict=False):

@@ -1,10 +1,10 @@
-"""What device memory holds before the first request: weights, states, words that are addresses.
+"""Contents of device memory before the first request: weights, states, and address words.
 
-In: a model, and the memory of its replica. Out: nothing; memory is written. Also what has to be
-written again at the start of every request, because what is private to a request shares bytes: the
-words of its `pointers` records, and weights that have a copy per slot. Words of states are written
-again only if they differ from request to request; the checker has proved that no step may write
-them then. Otherwise states keep what steps put in their place.
+In: a model, and the memory of its replica. Out: nothing; memory is written. Memory that is private
+to a request shares bytes with other requests, so some of it is written again at the start of every
+request: the words of its `pointers` records, and weights that have a copy per slot. Words of states
+are written again only if they differ from request to request; the checker has then proved that no
+step may write them. Otherwise states keep the values that steps wrote there.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ReplicaContents:
     # --- at the start ----------------------------------------------------------------------
 
     def write_all(self) -> None:
-        """Weights, states and words; equal names of several traces have one place."""
+        """Write weights, states and words; equal names in several traces share one place."""
         done: set[tuple[str, AreaKind, int]] = set()
         for place in self._model.lowered.places:
             key = place.device, place.kind, place.offset
@@ -79,14 +79,14 @@ class ReplicaContents:
                 self._loader.put(place.device, address, source, start, end)
 
     def _current_here(self, place: Place) -> list[tuple[int, int]]:
-        """Bytes whose home is here, or nowhere."""
+        """The byte ranges of a state whose home is this place, or that have no home."""
         here: list[tuple[int, int]] = []
         elsewhere: list[tuple[int, int]] = []
         for home in self._model.lowered.homes:
             if (home.trace, home.buffer) == (place.trace, place.buffer):
                 (here if home.device == place.device else elsewhere).extend(home.bytes)
         size = self._buffer(place).bytes
-        # The complement of a complement: ranges that touch or overlap are one.
+        # The complement of a complement merges ranges that touch or overlap.
         return _complement(_complement([*_complement(elsewhere, size), *here], size), size)
 
     def _write_words(self, place: Place) -> None:
@@ -105,7 +105,7 @@ class ReplicaContents:
     def prologue(
         self, host: HostMemory, trace: int, slot: int, lane: int
     ) -> list[tuple[str, int, int, int]]:
-        """Copies to make first: device, target, pinned source, bytes."""
+        """The copies that a request makes first: device, target, pinned source, size in bytes."""
         copies = []
         for place in self._model.lowered.places:
             if place.trace != trace or not self._is_rewritten(place):
@@ -121,14 +121,15 @@ class ReplicaContents:
             return self._table(place) is not None or self._buffer(place).role is Role.WEIGHT
         table = self._table(place) if place.kind is AreaKind.LANE else None
         if self._model.lowered.slots == 1 and self._is_lone(place):
-            # The words have one address for every request, and a step may have overwritten them.
+            # The words have the same address for every request, and a step may have overwritten
+            # them.
             return False
         return table is not None and any(
             self._kind_of(place, int(word.target.buffer)) is AreaKind.SLOT for word in table.words
         )
 
     def _is_lone(self, place: Place) -> bool:
-        """Whether one trace only has a state of this name."""
+        """Whether only one trace has a state of this name."""
         name = self._buffer(place).name
         places = self._model.lowered.places
         return all(p.trace == place.trace for p in places if self._buffer(p).name == name)
@@ -161,7 +162,7 @@ class ReplicaContents:
     # --- between requests ---------------------------------------------------------------------
 
     def write_states(self, lane: int, states: Mapping[str, Bytes]) -> None:
-        """Set states of a lane, where their homes are."""
+        """Set states of a lane, in the places of their homes."""
         self._written |= {(lane, name): content.copy() for name, content in states.items()}
         for place in self._model.lowered.places:
             name = self._buffer(place).name
@@ -174,7 +175,7 @@ class ReplicaContents:
                 self._driver.finish()
 
     def read_states(self, lane: int) -> dict[str, Bytes]:
-        """The states of a lane, from their homes; words for addresses as `address_words` says."""
+        """The states of a lane, read from their homes; address words as in `address_words`."""
         states: dict[str, Bytes] = {}
         for trace, served in enumerate(self._model.traces):
             for buffer in served.program.buffers:
@@ -183,7 +184,7 @@ class ReplicaContents:
         return states
 
     def pieces(self, lane: int) -> dict[str, list[tuple[int, Bytes]]]:
-        """The bytes of a lane's states that are current here: starts and bytes, by name."""
+        """The bytes of a lane's states that are current here, by name: pairs of start and bytes."""
         states: dict[str, list[tuple[int, Bytes]]] = {}
         for home in self._model.lowered.homes:
             buffer = self._model.traces[home.trace].program.buffers[home.buffer]
@@ -225,7 +226,7 @@ class ReplicaContents:
     def _plain_word(
         self, held: bytes, trace: int, word: PointerWord, holder: str | None, lane: int
     ) -> bytes:
-        """A word of a state without its device; its request may have been in any slot."""
+        """The device-independent value of a state word; its request may have been in any slot."""
         nothing = bytes(POINTER_BYTES)
         if holder is None or held == nothing:
             return nothing
@@ -238,7 +239,7 @@ class ReplicaContents:
         return held
 
     def _homes(self, trace: int, device: str, slot: int, lane: int) -> Iterator[Home]:
-        """The buffers of a request, and where they are; those that are elsewhere come last."""
+        """The buffers of a request with their addresses; buffers on other devices come last."""
         buffers = self._model.traces[trace].program.buffers
         here = [b for b in buffers if (trace, device, b.id) in self._memory.places]
         away = [b for b in buffers if (trace, device, b.id) not in self._memory.places]
@@ -275,7 +276,7 @@ def _flat(content: Bytes) -> Bytes:
 
 
 def _complement(ranges: list[tuple[int, int]], size: int) -> list[tuple[int, int]]:
-    """The ranges of `size` bytes that are not covered; ranges may overlap."""
+    """The ranges within `size` bytes that are not covered; ranges may overlap."""
     gaps, at = [], 0
     for start, end in [*sorted(ranges), (size, size)]:
         if start > at:

@@ -1,8 +1,8 @@
-"""Inputs in GPU memory: read in place, after the work that their owner has under way.
+"""Inputs in GPU memory, read in place once their owner's pending work is done.
 
-In: an array of another library that speaks DLPack. Out: `DeviceBytes`. The owner lets a stream of
-ours wait for its work; an event on that stream is what the request waits for. No call waits for
-the GPU. The owner must not change an array until the request is done.
+In: an array of another library that supports DLPack. Out: `DeviceBytes`. The owner makes a stream
+of this backend wait for its work, and the request waits for an event on that stream. No call waits
+for the GPU. The owner must not change an array until the request is done.
 
 Source: DLPack 0.8, dlpack.h; the array API standard on `__dlpack__`.
 """
@@ -24,7 +24,7 @@ _KINDS = {0: "int", 1: "uint", 2: "float", 5: "complex", 6: "bool"}
 
 
 class _DlTensor(ctypes.Structure):
-    """`DLTensor`, and with it the beginning of `DLManagedTensor`."""
+    """`DLTensor`, which is also the beginning of `DLManagedTensor`."""
 
     _fields_ = (
         ("data", ctypes.c_void_p),
@@ -57,9 +57,9 @@ class ArrayArrivals:
         self._free: dict[int, list[Handle]] = {ordinal: [] for ordinal in self._contexts}
 
     def take(self, given: Any, size: int) -> DeviceBytes | None:
-        """The bytes of an array; None if they are not in order, or some device cannot read them.
+        """The bytes of an array; None if they are not contiguous, or if a device cannot read them.
 
-        `size` is how many there should be: an array of none has no address.
+        `size` is the expected number of bytes: an array of zero bytes has no address.
         """
         where = getattr(given, "__dlpack_device__", None)
         if where is None or not size:
@@ -88,12 +88,12 @@ class ArrayArrivals:
         )
 
     def await_in(self, stream: Handle, given: Any) -> None:
-        """Let a stream wait until an array is there."""
+        """Let a stream wait until the bytes of an array are ready."""
         if given.ready is not None:
             self._driver.wait(stream, given.ready[1])
 
     def give_back(self, given: Any) -> None:
-        """A request no longer waits for an array."""
+        """Release the event of an array that no request waits for any more."""
         if isinstance(given, EarlierOutput):
             return  # it has no event
         ordinal, event = given.ready
@@ -112,7 +112,7 @@ class ArrayArrivals:
         return made
 
     def close(self) -> None:
-        """Give streams and events back."""
+        """Release streams and events."""
         for ordinal, stream in self._streams.items():
             self._driver.use(self._contexts[ordinal])
             self._driver.destroy_stream(stream)
@@ -123,7 +123,7 @@ class ArrayArrivals:
 
 
 def _tensor_of(capsule: object) -> _DlTensor:
-    """What a capsule describes; it stays the owner of the memory."""
+    """The tensor that a capsule describes; the capsule stays the owner of the memory."""
     get = ctypes.pythonapi.PyCapsule_GetPointer
     get.restype, get.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
     return _DlTensor.from_address(get(capsule, b"dltensor"))
@@ -134,7 +134,7 @@ def _count(tensor: _DlTensor) -> int:
 
 
 def _is_in_order(tensor: _DlTensor) -> bool:
-    """Whether the elements follow each other, the last dimension first."""
+    """Whether the elements are contiguous, with the last dimension varying fastest."""
     if not tensor.strides:
         return True
     wanted = 1
@@ -146,7 +146,7 @@ def _is_in_order(tensor: _DlTensor) -> bool:
 
 
 def _type_name(tensor: _DlTensor) -> str:
-    """As NumPy calls the type; empty if it has none."""
+    """NumPy's name of the type; empty if NumPy has no such type."""
     kind = _KINDS.get(tensor.code)
     if kind is None or tensor.lanes != 1:
         return ""

@@ -1,7 +1,7 @@
-"""Checks a machine for the CUDA backend: GPUs, driver, PTX that it reads, packages.
+"""Checks a machine for the CUDA backend: GPUs, driver, supported PTX versions, packages.
 
-In: nothing. Out: a `Checkup`. Never raises: missing parts are in the answer. The newest PTX
-is found by trying: a module of one empty kernel, in one version after the other.
+In: nothing. Out: a `Checkup`. Never raises: missing parts are listed in the result. The newest PTX
+version is found by loading a module with one empty kernel in one version after the other.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _VERSION = Path("/proc/driver/nvidia/version")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuCheck:
-    """A GPU, its free memory, and the other GPUs whose memory it reaches."""
+    """A GPU, its free memory in bytes, and the other GPUs whose memory it reaches."""
 
     facts: GpuFacts
     free_bytes: int
@@ -35,7 +35,7 @@ class GpuCheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkup:
-    """`cuda` is the driver's CUDA version (13000 is 13.0), None without one; `problem` says why."""
+    """`cuda` is the driver's CUDA version (13000 is 13.0); if it is None, `problem` says why."""
 
     cuda: int | None
     driver: str
@@ -101,7 +101,7 @@ def _newest_ptx(driver: Driver) -> tuple[int, int] | None:
 
 
 def driver_version() -> str:
-    """The version of the driver as the kernel says it; empty if it does not."""
+    """The version of the driver as the operating system reports it; empty if it does not."""
     try:
         match = re.search(r"\d+\.\d+(?:\.\d+)?", _VERSION.read_text())
     except OSError:

@@ -1,14 +1,16 @@
-"""From the actions of a request to driver calls on the streams of its slot.
+"""Turns the actions of a request into driver calls on the streams of its slot.
 
-In: actions in issue order, and addresses for one slot and lane. Out: a tape. It begins and ends on
-the root stream of its slot: everything else is forked from it by an event and joined again, so
-that the same tape can be captured as one graph that spans all devices. The root is the same for
-all traces, so that requests of a slot that are handed over one after the other also run so.
+In: actions in issue order, and addresses for one slot and lane. Out: a tape. The tape begins and
+ends on the root stream of its slot. All other streams are forked from the root by an event and
+joined to it again, so that the tape can be captured as one graph that spans all devices. All traces
+of a slot have the same root, so requests that are handed over one after the other also run one
+after the other.
 
 The words of `pointers` records, and weights that have a copy per slot, are written first. In a
-verified run a pattern is written over the place of a buffer right before the first action on the
-device that uses it, on the queue of that action: `passes.checker.tenants` has proved that all that
-others did there is over by then, and that all other actions on the buffer come later.
+verified run, a pattern is written into the place of a buffer right before the first action on the
+device that uses the buffer, on the queue of that action. `passes.checker.tenants` has proved that
+all earlier uses of that place are over by then, and that all other actions on the buffer come
+later.
 """
 
 from __future__ import annotations
@@ -51,11 +53,11 @@ from tessera.ir.plan.launch_program import (
 )
 from tessera.ir.program.program import Buffer, BufferId, LibraryCall, Role, Work
 
-# Flag of an event in a graph that streams outside of it can wait for.
+# Flag of an event in a graph that streams outside the graph can wait for.
 _EXTERNAL = 1
 _QUEUE_ORDER = (Queue.COMPUTE, Queue.IN, Queue.OUT)
 NUMBER_AT = 8
-# A buffer with more ranges between its address words than this gets no pattern.
+# A buffer with more ranges than this between its address words gets no pattern.
 _MOST_RANGES = 64
 
 
@@ -63,11 +65,12 @@ _MOST_RANGES = 64
 class Parts:
     """Parts that all tapes of a backend share. `fillings` are pinned contents by trace and buffer.
 
-    `trails` are pinned words by stage and device that say which step runs; empty is none.
-    `done_words` are pinned words by stage that become 1 when its request is done; the number of the
-    request is `NUMBER_AT` bytes behind, where patterns are written into memory. `priorities` are
-    those of steps, by trace; without one a step has that of its stream. `scratch` are buffers, by
-    trace, that hold nothing that is needed, as long as no request has begun.
+    `trails` are pinned words by stage and device that show which step runs; if empty, no trail is
+    written. `done_words` are pinned words by stage that become 1 when the request is done. If
+    patterns are written into memory, the number of the request is stored `NUMBER_AT` bytes after
+    the word. `priorities` are step priorities by trace; a step without a priority has that of its
+    stream. `scratch` are buffers, by trace, whose contents are not needed until the first request
+    begins.
     """
 
     around: Surroundings
@@ -84,10 +87,9 @@ class Parts:
 class Enqueuer:
     """Writes the tape of one trace in one slot and lane.
 
-    `stage` says whose words are written: those of the trail, and that the request is done. Inputs
-    `in_place` are fetched from where a word in pinned memory says. Where the trace has a gate,
-    `gate` is the event that is recorded there; `captured`: the tape becomes a graph, of which that
-    event is to be a node.
+    `stage` selects the trail words and the done word to write. Inputs `in_place` are fetched from
+    the address in a word of pinned memory. If the trace has a gate, `gate` is the event that is
+    recorded there. `captured`: the tape becomes a graph, and the gate event becomes a node of it.
     """
 
     def __init__(
@@ -136,9 +138,9 @@ class Enqueuer:
         *,
         tell: bool = True,
     ) -> tuple[Tape, str, Queue]:
-        """The tape, and device and queue of its root stream.
+        """The tape, and the device and queue of its root stream.
 
-        `prologue` are copies made first; `tell`: tell the host when all is done.
+        `prologue` are the copies made first; `tell`: report the end of the request to the host.
         """
         root = next(iter(self.parts.around.devices)), Queue.COMPUTE
         used = [root, *(place for place in self._queues(actions) if place != root)]
@@ -187,7 +189,7 @@ class Enqueuer:
             self.writer.wait(*root, ended)
 
     def act(self, action: Action) -> None:
-        """The calls of one action."""
+        """Write the calls of one action."""
         self.writer.action = action
         if self.parts.around.options.unwritten is not None:
             self._move_in(action, self.parts.around.options.unwritten)
@@ -223,7 +225,7 @@ class Enqueuer:
                 raise AssertionError(action)
 
     def _move_in(self, action: Action, side: ComparedSide) -> None:
-        """Write a pattern over the buffers that an action is the first to use."""
+        """Write a pattern into each buffer whose first use is this action."""
         used: list[tuple[str, Queue, BufferId]] = []
         match action:
             case Do(device, Run(number)):
@@ -370,7 +372,7 @@ class Enqueuer:
         writer.tape.calls.append(TapeCall(step.operator, call, (), writer.action, row))
 
     def _fill(self, device: str, buffer: BufferId, ranges: Bytes) -> None:
-        """Write the contents that the user gives, or poison."""
+        """Write the contents that the user gives, or else poison."""
         target = self.writer.address(device, buffer)
         source = self.parts.fillings.get((self._trace, buffer))
         if source is not None:

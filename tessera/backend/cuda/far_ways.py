@@ -1,13 +1,13 @@
-"""Ways from a GPU to devices of other hosts: through pinned memory, posted by this host.
+"""Transfers from a GPU to devices of other hosts: through pinned memory, posted by the host.
 
-In: launch programs, the host of every device, a transport. Out: where the bytes of such transfers
-lie on their way, here and there.
+In: launch programs, the host of every device, a transport. Out: the places where the bytes of these
+transfers lie in transit, on both hosts.
 
-The source's stream copies into `outgoing` and sets a word; a thread sees the word and puts the
-bytes, with a note, into the window of the target's host. There the note sets another word, which
-the target's stream waits for, clears, and takes the bytes. A region is used once in a request and
-a slot holds one request at a time, as in `process_ways`. A transfer that a GPU starts towards a
-network card would need no thread; it would take the place of `_post`.
+The source's stream copies the bytes into `outgoing` and sets a word. A thread sees the word and
+puts the bytes, with a note, into the window of the target's host. There the note sets another word;
+the target's stream waits for that word, clears it, and copies the bytes. A region is used once in a
+request, and a slot holds one request at a time, as in `process_ways`. A transfer that a GPU starts
+by itself on a network card would need no thread, and would replace `_post`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class FarWays:
     def __init__(
         self, driver: Driver, lowered: LoweredReplica, device: str, hosts: Mapping[str, str]
     ) -> None:
-        """Lay everything out; the current context is that of the device."""
+        """Lay out the windows; the current context is that of the device."""
         self._driver = driver
         self._device = device
         self._hosts = hosts
@@ -79,7 +79,7 @@ class FarWays:
         return self._hosts.get(transfer.source) != self._hosts.get(transfer.target)
 
     def _lay_out(self, target: str) -> int:
-        """Where everything is in the window of a device, which is the same in all processes."""
+        """Lay out the window of a device, the same in all processes; returns its bytes."""
         at = 0
         for key, transfer in self._transfers.items():
             if transfer.target == target:
@@ -103,13 +103,13 @@ class FarWays:
         return transfer.target, self._offsets[key], self.outgoing[start : start + transfer.size]
 
     def attach(self, transport: Transport, lose: Lose) -> None:
-        """Send bytes this way from now on; lost peers are reported."""
+        """Send bytes over this transport from now on; lost peers are reported."""
         self._transport, self._lose = transport, lose
         self._posting = threading.Thread(target=self._post, daemon=True)
         self._posting.start()
 
     def place(self, trace: int, slot: int, transfer: Transfer) -> tuple[int, int]:
-        """Where the bytes of a transfer lie on this host, and the word that says so."""
+        """The place of a transfer's bytes on this host, and the word that signals them."""
         key = slot, trace, int(transfer.id)
         if transfer.source == self._device:
             word = self._leaving.index(key)
@@ -118,7 +118,7 @@ class FarWays:
         return self._window_at + self._offsets[key], self._arrived_at + _WORD_BYTES * word
 
     def hear(self, peer: str, note: bytes) -> None:
-        """The bytes of a transfer are here: let the stream that waits for them go on."""
+        """The bytes of a transfer have arrived: release the stream that waits for them."""
         try:
             slot, trace, number = _NOTE.unpack(note)
             word = self._coming[slot, trace, number]
@@ -131,7 +131,7 @@ class FarWays:
         self._arrived[word] = 1
 
     def _post(self) -> None:
-        """Put the bytes that streams have left in pinned memory."""
+        """Put the bytes that streams have copied into pinned memory."""
         rows = [(*self._put(key), _NOTE.pack(*key)) for key in self._leaving]
         assert self._transport is not None
         while not self._over.is_set():
@@ -147,7 +147,7 @@ class FarWays:
                 time.sleep(_LOOK_S if self.under_way else _REST_S)
 
     def close(self) -> None:
-        """Hang up, and give the memory back; no work may be under way."""
+        """Close the transport and free the memory; no work may be under way."""
         self._over.set()
         if self._posting is not None:
             self._posting.join(_END_S)

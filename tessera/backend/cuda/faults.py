@@ -1,4 +1,4 @@
-"""Driver errors in words: what a CUDA error name means, and the diagnostic that says so."""
+"""Driver errors in words: the meaning of a CUDA error name, and the diagnostic for it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tessera.backend.service import ServiceFault
 from tessera.diagnostics import ExitCode, Span, TesseraError, error
 from tessera.ir.program.program import LaunchId
 
-# Faults of a kernel: the context is lost with them.
+# Kernel faults: they destroy the context.
 KERNEL_FAULTS = {
     "CUDA_ERROR_ILLEGAL_ADDRESS": "a kernel accessed an address outside every allocation",
     "CUDA_ERROR_ILLEGAL_INSTRUCTION": "a kernel ran into a trap or an illegal instruction",
@@ -37,7 +37,7 @@ _OTHERS = {
 
 
 def explain(problem: DriverError) -> str:
-    """`CUDA_ERROR_X: what it means`."""
+    """The text `CUDA_ERROR_X: MEANING`."""
     words = KERNEL_FAULTS.get(problem.name) or _OTHERS.get(problem.name)
     return f"{problem.call}: {problem.name}" + (f", {words}" if words else "")
 
@@ -52,7 +52,7 @@ def run_fault(
     span: Span | None = None,
     notes: tuple[str, ...] = (),
 ) -> ServiceFault:
-    """A run that a GPU or the driver ended."""
+    """The fault of a run that a GPU or driver error ended."""
     if problem.name in KERNEL_FAULTS:
         diagnostic = error(
             "TSR5106",
@@ -70,7 +70,7 @@ def run_fault(
 
 
 def start_failed(problem: DriverError, what: str, span: Span | None = None) -> TesseraError:
-    """Something could not be set up."""
+    """The error of a part that could not be set up."""
     if problem.name == "CUDA_ERROR_OUT_OF_MEMORY":
         diagnostic = error(
             "TSR5102",
@@ -84,5 +84,5 @@ def start_failed(problem: DriverError, what: str, span: Span | None = None) -> T
 
 
 def missing(code: str, headline: str, *, notes: tuple[str, ...] = (), hint: str) -> TesseraError:
-    """Hardware, a driver or a package that is not there."""
+    """The error of missing hardware, or a missing driver or package."""
     return TesseraError(error(code, headline, notes=notes, hint=hint), ExitCode.NO_DEVICE)

@@ -1,7 +1,7 @@
-"""A request under way on GPUs, and what those that follow it in its lane take from it.
+"""A request under way on GPUs, and its outputs that later requests of its lane take.
 
-In: requests as they begin. Out: the record that `backend.cuda.backend` keeps of each, and where an
-input is that is an output of the request before.
+In: requests as they begin. Out: the record that `backend.cuda.backend` keeps of each, and the place
+of an input that is an output of the previous request.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tessera.backend.service import Bytes, DeviceBytes, EarlierOutput, Request
 from tessera.diagnostics import TesseraError, error
 
 _MOST_BYTES = 1 << 16
-"""Most bytes of outputs that are kept for a following request."""
+"""Most bytes of outputs that are kept for the next request."""
 
 
 @dataclass(slots=True)
@@ -32,12 +32,12 @@ class Flight:
 
 
 class LastOutputs:
-    """What the last request of every lane has given, or will.
+    """The outputs, present or future, of the last request of every lane.
 
-    Its outputs come to pinned memory of its stage. The next request of its slot, which runs after
-    it, fetches them there. That memory stays as it is until as many requests have begun in the slot
-    as it has stages. A request of a lane that has none under way may be in another slot: then the
-    one before it has ended, and the host has its outputs.
+    Outputs arrive in pinned memory of the request's stage. The next request of the slot runs after
+    it, and reads them there. That memory stays unchanged until the slot has begun as many further
+    requests as it has stages. If a lane has no request under way, its next request may run in
+    another slot: the previous request has then ended, and the host has its outputs.
     """
 
     def __init__(self, depth: int) -> None:
@@ -45,7 +45,7 @@ class LastOutputs:
         self._last: dict[int, Flight] = {}
 
     def note(self, flight: Flight, turn: int) -> Flight:
-        """A request begins, as that of its slot with this number; gives it."""
+        """Note that a request begins, as number `turn` of its slot; returns its record."""
         flight.turn = turn
         outputs = flight.ready.buffers.outputs.values()
         if sum(view.nbytes for view in outputs) <= _MOST_BYTES:
@@ -57,7 +57,7 @@ class LastOutputs:
     def resolve(
         self, request: Request, turns: Sequence[int]
     ) -> tuple[Mapping[str, Bytes], dict[str, DeviceBytes]]:
-        """The inputs of a request that come from the host, and where others are."""
+        """The inputs of a request that come from the host, and the places of the others."""
         if not request.in_place:
             return request.inputs, {}
         inputs, in_place = dict(request.inputs), dict[str, DeviceBytes]()
@@ -78,7 +78,7 @@ class LastOutputs:
 
 
 def _pinned(flight: Flight, given: EarlierOutput) -> DeviceBytes:
-    """Where an output of a request comes to; nothing has to be waited for on its stream."""
+    """The place where an output of a request arrives; its own stream need not wait for it."""
     view = flight.ready.buffers.outputs[given.name]
     address = view.__array_interface__["data"][0]
     return DeviceBytes(address=address, nbytes=view.nbytes, type_name="", ready=None, keep=view)

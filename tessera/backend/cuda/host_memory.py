@@ -1,8 +1,8 @@
-"""Pinned host memory: the inputs and outputs of requests under way, contents to fill with, staging.
+"""Pinned host memory: inputs and outputs of requests under way, initial contents, staging.
 
-Copies between the host and a GPU only run beside everything else if the host's memory is pinned.
-All of it is allocated while a backend starts. What an output holds where no transfer writes it is
-set then, and stays.
+Copies between the host and a GPU run beside other work only if the host memory is pinned. All
+pinned memory is allocated while a backend starts. Bytes of an output that no transfer writes are
+set at that time and stay unchanged.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from tessera.ir.program.program import POINTER_BYTES, BufferId, Program, Role
 
 
 class HostMemory:
-    """Pinned memory by what it is for."""
+    """Pinned memory, by purpose."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
         self._blocks: list[int] = []
 
     def allocate(self, size: int) -> tuple[int, Bytes]:
-        """Address and view of fresh pinned memory."""
+        """The address and the view of new pinned memory."""
         try:
             address = self._driver.allocate_host(max(size, 1))
         except DriverError as problem:
@@ -37,50 +37,51 @@ class HostMemory:
         return address, host_view(address, max(size, 1))[:size]
 
     def copy_of(self, content: Bytes) -> int:
-        """The address of pinned memory with these bytes."""
+        """The address of pinned memory that holds these bytes."""
         address, view = self.allocate(content.nbytes)
         view[:] = content
         return address
 
     def close(self) -> None:
-        """Free all."""
+        """Free all pinned memory."""
         for address in self._blocks:
             self._driver.free_host(address)
         self._blocks.clear()
 
 
-# Smaller copies are cheaper in fresh memory, which then needs no new pages.
+# Smaller copies are cheaper in fresh memory, since they need no new pages.
 _LEAST_KEPT = 1 << 16
 
 
-# How many results of one size are recycled; further results of that size get fresh memory.
+# Number of results of one size that are recycled; further results get fresh memory.
 _MOST_KEPT = 64
 
 
 def _unused(kept: Iterable[Bytes], references: int) -> Bytes | None:
-    """The first memory with this reference count: held by its keeper and this loop alone."""
+    """The first array with this reference count: only its keeper and this loop hold it."""
     for memory in kept:
         if sys.getrefcount(memory) == references:
             return memory
     return None
 
 
-# That reference count depends on the interpreter.
+# The reference count of an unused array depends on the interpreter.
 _REFERENCES = next(n for n in range(1, 9) if _unused([np.empty(1, np.uint8)], n) is not None)
 
 
 class Recycled:
-    """Memory for results, used again once no result in it is alive.
+    """Memory for results, reused once no result in it is alive.
 
-    The system gives the pages of fresh memory one by one on first write, which takes longer than
-    the copy. A result is a view of its memory, and refers to it; so does every view of the result.
+    The operating system provides the pages of fresh memory one by one on first write, which takes
+    longer than the copy itself. A result is a view of its memory and refers to it; so does every
+    view of the result.
     """
 
     def __init__(self) -> None:
         self._kept: dict[int, deque[Bytes]] = {}
 
     def copy_of(self, content: Bytes) -> Bytes:
-        """A copy in memory of its own."""
+        """A copy in memory that no other live result uses."""
         size = content.nbytes
         if size < _LEAST_KEPT:
             return content.copy()
@@ -96,15 +97,15 @@ class Recycled:
 
 
 def staged_bytes(program: Program, trace: LoweredTrace) -> int:
-    """Bytes of a request on the host: inputs that a device reads, and outputs."""
+    """Bytes of one request on the host: inputs that a device reads, and outputs."""
     wanted = {t.buffer for t in trace.transfers if t.source == HOST}
     return sum(b.bytes for b in program.buffers if b.id in wanted or b.role is Role.OUTPUT)
 
 
 class SlotBuffers:
-    """The inputs and outputs on the host of one request at a time of a trace.
+    """The host's inputs and outputs of a trace, for one request at a time.
 
-    `words` are where the GPUs find the addresses of inputs that lie in the memory of a GPU.
+    `words` hold the addresses of inputs that lie in GPU memory; the GPUs read them.
     """
 
     def __init__(
@@ -128,7 +129,7 @@ class SlotBuffers:
             elif buffer.role is Role.OUTPUT:
                 self.addresses[buffer.id], view = host.allocate(buffer.bytes)
                 view[:] = fillings.get(buffer.name, POISON)
-                # Words that are addresses never come to the host: they read as zero.
+                # Address words are never sent to the host: they read as zero.
                 for table in program.pointer_tables:
                     for word in table.words if table.buffer == buffer.id else ():
                         view[word.offset : word.offset + POINTER_BYTES] = 0
@@ -137,7 +138,7 @@ class SlotBuffers:
     def put(
         self, inputs: Mapping[str, Bytes], in_place: Mapping[str, DeviceBytes] | None = None
     ) -> None:
-        """Take the inputs of a request or their addresses, as far as a transfer reads them."""
+        """Store the inputs of a request, or their addresses, as far as a transfer reads them."""
         for name, view in self.inputs.items():
             if in_place and name in in_place:
                 self._words[self._numbers[name]] = in_place[name].address

@@ -1,14 +1,15 @@
-"""One order in which a single thread can hand a request's operations to all queues.
+"""An order in which a single thread hands a request's operations to all queues.
 
-In: a lowered trace. Out: actions, such that every event is recorded before it is waited for, and a
-transfer between devices stands where both its ends have been reached. Streams may run ahead of
-each other later as the events allow; the order only decides which stream gets work first.
+In: a lowered trace. Out: actions in an order in which every event is recorded before it is waited
+for, and a transfer between devices comes after both its ends have been reached. Later, streams may
+run ahead of each other as far as the events allow; the order only decides which stream gets work
+first.
 
-Kernels have priorities: the further a request has come on a device, the higher. Requests of one
-plan that share a device go through the same steps, so the one that has come further is the older
-one. With one priority for all, kernels of several requests share the device, and requests that
-came together go from device to device together, while the other devices have nothing to do. The
-highest priority is left to transfers.
+The priority of a kernel rises with the progress of its request on the device. Requests of one plan
+that share a device go through the same steps, so the request that has come further is the older
+one. If all kernels had one priority, kernels of several requests would share the device, and
+requests that arrived together would go from device to device together while the other devices are
+idle. The highest priority is reserved for transfers.
 """
 
 from __future__ import annotations
@@ -74,12 +75,12 @@ Action = Do | Mark | Hold | Move
 
 
 def issue_order(trace: LoweredTrace) -> tuple[Action, ...]:
-    """The actions of a request; ValueError if its queues wait for each other."""
+    """The actions of a request; raises `ValueError` if its queues wait for each other."""
     return _Issuing(trace).all()
 
 
 def steps_of(actions: Sequence[Action], device: str) -> list[int]:
-    """The numbers of the steps of a device, in their order."""
+    """The numbers of the steps of a device, in order."""
     return [
         int(action.operation.step)
         for action in actions
@@ -88,7 +89,7 @@ def steps_of(actions: Sequence[Action], device: str) -> list[int]:
 
 
 class _Issuing:
-    """Queues with what they still have to do."""
+    """The queues of a request, with their remaining operations."""
 
     def __init__(self, trace: LoweredTrace) -> None:
         self.queues: dict[tuple[str, Queue], deque[Operation]] = {
@@ -101,7 +102,7 @@ class _Issuing:
         self.actions: list[Action] = []
 
     def all(self) -> tuple[Action, ...]:
-        """Go round until nothing is left."""
+        """Visit the queues in turn until no operation is left."""
         while any(self.queues.values()):
             before = sum(map(len, self.queues.values()))
             for place, queue in self.queues.items():
@@ -113,7 +114,7 @@ class _Issuing:
         return tuple(self.actions)
 
     def _take(self, place: tuple[str, Queue], queue: deque[Operation]) -> bool:
-        """Do the first operation of a queue, if it can be done."""
+        """Issue the first operation of a queue, if that is possible; returns whether it was."""
         device, kind = place
         match queue[0]:
             case Run() | Fill() as operation:
@@ -135,7 +136,7 @@ class _Issuing:
         return True
 
     def _meet(self, transfer: Transfer, queue: deque[Operation]) -> bool:
-        """A transfer: with the host at once, otherwise when the other end is there too."""
+        """Issue a transfer: at once with the host, otherwise once both ends have been reached."""
         if HOST not in (transfer.source, transfer.target):
             source = self.queues[transfer.source, Queue.OUT]
             target = self.queues[transfer.target, Queue.IN]
@@ -152,7 +153,7 @@ class _Issuing:
 def step_priorities(
     actions: Sequence[Action], devices: Collection[str], lowest: int, highest: int
 ) -> dict[int, int]:
-    """The priority of every step; a smaller number is higher."""
+    """The priority of every step; a smaller number is a higher priority."""
     levels = max(lowest - highest, 1)
     priorities = {}
     for device in devices:

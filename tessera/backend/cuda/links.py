@@ -1,18 +1,19 @@
-"""How bytes get from one device to another.
+"""Moves bytes from one device to another.
 
-- Direct: devices of one GPU, and GPUs that reach each other's memory. The copy runs on the out
-  stream of the source, once the in stream of the target has come to the receive; the in stream
-  goes on after it.
-- Staged: GPUs that do not. Two pinned buffers per slot and pair: while the target reads one, the
-  source writes the other.
-- Between processes: the bytes lie in a window of the target until its in stream has come to them
+- Direct: between devices of one GPU, and GPUs that reach each other's memory. The copy runs on the
+  out stream of the source once the in stream of the target has reached the receive; the in stream
+  continues after the copy.
+- Staged: between GPUs that do not reach each other's memory. Each slot and pair has two pinned
+  buffers: while the target reads one, the source writes the other.
+- Between processes: the bytes lie in a window of the target until its in stream reaches the receive
   (`process_ways`).
-- Throttled: before the bytes move, one kernel of one thread waits for its turn on the link, another
-  for as long as a link of the given bandwidth would take. Transfers of all slots between one
-  ordered pair of devices share one link, first come, first served.
+- Throttled: before the bytes move, a kernel of one thread waits for its turn on the link, and
+  another kernel waits for the time that a link of the given bandwidth would take. Transfers of all
+  slots between one ordered pair of devices share one link, first come, first served.
 
-Ranges that are too many for single copies are moved by a kernel with a table. So are inputs that
-lie in the memory of a GPU: the kernel reads their address from a word that the host sets.
+If there are too many ranges for single copies, a kernel with a table of ranges moves them. Such a
+kernel also moves inputs that lie in GPU memory: it reads their address from a word that the host
+sets.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class Links:
         self._stages: dict[tuple[int, str, str], tuple[int, int]] = {}
 
     def move(self, writer: TapeWriter, transfer: Transfer, name: str) -> None:
-        """Hand a transfer between two devices over."""
+        """Write the calls of a transfer between two devices."""
         source, target = transfer.source, transfer.target
         if source not in self._devices or target not in self._devices:
             self._move_half(writer, transfer, name)
@@ -93,7 +94,7 @@ class Links:
         writer.wait(target, Queue.IN, arrived)
 
     def _move_half(self, writer: TapeWriter, transfer: Transfer, name: str) -> None:
-        """The end of a transfer that is in this process."""
+        """Write the calls for the end of a transfer that is in this process."""
         source, target = transfer.source, transfer.target
         if source in self._devices:
             self._turn(writer, transfer)
@@ -128,7 +129,7 @@ class Links:
         self.copy_ranges(writer, transfer.source, Queue.OUT, target, source, transfer.bytes)
 
     def _staged_copy(self, writer: TapeWriter, transfer: Transfer) -> None:
-        """Through two pinned buffers; each is written again only when it has been read."""
+        """Copy through two pinned buffers; each is overwritten only after it has been read."""
         self._delay(writer, transfer)
         source, target, slot = transfer.source, transfer.target, writer.slot
         stages = self._stage(slot, source, target)
@@ -146,7 +147,7 @@ class Links:
             writer.wait(target, Queue.IN, written)
             self._pack(writer, target, Queue.IN, in_base, stages[half], ranges, packing=False)
             writer.record(target, Queue.IN, read)
-        # The send is over when the target has read the last part.
+        # The send is complete when the target has read the last part.
         writer.wait(source, Queue.OUT, read)
 
     def _pack(
@@ -160,7 +161,7 @@ class Links:
         *,
         packing: bool,
     ) -> None:
-        """Between ranges of a buffer and a run of bytes in staging."""
+        """Copy between the ranges of a buffer and contiguous bytes in staging memory."""
         at = stage
         stream = writer.stream(device, kind)
         for piece in pieces_of(ranges):
@@ -184,7 +185,7 @@ class Links:
             self._stages[key] = first, second
         return self._stages[key]
 
-    # --- kernels of our own -----------------------------------------------------------------
+    # --- helper kernels ---------------------------------------------------------------------
 
     def _turn(self, writer: TapeWriter, transfer: Transfer) -> None:
         """Wait for the turn of a transfer on a throttled link; its time counts from here."""
@@ -224,7 +225,7 @@ class Links:
         source: int,
         ranges: Sequence[tuple[int, int]],
     ) -> None:
-        """Copy the same ranges between two places, in as few calls as possible."""
+        """Copy the same ranges from one place to another, in as few calls as possible."""
         pieces = pieces_of(tuple(ranges))
         if len(pieces) > MANY_PIECES:
             rows = tuple(
@@ -254,7 +255,7 @@ class Links:
         word: int,
         ranges: Sequence[tuple[int, int]],
     ) -> None:
-        """Copy ranges from where a word in pinned memory says, when the request runs."""
+        """Copy ranges from the address that a word in pinned memory holds when the request runs."""
         parts = tuple(
             (at, min(FETCH_BYTES, end - at))
             for start, end in ranges
@@ -276,7 +277,7 @@ class Links:
         writer.launch_helper(place, kernel, arguments, blocks=blocks, threads=128)
 
     def _table(self, device: str, ranges: tuple[tuple[int, int], ...]) -> int:
-        """Where ranges start and how long they are, in the memory of a device."""
+        """The address of a table with the starts and sizes of ranges, in device memory."""
         gpu = f"gpu {self._devices[device].gpu.ordinal}"
         if (gpu, ranges) not in self._tables:
             starts, widths = zip(*ranges, strict=True)

@@ -1,9 +1,9 @@
-"""Contents on their way to device memory: copied by several threads, or made there from a seed.
+"""Loads contents into device memory: copied by several threads, or generated there from a seed.
 
-In: addresses and what is to be there. Out: nothing; `finish` returns when all of it is there. Large
-contents go through pinned memory: threads copy pieces into it (straight from the pages of a file
-that is mapped) while the GPU fetches others. Seeded floats are made by a kernel of `helpers.ptx`,
-to the same bytes as on the host.
+In: addresses and their contents. Out: nothing; `finish` returns when all contents have arrived.
+Large contents go through pinned memory: threads copy pieces into it (directly from the pages of a
+mapped file) while the GPU reads other pieces. A kernel of `helpers.ptx` generates seeded floats,
+with the same bytes as on the host.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LEAST_STAGED_BYTES = 64 << 20
 LEAST_SEEDED_BYTES = 1 << 18
 _MOST_THREADS = 6
 _BLOCKS, _THREADS = 528, 256
-# The kinds of `seed_values`, and how many of its values an element has.
+# The kind of a type for `seed_values`, and the number of generated values per element.
 _KINDS = {
     DataType.F32: (0, 1),
     DataType.C64: (0, 2),
@@ -44,7 +44,7 @@ _LOW = (1 << 64) - 1
 
 
 class Loader:
-    """Brings contents to the devices of a replica."""
+    """Loads contents into the memory of a replica's devices."""
 
     def __init__(self, helpers: Helpers) -> None:
         self._driver = helpers.driver
@@ -55,7 +55,7 @@ class Loader:
         self._kept: list[LaunchParameters] = []
 
     def put(self, device: str, address: int, source: Source, start: int, end: int) -> None:
-        """Bytes `start` to `end` of some contents, to be at `address + start`."""
+        """Load bytes `start` to `end` of some contents to `address + start`."""
         if isinstance(source, Seeded):
             if source.is_zero:
                 self._use(device)
@@ -70,7 +70,7 @@ class Loader:
             self._pieces.append((device, address + start + at, content[at : at + PIECE_BYTES]))
 
     def finish(self) -> None:
-        """Copy what there is to copy, and wait until all is there."""
+        """Copy all pending pieces, and wait until all contents have arrived."""
         total = sum(content.nbytes for _, _, content in self._pieces)
         if total < LEAST_STAGED_BYTES:
             for device, address, content in self._pieces:
@@ -105,7 +105,7 @@ class Loader:
     def _copy_staged(self, total: int) -> None:
         for device in {device for device, _, _ in self._pieces}:
             self._use(device)
-            self._driver.settle()  # the streams of the threads do not wait for what fills memory
+            self._driver.settle()  # the streams of the threads do not wait for fills
         wanted = min(_MOST_THREADS, os.cpu_count() or 1, -(-total // PIECE_BYTES))
         lanes = [_StagingLane(self._driver, self._devices, self._pieces) for _ in range(wanted)]
         try:
@@ -119,13 +119,13 @@ class Loader:
                 if lane.problem is not None:
                     raise lane.problem
         finally:
-            self._pieces.clear()  # a thread that is still at it ends after its piece
+            self._pieces.clear()  # a thread that is still copying ends after its piece
             for lane in lanes:
                 lane.close()
 
 
 class _StagingLane:
-    """What one thread copies with: two pieces of pinned memory and a stream per device."""
+    """The resources of one copying thread: two pieces of pinned memory and a stream per device."""
 
     def __init__(
         self,
@@ -145,7 +145,7 @@ class _StagingLane:
         self.problem: Exception | None = None
 
     def run(self) -> None:
-        """Take pieces until there are none."""
+        """Copy pieces until none is left."""
         self._is_idle.clear()
         try:
             turn = 0
@@ -153,7 +153,7 @@ class _StagingLane:
                 try:
                     device, address, content = self._pieces.popleft()
                 except IndexError:
-                    break  # another thread was faster
+                    break  # another thread took the last piece
                 self._copy(turn, device, address, content)
                 turn = 1 - turn
         except Exception as problem:  # raised by the thread that joins this one
@@ -181,7 +181,7 @@ class _StagingLane:
         driver.record(self._events[device, side], stream)
 
     def close(self) -> None:
-        """Wait for the copies, and give all back."""
+        """Wait for the copies, and release all resources."""
         self._is_idle.wait()
         for device, stream in self._streams.items():
             self._driver.use(self._devices[device].context)

@@ -1,8 +1,8 @@
-"""Device memory of a replica: one allocation per area, and the address of every place.
+"""Device memory of a replica: one allocation per area, and the address of each place.
 
-In: a lowered replica, its programs, the open devices. Out: addresses by trace, device, buffer,
-slot and lane. With guards, unused bytes lie before and after every group of places that share
-bytes, hold a pattern, and can be checked; without, offsets are those of the plan.
+In: a lowered replica, its programs, the open devices. Out: addresses by trace, device, buffer, slot
+and lane. With guards, bytes with a pattern lie before and after every group of places that share
+bytes, and can be checked. Without guards, offsets are those of the plan.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from tessera.ir.plan.launch_program import (
 from tessera.ir.program.program import BufferId, Program
 
 GUARD_PATTERN = 0xA5
-# Not an address of any GPU: for pointers to buffers that have no place on a device. Not null,
-# because kernels ask whether an optional pointer is null.
+# An address that no GPU has, for pointers to buffers without a place on a device. It is not null,
+# because kernels test optional pointers for null.
 NOWHERE = 0x1CB << 44
 
 VariableAddress = Callable[[int, str, BufferId], int]
@@ -59,7 +59,7 @@ class ReplicaMemory:
         guard_bytes: int = 0,
         options: BackendOptions | None = None,
     ) -> None:
-        """Without guards, weights that another replica has are taken from there (`options`)."""
+        """Allocate all areas; without guards, weights are shared as `options` says."""
         options = options or BackendOptions()
         self._common = options.common if not guard_bytes else None
         self._common_as = options.common_as
@@ -78,7 +78,7 @@ class ReplicaMemory:
                 self.blocks[area.device, area.kind] = self._allocate(area, guard_bytes)
 
     def address(self, trace: int, device: str, buffer: BufferId, slot: int, lane: int) -> int:
-        """Where a buffer begins; `NOWHERE` and beyond if it has no place on the device."""
+        """The address of a buffer; `NOWHERE` or above if it has no place on the device."""
         place = self.places.get((trace, device, buffer))
         if place is None:
             return NOWHERE + (int(buffer) << 36)
@@ -110,7 +110,7 @@ class ReplicaMemory:
             )
 
     def close(self) -> None:
-        """Free everything that no other replica uses."""
+        """Free all memory that no other replica uses."""
         for (device, _), block in self.blocks.items():
             key = self._common_key(block.area)
             if key is None or self._common is None or self._common.give_back(key):
@@ -119,13 +119,13 @@ class ReplicaMemory:
         self.blocks.clear()
 
     def _common_key(self, area: Area) -> object | None:
-        """The key of an area that other replicas share; None if they do not."""
+        """The key of an area that other replicas share; None if they do not share it."""
         if self._common is None or area.kind is not AreaKind.WEIGHTS:
             return None
         return self._common_as.get(area.device)
 
     def _check_room(self, guard_bytes: int) -> None:
-        """Slices of one GPU share its memory: refuse what cannot fit before allocating."""
+        """Refuse areas that cannot fit before allocating: slices of one GPU share its memory."""
         needed: dict[int, int] = {}
         for area in self._lowered.areas:
             key = self._common_key(area)
@@ -172,7 +172,7 @@ class ReplicaMemory:
     def _layout(
         self, area: Area, guard_bytes: int
     ) -> tuple[dict[int, int], int, tuple[tuple[int, int], ...]]:
-        """Offsets, the size of a copy, and its guards; groups of places that overlap stay so."""
+        """Offsets, the size of a copy, and its guards; overlapping places keep their overlap."""
         spans = sorted(
             (place.offset, place.offset + self._programs[place.trace].buffers[place.buffer].bytes)
             for place in self._lowered.places
@@ -185,7 +185,7 @@ class ReplicaMemory:
         guards: list[tuple[int, int]] = []
         reach = used = shift = 0
         for start, end in spans:
-            if start >= reach:  # nothing before reaches into this one: a new group
+            if start >= reach:  # no earlier place overlaps this one: a new group
                 shift = -(-used // PLACE_ALIGNMENT) * PLACE_ALIGNMENT + step - start
                 guards.append((used, start + shift))
             offsets[start] = start + shift

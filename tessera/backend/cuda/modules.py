@@ -1,8 +1,8 @@
 """Modules on a device: loaded once per device and text, with kernels and variables by name.
 
 In: the code that a device needs. Out: handles of kernels and addresses of variables. PTX that is
-newer than the driver is refused before the driver sees it; what the driver's compiler says about a
-module it refuses is reported at the line of the trace that it means.
+newer than the driver is refused before it is passed to the driver. If the driver's compiler refuses
+a module, its message is reported at the corresponding line of the trace.
 
 Source: PTX ISA, release notes (versions of PTX and CUDA).
 """
@@ -21,7 +21,7 @@ from tessera.diagnostics import Span, TesseraError, error
 from tessera.ir.plan.launch_program import Run
 from tessera.ir.program.program import Launch, ModuleVariant, Program, ProgramModule, Work
 
-# The first CUDA version that reads each PTX version.
+# The first CUDA version that accepts each PTX version.
 PTX_VERSIONS = (
     ((9, 1), 13010),
     ((9, 0), 13000),
@@ -42,7 +42,7 @@ _NO_CODE = ("CUDA_ERROR_NO_BINARY_FOR_GPU", "CUDA_ERROR_INVALID_SOURCE")
 
 
 def highest_ptx(cuda: int) -> tuple[int, int]:
-    """The newest PTX version that a driver of this CUDA version reads, by `PTX_VERSIONS`."""
+    """The newest PTX version that a driver of this CUDA version accepts, by `PTX_VERSIONS`."""
     return next((ptx for ptx, first in PTX_VERSIONS if cuda >= first), (7, 7))
 
 
@@ -57,7 +57,7 @@ class DeviceModules:
         self._shared: dict[tuple[int, str, str, str], int] = {}
 
     def load(self, trace: int, module: ProgramModule, arch: str) -> Handle:
-        """The module in the variant for `arch`; traces share one that has no variables."""
+        """The module in its variant for `arch`; traces share a module that has no variables."""
         variant = module.variant(arch)
         if variant is None:
             raise ValueError(f"module `{module.name}` has no variant `{arch}`")
@@ -68,7 +68,7 @@ class DeviceModules:
         return self._loaded[key]
 
     def kernel(self, trace: int, module: ProgramModule, arch: str, launch: Launch) -> Handle:
-        """The kernel of a launch, allowed the shared memory and the cluster that it asks for."""
+        """The kernel of a launch, with the shared memory and cluster size of the launch allowed."""
         handle = self.load(trace, module, arch)
         key = trace, module.name, arch, launch.kernel
         if key not in self._kernels:
@@ -102,7 +102,7 @@ class DeviceModules:
         cuda = self._driver.version()
         newest = highest_ptx(cuda)
         version = variant.ptx.version
-        # Of a driver newer than the table only the driver itself knows what it reads.
+        # The table does not say what a newer driver accepts, so the driver decides.
         if version <= newest or cuda > PTX_VERSIONS[0][1]:
             return
         raise missing(
@@ -134,7 +134,7 @@ class DeviceModules:
 
 
 def _log_span(variant: ModuleVariant, log: str) -> Span | None:
-    """The line that the compiler's first message is about."""
+    """The line of the compiler's first message."""
     match = _LOG_LINE.search(log)
     source = variant.ptx.source
     if match is None or source is None:
@@ -147,7 +147,7 @@ def _log_span(variant: ModuleVariant, log: str) -> Span | None:
 
 
 def steps_on(model: Model, device: str) -> Iterator[tuple[int, Work, str]]:
-    """The steps that a device does: trace, step and the architecture of its code."""
+    """The steps that a device runs: trace, step and the architecture of its code."""
     for lowered in model.lowered.traces:
         served = model.traces[lowered.trace]
         work = tuple(served.program.work())
@@ -161,7 +161,7 @@ def steps_on(model: Model, device: str) -> Iterator[tuple[int, Work, str]]:
 
 
 def module_of_variable(program: Program, name: str) -> tuple[ProgramModule, str]:
-    """The module and the symbol of a buffer `MODULE.symbol`."""
+    """The module and the symbol of a buffer named `MODULE.symbol`."""
     for module in program.modules:
         if name.startswith(module.name + "."):
             symbol = name[len(module.name) + 1 :]

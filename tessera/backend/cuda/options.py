@@ -1,4 +1,4 @@
-"""What only the CUDA backend knows: how requests are handed over."""
+"""Options of the CUDA backend alone: how requests are handed over."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from tessera.backend.cuda.process_ways import ProcessWays
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CudaOptions:
-    """What only the CUDA backend knows.
+    """Options of the CUDA backend alone.
 
-    `guard_bytes`: guards round places, for tests. `trail`: write exactly which step runs, or do not
-    at all; None is exactly so without graphs, and with them a mark every few steps. `peers` off:
-    copies between GPUs go through the host even where they need not. `depth`: requests under way
-    in a slot; None is as many as pay. `priorities`: kernels of requests that have come further go
-    first. `spanning`: one graph for a request even where it spans devices. `ways`: this
-    process has one device of several; the ways to the others.
+    `guard_bytes`: bytes of guards around places, for tests. `trail`: True writes exactly which step
+    runs, False writes nothing, and None writes it exactly without graphs and as a mark every few
+    steps with graphs. `peers`: if off, copies between GPUs go through the host even where they need
+    not. `depth`: requests under way in a slot; None chooses as many as pay off. `priorities`:
+    kernels of requests that have come further go first. `spanning`: one graph per request even if
+    it spans devices. `ways`: this process has one device of several, and these are its ways to the
+    others.
     """
 
     graphs: bool = True

@@ -1,15 +1,16 @@
 """When to poll for the end of a request: sleep until just before it is expected, then poll closely.
 
-In: when requests of a kind began, and were seen to end. Out: when to poll next. A GPU marks the end
-of a request by a word in memory; to be woken up by it takes three more calls of the driver and two
-threads. A sleep that ends with the request costs less than either. Sleeps are not exact to the
-microsecond, so a thread that wakes up early polls for the short rest, and learns exactly how long
-the request took. A request that is done at the first poll may have been done for a while: each
-following poll is a little earlier, until one sees a request end again.
+In: the times at which requests of a kind began, and were seen to end. Out: the time of the next
+poll. A GPU marks the end of a request by a word in memory. To be woken by the GPU instead takes
+three more driver calls and two threads; a sleep that ends with the request costs less. Sleeps are
+not exact to the microsecond, so a thread wakes up early, polls for the short rest, and measures
+exactly how long the request took. A request that is done at the first poll may have been done for
+some time: the first poll of each following request is a little earlier, until a poll sees a request
+end again.
 
 A request that begins while no other slot is busy has the GPU for itself unless others follow, and
-may take less time than the one before. Then polls begin at the least time that it may take, and are
-more frequent: the host has nothing else to do, and a thread waits for the result.
+may take less time than the previous request. Polls then begin at the least time that it may take,
+and are more frequent: the host has nothing else to do, and a thread waits for the result.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ AWAKE_NS = 40_000
 """Nanoseconds of close polling, and how long before the expected end it begins."""
 
 _LEAST_NS = 20_000
-# How much earlier the next first poll is: at least this, and this fraction of the duration.
+# How much earlier the next first poll is: at least this many nanoseconds, and at least the duration
+# shifted right by this many bits.
 _EARLIER_NS, _EARLIER_SHIFT = 2_000, 10
-# After this many requests in a row that were done at the first poll: twice as early each time.
+# After this many requests in a row that were done at the first poll, the step doubles each time.
 _PATIENCE = 8
-# Weight of what is known from before, in requests.
+# Weight of earlier measurements, in requests.
 _OLD_COUNT = 8
-# Largest delay of a sleep that counts as the usual delay of the system.
+# Largest delay of a sleep, in nanoseconds, that counts as the usual delay of the system.
 _MOST_LATE_NS = 200_000
 FAR_NS = 1 << 62
 
@@ -43,18 +45,19 @@ class Pace:
     def __init__(self, *, is_alone: bool = False) -> None:
         self.is_alone = is_alone
         self.aim_ns = 0
-        # The least that a request alone may take; 0 if it takes what is expected.
+        # The least duration of a request alone; 0 if it takes the expected time.
         self._least_ns = 0
         self._in_a_row = 0
         self._ended_ns = 0
-        # When a request was last seen to end, and how many have followed it back to back.
+        # When a request was last seen to end, and the number of requests that followed it back to
+        # back.
         self._seen_ns = 0
         self._count = 0
 
     def next_look(self, start_ns: int, now_ns: int) -> int:
         """When to poll again for a request that started at `start_ns` and is not done.
 
-        The poll is late by an eighth of its duration at most, whatever was expected.
+        The poll is late by at most an eighth of the request's duration, whatever was expected.
         """
         over_ns = now_ns - start_ns - self.aim_ns
         if over_ns < 0:
@@ -66,9 +69,9 @@ class Pace:
         return now_ns + max(_LEAST_NS, min(over_ns >> 2, (now_ns - start_ns) >> 3))
 
     def learn(self, start_ns: int, looked_ns: int, found_ns: int, *, queued: bool) -> int:
-        """When a request ended that was done at `found_ns` and not yet at `looked_ns`.
+        """The time at which a request ended that was done at `found_ns` but not at `looked_ns`.
 
-        `queued`: it started when the one before it ended, a time that comes from this method.
+        `queued`: it started when the previous request ended, at a time that this method returned.
         """
         if not queued or start_ns != self._ended_ns:
             self._seen_ns = self._count = 0
@@ -90,12 +93,12 @@ class Pace:
     def _least(self, start_ns: int, looked_ns: int, found_ns: int) -> int:
         """The least that the next request may take, given the last poll of this one."""
         took_ns = found_ns - start_ns
-        if looked_ns <= start_ns and self.aim_ns:  # done at the first look
+        if looked_ns <= start_ns and self.aim_ns:  # done at the first poll
             self._in_a_row += 1
             return took_ns - (took_ns >> (2 if self._in_a_row == 1 else 1))
         self._in_a_row = 0
         if 0 < self.aim_ns < took_ns - (took_ns >> 3):
-            return self.aim_ns  # others came; the next one may be as fast as those before
+            return self.aim_ns  # others came; the next request may be as fast as earlier ones
         return looked_ns - start_ns if found_ns - looked_ns > 2 * AWAKE_NS else 0
 
     def _see(self, start_ns: int, found_ns: int, queued: bool) -> int:
@@ -126,7 +129,7 @@ class Pace:
 
 
 class Paces(dict[tuple[int, int, int], Pace]):
-    """Paces by trace, slot and how many slots are busy: requests side by side take longer."""
+    """Paces by trace, slot and number of busy slots: requests side by side take longer."""
 
     def __missing__(self, key: tuple[int, int, int]) -> Pace:
         self[key] = pace = Pace(is_alone=key[2] == 1)
@@ -134,10 +137,10 @@ class Paces(dict[tuple[int, int, int], Pace]):
 
 
 class Nap:
-    """Sleep of one thread that others can cut short.
+    """A sleep of one thread that other threads can cut short.
 
-    `until_ns` is when it ends: 0 while the thread does something else, `FAR_NS` while it decides
-    how long to sleep, since it may miss requests that begin then.
+    `until_ns` is when it ends: 0 while the thread does something else, and `FAR_NS` while it
+    decides how long to sleep, since it may miss requests that begin then.
     """
 
     def __init__(self) -> None:
@@ -147,7 +150,7 @@ class Nap:
         self.until_ns = 0
 
     def sleep(self, now_ns: int, until_ns: int) -> int:
-        """Sleep until `until_ns`; returns the time after that."""
+        """Sleep until `until_ns`; returns the time afterwards."""
         asked_ns = max(until_ns - now_ns - self._late_ns, 1_000)
         self.until_ns = until_ns
         rung = self._bell.acquire(timeout=asked_ns * 1e-9)
@@ -159,7 +162,7 @@ class Nap:
         return woken_ns
 
     def end_by(self, until_ns: int) -> None:
-        """Wake the thread if it sleeps longer than that."""
+        """Wake the thread if it sleeps longer than until `until_ns`."""
         if self.until_ns > until_ns:
             try:
                 self._bell.release()

@@ -1,8 +1,8 @@
 """One device of a replica, on a GPU, in a process of its own.
 
 In: the part of a model for one device, and packed inputs. Out: packed outputs, and states. Other
-devices are reached by `process_ways`; the driver of the run is elsewhere, and hands requests to
-all devices in one order.
+devices are reached by `process_ways`. The driver of the run is another process, and hands requests
+to all devices in one order.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tessera.settings import read_settings
 
 @dataclass(slots=True, kw_only=True)
 class PartDone:
-    """A request that is done on this device: what the driver is to have of it."""
+    """A request that is done on this device, with what is sent to the driver."""
 
     number: int
     outputs: list[tuple[TransferId, Bytes]]
@@ -38,7 +38,7 @@ class PartDone:
 
 
 class GpuPart:
-    """A device: first its window, then, when those of the others are known, everything else."""
+    """A device: first its window, then everything else once the other windows are known."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class GpuPart:
         hosts: Mapping[str, str] | None = None,
         place: TransportPlace | None = None,
     ) -> None:
-        """`hosts` says where devices are; those of other hosts are reached from `place`."""
+        """`hosts` has the host of each device; devices of other hosts are reached from `place`."""
         lowered = on_one_host(model.lowered)
         self._hosts = hosts or {}
         self._driver = open_driver(driver)
@@ -80,7 +80,7 @@ class GpuPart:
 
     @property
     def address(self) -> str:
-        """What others open the window by, and how other hosts reach this one."""
+        """The text by which others open the window, and by which other hosts reach this one."""
         there = "" if self._transport is None else self._transport.address
         return json.dumps([self._handle.hex(), there])
 
@@ -102,7 +102,7 @@ class GpuPart:
             far = {peer: str(given[peer][1]) for peer in given if peer not in near}
             self._transport.connect(far, self._far.puts())
             self._far.attach(self._transport, self._lost)
-        # The next request of a slot begins when all devices are done with the one before.
+        # The next request of a slot begins when all devices are done with the previous one.
         cuda = CudaOptions(graphs=read_settings().use_graphs, depth=1, ways=self._ways)
         self._backend = CudaBackend(self._model, self._options, cuda=cuda, driver=self._driver)
 
@@ -128,7 +128,7 @@ class GpuPart:
         self.backend.begin(request)
 
     def collect(self, timeout_s: float) -> list[PartDone]:
-        """Requests that are done here."""
+        """Requests that are done on this device."""
         done = []
         for completion in self.backend.collect(timeout_s):
             trace = self._traces.pop(completion.request)
@@ -145,17 +145,17 @@ class GpuPart:
         return done
 
     def close(self) -> None:
-        """Give all back but the window, which others may have open."""
+        """Release everything but the window, which others may have open."""
         if self._backend is not None:
             self._backend.close()
         self._ways.close()
 
     def free_window(self) -> None:
-        """Give the window back, once all others have closed it."""
+        """Free the window, once all others have closed it."""
         self._ways.free()
 
     def leave(self) -> None:
-        """Give the context back: a next part that is open by then need not make one."""
+        """Release the context: a next part that is already open need not make a new one."""
         self._ways.leave()
 
 

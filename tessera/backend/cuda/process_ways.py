@@ -1,19 +1,19 @@
-"""Ways between devices that are in processes of their own: on one host, memory by CUDA IPC.
+"""Transfers between devices in processes of their own on one host, through CUDA IPC memory.
 
-In: launch programs on one host, a device, a driver. Out: its window, what the processes tell each
-other of theirs, and where transfers go.
+In: launch programs on one host, a device, a driver. Out: the window of the device, the handles that
+processes exchange, and the places of transfers.
 
-A window is device memory with a region for every transfer to the device, per slot, and a word for
-each. The source copies into the region and then sets the word; the target's stream waits for the
-word, clears it and takes the bytes. Both are work of streams (`cuStreamWriteValue32`,
-`cuStreamWaitValue32`), so no call of a host lies between the source and the target. A region is
-used once in a request and a slot holds one request at a time, so a region is free when its next
-transfer comes.
+A window is device memory with a region and a word for every transfer to the device, per slot. The
+source copies into the region and then sets the word; the target's stream waits for the word, clears
+it and copies the bytes. Both are stream operations (`cuStreamWriteValue32`, `cuStreamWaitValue32`),
+so no host call is needed between the source and the target. A region is used once in a request and
+a slot holds one request at a time, so a region is free when its next transfer comes.
 
-To other hosts see `far_ways`.
+Transfers to other hosts are in `far_ways`.
 
-The driver does not see such a wait. Every process therefore hands its work over in the same order:
-even if all streams of a process were one queue, the first unfinished operation could go on.
+The CUDA driver does not know of these waits. Every process therefore hands its work over in the
+same order: even if all streams of a process were one queue, the first unfinished operation could
+proceed.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from tessera.ir.plan.launch_program import (
 
 _WORD_BYTES = 4
 _BLOCK = 2 << 20
-"""Bytes of a block of the allocator; CUDA IPC shares whole blocks, so a window fills its own."""
+"""Bytes of an allocator block; CUDA IPC shares whole blocks, so a window fills its own blocks."""
 _Key = tuple[int, int, int]
 
 
 def part_of_device(lowered: LoweredReplica, device: str) -> LoweredReplica:
-    """The part of launch programs for one device; homes stay, to know what is elsewhere."""
+    """The part of launch programs for one device; homes stay, to know which bytes are elsewhere."""
     return replace(
         lowered,
         devices=(device,),
@@ -58,7 +58,7 @@ def part_of_device(lowered: LoweredReplica, device: str) -> LoweredReplica:
 
 
 def order_of(trace: LoweredTrace, ways: ProcessWays | None) -> tuple[Action, ...]:
-    """In which order the work of a request is handed over."""
+    """The order in which the work of a request is handed over."""
     return issue_order(trace) if ways is None else ways.order(trace.trace)
 
 
@@ -68,7 +68,7 @@ class ProcessWays:
     def __init__(
         self, driver: Driver, lowered: LoweredReplica, device: str, hosts: Mapping[str, str]
     ) -> None:
-        """`hosts` says on which host each device is; nothing for all on one."""
+        """`hosts` has the host of each device; it is empty if all are on one host."""
         self.device = device
         self.far: FarWays | None = None
         self._hosts = hosts
@@ -82,7 +82,7 @@ class ProcessWays:
         self._context: Handle | None = None
 
     def _lay_out(self, device: str) -> int:
-        """Where everything is in the window of a device, which is the same in all processes."""
+        """Lay out the window of a device, the same in all processes; returns its bytes."""
         keys = [
             ((slot, trace.trace, int(transfer.id)), transfer.size)
             for slot in range(self._lowered.slots)
@@ -102,7 +102,7 @@ class ProcessWays:
         return -(-at // _BLOCK) * _BLOCK
 
     def open(self, ordinal: int) -> bytes:
-        """Set the window aside on a GPU; what others open it by, empty if there is none."""
+        """Allocate the window on a GPU; returns its handle, empty if there is no window."""
         self._context = self._driver.retain(ordinal)
         self._ordinal = ordinal
         self._driver.use(self._context)
@@ -115,7 +115,7 @@ class ProcessWays:
         return self._driver.memory_handle(base)
 
     def connect(self, handles: Mapping[str, bytes]) -> None:
-        """Open the windows of others."""
+        """Open the windows of other devices."""
         assert self._context is not None
         self._driver.use(self._context)
         for device, handle in handles.items():
@@ -123,7 +123,7 @@ class ProcessWays:
                 self._bases[device] = self._driver.open_memory(handle)
 
     def order(self, trace: int) -> tuple[Action, ...]:
-        """What this device does, in the order of all."""
+        """The actions of this device, in the order that all devices share."""
         whole = issue_order(next(t for t in self._lowered.traces if t.trace == trace))
         return tuple(
             action
@@ -136,7 +136,7 @@ class ProcessWays:
         )
 
     def place(self, trace: int, slot: int, transfer: Transfer) -> tuple[int, int]:
-        """Where the bytes of a transfer lie on their way, and the word that says so."""
+        """The address of a transfer's bytes in a window, and of the word that signals them."""
         if self.far is not None and self.far.is_far(transfer):
             return self.far.place(trace, slot, transfer)
         key = transfer.target, (slot, trace, int(transfer.id))
@@ -144,7 +144,7 @@ class ProcessWays:
         return base + self._regions[key], base + self._words[key]
 
     def close(self) -> None:
-        """Close the windows of others; no work may be under way."""
+        """Close the windows of other devices; no work may be under way."""
         own = self._bases.pop(self.device, None)
         with suppress(DriverError):
             self._driver.use(self._context)

@@ -1,8 +1,8 @@
-"""What a step of a trace is on a compute queue: one description for the backend and for programs.
+"""Describes a step of a trace on a compute queue, for the backend and for emitted programs.
 
-In: a step and the architecture it runs as. Out: a record with everything resolved but addresses;
-the parameters of a launch, once addresses are known; a name for messages. `enqueue` makes driver
-calls of it, `emit_python` writes it down as Python.
+In: a step and the architecture of its code. Out: a record with everything resolved but addresses;
+the parameters of a launch, once addresses are known; a name for messages. `enqueue` turns the
+record into driver calls, `emit_python` into Python source.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tessera.ir.program.program import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelCall:
-    """A kernel of a module in one variant, with its sizes and arguments."""
+    """A kernel of a module in one variant, with its launch sizes and arguments."""
 
     step: LaunchId
     module: ModuleId
@@ -51,7 +51,7 @@ class KernelCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetCall:
-    """A run of equal elements."""
+    """A memset: a run of equal elements."""
 
     target: Pointer
     value: int
@@ -61,7 +61,7 @@ class SetCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyCall:
-    """A run of bytes from one buffer to another on the same device."""
+    """A copy of bytes from one buffer to another on the same device."""
 
     target: Pointer
     source: Pointer
@@ -70,7 +70,7 @@ class CopyCall:
 
 @dataclass(frozen=True, slots=True)
 class OperatorCall:
-    """An operator of a library."""
+    """A call of a library operator."""
 
     call: LibraryCall
 
@@ -79,7 +79,7 @@ QueuedWork = KernelCall | SetCall | CopyCall | OperatorCall
 
 
 def describe_step(step: Work, arch: str) -> QueuedWork:
-    """What a step does on its queue; `arch` counts for launches only."""
+    """The record of a step; `arch` matters for launches only."""
     match step:
         case Launch():
             launch = for_arch(step, arch)
@@ -130,7 +130,7 @@ def pack_parameters(arguments: Sequence[Argument], address_of: AddressOf) -> Lau
 
 
 def step_name(step: Work) -> str:
-    """What to call a step."""
+    """The name of a step in messages."""
     match step:
         case Launch():
             return step.kernel

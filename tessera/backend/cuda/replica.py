@@ -1,14 +1,14 @@
 """A replica on its GPUs: everything loaded, allocated and captured, ready to run.
 
 In: a model and options. Out: a `ReadyTrace` per trace, stage and lane: a graph, or the calls that
-would make one. What a replica holds is given back by `release`.
+would make one. `release` frees everything that a replica holds.
 
-A stage is what a request under way has on the host: pinned inputs and outputs, a word that says
-that it is done, words for stamps and the trail. Every slot has `depth` of them, so that requests
-queue up on the GPU, where the next begins as soon as the last ends. Stages are numbered over all
-slots: stage `s` is one of slot `s % slots`. Device memory is the slot's, whatever the stage.
+A stage is the host memory of one request under way: pinned inputs and outputs, a done word, and
+words for stamps and the trail. Every slot has `depth` stages, so that requests queue up on the GPU,
+where the next begins as soon as the previous one ends. Stages are numbered over all slots: stage
+`s` belongs to slot `s % slots`. All stages of a slot share its device memory.
 
-Longer than 400 lines because it is everything that has to happen before the first request.
+Longer than 400 lines because it contains everything that happens before the first request.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ from tessera.settings import read_settings
 MOST_GRAPHS = 256
 LEAST_UNDER_WAY = 4  # two per slot, if graphs and pinned memory allow it
 MOST_STAGED_BYTES = 1 << 30
-# Errors of calls that cannot be captured: requests then run call by call.
+# Errors of calls that cannot be captured; requests then run call by call.
 _NO_CAPTURE = ("CUDA_ERROR_STREAM_CAPTURE", "CUDA_ERROR_NOT_SUPPORTED")
 _EMPTY = (Role.TEMP, Role.OUTPUT)
 
 
 class _Captured(Enum):
-    """What becomes a graph: a request, what follows in a row on a queue, or nothing."""
+    """What is captured as a graph: a whole request, each row of work on a queue, or nothing."""
 
     WHOLE = "whole"
     ROWS = "rows"
@@ -67,7 +67,7 @@ _TRAILS = {
 
 @dataclass(slots=True)
 class ReadyTrace:
-    """A trace in a stage and lane, ready to be begun."""
+    """A trace in a stage and lane, ready to begin."""
 
     stage: int
     trail: TrailKind
@@ -89,7 +89,7 @@ class Root:
 
 
 class CudaReplica:
-    """All that one replica has on its GPUs."""
+    """Everything that one replica has on its GPUs."""
 
     def __init__(
         self, model: Model, options: BackendOptions, cuda: CudaOptions | None, driver: Driver | None
@@ -132,7 +132,7 @@ class CudaReplica:
             self.driver.finish()
 
     def _fill_memory(self) -> None:
-        """Device memory with its contents, and the links between devices."""
+        """Allocate and fill device memory, and make the links between devices."""
         programs = [served.program for served in self.model.traces]
         self.memory = memory = ReplicaMemory(
             self.driver,
@@ -156,7 +156,7 @@ class CudaReplica:
         )
 
     def _find_order(self) -> None:
-        """In which order work is handed over, and how many requests a slot has under way."""
+        """Find the hand-over order, and the number of requests that a slot has under way."""
         lowered = self.model.lowered
         self.clock = Clock(self.driver, self.streams, self.devices, self._helpers, self.host)
         self.orders = {t.trace: order_of(t, self.cuda.ways) for t in lowered.traces}
@@ -168,7 +168,7 @@ class CudaReplica:
         self.depth = self._find_depth()
 
     def _make_stages(self, stages: range, scratch: dict[int, frozenset[BufferId]]) -> None:
-        """What every stage has on the host, and what all tapes share."""
+        """Make the host memory of every stage, and the parts that all tapes share."""
         lowered = self.model.lowered
         assert self.memory is not None
         assert self._links is not None
@@ -208,7 +208,7 @@ class CudaReplica:
         self._prologues: dict[tuple[int, int, int], list[tuple[str, int, int, int]]] = {}
 
     def _prepare_all(self, stages: range) -> None:
-        """Tapes and graphs of the traces in all stages and lanes, as many as are made ahead."""
+        """Prepare tapes and graphs for all stages and lanes, up to the limit on graphs."""
         wanted = [
             (trace.trace, stage, lane)
             for stage in stages
@@ -219,7 +219,7 @@ class CudaReplica:
             self.prepare(*key)
 
     def _lanes(self, trace: int) -> int:
-        """Number of lanes of a trace with states; otherwise 1."""
+        """The number of lanes of a trace with states; otherwise 1."""
         return self.model.lowered.lanes if trace in self.of_lanes else 1
 
     def _find_depth(self) -> int:
@@ -235,10 +235,10 @@ class CudaReplica:
         return max(1, min(wanted, MOST_GRAPHS // graphs, MOST_STAGED_BYTES // max(staged, 1)))
 
     def _priorities(self, trace: int) -> dict[int, int]:
-        """Priorities of steps; none for a request alone, nor on one device: sharing is better."""
+        """Priorities of steps; none for a single request or device, where sharing is better."""
         is_alone = self.model.lowered.slots == 1 or not self._spans[trace]
         if not self.cuda.priorities or is_alone or self.options.common is not None:
-            return {}  # with streams of another plan, they would share hardware queues
+            return {}  # they would share hardware queues with streams of another plan
         return step_priorities(self.orders[trace], self.devices, *self.driver.priorities())
 
     def _root(self, slot: int) -> Root:
@@ -259,7 +259,7 @@ class CudaReplica:
                 raise TesseraError(diagnostic, ExitCode.FAULT)
 
     def _module_arches(self) -> dict[tuple[int, str, int], str]:
-        """Which variant of a module a device runs, by trace, device and module."""
+        """The variant of each module that a device runs, by trace, device and module."""
         arches: dict[tuple[int, str, int], str] = {}
         for device in self.devices:
             for trace, step, arch in steps_on(self.model, device):
@@ -291,7 +291,7 @@ class CudaReplica:
         }
 
     def _scratch(self) -> dict[int, frozenset[BufferId]]:
-        """Buffers without contents before a request."""
+        """Buffers that have no contents before a request, by trace."""
         return {
             trace: frozenset(b.id for b in served.program.buffers if b.role in _EMPTY)
             for trace, served in enumerate(self.model.traces)
@@ -357,7 +357,7 @@ class CudaReplica:
         return ready
 
     def _prologue(self, trace: int, slot: int, lane: int) -> list[tuple[str, int, int, int]]:
-        """Copies to make first; the same for every stage, since only devices read their sources."""
+        """Copies made first; the same for every stage, since only devices read their sources."""
         key = trace, slot, lane
         if key not in self._prologues:
             self._prologues[key] = self.contents.prologue(self.host, *key)
@@ -371,7 +371,7 @@ class CudaReplica:
         return _Captured.ROWS if spans else _Captured.WHOLE
 
     def capture(self, tape: Tape, stream: Handle, root: str) -> Handle | None:
-        """The tape as a graph; None if the driver cannot capture what is on it."""
+        """The tape as a graph; None if the driver cannot capture its calls."""
         self.driver.use(self.devices[root].context)
         self.driver.begin_capture(stream)
         try:
@@ -379,7 +379,7 @@ class CudaReplica:
             self.driver.use(self.devices[root].context)
             graph = self.driver.end_capture(stream)
         except (Refused, DriverError) as failure:
-            self.driver.cu.cuStreamEndCapture(stream)  # which frees the streams
+            self.driver.cu.cuStreamEndCapture(stream)  # releases the streams
             self.driver.captured = None
             problem = failure.problem if isinstance(failure, Refused) else failure
             if isinstance(problem, OperatorRefused) or problem.name.startswith(_NO_CAPTURE):
@@ -389,13 +389,13 @@ class CudaReplica:
         return graph
 
     def refused(self, refused: Refused, trace: int, request: int | None = None) -> ServiceFault:
-        """The fault of a launch or a copy that the driver refuses."""
+        """The fault of a launch or copy that the driver refuses."""
         return refusal(refused, self.model.traces[trace], request)
 
     # --- the end ------------------------------------------------------------------------------
 
     def release(self) -> None:
-        """Give everything back; no work may be under way."""
+        """Free everything; no work may be under way."""
         closers = [self._close_graphs, self.streams.close]
         closers += [self._links.close] if self._links is not None else []
         closers += [self._helpers.close]
@@ -407,7 +407,7 @@ class CudaReplica:
             try:
                 closer()
             except DriverError:
-                continue  # after a fault every call fails; the context's end frees all
+                continue  # after a fault every call fails; ending the context frees all
 
     def _close_graphs(self) -> None:
         for ready in self.ready.values():

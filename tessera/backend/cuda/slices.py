@@ -1,15 +1,17 @@
 """A GPU cut into slices: green contexts with SMs of their own.
 
-In: the SMs of every slice. Out: the green contexts of those that are wanted. What a cut leaves over
-can be cut again only as the SMs of a green context, so there is one for it while the cut is made.
+In: the number of SMs of every slice. Out: the green contexts of the wanted slices. The rest of a
+cut can be cut again only as the SMs of a green context, so the rest has a green context while the
+cut is made.
 
-SMs of a slice lie together, eight by eight, so that clusters of up to 8 blocks run on it: libraries
-launch such kernels without asking. Only where a GPU has no such slices of the sizes asked for are
-they put together from SMs wherever they lie, and then clusters of more than 2 may not run.
+The SMs of a slice are groups of eight that lie together, so that clusters of up to 8 blocks run on
+it: libraries launch such kernels without asking. Only if a GPU has no such slices of the requested
+sizes are slices made of SMs from anywhere on the GPU; clusters of more than 2 blocks may then not
+run.
 
-Emitted programs have this file beside them as it is, so it imports nothing of ours.
+This file is copied unchanged beside emitted programs, so it imports nothing of Tessera.
 
-Source: CUDA driver API 12.8, green contexts; what cuts give, on an H200.
+Source: CUDA driver API 12.8, green contexts; results of cuts on an H200.
 """
 
 from __future__ import annotations
@@ -23,11 +25,11 @@ _TOGETHER, _ANYWHERE = 0, 1
 
 
 class TooFewSms(RuntimeError):
-    """A GPU does not have such slices."""
+    """A GPU does not have slices of the requested sizes."""
 
 
 class SliceDriver(Protocol):
-    """The driver's functions as `cu` has them, and a way to call them by name.
+    """The driver's functions, as attributes of `cu` and by name.
 
     A call that fails raises `failure`.
     """
@@ -42,10 +44,11 @@ class SliceDriver(Protocol):
 def split_gpu(
     driver: SliceDriver, ordinal: int, sms: Sequence[int], wanted: Sequence[int]
 ) -> tuple[tuple[Any, int], ...]:
-    """Green contexts for some of the slices that a GPU is cut into, with the SMs they got.
+    """Green contexts for some slices of a GPU, each with its number of SMs.
 
-    `sms` are the SMs of every slice, `wanted` the slices to make: another process that makes other
-    slices of the same list gets other SMs. A slice of all SMs is the GPU and has no context.
+    `sms` are the SM counts of all slices, and `wanted` the slices to open: another process that
+    opens other slices of the same list gets other SMs. A slice of all SMs is the GPU itself and has
+    no context.
     """
     gpu = _CutGpu(driver, ordinal)
     if sum(sms) > _count(gpu.whole):
@@ -59,7 +62,7 @@ def split_gpu(
 
 
 class _CutGpu:
-    """What is cut."""
+    """The GPU that is cut."""
 
     def __init__(self, driver: SliceDriver, ordinal: int) -> None:
         self.driver = driver
@@ -68,7 +71,7 @@ class _CutGpu:
         self.whole = driver.call("cuDeviceGetDevResource", self._device, self._kind)
 
     def green(self, part: Any, kept: ExitStack) -> Any:
-        """A green context, which the stack gives back."""
+        """A green context, which the stack destroys."""
         described = self.driver.call("cuDevResourceGenerateDesc", [part], 1)
         green = self.driver.call("cuGreenCtxCreate", described, self._device, 1)
         kept.callback(self.driver.call, "cuGreenCtxDestroy", green)
@@ -80,7 +83,7 @@ class _CutGpu:
         return parts[0], rest
 
     def to_be_cut(self, rest: Any, kept: ExitStack) -> Any:
-        """What is left, as something to cut, while its green context is kept."""
+        """The rest as a resource that can be cut, while its green context is kept."""
         return self.driver.call("cuGreenCtxGetDevResource", self.green(rest, kept), self._kind)
 
 
@@ -90,15 +93,15 @@ def _made(
     with ExitStack() as kept, ExitStack() as made:
         cut = _cut(gpu, sms, flags, kept)
         contexts = tuple((gpu.green(cut[index], made), _count(cut[index])) for index in wanted)
-        made.pop_all()  # they are the caller's now
+        made.pop_all()  # the caller owns them now
     return contexts
 
 
 def _cut(gpu: _CutGpu, sms: Sequence[int], flags: int, kept: ExitStack) -> list[Any]:
-    """The SMs of every slice, one cut after the other.
+    """The SMs of every slice, cut one after the other.
 
-    Slices whose SMs make no whole groups come last: of those, one can be what is left when the
-    others, and unused SMs, are cut off.
+    Slices whose SMs are not whole groups come last: one of them can be the rest after the others,
+    and unused SMs, have been cut off.
     """
     order = sorted(range(len(sms)), key=lambda index: sms[index] % _GROUP_SMS != 0)
     pieces: list[Any] = [None for _ in sms]

@@ -1,12 +1,12 @@
 """Streams and events: three streams per device and slot, events by what they stand for.
 
-A compute queue goes on from stream to stream where its kernels have one priority and then another:
-in a graph whose kernels differ in that the driver picks queues, and on an H200 requests waited for
-each other in them: splits of experts took up to 66% longer.
+A compute queue changes to another stream when the priority of its kernels changes. In a graph whose
+kernels differ in priority the driver picks the queues, and on an H200 requests waited for each
+other in those queues: splits of experts took up to 66% longer.
 
-Transfers have the highest priority, so that a copy that is ready starts before the next block of
-a kernel. A device also has a stream in each slot for marks of the progress of its compute queue,
-for which nothing waits. Streams are made on first use, which is while a backend starts.
+Transfers have the highest priority, so that a copy that is ready starts before the next block of a
+kernel. In each slot, a device also has a stream for progress marks of its compute queue; nothing
+waits for the marks. Streams are made on first use, which is during startup.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Streams:
         return self._stream(device, slot, "marks")
 
     def compute(self, device: str, slot: int, priority: int | None) -> Handle:
-        """The stream of a compute queue for kernels of a priority; None is the lowest."""
+        """The stream of a compute queue for kernels of a priority; None is the lowest priority."""
         lowest, _ = self._range()
         return self._stream(device, slot, Queue.COMPUTE if priority in (None, lowest) else priority)
 
@@ -61,7 +61,7 @@ class Streams:
         return self._priorities
 
     def event(self, device: str, key: Hashable) -> Handle:
-        """The event of a device for something; the same key gives the same event."""
+        """The event of a device for a key; the same key gives the same event."""
         if (device, key) not in self._events:
             self._driver.use(self._devices[device].context)
             self._events[device, key] = self._driver.event()

@@ -1,17 +1,16 @@
 """A request as a list of driver calls with all their arguments ready.
 
-In: calls one after the other, from `enqueue`. Out: a `Tape`, which makes them: once under stream
-capture, to build a graph, or for every request where graphs are not used. A call knows the action
-that it belongs to, so that the fault of a call that the driver refuses names the step, its sizes
-and the device.
+In: calls from `enqueue`, one after the other. Out: a `Tape`, which makes them: once under stream
+capture, to build a graph, or for every request if graphs are not used. Each call refers to its
+action, so that the fault of a refused call names the step, its sizes and the device.
 
-`with_graph_rows` makes one graph of each row of launches, memsets and copies on one stream; calls
+`with_graph_rows` turns each row of launches, memsets and copies on one stream into one graph; calls
 that join queues stay calls. A graph that spans devices has inner queues that the driver picks, and
-requests that change device often hold each other up in them: on an H200 plans of slices took up to
-60% longer (`benchmarks/results/simulated_h200.json`). A graph of one row runs on the stream that it
-is launched on, so each queue of each slot goes on as soon as what it waits for is done, and the
-host still makes few calls. Transfers stay copies, and so do short rows: with graphs for them too,
-plans took up to 28% longer.
+requests that often change device hold each other up in these queues: on an H200, plans of slices
+took up to 60% longer (`benchmarks/results/simulated_h200.json`). A graph of one row runs on the
+stream on which it is launched, so each queue of each slot continues as soon as its waits are over,
+and the host still makes few calls. Transfers and short rows stay single calls: with graphs for them
+too, plans took up to 28% longer.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ from tessera.ir.program.program import Launch, LaunchId, Work, for_arch
 
 
 class QueueRow(NamedTuple):
-    """The compute queue of a slot. Calls that do nothing but work there can become one graph."""
+    """The compute queue of a slot. Consecutive plain work calls on it can become one graph."""
 
     device: str
     stream: Handle
 
 
 class TapeCall(NamedTuple):
-    """A driver call with its arguments; `row` if it is plain work of a compute queue."""
+    """A driver call with its arguments; `row` is set if it is plain work of a compute queue."""
 
     name: str
     function: Callable[..., Any]
@@ -49,7 +48,7 @@ class TapeCall(NamedTuple):
 
 
 class Refused(Exception):
-    """A call that failed while a request was handed over."""
+    """A call that the driver refused while a request was handed over."""
 
     def __init__(self, problem: DriverError, action: Action | None) -> None:
         super().__init__(str(problem))
@@ -59,7 +58,7 @@ class Refused(Exception):
 
 @dataclass(slots=True)
 class Tape:
-    """The calls in order, and what they need to stay alive."""
+    """The calls in order, and the objects that have to stay alive for them."""
 
     calls: list[TapeCall] = field(default_factory=list)
     kept: list[Any] = field(default_factory=list)
@@ -81,7 +80,7 @@ Capture = Callable[[Tape, Handle, str], Handle | None]
 
 
 def with_graph_rows(driver: Driver, tape: Tape, capture: Capture) -> tuple[Tape, list[Handle]]:
-    """The tape with graphs, and these; a row that cannot be captured stays as it is."""
+    """The tape with graphs, and the graphs; a row that cannot be captured stays as it is."""
     graphs = []
     short = Tape(kept=tape.kept)
     launch = driver.functions["cuGraphLaunch"]
@@ -106,7 +105,7 @@ def _graph(
 
 
 def refusal(refused: Refused, served: ServedTrace, request: int | None) -> ServiceFault:
-    """The fault of what the driver refuses."""
+    """The fault of a call that the driver refuses."""
     work = tuple(served.program.work())
     device, step = _place_of(refused.action, work)
     if step is None:

@@ -1,8 +1,8 @@
-"""Driver calls, one after the other, onto the tape of one request.
+"""Writes driver calls to the tape of one request.
 
-In: what to call, on which queue of which device. Out: a tape, and which operations were timed. A
-writer knows streams, addresses and contexts of one trace in one slot and lane; what a request has
-to do is for `enqueue`, which uses it, as do `links` and `trail`.
+In: calls, each with its device and queue. Out: a tape, and the timed operations. A writer knows the
+streams, addresses and contexts of one trace in one slot and lane. `enqueue` decides what a request
+does; it uses the writer, as do `links` and `trail`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Place = tuple[str, Queue]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What all writers of a replica share."""
+    """The parts that all writers of a replica share."""
 
     driver: Driver
     devices: Mapping[str, OpenDevice]
@@ -40,7 +40,7 @@ class Surroundings:
 
 
 class TapeWriter:
-    """Writes the tape of one trace in one slot and lane. `action` is what the calls belong to."""
+    """Writes the tape of one trace in one slot and lane. `action` is the action of its calls."""
 
     def __init__(
         self, around: Surroundings, *, trace: int, slot: int, lane: int, stamps: Stamps
@@ -65,17 +65,17 @@ class TapeWriter:
     # --- calls ------------------------------------------------------------------------------
 
     def call(self, device: str, name: str, *arguments: Any, row: QueueRow | None = None) -> None:
-        """One driver call, made while the device's context is current."""
+        """Add one driver call, made while the device's context is current."""
         self.use(device)
         function = self.around.driver.functions[name]
         self.tape.calls.append(TapeCall(name, function, arguments, self.action, row))
 
     def row(self, device: str, stream: Handle) -> QueueRow | None:
-        """The row of a call that is plain work on a stream; None if it is on another queue."""
+        """The row of a plain work call on a stream; None if the stream is of another queue."""
         return QueueRow(device, stream) if stream == self.stream(device, Queue.COMPUTE) else None
 
     def use(self, device: str) -> None:
-        """Make the context of a device current: a call only if there are several GPUs."""
+        """Make the context of a device current; adds a call only if there are several GPUs."""
         opened = self.around.devices[device]
         if self._several and opened.gpu.ordinal != self._gpu:
             self._gpu = opened.gpu.ordinal
@@ -91,7 +91,7 @@ class TapeWriter:
         size: int,
         stream: Handle | None = None,
     ) -> None:
-        """One run of bytes."""
+        """Add a copy of contiguous bytes."""
         if size:
             stream = self.stream(device, queue) if stream is None else stream
             row = self.row(device, stream)
@@ -117,7 +117,7 @@ class TapeWriter:
         blocks: int = 1,
         threads: int = 1,
     ) -> None:
-        """A kernel of `helpers.ptx`; all its parameters are 64-bit words."""
+        """Launch a kernel of `helpers.ptx`; all its parameters are 64-bit words."""
         packed = pack_words(words)
         self.tape.kept.extend(packed.kept)
         stream = self.stream(*place)
@@ -139,7 +139,7 @@ class TapeWriter:
         moved: int = 0,
         peer: str = "",
     ) -> None:
-        """Do some work, between two stamps if there is a timeline."""
+        """Add some work, between two stamps if there is a timeline."""
         if not self.around.options.timeline:
             work()
             return
@@ -168,7 +168,7 @@ class TapeWriter:
     def _in_row(
         self, device: str, queue: Queue, name: str, work: Callable[[], None], moved: int, peer: str
     ) -> None:
-        """Do some work without a stamp after it; a row of steps has one before it."""
+        """Add some work without a stamp after it; a row of steps has one stamp before it."""
         if peer == HOST:
             self._beside.append(
                 Timed(
@@ -187,7 +187,7 @@ class TapeWriter:
         work()
 
     def end_row(self, device: str) -> None:
-        """End a row of steps: what follows on the compute queue of a device may have to wait."""
+        """End a row of steps: later work on the compute queue of a device may have to wait."""
         start = self._rows.pop(device, None)
         if start is not None:
             end = self._stamp(device, Queue.COMPUTE)
@@ -202,7 +202,7 @@ class TapeWriter:
             self.timed.append(timed)
 
     def end_rows(self) -> None:
-        """End all rows; bytes from or to the host get the time of any other event."""
+        """End all rows; transfers with the host get the time of any other event."""
         for device in [*self._rows]:
             self.end_row(device)
         if self._beside and not self.timed:
@@ -215,13 +215,13 @@ class TapeWriter:
         self._beside.clear()
 
     def timed_too(self, device: str, queue: Queue, name: str, peer: str) -> None:
-        """Time the other end of the transfer that was timed last."""
+        """Time the other end of the last timed transfer."""
         if self.around.options.timeline:
             last = self.timed[-1]
             self.timed.append(replace(last, device=device, queue=queue, name=name, peer=peer))
 
     def _stamp(self, device: str, queue: Queue) -> int:
-        """Write the time to the next word; its number."""
+        """Add a stamp into the next word; returns the number of the word."""
         number, self._stamped = self._stamped, self._stamped + 1
         word = self._stamps.address + 8 * number
         self.launch_helper((device, queue), "stamp", (word,))
@@ -230,14 +230,14 @@ class TapeWriter:
     # --- names and places -------------------------------------------------------------------
 
     def stream(self, device: str, queue: Queue) -> Handle:
-        """The stream of a queue in this slot; of compute that of the present priority."""
+        """The stream of a queue in this slot; for compute, that of the current priority."""
         streams = self.around.streams
         if queue is Queue.COMPUTE:
             return streams.compute(device, self.slot, self._priorities.get(device))
         return streams.stream(device, self.slot, queue)
 
     def rise(self, device: str, priority: int | None) -> None:
-        """The compute queue of a device goes on with another priority, on a stream that has it."""
+        """Continue the compute queue of a device on a stream of another priority."""
         before = self.stream(device, Queue.COMPUTE)
         self._priorities[device] = priority
         after = self.stream(device, Queue.COMPUTE)
@@ -247,11 +247,11 @@ class TapeWriter:
             self.call(device, "cuStreamWaitEvent", after, reached, 0)
 
     def event(self, device: str, *name: object) -> Handle:
-        """An event of a device, by what it stands for."""
+        """An event of a device, by its name."""
         return self.around.streams.event(device, name)
 
     def address(self, device: str, buffer: BufferId) -> int:
-        """Where a buffer is for this slot and lane."""
+        """The address of a buffer for this slot and lane."""
         return self.around.memory.address(self.trace, device, buffer, self.slot, self.lane)
 
     def pointer(self, device: str, pointer: Pointer) -> int:

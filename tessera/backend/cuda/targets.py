@@ -1,10 +1,10 @@
 """The GPUs and slices that stand for the devices of a plan.
 
 In: a target per device, `cuda:0` (a whole GPU) or `cuda:0:84sm` (a slice of it: a green context
-with that many SMs). Out: open devices. Slices of one GPU have SMs of their own; memory and copy
-engines they share. All calls go through the primary context of the GPU, which reaches the streams
-of its green contexts too; a green context itself is never made current, since only one thread at
-a time may do that.
+with that many SMs). Out: open devices. Slices of one GPU have SMs of their own, and share memory
+and copy engines. All calls go through the primary context of the GPU, which also reaches the
+streams of its green contexts. A green context itself is never made current, since it may be current
+in only one thread at a time.
 
 Source: CUDA driver API, green contexts.
 """
@@ -34,7 +34,7 @@ class GpuTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenDevice:
-    """A device of the plan, ready to use. `sms` are those it has."""
+    """A device of the plan, ready to use. `sms` is its number of SMs."""
 
     name: str
     gpu: GpuFacts
@@ -44,8 +44,8 @@ class OpenDevice:
 
 
 def open_driver(driver: Driver | None = None) -> Driver:
-    """The driver, started; raises TSR5100 if there is none."""
-    # Streams share hardware queues, 8 by default: a transfer can wait behind an unrelated kernel.
+    """The driver, initialised; raises TSR5100 if there is none."""
+    # Streams share hardware queues, 8 by default: a transfer could wait behind an unrelated kernel.
     set_default("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     try:
         driver = driver or Driver(bindings())
@@ -69,7 +69,7 @@ def open_driver(driver: Driver | None = None) -> Driver:
 
 
 def parse_target(text: str) -> GpuTarget:
-    """`cuda:0` or `cuda:0:84sm`."""
+    """The target of a text such as `cuda:0` or `cuda:0:84sm`."""
     match = _TARGET.match(text)
     if match is None or (match[2] is not None and not int(match[2])):
         raise missing(
@@ -81,7 +81,7 @@ def parse_target(text: str) -> GpuTarget:
 
 
 def find_gpu_of(driver: Driver, name: str, target: str) -> int:
-    """The ordinal of the GPU that a device is on; TSR5055 if it is not there."""
+    """The ordinal of the GPU of a device; raises TSR5055 if the GPU does not exist."""
     ordinal = parse_target(target).ordinal
     gpus = driver.gpus()
     if ordinal >= len(gpus):
@@ -92,9 +92,9 @@ def find_gpu_of(driver: Driver, name: str, target: str) -> int:
 def open_devices(
     driver: Driver, names: Sequence[str], targets: Mapping[str, str]
 ) -> tuple[OpenDevice, ...]:
-    """Every device of a plan on its target; devices without one take the GPUs in order."""
+    """Open every device of a plan on its target; devices without a target take GPUs in order."""
     gpus = driver.gpus()
-    # Devices of other replicas too: slices of one GPU must not overlap.
+    # Includes devices of other replicas: slices of one GPU must not overlap.
     every = {name: parse_target(text) for name, text in targets.items()}
     for index, name in enumerate(names):
         every.setdefault(name, GpuTarget(index))
@@ -111,7 +111,7 @@ def open_devices(
 def _open(
     driver: Driver, gpus: Sequence[GpuFacts], every: Mapping[str, GpuTarget], names: Sequence[str]
 ) -> tuple[OpenDevice, ...]:
-    """The devices `names` on these GPUs, or an error and nothing left open."""
+    """Open the devices `names` on these GPUs; after an error, none is left open."""
     opened: dict[str, OpenDevice] = {}
     contexts: dict[int, Handle] = {}
     with ExitStack() as kept:
@@ -124,7 +124,7 @@ def _open(
             kept.callback(_close_slices, driver, tuple(made.values()))
             opened |= made
         _join(driver, contexts)
-        kept.pop_all()  # they are the caller's now
+        kept.pop_all()  # the caller owns them now
     return tuple(opened[name] for name in names)
 
 
@@ -135,7 +135,7 @@ def _close_slices(driver: Driver, devices: Sequence[OpenDevice]) -> None:
 
 
 def close_devices(driver: Driver, devices: Sequence[OpenDevice]) -> None:
-    """Give contexts back."""
+    """Release contexts."""
     _close_slices(driver, devices)
     for ordinal in dict.fromkeys(device.gpu.ordinal for device in devices):
         driver.release(ordinal)
@@ -154,7 +154,7 @@ def _open_on(
     here: Mapping[str, GpuTarget],
     names: Sequence[str],
 ) -> dict[str, OpenDevice]:
-    """The devices `names` on one GPU: one that is the whole GPU, or disjoint slices."""
+    """Open the devices `names` on one GPU: one device for the whole GPU, or disjoint slices."""
     driver.use(context)
     own = {name: target for name, target in here.items() if name in names}
     if any(target.sms is None for target in own.values()):
@@ -188,7 +188,7 @@ def _open_on(
 
 
 def _join(driver: Driver, contexts: Mapping[int, Handle]) -> None:
-    """Peer access between all GPUs that can have it."""
+    """Enable peer access between all GPUs that support it."""
     for source, context in contexts.items():
         driver.use(context)
         for target, peer in contexts.items():

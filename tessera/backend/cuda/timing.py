@@ -1,10 +1,10 @@
-"""When operations took place: a kernel of one thread writes the GPU's clock before and after.
+"""Times of operations: a kernel of one thread writes the GPU's clock before and after each.
 
-In: marks set while a request is handed over. Out: `TimelineEvent`s. An operation that follows
-another on its queue without a wait between them starts where that one ended. The words lie in
-pinned memory, so that to read them takes no call. (Events with times are no alternative: a graph
-that has them as nodes takes the host as long to launch as it takes the GPU to run.) GPUs have
-clocks of their own; each is tied to the host's once, at the start.
+In: stamps enqueued while a request is handed over. Out: `TimelineEvent`s. An operation that follows
+another on its queue without a wait between them starts when the other ends. The stamps lie in
+pinned memory, so reading them takes no call. (Timed events are no alternative: the host takes as
+long to launch a graph with such nodes as the GPU takes to run it.) Each GPU has its own clock,
+whose offset to the host's clock is measured once, at startup.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Words = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timed:
-    """An operation between two stamps, by their numbers, of the GPU of device `clock`."""
+    """An operation between two stamps, given by number, on the GPU of device `clock`."""
 
     device: str
     queue: Queue
@@ -54,7 +54,7 @@ class Stamps:
 
 
 class Clock:
-    """The host's time of stamps, per device."""
+    """Converts stamps to the host's time, per device."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Clock:
     ) -> None:
         self._ahead: dict[str, int] = {}
         for name, device in devices.items():
-            # Twice: the first launch loads the kernel.
+            # Twice, because the first launch loads the kernel.
             for _ in range(2):
                 stamps = Stamps(host, 1)
                 packed = pack_words([stamps.address])
@@ -82,7 +82,7 @@ class Clock:
     def events(
         self, operations: Sequence[Timed], words: Words, *, slot: int, request: int
     ) -> tuple[TimelineEvent, ...]:
-        """What a finished request did, by time."""
+        """The operations of a finished request, sorted by time."""
         times = words.tolist()
         events = [
             TimelineEvent(

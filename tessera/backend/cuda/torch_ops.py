@@ -1,23 +1,23 @@
 """`op` records through PyTorch, on the stream of a device.
 
-In: a library call and where its operands are. Out: a function that hands it over. The operator is
-one of the checked-in table, whose names are PyTorch's; its arguments are matched by name with the
-schema that PyTorch has for it. Tensors are views of device memory: nothing is copied, but for
-operators that make their result themselves. PyTorch chooses the library and its algorithm as for
-the whole GPU, also on a slice, so that results do not depend on where a step runs; where it makes
-no difference to them, the library is told the SMs of the slice.
+In: a library call and the addresses of its operands. Out: a function that hands the call over. The
+operator is in the checked-in table, which uses PyTorch's names; arguments are matched by name with
+PyTorch's schema of the operator. Tensors are views of device memory: nothing is copied, except for
+operators that allocate their own result. Even on a slice, PyTorch chooses the library and its
+algorithm as for the whole GPU, so that results do not depend on where a step runs. If the results
+stay the same, the library is given the number of SMs of the slice.
 
-A call may be made while its stream is captured: then memory that it wants for itself is memory that
-nobody else has. Otherwise that comes from PyTorch's allocator, which keeps it. A call inside a
-graph uses the same memory whenever the graph runs. So what libraries and operators allocate while
-they are captured comes from a pool that serves one stream only (what is on a stream runs one after
-the other), cuBLAS's workspace too. Pools are never given back: a stream that is made later may have
-the same handle, and then finds the workspace that PyTorch still holds for it.
+A call may be made while its stream is captured, or not. If it is not captured, its temporary memory
+comes from PyTorch's allocator, which keeps the memory. A captured call uses the same temporary
+memory whenever the graph runs, so no other work may use that memory. Therefore everything that
+libraries and operators allocate during capture, including cuBLAS's workspace, comes from a pool
+that serves one stream only, whose work runs in order. Pools are never freed: a later stream may
+have the same handle, and then finds the workspace that PyTorch still holds for it.
 
-cuBLAS chooses how to compute a product by the SMs that it has: those of the whole GPU, unless it
-is told (`told_sms`). Another choice may round otherwise. So on a slice it is told only where a
-trial on random numbers gave the same bytes with and without (`first_run`): results do not depend on
-where a step runs.
+cuBLAS chooses how to compute a product by its number of SMs: that of the whole GPU, unless another
+number is set (`told_sms`). Another choice may round differently. On a slice the number is therefore
+set only if a trial on random numbers gave the same bytes with and without it (`first_run`), so that
+results do not depend on where a step runs.
 
 Source: PyTorch 2.11 (`torch.cuda.MemPool`), cuBLAS 13 (`cublasSetSmCountTarget`).
 """
@@ -70,7 +70,7 @@ _FLOATS = ("f16", "bf16", "f32", "f64", "e4m3", "e5m2")
 
 
 class _TorchMemory:
-    """Device memory as PyTorch takes it from others."""
+    """Device memory in the form that PyTorch imports."""
 
     def __init__(self, address: int, size: int) -> None:
         self.__cuda_array_interface__ = {
@@ -85,7 +85,7 @@ class OperatorRefused(DriverError):
     """A call that PyTorch refused, or could not make while its stream was captured."""
 
 
-# By what tells calls apart: the SMs to tell the library, once it has been called.
+# By the key of a call that has been made: the number of SMs to set for the library.
 _TRIED: dict[object, int | None] = {}
 
 
@@ -100,8 +100,8 @@ def prepare_call(
 ) -> Callable[[], tuple[int]]:
     """A function that hands the call over; it raises `OperatorRefused` if PyTorch refuses it.
 
-    `sms` are those of a slice. `scratch` are buffers that hold nothing that is needed: a call that
-    writes only these, and reads no indices, is made once, before it is captured.
+    `sms` is the number of SMs of a slice. `scratch` are buffers whose contents are not needed: a
+    call that writes only such buffers, and reads no indices, is made once before it is captured.
     """
     torch = _torch(call)
     try:
@@ -143,7 +143,7 @@ def prepare_call(
                 _TRIED[key] = first_run(ordinal, run, noise=noise, results=writes, sms=sms)
             queue.synchronize()
         except RuntimeError:
-            _TRIED[key] = None  # what it is, the first request will say
+            _TRIED[key] = None  # the first request reports the error
 
     def hand_over() -> tuple[int]:
         try:
@@ -157,8 +157,10 @@ def prepare_call(
 
 
 def _may_try(call: LibraryCall, scratch: Collection[BufferId]) -> bool:
-    """Whether a call does no harm, whatever memory holds: numbers in, and what it writes is
-    written again before it is read."""
+    """Whether a call is harmless whatever memory holds.
+
+    It reads only floats, and its results are overwritten before they are read.
+    """
     return bool(scratch) and (
         all(operand.dtype.value in _FLOATS for operand in call.reads)
         and all(operand.pointer.buffer in scratch for operand in call.writes)
@@ -187,7 +189,7 @@ class _Caller:
     def arguments(
         self, operator: Any, bound: Bound, call: LibraryCall
     ) -> tuple[list[Any], dict[str, Any], list[Any]]:
-        """Arguments by place and by name, and tensors that results have to be copied to."""
+        """Arguments by position and by name, and the tensors that results have to be copied to."""
         given = dict(call.attributes)
         kinds = {attribute.name: attribute.kind for attribute in bound.operator.attributes}
         results = [self.tensor(operand) for _, operand in bound.writes]
@@ -227,7 +229,7 @@ class _Caller:
         return raw.view(kind).as_strided(operand.shape, operand.element_strides())
 
     def value(self, value: AttributeValue, kind: AttributeKind | None) -> Any:
-        """An attribute as PyTorch wants it."""
+        """An attribute in the form that PyTorch expects."""
         if kind is AttributeKind.TYPE and isinstance(value, str):
             return getattr(self.torch, _TYPES.get(value, value))
         return list(value) if isinstance(value, tuple) else value
@@ -245,14 +247,14 @@ def _torch(call: LibraryCall) -> Any:
     return torch
 
 
-# With fewer elements, bytes could be the same by chance.
+# With fewer elements, bytes could be equal by chance.
 _LEAST_TRIED = 1 << 14
 _POOLS: dict[tuple[int, int], torch.cuda.MemPool] = {}
 
 
 @contextmanager
 def own_memory(ordinal: int, stream: Handle) -> Iterator[None]:
-    """Have PyTorch take memory from the pool of a stream."""
+    """Let PyTorch allocate from the pool of a stream."""
     import torch
 
     with torch.cuda.use_mem_pool(_POOLS[ordinal, int(stream)], f"cuda:{ordinal}"):
@@ -260,7 +262,7 @@ def own_memory(ordinal: int, stream: Handle) -> Iterator[None]:
 
 
 def make_memory(ordinal: int, stream: Handle, queue: torch.cuda.ExternalStream) -> None:
-    """The pool of a stream, with cuBLAS's workspace for it, unless it is there."""
+    """Make the pool of a stream, with cuBLAS's workspace for it, unless it exists."""
     import torch
 
     key = ordinal, int(stream)
@@ -278,7 +280,7 @@ def make_memory(ordinal: int, stream: Handle, queue: torch.cuda.ExternalStream) 
 
 @contextmanager
 def told_sms(ordinal: int, sms: int | None) -> Iterator[None]:
-    """Tell cuBLAS how many SMs it has; None: those of the GPU."""
+    """Set the number of SMs that cuBLAS assumes; None: that of the GPU."""
     if sms is None:
         yield
         return
@@ -304,7 +306,7 @@ def _tell(handle: int, sms: int) -> None:
 
 @cache
 def _cublas_setter() -> Callable[..., int] | None:
-    """`cublasSetSmCountTarget` of the library that PyTorch has loaded."""
+    """The function `cublasSetSmCountTarget` of the library that PyTorch has loaded."""
     try:
         lines = Path("/proc/self/maps").read_text().splitlines()
     except OSError:
@@ -327,9 +329,9 @@ def first_run(
     results: Sequence[torch.Tensor],
     sms: int | None,
 ) -> int | None:
-    """Make a call before it is captured, so that its code is loaded; the SMs to tell cuBLAS.
+    """Make a call before it is captured, so that its code is loaded; returns the SMs for cuBLAS.
 
-    `noise` are operands that hold nothing yet: for the trial they are filled with random numbers.
+    `noise` are operands without contents: they are filled with random numbers for the trial.
     """
     import torch
 

@@ -1,11 +1,11 @@
 """Progress of devices in a request: words of pinned memory that outlive a context.
 
-In: the steps that a tape runs. Out: calls that write the words, and what the words say. `EXACT`:
-the compute stream writes the number of every step before it runs, and that it is done after the
-last; 2.6 us a step on an H200. `ROWS`: it writes the number of the first of steps in a row, which
-run as one graph. `MARKS`: a mark is written beside the steps of a graph, by a stream of its own,
-once all before are done; it takes 0.2 to 0.4 us but may come late, so it says only what is done for
-certain.
+In: the steps that a tape runs. Out: calls that write the words, and the meaning of the words.
+`EXACT`: the compute stream writes the number of every step before the step runs, and a final value
+after the last step; this takes 2.6 us per step on an H200. `ROWS`: it writes the number of the
+first step of each row, which runs as one graph. `MARKS`: a separate stream writes a mark beside the
+steps of a graph once all earlier steps are done; a mark takes 0.2 to 0.4 us but may come late, so
+it shows only what is certainly done.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from tessera.backend.cuda.tape_writer import TapeWriter
 from tessera.ir.plan.launch_program import HOST, Queue, Run
 from tessera.ir.program.program import Work
 
-# Marks in a graph: one every step costs the models measured up to 0.4%, so this is far below 1%.
+# Steps between marks in a graph: a mark for every step costs the measured models up to 0.4%, so
+# this interval costs far less than 1%.
 MARK_EVERY = 4
 _SHOWN = 4
 
@@ -54,16 +55,16 @@ class Trail:
         return self.views.get(stage, {}).values()
 
     def look(self, stage: int) -> tuple[int, ...]:
-        """The words of a stage, to see whether any has changed."""
+        """The current values of the words of a stage, to detect changes."""
         return tuple(view[0] for view in self.words_of(stage))
 
     def possible(
         self, stage: int, kind: TrailKind, order: Sequence[Action]
     ) -> dict[str, list[int]]:
-        """The numbers of steps that devices may be at, of those that may be at any.
+        """By device, the steps that it may be running; devices without any are left out.
 
-        A device that has come to a step tells also what is done on others, if the step waits for
-        that: those may not have come to their next.
+        If a device has reached a step that waits for other devices, the awaited steps are done too,
+        although the words of those devices may not show it yet.
         """
         seen = {device: view[0] - 1 for device, view in self.views.get(stage, {}).items()}
         earlier = _earlier(order)
@@ -78,7 +79,7 @@ class Trail:
 
 
 def _earlier(order: Sequence[Action]) -> dict[int, frozenset[int]]:
-    """The steps that are done when a step begins, by what queues and events order."""
+    """By step, the steps that are done when it begins, by the order of queues and events."""
     earlier: dict[int, frozenset[int]] = {}
     queues: dict[tuple[str, Queue], frozenset[int]] = {}
     events: dict[tuple[str, int], frozenset[int]] = {}
@@ -109,14 +110,14 @@ def _earlier(order: Sequence[Action]) -> dict[int, frozenset[int]]:
 
 @dataclass(frozen=True, slots=True)
 class DevicePosition:
-    """A device in a request, and the steps that it may be at."""
+    """A device in a request, and the steps that it may be running."""
 
     request: int
     device: str
     steps: tuple[Work, ...]
 
     def text(self) -> str:
-        """In words."""
+        """The position in words."""
         names = [f"#{step.id} `{step_name(step)}`" for step in self.steps[:_SHOWN]]
         rest = len(self.steps) - len(names)
         more = f" or one of {rest} after that" if rest else ""
@@ -137,7 +138,7 @@ class TrailWriter:
         self._run: dict[str, int] = {}
 
     def before(self, device: str, step: Work) -> None:
-        """A step is next on a device."""
+        """Note that a step is next on a device."""
         run = self._run[device] = self._run.get(device, -1) + 1
         word = self._words.get((self._stage, device))
         if word is None:
@@ -151,7 +152,7 @@ class TrailWriter:
                 self._write(device, word, int(step.id) + 1)
 
     def _goes_on(self, device: str) -> bool:
-        """Whether what was last written is work on the same queue."""
+        """Whether the last written call is work on the same queue."""
         calls, stream = self._writer.tape.calls, self._writer.stream(device, Queue.COMPUTE)
         return bool(calls) and calls[-1].row == (device, stream)
 
@@ -168,7 +169,7 @@ class TrailWriter:
         self._writer.call(device, "cuStreamWriteValue32", stream, word, value, 0)
 
     def finish(self, root: tuple[str, Queue]) -> None:
-        """All steps of the request are there: the root waits for the marks too."""
+        """Note that all steps of the request are written: the root waits for the marks too."""
         writer, streams = self._writer, self._writer.around.streams
         for device in self._run:
             word = self._words.get((self._stage, device))

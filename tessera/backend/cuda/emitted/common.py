@@ -1,19 +1,19 @@
-"""What emitted programs share: `common.py` beside them. Needs cuda-python and NumPy.
+"""Code that emitted programs share, as `common.py` beside them. Needs cuda-python and NumPy.
 
 `main` reads the command line and the files, opens the devices on their GPUs, fills their memory,
-serves the requests and writes what they leave. What a device does for a request is in the program
-of that device, in words of `Device`.
+serves the requests and writes their results. The program of a device says what it does for a
+request, as calls of `Device` methods.
 
 A device has three streams per slot: compute, in and out. Every program function hands one request
-to one of them, in order. `record` records an event on a stream, `wait` lets a stream wait for one.
-A transfer has two events: `ready`, which the receiver records when the bytes may come, and
-`arrived`, which the sender records when they are there.
+to one of them, in order. `record` records an event on a stream, and `wait` lets a stream wait for
+an event. A transfer has two events: `ready`, which the receiver records when the bytes may be sent,
+and `arrived`, which the sender records when they have arrived.
 
-A stream waits for the event as it was last recorded, so nothing may wait for what is handed over
-later: the functions are generators that name (`yield from d.wait(...)`) the event they need, and go
-on when it has been recorded for this request.
+A stream waits for the last recording of an event, so a wait may be enqueued only after the
+recording that it means. The functions are therefore generators: they name the event that they need
+(`yield from d.wait(...)`), and continue when it has been recorded for this request.
 
-Longer than 400 lines because programs have it beside them as one file.
+Longer than 400 lines because it is copied beside programs as one file.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ try:
     from tessera.backend.cuda.api import Driver, bindings, host_view
     from tessera.backend.cuda.call_structures import copy_2d, launch_config, pack
     from tessera.backend.cuda.slices import split_gpu
-except ModuleNotFoundError as problem:  # `--help` needs neither
+except ModuleNotFoundError as problem:  # `--help` needs neither package
     np = None  # type: ignore[assignment]
     MISSING += f": {problem}"
 
@@ -49,25 +49,26 @@ Pieces = list[tuple[int, int, int, int]]  # start, width, pitch, rows
 PlanTables = dict[str, Any]  # `PLAN` of `run.py`
 Programs = dict[str, dict[int, tuple[Any, Any, Any]]]  # functions of queues, by device and trace
 Arrays = dict[str, Any]
-Need = tuple[tuple[Any, ...], int]  # an event, and the request that it is needed for
+Need = tuple[tuple[Any, ...], int]  # an event, and the number of the request that needs it
 
 
 def u32(value: int) -> bytes:
-    """A 32-bit argument."""
+    """A 32-bit argument of a kernel."""
     return bits(4, value)
 
 
 def bits(size: int, value: int) -> bytes:
-    """An argument of any type, by its bits."""
+    """A kernel argument of any type, given by its bits."""
     return value.to_bytes(size, "little")
 
 
 @dataclass
 class Request:
-    """One request: where it runs, and its inputs and outputs in pinned memory.
+    """One request: its slot and lane, and its inputs and outputs in pinned memory.
 
-    `host` has address and array by buffer name; `begin` the same for outputs and temps that begin
-    with something. A `Request` of the backends (`backend.service`), in a program that stands alone.
+    `host` has the address and the array of each buffer by name; `begin` has the same for outputs
+    and temps that have initial contents. It stands in for `Request` of `backend.service`, in a
+    program without Tessera.
     """
 
     number: int
@@ -79,14 +80,14 @@ class Request:
 
 
 class Device:
-    """A GPU or a slice of one, with the memory, modules and streams of the plan.
+    """A GPU or a slice of a GPU, with the memory, modules and streams of the plan.
 
-    A `Device` of the machine (`ir.plan.machine`), in a program that stands alone.
+    It stands in for `Device` of `ir.plan.machine`, in a program without Tessera.
     """
 
     driver: ClassVar[Driver]
     all: ClassVar[dict[str, Device]] = {}
-    recorded: ClassVar[dict[tuple[Any, ...], int]] = {}  # the last request of every event
+    recorded: ClassVar[dict[tuple[Any, ...], int]] = {}  # by event: the last request
 
     def __init__(
         self,
@@ -118,14 +119,14 @@ class Device:
         }
 
     def use(self) -> Driver:
-        """The driver, with the context of this device."""
+        """The driver, after making the context of this device current."""
         self.driver.use(self.context)
         return self.driver
 
     # --- places --------------------------------------------------------------------------------
 
     def address(self, trace: int, slot: int, lane: int, name: str) -> int:
-        """Where a buffer is."""
+        """The address of a buffer."""
         kind, offset = self.places[trace].get(name, ("", 0))
         if kind == "module":
             module, _, symbol = name.rpartition(".")
@@ -134,11 +135,11 @@ class Device:
         return NOWHERE if copy is None else self.bases[kind] + copy * self.areas[kind][0] + offset
 
     def of(self, r: Request, name: str) -> int:
-        """Where a buffer of a request is."""
+        """The address of a buffer of a request."""
         return self.address(r.trace, r.slot, r.lane, name)
 
     def argument(self, r: Request, value: Any) -> bytes:
-        """The bytes of an argument: given as such, a pointer, or a struct with pointers in it."""
+        """The bytes of an argument: plain bytes, a pointer, or a struct that contains pointers."""
         if isinstance(value, bytes):
             return value
         first, second = value
@@ -149,7 +150,7 @@ class Device:
             data[offset : offset + 8] = self.argument(r, pointer)
         return bytes(data)
 
-    # --- what a queue does ---------------------------------------------------------------------
+    # --- operations of queues ------------------------------------------------------------------
 
     def launch(
         self,
@@ -163,7 +164,7 @@ class Device:
         cluster: tuple[int, int, int] | None = None,
         cooperative: bool = False,
     ) -> None:
-        """A kernel on the compute queue."""
+        """Launch a kernel on the compute queue."""
         driver, stream = self.use(), self.streams[r.slot, "compute"]
         function = driver.function(self.loaded[f"{r.trace}:{module}"], kernel)
         if shared:
@@ -194,7 +195,7 @@ class Device:
         self._copy(r, "compute", *addresses, [(0, size, 0, 1)])
 
     def fill(self, r: Request, name: str, ranges: list[tuple[int, int]]) -> None:
-        """What a buffer holds before anything writes it."""
+        """Write the initial contents of a buffer."""
         for start, end in ranges:
             if name in r.begin:
                 pieces = [(start, end - start, 0, 1)]
@@ -203,7 +204,7 @@ class Device:
                 self.memset(r, name, start, POISON, 1, end - start)
 
     def record(self, r: Request, queue: str, *event: Any) -> None:
-        """An event: the queue has come here."""
+        """Record an event: the queue has reached this point."""
         driver, key = self.use(), (self.name, r.slot, *event)
         if key not in self.events:
             self.events[key] = driver.event()
@@ -211,7 +212,7 @@ class Device:
         Device.recorded[key] = r.number
 
     def wait(self, r: Request, queue: str, *event: Any) -> Iterator[Need]:
-        """Go on when the event has happened."""
+        """Let a queue wait for an event."""
         yield from self._await(r, queue, self, event)
 
     def _await(self, r: Request, queue: str, by: Device, event: tuple[Any, ...]) -> Iterator[Need]:
@@ -229,16 +230,16 @@ class Device:
         self.record(r, "out", "arrived", transfer)
 
     def receive(self, r: Request, transfer: int, source: str) -> Iterator[Need]:
-        """Let a transfer come, and go on when it is there."""
+        """Allow a transfer to be sent, and let the queue wait until it has arrived."""
         self.record(r, "in", "ready", transfer)
         yield from self._await(r, "in", Device.all[source], ("arrived", transfer))
 
     def receive_from_host(self, r: Request, name: str, pieces: Pieces) -> None:
-        """Pieces of an input."""
+        """Copy pieces of an input from the host."""
         self._copy(r, "in", self.of(r, name), r.host[name][0], pieces)
 
     def send_to_host(self, r: Request, name: str, pieces: Pieces) -> None:
-        """Pieces of an output."""
+        """Copy pieces of an output to the host."""
         self._copy(r, "out", r.host[name][0], self.of(r, name), pieces)
 
     def _copy(self, r: Request, queue: str, target: int, source: int, pieces: Pieces) -> None:
@@ -252,18 +253,18 @@ class Device:
                 driver.call("cuMemcpy2DAsync", described, stream)
 
     def finish(self, slot: int) -> None:
-        """Wait until the streams of a slot are empty, but not for ever."""
+        """Wait until the streams of a slot are empty, up to a time limit."""
         driver, limit = self.use(), time.monotonic() + LIMIT_S
         for queue in QUEUES:
             while not driver.is_idle(self.streams[slot, queue]):
                 if time.monotonic() > limit:
                     sys.stderr.write(f"{self.name}: the {queue} queue does not end\n")
                     sys.stderr.flush()
-                    os._exit(1)  # a way out that waits for nothing
+                    os._exit(1)  # the only exit that does not wait for the GPU
 
 
 def pinned(size: int) -> tuple[int, Any]:
-    """Address and array of pinned host memory."""
+    """The address and the array of new pinned host memory."""
     address = Device.driver.allocate_host(max(size, 1))
     return address, host_view(address, max(size, 1))
 
@@ -272,7 +273,7 @@ def pinned(size: int) -> tuple[int, Any]:
 
 
 def main(plan: PlanTables, programs: Programs) -> None:
-    """Serve requests and write what they leave."""
+    """Serve requests and write their results."""
     parser = argparse.ArgumentParser(description="Run the plan with cuda-python alone.")
     parser.add_argument(
         "--data",
@@ -310,7 +311,7 @@ def main(plan: PlanTables, programs: Programs) -> None:
 
 
 def open_devices(targets: dict[str, str]) -> None:
-    """Every device on its GPU (`cuda:0`) or on a slice of it (`cuda:0:84sm`)."""
+    """Open every device on its GPU (`cuda:0`) or on a slice of a GPU (`cuda:0:84sm`)."""
     slices: dict[int, dict[str, int]] = {}
     for name, target in targets.items():
         match = re.fullmatch(r"cuda:(\d+)(?::(\d+)sm)?", target)
@@ -329,9 +330,10 @@ def open_devices(targets: dict[str, str]) -> None:
 
 
 def cut(ordinal: int, sms: dict[str, int], others: Sequence[str] = ()) -> dict[str, Any]:
-    """Green contexts for slices of a GPU, by the name of their device.
+    """Green contexts for slices of a GPU, by device name.
 
-    Those of `others`, which are devices of other programs, are cut as well, and left to them.
+    The slices of `others`, which are devices of other programs, are part of the cut but get no
+    context here.
     """
     own = [name for name in sms if name not in others]
     try:
@@ -344,7 +346,7 @@ def cut(ordinal: int, sms: dict[str, int], others: Sequence[str] = ()) -> dict[s
 
 
 def check_outputs(path: str | None, inputs: tuple[str | None, ...]) -> None:
-    """Refuse to write over what is read."""
+    """Refuse to overwrite files that are read."""
     place = "" if path is None else path if path.endswith(".npz") else f"{path}.npz"
     for given in filter(None, inputs):
         there = os.path.exists(place) and os.path.exists(given)
@@ -353,7 +355,7 @@ def check_outputs(path: str | None, inputs: tuple[str | None, ...]) -> None:
 
 
 def load(path: str | None, known: set[str]) -> Arrays:
-    """The arrays of a file by name, which has to be that of a buffer."""
+    """The arrays of a file by name; every name has to be that of a buffer."""
     if path is None:
         return {}
     try:
@@ -367,7 +369,7 @@ def load(path: str | None, known: set[str]) -> Arrays:
 
 
 def bytes_of(given: Arrays, name: str, which: int, size: int) -> Any:
-    """The bytes of a buffer for one request or sequence, or for all; zeros if not given."""
+    """The bytes of a buffer for one request or sequence, or shared by all; zeros if not given."""
     key = f"{name}@{which}" if f"{name}@{which}" in given else name
     if key not in given:
         return np.zeros(size, np.uint8)
@@ -380,7 +382,7 @@ def bytes_of(given: Arrays, name: str, which: int, size: int) -> Any:
 def serve(
     plan: PlanTables, programs: Programs, inputs: Arrays, data: Arrays, count: int, trace: int
 ) -> Arrays:
-    """Requests one after the other, as many at a time as there are slots."""
+    """Serve requests in order, as many at a time as there are slots."""
     buffers = plan["traces"][trace]
     staged = {n: size for n, (role, size) in buffers.items() if role in ("input", "output")}
     hosts = [{n: pinned(size) for n, size in staged.items()} for _ in range(plan["slots"])]
@@ -422,7 +424,7 @@ def serve(
 
 
 def hand_over(queues: list[Iterator[Need]]) -> None:
-    """Hand all queues of a request over: each until it needs an event that is not recorded yet."""
+    """Hand over all queues of a request, each until it needs an event that is not yet recorded."""
     waiting = {queue: need for queue in queues if (need := next(queue, None)) is not None}
     while waiting:
         ready = [
@@ -439,12 +441,12 @@ def hand_over(queues: list[Iterator[Need]]) -> None:
 
 
 def fill_memory(plan: PlanTables, data: Arrays) -> None:
-    """Weights and states, before the first request."""
+    """Write weights and states before the first request."""
     for trace, buffers in enumerate(plan["traces"]):
         for device in Device.all.values():
             for name, (kind, _) in device.places[trace].items():
                 role, size = buffers[name]
-                # A copy for every slot or sequence that the place has one for.
+                # A copy for every slot or every sequence, if the place has such copies.
                 slots = range(plan["slots"] if kind == "slot" else 1)
                 lanes = range(plan["lanes"] if kind == "lane" else 1)
                 for slot, lane in [(slot, lane) for slot in slots for lane in lanes]:
@@ -470,10 +472,10 @@ def write_words(
     kinds: tuple[str, ...],
     again: bool = False,
 ) -> None:
-    """The words of buffers that are addresses; each device has its own.
+    """Write the address words of buffers; each device has its own addresses.
 
-    States carry words that a step has overwritten, so they are written `again` only where they
-    differ from request to request.
+    States keep words that a step has overwritten, so words of states are written `again` only if
+    they differ from request to request.
     """
     for name, words in plan["pointers"][trace].items():
         fixed = plan["slots"] == 1 and sum(name in buffers for buffers in plan["traces"]) == 1
@@ -489,7 +491,7 @@ def write_words(
 
 
 def read_states(plan: PlanTables, data: Arrays) -> Arrays:
-    """The states of every sequence, from the devices that have them."""
+    """The states of every sequence, from the devices that hold them."""
     states = {}
     for trace, buffers in enumerate(plan["traces"]):
         for name in [name for name, (role, _) in buffers.items() if role == "state"]:

@@ -1,13 +1,13 @@
-"""A plan as Python programs that need cuda-python alone: one file per device, to read and to run.
+"""A plan as Python programs that need only cuda-python: one readable, runnable file per device.
 
 In: a lowered replica and its traces. Out: files by name: a program per device (a function per trace
-and queue), the PTX of every module, `run.py`, which starts them in one process, and what they
-share: `common.py` and modules of the backend that import nothing else of Tessera. They do what the
-backend does, call by call, without graphs. Functions are generators, so that nothing waits for what
-is handed over later. An argument is a number, a pointer `(BUFFER, OFFSET)`, or the bytes of a
-struct with the pointers in it.
+and queue), the PTX of every module, `run.py`, which starts them in one process, and the shared
+files: `common.py` and the modules of the backend that it imports. The programs make the calls of
+the backend one by one, without graphs. Functions are generators, so that no wait is enqueued before
+the event that it means has been recorded. An argument is a number, a pointer `(BUFFER, OFFSET)`, or
+the bytes of a struct with the pointers that it contains.
 
-Contents of buffers are not part of it; `run.py --help` says how to give them.
+The programs do not include the contents of buffers; `run.py --help` says how to pass them.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ if __name__ == "__main__":
 def emit_python(
     lowered: LoweredReplica, traces: Sequence[ServedTrace], targets: Mapping[str, str]
 ) -> dict[str, str]:
-    """The files of a plan's programs; `targets` says which GPU or slice each device is.
+    """The files of a plan's programs; `targets` has the GPU or slice of each device.
 
-    Devices of other replicas are among them: slices of one GPU must not overlap.
+    `targets` includes devices of other replicas, because slices of one GPU must not overlap.
     """
     emitter = _ScriptEmitter(lowered, traces)
     files = {f"{name}.py": emitter.device(device) for device, name in emitter.names.items()}
@@ -76,7 +76,7 @@ def emit_python(
 
 
 def shared_files() -> dict[str, str]:
-    """The files that all programs share, which import each other by the names they have there."""
+    """The files that all programs share; imports use the names of the files there."""
     return {
         path.name: re.sub(r"from tessera[\w.]*\.(\w+) import", r"from \1 import", path.read_text())
         for path in _SHARED
@@ -96,7 +96,7 @@ class _ScriptEmitter:
         """The program of a device."""
         tables = {
             "name": device,
-            "areas": {  # bytes, and how many copies
+            "areas": {  # size in bytes, and number of copies
                 area.kind.value: (area.bytes, area.count)
                 for area in self.lowered.areas
                 if area.device == device and area.kind is not lp.AreaKind.MODULE
@@ -131,7 +131,7 @@ class _ScriptEmitter:
         }
 
     def _modules(self, device: str) -> dict[str, str]:
-        """The modules that a device runs, and the files with their PTX."""
+        """The modules that a device runs, and the names of their PTX files."""
         model = Model(
             lowered=self.lowered, traces=tuple(self.traces), weights={}, states=[], fillings=[]
         )
@@ -154,7 +154,7 @@ class _ScriptEmitter:
         return name
 
     def _function(self, queue: Queue, trace: LoweredTrace, device: str) -> str:
-        """What a queue does for one request."""
+        """The function of a queue for one request."""
         label = _said(self.traces[trace.trace].name)
         lines = [
             f"def {_FUNCTIONS[queue]}_{trace.trace}(d: Device, r: Request) -> Iterator[Need]:",
@@ -166,7 +166,7 @@ class _ScriptEmitter:
                     start = "yield from " if method in ("wait", "send", "receive") else ""
                     arguments = ", ".join(["r", *map(_text, given)])
                     lines.append(f"    {start}d.{method}({arguments})")
-        # A generator also where nothing waits.
+        # Makes the function a generator even if it has no wait.
         return "\n".join([*lines, "    yield from ()"]) + "\n"
 
     def _calls(
@@ -232,13 +232,13 @@ class _ScriptEmitter:
 
 
 class _PythonText(str):
-    """A part of a program, which is written as it is."""
+    """A part of a program that is written verbatim."""
 
     __repr__ = str.__str__
 
 
 def _step(program: ir.Program, step: ir.Work, arch: str) -> tuple[Any, ...]:
-    """The call of a step."""
+    """The call for a step."""
     match describe_step(step, arch):
         case KernelCall(launch=launch, module=module):
             more = [launch.cluster, launch.cooperative] if launch.cooperative else [launch.cluster]
@@ -297,12 +297,12 @@ def _pieces(ranges: lp.Bytes) -> list[tuple[int, int, int, int]]:
 
 
 def _text(value: object) -> str:
-    """A value as Python, in lines of a length to read."""
+    """A value as Python source, in lines of readable length."""
     return pformat(value, width=90, compact=True, sort_dicts=False)
 
 
 def _said(name: str) -> str:
-    """A name for a comment or a docstring, which it must not end: files may have any name."""
+    """A name for a comment or docstring, which it must not end: files may have any name."""
     return re.sub(r"[^\w$.,:/ -]", "_", name)
 
 

@@ -1,5 +1,5 @@
-"""How long steps take on a GPU or a slice of one, alone and beside others.
+"""Measures steps on a GPU or a slice of a GPU, alone and beside other work.
 
-In: a trace and the device to measure on. Out: nanoseconds per step, and per copy by size.
-`profile` is the way in. Imported by `driver`.
+In: a trace and the device to measure on. Out: nanoseconds per step, and per copy by size. `profile`
+is the entry point. Imported by `driver`.
 """

@@ -1,10 +1,11 @@
-"""Steps that take the same time, because they are the same but for where their buffers are.
+"""Steps that take the same time because they differ only in the places of their buffers.
 
-In: a program, its graph and the variant of every step. Out: a key per step; steps of equal keys are
-measured once. A key has the code, the sizes of the launch, every number among its arguments, and of
-every buffer its size, type, shape, role and place in the arguments. What decides how long a kernel
-runs besides that are integers in memory (lengths, positions, indices): of buffers that are read and
-do not hold floats, the key has which one it is, and which step wrote it last.
+In: a program, its graph and the variant of every step. Out: a key per step; steps with equal keys
+are measured once. A key has the code, the sizes of the launch, every number among its arguments,
+and the size, type, shape, role and argument position of every buffer. The duration of a kernel also
+depends on integers in memory (lengths, positions, indices). For buffers that are read and do not
+hold floats, the key therefore also has the identity of the buffer and of the step that wrote it
+last.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from tessera.ir.program.program import (
 
 
 def step_keys(program: Program, graph: KernelGraph, arches: Sequence[str]) -> tuple[Hashable, ...]:
-    """A key per step; equal keys take equal times."""
+    """A key per step; steps with equal keys take equal times."""
     keys = []
     writer: dict[BufferId, int] = {}
     for step, arch in zip(program.work(), arches, strict=True):
@@ -50,7 +51,7 @@ def _holds_floats(buffer: Buffer) -> bool:
 
 
 class _AlikeKey:
-    """The key of one step; buffers are numbered in the order in which it names them."""
+    """Builds the key of one step; buffers are numbered in the order in which it names them."""
 
     def __init__(self, program: Program) -> None:
         self._program = program

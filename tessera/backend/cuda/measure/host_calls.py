@@ -1,7 +1,7 @@
-"""Host time of a driver call, and of a byte of an input or output.
+"""Host time per driver call, and per byte of an input or output.
 
-In: a driver and a GPU. Out: nanoseconds. The calls are those of requests that span devices, in
-about their shares: most of them events, then copies and small kernels.
+In: a driver and a GPU. Out: nanoseconds. The measured mix of calls is about that of requests that
+span devices: mostly events, then copies and small kernels.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _COPIED_BYTES = 1 << 24
 
 
 def host_call_ns(driver: Driver, ordinal: int, limit_s: float) -> float:
-    """The median of some tries, each of several rounds of calls."""
+    """The median over several tries, each of several rounds of calls."""
     context = driver.retain(ordinal)
     try:
         with driver.using(context):
@@ -30,7 +30,7 @@ def host_call_ns(driver: Driver, ordinal: int, limit_s: float) -> float:
 
 
 def host_byte_ns(driver: Driver, ordinal: int) -> float:
-    """The median of some copies into pinned memory and out of it."""
+    """The median over several copies into pinned memory and out of it."""
     context = driver.retain(ordinal)
     try:
         with driver.using(context):

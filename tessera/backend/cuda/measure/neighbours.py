@@ -1,8 +1,8 @@
-"""Work for the rest of a GPU while a slice is measured, from `neighbours.ptx`.
+"""Load for the rest of a GPU while a slice is measured, from `neighbours.ptx`.
 
-In: how long to be busy. Out: launches. Every kernel here ends by itself by the GPU's clock,
-whatever happens to the host. Module and memory are there once per `Neighbours`; nothing is
-allocated between a launch and its end.
+In: the duration of the load. Out: launches. Every kernel ends by itself after a time on the GPU's
+clock, whatever happens to the host. The module and its memory are set up once per `Neighbours`;
+nothing is allocated between a launch and its end.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _CLOCK_NS = 200_000
 
 
 class Load(enum.Enum):
-    """What a neighbour is busy with."""
+    """The kind of work that a neighbour does."""
 
     COMPUTE = "compute"
     MEMORY = "memory"
 
 
 class Neighbours:
-    """The kernels in the current context; with `moves` the buffers of the memory load too."""
+    """The kernels in the current context; with `moves`, also the buffers of the memory load."""
 
     def __init__(self, driver: Driver, *, moves: bool) -> None:
         self._driver = driver
@@ -43,7 +43,7 @@ class Neighbours:
         self._buffers = [driver.allocate(max(self._bytes, 256)) for _ in range(2)]
 
     def close(self) -> None:
-        """Give memory and module back; nothing may be running."""
+        """Free the memory and the module; no kernel may be running."""
         for address in self._buffers:
             self._driver.free(address)
         self._driver.unload(self._module)
@@ -55,15 +55,15 @@ class Neighbours:
         self._launch(f"neighbour_{load.value}", words, _BLOCKS_PER_SM * sms, _THREADS, stream)
 
     def pause(self, ns: int, stream: Handle) -> None:
-        """Hold a stream up for `ns` nanoseconds on one SM; 0 is the shortest launch there is."""
+        """Hold up a stream for `ns` nanoseconds on one SM; 0 is the shortest possible launch."""
         self._launch("neighbour_compute", [ns, self._buffers[0]], 1, 32, stream)
 
     def start_clock(self, stream: Handle) -> None:
-        """Count cycles for a while; `clock_mhz` reads them when the stream is done."""
+        """Count cycles for a short time; `clock_mhz` reads the count when the stream is done."""
         self._launch("measure_clock", [_CLOCK_NS, self._buffers[0]], 1, 1, stream)
 
     def clock_mhz(self) -> int:
-        """The clock that an SM had; 0 if nothing was counted."""
+        """The clock of an SM in MHz; 0 if no cycles were counted."""
         cycles, ns = self._driver.download(self._buffers[0], 16).view(np.uint64).tolist()
         return round(cycles * 1000 / ns) if ns else 0
 

@@ -1,14 +1,14 @@
-"""How long each step of a trace takes on a GPU or a slice of one.
+"""Measures the duration of each step of a trace on a GPU or a slice of a GPU.
 
 In: a `CudaBackend` that has the whole trace on its first device; a second device, if there is one,
 is the rest of the GPU. Out: times of every step, and of transfers by size.
 
-Steps are taken in the order of a request, with its inputs in place. Each is timed warm (many
-launches one after the other in a graph, so that what fits stays in L2) and cold (after L2 was
-filled with something else), and, with a neighbour, both again beside work that only computes and
-beside work that only moves memory. What a step both reads and writes is put back between times, and
-the step is done once at the end, so that the next one finds what it would find. Steps that differ
-only in where their buffers are (`alike`) are measured once, and done once for the next ones.
+Steps are taken in the order of a request, with its inputs in place. Each step is timed warm (many
+launches in a row in a graph, so that data that fits stays in L2) and cold (after L2 was filled with
+other data). With a neighbour, both are timed again beside work that only computes, and beside work
+that only moves memory. Buffers that a step both reads and writes are restored between measurements,
+and the step runs once at the end, so that the next step finds its usual inputs. Steps that differ
+only in the places of their buffers (`alike`) are measured once; the others only run once.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _TARGET_NS = 200_000
 _MOST_LAUNCHES = 64
 _FLUSH_BYTES = 256 << 20
 _WARM_UP_NS = 200_000_000
-# How much longer than alone a measurement may take beside a neighbour, tried in turn.
+# How many times longer than alone a measurement may take beside a neighbour, tried in turn.
 _PATIENCE = (3, 9, 27)
 _LEAST_BUSY_NS = 1_000_000
 _MOST_BUSY_NS = 2_000_000_000
@@ -50,10 +50,10 @@ _PAUSE_NS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class _Repeated:
-    """A step `launches` times in a row; `restore` puts back what it changes.
+    """A step, `launches` times in a row; `restore` puts back the memory that it changes.
 
-    The stream is held up for `pause_ns` while the host hands everything over: without a graph the
-    host would be timed.
+    Without a graph, the stream is held up for `pause_ns` while the host hands over the launches:
+    otherwise the host would be timed.
     """
 
     run: Callable[[], None]
@@ -91,7 +91,7 @@ class Profiler:
         backend.replica.buffers[0, 0].put(inputs)
 
     def close(self) -> None:
-        """Give memory and events back, unless something is still running."""
+        """Free memory and events, unless work is still running."""
         if self.watch.is_stuck:
             return
         self.driver.use(self.backend.replica.devices[self.device].context)
@@ -101,7 +101,7 @@ class Profiler:
         self.driver.free(self.flush)
 
     def measure(self, on_step: Callable[[int, int], None] | None = None) -> DeviceTimes:
-        """Time everything; `on_step` hears of steps done and steps in all."""
+        """Time everything; `on_step` gets the number of steps done and the number of all steps."""
         device = self.backend.replica.devices[self.device]
         clock = self._warm_up()
         steps = []
@@ -119,12 +119,12 @@ class Profiler:
         )
 
     def measure_steps(self, numbers: Container[int]) -> Iterator[StepTimes]:
-        """Time these steps; all others only run."""
+        """Time these steps; all other steps only run."""
         self._warm_up()
         return self._steps(numbers)
 
     def _warm_up(self) -> int:
-        """Keep the device busy for a while; the clock of its SMs after that."""
+        """Keep the device busy for a while; returns the clock of its SMs after that, in MHz."""
         device = self.backend.replica.devices[self.device]
         self.neighbours.start(Load.COMPUTE, _WARM_UP_NS, device.sms, self.stream)
         self.neighbours.start_clock(self.stream)
@@ -133,10 +133,10 @@ class Profiler:
         self._overhead_ns = self._measure_overhead()
         return clock
 
-    # --- the whole ----------------------------------------------------------------------------
+    # --- the whole trace ----------------------------------------------------------------------
 
     def _whole_ns(self) -> float:
-        """The median of all steps in a row, inputs in place; states are put back in between."""
+        """The median time of all steps in a row; states are restored in between."""
         order = self.backend.replica.orders[0]
         moves = [action for action in order if _is_input(action)]
         held = [
@@ -144,7 +144,7 @@ class Profiler:
             for i, action in enumerate(order)
             if isinstance(action, Hold) and action.queue is Queue.IN
         ]
-        # An input that has to wait for its place belongs to what is timed.
+        # An input that has to wait until its place is free is part of the timed work.
         early = not held or all(order.index(action) < held[0] for action in moves)
         timed = [action for action in order if isinstance(action, Do)] if early else list(order)
         bring = self._tape(moves if early else (), prologue=True)
@@ -158,7 +158,7 @@ class Profiler:
             for _ in range(_UNTIMED + self.repeats):
                 states.restore()
                 self._play(*bring)
-                # Otherwise the time that it takes to launch the graph would count.
+                # Without the pause, the time to launch the graph would count.
                 self.neighbours.pause(max(pause_ns, _PAUSE_NS), stream)
                 times.append(self.watch.time(run, stream))
             states.restore()
@@ -178,8 +178,7 @@ class Profiler:
     # --- steps ------------------------------------------------------------------------------
 
     def _steps(self, numbers: Container[int] | None = None) -> Iterator[StepTimes]:
-        """The actions of a request in an order that its queues allow, these steps (or all of them)
-        measured."""
+        """Run the actions of a request in an order that its queues allow; time these steps."""
         self._play(*self._tape((), prologue=True))
         served = self.backend.model.traces[0]
         keys = step_keys(served.program, self.graph, served.arches)
@@ -252,11 +251,11 @@ class Profiler:
         return middle, away / middle if middle else 0.0
 
     def _cold(self, tape: Tape) -> float:
-        """Launches one by one, less what it costs to time a single launch."""
+        """The time of single launches, less the overhead of timing a single launch."""
         return self._flushed(lambda: tape.play(self.driver)) - self._overhead_ns
 
     def _measure_overhead(self) -> float:
-        """How much longer the shortest launch takes by itself than in a row."""
+        """How much longer the shortest launch takes alone than in a row, in nanoseconds."""
         launches = _MOST_LAUNCHES
         self.driver.begin_capture(self.stream)
         for _ in range(launches):
@@ -281,9 +280,9 @@ class Profiler:
     def _beside(
         self, load: Load, measure: Callable[[], TimePair], seconds: float
     ) -> TimePair | None:
-        """The times while the rest of the GPU is at work; None if that always ended too early.
+        """The times while the rest of the GPU is busy; None if its work always ended too early.
 
-        `seconds` is how long the measurement took alone.
+        `seconds` is the duration of the measurement alone.
         """
         if self.beside is None:
             return None
@@ -302,7 +301,7 @@ class Profiler:
     # --- tapes ----------------------------------------------------------------------------------
 
     def _tape(self, actions: Sequence[Action], *, prologue: bool = False) -> tuple[Tape, Handle]:
-        """Actions of the request, and the stream that they begin and end on."""
+        """The tape of some actions of the request, and the stream on which it begins and ends."""
         backend = self.backend
         first = backend.replica.contents.prologue(backend.replica.host, 0, 0, 0) if prologue else ()
         writer = Enqueuer(
@@ -315,7 +314,7 @@ class Profiler:
         )
         tape, device, queue = writer.write(actions, first, tell=False)
         if all(isinstance(action, Do) for action in actions):
-            # One queue needs no events; they would be timed too.
+            # A single queue needs no events, and they would be timed too.
             tape.calls = [call for call in tape.calls if call[0] != "cuEventRecord"]
         return tape, backend.replica.streams.stream(device, 0, queue)
 
@@ -324,14 +323,14 @@ class Profiler:
         self.watch.finish(stream)
 
     def _captured(self, tape: Tape, stream: Handle, launches: int) -> Handle | None:
-        """A graph of `launches` times the tape; None if a library call cannot be captured."""
+        """A graph of `launches` plays of the tape; None if a library call cannot be captured."""
         self.driver.begin_capture(stream)
         try:
             for _ in range(launches):
                 tape.play(self.driver)
             return self.driver.end_capture(stream)
         except (Refused, DriverError):
-            # What was captured is of no use; ending the capture frees the stream.
+            # The partial capture is discarded; ending it releases the stream.
             self.driver.cu.cuStreamEndCapture(stream)
             self.driver.captured = None
             if any(isinstance(step, LibraryCall) for step in self.work):
@@ -365,7 +364,7 @@ class Profiler:
     # --- transfers ------------------------------------------------------------------------------
 
     def _transfers(self) -> Iterator[TransferTime]:
-        """Copies between device memory and device or pinned host memory, by size."""
+        """Times of copies between device memory and device or pinned host memory, by size."""
         self.watch.what = "a copy"
         largest = max(_SIZES)
         other = self.driver.allocate(largest)

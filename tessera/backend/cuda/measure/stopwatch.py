@@ -1,9 +1,9 @@
-"""Times of work on a stream, with an end to all waiting, and memory put back in between.
+"""Times work on a stream, with a limit on every wait, and restores memory in between.
 
-In: something that hands work to a stream. Out: nanoseconds between two events around it. No call
-here waits in the driver: the host asks again and again, and gives up with TSR5052 when nothing has
-ended for the time limit. What a GPU never finishes is then left to the process's end (`Stalled`):
-to free memory would wait for it.
+In: a function that hands work to a stream. Out: nanoseconds between two events around it. No call
+here waits in the driver: the host polls, and gives up with TSR5052 if nothing has ended within the
+time limit. Work that a GPU never finishes is then left until the process ends (`Stalled`), since
+freeing memory would wait for it.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _LOOK_S = 5e-3
 
 
 class Stalled(ServiceFault):
-    """Work that did not end within the limit; nothing may be freed after it."""
+    """Work that did not end within the limit; no memory may be freed after it."""
 
 
 class Stopwatch:
     """Two events of the current context.
 
-    `what` says what is being timed, for the error. `is_stuck`: something may not have ended.
+    `what` names the timed work in errors. `is_stuck`: some work may not have ended.
     """
 
     def __init__(self, driver: Driver, limit_s: float) -> None:
@@ -39,27 +39,27 @@ class Stopwatch:
         self.is_stuck = False
 
     def close(self) -> None:
-        """Give the events back."""
+        """Release the events."""
         for event in (self._start, self._end):
             self._driver.destroy_event(event)
 
     def time(self, work: Callable[[], object], stream: Handle) -> float:
-        """Nanoseconds that the work takes the stream."""
+        """The nanoseconds that the work takes on the stream."""
         self._driver.record(self._start, stream)
         work()
         self.finish(stream)
         return float(self._driver.elapsed_ns(self._start, self._end))
 
     def finish(self, stream: Handle) -> None:
-        """Wait until the stream has come here."""
+        """Wait until the stream has reached this point."""
         self._driver.record(self._end, stream)
         self.wait(self._end)
 
     def wait(self, *events: Handle) -> None:
-        """Wait until all before one of the events is done.
+        """Wait until all work before one of the events is done.
 
-        After an exception, also Ctrl-C, work may be left that never ends. One poll counts for
-        `_LOOK_S` seconds at most: a host that was busy elsewhere has not waited for the GPU.
+        After an exception, including Ctrl-C, work may remain that never ends. One poll counts as at
+        most `_LOOK_S` seconds: a host that was busy elsewhere has not waited for the GPU.
         """
         begun = last = time.perf_counter()
         waited = 0.0
@@ -83,7 +83,7 @@ class Stopwatch:
 
 
 class Held:
-    """Copies of memory as it is now, to be put back; none if there is no room for them."""
+    """Copies of memory as it is now, to be restored; none if there is no room for them."""
 
     def __init__(self, driver: Driver, stream: Handle, ranges: Sequence[tuple[int, int]]) -> None:
         self._driver = driver
@@ -99,12 +99,12 @@ class Held:
             self._copy(self._copies[-1][1], address, size)
 
     def restore(self) -> None:
-        """Put the memory back, in the order of the stream."""
+        """Restore the memory, in stream order."""
         for address, copy, size in self._copies:
             self._copy(address, copy, size)
 
     def close(self) -> None:
-        """Give the copies back."""
+        """Free the copies."""
         for _, copy, _ in self._copies:
             self._driver.free(copy)
 

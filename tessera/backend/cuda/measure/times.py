@@ -14,13 +14,13 @@ class TimePair:
     spread: float = 0.0
 
     def at(self, share: float) -> float:
-        """The time that far from warm to cold."""
+        """The time at a `share` of the way from warm (0) to cold (1)."""
         return self.warm_ns + share * (self.cold_ns - self.warm_ns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTimes:
-    """A step alone, and beside neighbours where there are any that were busy long enough."""
+    """A step alone, and beside neighbours if there were any that stayed busy long enough."""
 
     step: int
     alone: TimePair
@@ -28,7 +28,7 @@ class StepTimes:
     beside_memory: TimePair | None = None
 
     def middle_ns(self) -> float:
-        """One number to compare by: beside neighbours if there are any, caches half warm."""
+        """One time for comparisons: beside neighbours if measured, with caches half warm."""
         beside = [pair for pair in (self.beside_compute, self.beside_memory) if pair is not None]
         pairs = beside or [self.alone]
         return sum(pair.at(0.5) for pair in pairs) / len(pairs)
@@ -36,7 +36,7 @@ class StepTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransferTime:
-    """Copies of one size: `kind` is device, in (from pinned memory) or out."""
+    """Times of copies of one size: `kind` is device, in (from pinned memory) or out."""
 
     kind: str
     bytes: int
@@ -45,7 +45,7 @@ class TransferTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceTimes:
-    """Everything about one device; `whole_ns` is all steps, one after the other in one graph."""
+    """All times of one device; `whole_ns` is that of all steps in a row in one graph."""
 
     sms: int
     clock_mhz: int

@@ -1,11 +1,12 @@
-"""Durations of requests on a slice while the rest of the GPU is as busy, or on a whole GPU.
+"""Durations of requests on slices of a GPU that are all busy, or on a whole GPU.
 
-In: backends that have one trace each on a device of their own. Out: nanoseconds on each.
+In: backends that have one trace each on a device of their own. Out: nanoseconds per request on
+each.
 
-Steps that were timed one by one and for a moment do not tell what slices cost each other that are
-all busy for long: a GPU lowers its clock a second or two after it draws too much power, and the
-slices fill one L2 cache. Nor do they tell what requests of several slots gain that fill each
-other's gaps. So both repeat requests in all their slots until that has settled.
+Steps that are timed one by one for a short time do not show how slices that are all busy slow each
+other down: a GPU lowers its clock a second or two after it begins to draw too much power, and the
+slices share one L2 cache. Nor do they show how much requests of several slots gain by filling each
+other's gaps. Therefore requests are repeated in all slots until the times have settled.
 """
 
 from __future__ import annotations
@@ -17,26 +18,26 @@ from tessera.backend.cuda.backend import CudaBackend
 from tessera.backend.cuda.measure.stopwatch import Held, Stopwatch
 from tessera.ir.program.program import Role
 
-# How long requests are repeated before their times count, and after that.
+# Nanoseconds of repeated requests before their times count, and during which they count.
 _SETTLE_NS, _STEADY_NS = 2_000_000_000, 800_000_000
 _MOST_RUNS = 12_000
-# Requests that are handed over ahead of time: what never ends must not fill the driver's queues, or
-# handing over would wait for it, too.
+# Requests that are handed over ahead of time are limited: work that never ends must not fill the
+# driver's queues, or handing over would also wait forever.
 _AHEAD_NS, _LEAST_AHEAD = 100_000_000, 4
 # With shorter requests the host would be timed.
 _LEAST_NS = 500_000
 _UNTIMED = 2
-# A state that says where to write next is small; to put caches back would take too long.
+# A state that says where to write next is small; restoring caches would take too long.
 _SMALL_STATE_BYTES = 1 << 16
 
 
 def together_ns(
     backends: Sequence[CudaBackend], inputs: Mapping[str, Bytes], limit_s: float
 ) -> tuple[float, ...] | None:
-    """What a request takes on each while all are busy; None if that says nothing of the GPU.
+    """Nanoseconds of a request on each backend while all are busy; None if not meaningful.
 
-    So it is for short requests, and for those that no graph can hold. Large states are not put
-    back in between: no step says what they hold.
+    It is not meaningful for short requests, and for requests that no graph can hold. Large states
+    are not restored in between: no step says what they hold.
     """
     driver = backends[0].driver
     driver.use(backends[0]._roots[0].context)
@@ -50,7 +51,7 @@ def together_ns(
                 return None
         return _side_by_side(every, watch)
     finally:
-        # After Ctrl-C a lot may be under way: to free memory would wait for it.
+        # After Ctrl-C, much work may be under way, and freeing memory would wait for it.
         if not watch.is_stuck and all(backend._is_quiet() for backend in backends):
             for each in every:
                 each.close()
@@ -58,7 +59,7 @@ def together_ns(
 
 
 class _Repeating:
-    """Requests of a backend, handed over slot by slot again and again; an event after each."""
+    """Requests of a backend, handed over to its slots in turn; each is followed by an event."""
 
     def __init__(self, backend: CudaBackend, watch: Stopwatch) -> None:
         self.driver = backend.driver
@@ -72,7 +73,7 @@ class _Repeating:
         self._begun = 0
 
     def start(self, inputs: Mapping[str, Bytes]) -> None:
-        """Put inputs and small states aside, and see what a request takes."""
+        """Save inputs and small states, and time one request."""
         backend = self._backend
         for slot, stream in enumerate(self.streams):
             backend.replica.buffers[0, slot].put(inputs)
@@ -89,7 +90,7 @@ class _Repeating:
         return self._watch.time(self._run, self.streams[0])
 
     def _run(self) -> Handle:
-        """The next request; the stream it is on."""
+        """Run the next request; returns its stream."""
         slot = self._begun % len(self.streams)
         self._begun += 1
         self._states[slot].restore()
@@ -97,13 +98,13 @@ class _Repeating:
         return self.streams[slot]
 
     def hand_over(self) -> None:
-        """Once more."""
+        """Hand over one more request."""
         stream = self._run()
         self._events.append(self.driver.event(timed=True))
         self.driver.record(self._events[-1], stream)
 
     def full_until(self) -> Handle | None:
-        """The event after which there is room for more; None if there is now."""
+        """The event after which there is room for more requests; None if there is room now."""
         ahead = max(_AHEAD_NS // max(int(self.each_ns), 1), _LEAST_AHEAD * len(self.streams))
         event = self._events[-ahead] if len(self._events) >= ahead else None
         return None if event is None or self.driver.is_done(event) else event
@@ -150,7 +151,7 @@ def _side_by_side(every: Sequence[_Repeating], watch: Stopwatch) -> tuple[float,
 
 
 def _in_turns(every: Sequence[_Repeating], watch: Stopwatch) -> Iterator[_Repeating]:
-    """The order of hand-overs, by expected end: no backend runs out of work."""
+    """The order of hand-overs, by expected end, so that no backend runs out of work."""
     due = dict.fromkeys(every, 0.0)
     for _ in range(_MOST_RUNS):
         if min(due.values()) >= _SETTLE_NS + _STEADY_NS:
@@ -167,9 +168,10 @@ def _in_turns(every: Sequence[_Repeating], watch: Stopwatch) -> Iterator[_Repeat
 
 
 def _each_ns(ended: list[int], start: int, end: int, slots: int) -> float:
-    """Nanoseconds from one to the next within a time in which all devices are busy.
+    """Nanoseconds from one end to the next, within the time in which all devices are busy.
 
-    Requests of several slots end side by side: what counts is from one to the next of its slot.
+    Requests of several slots end side by side, so the interval is that between two requests of one
+    slot.
     """
     within = [at for at in ended if start <= at <= end]
     count = (len(within) - 1) // slots * slots
