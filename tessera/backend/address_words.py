@@ -1,9 +1,9 @@
 """Words that hold addresses, as bytes that mean the same on every device.
 
-In: the words of a state as a device has them, and where buffers are there. Out: the same words
-without the device in them, so that runs on different devices can be compared: zero for the address
-that a word was given, a digest of buffer and offset for another address into a buffer, and what the
-word holds where it is no such address.
+In: the words of a state on a device, and the buffers of that device with their addresses. Out:
+words that do not depend on the device, so that runs on different devices can be compared. A word
+that holds the address it was given becomes zero. Another address into a buffer becomes a digest of
+the buffer and the offset. A word that holds no such address is kept.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Home = tuple[str, int, int]
 
 
 def plain_word(held: bytes, given: int, homes: Iterable[Home]) -> bytes:
-    """A word without its device; of buffers that share memory, the first that it points into."""
+    """The device-independent value of a word; if buffers overlap, the first that it points into."""
     value = int.from_bytes(held, "little")
     if value == given:
         return bytes(POINTER_BYTES)
