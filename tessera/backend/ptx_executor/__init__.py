@@ -1,6 +1,6 @@
-"""The CPU backend: runs PTX itself, SIMT over NumPy lanes, without a GPU.
+"""The CPU backend: executes PTX without a GPU, as SIMT over NumPy lanes.
 
-In: PTX modules, launches, bytes of buffers. Out: the bytes after them, and what was accessed.
-`device` is the way in for programs, `run` for whole traces. Imported by `backend.processes` and
-`driver.run`.
+In: PTX modules, launches, bytes of buffers. Out: the bytes after the launches, and the bytes that
+each launch accessed. `device` is the entry point for programs, `run` for whole traces. Imported by
+`backend.processes` and `driver.run`.
 """

@@ -1,10 +1,10 @@
-"""Launch arguments: from what a person passes to the bytes that a kernel reads.
+"""Launch arguments: from the values that a caller passes to the bytes that a kernel reads.
 
-A NumPy array (of one or more dimensions) given for a 64-bit integer parameter is on the device for
-the time of the launch: copied there before and, if the kernel wrote to it, back afterwards. An
-array that is given twice is one buffer. For struct parameters, arrays are passed by value.
+A NumPy array (of one or more dimensions) passed for a 64-bit integer parameter is copied to the
+device before the launch and, if the kernel wrote to it, copied back afterwards. An array that is
+passed twice is one buffer. For struct parameters, arrays are passed by value.
 
-A cooperative launch is also given the driver's memory for barriers over the grid. Source:
+A cooperative launch also gets the workspace that the driver provides for grid barriers. Source:
 `sync_grids` and `grid_workspace` in CUDA's cooperative_groups headers.
 """
 
@@ -30,7 +30,7 @@ _WORKSPACE_BYTES = 128
 
 @runtime_checkable
 class HasAddress(Protocol):
-    """Anything that stands for a device address: an array, or a place inside one."""
+    """A value with a device address: an array, or a position inside an array."""
 
     @property
     def address(self) -> int:
@@ -38,7 +38,7 @@ class HasAddress(Protocol):
 
 
 class HeldArray(HasAddress, Protocol):
-    """An array on the device, as `device.DeviceArray` is one."""
+    """An array on the device, such as `device.DeviceArray`."""
 
     allocation: Allocation
 
@@ -49,7 +49,7 @@ class HeldArray(HasAddress, Protocol):
         """Free the memory."""
 
 
-# Copies an array to a device, under a name.
+# A function that copies an array to the device under a name.
 ToDevice: TypeAlias = "Callable[[Array, str], HeldArray]"
 
 
@@ -57,7 +57,7 @@ ToDevice: TypeAlias = "Callable[[Array, str], HeldArray]"
 
 
 def pack_arguments(program: KernelProgram, args: Sequence[object]) -> Array:
-    """The parameter block, padded so that every word in it can be viewed."""
+    """The parameter block, padded so that it can be viewed as words of any width."""
     formals = program.kernel.parameters
     if len(args) != len(formals):
         raise TesseraError.of(
@@ -90,7 +90,7 @@ class _FormalParameter:
     size: int
 
     def pack(self, value: object) -> bytes:
-        """The bytes of an argument, exactly `size` of them."""
+        """The argument as exactly `size` bytes."""
         if isinstance(value, bytes | bytearray | memoryview):
             return self._exact(bytes(value))
         if isinstance(value, np.ndarray | np.generic):
@@ -140,7 +140,7 @@ class _FormalParameter:
         )
 
 
-# --- memory for the time of a launch -------------------------------------------------------
+# --- memory that lives as long as a launch -------------------------------------------------
 
 
 class Borrowed:
@@ -160,7 +160,7 @@ class Borrowed:
                 self.args[number] = self._held[id(value)][1]
 
     def fetch(self, accesses: Sequence[BufferAccess]) -> None:
-        """Copy back what the kernel wrote."""
+        """Copy the arrays that the kernel wrote back to the host."""
         written = {access.address for access in accesses if access.writes}
         for values, array in self._held.values():
             if array.address not in written:
@@ -187,10 +187,10 @@ def _is_memory(formal: ptx.Variable, value: Array) -> bool:
 
 @contextmanager
 def grid_workspace(to_device: ToDevice, program: KernelProgram, cooperative: bool) -> Iterator[int]:
-    """The address that `%envreg1` and `%envreg2` hold, valid inside a `with`; 0 as on a GPU.
+    """A context with the address that `%envreg1` and `%envreg2` hold; 0 without a workspace.
 
-    A cooperative launch of a kernel that asks for it has zeroed memory there: a word with the size,
-    then the word that counts arrivals.
+    In a cooperative launch of a kernel that reads these registers, the address points at zeroed
+    memory: a word with the size, then the word that counts arrivals.
     """
     if not (cooperative and program.uses_workspace):
         yield 0

@@ -6,8 +6,8 @@
     result = module["saxpy"].launch(grid=4, block=256, args=[y, x, np.float32(2), 1024])
     y.numpy(), result.accesses
 
-A kernel is compiled on its first launch; programs are kept by the text of their module, so
-loading the same module on another device costs nothing.
+A kernel is compiled on its first launch. Compiled programs are cached by the text of their module,
+so loading the same module on another device costs nothing.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from tessera.ir.ptx import syntax as ptx
 
 
 class DeviceArray:
-    """Memory of a device, seen as an array."""
+    """Device memory, viewed as an array."""
 
     def __init__(
         self, device: Device, allocation: Allocation, dtype: DTypeLike, shape: tuple[int, ...]
@@ -80,7 +80,7 @@ class DeviceArray:
         return self.allocation.size
 
     def view(self) -> Array:
-        """The array in place: writing to it changes device memory, and counts as initialising."""
+        """The array in place. Writing to it changes device memory and counts as initialising it."""
         self.device.mark_written(self.address, self.nbytes)
         return self._in_place()
 
@@ -96,7 +96,7 @@ class DeviceArray:
         return result
 
     def at(self, offset: int) -> DeviceAddress:
-        """A place `offset` bytes into the array, to pass to a kernel."""
+        """The address `offset` bytes into the array, to pass to a kernel."""
         return DeviceAddress(self.address + whole_number("an offset", offset, 0, self.nbytes))
 
     def close(self) -> None:
@@ -114,7 +114,7 @@ class DeviceAddress:
 class Device:
     """A virtual device with an address space of its own.
 
-    It does on the CPU what a `Device` of a machine (`ir.plan.machine`) stands for.
+    It is the CPU counterpart of a `Device` in a machine description (`ir.plan.machine`).
     """
 
     def __init__(
@@ -156,7 +156,7 @@ class Device:
     def empty(
         self, shape: int | tuple[int, ...], dtype: DTypeLike = np.uint8, name: str = ""
     ) -> DeviceArray:
-        """Memory that holds poison until something writes it."""
+        """Memory that holds poison until the host or a kernel writes it."""
         lengths, kind = lengths_of(shape), element_type(dtype)
         if any(length < 0 for length in lengths):
             raise TesseraError.of("TSR5020", f"an array cannot have negative lengths: {lengths}")
@@ -168,13 +168,13 @@ class Device:
         return DeviceArray(self, allocation, dtype, lengths)
 
     def load(self, module: ptx.Module | str) -> LoadedModule:
-        """Load a module: its variables get memory and their initial values."""
+        """Load a module: allocate its variables and set their initial values."""
         if isinstance(module, str) and self.parse is not None:
             module = self.parse(module)
         return LoadedModule(self, module_like(module))
 
     def run(self, launch: LaunchState) -> LaunchResult:
-        """Run a launch that is ready, and move the device's clock on."""
+        """Run a prepared launch, and advance the device's clock."""
         self.launches += 1
         try:
             result = run_launch(launch)
@@ -211,7 +211,7 @@ class LoadedModule:
         prefix: str = "",
         shared: Mapping[str, DeviceArray] | None = None,
     ) -> None:
-        """Load; a variable that `shared` has in the same size is that one, as it is now."""
+        """Load; a variable of `shared` with the same name and size is reused with its value."""
         self.device = device
         self.module = module
         self.digest = digest_of(module)
@@ -253,7 +253,10 @@ class LoadedModule:
             self.device.mark_written(self.variables[variable.name].address, len(content))
 
     def _definitions(self) -> dict[str, ptx.Variable]:
-        """Variables by name, those of bodies too; a definition wins over an `.extern` one."""
+        """Variables by name, including those in function bodies.
+
+        A definition wins over an `.extern` declaration.
+        """
         inside = (
             statement
             for function in self.module.functions()
@@ -307,7 +310,7 @@ class LoadedKernel:
         return self._program
 
     def compile(self) -> None:
-        """Compile now what the first launch would."""
+        """Compile the kernel now instead of on the first launch."""
         self._program = self.program
 
     def launch(
@@ -323,7 +326,7 @@ class LoadedKernel:
     ) -> LaunchResult:
         """Run the kernel to its end; `shared` is the dynamic shared memory in bytes.
 
-        A NumPy array given for a pointer is copied to the device and back (see `arguments`).
+        A NumPy array passed for a pointer is copied to the device and back (see `arguments`).
         A device runs one launch at a time: launches of other Python threads wait.
         """
         program = self.program

@@ -1,7 +1,7 @@
-"""What callers may pass: arguments of the right type, and launches of sizes that GPUs have.
+"""Checks of arguments: their types, and the launch sizes that GPUs allow.
 
-In: what a caller passed. Out: the same in the type that the rest of the backend expects, or a
-refusal before anything is touched.
+In: the arguments of a caller. Out: the same values in the types that the backend expects, or an
+error before anything changes.
 
 Source: CUDA programming guide, compute capabilities; PTX ISA 9.0, section 11.4 (directives).
 """
@@ -41,7 +41,7 @@ _CLUSTER = 16
 
 
 def wrong(what: str, value: object, wanted: str, hint: str | None = None) -> TesseraError:
-    """A refusal that says what was given in place of what."""
+    """The error for an argument: the value given and the value wanted."""
     text = repr(value)
     shown = text if len(text) <= 60 else f"{text[:57]}..."
     return TesseraError.of("TSR5024", f"{what} must be {wanted}: {shown}", hint=hint)
@@ -59,7 +59,7 @@ def whole_number(what: str, value: SupportsIndex, least: int, most: int = 2**63 
 
 
 def _whole_numbers(value: Any) -> tuple[int, ...] | None:
-    """Python or NumPy integers, one or a sequence; None for anything else."""
+    """One Python or NumPy integer, or a sequence of them, as a tuple; None for anything else."""
     try:
         return (operator.index(value),)
     except TypeError:
@@ -71,7 +71,7 @@ def _whole_numbers(value: Any) -> tuple[int, ...] | None:
 
 
 def lengths_of(shape: int | tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of an array, from one length or a sequence of them."""
+    """The shape of an array, from one length or a sequence of lengths."""
     lengths = _whole_numbers(shape)
     if lengths is None:
         raise wrong("the shape of an array", shape, "a whole number or a tuple of them")
@@ -90,7 +90,7 @@ def element_type(dtype: DTypeLike) -> np.dtype[np.generic]:
 
 
 def plain_array(values: ArrayLike) -> Array:
-    """Anything that NumPy makes an array of plain data of."""
+    """The array of plain data that NumPy makes of a value."""
     try:
         array = np.asarray(values)
     except (TypeError, ValueError) as reason:
@@ -100,7 +100,7 @@ def plain_array(values: ArrayLike) -> Array:
 
 
 def module_like(module: object) -> ptx.Module:
-    """A parsed module."""
+    """The argument, checked to be a parsed module."""
     if isinstance(module, ptx.Module):
         return module
     hint = "`Device(parse=...)` takes the function that reads PTX text"
@@ -108,7 +108,7 @@ def module_like(module: object) -> ptx.Module:
 
 
 def sequence(args: object) -> Sequence[object]:
-    """The arguments of a launch."""
+    """The arguments of a launch, checked to be a sequence."""
     if isinstance(args, list | tuple):
         return args
     raise wrong("the arguments of a launch", args, "a list or a tuple")
@@ -130,7 +130,7 @@ def as_size(value: int | tuple[int, ...], what: str) -> Size:
 
 
 def check_sizes(program: KernelProgram, grid: Size, block: Size) -> None:
-    """Refuse grids and blocks beyond PTX's limits or the kernel's own."""
+    """Refuse grids and blocks that exceed the limits of PTX or of the kernel."""
     name = program.kernel.name
     for what, size, limits in (("grid", grid, _GRID), ("block", block, _BLOCK)):
         for axis, value, limit in zip("xyz", size, limits, strict=True):
@@ -158,7 +158,7 @@ def check_sizes(program: KernelProgram, grid: Size, block: Size) -> None:
 
 
 def cluster_of(program: KernelProgram, grid: Size, cluster: Size | None) -> Size:
-    """The cluster of a launch: the kernel's own, or the one asked for."""
+    """The cluster size of a launch: the kernel's own, or the requested size."""
     own = next(
         (_integers(d) for d in program.kernel.directives if d.name == "reqnctapercluster"), None
     )
@@ -219,7 +219,7 @@ def check_shared(program: KernelProgram, dynamic: int) -> None:
 
 
 def shared_limit(target: tuple[str, ...]) -> int:
-    """Bytes of shared memory that a block may have on a target."""
+    """The shared memory that a block may use on a target, in bytes."""
     # Code for older GPUs than those of the table is compiled for the GPU that there is.
     limits = LIMITS.get(_target_number(target), NEWER)
     return max(limits.cta_shared_bytes, STATIC_SHARED_BYTES)

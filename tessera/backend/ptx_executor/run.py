@@ -1,11 +1,11 @@
 """Run one trace on one virtual device: every launch, memset and memcpy, in file order.
 
 In: a program, and the bytes of its buffers when the request starts. Out: the bytes of its
-outputs and states after it, and what every launch touched. File order is one of the orders
-that streams and events allow, so these need no work here.
+outputs and states after it, and the bytes that every launch touched. File order is one of the
+orders that streams and events allow, so streams and events need no code here.
 
-A module that exists for several architectures runs in the variant that is asked for, else in
-the one for the oldest architecture.
+A module with several variants runs in the variant for the requested architecture, else in the
+variant for the oldest architecture.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _KEPT = (ir.Role.OUTPUT, ir.Role.STATE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchRecord:
-    """A launch or library call that ran: its number among the work of the trace, its result."""
+    """A launch or library call that ran: its `LaunchId` in the trace, and its result."""
 
     id: int
     kernel: str
@@ -47,7 +47,7 @@ class RunResult:
 
     @property
     def output(self) -> str:
-        """What the kernels printed."""
+        """The text that the kernels printed."""
         return "".join(record.result.output for record in self.launches)
 
 
@@ -60,9 +60,9 @@ def run_program(
     max_steps: int = DEFAULT_STEPS,
     on_step: Callable[[int, int], None] | None = None,
 ) -> RunResult:
-    """Run a trace; buffers that `contents` does not name start out poisoned.
+    """Run a trace; buffers that are not in `contents` start poisoned.
 
-    `on_step` is called before each step with its number and the number of steps, and at the end.
+    `on_step` is called before each step, with its number and the number of steps, and at the end.
     """
     refuse_library_calls(program)
     machine = OneDevice(program, device or Device(), variant_choice(program, arch), max_steps)
@@ -76,7 +76,7 @@ def run_program(
 
 
 def refuse_library_calls(program: ir.Program) -> None:
-    """Refuse `op` records with operators or types that the CPU backend does not have."""
+    """Refuse `op` records with operators or types that the CPU backend does not support."""
     for step in program.steps:
         if isinstance(step, ir.LibraryCall):
             operators.check(step)
@@ -118,7 +118,7 @@ class OneDevice:
         return self.device.empty(buffer.bytes, np.uint8, buffer.name)
 
     def poison(self, content_of: Callable[[ir.Buffer], Array] | None = None) -> None:
-        """Fill all buffers but module variables with poison, or with `content_of`."""
+        """Fill all buffers except module variables with poison, or with `content_of`."""
         for buffer, array in zip(self.program.buffers, self.buffers, strict=True):
             if buffer.role is not ir.Role.VARIABLE:
                 array.view()[:] = POISON if content_of is None else content_of(buffer)
@@ -128,7 +128,7 @@ class OneDevice:
     ) -> None:
         """Write the initial contents, then the device addresses of `pointers` records.
 
-        `moved` are words of states, by name and offset, that an earlier request has overwritten.
+        `moved` holds words of states, by name and offset, that an earlier request has overwritten.
         """
         for buffer, array in zip(self.program.buffers, self.buffers, strict=True):
             given = contents.get(buffer.name)
@@ -142,7 +142,7 @@ class OneDevice:
             self.steps.write_pointers(replace(table, words=words))
 
     def moved_words(self) -> dict[str, frozenset[int]]:
-        """The words of `pointers` records in states that no longer hold what was put there."""
+        """The words of `pointers` records in states that have been overwritten."""
         states = (
             table
             for table in self.program.pointer_tables
@@ -169,7 +169,7 @@ class OneDevice:
         }
 
     def plain_words(self) -> dict[str, dict[int, bytes]]:
-        """Words of `pointers` records by buffer and offset, as `address_words` says."""
+        """The words of `pointers` records by buffer and offset, as `address_words` gives them."""
         buffers = self.program.buffers
         homes = [(b.name, self.buffers[b.id].address, b.bytes) for b in buffers]
         plain: dict[str, dict[int, bytes]] = {}
@@ -191,7 +191,7 @@ class OneDevice:
 
 
 def variant_choice(program: ir.Program, arch: str | None) -> Callable[[ir.Launch], str]:
-    """The variant for `arch` where a module has one, else that for the oldest architecture."""
+    """A function that picks the variant for `arch`, else that for the oldest architecture."""
 
     def choose(step: ir.Launch) -> str:
         module = program.modules[step.module]
@@ -201,7 +201,7 @@ def variant_choice(program: ir.Program, arch: str | None) -> Callable[[ir.Launch
 
 
 def oldest(module: ir.ProgramModule) -> ir.ModuleVariant:
-    """The variant for the oldest architecture, which is the most portable one."""
+    """The variant for the oldest architecture, which is the most portable."""
 
     def age(variant: ir.ModuleVariant) -> tuple[int, bool, int]:
         arch = variant.arch.partition(":")[0]

@@ -1,4 +1,4 @@
-"""One step of a trace on a device, wherever the buffers of the trace are.
+"""One step of a trace on a device, for any placement of buffers.
 
 In: a device, the address of every buffer, and the modules. Out: the step's effect, and for a
 launch its result. `run` uses it for a trace on one device, `backend.processes` for a launch
@@ -20,7 +20,7 @@ from tessera.ir.program import program as ir
 
 
 class LoadedModules:
-    """The modules of a program on a device. Variants of a module have its variables in common."""
+    """The modules of a program on a device. Variants of a module share its variables."""
 
     def __init__(self, device: Device, program: ir.Program) -> None:
         self.device = device
@@ -47,7 +47,7 @@ class LoadedModules:
         return any(m == module for m, _ in self._loaded)
 
     def variable(self, buffer: ir.Buffer) -> DeviceArray | None:
-        """Where a module variable is, if its module is loaded."""
+        """The array of a module variable; None if its module is not loaded."""
         name, _, symbol = buffer.name.rpartition(".")
         for (module, _), loaded in self._loaded.items():
             if self.program.modules[module].name == name and symbol in loaded.variables:
@@ -71,7 +71,7 @@ class StepExecutor:
         self.max_steps = max_steps
 
     def do(self, step: ir.Step) -> LaunchResult | None:
-        """Run one record. Library calls without code here are refused before a run."""
+        """Run one record. Unsupported library calls are refused before a run."""
         match step:
             case ir.Launch():
                 return self._launch(step)
@@ -89,11 +89,11 @@ class StepExecutor:
         return None
 
     def address(self, pointer: ir.Pointer) -> int:
-        """Where a pointer of the trace points on this device."""
+        """The device address of a pointer of the trace."""
         return self.address_of(pointer.buffer) + pointer.offset
 
     def write_pointers(self, table: ir.PointerTable) -> None:
-        """Put the device addresses of a `pointers` record into its buffer."""
+        """Write the device addresses of a `pointers` record into its buffer."""
         for word in table.words:
             view = self._bytes(ir.Pointer(table.buffer, word.offset), ir.POINTER_BYTES)
             view[:] = _word(self.address(word.target))

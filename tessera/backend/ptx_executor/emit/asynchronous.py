@@ -1,4 +1,4 @@
-"""Asynchronous copies and mbarriers as source; see `async_copy`, `mbarrier`, `tensor_copy`."""
+"""Source for asynchronous copies and mbarriers; see `async_copy`, `mbarrier`, `tensor_copy`."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _emit_small(e: Emitter, i: ptx.Instruction) -> None:
 
 
 def _spaces_of(i: ptx.Instruction) -> tuple[str, str]:
-    """Where a bulk copy writes and reads."""
+    """The destination and source spaces of a bulk copy."""
     named = [_SPACES[m] for m in i.opcode.modifiers if m in _SPACES]
     if len(named) < 2:
         raise Unsupported("bulk copy without two state spaces")
@@ -83,7 +83,7 @@ def _emit_bulk(e: Emitter, i: ptx.Instruction) -> None:
 
 
 def _emit_tensor(e: Emitter, i: ptx.Instruction, op: str | None = None) -> None:
-    """cp.async.bulk.tensor in tile mode, both ways, and its reducing form."""
+    """cp.async.bulk.tensor in tile mode, loads and stores, and its reducing form."""
     modifiers = i.opcode.modifiers
     if any(m.startswith("im2col") for m in modifiers) or any("gather4" in m for m in modifiers):
         raise Unsupported("tensor copy that is not in tile mode")
@@ -212,7 +212,7 @@ def _emit_tensormap(e: Emitter, i: ptx.Instruction) -> None:
 
 
 def emit_store_async(e: Emitter, i: ptx.Instruction) -> None:
-    """st.async: store into another CTA's shared memory and tell its mbarrier."""
+    """st.async: store into another CTA's shared memory and signal its mbarrier."""
     t = bits(last_type(i))
     width = kind_of(t).width
     address, _ = e.address(i.operands[0], "shared")

@@ -1,4 +1,4 @@
-"""atom and red as source; see `atomics`."""
+"""Source for atom and red; see `atomics`."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def emit_vector(
     target: ptx.Operand | None,
     source: ptx.Operand,
 ) -> None:
-    """A vector is that many atomics, element after element."""
+    """Emit a vector atomic as one scalar atomic per element, in order."""
     t = last_type(i)
     if not isinstance(source, ptx.Vector):
         raise Unsupported("vector atomic without a vector")

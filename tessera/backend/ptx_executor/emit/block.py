@@ -1,13 +1,13 @@
 """The Python source of one basic block: registers as variables, instructions as statements.
 
-An `Emitter` is handed the instructions of a block in turn. It keeps, for each register, the
-variables that hold its present value: `r7u` as raw bits, `r7s` and `r7f` the same bits seen as
+An `Emitter` receives the instructions of a block in order. For each register it keeps the
+variables that hold its present value: `r7u` as raw bits, `r7s` and `r7f` the same bits viewed as
 signed or floating point, `r7p` for predicates. A register read before it is set becomes an
-input of the block (`ins`); one that is set is a candidate for its outputs (`outs`), which
-liveness decides. A guarded definition reads the old value.
+input of the block (`ins`). A register that the block sets is a candidate for its outputs (`outs`);
+liveness decides which are kept. A guarded definition reads the old value.
 
-The handlers in the other files of `emit` say which statement an instruction becomes. A handler
-refuses what it cannot do by name, before a launch starts.
+The handlers in the other files of `emit` write the statements of each instruction. A handler
+refuses a form that it does not support by name, before a launch starts.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Control:
     """How a block ends.
 
     kind: goto (`targets[0]`), branch (variable `value` picks `targets[0]` or `targets[1]`),
-    table (variable holds places in `targets`), return (variable holds block numbers; a target is
+    table (variable holds indices into `targets`), return (variable holds block numbers; a target is
     the block for lanes that stay in the function), call (one function), barrier (`value` holds its
     operands, then goto), exit, trap. Targets are names of blocks, `function:number`, or EXIT.
     """
@@ -80,14 +80,14 @@ class Emitter:
     # --- registers ---------------------------------------------------------------------
 
     def register(self, name: str) -> tuple[int, ValueKind]:
-        """The number of a register and how it is held."""
+        """The number of a register, and the kind of its values."""
         register = self.layout.registers.get(name)
         if register is None:
             raise Unsupported(f"operand `{name}`: not a register")
         return register
 
     def read_number(self, number: int, kind: ValueKind) -> str:
-        """A variable with the value of a register, in a form of its own width."""
+        """A variable with the value of a register, as a kind of the same width."""
         forms = self.current.get(number)
         if forms is None:
             home = "p" if kind.form == "p" else "u"
@@ -103,7 +103,7 @@ class Emitter:
         return variable
 
     def write_number(self, number: int, kind: ValueKind, expression: str) -> None:
-        """Set a register; under a guard, only where it holds."""
+        """Set a register; under a guard, only in lanes where the guard holds."""
         self.program.probe(expression)
         if self.guard is not None:
             old = self.read_number(number, kind)
@@ -114,7 +114,7 @@ class Emitter:
         self.defined[number] = None
 
     def write(self, operand: ptx.Operand, type_name: str, expression: str) -> None:
-        """Set a destination to a value of a type; a wider register is extended."""
+        """Set a destination to a value of a type, extended if the register is wider."""
         if isinstance(operand, ptx.Sink):
             return
         if not isinstance(operand, ptx.Name):
@@ -135,7 +135,7 @@ class Emitter:
     # --- operands ----------------------------------------------------------------------
 
     def value(self, operand: ptx.Operand, type_name: str) -> str:
-        """A variable or constant with an operand's value in the form of a type."""
+        """A variable or constant with an operand's value as a type."""
         kind = kind_of(type_name)
         match operand:
             case ptx.Name():
@@ -157,7 +157,7 @@ class Emitter:
         return f"({start} + {self.program.constant(distance, kind)})"
 
     def packed(self, elements: tuple[ptx.Operand, ...], kind: ValueKind) -> str:
-        """Several registers side by side, first lowest, as one value."""
+        """Several registers packed into one value, the first in the lowest bits."""
         width = kind.width // len(elements)
         parts = ", ".join(self.value(e, f"b{8 * width}") for e in elements)
         joined = f"join_words([{parts}], {width})"
@@ -180,7 +180,7 @@ class Emitter:
         return self.symbol(operand.name, kind)
 
     def register_value(self, register: tuple[int, ValueKind], kind: ValueKind) -> str:
-        """A register in the form of a type, cut or zero-extended if need be."""
+        """A register as a type, truncated or zero-extended if the widths differ."""
         number, held = register
         if held.form == "p" or kind.form == "p":
             if held.form != kind.form:
@@ -196,7 +196,7 @@ class Emitter:
         return f"{source}.astype({kind.dtype})"
 
     def special(self, name: str, kind: ValueKind) -> str:
-        """A special register, cut or widened to the type that the instruction asks for."""
+        """A special register, truncated or widened to the type of the instruction."""
         width = SPECIAL_WIDTHS[name]
         if name.startswith("%reserved_smem"):
             self.program.uses_reserved = True
@@ -233,7 +233,7 @@ class Emitter:
         return value if kind.width == 8 else f"{value}.astype({kind.dtype})"
 
     def constant_bits(self, operand: ptx.Operand, kind: ValueKind) -> int:
-        """The bits of a constant in the form of a type."""
+        """The bits of a constant as a type."""
         if isinstance(operand, ptx.Float):
             return float_bits(operand, kind)
         value = integer_value(operand)
@@ -244,7 +244,7 @@ class Emitter:
         return value
 
     def integer(self, operand: ptx.Operand) -> int:
-        """A constant that the instruction needs to know now."""
+        """The value of an operand that must be a constant at compile time."""
         value = integer_value(operand)
         if value is None:
             raise Unsupported("operand that must be a constant")
@@ -253,7 +253,7 @@ class Emitter:
     # --- addresses ---------------------------------------------------------------------
 
     def address(self, operand: ptx.Operand, space: str) -> tuple[str, str]:
-        """The address that `[...]` names and the space it is in (a symbol may decide)."""
+        """The address that `[...]` names, and its space (that of the symbol, if it names one)."""
         if isinstance(operand, ptx.Address):
             operand = operand.parts[0]
         match operand:
@@ -315,7 +315,7 @@ class Emitter:
 
 
 def following_blocks(emitter: Emitter) -> tuple[str, ...]:
-    """The blocks of the same function that may follow; a call comes back after itself."""
+    """The blocks of the same function that may follow; a call is followed by its return point."""
     control = emitter.control
     assert control is not None
     if control.kind in ("call", "table_call"):
@@ -324,9 +324,10 @@ def following_blocks(emitter: Emitter) -> tuple[str, ...]:
 
 
 def live_out(blocks: dict[str, tuple[set[int], set[int], tuple[str, ...]]]) -> dict[str, set[int]]:
-    """The registers that each block hands on: some path after it reads them before setting them.
+    """The registers live at the end of each block: some later path reads them before setting them.
 
-    In: for each block what it reads before setting it, what it sets, and what may follow.
+    In: for each block, the registers that it reads before setting them, those that it sets, and the
+    blocks that may follow.
     """
     before: dict[str, list[str]] = {name: [] for name in blocks}
     for name, (_, _, following) in blocks.items():

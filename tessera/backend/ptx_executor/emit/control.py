@@ -1,7 +1,7 @@
-"""Branches, calls, barriers and ends as source.
+"""Source for branches, calls, barriers and exits.
 
-Control flow is decided by the scheduler; a block only computes what it needs: a predicate, an
-index, the operands of a barrier. Calls pass parameters through the lanes' local memory, see
+The scheduler decides control flow. A block only computes the values for that decision: a predicate,
+an index, the operands of a barrier. Calls pass parameters through the lanes' local memory, see
 `layout`.
 
 Source: PTX ISA 9.0, sections 7 (calling convention), 9.7.12 (control flow), 9.7.13 (barriers).
@@ -98,7 +98,7 @@ def call_parts(
 def find_formals(
     e: Emitter, callee: ptx.Operand, prototype: ptx.Operand | None
 ) -> tuple[tuple[ptx.Variable, ...], tuple[ptx.Variable, ...]]:
-    """Formal parameters and results of what is called."""
+    """The formal parameters and results of the callee."""
     if not isinstance(callee, ptx.Name):
         raise Unsupported("call of something that is not a name")
     function = e.program.functions.get(e.program.resolve(callee.name))
@@ -137,7 +137,7 @@ def _emit_call(e: Emitter, i: ptx.Instruction) -> None:
 
 
 def frame_of(e: Emitter, operand: ptx.Operand) -> str | None:
-    """The local address of a `.param` variable of the caller; None for a value."""
+    """The local address of a `.param` variable of the caller; None if the operand is a value."""
     place = e.layout.places.get(operand.name) if isinstance(operand, ptx.Name) else None
     if place is None:
         return None
@@ -152,7 +152,7 @@ def pass_arguments(
     parameters: tuple[ptx.Variable, ...],
     callee: FunctionLayout | None,
 ) -> None:
-    """Copy the arguments into the frame above, leave the way back there, move the pointer."""
+    """Copy the arguments and the return block into the frame above; move the stack pointer."""
     size = e.program.constant(e.layout.frame_size, _WIDE)
     base = e.frame_address(0)
     above = e.temporary(f"({base} + {size})" if not e.layout.is_entry else size)
@@ -177,7 +177,7 @@ def pass_arguments(
 def pass_register(
     e: Emitter, argument: ptx.Operand, formal: ptx.Variable, callee: FunctionLayout | None
 ) -> None:
-    """Old code passes parameters in registers of the callee."""
+    """Pass parameters in registers of the callee, as PTX for old targets does."""
     if callee is None:
         raise Unsupported("indirect call with register parameters")
     number, kind = callee.registers[formal.name]
@@ -185,7 +185,7 @@ def pass_register(
 
 
 def emit_return_point(e: Emitter, i: ptx.Instruction) -> None:
-    """Back from a call: drop the frame above and fetch the results from it."""
+    """After a call: drop the frame above and read the results from it."""
     results, callee, _, prototype = call_parts(i)
     assert isinstance(callee, ptx.Name)
     name = e.program.resolve(callee.name)
@@ -211,7 +211,7 @@ def emit_return_point(e: Emitter, i: ptx.Instruction) -> None:
 
 
 def save_registers(e: Emitter, back: Emitter, numbers: list[int]) -> None:
-    """Around a call that may come back to this function: keep live registers in the frame.
+    """Save live registers in the frame around a call that may re-enter this function.
 
     The stack pointer has already moved in `e`, and is moved back by the lines of `back`, so
     both reach the frame through its own size.

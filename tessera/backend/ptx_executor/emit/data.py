@@ -1,4 +1,4 @@
-"""Moving data: mov, ld, st, address conversions, and the hints that need no code.
+"""Source for data movement: mov, ld, st, address conversions, and hints that need no code.
 
 Source: PTX ISA 9.0, section 9.7.9.
 """
@@ -39,7 +39,7 @@ def space_of(i: ptx.Instruction) -> str:
 
 
 def vector_of(i: ptx.Instruction) -> int:
-    """How many elements the instruction moves."""
+    """The number of elements that the instruction moves."""
     return next((_VECTORS[m] for m in i.opcode.modifiers if m in _VECTORS), 1)
 
 
@@ -115,7 +115,7 @@ def _emit_load(e: Emitter, i: ptx.Instruction) -> None:
 
 
 def parameter_offset(e: Emitter, operand: ptx.Operand) -> int | None:
-    """The offset of a kernel parameter that is named with a constant displacement."""
+    """The offset of a kernel parameter that the operand names with a constant displacement."""
     inner = operand.parts[0] if isinstance(operand, ptx.Address) else operand
     name = inner.base if isinstance(inner, ptx.Offset) else inner
     if not isinstance(name, ptx.Name):
@@ -146,7 +146,7 @@ def old_values(e: Emitter, targets: tuple[ptx.Operand, ...], kind: ValueKind) ->
 
 
 def load_one(e: Emitter, i: ptx.Instruction, target: ptx.Operand, address: str, space: str) -> None:
-    """One word. A guarded load hands in the old value, which the load then keeps."""
+    """Load one word. In lanes where a guard is false, the load returns the old value."""
     t = last_type(i)
     kind = kind_of(t)
     if isinstance(target, ptx.Sink):
@@ -226,11 +226,11 @@ def _emit_getctarank(e: Emitter, i: ptx.Instruction) -> None:
 
 
 def emit_nothing(e: Emitter, i: ptx.Instruction) -> None:
-    """Hints and fences need no code: memory is always up to date here."""
+    """Emit nothing: stores are visible at once, so hints and fences need no code."""
 
 
 def emit_policy(e: Emitter, i: ptx.Instruction) -> None:
-    """A cache policy is an opaque value that nothing looks at."""
+    """Emit a cache policy: an opaque value that no instruction inspects."""
     call(e, i, e.program.constant(0, _ADDRESS), "b64")
 
 

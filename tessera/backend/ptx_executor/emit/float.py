@@ -1,6 +1,6 @@
-"""Floating-point, comparison, selection and conversion instructions as source.
+"""Source for floating-point, comparison, selection and conversion instructions.
 
-Everything that can round or meet a NaN calls `numerics`, which gives PTX's bits.
+Any operation that can round or see a NaN calls `numerics`, which returns the bits that PTX defines.
 
 Source: PTX ISA 9.0, sections 9.7.3 to 9.7.6 and 9.7.9 (cvt).
 """
@@ -31,7 +31,7 @@ _BOOLEAN = ("and", "or", "xor")
 
 
 def by_type(name: str, floating: Handler) -> Handler:
-    """Integer types take the integer form of an opcode, the others the floating-point one."""
+    """A handler that takes the integer form for integer types, else the floating-point form."""
     integer_form = INTEGER_FORMS[name]
 
     def emit(e: Emitter, i: ptx.Instruction) -> None:
@@ -118,7 +118,7 @@ def _emit_testp(e: Emitter, i: ptx.Instruction) -> None:
 
 
 def comparison(e: Emitter, i: ptx.Instruction, t: str) -> str:
-    """The truth of the comparison of the first two sources."""
+    """The comparison of the first two sources, as a predicate."""
     op = next((m for m in i.opcode.modifiers if m in _COMPARISONS), None)
     if op is None:
         raise Unsupported("no comparison among the modifiers")
@@ -164,7 +164,7 @@ def _emit_setp(e: Emitter, i: ptx.Instruction) -> None:
 
 
 def write_pair_of_predicates(e: Emitter, target: ptx.Pair, first: str, second: str) -> None:
-    """Both are computed before either is set."""
+    """Set two predicates; both are computed before either is set."""
     left, right = e.temporary(first), e.temporary(second)
     e.write(target.first, "pred", left)
     e.write(target.second, "pred", right)
@@ -245,7 +245,7 @@ def _emit_cvt(e: Emitter, i: ptx.Instruction) -> None:
 
 
 def call_cvt(e: Emitter, i: ptx.Instruction, to: str, text: str) -> None:
-    """`numerics` gives 8-bit results in 16 bits; a wider register is extended by its rule."""
+    """Call `cvt`. `numerics` returns 8-bit results in 16 bits; wider registers are extended."""
     target = i.operands[0]
     in_bytes = to in ("u8", "s8", "e4m3", "e5m2", "e2m1x2")
     width = 2 if in_bytes else kind_of(to).width
@@ -264,7 +264,7 @@ def call_cvt(e: Emitter, i: ptx.Instruction, to: str, text: str) -> None:
 
 
 def emit_cvt_integer(e: Emitter, i: ptx.Instruction, to: str, source: str) -> None:
-    """Between integers: cut, or extend by the sign of the source."""
+    """Convert between integers: truncate, or extend by the signedness of the source."""
     a = e.value(i.operands[1], source)
     to_kind, from_kind = kind_of(to), kind_of(source)
     if to_kind.width != from_kind.width:

@@ -1,4 +1,4 @@
-"""The table of instructions: which function emits which opcode."""
+"""The table of handlers: the function that emits each opcode."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TABLE: dict[str, Handler] = {
     **emit_video.HANDLERS,
 }
 
-# A block in which lanes wait for others: all lanes of the warp, or of four warps.
+# Members of a block in which lanes wait for all lanes of the warp, or of four warps.
 WHOLE_WARP = 0xFFFFFFFF
 WARP_GROUP = "group"
 
@@ -61,7 +61,7 @@ def emit(e: Emitter, instruction: ptx.Instruction) -> None:
 
 
 def members(e: Emitter, instruction: ptx.Instruction) -> Members:
-    """Who must have arrived before the block runs: None, a mask, or the number of a register."""
+    """The lanes that must arrive before the block runs: None, a mask, or a register's number."""
     if not is_warp_wide(instruction):
         return None
     if instruction.opcode.name == "wgmma":

@@ -1,6 +1,7 @@
 """Module variables in device memory: the bytes of their initialisers.
 
-Source: PTX ISA 9.0, section 5.4.4 (initialisers). A variable without one starts as zero.
+Source: PTX ISA 9.0, section 5.4.4 (initialisers). A variable without an initialiser
+starts as zero.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def _bits(constant: ptx.Constant, kind: ValueKind, address_of: AddressOf) -> int
 
 
 def _address(constant: ptx.Constant, address_of: AddressOf) -> int:
-    """An expression with the address of a variable or function in it."""
+    """The value of an expression that contains the address of a variable or function."""
     match constant:
         case ptx.Name(name=name):
             return address_of(name)

@@ -1,8 +1,8 @@
-"""Integer, bit and comparison instructions as source.
+"""Source for integer, bit and comparison instructions.
 
-The common ones become NumPy operators on raw bits: arithmetic modulo 2^n is the same for
+Common instructions become NumPy operators on raw bits: arithmetic modulo 2^n is the same for
 signed and unsigned, and NumPy's shifts by the width or more give zero (or the sign), as PTX
-asks. The others call `numerics`.
+requires. The others call `numerics`.
 
 Source: PTX ISA 9.0, sections 9.7.1, 9.7.2, 9.7.6 to 9.7.8.
 """
@@ -31,7 +31,7 @@ def types_of(instruction: ptx.Instruction) -> list[str]:
 
 
 def last_type(instruction: ptx.Instruction) -> str:
-    """The type of the operation: the last modifier that is one."""
+    """The type of the operation: the last type among the modifiers."""
     types = types_of(instruction)
     if not types:
         raise Unsupported("no type among the modifiers")
@@ -39,7 +39,7 @@ def last_type(instruction: ptx.Instruction) -> str:
 
 
 def bits(type_name: str) -> str:
-    """The untyped name of a type's width: b32 for s32."""
+    """The untyped PTX type of the same width: b32 for s32."""
     return kind_of(type_name).bits
 
 
@@ -72,9 +72,9 @@ def options(i: ptx.Instruction, *allowed: str) -> str:
 def emit_call(text: str, types: str, result: str = "T", *allowed: str) -> Handler:
     """A handler that sets the destination to a call of `numerics`.
 
-    In `types` and `result`, `T` is the type of the instruction. `text` has the places {name} (the
+    In `types` and `result`, `T` is the type of the instruction. `text` has the fields {name} (the
     opcode), {t} (its type), {sources} (operands as raw bits of `types`), {mode} (wrap or clamp),
-    {half} (hi or lo) and {options} (keywords for those of the `allowed` modifiers that are there).
+    {half} (hi or lo) and {options} (keywords for the `allowed` modifiers of the instruction).
     """
 
     def emit(e: Emitter, i: ptx.Instruction) -> None:
@@ -151,7 +151,7 @@ def _emit_mul_mad(e: Emitter, i: ptx.Instruction) -> None:
 
 
 def product_of(e: Emitter, i: ptx.Instruction, t: str, half: str) -> tuple[str, str]:
-    """The product of the first two sources, and the untyped name of its width."""
+    """The product of the first two sources, and the untyped PTX type of its width."""
     width = kind_of(t).width
     if half == "lo":
         a, b = raw(e, i, t, t)
@@ -246,7 +246,7 @@ def _emit_lop3(e: Emitter, i: ptx.Instruction) -> None:
 
 
 def write_pair(e: Emitter, operand: ptx.Operand, t: str, first: str, second: str) -> None:
-    """`d|p`, or `d` alone."""
+    """Write `d|p`, or `d` alone."""
     if isinstance(operand, ptx.Pair):
         e.write(operand.first, t, first)
         e.write(operand.second, "pred", second)

@@ -1,4 +1,4 @@
-"""How values of PTX types are held, and the bits of constants."""
+"""How generated code holds values of PTX types, and the bits of constants."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tessera.ir.ptx.types import is_type, type_width
 
 
 class Unsupported(Exception):
-    """An instruction, or a form of one, that the executor does not have."""
+    """An instruction, or a form of an instruction, that the executor does not support."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ def kind_of(type_name: str) -> ValueKind:
         return ValueKind("p", 0)
     if not is_type(type_name):
         raise Unsupported(f"type `.{type_name}`")
-    # Single bits come in words of 32.
+    # Single-bit elements (`b1`) are held in 32-bit words.
     width = 4 if type_name == "b1" else type_width(type_name)
     if type_name in ("f32", "f64"):
         return ValueKind("f", width)
@@ -56,7 +56,7 @@ def kind_of(type_name: str) -> ValueKind:
 
 
 def float_bits(operand: ptx.Float, kind: ValueKind) -> int:
-    """A floating-point constant in a type; a double becomes a single where one is asked for."""
+    """The bits of a floating-point constant; a double is rounded for a single-precision type."""
     if operand.width == 8 * kind.width or (
         kind.form != "f" and (operand.width, kind.width) != (64, 4)
     ):
@@ -66,7 +66,7 @@ def float_bits(operand: ptx.Float, kind: ValueKind) -> int:
 
 
 def pack_float(value: float, width: int) -> int:
-    """The bits of a number as single or double, overflow to infinity."""
+    """The bits of a number as single or double; overflow gives infinity."""
     if width == 8:
         return int(struct.unpack("<Q", struct.pack("<d", value))[0])
     try:

@@ -1,10 +1,10 @@
 """Where the variables of a function live: frames, shared memory, kernel parameters.
 
-A device function has a frame in each lane's local memory. It starts with the number of the
-block to return to, then the formal parameters, the formal results, and the `.local` and
-`.param` variables of the body, and ends with room to save registers where the function may be
-called again before it returns. The caller writes parameters into the frame above its own.
-A kernel's parameters lie in a block that all lanes share; its frame is at address 0.
+A device function has a frame in each lane's local memory. It starts with the number of the block to
+return to, then the formal parameters, the formal results, and the `.local` and `.param` variables
+of the body. A function that may be re-entered before it returns also has space for saved registers
+at the end of its frame. The caller writes parameters into the frame above its own. A kernel's
+parameters lie in a block that all lanes share; its frame is at address 0.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class FunctionLayout:
         return self.flat.function.name
 
     def place(self, name: str) -> SymbolPlace | None:
-        """Where a name is, the body's own names first."""
+        """The place of a name; names of the body take precedence."""
         return self.places.get(name) or self.outer.get(name)
 
     def element_size(self, name: str) -> int:
@@ -60,14 +60,14 @@ class FunctionLayout:
         return element_bytes(variable) if variable is not None else 1
 
     def add_frame(self, variable: ptx.Variable) -> None:
-        """Give a variable room in the frame."""
+        """Reserve space for a variable in the frame."""
         offset = align(self.frame_size, variable_align(variable))
         self.places[variable.name] = SymbolPlace("frame", offset)
         self.variables[variable.name] = variable
         self.frame_size = offset + variable_size(variable)
 
     def reserve_saves(self) -> None:
-        """Room to save every register of the function."""
+        """Reserve space to save every register of the function."""
         for number, kind in self.registers.values():
             width = max(kind.width, 1)
             offset = align(self.frame_size, width)
@@ -80,9 +80,9 @@ class FunctionLayout:
 
 
 class KernelBuilder(Protocol):
-    """What an emitter may ask of the kernel that is compiled: what its blocks share.
+    """The interface of an emitter to the kernel being compiled: constants, names and probes.
 
-    `emit.program` implements it; emitters see nothing else of a kernel.
+    `emit.program` implements it. Emitters see nothing else of a kernel.
     """
 
     module: ptx.Module
@@ -101,10 +101,10 @@ class KernelBuilder(Protocol):
         """The name of a constant that holds the number of a block."""
 
     def frozen(self, value: object, stem: str = "c") -> str:
-        """The name of any value that the generated code needs."""
+        """The name under which generated code sees a value."""
 
     def probe(self, expression: str) -> None:
-        """Refuse an expression that the numerics have no code for."""
+        """Refuse an expression that `numerics` does not support."""
 
     def resolve(self, name: str) -> str:
         """The name under which a function is compiled, aliases followed."""
@@ -124,17 +124,17 @@ def function_addresses(module: ptx.Module) -> dict[str, int]:
 
 
 def align(offset: int, boundary: int) -> int:
-    """The next multiple of a boundary."""
+    """The offset rounded up to a multiple of the boundary."""
     return -(-offset // boundary) * boundary
 
 
 def variable_size(variable: ptx.Variable) -> int:
-    """Bytes of a variable; an open dimension counts as none."""
+    """The size of a variable in bytes; an open dimension counts as zero elements."""
     return size_bytes(variable) or 0
 
 
 def variable_align(variable: ptx.Variable) -> int:
-    """The alignment that a variable asks for, at least that of its elements."""
+    """The declared alignment of a variable in bytes, at least that of its elements."""
     return max(variable.align or 0, element_bytes(variable))
 
 
@@ -142,7 +142,7 @@ Places = list[tuple[int, int]]
 
 
 def place_in_order(variables: Iterable[ptx.Variable], start: int = 0) -> tuple[Places, int]:
-    """Offsets and sizes of variables one after the other, registers without; where they end."""
+    """Offsets and sizes of consecutive variables, without registers, and the end offset."""
     placed: Places = []
     offset = start
     for variable in variables:
@@ -158,6 +158,6 @@ def place_in_order(variables: Iterable[ptx.Variable], start: int = 0) -> tuple[P
 def formal_offsets(
     parameters: tuple[ptx.Variable, ...], returns: tuple[ptx.Variable, ...]
 ) -> tuple[Places, Places]:
-    """Offsets and sizes in the callee's frame of what a call passes and gives back."""
+    """Offsets and sizes of the parameters and results of a call in the callee's frame."""
     places, _ = place_in_order((*parameters, *returns), HEADER)
     return places[: len(parameters)], places[len(parameters) :]

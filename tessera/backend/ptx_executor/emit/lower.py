@@ -1,13 +1,13 @@
-"""Small rewrites of a flat function that make its control flow plain.
+"""Small rewrites of a flat function that make its control flow explicit.
 
-- A guard on an instruction that a group of threads does together, or that moves control out
-  of line (`bar`, `call`, `shfl.sync`, `trap`), becomes a branch around it: `@p bar.sync 0`
-  is `@!p bra next; bar.sync 0`. The scheduler alone then decides what such an instruction
-  means for part of a group.
-- A `call` is followed by `%return`, where the lanes come back: copying results and restoring
-  registers must not happen on other paths that meet there.
-- `leaders` lists where blocks must start beside branch targets. Lanes wait for their warp at
-  the start of a block, so what other lanes may be waiting to see must be in an earlier block.
+- A guard on an instruction that a group of threads executes together, or that transfers control
+  (`bar`, `call`, `shfl.sync`, `trap`), becomes a branch around it: `@p bar.sync 0` is
+  `@!p bra next; bar.sync 0`. The scheduler alone then decides what the instruction means for
+  part of a group.
+- A `call` is followed by `%return`, where the lanes return: copying results and restoring
+  registers must not happen on other paths that join there.
+- Some instructions must start a block even if no branch targets them. Lanes wait for their warp at
+  the start of a block, so effects that other lanes wait for must be in an earlier block.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def is_cta_barrier(instruction: ptx.Instruction) -> bool:
 
 
 def is_warp_wide(instruction: ptx.Instruction) -> bool:
-    """Whether lanes of a warp do this together."""
+    """Whether the lanes of a warp execute the instruction together."""
     if instruction.opcode.name in _NOTHING_TO_DO:
         return False
     means = meaning_of(instruction)
@@ -49,7 +49,7 @@ def is_warp_wide(instruction: ptx.Instruction) -> bool:
 
 
 def member_mask(instruction: ptx.Instruction) -> ptx.Operand | None:
-    """The operand that names the lanes that take part, or None for the whole warp."""
+    """The operand with the mask of participating lanes, or None for the whole warp."""
     if "sync" not in instruction.opcode.modifiers:
         return None
     name = instruction.opcode.name
@@ -60,7 +60,7 @@ def member_mask(instruction: ptx.Instruction) -> ptx.Operand | None:
 
 
 def starts_block(instruction: ptx.Instruction) -> bool:
-    """Whether the scheduler must see the lanes that arrive here: part of a warp is named."""
+    """Whether a block must start here, because the instruction names part of a warp."""
     if not is_warp_wide(instruction):
         return False
     mask = member_mask(instruction)
@@ -80,7 +80,7 @@ def _needs_branch(instruction: ptx.Instruction) -> bool:
 
 
 def lower(flat: FlatFunction) -> tuple[FlatFunction, tuple[int, ...]]:
-    """Rewrite a function; also gives the instructions that must start a block."""
+    """Rewrite a function; also return the instructions that must start a block."""
     instructions: list[ptx.Instruction] = []
     labels: dict[int, list[str]] = {}
     for label in flat.labels:

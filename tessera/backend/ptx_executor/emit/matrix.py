@@ -1,4 +1,4 @@
-"""Matrix instructions as source: mma, ldmatrix, stmatrix, movmatrix, wmma, wgmma."""
+"""Source for matrix instructions: mma, ldmatrix, stmatrix, movmatrix, wmma, wgmma."""
 
 from __future__ import annotations
 
@@ -74,11 +74,11 @@ def formats_of(i: ptx.Instruction) -> list[str]:
     return [m for m in i.opcode.modifiers if is_type(m)]
 
 
-# --- forms that `numerics` has -------------------------------------------------------------
+# --- forms that `numerics` supports --------------------------------------------------------
 
 
 def _try(function: Callable[..., object], *operands: object, **settings: object) -> None:
-    """Refuse a form that `numerics` does not have, before anything runs."""
+    """Refuse a form that `numerics` does not support, before anything runs."""
     try:
         with quiet():
             function(*operands, **settings)
@@ -102,7 +102,7 @@ def _try_product(name: str, static: tuple[str, ...], parts: Kinds, **settings: o
 def _try_wgmma(
     static: tuple[str, ...], registers: int, a_registers: int | None, **settings: object
 ) -> None:
-    """`a_registers` is None for A in shared memory."""
+    """Refuse an unsupported `wgmma`; `a_registers` is None if A is in shared memory."""
     shape, dt, at, bt = static
 
     def multiply_zeros() -> None:
@@ -138,7 +138,7 @@ def _multiply(
 
 
 def _settings(i: ptx.Instruction) -> dict[str, object]:
-    """Saturation of integers, the operation on bits, the rounding of f64."""
+    """Keyword arguments: integer saturation, the bit operation, the rounding of f64."""
     modifiers = i.opcode.modifiers
     return {
         "satfinite": "satfinite" in modifiers,
@@ -152,7 +152,7 @@ def _emit_mma(e: Emitter, i: ptx.Instruction) -> None:
     if any(m.startswith(("kind", "block_scale", "scale_vec")) for m in modifiers):
         raise Unsupported("mma with block scaling")
     static = (shape_of(i), *formats_of(i))
-    # `.sp::ordered_metadata` promises rising indices, which changes no result.
+    # `.sp::ordered_metadata` promises ascending indices, which changes no result.
     if "sp" in modifiers or "sp::ordered_metadata" in modifiers:
         selector, satfinite = e.integer(i.operands[5]), "satfinite" in modifiers
         _multiply(e, i, "mma.sp", static, selector=selector, satfinite=satfinite)
@@ -163,7 +163,7 @@ def _emit_mma(e: Emitter, i: ptx.Instruction) -> None:
 
 
 def _emit_wmma_mma(e: Emitter, i: ptx.Instruction) -> None:
-    """The layouts only matter where fragments are loaded."""
+    """Emit wmma.mma. The layout modifiers matter only where fragments are loaded."""
     types = formats_of(i)
     if len(types) == 2:  # d and c of f16 wmma; a and b are f16
         types = [types[0], "f16", "f16", types[1]]
@@ -238,7 +238,7 @@ def _emit_wgmma(e: Emitter, i: ptx.Instruction) -> None:
     numbers = [e.integer(o) for o in rest]
     has_scales = static[2] not in ("b1", "u8", "s8")
     scale_a, scale_b = [*numbers, 1, 1][:2] if has_scales else (1, 1)
-    # A in registers cannot be transposed: its place belongs to B.
+    # A in registers cannot be transposed: the one transpose operand belongs to B.
     in_memory = not isinstance(a, ptx.Vector)
     flags = [*numbers[2:], 0, 0]
     transposes = (flags[0], flags[1]) if in_memory else (0, flags[0])

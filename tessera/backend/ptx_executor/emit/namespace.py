@@ -1,7 +1,7 @@
-"""What generated code may call: every name, and what it stands for.
+"""The namespace of generated code: every name that it may use, with its value.
 
-The emitters write these names into the source of blocks. Generated code sees nothing else but the
-constants and tables that a program adds for itself.
+The emitters write these names into the source of blocks. Generated code sees only these names and
+the constants and tables that its program adds.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _TYPES: dict[str, object] = {
     "f8": np.dtype("f8"),
 }
 
-# Called with their module in front: `integer.add(...)`.
+# Modules whose functions are called with a prefix: `integer.add(...)`.
 _MODULES: dict[str, object] = {
     "integer": integer,
     "bitwise": bitwise,

@@ -3,9 +3,10 @@
 In: a module and the name of a kernel. Out: a `KernelProgram` whose blocks are Python
 functions over NumPy arrays, numbered in the order in which the scheduler prefers them:
 callees before callers, and inside a function the order of `ir.ptx.control_flow`. Compiling needs
-no device; what depends on one (addresses of variables, parameters) is read from the launch.
+no device: values that depend on the device (addresses of variables, parameters) are read from the
+launch.
 
-An instruction that the executor lacks is an error here, before anything runs.
+An instruction that the executor does not support is an error here, before anything runs.
 """
 
 from __future__ import annotations
@@ -119,13 +120,13 @@ class KernelCompiler:
         return self.block_constants.setdefault(block, f"B{len(self.block_constants)}")
 
     def frozen(self, value: object, stem: str = "c") -> str:
-        """The name of any value that the generated code needs."""
+        """The name under which generated code sees a value."""
         name = f"{stem}_{len(self.namespace)}"
         self.namespace[name] = value
         return name
 
     def probe(self, expression: str) -> None:
-        """Try a call of `numerics` on zeros: forms that it lacks are refused before a launch."""
+        """Try a call of `numerics` on zeros, to refuse unsupported forms before a launch."""
         if not _CALLS_NUMERICS.search(expression) or "cx" in expression:
             return
         used = {
@@ -148,7 +149,7 @@ class KernelCompiler:
     # --- the pipeline --------------------------------------------------------------------
 
     def build(self) -> KernelProgram:
-        """Compile, or raise everything that stands in the way."""
+        """Compile, or raise all errors together."""
         order = self.reached.order
         self._lay_out(order)
         for name in order:
@@ -330,7 +331,7 @@ class KernelCompiler:
         )
 
     def _function_entries(self, numbers: dict[str, int]) -> Array:
-        """The entry block of each function by the number in its address, -2 if not compiled."""
+        """Entry blocks, indexed by the number in a function's address; -2 if not compiled."""
         entries = np.full(len(self.addresses) + 1, -2, dtype=np.int64)
         for name, address in self.addresses.items():
             place = (address - FUNCTION_BASE) // FUNCTION_STEP
@@ -338,7 +339,7 @@ class KernelCompiler:
         return entries
 
     def _decide_outputs(self) -> None:
-        """A block gives back what some later block reads; recursion saves what must survive."""
+        """Make live registers the outputs of each block; save registers around recursive calls."""
         drafts = {draft.name: draft for draft in self.drafts}
         flow = {
             name: (set(d.emitter.ins), set(d.emitter.defined), following_blocks(d.emitter))

@@ -1,6 +1,6 @@
-"""Compiled kernels, kept by the text of their module.
+"""A cache of compiled kernels, keyed by the text of their module.
 
-In: a module and the name of a kernel. Out: its program, the same one for the same text.
+In: a module and the name of a kernel. Out: its program; equal text gives the same program.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _MOST_PROGRAMS = 512
 
 
 def compiled(module: ptx.Module, digest: str | None, name: str) -> KernelProgram:
-    """The program of a kernel, compiled unless it is known."""
+    """The program of a kernel, compiled if it is not in the cache."""
     if digest is None:
         return compile_kernel(module, name)
     program = _PROGRAMS.get((digest, name))
@@ -29,7 +29,7 @@ def compiled(module: ptx.Module, digest: str | None, name: str) -> KernelProgram
 
 
 def digest_of(module: ptx.Module) -> str | None:
-    """A name for the module's text; None for one that was not read from text."""
+    """The digest of the module's text; None for a module that was not read from text."""
     if module.source is None:
         return None
     place = f"{module.source.name}:{module.source.first_line}\n"

@@ -1,7 +1,7 @@
-"""Which functions a kernel can reach, and in which order to number their blocks.
+"""The functions that a kernel can reach, in the order in which their blocks are numbered.
 
-A function is reached by a call, or because its address is taken somewhere and something calls
-through an address. Callees come before callers: the scheduler prefers low numbers, so lanes
+A function is reached by a direct call, or, if some call goes through an address, because its own
+address is taken somewhere. Callees come before callers: the scheduler prefers low numbers, so lanes
 inside a function return before the lanes that wait at the call continue.
 """
 
@@ -78,7 +78,7 @@ def _callees(
 
 
 def _functions_with_addresses(module: ptx.Module) -> dict[str, None]:
-    """Names whose address some initialiser, instruction or list of targets takes."""
+    """Names whose address is taken by an initialiser, an instruction or a list of targets."""
     taken: dict[str, None] = {}
     pending: list[object] = [v.initializer for v in module.variables() if v.initializer]
     while pending:
@@ -99,7 +99,7 @@ def _functions_with_addresses(module: ptx.Module) -> dict[str, None]:
 
 
 def _is_indirect_call(instruction: ptx.Instruction, functions: dict[str, ptx.Function]) -> bool:
-    """Whether what a call names is a register and no function."""
+    """Whether the callee is a register and not a function."""
     if instruction.opcode.name != "call":
         return False
     callee = next((o for o in instruction.operands if isinstance(o, ptx.Name)), None)

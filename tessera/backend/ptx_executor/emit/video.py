@@ -1,4 +1,4 @@
-"""Video instructions as source: parts of registers, SIMD halves and bytes.
+"""Source for video instructions: parts of registers, SIMD halves and bytes.
 
 Source: PTX ISA 9.0, section 9.7.18.
 """
@@ -14,7 +14,7 @@ _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 
 def _source(e: Emitter, operand: ptx.Operand) -> tuple[str, str | None, bool]:
-    """A register, the part of it that is selected, and whether it is taken negative."""
+    """A register, its selected part, and whether the operand is negated."""
     negative = isinstance(operand, ptx.Negated)
     inner = operand.operand if isinstance(operand, ptx.Negated) else operand
     if isinstance(inner, ptx.Name) and inner.component is not None:
@@ -41,7 +41,7 @@ def _second_stage(e: Emitter, i: ptx.Instruction, place: int) -> tuple[str, ptx.
 
 
 def _operation(i: ptx.Instruction) -> tuple[str, ...]:
-    """The operation and its types; `vset` is the comparison that it makes, of type u32."""
+    """The operation and its types; for `vset`, its comparison and type u32."""
     name = i.opcode.name.rstrip("24")
     if name != "vset":
         return (name, *types_of(i))

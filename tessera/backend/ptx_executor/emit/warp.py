@@ -1,4 +1,4 @@
-"""Warp-wide instructions as source; see `warp`."""
+"""Source for warp-wide instructions; see `warp`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _ALL_LANES = 0xFFFFFFFF
 
 
 def member_operand(e: Emitter, i: ptx.Instruction, place: int) -> str:
-    """The member mask; forms before sm_70 have none and mean all lanes."""
+    """The member mask. Forms for targets below sm_70 have none and mean all lanes."""
     if len(i.operands) > place:
         return e.value(i.operands[place], "b32")
     return e.program.constant(_ALL_LANES, ValueKind("u", 4))

@@ -1,5 +1,6 @@
-"""Memory and who accesses it: lanes, spaces, checked accesses, what is watched and logged.
+"""Memory and its accesses: lanes, state spaces, checked accesses, watches and logs.
 
-In: addresses of lanes. Out: their bytes, or a fault that names the access. Imported by
-the neighbours in `ptx_executor`, by `processes`, `backend.hosts`, `driver.run` and `driver.trace`.
+In: addresses of lanes. Out: the bytes at those addresses, or a fault that names the access.
+Imported by the neighbours in `ptx_executor`, by `processes`, `backend.hosts`, `driver.run` and
+`driver.trace`.
 """

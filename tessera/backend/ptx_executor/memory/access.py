@@ -1,8 +1,8 @@
-"""Loads and stores as generated code calls them: guards, vectors, the lane behind a fault.
+"""The loads and stores that generated code calls: guards, vectors, the lane that faulted.
 
 `load` and `store` wrap a gather or a scatter of `spaces` for one instruction of the running
-lanes: they leave out lanes that a guard or the mask of the lanes switches off, put vectors
-together, and find the lane behind a bad address.
+lanes. They skip lanes that a guard or the mask of active lanes turns off, assemble vectors, and
+find the lane that used a bad address.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def load(
     guard: Array | None = None,
     old: Array | None = None,
 ) -> Array:
-    """Words of up to 16 bytes; lanes switched off by `guard` keep `old`."""
+    """Load words of up to 16 bytes; lanes that `guard` turns off keep `old`."""
     on = cx.enabled(guard)
     try:
         if on is None:
@@ -65,9 +65,9 @@ def load_vector(
     guard: Array | None = None,
     olds: Sequence[Array] = (),
 ) -> list[Array]:
-    """`count` words of `width` bytes each from consecutive places, aligned as a whole.
+    """Load `count` consecutive words of `width` bytes each; the whole vector is aligned.
 
-    Lanes switched off by `guard` keep the values of `olds`.
+    Lanes that `guard` turns off keep the values of `olds`.
     """
     parts = _load_parts(cx, gather, site, addr, width, count, guard)
     if guard is None or cx.enabled(guard) is None:
@@ -99,7 +99,7 @@ def split_words(words: Array, width: int, count: int) -> list[Array]:
 
 
 def join_words(parts: Sequence[Array], width: int) -> Array:
-    """The inverse of `split_words`: one word of all parts."""
+    """The inverse of `split_words`: join the parts into one word."""
     if len(parts) == 1:
         return parts[0]
     shape = np.broadcast_shapes(*(part.shape for part in parts))
@@ -111,7 +111,7 @@ def join_words(parts: Sequence[Array], width: int) -> Array:
 
 
 def strong(cx: LaneSet, on: bool) -> None:
-    """Begin or end a strong load or store: it orders threads, and races with no other one."""
+    """Begin or end a strong access, which orders threads and does not race with another."""
     watch = cx.chunk.launch.watch
     if watch is not None:
         watch.atomic = on
@@ -156,7 +156,7 @@ def store(
 
 @contextmanager
 def blaming(cx: LaneSet, addr: Array, on: Array | None) -> Iterator[None]:
-    """An access of lanes to addresses: a fault inside names the lane, see `blame`."""
+    """A context for an access: a fault inside it names the lane, see `blame`."""
     try:
         yield
     except AddressFault as fault:
@@ -165,7 +165,7 @@ def blaming(cx: LaneSet, addr: Array, on: Array | None) -> Iterator[None]:
 
 
 def blame(cx: LaneSet, fault: AddressFault, addr: Array, on: Array | None) -> None:
-    """Set the first lane that named the bad address (also where a window was taken off)."""
+    """Record the first lane that used the bad address, with or without its window's base."""
     named = np.broadcast_to(addr, cx.shape)
     bad = (named == named.dtype.type(fault.address & ((1 << 8 * named.itemsize) - 1))) | (
         (named & named.dtype.type((1 << min(36, 8 * named.itemsize)) - 1)) == fault.address

@@ -1,8 +1,8 @@
 """The exact bytes that a launch reads and writes, as merged ranges per allocation.
 
-Runs of consecutive lanes add an interval; scattered accesses set flags in a map with one flag
-per word of the access's width, over the whole address space (lazily committed, so it costs
-what is touched). At the end of a launch the flags become intervals and are cleared.
+Runs of consecutive words add an interval. Scattered accesses set flags in a map with one flag per
+word of the access's width, over the whole address space (the map is committed lazily, so only
+touched pages cost memory). At the end of a launch the flags become intervals and are cleared.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Direction:
         return flags
 
     def add_range(self, start: int, end: int) -> None:
-        """Bytes `start` to `end` of the space."""
+        """Add bytes `start` to `end` of the space."""
         ranges = self.ranges
         if ranges and ranges[-1][1] == start:
             ranges[-1] = (ranges[-1][0], end)
@@ -66,11 +66,11 @@ class Direction:
             self.ranges = merge(np.array(ranges, dtype=np.int64))
 
     def add_ranges(self, ranges: Array) -> None:
-        """Lines of `(start, end)` in the space, in any order."""
+        """Add rows of `(start, end)` in the space, in any order."""
         self.ranges.extend(merge(ranges))
 
     def add_rows(self, start: int, pitch: int, count: int, length: int) -> None:
-        """`count` ranges of `length` bytes, `pitch` bytes apart."""
+        """Add `count` ranges of `length` bytes, `pitch` bytes apart."""
         self.rows.append((start, pitch, count, length))
         if len(self.rows) > _MERGE_ABOVE:
             merged = merge(self._row_ranges())
@@ -90,25 +90,25 @@ class Direction:
         return np.concatenate(parts)
 
     def touch(self, offset: int, width: int) -> None:
-        """Flags of this width have been set in the allocation at `offset`."""
+        """Note that flags of this width have been set in the allocation at `offset`."""
         allocation = self.space.find(self.space.base + offset)
         assert allocation is not None, "accesses are checked against the table first"
         self.touched.setdefault(width, set()).add(allocation.address)
 
     def add_words(self, indices: Array, width: int, allocations: tuple[int, ...]) -> None:
-        """Words of `width` bytes by index, inside allocations given by their start address."""
+        """Add words of `width` bytes by index, inside allocations given by their start address."""
         self.map_for(width)[indices] = True
         self.touched.setdefault(width, set()).update(allocations)
 
     def forget(self, allocation: Allocation) -> None:
-        """Clear the flags of an allocation that goes away."""
+        """Clear the flags of an allocation that is being freed."""
         for width, starts in self.touched.items():
             if allocation.address in starts:
                 self._collect(width, allocation.address)
                 starts.discard(allocation.address)
 
     def finish(self) -> list[tuple[int, int]]:
-        """All ranges, merged; forgets them."""
+        """Return all ranges, merged, and clear them."""
         parts: list[Ranges] = [np.array(self.ranges, dtype=np.int64).reshape(-1, 2)]
         parts.append(self._row_ranges())
         self.rows = []
@@ -119,7 +119,7 @@ class Direction:
         return merge(np.concatenate(parts))
 
     def _collect(self, width: int, start: int) -> Array:
-        """The flagged words of one allocation as ranges; clears the flags."""
+        """Return the flagged words of one allocation as ranges, and clear the flags."""
         offset = start - self.space.base
         allocation = self.space.find(start)
         size = allocation.size if allocation is not None else 0
@@ -145,7 +145,7 @@ class AccessLog:
         self.writes = Direction(space)
 
     def finish(self) -> tuple[BufferAccess, ...]:
-        """What was touched since the last call, by allocation, in address order."""
+        """The bytes touched since the last call, by allocation, in address order."""
         reads = self._by_allocation(self.reads.finish())
         writes = self._by_allocation(self.writes.finish())
         return tuple(
@@ -169,7 +169,7 @@ class AccessLog:
         return {address: tuple(parts) for address, parts in by_allocation.items()}
 
     def forget(self, allocation: Allocation) -> None:
-        """The kernel frees an allocation: what it touched there is not reported."""
+        """Drop an allocation that the kernel frees; its accesses are not reported."""
         self.reads.forget(allocation)
         self.writes.forget(allocation)
 

@@ -1,6 +1,6 @@
-"""What can go wrong while a launch runs, as exceptions inside the executor.
+"""Errors of a running launch, as exceptions inside the executor.
 
-A `Fault` is raised deep in an instruction, where only the lanes of the group at hand are
+A `Fault` is raised deep in an instruction, where only the lanes of the running group are
 known. `schedule` adds the place (kernel, PTX line, CTA and thread) and turns it into a
 `TesseraError`. Nothing outside `ptx_executor` sees a `Fault`.
 """
@@ -23,7 +23,7 @@ class Fault(Exception):
 
 
 class AddressFault(Fault):
-    """A fault caused by the address of a lane; the caller finds the lane."""
+    """A fault caused by an address; the caller finds the lane that used it."""
 
     def __init__(self, code: str, headline: str, site: int, address: int, *notes: str) -> None:
         super().__init__(code, headline, site, None, notes)

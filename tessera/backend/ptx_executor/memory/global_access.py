@@ -1,9 +1,9 @@
 """Checked gathers and scatters of words in device memory.
 
 Lanes usually name a grid of addresses (`base + row * pitch + column * step`, where rows are
-CTAs and columns threads) or one run of words: those need no gather and are logged as ranges.
-What lies outside every allocation, or is misaligned, is an error that names the address.
-See `spaces` for what the parameters mean.
+CTAs and columns threads) or one run of words. Such accesses need no gather and are logged as
+ranges. An access outside every allocation, or a misaligned one, is an error that names the address.
+See `spaces` for the meaning of the parameters.
 """
 
 from __future__ import annotations
@@ -72,11 +72,11 @@ def scatter_global(
 def _find_block(
     space: AddressSpace, addr: Array, width: int, *, apart: bool
 ) -> tuple[int, int, int] | None:
-    """First word, words between rows and between columns, if addresses are such a grid.
+    """The first word, and the words between rows and between columns, if addresses form a grid.
 
-    That is what `base + row * pitch + column * step` gives; it needs no gather. `apart` asks
-    for rows that do not overlap. None means "not seen to be so", also for anything that has to
-    be reported.
+    A grid is `base + row * pitch + column * step`; it needs no gather. `apart` requires rows that
+    do not overlap. None means that no grid was recognised, which includes every access that has to
+    be reported as an error.
     """
     if addr.ndim != 2 or addr.shape[0] < 2 or addr.shape[1] < 2:
         return None
@@ -132,7 +132,7 @@ def _log_block(
 def _resolve(
     space: AddressSpace, site: int, addr: Array, width: int
 ) -> tuple[Array, int | None, tuple[int, ...]]:
-    """Check addresses; give word indices, the first index if they are one run, and owners."""
+    """Check addresses; return word indices, the first index if they form one run, and owners."""
     low = int(addr.min())
     high = int(addr.max())
     place = bisect.bisect(space.starts, low) - 1
@@ -149,7 +149,7 @@ def _resolve(
 
 
 def _is_run(addr: Array, width: int) -> bool:
-    """Whether addresses go up by one word in lane order."""
+    """Whether addresses increase by one word per lane."""
     flat = addr.reshape(-1)
     if flat.size < 2:
         return True
@@ -157,7 +157,7 @@ def _is_run(addr: Array, width: int) -> bool:
 
 
 def _check_all(space: AddressSpace, site: int, addr: Array, width: int) -> tuple[int, ...]:
-    """The slow check: lanes may fall into several allocations, or outside all."""
+    """The slow check, for lanes in several allocations or outside all of them."""
     starts, ends = space.bounds()
     flat = addr.reshape(-1)
     if len(starts) == 0:
@@ -189,7 +189,7 @@ def _check_writable(space: AddressSpace, site: int, owners: tuple[int, ...]) -> 
 
 
 def check_aligned(site: int, addr: Array, width: int) -> None:
-    """A word must lie at a multiple of its width."""
+    """Refuse a word whose address is not a multiple of its width."""
     if int(np.bitwise_or.reduce(addr, axis=None)) & (width - 1):
         bad = int(addr[(addr & addr.dtype.type(width - 1)) != 0].reshape(-1)[0])
         raise AddressFault("TSR5003", f"misaligned access of {width} bytes at 0x{bad:x}", site, bad)

@@ -1,7 +1,7 @@
-"""Memory of the machine: how much it can still give, and that freed memory stays at hand.
+"""Host memory: how much is available, and a setting that keeps freed memory in the process.
 
-Linux promises more memory than it has, and kills the process that uses it. A large allocation is
-therefore compared with the free memory before it is filled.
+Linux promises more memory than it has, and kills a process that uses too much. A large allocation
+is therefore compared with the free memory before it is filled.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _GROUPS = (
     ("/sys/fs/cgroup", "memory.max", "memory.current"),
     ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
 )
-# Cached files count as used, and are given up when memory is short.
+# Cached files count as used, but the kernel drops them when memory is short.
 _CACHED = frozenset({"active_file", "inactive_file"})
 
 
 def available_bytes() -> int | None:
-    """Free memory of the machine and of the process's control group; None if unknown."""
+    """Free bytes, within both the machine and the process's control group; None if unknown."""
     rooms = [room for room in (_of_machine(), *map(_of_group, _GROUPS)) if room is not None]
     return min(rooms, default=None)
 
@@ -51,13 +51,13 @@ def _of_group(group: tuple[str, str, str]) -> int | None:
 
 @functools.cache
 def keep_freed_memory() -> bool:
-    """Keep freed memory in the process, from the first launch on; whether that was possible.
+    """Keep freed memory in the process from the first launch on; return whether it worked.
 
     A launch makes and drops arrays of a few hundred kilobytes for every instruction. The C library
     of Linux gives such memory back to the system at once by default, and then every array costs a
-    page fault per 4 KiB: nearly half of the time of a launch. This asks it to hold on to up to
-    256 MiB. It changes how fast a process runs and how much idle memory it holds, and nothing else;
-    where the C library is another one it does nothing.
+    page fault per 4 KiB: nearly half of the time of a launch. This setting keeps up to 256 MiB. It
+    changes only the speed of the process and the idle memory that it holds. With a C library other
+    than glibc it does nothing.
     """
     try:
         library = ctypes.CDLL(None)

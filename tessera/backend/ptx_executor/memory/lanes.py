@@ -1,20 +1,20 @@
-"""Which lanes of a chunk run together, and how register values look for them.
+"""Sets of lanes that run together, and the shapes of their register values.
 
 A chunk is C CTAs of T threads. A register of the chunk is a 2D array of shape (C, T), or
-(C, 1), (1, T) or (1, 1) where its value is the same along an axis: NumPy's broadcasting keeps
-values that depend on the CTA only, or on the thread only, small by itself.
+(C, 1), (1, T) or (1, 1) where its value is the same along an axis. Broadcasting in NumPy thus keeps
+values small that depend only on the CTA or only on the thread.
 
 A `LaneSet` is a set of lanes of a chunk that is about to run a block. Inside the block, values
 have the set's own `shape`, again with axes of length 1 where uniform:
 
     full      all lanes: (C, T), registers as they are
     product   some CTAs times some threads (whole CTAs, or the same warps of each): (C', T')
-    masked    most lanes, no structure: (C, T) computed for all, `active` says which count
+    masked    most lanes, no structure: (C, T) computed for all, `active` flags the lanes of the set
     listed    few lanes, no structure: (1, n)
 
 `take` brings a register into that form, `put` writes a result back for these lanes only.
-Warp-wide operations ask for `to_warps`: an array (warps, 32), with `warp_active` telling the
-lanes that take part.
+Warp-wide operations use `to_warps`: an array (warps, 32), with the participating lanes in
+`warp_active`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import numpy as np
 from tessera.backend.ptx_executor.memory.memory import Array
 
 WARP = 32
-# What lanes combine values with, one after the other or all at once.
+# An operation that combines the values of lanes, one by one or all at once.
 COMBINE: dict[str, np.ufunc] = {
     "add": np.add,
     "min": np.minimum,
@@ -177,7 +177,7 @@ class LaneSet:
         return np.broadcast_to(value, self.shape).reshape(-1)
 
     def chosen(self, on: Array | None) -> Array:
-        """The flat places of the lanes that flags (None: all) choose."""
+        """The flat indices of the lanes selected by flags; None selects all."""
         if on is None:
             return np.arange(self.shape[0] * self.shape[1])
         return np.flatnonzero(np.broadcast_to(on, self.shape))
@@ -185,7 +185,7 @@ class LaneSet:
     def each(
         self, guard: Array | None, *values: Array | None
     ) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """The lanes that run, one by one: the flat place and the values of each (0 for None)."""
+        """The running lanes in order: the flat index and the values of each (0 for None)."""
         rows = [None if value is None else self.flat(value) for value in values]
         for place in self.chosen(self.enabled(guard)).tolist():
             yield place, tuple(0 if row is None else int(row[place]) for row in rows)
@@ -224,7 +224,7 @@ class LaneSet:
     # --- warps -------------------------------------------------------------------------
 
     def _layout(self) -> tuple[Array | None, Array | None, int]:
-        """Place of each lane in (warps, 32) or None for a plain reshape; activity; warps."""
+        """The index of each lane in (warps, 32), or None for a reshape; flags; number of warps."""
         if self._warps is None:
             self._warps = self._find_layout()
         return self._warps
@@ -256,16 +256,16 @@ class LaneSet:
 
     @property
     def warp_active(self) -> Array | None:
-        """Flags (warps, 32) of the lanes that take part, or None for all."""
+        """Flags (warps, 32) of the participating lanes, or None for all."""
         return self._layout()[1]
 
     @property
     def warp_count(self) -> int:
-        """How many warps have lanes in the set."""
+        """The number of warps with lanes in the set."""
         return self._layout()[2]
 
     def to_warps(self, value: Array) -> Array:
-        """A value of these lanes as (warps, 32); lanes that take no part hold zero or anything."""
+        """A value of these lanes as (warps, 32); other lanes hold unspecified values."""
         place, _, count = self._layout()
         wide = value if value.shape == self.shape else np.broadcast_to(value, self.shape)
         if place is None:
@@ -294,7 +294,7 @@ def blend(chosen: Array | None, new: Array, old: Array) -> Array:
 
 
 def _blend_bits(chosen: Array, new: Array, old: Array) -> Array:
-    """The same without a branch per element, which a mixed mask makes slow."""
+    """`blend` without a branch per element, which is slow for a mixed mask."""
     if new.dtype.kind == "b":
         return (new & chosen) | (old & ~chosen)
     width = new.dtype.itemsize

@@ -1,9 +1,9 @@
 """Device memory: one address space per virtual device, with guarded, poisoned allocations.
 
-The space is one lazily committed mapping, so that an address is an index into it whatever
-allocation it falls into, and a vector of addresses is one gather. Which bytes belong to an
-allocation is checked apart, against a sorted table. Device k starts at (k + 1) << 40; between
-allocations lie at least `GUARD` bytes that belong to none. Fresh memory holds `POISON`.
+The space is one lazily committed mapping, so an address in any allocation is an index into it, and
+a vector of addresses is one gather. A sorted table of allocations is checked separately. Device k
+starts at (k + 1) << 40; between allocations lie at least `GUARD` bytes that belong to none. Fresh
+memory holds `POISON`.
 
 Bytes outside allocations stay zero in the mapping: `view` and the accesses in `global_access` check
 addresses first.
@@ -28,7 +28,7 @@ POISON = 0xCB
 GUARD = 256
 ALIGNMENT = 256
 DEVICE_SHIFT = 40
-# Devices that have addresses of their own.
+# The number of devices with distinct address ranges.
 MOST_DEVICES = 4096
 DEFAULT_CAPACITY = 16 << 30
 LARGE = 256 << 20
@@ -55,7 +55,7 @@ class Allocation:
 
 
 def reserve(size: int) -> mmap.mmap:
-    """A zeroed mapping whose pages cost nothing until touched; smaller if there is no room."""
+    """A zeroed mapping whose pages cost nothing until touched; smaller if `size` is refused."""
     flags = getattr(mmap, "MAP_PRIVATE", 0) | getattr(mmap, "MAP_ANONYMOUS", 0)
     flags |= getattr(mmap, "MAP_NORESERVE", 0x4000 if hasattr(mmap, "MAP_PRIVATE") else 0)
     while True:
@@ -101,7 +101,7 @@ class AddressSpace:
         return allocation
 
     def set_aside(self, size: int, name: str) -> int:
-        """The address of poisoned bytes that belong to no allocation until `show` says so."""
+        """The address of poisoned bytes that belong to no allocation until `show` adds one."""
         allocation = self.allocate(size, name)
         place = self.table.index(allocation)
         del self.table[place], self.starts[place], self.ends[place]
@@ -115,7 +115,7 @@ class AddressSpace:
         self._start_array = None
 
     def _check_host(self, size: int, name: str) -> None:
-        """Refuse what the machine has no memory for; filling it would end the process."""
+        """Refuse a size that the host has no memory for; filling it would kill the process."""
         free = available_bytes()
         if free is not None and size > free:
             raise TesseraError.of(
@@ -127,7 +127,7 @@ class AddressSpace:
             )
 
     def _find_room(self, room: int, size: int, name: str) -> int:
-        """Fresh memory while there is some, so that stale addresses keep pointing at nothing."""
+        """An offset in unused memory, if any is left, so that stale addresses stay invalid."""
         if self.next + room <= self.capacity:
             offset = self.next
             self.next += room
@@ -145,7 +145,7 @@ class AddressSpace:
         )
 
     def free(self, allocation: Allocation) -> None:
-        """Give the memory back; a second time does nothing."""
+        """Free the memory; freeing it again does nothing."""
         if allocation.freed:
             return
         allocation.freed = True
@@ -193,12 +193,12 @@ class AddressSpace:
         return self._start_array, self._end_array
 
     def other_owner(self, address: int) -> int | None:
-        """The other device in whose address space an address is; None where it is in none."""
+        """The other device whose address space contains an address; None if there is none."""
         owner = (address >> DEVICE_SHIFT) - 1
         return owner if owner != self.index and 0 <= owner < MOST_DEVICES else None
 
     def describe(self, address: int) -> tuple[str, ...]:
-        """Where an address lies, for a diagnostic."""
+        """The location of an address, for a diagnostic."""
         owner = self.other_owner(address)
         if owner is not None:
             return (f"0x{address:x} is in the address space of device {owner}",)
@@ -209,7 +209,7 @@ class AddressSpace:
 
 
 def describe_place(allocation: Allocation, address: int) -> str:
-    """`x` (4096 bytes at 0x...), and how far before or after it an address lies."""
+    """`x` (4096 bytes at 0x...), and the distance of an address before or after it."""
     what = f"`{allocation.name}` ({allocation.size} bytes at 0x{allocation.address:x})"
     end = allocation.address + allocation.size
     if address < allocation.address:

@@ -2,9 +2,9 @@
 
 Every function takes the running lanes, the number of the instruction (`site`), addresses and
 the width of a word (1 to 16 bytes), and, for `scatter`, the words. `who` is None when the
-addresses are in the form of the lanes (uniform axes allowed), else the flat places of the
-lanes that take part, and the addresses are a list. Each lane of a scatter stores in lane
-order: where two lanes name one address, the later lane wins.
+addresses have the shape of the lanes (uniform axes allowed). Otherwise it holds the flat indices
+of the participating lanes, and the addresses are a list. The lanes of a scatter store in lane
+order: if two lanes name the same address, the later lane wins.
 
 Generic addresses fall into windows below the first device's base: shared memory (with the
 rank of another CTA of the cluster, plus one, from bit 24 on), local memory, parameters.
@@ -170,7 +170,7 @@ def gather_param(cx: LaneSet, site: int, addr: Array, width: int, who: Array | N
 def scatter_param(
     cx: LaneSet, site: int, addr: Array, width: int, values: Array, who: Array | None
 ) -> None:
-    """Kernel parameters cannot be written."""
+    """Refuse the store: kernel parameters cannot be written."""
     raise AddressFault("TSR5017", "write to a kernel parameter", site, int(addr.min()))
 
 
@@ -184,7 +184,7 @@ _WINDOWS: tuple[tuple[int, Gather, Scatter], ...] = (
 
 
 def gather_generic(cx: LaneSet, site: int, addr: Array, width: int, who: Array | None) -> Array:
-    """Words at generic addresses; lanes may mean different spaces."""
+    """Words at generic addresses; lanes may address different spaces."""
     low, high = int(addr.min()), int(addr.max())
     if low >= WINDOWS_END:
         return gather_global(cx, site, addr, width, who)
@@ -220,7 +220,7 @@ def scatter_generic(
 
 
 def _split_windows(flat: Array) -> list[tuple[int, Gather, Scatter, Array]]:
-    """The lanes of each window, then those of device memory (or of nothing: it will fault)."""
+    """The lanes of each window, then the rest: device memory, or addresses that will fault."""
     parts: list[tuple[int, Gather, Scatter, Array]] = []
     rest = np.ones(flat.shape, dtype=np.bool_)
     for base, gather, scatter in _WINDOWS:

@@ -1,17 +1,17 @@
 """Optional checks of a launch: reads of bytes never written, and races between threads.
 
-Uninitialised reads: a flag per byte of device, shared memory says whether something has
-written it. What the host copies in counts as written; `Device.empty` does not.
+Uninitialised reads: a flag per byte of device and shared memory says whether the byte has been
+written. Bytes that the host copies in count as written; those of `Device.empty` do not.
 
-Races: per byte, the last writer and the last reader are remembered with the time of their
-access. Two accesses of different threads, at least one of them a write, race unless something
-orders them. Taken as ordering, so that correct programs are not accused: lanes of one warp are
-ordered; threads of one CTA are ordered by any barrier or completed mbarrier wait of the CTA in
-between; all threads by any atomic, strong access or poll in between, whoever does it. Lanes of
-one store that write the same value to a place do not race. Every race that is reported is one;
-some races are missed. Atomics, strong accesses and operations on mbarriers do not race.
+Races: for each byte, the last writer and the last reader are kept with the time of their access.
+Two accesses of different threads, at least one of them a write, race unless something orders them.
+To avoid false reports, ordering is generous: lanes of one warp are ordered; threads of one CTA are
+ordered by any barrier or completed mbarrier wait of the CTA in between; all threads are ordered by
+any atomic, strong access or poll in between, by any thread. Lanes of one store that write the same
+value to an address do not race. Every reported race is real; some races are missed. Atomics, strong
+accesses and operations on mbarriers do not race.
 
-The checks cost several times the run without them and are off by default.
+The checks slow a run down several times and are off by default.
 """
 
 from __future__ import annotations
@@ -30,32 +30,32 @@ _SEVERAL = -2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checks:
-    """Which checks a device makes."""
+    """The checks that a device makes."""
 
     uninitialised: bool = False
     races: bool = False
 
 
 class Shadow:
-    """Which bytes of a device's memory have been written."""
+    """Flags of the bytes of a device's memory that have been written."""
 
     def __init__(self, space: AddressSpace) -> None:
         self.space = space
         self.flags = np.frombuffer(reserve(space.capacity), dtype=np.bool_)
 
     def written(self, address: int, size: int) -> None:
-        """The host has written these bytes."""
+        """Mark bytes that the host has written."""
         start = address - self.space.base
         self.flags[start : start + size] = True
 
     def forget(self, address: int, size: int) -> None:
-        """The bytes are fresh: nothing has written them."""
+        """Mark bytes as uninitialised."""
         start = address - self.space.base
         self.flags[start : start + size] = False
 
 
 class AccessHistory:
-    """Last writer and reader of each byte of a stretch of memory, with their times."""
+    """The last writer and reader of each byte of a memory range, with their times."""
 
     def __init__(self, size: int) -> None:
         self.thread = {kind: np.full(size, _NOBODY, dtype=np.int64) for kind in "wr"}
@@ -80,7 +80,7 @@ class LaunchWatch:
     def read_global(
         self, cx: LaneSet, site: int, addr: Array, width: int, who: Array | None
     ) -> None:
-        """Before a load from device memory."""
+        """Check a load from device memory, before it happens."""
         if self.shadow is not None:
             offset = (addr - np.uint64(self.shadow.space.base)).astype(np.int64)
             self._need(self.shadow.flags, offset, addr, width, site, "device memory")
@@ -90,7 +90,7 @@ class LaunchWatch:
     def write_global(
         self, cx: LaneSet, site: int, addr: Array, width: int, values: Array, who: Array | None
     ) -> None:
-        """Before a store to device memory."""
+        """Check a store to device memory, before it happens."""
         if self.shadow is not None:
             offset = (addr - np.uint64(self.shadow.space.base)).astype(np.int64)
             self.shadow.flags[_bytes(offset, width)] = True
@@ -100,7 +100,7 @@ class LaunchWatch:
     def read_shared(
         self, cx: LaneSet, site: int, addr: Array, width: int, who: Array | None
     ) -> None:
-        """Before a load from shared memory."""
+        """Check a load from shared memory, before it happens."""
         places = _shared_places(cx, addr, who)
         if self.checks.uninitialised:
             flags = cx.chunk.shared_flags()
@@ -113,7 +113,7 @@ class LaunchWatch:
     def write_shared(
         self, cx: LaneSet, site: int, addr: Array, width: int, values: Array, who: Array | None
     ) -> None:
-        """Before a store to shared memory."""
+        """Check a store to shared memory, before it happens."""
         places = _shared_places(cx, addr, who)
         if self.checks.uninitialised:
             cx.chunk.shared_flags()[_bytes(places, width)] = True
@@ -121,10 +121,10 @@ class LaunchWatch:
             self._race(cx, self._shared(cx), site, addr, places, width, who, "w", values)
 
     def synchronised(self) -> None:
-        """Something happened that may order threads of different CTAs."""
+        """Note an event that may order threads of different CTAs."""
         self.now += 1
 
-    # --- reads of nothing ----------------------------------------------------------------
+    # --- uninitialised reads -------------------------------------------------------------
 
     def _need(
         self, flags: Array, places: Array, addr: Array, width: int, site: int, where: str
@@ -205,7 +205,7 @@ class LaunchWatch:
             self._remember(history, kind, at, threads, times)
 
     def _who(self, cx: LaneSet, who: Array | None) -> tuple[Array, Array]:
-        """Thread numbers in the grid, and the time of their CTA."""
+        """The numbers of threads in the grid, and the times of their CTAs."""
         rows = cx.flat(cx.row)
         cols = cx.flat(cx.col)
         if who is not None:
@@ -237,7 +237,7 @@ class LaunchWatch:
     def _judge_together(
         self, site: int, shown: Array, at: Array, threads: Array, stored: Array | None
     ) -> None:
-        """Two lanes of one store that name the same byte, with different values."""
+        """Report two lanes of one store that write different values to the same byte."""
         order = np.argsort(at, kind="stable")
         same = at[order][1:] == at[order][:-1]
         if stored is not None:

@@ -14,14 +14,14 @@ from contextlib import contextmanager
 
 import numpy as np
 
-# Elements. NumPy copies operands that broadcast to a buffer if a row of them is shorter than it:
-# with its own 8192 that takes longer than the arithmetic.
+# In elements. NumPy copies broadcast operands to a buffer if a row is shorter than the buffer.
+# With its default of 8192 elements, the copy takes longer than the arithmetic.
 _BUFFER = 2048
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Context in which floating-point exceptions pass silently; enter it once per launch."""
+    """A context that silences floating-point exceptions; enter it once per launch."""
     with np.errstate(all="ignore"):
         before = np.setbufsize(_BUFFER)
         try:

@@ -1,8 +1,8 @@
 """The approximate functions of PTX, within the error bounds that the ISA states.
 
-The hardware's own tables are not published, so these results need not equal its bits. They are
-computed with exactly rounded operations only (polynomials in f32, reductions in f64), hence equal
-on every host, and are more accurate than asked:
+The tables of the hardware are not published, so these results need not equal its bits. They are
+computed with exactly rounded operations only (polynomials in f32, reductions in f64), so they are
+equal on every host, and they are more accurate than the ISA requires:
 
 | function | bound of the ISA | here |
 |---|---|---|
@@ -180,7 +180,7 @@ def _sine(x: F32, quarter: int) -> F32:
     cosine = _polynomial(_COS, square)
     cosine *= square * square
     cosine += np.float32(1) - square * np.float32(0.5)
-    # Exact modulo 4, even of large counts; NaN takes any branch.
+    # The count modulo 4 is exact even if it is large; the branch for NaN does not matter.
     quadrant = turns - 4.0 * np.floor(turns * 0.25) + quarter
     odd = (quadrant == 1) | (quadrant == 3)
     negative = (quadrant == 2) | (quadrant == 3)
@@ -210,7 +210,7 @@ def _tanh(x: F32) -> F32:
 
 
 def rcp(t: str, a: Operand, *, ftz: bool = False) -> Bits:
-    """`rcp.approx`: 1/a; the f64 form is the gross approximation in the upper word."""
+    """`rcp.approx`: 1/a; the f64 form is the coarse approximation in the upper word."""
     if t == "f64":
         return _upper_word(lambda x: np.float64(1) / x, a)
     _single(t, "rcp")
@@ -218,7 +218,7 @@ def rcp(t: str, a: Operand, *, ftz: bool = False) -> Bits:
 
 
 def rsqrt(t: str, a: Operand, *, ftz: bool = False) -> Bits:
-    """`rsqrt.approx`: 1/sqrt(a); f64 with `.ftz` is the gross approximation."""
+    """`rsqrt.approx`: 1/sqrt(a); f64 with `.ftz` is the coarse approximation."""
     if t == "f64":
         if ftz:
             return _upper_word(_rsqrt, a)
@@ -259,7 +259,7 @@ def div(t: str, a: Operand, b: Operand, *, ftz: bool = False) -> Bits:
     tiny = (divisor & np.uint32(0x7FFFFFFF)) < np.uint32(0x00800000)
     if ftz or not tiny.any():
         return quotient
-    # Without `.ftz` a subnormal divisor counts, though its reciprocal may overflow.
+    # Without `.ftz` a subnormal divisor is not flushed, though its reciprocal may overflow.
     return np.where(tiny, float32.div(a, b, "rn", False), quotient)
 
 

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from tessera.ir.arrays import Flags, Integers, Signed
 
-# Unsigned, of a width that only a run knows. NumPy's stubs call them signed after a shift by a
-# Python integer, so to a type checker they are integers of either sign.
+# Unsigned integers whose width is known only at run time. NumPy's stubs type them as signed after a
+# shift by a Python integer, so the type checker sees integers of either sign.
 Bits = Integers
 Numbers = NDArray[np.integer | np.floating]
 Operand = Bits | int
@@ -53,7 +53,7 @@ def integer_type(t: str) -> tuple[int, bool]:
 
 
 def bits(width: int, value: Operand) -> Bits:
-    """`value` as an unsigned array of `width` bits, at least 1-d; low bits if it is wider."""
+    """`value` as an unsigned array of `width` bits, at least 1-d; wider values are truncated."""
     dtype = UNSIGNED[width]
     if not isinstance(value, np.ndarray):
         return np.array([int(value) & ((1 << width) - 1)], dtype)
@@ -85,14 +85,14 @@ def predicate(value: Flags | Operand) -> Flags:
 
 
 def halves(value: Bits) -> tuple[Bits, Bits]:
-    """Low and high half of each element, in the next narrower type."""
+    """The low and high half of each element, in the next narrower type."""
     half = value.dtype.itemsize * 4
     narrow = UNSIGNED[half]
     return value.astype(narrow), (value >> half).astype(narrow)
 
 
 def join(low: Bits, high: Bits) -> Bits:
-    """Elements of twice the width from low and high halves."""
+    """Elements of twice the width, from low and high halves."""
     half = low.dtype.itemsize * 8
     wide = UNSIGNED[2 * half]
     result: Bits = low.astype(wide) | (high.astype(wide) << half)
@@ -102,7 +102,7 @@ def join(low: Bits, high: Bits) -> Bits:
 def packed(function: Callable[..., Bits], width: int, *operands: Operand) -> Bits:
     """Apply `function` to both halves of `width`-bit operands, and pack the two results.
 
-    Contiguous operands of one shape are read as arrays of twice the lanes: no shifts.
+    Contiguous operands of one shape are viewed as arrays of twice the length, without shifts.
     """
     arrays = [bits(width, value) for value in operands]
     narrow = UNSIGNED[width // 2]
@@ -118,7 +118,7 @@ def packed(function: Callable[..., Bits], width: int, *operands: Operand) -> Bit
 def blocked(function: Callable[..., Bits], *operands: Numbers) -> Bits:
     """`function(*operands)` in blocks of lanes whose temporaries stay in the cache.
 
-    For functions of many passes: fresh memory for each of their temporaries costs more than the
+    Use it for functions with many passes: new memory for each temporary costs more than the
     arithmetic. The operands broadcast; the result has their common shape.
     """
     shape = np.broadcast_shapes(*(operand.shape for operand in operands))
@@ -150,9 +150,10 @@ def select(p: Flags, a: Bits, b: Bits) -> Bits:
 
 
 def aligned_empty(shape: tuple[int, ...], dtype: type[T] | np.dtype[T]) -> NDArray[T]:
-    """Like `np.empty`, on a cache line: vector loads that straddle two take twice as long.
+    """Like `np.empty`, aligned to a cache line.
 
-    NumPy aligns to 16 bytes only. Worth it for memory that is used many times.
+    A vector load that straddles two cache lines takes twice as long, and NumPy aligns to 16 bytes
+    only. This pays off for memory that is used many times.
     """
     kind = np.dtype(dtype)
     size = math.prod(shape) * kind.itemsize
@@ -162,7 +163,7 @@ def aligned_empty(shape: tuple[int, ...], dtype: type[T] | np.dtype[T]) -> NDArr
 
 
 def aligned_copy(values: NDArray[T]) -> NDArray[T]:
-    """A contiguous copy on a cache line."""
+    """A contiguous copy, aligned to a cache line."""
     made = aligned_empty(values.shape, values.dtype)
     np.copyto(made, values)
     return made

@@ -1,7 +1,7 @@
 """Logic, shifts, bit fields and permutations of PTX, on register bits.
 
-Shift amounts are unsigned 32-bit values that clamp at the width (`shf.wrap` excepted), which
-C and NumPy leave undefined; every shift here is guarded.
+Shift amounts are unsigned 32-bit values that clamp at the width (except for `shf.wrap`). C and
+NumPy leave larger amounts undefined, so every shift here is guarded.
 
 Source: PTX ISA, logic and shift instructions, bit-manipulation parts of integer arithmetic.
 """
@@ -103,7 +103,7 @@ def shr(t: str, a: Operand, n: Operand) -> Bits:
 
 
 def _zero_clamped(shift: np.ufunc, x: Bits, amount: Bits, width: int) -> Bits:
-    """Shift x, to zero where the amount reaches the width."""
+    """Shift x; the result is zero where the amount reaches the width."""
     if amount.size and amount.max() < width:
         result: Bits = shift(x, amount.astype(x.dtype, copy=False))
         return result
@@ -123,12 +123,12 @@ def shf(direction: str, mode: str, lo: Operand, hi: Operand, n: Operand) -> Bits
 
 
 def popc(t: str, a: Operand) -> Bits:
-    """`popc`: number of ones, as 32 bits."""
+    """`popc`: the number of ones, as 32 bits."""
     return np.bitwise_count(bits(integer_type(t)[0], a)).astype(np.uint32)
 
 
 def clz(t: str, a: Operand) -> Bits:
-    """`clz`: leading zeros, the width for zero."""
+    """`clz`: the number of leading zeros; the width for zero."""
     width, _ = integer_type(t)
     x = bits(width, a).copy()
     shift = 1
@@ -176,7 +176,7 @@ def bfe(t: str, a: Operand, pos: Operand, length: Operand) -> Bits:
 
 
 def _low_ones(width: int, count: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> Bits:
-    """`count` low ones (all of them from the width on)."""
+    """Masks with the low `count` bits set; all bits if `count` is the width or more."""
     return shl(f"u{width}", 1, count.astype(np.uint32)) - UNSIGNED[width].type(1)
 
 
@@ -225,7 +225,7 @@ def fns(mask: Operand, base: Operand, offset: Operand) -> Bits:
         hit = inside & ((x >> np.where(inside, at, 0).astype(np.uint32)) & 1 != 0)
         left = left - hit
         result = np.where(hit & (left == 0), at.astype(np.uint32), result)
-        # A zero offset asks about `base` alone.
+        # A zero offset tests only the bit at `base`.
         at = np.where(count == 0, 32, at + step)
     return result
 
@@ -262,7 +262,7 @@ def _prmt_constant(x: Bits, y: Bits, indices: list[int]) -> Bits:
     for (from_y, offset, is_sign), mask in groups.items():
         source = y if from_y else x
         if is_sign:
-            # Every byte becomes all ones or zeros by its own top bit.
+            # Each byte becomes all ones or all zeros, by its top bit.
             source = ((source >> np.uint32(7)) & np.uint32(0x01010101)) * np.uint32(0xFF)
         amount = np.uint32(8 * abs(offset))
         moved = source >> amount if offset >= 0 else source << amount
@@ -271,7 +271,7 @@ def _prmt_constant(x: Bits, y: Bits, indices: list[int]) -> Bits:
 
 
 def _prmt_index(control: Bits, byte: int, mode: str | None) -> Bits:
-    """Which source byte lands in `byte`, in the low 3 bits (bit 3: replicate its sign)."""
+    """The source byte for `byte`, in the low 3 bits (bit 3: replicate its sign)."""
     select = control & np.uint32(3)
     if mode is None:
         return (control >> (4 * byte)) & np.uint32(15)

@@ -60,7 +60,7 @@ def _values(t: str, a: Operand, ftz: bool) -> Floats:
 
 
 def _differ(x: Floats, y: Floats) -> Flags:
-    """NumPy's != is unordered, PTX's .ne is not."""
+    """PTX's ordered `.ne`; the != of NumPy is unordered."""
     return (x < y) | (x > y)
 
 
@@ -89,7 +89,7 @@ def compare_x2(
 
 
 def set_result(dt: str, p: Flags | bool) -> Bits:
-    """What `set` writes for true: all ones for integers, 1.0 for floats."""
+    """The value that `set` writes: for true, all ones (integers) or 1.0 (floats); else zero."""
     truth = predicate(p)
     if dt in FORMATS:
         form = FORMATS[dt]

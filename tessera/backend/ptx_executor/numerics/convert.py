@@ -90,7 +90,7 @@ def cvt(
 
 
 def _widened(dt: str, raw: Bits) -> Bits:
-    """8-bit results travel in 16 bits, extended by the sign of their type."""
+    """Extend 8-bit results to 16 bits, by the signedness of their type."""
     if raw.dtype.itemsize > 1:
         return raw
     return unsigned(signed(raw).astype(np.int16)) if dt[0] == "s" else raw.astype(np.uint16)
@@ -155,7 +155,7 @@ def _with_payloads(dt: str, st: str, raw: Bits, result: Bits) -> Bits:
 
 
 def _encode(dt: str, values: Floats, rounding: str, satfinite: bool) -> Bits:
-    """float32 or float64 values in format `dt`."""
+    """The bits of float32 or float64 values in format `dt`."""
     if dt == "f64":
         return finish("f64", values.astype(np.float64))
     if dt == "f32" and values.dtype == np.float32:
@@ -202,7 +202,7 @@ def to_tf32(a: Operand, rounding: str, satfinite: bool = False, relu: bool = Fal
         rounded = np.minimum(rounded & np.uint32(0x7FFFFFFF), largest) | sign
     if relu:
         rounded = np.where(sign != 0, np.uint32(0), rounded)
-    # `.rna` only cuts a NaN, the other modes make it canonical; recorded on an H200.
+    # `.rna` only truncates a NaN; the other modes make it canonical. Recorded on an H200.
     nan = raw & ~cut if rounding == "rna" else np.uint32(0x7FFFE000)
     if satfinite and rounding == "rna":
         nan = nan - np.uint32(0x2000)
@@ -258,7 +258,7 @@ def _to_integer(dt: str, st: str, values: Floats) -> Bits:
 
 
 def _cast(values: Floats, width: int, is_signed: bool) -> Bits:
-    """Integral values known to fit."""
+    """Cast integral values that are known to fit."""
     if is_signed:
         carrier = SIGNED[max(width, 32)]
         return unsigned(values.astype(carrier)).astype(UNSIGNED[width], copy=False)
@@ -286,7 +286,7 @@ def _to_float(dt: str, st: str, a: Operand, rounding: str) -> Bits:
 
 
 def _exact_parts(value: NDArray[np.integer]) -> tuple[F64, F64]:
-    """Nearest float64 and the exact error."""
+    """The nearest float64, and its exact error."""
     if value.dtype.itemsize < 8:
         nearest = value.astype(np.float64)
         return nearest, np.zeros_like(nearest)
@@ -317,7 +317,7 @@ def _cvt_packed(
 
 
 def _sources(dt: str, st: str, a: Operand, b: Operand | None) -> tuple[Floats, Floats]:
-    """Upper and lower element as float32 values."""
+    """The upper and lower elements as float32 values."""
     if st in _HALVES:
         low, high = halves(bits(32, a))
         return widen(_HALVES[st], high), widen(_HALVES[st], low)
@@ -331,7 +331,7 @@ def _small(name: str, values: Floats, rounding: str, relu: bool) -> Bits:
     if name == "ue8m0":
         return _to_ue8m0(values.view(np.uint32), rounding)
     raw = values.view(np.uint32)
-    # The upper 16 bits with a sticky last bit hold all that rounding to 4 bits needs.
+    # The upper 16 bits with a sticky last bit are enough to round to 4 bits.
     odd = raw >> np.uint32(16)
     odd |= (raw & np.uint32(0xFFFF)) != 0
     return _narrowing_table(name, rounding, relu).take(odd)
@@ -349,7 +349,7 @@ def _narrowing_table(name: str, rounding: str, relu: bool) -> Bits:
 
 
 def _to_ue8m0(raw: Bits, rounding: str) -> Bits:
-    """The exponent of a power of two: towards zero or up; NaN is 0xff, the rest clamps."""
+    """The exponent as a power of two, rounded towards zero or up; NaN gives 0xff, others clamp."""
     magnitude = raw & np.uint32(0x7FFFFFFF)
     exponent = magnitude >> np.uint32(23)
     rest = magnitude & np.uint32(0x7FFFFF)

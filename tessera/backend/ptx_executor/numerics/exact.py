@@ -1,8 +1,8 @@
-"""f64 operations on single values with fractions: slow, exact, in every rounding mode.
+"""f64 operations on single values with `Fraction`: slow and exact, in every rounding mode.
 
-For the lanes that error-free transformations cannot handle (overflow, underflow, infinities,
-NaNs, zeros whose sign depends on the mode), and a reference for tests. Which NaN a result is does
-not matter here.
+They serve lanes that error-free transformations cannot handle (overflow, underflow, infinities,
+NaNs, zeros whose sign depends on the mode), and tests as a reference. The payload of a NaN result
+does not matter here.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from fractions import Fraction
 
 import numpy as np
 
-# Fraction bits of a root: the smallest one, 2^-537, still has more than twice as many as f64 keeps.
+# Fraction bits of a root: the smallest root, 2^-537, still has more than twice the bits of f64.
 _ROOT_BITS = 700
 
 
 def _rounded(value: Fraction, mode: str) -> float:
-    """A value other than zero in the given mode; division of integers rounds to nearest even."""
+    """A nonzero value, rounded in the given mode; integer division rounds to nearest even."""
     try:
         nearest = float(value)
     except OverflowError:
@@ -32,7 +32,7 @@ def _rounded(value: Fraction, mode: str) -> float:
 
 
 def _sum(a: Fraction, b: Fraction, signs: tuple[float, float], mode: str) -> float:
-    """The rounded sum of two values; their signs decide that of a zero."""
+    """The rounded sum of two values; their signs decide the sign of a zero."""
     if a + b:
         return _rounded(a + b, mode)
     first, second = (math.copysign(0.0, sign) for sign in signs)
@@ -78,6 +78,6 @@ def sqrt(a: float, mode: str) -> float:
     numerator, denominator = a.as_integer_ratio()
     scaled, rest = divmod(numerator << 2 * _ROOT_BITS, denominator)
     root = math.isqrt(scaled)
-    # A last bit stands for all that was cut off.
+    # A sticky last bit stands for the bits that were cut off.
     sticky = rest != 0 or root * root != scaled
     return _rounded(Fraction(2 * root + sticky, 2 << _ROOT_BITS), mode)

@@ -1,8 +1,9 @@
 """f16 and bf16 arithmetic, to nearest even (the only mode PTX has for them).
 
-f32 holds sums of f16 and bf16 well enough: it has at least twice their precision plus two bits,
-so rounding twice equals rounding once. Products are exact in f32, but for those of bf16 that are
-subnormal there. `fma` needs float64, and bf16, whose range is that of f32, an odd-rounded sum.
+f32 is precise enough for sums of f16 and bf16: it has at least twice their precision plus two bits,
+so rounding twice equals rounding once. Products are exact in f32, except bf16 products that are
+subnormal in f32. `fma` needs float64; for bf16, whose range is that of f32, it needs an odd-rounded
+sum.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def fma(t: str, a: Operand, b: Operand, c: Operand, ftz: bool, sat: bool, relu: 
 
 
 def _round_fused(t: str, total: F64, operands: Operands) -> Bits:
-    """Round float64's sum to f32; only lanes that are then a tie, or subnormal, need more care."""
+    """Round a float64 sum; only lanes that are ties or subnormal in f32 need a second step."""
     raw = total.astype(np.float32).view(np.uint32)
     cut = np.uint32(23 - FORMATS[t].mantissa)
     hard = (raw & np.uint32((1 << cut) - 1)) == np.uint32(1 << (cut - 1))

@@ -1,6 +1,6 @@
 """f32 arithmetic, correctly rounded in every mode.
 
-To nearest without `.ftz` is NumPy's own float32 arithmetic; `fma` and the directed modes go
+Rounding to nearest without `.ftz` is NumPy's float32 arithmetic. `fma` and the directed modes go
 through float64, in which products of f32 are exact and sums are rounded to odd.
 
 Source: PTX ISA, floating-point instructions.
@@ -23,18 +23,18 @@ Operands = tuple[F32, F32, F32]
 
 _SHIFT = np.int64(35)
 _TIE = np.int64(-(2**63))
-# Twice the bits of the smallest normal, less one: zero, less one, is above it.
+# Twice the bits of the smallest normal, minus one. (Zero minus one wraps around to a larger value.)
 _SUBNORMAL = np.uint32(0x00FFFFFF)
 
 
 def load(a: Operand, ftz: bool) -> F32:
-    """The values of an operand, subnormals flushed if asked."""
+    """The values of an operand; with `ftz`, subnormals are flushed."""
     raw = bits(32, a)
     return (flush("f32", raw) if ftz else raw).view(np.float32)
 
 
 def store(raw: Bits, ftz: bool, sat: bool) -> Bits:
-    """The modifiers of a result: `.ftz`, then `.sat` to [+0.0, 1.0] with NaN to +0.0."""
+    """Apply the modifiers of a result: `.ftz`, then `.sat` to [+0.0, 1.0] with NaN to +0.0."""
     if ftz:
         raw = flush("f32", raw)
     return saturate(raw) if sat else raw
@@ -93,11 +93,11 @@ def fused(
     finish: Callable[[F64, F64, Operands], Bits],
     dtype: np.dtype[np.unsignedinteger],
 ) -> Bits:
-    """`finish(total, scratch, operands)` for each block of lanes, in reused memory, put together.
+    """Concatenate `finish(total, scratch, operands)` over blocks of lanes, in reused memory.
 
     The product of two f32 (or shorter) values is exact in float64; the sum is rounded once.
-    `finish` rounds it to the destination and looks after the lanes where two roundings could
-    differ from one.
+    `finish` rounds it to the destination and corrects lanes where two roundings could differ from
+    one.
     """
     shape = np.broadcast_shapes(x.shape, y.shape, z.shape)
     flat = [
@@ -128,10 +128,10 @@ def exact_sum(operands: Operands, where: NDArray[np.intp], shape: tuple[int, ...
 
 
 def _round_fused(total: F64, scratch: F64, operands: Operands) -> Bits:
-    """Round the float64 sum; only lanes where that was a tie or subnormal need more care.
+    """Round the float64 sum; only lanes with a tie or a subnormal need a second step.
 
-    Rounding twice goes wrong only if the first rounding lands exactly between two f32 values,
-    whose spacing differs for subnormals.
+    Rounding twice is wrong only if the first rounding lands exactly between two f32 values, whose
+    spacing differs for subnormals.
     """
     result: F32 = total.astype(np.float32)
     # Shifting left leaves the 29 bits that f32 drops; a tie is the most negative integer.
@@ -146,7 +146,7 @@ def _round_fused(total: F64, scratch: F64, operands: Operands) -> Bits:
 
 
 def div(a: Operand, b: Operand, rounding: str, ftz: bool) -> Bits:
-    """a / b. A quotient of f32 is never so near a tie that float64 could hide it."""
+    """a / b. A quotient of f32 values is never so close to a tie that float64 rounds it to one."""
     x, y = load(a, ftz), load(b, ftz)
     if rounding == "rn":
         return store(finish("f32", x / y), ftz, False)

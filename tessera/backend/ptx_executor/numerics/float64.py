@@ -1,9 +1,9 @@
 """f64 arithmetic, correctly rounded in every mode.
 
-To nearest is NumPy's own. The other modes need to know on which side of the exact value the
-nearest result lies: the sign of an error that error-free transformations give. They hold only
-while nothing overflows or underflows, so lanes with extreme exponents are computed with
-fractions instead (`exact`); such lanes are rare.
+Rounding to nearest is NumPy's arithmetic. The other modes need to know on which side of the exact
+value the nearest result lies: the sign of the error, which error-free transformations give. Those
+hold only while nothing overflows or underflows, so lanes with extreme exponents are computed with
+fractions instead (`exact`). Such lanes are rare.
 
 NaN: f64 keeps payloads. A NaN operand is returned quieted (b before c before a; a first for
 `div`), an invalid operation gives 0xfff8000000000000; recorded on an H200.
@@ -59,14 +59,14 @@ def two_product(x: F64, y: F64) -> tuple[F64, F64]:
 
 
 def _split(x: F64) -> tuple[F64, F64]:
-    """26 high and 26 low bits of x."""
+    """The 26 high and 26 low bits of x."""
     scaled = x * _SPLITTER
     high = scaled - (scaled - x)
     return high, x - high
 
 
 def _moderate(*values: F64) -> Flags:
-    """Lanes on which every operand is zero or far from overflow and underflow."""
+    """Flags of lanes where every operand is zero or far from overflow and underflow."""
     result: Flags = np.True_  # type: ignore[assignment]
     for value in values:
         size = np.abs(value)
@@ -77,7 +77,7 @@ def _moderate(*values: F64) -> Flags:
 def _patched(
     result: F64, easy: Flags, function: Callable[..., float], mode: str, *operands: F64
 ) -> F64:
-    """`result`, with lanes that are not easy recomputed by a function of `exact`."""
+    """`result`, with lanes that are not `easy` recomputed by a function of `exact`."""
     if easy.all():
         return result
     where = np.nonzero(np.broadcast_to(~easy, result.shape))
@@ -108,7 +108,7 @@ def add(a: Operand, b: Operand, rounding: str) -> Bits:
     if rounding == "rn":
         return finish_f64(x + y, y, x)
     total, error = two_sum(x, y)
-    # A zero sum of opposite signs depends on the mode; `exact` knows.
+    # The sign of a zero sum of opposite operands depends on the mode; `exact` handles it.
     easy = _moderate(x, y) & (total != 0)
     result = _patched(step_f64(total, error, rounding), easy, exact.add, rounding, x, y)
     return finish_f64(result, y, x)
@@ -141,7 +141,7 @@ def fma(a: Operand, b: Operand, c: Operand, rounding: str) -> Bits:
 
 
 def _fma(x: F64, y: F64, z: F64, rounding: str) -> Bits:
-    """The same on values.
+    """`fma` on values.
 
     Error-free transformations write the result as high + low + rest; the two small parts are
     added with rounding to odd, after which one ordinary addition rounds correctly.
@@ -162,11 +162,11 @@ def _fma(x: F64, y: F64, z: F64, rounding: str) -> Bits:
 def _plain_fma(
     result: F64, easy: Flags, moderate: Flags, rounding: str, x: F64, y: F64, z: F64
 ) -> tuple[F64, Flags]:
-    """Lanes that need no more than a product and a sum, and which these are.
+    """Results of lanes that need only a product and a sum, and flags of these lanes.
 
-    Zeros and infinities are ordinary (masked tiles are full of them), so they are not left to
-    `exact`: what is added to an infinity or a zero product does not matter, and a
-    sum of moderate values that is zero comes of an exact product.
+    Zeros and infinities are common (masked tiles are full of them), so they are not left to
+    `exact`: the addend of an infinite or zero product does not matter, and a zero sum of moderate
+    values comes from an exact product.
     """
     zero = (x == 0) | (y == 0)
     wild = ~(np.isfinite(x) & np.isfinite(y) & np.isfinite(z))

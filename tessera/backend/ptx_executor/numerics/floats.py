@@ -1,4 +1,4 @@
-"""Floating-point arithmetic by PTX type: the entry points, dispatching to one format each.
+"""Entry points of floating-point arithmetic, which dispatch by PTX type to one format.
 
 Types: f32, f64, f16, bf16 and the packed f16x2, bf16x2, f32x2. All results are correctly rounded
 (approximations are in `approx`); a NaN result is canonical.
@@ -27,7 +27,7 @@ PACKED = {"f16x2": "f16", "bf16x2": "bf16", "f32x2": "f32"}
 
 
 def _halves(function: Callable[..., Bits], t: str, operands: tuple[Operand, ...]) -> Bits:
-    """A function of one value on both values of a packed type; it takes the type first."""
+    """Apply a scalar function to both halves of a packed type; it takes the type first."""
     width = 64 if t == "f32x2" else 32
     return packed(lambda *lanes: function(PACKED[t], *lanes), width, *operands)
 
@@ -62,7 +62,7 @@ def _arithmetic(op: str, in_f64: Callable[[Operand, Operand, str], Bits]) -> Cal
     return apply
 
 
-# `add`, `sub` and `mul`: type, two operands, and the modifiers by name.
+# `add`, `sub` and `mul` take the type, two operands, and the modifiers by keyword.
 add = _arithmetic("add", float64.add)
 sub = _arithmetic("sub", float64.sub)
 mul = _arithmetic("mul", float64.mul)
@@ -104,7 +104,7 @@ def _rounded(in_f32: Callable[..., Bits], in_f64: Callable[..., Bits]) -> Callab
     return apply
 
 
-# `div`, `rcp` and `sqrt` in the four modes: type, operands, `rounding` and `ftz` by name.
+# `div`, `rcp` and `sqrt` take the type, operands, and `rounding` and `ftz` by keyword.
 div = _rounded(float32.div, float64.div)
 rcp = _rounded(float32.rcp, float64.rcp)
 sqrt = _rounded(float32.sqrt, float64.sqrt)
@@ -116,9 +116,9 @@ sqrt = _rounded(float32.sqrt, float64.sqrt)
 def _extreme(is_min: bool) -> Callable[..., Bits]:
     """`min` or `max` of two or three operands.
 
-    NaN loses unless `.NaN` asks for it, and -0.0 is below +0.0. With `.xorsign.abs` the magnitudes
-    compete and the result's sign is the exclusive or of both; with `.abs` (of three operands) it
-    is dropped.
+    A NaN operand is ignored unless `.NaN` is set, and -0.0 is below +0.0. With `.xorsign.abs`,
+    magnitudes are compared and the sign of the result is the exclusive or of both signs. With
+    `.abs` (of three operands) the sign is dropped.
     """
 
     def apply(
@@ -160,14 +160,14 @@ def _pick(t: str, x: Bits, y: Bits, is_min: bool, nan: bool) -> Bits:
     result = wide if t in ("f32", "f64") else narrow_half(t, wide)
     equal = left == right
     if equal.any():
-        # Equal values have equal bits, but for zeros, where the sign decides.
+        # Equal values have equal bits, except zeros, where the sign decides.
         zeros = x | y if is_min else x & y
         result = np.where(equal, zeros, result)
     return result
 
 
 def _with_nans(t: str, x: Bits, y: Bits, is_min: bool, nan: bool) -> Bits:
-    """The same where some operands are NaN: each NaN gives way to the other operand."""
+    """`min` or `max` where some operands are NaN: the other operand replaces a NaN."""
     form = FORMATS[t]
     dtype = UNSIGNED[form.width]
     x_nan, y_nan = (_magnitude(t, value) > form.infinity for value in (x, y))
@@ -217,7 +217,7 @@ def copysign(t: str, a: Operand, b: Operand) -> Bits:
     return (x & x.dtype.type(form.sign)) | _magnitude(t, b)
 
 
-# The test of a magnitude against infinity and the smallest normal number; zeros count as normal.
+# Tests of a magnitude against infinity and the smallest normal number; zeros count as normal.
 _CLASSES: dict[str, Callable[[Bits, np.integer, np.integer], Flags]] = {
     "finite": lambda size, infinity, _: size < infinity,
     "infinite": lambda size, infinity, _: np.equal(size, infinity),
@@ -229,7 +229,7 @@ _CLASSES: dict[str, Callable[[Bits, np.integer, np.integer], Flags]] = {
 
 
 def testp(op: str, t: str, a: Operand) -> Flags:
-    """`testp`: what kind of number a is."""
+    """`testp`: whether a is a number of the class `op`."""
     if op not in _CLASSES:
         raise NotImplementedError(f"testp.{op} does not exist")
     size, form = _magnitude(t, a), format_of(t)

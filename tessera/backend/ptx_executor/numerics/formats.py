@@ -1,4 +1,4 @@
-"""The binary floating-point formats of PTX, and exact widening to what NumPy computes in.
+"""The binary floating-point formats of PTX, and exact widening to formats of NumPy.
 
 `f32` and `f64` are computed in themselves, `f16` and `bf16` in f32 or f64. Every arithmetic
 result that is NaN takes the canonical pattern of its format (0x7fffffff for f32, 0x7fff for f16
@@ -23,8 +23,8 @@ from tessera.ir.arrays import Floats
 class FloatLayout:
     """A sign, `exponent` bits and `mantissa` bits in `width` bits.
 
-    The top exponent holds infinity and NaNs as in IEEE 754, unless `finite` says which bits are
-    the largest finite value of a format without infinity.
+    The top exponent holds infinity and NaNs as in IEEE 754. In a format without infinity, `finite`
+    holds the bits of the largest finite value.
     """
 
     name: str
@@ -36,7 +36,7 @@ class FloatLayout:
 
     @property
     def bias(self) -> int:
-        """What is added to the exponent."""
+        """The bias of the exponent."""
         return (1 << (self.exponent - 1)) - 1
 
     @property
@@ -113,7 +113,7 @@ def widen(t: str, raw: Bits) -> Floats:
 
 
 def _widen_f16(raw: Bits) -> NDArray[np.float32]:
-    """Shift the fields into place and let one multiplication fix the exponent, subnormals too."""
+    """Shift the fields into place; one multiplication fixes the exponent, also of subnormals."""
     wide = raw.view(np.int16).astype(np.int32).view(np.uint32)
     wide <<= _U32_13
     wide &= np.uint32(0x8FFFE000)
@@ -127,7 +127,7 @@ def _widen_f16(raw: Bits) -> NDArray[np.float32]:
 
 @lru_cache(maxsize=8)
 def decode_table(name: str) -> NDArray[np.float64]:
-    """The value of each of the 256 bytes (high bits that the format lacks are ignored)."""
+    """The value of each of the 256 bytes (high bits outside the format are ignored)."""
     codes = np.arange(256)
     if name == "ue8m0":
         values: NDArray[np.float64] = np.array([2.0 ** (code - 127) for code in codes.tolist()])

@@ -101,7 +101,7 @@ def _mul_hi(t: str, a: Operand, b: Operand) -> Bits:
 
 
 def _mul_hi_u64(x: Bits, y: Bits) -> Bits:
-    """High half of the 128-bit product, from four 32-bit partial products."""
+    """The high half of the 128-bit product, from four 32-bit partial products."""
     x_low, x_high = x & np.uint64(0xFFFFFFFF), x >> 32
     y_low, y_high = y & np.uint64(0xFFFFFFFF), y >> 32
     middle = x_high * y_low + ((x_low * y_low) >> 32)
@@ -155,10 +155,11 @@ def add_carry(
 def sub_carry(
     t: str, a: Operand, b: Operand, carry: Flags | bool | None = None
 ) -> tuple[Bits, Flags]:
-    """`sub.cc` / `subc`: the difference and CC.CF, which GPUs set where nothing was borrowed.
+    """`sub.cc` / `subc`: the difference and CC.CF, which GPUs set if there was no borrow.
 
-    The PTX ISA calls the flag a borrow, which is the same for chains of `sub.cc` and `subc`; but
-    nvcc's 128-bit division goes on with `addc`, and ptxas hands the carry of `a + ~b + 1` over.
+    The PTX ISA calls the flag a borrow, which makes no difference for chains of `sub.cc` and
+    `subc`. But the 128-bit division of nvcc continues with `addc`, and ptxas passes on the carry
+    of `a + ~b + 1`.
     """
     width, _ = integer_type(t)
     return add_carry(t, a, ~bits(width, b), True if carry is None else carry)
@@ -196,10 +197,10 @@ def rem(t: str, a: Operand, b: Operand) -> Bits:
 
 
 def _quotient(x: Bits, y: Bits, is_signed: bool) -> Bits:
-    """Truncating quotient of nonzero y; INT_MIN / -1 wraps.
+    """The truncated quotient for nonzero y; INT_MIN / -1 wraps.
 
     float64 quotients of integers up to 32 bits never round up to the next integer, and their
-    division is several times as fast as NumPy's of integers.
+    division is several times as fast as NumPy's integer division.
     """
     if x.dtype.itemsize < 8:
         if is_signed:
@@ -218,12 +219,12 @@ def _magnitude(x: Bits) -> Bits:
 
 
 def abs(t: str, a: Operand) -> Bits:
-    """`abs`: INT_MIN stays."""
+    """`abs`: INT_MIN stays INT_MIN."""
     return _magnitude(bits(integer_type(t)[0], a))
 
 
 def neg(t: str, a: Operand) -> Bits:
-    """`neg`: INT_MIN stays."""
+    """`neg`: INT_MIN stays INT_MIN."""
     if t in PACKED:
         return packed(np.negative, 32, a)
     return -bits(integer_type(t)[0], a)

@@ -1,8 +1,8 @@
 """Rounding exact results to a format in any mode.
 
-The idea: compute in float64 so that the stored value is either exact or *odd-rounded* (its last
-bit set whenever something was cut off). Rounding such a value once more to a format with at
-least two bits less is the same as rounding the exact result, in every mode (Boldo and
+The computation is in float64, so that the stored value is either exact or *odd-rounded* (its last
+bit is set if any bits were cut off). Rounding this value once more to a format with at least two
+bits less is the same as rounding the exact result, in every mode (Boldo and
 Melquiond, "Emulation of a FMA and correctly rounded sums: proved algorithms using rounding to
 odd").
 """
@@ -22,7 +22,7 @@ MODES = ("rn", "rz", "rm", "rp")
 
 
 def check_mode(rounding: str) -> None:
-    """Refuse a rounding modifier that is none of the four IEEE modes."""
+    """Refuse a rounding modifier other than the four IEEE modes."""
     if rounding not in MODES:
         raise NotImplementedError(f"rounding .{rounding} is not supported here")
 
@@ -61,7 +61,7 @@ def narrow(values: Floats, rounding: str = "rn") -> Bits:
 
 
 def _directed(nearest: NDArray[np.float32], exact: Floats, rounding: str) -> NDArray[np.float32]:
-    """Move a nearest result by one unit where the mode wants the other neighbour."""
+    """Move a nearest result by one unit where the mode requires the other neighbour."""
     value = nearest.astype(np.float64)
     above, below = value > exact, value < exact
     raw = nearest.view(np.uint32)
@@ -78,11 +78,11 @@ def _directed(nearest: NDArray[np.float32], exact: Floats, rounding: str) -> NDA
 
 
 def odd_f32(values: Floats) -> Bits:
-    """float64 values as f32 bits rounded to odd: fit for one more rounding to 16 bits."""
+    """float64 values as f32 bits rounded to odd, ready for one more rounding to 16 bits."""
     nearest: NDArray[np.float32] = values.astype(np.float32)
     raw = nearest.view(np.uint32)
     back = nearest.astype(np.float64)
-    # Towards zero first (infinities of finite values included), then the sticky bit.
+    # Round towards zero first (also where a finite value became infinity), then set the sticky bit.
     raw -= np.abs(back) > np.abs(values)
     raw |= (nearest != values) & (values == values)
     return raw
@@ -102,7 +102,7 @@ def encode(
     exponent = (magnitude >> np.uint64(52)).astype(np.int64)
     significand = magnitude & np.uint64(0xFFFFFFFFFFFFF)
     significand |= (exponent > 0).astype(np.uint64) << np.uint64(52)
-    # Biased exponent in the narrow format; at most 1 - e more bits go for a subnormal.
+    # The biased exponent e in the narrow format; a subnormal loses up to 1 - e more bits.
     target = np.maximum(exponent, 1) - (1023 - form.bias)
     cut = (52 - form.mantissa) + np.clip(1 - target, 0, 63)
     cut = np.minimum(cut, 63)
@@ -143,7 +143,7 @@ def round_shift(significand: Bits, cut: Bits, negative: Flags, rounding: str) ->
 
 
 def _overflowed(form: FloatLayout, negative: Flags, rounding: str) -> Bits:
-    """Infinity, or the largest finite value where the mode does not round that far."""
+    """Infinity, or the largest finite value if the mode does not round to infinity."""
     infinity, largest = np.uint64(form.infinity), np.uint64(form.largest)
     if rounding in ("rn", "rna"):
         return np.broadcast_to(infinity, negative.shape)

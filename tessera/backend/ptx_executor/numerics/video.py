@@ -1,7 +1,7 @@
-"""The scalar and SIMD video instructions: `vadd`, `vset`, `vadd2`, `vset4` and their kin.
+"""The scalar and SIMD video instructions, such as `vadd`, `vset`, `vadd2` and `vset4`.
 
-Operands are bytes, half-words or words picked out of 32-bit registers, extended to more bits than
-any result needs; the outcome is clamped or cut to the destination and merged into it.
+Operands are bytes, half-words or words selected from 32-bit registers, extended to more bits than
+any result needs. The result is clamped or truncated to the destination and merged into it.
 
 Source: PTX ISA, video instructions.
 """
@@ -45,7 +45,7 @@ def _clamp(dt: str, value: Wide, size: int) -> Wide:
 
 
 def _average(x: Wide, y: Wide) -> Wide:
-    """Rounds away from zero."""
+    """The average, rounded away from zero."""
     total = x + y
     return np.where(total >= 0, (total + 1) >> 1, -((1 - total) >> 1))
 
@@ -67,7 +67,7 @@ _OPERATIONS: dict[str, Callable[[Wide, Wide], Wide]] = {
 
 
 def _operate(op: str, x: Wide, y: Wide) -> Wide:
-    """An operation, or a comparison of `vset`: 1 where it holds, else 0."""
+    """The result of an operation; a comparison of `vset` gives 1 or 0."""
     if op not in _OPERATIONS:
         raise NotImplementedError(f"video operation {op} does not exist")
     return _OPERATIONS[op](x, y).astype(np.int64, copy=False)
@@ -77,7 +77,7 @@ def _shift(op: str, x: Wide, y: Wide, mode: str | None) -> Wide:
     amount = y & 31 if mode == "wrap" else np.clip(y, 0, 32)
     if op == "vshr":
         return x >> amount
-    # Video instructions work on signed 34-bit values: what a shift moves beyond them is lost.
+    # Video instructions use signed 34-bit values: bits that a shift moves beyond them are lost.
     return (x << amount) << 30 >> 30
 
 
@@ -142,7 +142,7 @@ def vmad(
     sat: bool = False,
     scale: str | None = None,
 ) -> Bits:
-    """`vmad`: a * b + c with `-` on an operand or `.po`, scaled right, saturated."""
+    """`vmad`: a * b + c with `-` on an operand or `.po`, shifted right, saturated."""
     product = _pick(at, a, asel) * _pick(bt, b, bsel)
     # The types of a and b, and negation, decide whether c and the result are signed; dt does not.
     is_signed = "s32" in (at, bt) or negate in ("a", "b")
@@ -177,7 +177,7 @@ def _selectors(selector: str | None, lanes: int, second: bool) -> list[int]:
 
 
 def _mask(mask: str | None, lanes: int) -> list[bool]:
-    """Which lanes `.h0`, `.b310`... write; all by default."""
+    """Flags of the lanes that a mask (`.h0`, `.b310`) writes; all by default."""
     if mask is None:
         return [True] * lanes
     return [str(index) in mask[1:] for index in range(lanes)]
@@ -199,7 +199,7 @@ def simd(
     sat: bool = False,
     add: bool = False,
 ) -> Bits:
-    """`vadd2`, `vset4` and the like: lanes of c are replaced, or with `.add` summed onto c."""
+    """`vadd2`, `vset4` and so on: results replace lanes of c, or are added to c with `.add`."""
     size = 32 // lanes
     pair = np.broadcast_arrays(bits(32, a), bits(32, b))
     firsts, seconds = _selectors(asel, lanes, False), _selectors(bsel, lanes, True)
@@ -212,7 +212,7 @@ def simd(
         value = _operate(op, x, y)
         value = _clamp(dt, value, size) if sat else value
         if add:
-            # The lane's result is summed onto c with all its bits.
+            # The lane's result is added to c with all its bits.
             result = result + (value & 0xFFFFFFFF).astype(np.uint32)
         else:
             position = np.uint32(size * index)

@@ -1,8 +1,8 @@
 """Elementary functions in float64, from exactly rounded operations only: equal on every machine.
 
-NumPy's own differ in the last bit from CPU to CPU. These are within a few units of float64's last
-place, so results that are rounded to 32 bits or fewer are those of an exact function nearly always.
-Series are those of Taylor after the usual reductions of the argument.
+The functions of NumPy differ in the last bit between CPUs. These are within a few units of the last
+place of float64, so results rounded to 32 bits or fewer nearly always equal the correctly rounded
+values. The series are Taylor series after the usual argument reductions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tessera.ir.arrays import Flags, Floats, Signed
 Array = NDArray[np.float64]
 
 _LN2_DIGITS = Decimal("0.69314718055994530941723212145817656807550013436026")
-# The leading part has few bits, so that its products with exponents are exact.
+# The leading part has few bits, so its products with exponents are exact.
 _LN2_HIGH = float.fromhex("0x1.62e42fee00000p-1")
 _LN2_LOW = float(_LN2_DIGITS - Decimal(_LN2_HIGH))
 _HALF_PI_DIGITS = Decimal("1.57079632679489661923132169163975144209858469968755")
@@ -30,8 +30,8 @@ _EXP = tuple(1.0 / math.factorial(n) for n in range(14))
 _ATANH = tuple(1.0 / (2 * n + 1) for n in range(12))
 _SIN = tuple((-1.0) ** n / math.factorial(2 * n + 1) for n in range(10))
 _COS = tuple((-1.0) ** n / math.factorial(2 * n) for n in range(10))
-# Beyond this the reduction of an angle loses bits in float64. Whole numbers have none to lose: the
-# largest angle has 1024 bits before the point, and none comes nearer to a multiple than 2^-64.
+# Above this angle, the reduction loses bits in float64, so it uses Python integers. The largest
+# angle has 1024 bits before the point, and no angle is closer to a multiple of pi/2 than 2^-64.
 _LARGE_ANGLE = float(1 << 19)
 _ANGLE_BITS = 1200
 _ERF_TERMS = 200
@@ -65,7 +65,7 @@ def _power_of_two(exponent: Signed) -> Array:
 
 
 def expm1(x: Array) -> Array:
-    """e^x - 1, also near zero."""
+    """e^x - 1, accurate near zero."""
     small = np.abs(x) < 0.35
     near = np.where(small, x, 0.0)
     return np.where(small, near * _polynomial(_EXP[1:], near), exp(x) - 1.0)
@@ -94,7 +94,7 @@ def _atanh_series(numerator: Array, denominator: Array) -> Array:
 
 
 def log1p(x: Array) -> Array:
-    """log(1 + x), also near zero."""
+    """log(1 + x), accurate near zero."""
     small = np.abs(x) < 0.4
     near = np.where(small, x, 0.0)
     return np.where(small, _atanh_series(near, near + 2.0), log(x + 1.0))
@@ -150,7 +150,7 @@ def _circular(x: Array, shift: int) -> Array:
 
 
 def _reduced(angle: float) -> tuple[int, float]:
-    """The nearest multiple of pi/2, modulo 4, and what is left; in whole numbers."""
+    """The nearest multiple of pi/2, modulo 4, and the remainder; computed with integers."""
     if not math.isfinite(angle):
         return 0, math.nan
     numerator, denominator = angle.as_integer_ratio()
@@ -171,7 +171,7 @@ def _arc_tangent(whole: int) -> int:
 
 
 def erf(x: Array) -> Array:
-    """The error function, by its series of positive terms."""
+    """The error function, as a series of positive terms."""
     bounded = np.minimum(np.abs(x), 6.0)
     term = np.where(bounded == bounded, bounded, 0.0)
     twice = 2.0 * term * term
@@ -191,7 +191,7 @@ def gelu(x: Array) -> Array:
 
 
 def gelu_by_tanh(x: Array) -> Array:
-    """The usual approximation of `gelu`."""
+    """The usual approximation of `gelu` with `tanh`."""
     inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)
     return 0.5 * x * (1.0 + tanh(inner))
 

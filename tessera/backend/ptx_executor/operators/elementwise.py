@@ -1,7 +1,7 @@
-"""Functions of each element.
+"""Elementwise functions.
 
-Sums, products, quotients and roots of floats are done in float32 (float64 if an operand is) and
-rounded there, as PyTorch does before it rounds to 16 bits; other functions in float64.
+Sums, products, quotients and roots of floats are computed and rounded in float32 (float64 if an
+operand is float64), as PyTorch does before it rounds to 16 bits. Other functions use float64.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ def _divide(call: CallValues) -> list[Array]:
         return [quotient]
     kind = call.wide if call.is_float else np.dtype(np.float32)
     if mode == "floor":
-        # As Python has it: what is left over is taken off before, so that 1 // 0.1 is 9.
+        # As in Python: the remainder is subtracted before the division, so 1 // 0.1 is 9.
         return [np.floor_divide(left.astype(kind), right.astype(kind))]
     exact = left.astype(kind) / right.astype(kind)
     if mode == "trunc":
-        # Of 16 bits the quotient is rounded before it is cut.
+        # For 16-bit floats, the quotient is rounded before it is truncated.
         dtype = call.results[0].dtype
         return [np.trunc(decode(dtype, round_to(dtype, exact)))]
     return [exact]
@@ -88,14 +88,14 @@ def _power(call: CallValues) -> list[Array]:
 
 
 def _whole_power(base: Array, exponent: Array) -> Array:
-    """Of integers; with a negative exponent only 1 and -1 are not cut to zero."""
+    """Powers of integers; with a negative exponent, bases other than 1 and -1 give zero."""
     positive = np.power(base, np.maximum(exponent, 0))
     sign = np.where(exponent % 2 == 0, base * base, base)
     return np.where(exponent < 0, np.where(np.abs(base) == 1, sign, 0), positive)
 
 
 def _simple_power(base: Array, exponent: float) -> Array | None:
-    """Exponents for which there is an exactly rounded operation."""
+    """The power, for exponents with an exactly rounded operation; else None."""
     if exponent == 1:
         return base
     if exponent == 2:

@@ -1,7 +1,7 @@
-"""Products of matrices, convolutions and attention.
+"""Matrix products, convolutions and attention.
 
-Products are summed in float64 by rising k, one after the other, whatever the machine: no BLAS,
-whose order of summation is its own. Integers are summed in 64 bits.
+Products are summed in float64 in ascending k, one by one, on every machine. BLAS is not used
+because its order of summation varies. Integers are summed in 64 bits.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tessera.backend.ptx_executor.operators.reduce import log_sum_exp, softmax_o
 from tessera.backend.ptx_executor.operators.values import Array, CallValues
 from tessera.ir.operators.shapes import pairs
 
-# Elements of a block of results that stays in the second-level cache.
+# Elements per block of results; a block stays in the second-level cache.
 _BLOCK = 1 << 15
 
 
@@ -48,7 +48,7 @@ def _multiply_into(a: Array, b: Array, total: Array) -> None:
 
 
 def _added(left: str, right: str) -> Callable[[CallValues], list[Array]]:
-    """beta * self + alpha * product; `self` does not count where beta is 0, not even a NaN."""
+    """beta * self + alpha * product; if beta is 0, `self` is ignored, even a NaN."""
 
     def apply(call: CallValues) -> list[Array]:
         made = product(call[left], call[right])
@@ -84,7 +84,7 @@ def _linear(call: CallValues) -> list[Array]:
 
 
 def _grouped_mm(call: CallValues) -> list[Array]:
-    """Rows by groups; rows behind the last group are zero."""
+    """The product of each group of rows; rows after the last group are zero."""
     rows, ends = call["self"], call["offs"].astype(np.int64)
     made = np.zeros(call.results[0].shape)
     start = 0

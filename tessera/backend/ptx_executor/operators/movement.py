@@ -12,7 +12,7 @@ from tessera.ir.operators.shapes_moved import indexed_axes
 
 Function = Callable[[CallValues], list[Array]]
 
-# Functions whose results are elements of their operands: those may be of any type.
+# Functions whose results are elements of their operands, which may have any type.
 MOVES = frozenset(
     (
         "copy",
@@ -36,11 +36,11 @@ MOVES = frozenset(
 
 
 class IndexOutOfRange(Exception):
-    """An index beyond the dimension it is for."""
+    """An index outside its dimension."""
 
 
 def checked(index: Array, size: int, *, wraps: bool = False) -> Array:
-    """Indices into a dimension; negative ones count from its end where that is allowed."""
+    """Checked indices into a dimension; with `wraps`, negative indices count from its end."""
     places = index.astype(np.int64)
     if wraps:
         places = np.where(places < 0, places + size, places)
@@ -127,7 +127,7 @@ def _index_select(call: CallValues) -> list[Array]:
 
 
 def _places(call: CallValues) -> tuple[Any, ...]:
-    """What picks the chosen elements: an index per dimension, or all of it."""
+    """The NumPy index of the chosen elements: an index array or a full slice per dimension."""
     shape, axes = call["self"].shape, indexed_axes(call.bound)
     picked: list[Any] = [slice(None)] * (axes[-1] + 1 if axes else 0)
     for axis, index in zip(axes, call.all("indices"), strict=True):
@@ -145,7 +145,7 @@ def _embedding(call: CallValues) -> list[Array]:
 
 
 def _along(call: CallValues) -> tuple[Array, tuple[Array, ...]]:
-    """`self`, and the places of the elements that `index` chooses along `dim`."""
+    """`self`, and the NumPy index of the elements that `index` chooses along `dim`."""
     values, index, axis = np.atleast_1d(call["self"]), np.atleast_1d(call["index"]), _axis(call)
     places: list[Array] = list(np.indices(index.shape, sparse=True))
     places[axis] = checked(index, values.shape[axis])
@@ -161,7 +161,7 @@ def _gather(call: CallValues) -> list[Array]:
 
 
 def _source(call: CallValues, places: tuple[Array, ...]) -> Array:
-    """What goes to the chosen places: the part of `src` that `index` covers, or a number."""
+    """The values to write: the part of `src` that `index` covers, or a number."""
     shape = np.broadcast_shapes(*(place.shape for place in places))
     name = "src" if call.bound.has("src") else "value"
     values = call[name]
@@ -173,7 +173,7 @@ def _source(call: CallValues, places: tuple[Array, ...]) -> Array:
 def _scatter(call: CallValues) -> list[Array]:
     values, places = _along(call)
     made = values.copy()
-    # The last of equal places stays: NumPy stores in row-major order.
+    # Among equal indices, the last value wins: NumPy stores in row-major order.
     made[places] = _source(call, places).astype(made.dtype)
     return [made.reshape(call.results[0].shape)]
 
@@ -249,7 +249,7 @@ def _index_put(call: CallValues) -> list[Array]:
 
 
 def _order(values: Array, axis: int, descending: bool) -> Array:
-    """Places in sorted order, equal ones as they stood; NaN is the largest."""
+    """Indices in sorted order; the sort is stable, and NaN is the largest."""
     ranks = np.unique(values, return_inverse=True, equal_nan=True)[1].reshape(values.shape)
     return np.argsort(-ranks if descending else ranks, axis=axis, kind="stable")
 

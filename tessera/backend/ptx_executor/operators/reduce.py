@@ -1,6 +1,6 @@
 """Reductions, norms, scans and windows, in float64 and in a fixed order.
 
-A sum is a tree of additions of halves, element by element, which NumPy does the same everywhere.
+A sum is a tree that adds halves element by element, which NumPy computes equally on every machine.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Function = Callable[[CallValues], list[Array]]
 
 
 def _to_front(values: Array, axes: tuple[int, ...]) -> Array:
-    """The reduced dimensions as one, in front of the others."""
+    """Merge the reduced dimensions into one, in front of the others."""
     moved = np.moveaxis(values, axes, range(len(axes)))
     return moved.reshape(math.prod(moved.shape[: len(axes)]), *moved.shape[len(axes) :])
 
@@ -31,7 +31,7 @@ def _with_ones(values: Array, axes: tuple[int, ...]) -> Array:
 
 
 def tree_sum(values: Array, axes: tuple[int, ...]) -> Array:
-    """The sum over some dimensions, which stay with length 1."""
+    """The sum over some dimensions, which are kept with length 1."""
     rows = _to_front(values, axes)
     if not len(rows):
         return _with_ones(np.zeros(rows.shape[1:], values.dtype), axes)
@@ -47,12 +47,12 @@ def _count(values: Array, axes: tuple[int, ...]) -> int:
 
 
 def mean_of(values: Array, axes: tuple[int, ...]) -> Array:
-    """The mean over some dimensions, which stay with length 1."""
+    """The mean over some dimensions, which are kept with length 1."""
     return tree_sum(values, axes) / _count(values, axes)
 
 
 def softmax_of(values: Array, dim: int) -> Array:
-    """Exponentials over their sum; a row of nothing but -inf is NaN, as in PyTorch."""
+    """Exponentials divided by their sum; a row of only -inf gives NaN, as in PyTorch."""
     axis = dim % max(values.ndim, 1)
     if not values.size:
         return values
@@ -61,7 +61,7 @@ def softmax_of(values: Array, dim: int) -> Array:
 
 
 def log_sum_exp(values: Array, axes: tuple[int, ...]) -> Array:
-    """The logarithm of the sum of exponentials; the dimensions stay with length 1."""
+    """The logarithm of the sum of exponentials; the dimensions are kept with length 1."""
     if not values.size:
         return elementary.log(tree_sum(values, axes))
     top = values.max(axis=axes, keepdims=True)
@@ -77,7 +77,7 @@ def _axes(call: CallValues) -> tuple[int, ...]:
 
 
 def _numbers(call: CallValues) -> Array:
-    """`self` in float64, or in 64-bit integers if the result is no float."""
+    """`self` in float64, or in 64-bit integers if the result is not a float."""
     made = call.results[0].dtype
     values = call["self"]
     if values.dtype.kind == "f" or made.is_float:
@@ -86,7 +86,7 @@ def _numbers(call: CallValues) -> Array:
 
 
 def _shaped(call: CallValues, values: Array) -> Array:
-    """Without the dimensions of length 1, if the result has none."""
+    """Values without the reduced dimensions, if the result does not keep them."""
     return values.reshape(call.results[0].shape)
 
 
@@ -102,7 +102,7 @@ def _extreme(name: str) -> Function:
 
 
 def _best(values: Array, axis: int, largest: bool) -> Array:
-    """Places of the first of the best elements; a NaN is better than any number."""
+    """Indices of the first best elements; a NaN ranks above any number."""
     keys = np.where(values != values, np.inf if largest else -np.inf, values)
     if values.dtype.kind == "f" and (values != values).any():
         is_nan = values != values
@@ -180,7 +180,7 @@ def _softmax(is_log: bool) -> Function:
 
 
 def _safe_softmax(call: CallValues) -> list[Array]:
-    """Rows in which nothing takes part are zero, not NaN."""
+    """A softmax in which rows without any valid element are zero, not NaN."""
     values = np.atleast_1d(call["self"].astype(np.float64))
     axis = call.bound.integer("dim") % values.ndim
     is_empty = np.isneginf(values).all(axis=axis, keepdims=True)
@@ -214,7 +214,7 @@ def _rms_norm(call: CallValues) -> list[Array]:
     eps = call.bound.attribute("eps")
     small = {DataType.F64: 2.0**-52, DataType.F16: 2.0**-10, DataType.BF16: 2.0**-7}
     dtype = call.bound.operand("input").dtype
-    # Without eps: the unit of the type.
+    # The default of eps is the machine epsilon of the type.
     least = float(eps) if isinstance(eps, int | float) else small.get(dtype, 2.0**-23)
     rstd = 1.0 / np.sqrt(mean_of(values * values, axes) + least)
     return [_affine(call, values * rstd), rstd][: len(call.results)]
@@ -255,7 +255,7 @@ def _truth(is_all: bool) -> Function:
 
 
 def _histogram(call: CallValues) -> list[Array]:
-    """Counts of what lies between two numbers, in bins of one width; all, if they are the same."""
+    """Counts per bin of equal width between two numbers; equal numbers mean the whole range."""
     values = call["self"].astype(np.float64).ravel()
     low, high, bins = call.number("min"), call.number("max"), call.bound.integer("bins")
     if low == high and values.size:
@@ -284,7 +284,7 @@ def _batch_norm(call: CallValues) -> list[Array]:
 
 
 def _max_pool(call: CallValues) -> list[Array]:
-    """The first of the largest in every window, and the last NaN if there is one."""
+    """The first largest element of each window; if a window has NaNs, its last NaN."""
     values = call["self"].astype(np.float64)
     kernel, stride, padding, dilation = window_sizes(call.bound)
     shape, sizes = call.results[0].shape, values.shape[-2:]

@@ -1,7 +1,7 @@
 """Run a library call on a device: read operands, compute, round, write, log the bytes.
 
-In: an `op` record and the address of every buffer. Out: what a launch gives: the bytes touched. A
-call that has no code here is refused before anything runs.
+In: an `op` record and the address of every buffer. Out: the result of a launch: the bytes touched.
+A call that is not supported here is refused before anything runs.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ from tessera.ir.program import program as ir
 AddressOf = Callable[[ir.BufferId], int]
 
 FUNCTIONS = {**ELEMENTWISE, **MATRIX, **REDUCTIONS, **MOVEMENT}
-# Functions that add to what they change: the chosen elements are read, too.
+# Functions that add to the elements they change, so they also read the chosen elements.
 _ADDS = frozenset(("scatter_add", "scatter_reduce", "index_add"))
 
 
 class CalledMemory(Protocol):
-    """What a call needs of a `device.Device`."""
+    """The part of a `device.Device` that a call uses."""
 
     space: AddressSpace
     log: AccessLog
     shadow: Shadow | None
 
     def mark_written(self, address: int, size: int) -> None:
-        """The bytes are no longer uninitialised."""
+        """Mark bytes as initialised."""
 
 
 def check(call: ir.LibraryCall) -> Bound:
-    """The call matched with the table; refuses one that cannot run here."""
+    """Match the call with the table; refuse a call that cannot run here."""
     try:
         bound = bind(call)
     except OperatorMismatch as reason:
@@ -77,7 +77,7 @@ def _refused(call: ir.LibraryCall, reason: str) -> Exception:
 
 
 def _moves_bits(bound: Bound) -> bool:
-    """Whether elements only move, from tensors of one type to another of it."""
+    """Whether the call only moves elements, between tensors of the same type."""
     numbers = {spec.name for spec in bound.operator.reads if spec.or_number}
     if bound.operator.function not in MOVES or numbers & {name for name, _ in bound.attributes}:
         return False
@@ -94,7 +94,7 @@ def _moves_bits(bound: Bound) -> bool:
 
 
 def run(device: CalledMemory, call: ir.LibraryCall, address_of: AddressOf) -> LaunchResult:
-    """Run a call; the result is that of a launch of one step."""
+    """Run a call; the result is like that of a launch with one step."""
     bound = check(call)
     places = _OperandPlaces(device, address_of)
     bits = {
@@ -119,7 +119,7 @@ def run(device: CalledMemory, call: ir.LibraryCall, address_of: AddressOf) -> La
 
 
 class _OperandPlaces:
-    """Where operands lie in the memory of a device."""
+    """The locations of operands in the memory of a device."""
 
     def __init__(self, device: CalledMemory, address_of: AddressOf) -> None:
         self.device = device
@@ -142,7 +142,7 @@ class _OperandPlaces:
         )
 
     def ranges(self, operand: ir.Operand, chosen: Array | None) -> Array:
-        """The bytes of all elements, or of the chosen ones, as lines of start and end."""
+        """The bytes of all elements, or of the chosen elements, as rows of start and end."""
         width, first = operand.dtype.bytes, self.start(operand)
         strides = operand.element_strides()
         if 0 in operand.shape:
@@ -158,7 +158,7 @@ class _OperandPlaces:
 
 
 def _is_dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    """Whether the elements lie side by side in any order of the dimensions."""
+    """Whether the elements are contiguous in some order of the dimensions."""
     reach = 1
     for stride, size in sorted(zip(strides, shape, strict=True)):
         if size == 1:
@@ -178,7 +178,7 @@ def _log_reads(places: _OperandPlaces, call: CallValues, record: ir.LibraryCall)
 
 
 def _chosen_reads(call: CallValues, spec: OperandSpec) -> Iterator[Array | None]:
-    """Which elements of an operand are read: `None` for all; nothing if none are."""
+    """The elements of an operand that are read: `None` for all; yields nothing if none are."""
     if spec.reach is Reach.WHOLE:
         yield None
     if spec.reach is not Reach.INDEXED:
@@ -197,7 +197,7 @@ def _chosen_reads(call: CallValues, spec: OperandSpec) -> Iterator[Array | None]
 
 
 def _changed(call: CallValues) -> Array:
-    """Which elements of `self` a function that writes by index changes."""
+    """The elements of `self` that a function that writes by index changes."""
     marks = {"self": np.zeros(call["self"].shape, np.int64)}
     for name in ("src", "source", "values", "value"):
         if call.has(name):
@@ -209,7 +209,7 @@ def _changed(call: CallValues) -> Array:
 
 
 def _replaced(call: CallValues, operands: dict[str, Array], function: str | None = None) -> Array:
-    """The result of a function that moves elements, with others in place of some operands."""
+    """The result of a function that moves elements, with some operands replaced."""
     other = CallValues(call.bound, dict(call.values), moves_bits=True)
     for name, values in operands.items():
         other.values[name] = [values]

@@ -1,7 +1,7 @@
-"""Tensors as values: bytes of a device in, NumPy arrays out, and results rounded back.
+"""Conversion between device bytes and NumPy arrays, and rounding of results.
 
-16- and 8-bit floats are widened to float32; integers and bools are what they are. A result is
-rounded once, to nearest even, from what a function computed (float32 or float64).
+16- and 8-bit floats are widened to float32; integers and bools keep their type. A result is rounded
+once, to nearest even, from the computed type (float32 or float64).
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def round_to(dtype: DataType, values: Array) -> Array:
 
 
 def _small(name: str, values: Array) -> Array:
-    """8-bit floats, to nearest even; e4m3 has no infinity, its largest value stands for it."""
+    """8-bit floats, to nearest even; e4m3 has no infinity and uses its largest value instead."""
     return encode(SMALL[name], np.ascontiguousarray(values)).reshape(values.shape)
 
 
@@ -77,10 +77,10 @@ def _half(name: str, values: Array) -> Array:
 
 
 class CallValues:
-    """What a function of the table is given: operands by name, attributes, result types.
+    """The input of a function of the table: operands by name, attributes, result types.
 
-    `bits` are operands as they are stored, `values` what they mean. In calls of which only the
-    movement of elements matters the two are the same.
+    `bits` holds operands as stored, `values` their decoded values. In calls that only move
+    elements, the two are the same.
     """
 
     def __init__(self, bound: Bound, bits: dict[str, list[Array]], *, moves_bits: bool) -> None:
@@ -97,18 +97,18 @@ class CallValues:
         self.results = [operand for _, operand in bound.writes]
 
     def all(self, name: str) -> list[Array]:
-        """The tensors of a list."""
+        """The tensors of an operand that is a list."""
         return self.values[name]
 
     def __getitem__(self, name: str) -> Array:
-        """A tensor, or the number that stands for it."""
+        """A tensor, or the number given in its place."""
         tensors = self.values.get(name)
         if tensors:
             return tensors[0]
         return np.asarray(self.number(name))
 
     def has(self, name: str) -> bool:
-        """Whether an operand is there, as a tensor or a number."""
+        """Whether an operand is given, as a tensor or a number."""
         return self.bound.has(name) or self._given(name) is not None
 
     def _given(self, name: str) -> AttributeValue:
@@ -120,7 +120,7 @@ class CallValues:
 
     @property
     def is_float(self) -> bool:
-        """Whether the arithmetic is that of floats."""
+        """Whether the arithmetic is in floating point."""
         kinds = [tensor.dtype for spec, tensors in self.bound.reads for tensor in tensors]
         numbers = (value for _, value in self.bound.attributes)
         return (

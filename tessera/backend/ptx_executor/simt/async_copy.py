@@ -1,8 +1,7 @@
 """Asynchronous copies, which complete when they are issued.
 
-PTX promises the effect of a copy only after a wait; an earlier effect is one of the allowed
-orders. Groups and waits therefore need no code, and a copy that signals an mbarrier completes its
-bytes at once.
+PTX guarantees the effect of a copy only after a wait, and allows an earlier effect. Groups and
+waits therefore need no code, and a copy that signals an mbarrier completes its bytes at once.
 
 Source: PTX ISA 9.0, sections 9.7.9.25.3 (cp.async) and 9.7.9.25.4 (bulk copies).
 """
@@ -62,7 +61,7 @@ def _partial(
     words: Array,
     guard: Array | None,
 ) -> Array:
-    """Lanes that copy fewer bytes than they fill."""
+    """The words of lanes that copy fewer bytes than they fill; the rest is zero."""
     some = (given > 0) & (given < size)
     if guard is not None:
         some = some & guard
@@ -96,7 +95,7 @@ def copy_bulk(
 ) -> None:
     """cp.async.bulk: each lane copies `size` bytes, a multiple of 16.
 
-    With a `reduction`, an operation and a type, cp.reduce.async.bulk: elements are combined.
+    With a `reduction` (an operation and a type), it is cp.reduce.async.bulk and combines elements.
     """
     lanes = cx.each(guard, target, source, size, barrier, ranks)
     for place, (to, start, count, bar, mask) in lanes:
@@ -115,7 +114,7 @@ def copy_bulk(
 
 
 def spread(target: int, barrier: int, mask: int | None) -> list[tuple[int, int]]:
-    """The targets and barriers of a copy: one, or the same offsets in several CTAs."""
+    """The targets and barriers of a copy: one pair, or the same offsets in several CTAs."""
     if mask is None:
         return [(target, barrier)]
     low = (1 << RANK_SHIFT) - 1
@@ -124,7 +123,7 @@ def spread(target: int, barrier: int, mask: int | None) -> list[tuple[int, int]]
 
 
 def complete(cx: LaneSet, site: int, barrier: int, count: int, place: int) -> None:
-    """Tell an mbarrier that bytes have come."""
+    """Signal an mbarrier that bytes have arrived."""
     mbarrier.change(cx, site, barrier, place, 0, -count)
 
 
@@ -142,12 +141,12 @@ def combine(
 
 
 def word_width(*values: int) -> int:
-    """The widest word that divides all of the numbers."""
+    """The widest word, in bytes, whose width divides all values."""
     return next(w for w in (16, 8, 4, 2, 1) if all(v % w == 0 for v in values))
 
 
 def read_bytes(cx: LaneSet, site: int, space: str, start: int, count: int, place: int) -> Array:
-    """A run of bytes as one lane sees them."""
+    """Read a run of bytes as one lane."""
     width = word_width(start, count)
     addresses = np.arange(start, start + count, width, dtype=np.uint64)
     if count == 0:
@@ -158,7 +157,7 @@ def read_bytes(cx: LaneSet, site: int, space: str, start: int, count: int, place
 
 
 def write_bytes(cx: LaneSet, site: int, space: str, start: int, data: Array, place: int) -> None:
-    """Store a run of bytes as one lane sees them."""
+    """Store a run of bytes as one lane."""
     width = word_width(start, len(data))
     if len(data) == 0:
         return

@@ -1,10 +1,10 @@
-"""Atomic operations in a stated order: lane after lane.
+"""Atomic operations in a fixed order: lane by lane.
 
 Within one instruction the lanes of the running group act in lane order (CTA by CTA, thread
 by thread), so floating-point sums are the same on every run. Lanes that name different
-addresses do not see each other and are done at once. Where addresses repeat, lanes are sorted
-by address (stably): long runs go through a running `accumulate`, which applies the operation
-strictly one after the other; the rest is done in rounds, first lanes first.
+addresses are independent and execute at once. If addresses repeat, a stable sort orders the lanes
+by address. Long runs go through a running `accumulate`, which applies the operation strictly one
+by one; the rest is done in rounds, first lanes first.
 
 Source: PTX ISA 9.0, sections 9.7.13.5 (atom) and 9.7.13.6 (red).
 """
@@ -35,7 +35,7 @@ _LONG_RUN = 24
 
 
 def step_of(op: str, t: str, ftz: bool) -> Step:
-    """One application: the new word from the old word and the operands, as raw bits."""
+    """One step of the operation: the new word from the old word and the operands, as raw bits."""
     width = int(t[1:]) // 8 if t[0] in "usb" and t[1:].isdigit() else 0
     signed = t[0] == "s"
     if op == "cas":
@@ -98,7 +98,7 @@ class Atomic:
         c: Array | None = None,
         guard: Array | None = None,
     ) -> Array:
-        """Do it for the running lanes; gives the words that were there before."""
+        """Execute the instruction for the running lanes; return the old words."""
         on = cx.enabled(guard)
         who = cx.chosen(on)
         result = np.zeros(cx.shape, dtype=WORDS[self.width])
@@ -168,7 +168,7 @@ class Atomic:
         order: Array,
         starts: Array,
     ) -> Array:
-        """Several lanes per address, sorted; `starts` is where each address begins."""
+        """Execute several lanes per address, sorted; `starts` is the first lane of each address."""
         addr, b, c, who = (None if x is None else x[order] for x in lanes)
         assert addr is not None
         assert b is not None
@@ -198,7 +198,7 @@ class Atomic:
         return result
 
     def _one_by_one(self, old: Array, b: Array, c: Array | None) -> Array | None:
-        """The word before each lane of a run, then the last; None if only rounds are exact."""
+        """The old word of each lane of a run, then the last word; None if only rounds are exact."""
         if self.op == "exch":
             return np.concatenate([old, b])
         if self.op == "cas" and c is not None and old.dtype.kind != "c":
@@ -225,7 +225,7 @@ _SCAN_TYPES = {
 
 
 def _plain_floats(values: Array, running: Array) -> bool:
-    """No NaN, and nothing that flushing subnormals would change."""
+    """Whether there is no NaN, and no value that flushing subnormals would change."""
     tiny = np.finfo(values.dtype).tiny
     for part in (values, running):
         size = np.abs(part)

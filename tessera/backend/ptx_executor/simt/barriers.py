@@ -1,15 +1,14 @@
 """Waiting: CTA barriers with counts, cluster barriers, and lanes that wait for their warp.
 
 In: the operands of a barrier instruction, and the lanes that have run it. Out: lanes that go on to
-the next block once everyone that the barrier waits for has arrived. `Barriers` and `ClusterBarrier`
-count arrivals, `Meetings` lets lanes go on; `schedule` runs blocks.
+the next block once all lanes that the barrier waits for have arrived. `Barriers` and
+`ClusterBarrier` count arrivals, `Meetings` releases lanes, and `schedule` runs blocks.
 
 Barriers count threads in whole warps, as the hardware does: a warp whose live lanes have all
-arrived counts 32, also where the block's size leaves it incomplete. A barrier without a count
-waits for every warp of the CTA that has a live lane; threads that have exited are not waited
-for.
+arrived counts 32, even if the size of the block leaves it incomplete. A barrier without a count
+waits for every warp of the CTA that has a live lane. It does not wait for threads that have exited.
 
-Longer than 400 lines because who waits and who may go on is one state.
+Longer than 400 lines because waiting and released lanes share one state.
 
 Source: PTX ISA 9.0, section 9.7.13 (bar, barrier.cluster).
 """
@@ -31,7 +30,7 @@ from tessera.backend.ptx_executor.simt.compiled import CompiledBlock
 NAMED = 16
 OPERATIONS = ("popc", "and", "or")
 
-# What a barrier instruction gives: what is done, the barrier, how many threads, and for `bar.red`
+# The value of a barrier instruction: the action, the barrier, the thread count, and for `bar.red`
 # the votes, their operation and the register of the result.
 BarrierUse = tuple[str, Array, Array | None, Array | None, str, int]
 
@@ -52,7 +51,7 @@ class Barriers:
         self.register = np.full(count, -1, dtype=np.int64)
 
     def idle(self, number: int) -> bool:
-        """Whether no lane waits or has arrived at a barrier."""
+        """Whether no lane waits or has arrived at the barrier."""
         return number not in self.parked and not self.extra.get(number, np.zeros(1)).any()
 
     def waiters(self) -> list[tuple[str, Array, Array]]:
@@ -62,14 +61,14 @@ class Barriers:
         ]
 
     def arrive(self, number: int, lanes: Array, count: int, alive: Array) -> None:
-        """`bar.arrive`: the lanes are counted and go on."""
+        """`bar.arrive`: count the lanes, which do not wait."""
         chunk = self.chunk
         extra = self.extra.setdefault(number, np.zeros(chunk.ctas, dtype=np.int64))
         extra += warp_counts(chunk, lanes, alive).sum(axis=1)
         self._expect(number, lanes, count)
 
     def park(self, number: int, lanes: Array, count: int, resume: int, site: int) -> None:
-        """`bar.sync` and `bar.red`: the lanes wait."""
+        """`bar.sync` and `bar.red`: make the lanes wait."""
         parked = self.parked.setdefault(number, np.zeros(len(lanes), dtype=np.bool_))
         parked |= lanes
         self.resume[lanes] = resume
@@ -78,7 +77,7 @@ class Barriers:
         self._expect(number, lanes, count)
 
     def vote(self, number: int, lanes: Array, vote: Array, operation: str, register: int) -> None:
-        """`bar.red`: the votes of lanes that wait, and the register for the result of each."""
+        """`bar.red`: record the votes of waiting lanes, and the register for the result of each."""
         votes = self.votes.setdefault(number, np.zeros(len(lanes), dtype=np.bool_))
         votes[lanes] = vote[lanes]
         self.operation[lanes] = OPERATIONS.index(operation)
@@ -91,7 +90,7 @@ class Barriers:
         expected[rows] = count
 
     def release(self, number: int, alive: Array) -> Array | None:
-        """The lanes whose barrier is complete, as flags; they no longer wait."""
+        """Release the lanes whose barrier is complete, and return them as flags."""
         parked = self.parked.get(number)
         if parked is None:
             return None
@@ -116,7 +115,7 @@ class Barriers:
         return free
 
     def results(self, number: int, free: Array) -> Iterator[tuple[Array, int, Array]]:
-        """`bar.red` of lanes that may go on: the lanes, their register, the result per CTA."""
+        """`bar.red` of released lanes: the lanes, their register, the result per CTA."""
         for register in np.unique(self.register[free]):
             asked = free & (self.register == register)
             for operation in np.unique(self.operation[asked]) if register >= 0 else ():
@@ -165,7 +164,7 @@ def _by_warp(chunk: Chunk, flags: Array) -> Array:
 
 
 class ClusterBarrier:
-    """`barrier.cluster`: a lane may pass a wait once all live lanes have arrived as often."""
+    """`barrier.cluster`: a lane passes a wait once all live lanes have as many arrivals."""
 
     def __init__(self, chunk: Chunk) -> None:
         self.chunk = chunk
@@ -180,13 +179,13 @@ class ClusterBarrier:
         self.arrivals[lanes] += 1
 
     def wait(self, lanes: Array, resume: int, site: int) -> None:
-        """Let the lanes wait for the phase of their last arrival."""
+        """Make the lanes wait for the phase of their last arrival."""
         self.waiting |= lanes
         self.resume[lanes] = resume
         self.site[lanes] = site
 
     def release(self, alive: Array) -> Array | None:
-        """Lanes that may go on."""
+        """Release the lanes whose phase is complete, and return them as flags."""
         if not self.waiting.any():
             return None
         size = self.chunk.launch.cluster_size * self.chunk.threads
@@ -243,13 +242,13 @@ def covers_whole_ctas(chunk: Chunk, lanes: LaneSet, alive: Array | None) -> bool
 
 
 class Runner(Protocol):
-    """What runs the chunk: it moves lanes to blocks, and knows which are alive."""
+    """The runner of a chunk: it moves lanes to blocks, and knows which lanes are alive."""
 
     registers: list[Array]
     alive: Array | None
 
     def arrive(self, number: int, lanes: LaneSet) -> None:
-        """Lanes stand before a block."""
+        """Put lanes at the start of a block."""
 
     def arrive_flags(self, number: int, flags: Array) -> None:
         """`arrive` for lanes that are flagged."""
@@ -264,7 +263,7 @@ class Runner(Protocol):
 
 
 class Meetings:
-    """The barriers of one chunk, and who waits at them."""
+    """The barriers of one chunk, and the lanes that wait at them."""
 
     def __init__(self, chunk: Chunk) -> None:
         self.chunk = chunk
@@ -299,7 +298,7 @@ class Meetings:
             self._release_cluster(runner)
 
     def use(self, runner: Runner, block: CompiledBlock, lanes: LaneSet, value: BarrierUse) -> None:
-        """Lanes have run `bar` or `barrier`: they go on, or wait for others."""
+        """Handle lanes that have run `bar` or `barrier`: they continue, or wait for others."""
         action, number, count, predicate, operation, register = value
         chunk, site = self.chunk, block.site + block.length - 1
         if action != "arrive" and number.size == 1 and (count is None or count.size == 1):
@@ -363,7 +362,7 @@ class Meetings:
             runner.arrive_flags(int(target), free & (resume == target))
 
     def _count_barrier(self, lanes: Array) -> None:
-        """A barrier orders what the CTAs of these lanes did before and after."""
+        """Count a barrier, which orders the accesses of these CTAs before and after it."""
         if self.chunk.launch.watch is not None:
             rows = lanes.reshape(self.chunk.ctas, self.chunk.threads).any(axis=1)
             self.chunk.epochs[rows] += 1
@@ -377,7 +376,7 @@ class Meetings:
         operation: str,
         register: int,
     ) -> None:
-        """All lanes of the CTAs are here: nobody waits."""
+        """Handle a barrier at which all lanes of the CTAs have arrived: no lane waits."""
         self._count_barrier(lanes.flags())
         if predicate is not None and register >= 0:
             flags = lanes.flags()
@@ -389,7 +388,7 @@ class Meetings:
     def use_cluster(
         self, runner: Runner, block: CompiledBlock, lanes: LaneSet, action: str
     ) -> None:
-        """Lanes have run `barrier.cluster`."""
+        """Handle lanes that have run `barrier.cluster`."""
         if action == "arrive":
             self.cluster.arrive(lanes.flags())
             runner.arrive(block.targets[0], lanes)

@@ -1,7 +1,7 @@
-"""Calls and their frames; what the driver gives to kernels: printf, assert, malloc, free; traps.
+"""Call frames, traps, and the functions of the driver: printf, assert, malloc, free.
 
-Text goes to the launch's output in lane order. `malloc` takes memory from the device, which
-stays allocated until the kernel frees it or the device is closed.
+Text goes to the output of the launch in lane order. `malloc` allocates device memory, which stays
+allocated until the kernel frees it or the device is closed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _read_string(cx: LaneSet, site: int, address: int, lane: int) -> bytes:
 
 
 def builtin_vprintf(cx: LaneSet, site: int, form: Array, values: Array) -> Array:
-    """Format one line per lane; gives the number of arguments, as CUDA does."""
+    """Format one text per lane; return the number of arguments, as CUDA does."""
     counts = np.zeros(cx.shape, dtype=np.uint32)
     known: dict[int, bytes] = {}
     for place, (at, arguments) in cx.each(None, form, values):
@@ -57,7 +57,7 @@ def builtin_vprintf(cx: LaneSet, site: int, form: Array, values: Array) -> Array
 
 
 def _format(cx: LaneSet, site: int, form: bytes, address: int, lane: int) -> tuple[str, int]:
-    """One formatted text and how many arguments it took from the buffer at `address`."""
+    """The formatted text, and the number of arguments taken from the buffer at `address`."""
     offset = 0
     count = 0
     who = np.array([lane])
@@ -82,7 +82,7 @@ def _format(cx: LaneSet, site: int, form: bytes, address: int, lane: int) -> tup
         spec = f"%{flags}{width}{dotted}"
         if letter in "diuxXoc":
             size = 8 if length in ("l", "ll", "z", "j", "t") else 4
-            # `char` and `short` are passed as `int`, and printed as what they were.
+            # `char` and `short` are passed as `int`, and printed in their own width.
             kept = {"hh": 1, "h": 2}.get(length, size)
             bits = take(size) & ((1 << 8 * kept) - 1)
             if letter in "di":
@@ -133,7 +133,7 @@ def builtin___assertfail(
 
 
 def builtin_malloc(cx: LaneSet, site: int, size: Array) -> Array:
-    """Memory from the device for each lane, in lane order."""
+    """Allocate device memory for each lane, in lane order."""
     addresses = np.zeros(cx.shape, dtype=np.uint64)
     for place, (count,) in cx.each(None, size):
         allocation = cx.chunk.launch.space.allocate(count, "malloc")
@@ -142,7 +142,7 @@ def builtin_malloc(cx: LaneSet, site: int, size: Array) -> Array:
 
 
 def builtin_free(cx: LaneSet, site: int, address: Array) -> Array:
-    """Give memory back; null is allowed."""
+    """Free device memory; null is allowed."""
     launch = cx.chunk.launch
     for _, (at,) in cx.each(None, address):
         if at == 0:
@@ -161,7 +161,7 @@ def trap(cx: LaneSet, site: int) -> None:
 
 
 def check_table(cx: LaneSet, site: int, index: Array, count: int, guard: Array | None) -> None:
-    """A table branch must stay inside its list."""
+    """Refuse an index of a table branch outside its list."""
     on = cx.enabled(guard)
     bad = index >= count
     if on is not None:
@@ -180,7 +180,7 @@ def sleep(cx: LaneSet, duration: Array, guard: Array | None) -> None:
 
 
 def open_frame(cx: LaneSet, site: int, above: Array) -> None:
-    """Make room for the frame of a function that is called."""
+    """Reserve local memory for the frame of a called function."""
     cx.chunk.need_local(int(above.max()) + cx.chunk.launch.program.frame_limit, site)
 
 

@@ -1,11 +1,11 @@
-"""The state of a launch, and of a chunk of it: CTAs that run together, with memories of their own.
+"""The state of a launch, and of a chunk: CTAs that run together, with their memories.
 
 Shared memory is one row of bytes per CTA, local memory one row per lane (it grows with the
 call stack). Rows are padded to 16 bytes so that they can be viewed as words of any width.
 Fresh shared and local memory is poisoned like device memory.
 
 Time is virtual: the clock counts executed instructions, `nanosleep` moves it forward, and
-`%globaltimer` is derived from it, so that a launch gives the same bytes every time.
+`%globaltimer` is derived from it, so a launch gives the same bytes every time.
 """
 
 from __future__ import annotations
@@ -55,18 +55,18 @@ class LaunchState:
 
     @property
     def reserved_start(self) -> int:
-        """Where the shared memory that the kernel asked for ends."""
+        """The end of the shared memory that the kernel requested, in bytes."""
         asked = self.program.shared_static + self.dynamic_shared
         return asked if not self.program.reserved_shared else -(-asked // 16) * 16
 
     @property
     def shared_bytes(self) -> int:
-        """Shared memory of a CTA: static, dynamic, and the system's part if it is used."""
+        """Shared memory of a CTA in bytes: static, dynamic, and the system's part if it is used."""
         return self.reserved_start + self.program.reserved_shared
 
     @property
     def cluster_size(self) -> int:
-        """CTAs in a cluster."""
+        """The number of CTAs in a cluster."""
         return self.cluster[0] * self.cluster[1] * self.cluster[2]
 
     def parameter(self, offset: int, width: int) -> Array:
@@ -92,14 +92,14 @@ class RowMemory:
         self.words: dict[int, Array] = {w: flat.view(t) for w, t in WORDS.items()}
 
     def grow(self, row_bytes: int) -> None:
-        """Widen the rows, keeping what they hold."""
+        """Widen the rows, and keep their contents."""
         old = self.bytes
         self.__init__(self.rows, row_bytes)  # type: ignore[misc]
         self.bytes[:, : old.shape[1]] = old
 
 
 class Chunk:
-    """C CTAs of T threads, given by their linear numbers; clusters are whole and together."""
+    """C CTAs of T threads, given by their linear numbers; clusters are complete and contiguous."""
 
     def __init__(self, launch: LaunchState, cta_ids: Array) -> None:
         self.launch = launch
@@ -119,7 +119,7 @@ class Chunk:
         self.fragments = Fragments()
 
     def release(self) -> None:
-        """Drop the memory of a chunk that has ended, without waiting for a collection."""
+        """Free the memory of a chunk that has ended, without waiting for garbage collection."""
         self.registers.clear()
         self.fragments.clear()
         self._special.clear()
@@ -127,13 +127,13 @@ class Chunk:
         self._shared_flags = self.shared_history = None
 
     def shared_flags(self) -> Array:
-        """Which bytes of shared memory have been written; kept only where a check asks."""
+        """Flags of the written bytes of shared memory; kept only if a check needs them."""
         if self._shared_flags is None:
             self._shared_flags = np.zeros(self.shared.bytes.size, dtype=np.bool_)
         return self._shared_flags
 
     def need_local(self, size: int, site: int) -> None:
-        """Make room for `size` bytes of local memory per lane."""
+        """Grow local memory to at least `size` bytes per lane."""
         if size <= self.local.row_bytes:
             return
         limit = STACK_LIMIT + self.launch.program.local_bytes

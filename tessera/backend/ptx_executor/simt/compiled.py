@@ -1,4 +1,4 @@
-"""Records of a compiled kernel: blocks as Python functions, and what a launch needs to know."""
+"""Records of a compiled kernel: blocks as Python functions, and the data of a launch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tessera.backend.ptx_executor.memory.memory import Array
 from tessera.diagnostics import Span
 from tessera.ir.ptx import syntax as ptx
 
-# Addresses of functions: the first, and the distance between two.
+# Addresses of functions: the first address, and the distance between two.
 FUNCTION_BASE = 1 << 32
 FUNCTION_STEP = 16
 
@@ -23,14 +23,15 @@ class Site:
     instruction: ptx.Instruction
 
 
-# Who must have arrived before a block runs: nobody, the threads of a mask, a group of warps, or
-# what a register says.
+# The lanes that must arrive before a block runs: none, the threads of a mask, a group of warps, or
+# the mask in a register.
 Members = int | str | tuple[str, int] | None
 
 
 @dataclass(slots=True)
 class CompiledBlock:
-    """One block: `run(cx, *ins)` gives the values of `outs` and what decides the next block."""
+    """One block: `run(cx, *ins)` returns the values of `outs`, and the value that decides the
+    next block."""
 
     number: int
     name: str
@@ -48,7 +49,7 @@ class CompiledBlock:
 
 @dataclass(slots=True)
 class KernelProgram:
-    """What a launch of the kernel needs to know."""
+    """A compiled kernel: everything that a launch needs."""
 
     kernel: ptx.Function
     module: ptx.Module
@@ -70,7 +71,7 @@ class KernelProgram:
     frame_limit: int
 
     def span(self, site: int) -> Span | None:
-        """Where the instruction of a site stands."""
+        """The source position of the instruction of a site."""
         if site < 0:
             return None
         return self.module.span(self.sites[site].instruction.at)

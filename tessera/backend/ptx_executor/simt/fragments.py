@@ -1,9 +1,9 @@
-"""`mma` on 16- and 32-bit floats with the preparation of fragments remembered.
+"""`mma` on 16- and 32-bit floats with a cache of prepared fragments.
 
-A kernel multiplies each fragment of A with several of B and the other way round. Registers are
-never changed in place, so a fragment of the same arrays has the same values: its elements
-and exponents, in the order that the sum needs, are kept with the chunk for the last few
-fragments. How products are summed is `numerics.matrix.accumulate` alone.
+A kernel multiplies each fragment of A with several of B and vice versa. Registers are never changed
+in place, so a fragment of the same arrays has the same values. The chunk keeps the elements and
+exponents of the last few fragments, in the order that the sum needs. Only
+`numerics.matrix.accumulate` decides how products are summed.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from tessera.backend.ptx_executor.numerics.matrix.mma import parse_shape
 
 TYPES = frozenset({"f16", "bf16", "tf32"})
 
-# Warps at a time: a row of their products stays in the second-level cache.
+# Warps per step: a row of their products stays in the second-level cache.
 _WARPS = 256
-# Warps from which on a loop over them is long.
+# The number of warps from which a loop over the warps is long enough.
 _MANY = 96
 _COLUMNS = 8
 _KEPT = 24
@@ -38,7 +38,7 @@ Key = tuple[object, ...]
 
 
 class Fragments:
-    """The fragments that a chunk remembers; an entry holds its arrays, so that ids stay theirs."""
+    """The cached fragments of a chunk; an entry keeps its arrays alive, so their ids stay valid."""
 
     __slots__ = ("factors", "sums")
 
@@ -47,7 +47,7 @@ class Fragments:
         self.sums: dict[Key, tuple[object, Array]] = {}
 
     def clear(self) -> None:
-        """Forget all."""
+        """Drop all fragments."""
         self.factors.clear()
         self.sums.clear()
 
@@ -81,7 +81,7 @@ def multiply(
 
 
 def _accumulator(cx: LaneSet, t: str, registers: Sequence[Array], rows: int) -> Array:
-    """The bits of C [row, column, warp]; a sum is usually added to once, by the next product."""
+    """The bits of C [row, column, warp]; usually only the next product reads an accumulator."""
     sums: dict[Key, tuple[object, Array]] = cx.chunk.fragments.sums
     kept = sums.pop((t, rows, id(cx), *map(id, registers)), None)
     if kept is not None:
@@ -109,7 +109,7 @@ def _remembered(
 
 
 def _prepare_a(registers: list[Array], t: str, rows: int, rule: Rule) -> list[Factor]:
-    """A [k, row, 1, warp], or repeated for the columns [k, row, column and warp]."""
+    """A as [k, row, 1, warp], or repeated for the columns as [k, row, column and warp]."""
     values = elements.matrix_a(t, registers, rows)
     depth = values.shape[0]
 
@@ -122,7 +122,7 @@ def _prepare_a(registers: list[Array], t: str, rows: int, rule: Rule) -> list[Fa
 
 
 def _prepare_b(registers: list[Array], t: str, rule: Rule) -> list[Factor]:
-    """B [k, 1, column, warp] or [k, 1, column and warp]."""
+    """B as [k, 1, column, warp] or [k, 1, column and warp]."""
 
     def turn(part: Array) -> Array:
         return part[:, None] if _is_wide(part.shape[-1]) else part.reshape(part.shape[0], 1, -1)
@@ -132,7 +132,7 @@ def _prepare_b(registers: list[Array], t: str, rule: Rule) -> list[Factor]:
 
 
 def _is_wide(warps: int) -> bool:
-    """Whether loops over the warps are long enough; if not, columns join them."""
+    """Whether loops over the warps are long enough; if not, columns and warps share an axis."""
     return warps >= _MANY
 
 

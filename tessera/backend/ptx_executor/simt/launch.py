@@ -1,9 +1,9 @@
 """One launch: its sizes, its arguments, and the chunks that run it.
 
 CTAs run in chunks of about `LANES` lanes, in CTA order (whole clusters together). A chunk
-normally runs to its end before the next one starts; one that only polls memory lets the others
-run, so kernels whose CTAs wait for each other make progress. When all that are left poll and
-none changes anything, the launch has locked up (see `livelock`).
+normally runs to its end before the next chunk starts. A chunk that only polls memory lets the
+others run, so kernels whose CTAs wait for each other make progress. When all remaining chunks poll
+and none changes anything, the launch is in a livelock (see `livelock`).
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ CHUNK_BYTES = 256 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchResult:
-    """What a launch did: bytes touched per buffer, text printed, steps of its longest chunk.
+    """The result of a launch: bytes touched per buffer, text printed, steps of its longest chunk.
 
-    `slept_ns` is the longest that `nanosleep` kept a chunk, on the virtual clock.
+    `slept_ns` is the longest time that a chunk spent in `nanosleep`, on the virtual clock.
     """
 
     accesses: tuple[BufferAccess, ...]
@@ -71,7 +71,7 @@ def _run_chunks(launch: LaunchState) -> tuple[int, int]:
             stuck = 0
         else:
             pending.append(runner)
-            # Its work before it got stuck may let others go on: they count from zero again.
+            # Its work before it got stuck may let others continue, so their count restarts at zero.
             stuck = (1 if runner.moved else stuck + 1) if runner.stuck else 0
             if stuck >= len(pending) and start >= total:
                 raise runner.deadlock()
@@ -79,13 +79,13 @@ def _run_chunks(launch: LaunchState) -> tuple[int, int]:
 
 
 def _bytes_per_cta(launch: LaunchState, threads: int) -> int:
-    """Shared memory and local memory, with room for the stack where functions recur."""
+    """Shared and local memory of a CTA, with space for the stack if functions are recursive."""
     stack = STACK_LIMIT if launch.program.recursive else 0
     return launch.shared_bytes + threads * (launch.program.local_bytes + stack)
 
 
 def _cta_order(launch: LaunchState) -> Callable[[int, int], Array]:
-    """A function that gives the linear numbers of the CTAs from one place to another."""
+    """A function that returns the linear numbers of the CTAs in a range of the order."""
     if launch.cluster_size == 1:
         return lambda first, last: np.arange(first, last, dtype=np.uint32)
     ids = _by_cluster(launch.grid, launch.cluster)
@@ -93,7 +93,7 @@ def _cta_order(launch: LaunchState) -> Callable[[int, int], Array]:
 
 
 def _by_cluster(grid: tuple[int, int, int], cluster: tuple[int, int, int]) -> Array:
-    """Linear CTA numbers, cluster after cluster, by rank inside."""
+    """Linear CTA numbers, cluster by cluster, and by rank within a cluster."""
     width, height, depth = grid
     numbers = np.arange(width * height * depth, dtype=np.uint32).reshape(depth, height, width)
     cx, cy, cz = cluster

@@ -1,12 +1,12 @@
 """Detects threads that poll or loop forever, long before the limit of steps.
 
-A launch is deterministic. So if a chunk that only polls comes back to the state it had before,
-with nothing in between that writes memory or reads a clock, it will do so for ever unless
-another chunk writes; and if that holds for every chunk that is left, nothing will ever change.
+A launch is deterministic. If a chunk that only polls returns to an earlier state, without writing
+memory or reading a clock in between, it repeats forever unless another chunk writes. If that holds
+for every remaining chunk, nothing will ever change.
 `Meaning` says which instructions write memory; an unknown instruction counts as a change, so a
 launch is never stopped wrongly. Loops that are not recognised end at the limit of steps.
 
-`Rounds` detects loops that do not poll: from time to time it keeps the state of the chunk, and
+`Rounds` detects loops that do not poll: from time to time it saves the state of the chunk, and
 checks whether the chunk returns to it. It also detects lanes in blocks that no path leaves.
 """
 
@@ -24,12 +24,12 @@ from tessera.ir.ptx import syntax as ptx
 if TYPE_CHECKING:
     from tessera.backend.ptx_executor.memory.lanes import LaneSet
 
-# These leave no state besides their destinations: the carry flag is a register.
+# These instructions change only their destinations: the carry flag is a register.
 _LEAVES_NOTHING = frozenset({InstructionKind.INTEGER, InstructionKind.FENCE})
 _STAYS = frozenset({Flow.NEXT, Flow.BRANCH, Flow.INDEXED_BRANCH})
 _CLOCKS = ("%clock", "%globaltimer")
 
-# Steps before the first check, and comparisons with one state before a later one is kept.
+# Steps before the first check, and comparisons with one state before a later state replaces it.
 _FIRST_LOOK = 1 << 14
 _COMPARISONS = 8
 
@@ -52,19 +52,19 @@ def is_still(instruction: ptx.Instruction) -> bool:
 
 
 def _keeps_memory(means: Meaning) -> bool:
-    """Whether only registers of the lanes that do this may differ afterwards."""
+    """Whether the instruction can change only registers of the lanes that execute it."""
     if any(effect.access.writes or effect.access.is_async for effect in means.effects):
         return False
     if means.flow not in _STAYS or means.scope not in (ThreadScope.THREAD, ThreadScope.WARP):
         return False
-    # A volatile read, a look at an mbarrier, a prefetch; an exchange in a warp; a branch.
+    # For example a volatile read, an mbarrier test, a prefetch, an exchange in a warp, a branch.
     if means.effects or means.scope is ThreadScope.WARP or means.flow is not Flow.NEXT:
         return True
     return not means.side_effects or means.kind in _LEAVES_NOTHING or means.opcode == "nanosleep"
 
 
 class Stillness:
-    """Whether a chunk has come back to the state it had when its turn began."""
+    """Detects that a chunk has returned to the state in which its turn began."""
 
     def __init__(self, program: KernelProgram) -> None:
         self._program = program
@@ -74,13 +74,13 @@ class Stillness:
         self._moved = False
 
     def begin(self, registers: list[Array], standing: Standing) -> None:
-        """A turn begins; keep the state, as registers are overwritten in place."""
+        """Begin a turn; copy the state, because registers are overwritten in place."""
         self._registers = [r.copy() for r in registers]
         self._standing = {number: lanes.flags().copy() for number, lanes in standing.items()}
         self._moved = False
 
     def ran(self, block: CompiledBlock) -> None:
-        """A block was run in this turn."""
+        """Note that a block ran in this turn."""
         if self._moved or self._registers is None:
             return
         still = self._still.get(block.number)
@@ -106,7 +106,7 @@ class Stillness:
 
 
 class Rounds:
-    """Whether a chunk is in a loop that it never leaves. Checks when its steps reach `due`."""
+    """Detects a chunk in a loop that it never leaves. Checks when its steps reach `due`."""
 
     def __init__(self, program: KernelProgram) -> None:
         self._program = program
@@ -119,7 +119,7 @@ class Rounds:
         self.is_found = False
 
     def resume(self, steps: int) -> None:
-        """Another turn of a chunk that was found in a loop: others may have written meanwhile."""
+        """Begin another turn of a chunk that was in a loop; others may have written meanwhile."""
         if self.is_found:
             self.is_found = False
             self.due = steps
@@ -139,7 +139,7 @@ class Rounds:
         return self.is_found
 
     def ran(self, block: CompiledBlock) -> None:
-        """A block was run while a state is kept."""
+        """Note that a block ran while a state is saved."""
         self._stillness.ran(block)
 
     def _keep(self, number: int, steps: int, registers: list[Array], standing: Standing) -> None:
@@ -156,8 +156,8 @@ class Rounds:
 def _closed(program: KernelProgram) -> frozenset[int]:
     """Blocks from which no path leads to an end, and which only compute.
 
-    What comes after a `ret` of a function is not known here, so it counts as an end; so does
-    any instruction that changes something, but for stores.
+    The block after a `ret` of a function is not known here, so `ret` counts as an end. So does any
+    instruction with a side effect other than a store.
     """
     before: dict[int, list[int]] = {}
     open_blocks: list[int] = []

@@ -1,7 +1,7 @@
 """Matrix instructions on running lanes: registers to warps, rows to and from memory.
 
-The arithmetic and the layouts of fragments are `numerics.matrix`; this
-file brings registers into (warps, 32), gathers what lies in memory, and spreads results.
+The arithmetic and the layouts of fragments are in `numerics.matrix`. This file reshapes registers
+to (warps, 32), gathers operands from memory, and distributes results.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def multiply(
     metadata: Array | None = None,
     **settings: object,
 ) -> list[Array]:
-    """The registers of D = A * B + C; `metadata` is a register that `mma.sp` alone has."""
+    """The registers of D = A * B + C; `metadata` is a register that only `mma.sp` has."""
     is_plain = name == "mma" and static[2] in fragments.TYPES and static[3] == static[2]
     if is_plain and static[0] != "m8n8k4":
         return fragments.multiply(cx, static, a, b, c)
@@ -62,13 +62,13 @@ def multiply(
 
 
 def places_of(cx: LaneSet) -> Array:
-    """The flat place of each lane of (warps, 32) in the form of the running lanes."""
+    """The flat index, among the running lanes, of each lane of (warps, 32)."""
     numbers = np.arange(cx.shape[0] * cx.shape[1]).reshape(cx.shape)
     return cx.to_warps(numbers)
 
 
 def _lanes_for(cx: LaneSet, where: Array) -> tuple[Array, Array]:
-    """Which addresses [warp, lane, ...] count, and the places of their lanes."""
+    """Flags of the active addresses [warp, lane, ...], and the flat indices of their lanes."""
     count, rest = where.shape[1], (1,) * (where.ndim - 2)
     who = places_of(cx)[:, :count].reshape(-1, count, *rest)
     active = cx.warp_active
@@ -80,7 +80,7 @@ def _lanes_for(cx: LaneSet, where: Array) -> tuple[Array, Array]:
 
 
 def _gather(cx: LaneSet, gather: Gather, site: int, addr: Array, where: Array, width: int) -> Array:
-    """Words at addresses [warp, lane, ...] that the lanes make of `addr`."""
+    """Words at addresses [warp, lane, ...] that are derived from the lanes' `addr`."""
     chosen, who = _lanes_for(cx, where)
     words = np.zeros(where.shape, dtype=WORDS[width])
     with blaming(cx, addr, cx.active):
@@ -112,7 +112,7 @@ def ldmatrix(
 
 
 def _is_simple(cx: LaneSet, addr: Array) -> bool:
-    """All lanes run, and every CTA uses the same offsets: the usual case."""
+    """Whether all lanes run and every CTA uses the same offsets, which is the usual case."""
     if cx.chunk.launch.watch is not None:
         return False
     if cx.kind != "full" or addr.shape[0] != 1 or addr.shape[1] != cx.shape[1]:
@@ -193,7 +193,7 @@ def wgmma_mma(
     transposes: tuple[int, int],
     **settings: object,
 ) -> list[Array]:
-    """wgmma.mma_async, done at once; the groups of four warps are complete."""
+    """wgmma.mma_async, executed at once; the groups of four warps are complete."""
     shape, _, at, bt = static
     _, n, k = parse_shape(shape)
     if cx.warp_count % 4 or not _is_complete(cx):
@@ -214,7 +214,7 @@ def wgmma_mma(
 
 
 def _is_complete(cx: LaneSet) -> bool:
-    """Whether no warp of the running lanes has only some of its lanes."""
+    """Whether every warp of the running lanes has all its lanes."""
     active = cx.warp_active
     return active is None or bool((active.any(axis=1) == active.all(axis=1)).all())
 

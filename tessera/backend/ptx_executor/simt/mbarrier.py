@@ -1,12 +1,12 @@
 """mbarrier objects: 64-bit words in shared memory that count arrivals and bytes.
 
-PTX leaves the word opaque. Ours: bits 0-19 arrivals still pending, 20-39 arrivals expected per
+PTX leaves the word opaque. The layout here: bits 0-19 pending arrivals, 20-39 arrivals expected per
 phase, 40-60 pending bytes plus 2^20, bit 62 the parity of the phase; an object is valid while
 bit 61 is set and bit 63 is not, which neither zeros nor poison satisfy. A phase ends when no
 arrivals and no bytes are pending; the count then starts again at the expected arrivals. A state
 token is the word before the arrival.
 
-Lanes act in lane order. Copies complete at once, so waiting is only ever for other threads.
+Lanes act in lane order. Copies complete at once, so a lane only ever waits for other threads.
 
 Source: PTX ISA 9.0, section 9.7.13.15 (mbarrier).
 """
@@ -60,7 +60,7 @@ def unpack(word: int, site: int) -> tuple[int, int, int, int]:
 
 
 def shared_offset(addr: Array) -> Array:
-    """Addresses of mbarriers may be generic; all are in shared memory."""
+    """The shared-memory offsets of mbarriers, whose addresses may be generic."""
     if addr.dtype == np.uint64 and int(addr.max()) >= SHARED_BASE:
         high = int(addr.min())
         if high >= SHARED_BASE and int(addr.max()) < WINDOWS_END:
@@ -93,7 +93,7 @@ def write_word(cx: LaneSet, site: int, address: int, place: int, word: int) -> N
 
 @contextlib.contextmanager
 def unordered(cx: LaneSet) -> Iterator[None]:
-    """Accesses that never race: those of atomics and mbarriers."""
+    """A context for accesses that never race: those of atomics and mbarriers."""
     watch = cx.chunk.launch.watch
     if watch is None:
         yield
@@ -120,7 +120,7 @@ def invalidate(cx: LaneSet, site: int, addr: Array, guard: Array | None) -> None
 
 
 def settle(pending: int, expected: int, pending_bytes: int, phase: int) -> int:
-    """The word after a change: a phase that is complete gives way to the next."""
+    """The word after a change; a complete phase is replaced by the next."""
     if pending == 0 and pending_bytes == 0:
         return pack(expected, expected, 0, phase ^ 1)
     return pack(pending, expected, pending_bytes, phase)
@@ -129,7 +129,7 @@ def settle(pending: int, expected: int, pending_bytes: int, phase: int) -> int:
 def change(
     cx: LaneSet, site: int, at: int, place: int, arrivals: int, more_bytes: int, drop: int = 0
 ) -> int:
-    """Expect bytes (negative: they came), then arrive; gives the word before."""
+    """Expect bytes (negative: bytes that arrived), then arrive; return the old word."""
     word = read_word(cx, site, at, place)
     pending, expected, pending_bytes, phase = unpack(word, site)
     if arrivals > pending:
@@ -150,7 +150,7 @@ def arrive(
     drop: bool,
     guard: Array | None,
 ) -> Array:
-    """mbarrier.arrive, with bytes to expect or leaving for good; gives state tokens."""
+    """mbarrier.arrive, with expected bytes or a permanent drop; return state tokens."""
     tokens = np.zeros(cx.shape, dtype=np.uint64)
     flat = tokens.reshape(-1)
     for place, (at, arrivals, more) in cx.each(guard, addr, count, expect):

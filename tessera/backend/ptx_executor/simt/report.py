@@ -1,4 +1,4 @@
-"""Errors of a stopped launch: the place, the lanes that were there, and who waits for what."""
+"""Errors of a stopped launch: the location, its lanes, and what each lane waits for."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tessera.diagnostics import ExitCode, Span, TesseraError
 if TYPE_CHECKING:
     from tessera.backend.ptx_executor.simt.compiled import CompiledBlock
 
-# What is waited for, by which lanes, and the instruction where each of them waits.
+# What lanes wait for, the lanes, and the instruction where each of them waits.
 Waiters = list[tuple[str, Array, Array]]
 
 
@@ -28,7 +28,7 @@ def _stopped(
     notes: tuple[str, ...] = (),
     hint: str | None = None,
 ) -> TesseraError:
-    """The error of a launch that ran and did not end well."""
+    """The error of a launch that failed while it ran."""
     fault = ExitCode.FAULT
     return TesseraError.of(code, headline, span, label, notes=notes, hint=hint, exit_code=fault)
 
@@ -40,7 +40,7 @@ def describe_place(chunk: Chunk, lane: int) -> str:
 
 
 def explain(chunk: Chunk, fault: Fault, lanes: LaneSet) -> TesseraError:
-    """A fault with the place where it happened."""
+    """The error for a fault, with the location of the fault."""
     program = chunk.launch.program
     notes = [f"in kernel `{program.kernel.name}`"]
     if fault.site >= 0 and program.sites[fault.site].function != program.kernel.name:
@@ -57,7 +57,7 @@ def explain(chunk: Chunk, fault: Fault, lanes: LaneSet) -> TesseraError:
 
 
 def too_many_steps(chunk: Chunk, block: CompiledBlock, lanes: LaneSet) -> TesseraError:
-    """The limit of steps was reached while these lanes stood before a block."""
+    """The error for a launch that reached the limit of steps, with these lanes at a block."""
     program = chunk.launch.program
     lane = int(np.flatnonzero(lanes.flags())[0])
     return _stopped(
@@ -72,7 +72,7 @@ def too_many_steps(chunk: Chunk, block: CompiledBlock, lanes: LaneSet) -> Tesser
 
 
 def endless(chunk: Chunk, block: CompiledBlock, flags: Array) -> TesseraError:
-    """These lanes are in a loop that they will never leave."""
+    """The error for lanes in a loop that they never leave."""
     program = chunk.launch.program
     lane = int(np.flatnonzero(flags)[0])
     return _stopped(
@@ -89,7 +89,7 @@ def endless(chunk: Chunk, block: CompiledBlock, flags: Array) -> TesseraError:
 
 
 def lacking(chunk: Chunk, block: CompiledBlock, reason: str) -> TesseraError:
-    """An instruction of a block met a case that has no code."""
+    """The error for a case of an instruction that is not supported."""
     program = chunk.launch.program
     return _stopped(
         "TSR5001",
@@ -100,7 +100,7 @@ def lacking(chunk: Chunk, block: CompiledBlock, reason: str) -> TesseraError:
 
 
 def standing(blocks: Sequence[CompiledBlock], what: str, places: Mapping[int, Array]) -> Waiters:
-    """Lanes that stand before blocks, waiting for something."""
+    """The lanes that wait for something at the start of blocks."""
     return [
         (what, flags, np.full(len(flags), blocks[number].site, dtype=np.int64))
         for number, flags in sorted(places.items())
@@ -108,7 +108,7 @@ def standing(blocks: Sequence[CompiledBlock], what: str, places: Mapping[int, Ar
 
 
 def deadlock(chunk: Chunk, waiters: Waiters) -> TesseraError:
-    """No lane can go on."""
+    """The error for a chunk in which no lane can continue."""
     program = chunk.launch.program
     notes: list[str] = []
     first_site = -1

@@ -1,11 +1,10 @@
-"""Runs a chunk: which lanes run which block, until all have exited or wait for each other.
+"""Runs a chunk: picks lanes and blocks until all lanes have exited or wait for each other.
 
-Lanes that stand before the same block run it together. Among the blocks where lanes stand,
-the lowest in the program's order goes first, so lanes that parted meet again where their
-paths meet. Exceptions to that order keep everyone moving: a loop that polls memory (a strong
-load, an atomic, `try_wait`, `nanosleep`) and goes round without any lane leaving it steps
-back behind all others; when only such loops are left they run in turn, and after a while the
-chunk lets other chunks run.
+Lanes at the start of the same block run it together. Among the blocks with lanes, the lowest in the
+program's order runs first, so lanes that diverged reconverge where their paths join. An exception
+to this order guarantees progress: a loop that polls memory (a strong load, an atomic, `try_wait`,
+`nanosleep`) and repeats without any lane leaving it is moved behind all other blocks. When only
+polling loops are left they run in turn, and after a while the chunk lets other chunks run.
 
 A step is one instruction of one group of lanes; a chunk may make a limited number of them.
 """
@@ -106,7 +105,7 @@ class ChunkRunner:
         return DONE
 
     def deadlock(self) -> TesseraError:
-        """Who waits where, polls in vain, or goes round for ever."""
+        """The error that lists lanes that wait, poll in vain, or loop forever."""
         if self.endless.is_found:
             number = min(self.waiting)
             return report.endless(self.chunk, self.blocks[number], self.waiting[number].flags())
@@ -117,7 +116,7 @@ class ChunkRunner:
         return report.deadlock(self.chunk, waiters)
 
     def _pick(self) -> int | None:
-        """The lowest block where lanes stand, those that stepped back last."""
+        """The lowest block with lanes; blocks that were moved back come last."""
         if len(self.waiting) == 1 and not self.stepped_back:
             return next(iter(self.waiting))
         ready = [n for n in self.waiting if n not in self.stepped_back]
@@ -131,7 +130,7 @@ class ChunkRunner:
         return min(self.waiting)
 
     def _note_poll(self, block: CompiledBlock, lanes: LaneSet) -> None:
-        """Count how often a polling block ran with as many lanes as before."""
+        """Count how often a polling block ran with the same number of lanes."""
         count, before = self.streaks.get(block.number, (-1, 0))
         streak = before + 1 if count == lanes.count else 0
         self.streaks[block.number] = (lanes.count, streak)
@@ -156,7 +155,7 @@ class ChunkRunner:
     # --- where lanes go next -------------------------------------------------------------
 
     def arrive(self, number: int, lanes: LaneSet) -> None:
-        """Lanes stand before a block, or have exited where its number is negative."""
+        """Put lanes at the start of a block; a negative number means that they have exited."""
         if number < 0:
             self._leave(lanes)
             return
@@ -203,7 +202,7 @@ class ChunkRunner:
             self.arrive_flags(other, rest)
 
     def _spread(self, block: CompiledBlock, lanes: LaneSet, value: Array) -> None:
-        """Send each lane to the block that its value names: by its number, or in a table."""
+        """Send each lane to the block that its value gives: a block number, or a table index."""
         targets = block.targets if block.control == "table" else None
         wide = np.broadcast_to(value, lanes.shape)
         shown = wide if lanes.active is None else wide[lanes.active]
@@ -215,7 +214,7 @@ class ChunkRunner:
                 self.arrive_flags(target, lanes.narrow(wide == choice))
 
     def _leave(self, lanes: LaneSet) -> None:
-        """The lanes have exited; others may have waited for nothing else."""
+        """Remove lanes that have exited, and release lanes that waited only for them."""
         self.alive_count -= lanes.count
         if self.alive_count == 0:
             return
@@ -236,7 +235,7 @@ class ChunkRunner:
     # --- waiting -------------------------------------------------------------------------
 
     def _await_members(self, block: CompiledBlock, lanes: LaneSet) -> LaneSet | None:
-        """The lanes whose warps are complete; the others wait here for their company."""
+        """The lanes whose warps are complete; the others wait here for the rest of their warp."""
         before = self.parked.pop(block.number, None)
         flags = lanes.flags() if before is None else lanes.flags() | before
         members = self._members(block.number)
@@ -251,7 +250,7 @@ class ChunkRunner:
         return self.lanes_of(ready)
 
     def _join_warp_barriers(self) -> bool:
-        """Lanes of a warp may meet at different `bar.warp.sync`; whether some do."""
+        """Join lanes of a warp at different `bar.warp.sync`; return whether any were joined."""
         numbers = [n for n in self.parked if self.blocks[n].only_waits]
         if len(numbers) < 2:
             return False
@@ -272,7 +271,7 @@ class ChunkRunner:
         return bool(self.waiting)
 
     def _members(self, number: int) -> int | str | Array:
-        """Who must be there before a block runs: no lane if 0; masks in a register are per lane."""
+        """The lanes required before a block runs: none if 0; masks in a register are per lane."""
         members = self.blocks[number].members
         if not isinstance(members, tuple):
             return 0 if members is None else members

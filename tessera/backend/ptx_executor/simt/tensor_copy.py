@@ -3,8 +3,8 @@
 A box of the tensor is copied between device memory and shared memory, packed with axis 0
 fastest and then swizzled: in 128-byte mode, 16-byte pieces are permuted within each 1024 bytes
 by XORing bits 4-6 of the address with bits 7-9 (64-byte mode: 4-5 with 7-8; 32-byte mode: 4
-with 7). Elements outside the tensor are filled when loading and left out when storing. An
-mbarrier is told about the bytes of the whole box.
+with 7). Loads fill elements outside the tensor; stores skip them. An mbarrier counts the bytes of
+the whole box.
 
 Source: PTX ISA 9.0, sections 5.5 and 9.7.9.27.
 """
@@ -43,7 +43,7 @@ def read_map(cx: LaneSet, site: int, space: str, address: int, place: int) -> Te
 
 
 def box_elements(tensor: TensorMap, start: Sequence[int]) -> tuple[Array, Array]:
-    """Addresses of the elements of a box in packed order, and which are inside the tensor."""
+    """Addresses of the elements of a box in packed order, and flags of those in the tensor."""
     address = np.array([tensor.address], dtype=np.int64)
     inside = np.ones(1, dtype=np.bool_)
     steps = (tensor.element_bytes, *tensor.strides)
@@ -56,7 +56,7 @@ def box_elements(tensor: TensorMap, start: Sequence[int]) -> tuple[Array, Array]
 
 
 def packed_offsets(tensor: TensorMap, base: int, count: int) -> Array:
-    """Where the 16-byte pieces of a packed box go in shared memory."""
+    """The offsets of the 16-byte pieces of a packed box in shared memory."""
     offsets = base + np.arange(0, count, 16, dtype=np.int64)
     mask = _SWIZZLE_BITS[tensor.swizzle]
     return offsets ^ ((offsets >> 7 & mask) << 4)

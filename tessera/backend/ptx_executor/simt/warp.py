@@ -1,8 +1,7 @@
-"""What the lanes of a warp do together: shuffles, votes, matches, reductions.
+"""Collective operations of a warp: shuffles, votes, matches, reductions.
 
-Values come in the form of the running lanes and are seen as (warps, 32). Only running lanes
-take part; the scheduler has made sure that those a member mask names are among them or have
-exited.
+Values have the shape of the running lanes and are viewed as (warps, 32). Only running lanes take
+part. The scheduler ensures that the lanes of a member mask are running or have exited.
 
 Source: PTX ISA 9.0, sections 9.7.9 (shfl.sync), 9.7.13 (vote, match, activemask, redux, elect).
 """
@@ -48,7 +47,7 @@ def _fixed_sources(mode: str, b: int, c: int) -> tuple[Array, Array]:
 
 
 def _sources(mode: str, b: Array, c: Array) -> tuple[Array, Array]:
-    """The lane that each lane reads, and whether it is inside the segment."""
+    """The source lane of each lane, and whether it is inside the segment."""
     distance = (b & np.uint32(31)).astype(np.int64)
     clamp = (c & np.uint32(31)).astype(np.int64)
     segment = ((c >> np.uint32(8)) & np.uint32(31)).astype(np.int64)
@@ -82,7 +81,7 @@ def running(cx: LaneSet) -> Array:
 
 
 def activemask(cx: LaneSet) -> Array:
-    """activemask: the lanes of the warp that run together here."""
+    """activemask: the mask of the lanes of the warp that run together."""
     if cx.warp_active is None:
         return np.full((1, 1), 0xFFFFFFFF, dtype=np.uint32)
     return cx.from_warps(np.broadcast_to(running(cx), (cx.warp_count, WARP)))
@@ -117,7 +116,7 @@ def _uniform_vote(mode: str, predicate: bool, mask: int) -> Array:
 
 
 def match_any(cx: LaneSet, value: Array, mask: Array) -> Array:
-    """match.any: the lanes that hold the same value."""
+    """match.any: the mask of the lanes that hold the same value."""
     wide = cx.to_warps(value)
     same = wide[:, :, None] == wide[:, None, :]
     if cx.warp_active is not None:

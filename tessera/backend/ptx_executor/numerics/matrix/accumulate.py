@@ -1,21 +1,21 @@
-"""How a matrix instruction sums: the one place that decides the bits of its float results.
+"""Summation in matrix instructions: this file alone decides the bits of their float results.
 
-PTX leaves order and rounding of the sum open. The rule here is that of an H200, found by fitting
-recorded results, which it reproduces to the bit:
+PTX leaves the order and rounding of the sum open. The rule here is that of an H200. It was fitted
+to recorded results and reproduces them to the bit:
 
-- Products are exact. Each has the exponent ea + eb of its factors (those of a factor that is
-  subnormal in its format count as normal ones do not: they are the format's lowest exponent).
+- Products are exact. The exponent of a product is ea + eb, the sum of the exponents of its factors.
+  A factor that is subnormal in its format has the format's lowest exponent.
 - All products of the instruction and the accumulator are cut, towards zero, to multiples of
-  2^(emax - 25), where emax is the largest exponent among them. What is left is summed exactly.
-- An f32 result is cut towards zero to 24 bits; too large a result is infinity. An f16 result is
+  2^(emax - 25), where emax is the largest exponent among them. The cut terms are summed exactly.
+- An f32 result is cut towards zero to 24 bits; on overflow it is infinity. An f16 result is
   rounded to nearest. A sum of zero is +0.0.
 - `wgmma` on 8-bit floats keeps only 13 bits instead of 25, and 14 in the result.
 - `mma.sync` on 8-bit floats is two f16 products, k = 0, 1 mod 4 and then k = 2, 3 mod 4, started
-  from zero; C is added last, to nearest. Each step gives f32 or f16, as D is.
+  from zero; C is added last, to nearest. Each step gives the type of D, f32 or f16.
 - `wmma` on tf32 (m16n16k8) is two products, k below 4 first.
 
 Other GPUs group and cut differently. Integer sums are exact modulo 2^32; f64 products are chains
-of fused multiply-adds by rising k.
+of fused multiply-adds in ascending k.
 
 Operands are arrays [k, ...] whose slices broadcast against the accumulator.
 """
@@ -54,7 +54,7 @@ def float_product(
     *,
     is_wgmma: bool = False,
 ) -> Bits:
-    """Bits of D for factors of a float type; all values are float32."""
+    """The bits of D for factors of a float type; all values are float32."""
     rule = rule_for(at, is_wgmma=is_wgmma)
     a, b = factor(left, rule.lowest).spread(spread), factor(right, rule.lowest)
     if at not in ("e4m3", "e5m2") or is_wgmma:
@@ -69,13 +69,13 @@ def float_product(
 
 
 def chained_product(dt: str, a: Values, b: Values, c: Values) -> Bits:
-    """m8n8k4 on f16: f32 fused multiply-adds by rising k.
+    """m8n8k4 on f16: f32 fused multiply-adds in ascending k.
 
-    For an f32 result they start from zero and C is added last; for f16 they start from C.
+    For an f32 result the chain starts from zero and C is added last; for f16 it starts from C.
     """
     total: Values = np.zeros(c.shape, np.float32) if dt == "f32" else c
     for x, y in zip(a, b, strict=True):
-        # A product of f16 is exact in float64, and a sum near a tie of f32 is, too.
+        # A product of f16 values is exact in float64, and so is a sum near a tie of f32.
         total = (np.multiply(x, y, dtype=np.float64) + total).astype(np.float32)
     return finish("f32", total + c) if dt == "f32" else narrow_half("f16", unsigned(total))
 
@@ -102,7 +102,7 @@ def bit_product(a: Bits, b: Bits, c: Bits, op: str) -> Bits:
 
 
 def fused_product(a: F64, b: F64, c: F64, rounding: str = "rn") -> Bits:
-    """f64: a chain of fused multiply-adds by rising k."""
+    """f64: a chain of fused multiply-adds in ascending k."""
     total: Bits = c.view(np.uint64)
     for x, y in zip(a, b, strict=True):
         left, right = (np.broadcast_to(v, c.shape).copy().view(np.uint64) for v in (x, y))
@@ -124,9 +124,9 @@ def product(
     is_wgmma: bool = False,
     spread: Callable[[Values], Values] = np.asarray,
 ) -> Bits:
-    """Bits of D = A * B + C, from values [k, ...] and the bits of C.
+    """The bits of D = A * B + C, from values [k, ...] and the bits of C.
 
-    `spread` brings A to a shape whose slices broadcast against C.
+    `spread` transforms A to a shape whose slices broadcast against C.
     """
     if at == "b1":
         return bit_product(spread(a), b, c, op or "xor")

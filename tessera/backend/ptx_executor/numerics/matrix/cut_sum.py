@@ -1,19 +1,19 @@
-"""Sums of products in which every term is cut to a common unit, as tensor cores do it.
+"""Sums of products in which every term is cut to a common unit, as in tensor cores.
 
 In: factors [k, ...] whose slices broadcast against the accumulator, all float32. Out: the bits of
-the rounded sums. `accumulate` says where the rule comes from:
+the rounded sums. `accumulate` describes the origin of the rule:
 
-- The exponent of a product is that of its factors added up. All products and the accumulator are
-  cut, towards zero, to multiples of 2^(emax - kept), where emax is the largest exponent among
-  them; what is left is summed exactly.
+- The exponent of a product is the sum of the exponents of its factors. All products and the
+  accumulator are cut, towards zero, to multiples of 2^(emax - kept), where emax is the largest
+  exponent among them. The cut terms are summed exactly.
 - An f32 result is cut towards zero to `result` bits, an f16 result rounded to nearest. A sum of
   zero is +0.0.
 
-Products are made block by block, all k at once, so that what lies between two operations stays in
-the second-level cache. (Two threads are no faster: an operation on a block takes some tens of
-microseconds, about as long as to hand the interpreter over.) Where exponents are far from those
-that float32 ends at, all is done in float32 and int32, else in float64. Every step is exact, so
-blocks do not show.
+Products are computed block by block, all k at once, so that intermediate values stay in the
+second-level cache. (Two threads are no faster: an operation on a block takes some tens of
+microseconds, about as long as a switch of the interpreter between threads.) If all exponents are
+far from the limits of float32, the computation uses float32 and int32, else float64. Every step is
+exact, so results do not depend on the blocks.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ Where = tuple[slice, ...]
 
 _ALL = slice(None)
 
-# Products of a block.
+# Products per block.
 _BLOCK = 1 << 17
-# Shapes of blocks for which a thread keeps memory, a few MiB each.
+# The number of block shapes for which a thread keeps memory, a few MiB each.
 _SPACES = 4
-# Biased exponents in which float32 holds every product and its scaled value exactly, and one
-# that stands for zero: its sums with others are below those of any two others.
+# Biased exponents between which float32 holds every product and its scaled value exactly, and the
+# exponent that stands for zero: its sum with any other is below the sum of any two others.
 _SAFE_LOW, _SAFE_HIGH, _ZERO = 37, 227, np.int16(-16000)
 _NO_PRODUCT = -8000
-# Products below 4 * 2^25 that are sure to fit 32 bits when summed.
+# The number of products below 4 * 2^25 whose sum always fits into 32 bits.
 _FIT = 16
 
 
@@ -59,14 +59,14 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """Slices [k, ...] of A or B: float32 values, their biased exponents, is any subnormal."""
+    """Slices [k, ...] of A or B: float32 values, biased exponents, whether any is subnormal."""
 
     values: Values
     exponents: Values
     has_subnormal: bool
 
     def spread(self, transform: Callable[[Values], Values]) -> Factor:
-        """The same with both arrays reshaped or repeated."""
+        """The factor with both arrays transformed: reshaped or repeated."""
         return Factor(transform(self.values), transform(self.exponents), self.has_subnormal)
 
     def pick(self, ks: list[int]) -> Factor:
@@ -74,12 +74,12 @@ class Factor:
         return Factor(self.values[ks], self.exponents[ks], self.has_subnormal)
 
     def part(self, where: Where) -> Factor:
-        """What belongs to a part of the accumulator."""
+        """The slices for a part of the accumulator."""
         return Factor(self.values[where], self.exponents[where], self.has_subnormal)
 
 
 def factor(values: Values, lowest: int) -> Factor:
-    """Values with their exponents; those below `lowest` (of a subnormal) are raised to it."""
+    """Values with their exponents; exponents of subnormals are raised to `lowest`."""
     if not values.flags.c_contiguous:
         values = aligned_copy(values)
     exponents = _exponents(values)
@@ -102,7 +102,7 @@ def _exponents(values: Values) -> Values:
 
 
 def sum_of_products(dt: str, a: Factor, b: Factor, c: Values, rule: Rule) -> Bits:
-    """Bits of c + sum of a[k] * b[k], cut and rounded by the rule."""
+    """The bits of c + sum of a[k] * b[k], cut and rounded by the rule."""
     if dt not in ("f32", "f16"):
         raise NotImplementedError(f"matrix products do not accumulate in .{dt}")
     result: Bits = aligned_empty(c.shape, np.uint32 if dt == "f32" else np.uint16)
@@ -120,7 +120,7 @@ def _sum_block(dt: str, a: Factor, b: Factor, c: Values, rule: Rule, result: Bit
     np.subtract(np.uint32(254 + rule.kept << 23), space.power, out=space.power)
     np.multiply(a.values, b.values, out=space.products)
     np.multiply(space.products, space.scale, out=space.products)
-    # Casting cuts towards zero.
+    # The cast truncates towards zero.
     np.copyto(space.flat_terms, space.flat_products, casting="unsafe")
     np.add.reduce(space.terms, axis=0, dtype=space.sums.dtype, out=space.sums)
     np.multiply(c, space.scale, out=space.first)
@@ -154,7 +154,7 @@ def _parts(shape: tuple[int, ...], size: int) -> Iterator[Where]:
 
 
 def _picked(shape: tuple[int, ...], where: Where) -> Where:
-    """What a part of the accumulator picks from slices [k, ...] that broadcast against it."""
+    """The index of a part of the accumulator in slices [k, ...] that broadcast against it."""
     picked = (part if size > 1 else _ALL for size, part in zip(shape[1:], where, strict=False))
     return (_ALL, *picked)
 
@@ -162,7 +162,7 @@ def _picked(shape: tuple[int, ...], where: Where) -> Where:
 class _Workspace:
     """Arrays for the steps of one block: per product [k, ...], then per sum.
 
-    Exponents, products and their cut terms follow each other in the same memory.
+    Exponents, products and their cut terms use the same memory, one after the other.
     """
 
     __slots__ = (
@@ -186,7 +186,7 @@ class _Workspace:
         self.products: Values = aligned_empty(deep, np.float32)
         self.terms: Values = self.products.view(np.int32)
         self.flat_products: Values = self.products.reshape(-1)
-        # One axis: NumPy then casts in place, element by element.
+        # With one axis, NumPy casts in place, element by element.
         self.flat_terms: Values = self.terms.reshape(-1)
         self.exponents: Values = self.flat_products.view(np.int16)[: math.prod(deep)].reshape(deep)
         self.largest: Values = aligned_empty(shape, np.int16)
@@ -200,13 +200,13 @@ class _Workspace:
 
 
 class _Scratch(threading.local):
-    """Memory that the blocks of a thread use again: fresh pages cost more than the sums."""
+    """Memory that the blocks of a thread reuse: new pages cost more than the sums."""
 
     def __init__(self) -> None:
         self._spaces: dict[tuple[int, tuple[int, ...]], _Workspace] = {}
 
     def space(self, depth: int, shape: tuple[int, ...]) -> _Workspace:
-        """Arrays for a block of this shape, their contents left from before."""
+        """Arrays for a block of this shape, with undefined contents."""
         space = self._spaces.get((depth, shape))
         if space is None:
             if len(self._spaces) >= _SPACES:
@@ -221,7 +221,8 @@ _SCRATCH = _Scratch()
 def _largest_exponents(a: Values, b: Values, c: Values, space: _Workspace) -> None:
     """The largest exponent among C and the products of factors with exponents `a` and `b`.
 
-    It becomes the `power` of the space: biased, at its place in a float32, 0 if it were below that.
+    It is stored in the `power` of the space: biased, at the exponent's position in a float32, and 0
+    if it would be negative.
     """
     np.add(a, b, out=space.exponents)
     np.maximum.reduce(space.exponents, axis=0, out=space.largest)
@@ -235,10 +236,10 @@ def _largest_exponents(a: Values, b: Values, c: Values, space: _Workspace) -> No
 
 
 def _is_safe(space: _Workspace, c: Values) -> bool:
-    """Whether float32 is enough: all finite, no huge or tiny exponents but where all is zero.
+    """Whether float32 is enough: all values finite, and no huge or tiny exponents except zeros.
 
-    The exponents of sums of nothing but zeros become one that serves. (A subnormal in C beside
-    products that do not make it unsafe lies far below the unit.)
+    Sums of zeros only get an exponent that is safe. (A subnormal in C beside safe products lies
+    far below the unit.)
     """
     power = space.power
     if not power.size:
@@ -267,7 +268,7 @@ def _round_scaled(dt: str, total: F64, scale: Values, rule: Rule, result: Bits) 
 
 
 def _mask(rule: Rule) -> np.uint64:
-    """Keeps the leading bits of a float64."""
+    """A mask that keeps the leading bits of a float64."""
     return np.uint64(~((1 << (53 - rule.result)) - 1) & (2**64 - 1))
 
 
@@ -304,7 +305,7 @@ def _round_any(dt: str, total: F64, rule: Rule) -> Bits:
     result[small] = narrow(values[small], "rz").view(np.float32)
     special = ~np.isfinite(total)
     if special.any():
-        # Cutting may have emptied the mantissa of a NaN.
+        # The cut may have cleared the mantissa of a NaN.
         result[special] = total[special].astype(np.float32)
     return finish("f32", result)
 

@@ -1,8 +1,8 @@
-"""Matrix elements out of registers, and accumulators in and out of them.
+"""Conversion between registers and matrix elements or accumulators.
 
-Registers of many warps are turned so that the warp is the last axis: [register, lane, warp], and
-matrices become [k, row, warp]: operations on one k then run over long contiguous rows. `lane` is
-split into group (lane >> 2) and thread (lane & 3), as the ISA's fragment layouts are.
+Registers of many warps are transposed so that the warp is the last axis: [register, lane, warp].
+Matrices become [k, row, warp], so that operations on one k run over long contiguous rows. `lane` is
+split into group (lane >> 2) and thread (lane & 3), as in the fragment layouts of the ISA.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ELEMENT_BITS = {t: type_bits(t) for t in (*_FLOATS, *INTEGERS, "b1")}
 
 
 def element_bits(t: str) -> int:
-    """Bits per element of a matrix operand type."""
+    """The number of bits per element of a matrix operand type."""
     try:
         return ELEMENT_BITS[t]
     except KeyError:
@@ -56,7 +56,7 @@ def lane_shape(registers: Sequence[Operand]) -> tuple[int, ...]:
 
 
 def unpack(t: str, turned: Bits) -> list[Values]:
-    """The elements of each register, lowest first: float32 (f64: float64), int32, words (b1)."""
+    """The elements of each register, lowest first: float32, float64 (f64), int32 or words (b1)."""
     if t == "f64":
         return [turned.view(np.float64)]
     if t == "b1":
@@ -106,7 +106,7 @@ def matrix_b(t: str, registers: Sequence[Operand]) -> Values:
 
 
 def _interleave(parts: list[Values]) -> Values:
-    """[chunk, thread, element, ...]: k counts elements of a register, threads and chunks."""
+    """Stack parts to [chunk, thread, element, ...]: flattened in this order, the axes give k."""
     first = parts[0]
     whole = aligned_empty((*first.shape[:2], len(parts), *first.shape[2:]), first.dtype)
     for element, part in enumerate(parts):

@@ -1,9 +1,9 @@
 """`mma.sync`: D = A * B + C on fragments spread over the lanes of each warp.
 
-In: the registers of A, B and C, one array per register, of all warps at once. Out: those of D.
-All shapes share one layout rule: register r of A holds rows group + 8 * (r odd) and a chunk of
-four threads' worth of k; register r of B holds chunk r for column group; C holds two columns per
-thread. m8n8k4 on f16 (Volta's) alone differs: each quad pair multiplies its own matrices.
+In: the registers of A, B and C, one array per register, for all warps at once. Out: the registers
+of D. All shapes share one layout rule: register r of A holds rows group + 8 * (r odd) and a chunk
+of four threads' worth of k; register r of B holds chunk r for column group; C holds two columns per
+thread. Only m8n8k4 on f16 (Volta) differs: each quad pair multiplies its own matrices.
 
 Source: PTX ISA, warp-level matrix instructions, mma fragments.
 """
@@ -135,7 +135,7 @@ def multiply(
             satfinite=satfinite,
             op=op,
             rounding=rounding,
-            # Repeated rows of A make every operation on one k a few long contiguous loops.
+            # With repeated rows of A, every operation on one k is a few long contiguous loops.
             spread=lambda x: x.repeat(columns, axis=1).reshape(depth, rows, -1),
         )
         parts.append(total.reshape(rows, columns, -1))

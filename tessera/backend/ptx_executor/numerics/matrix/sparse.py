@@ -1,8 +1,9 @@
 """`mma.sp`: products with a structured sparse A, given as its kept elements and metadata.
 
-A row of A comes in groups of four columns (of two for tf32, of eight for 4-bit types) of which half
-are kept. A field of four bits per group names them: two indices of two bits. The kept elements are
-laid out as a dense A of half the columns; each meets the element of B that its index names.
+A row of A consists of groups of four columns (two for tf32, eight for 4-bit types), and half of
+each group is kept. A four-bit field per group selects the kept columns with two indices of two
+bits. The kept elements are laid out as a dense A with half the columns; each is multiplied with the
+element of B that its index selects.
 
 Source: PTX ISA, mma.sp: sparse matrix storage, sparsity selector and metadata layouts.
 """
@@ -34,7 +35,7 @@ _SHAPES = {
     8: ("m16n8k32", "m16n8k64"),
     4: ("m16n8k64", "m16n8k128"),
 }
-# Columns of one metadata field, by element size.
+# Columns per metadata field, by element size in bits.
 _GROUP = {16: 4, 32: 2, 8: 4, 4: 8}
 
 
@@ -78,7 +79,7 @@ def _fields(metadata: Operand, groups: int, selector: int, *, whole_rows: bool) 
     """Four-bit fields as [group of columns, row, warp].
 
     One, two or all four threads of each group of four lanes contribute. A word holds four fields
-    of row r (low half) and of row r + 8; for 8- and 4-bit elements eight fields of one row.
+    of row r (low half) and four of row r + 8; for 8- and 4-bit elements, eight fields of one row.
     """
     # [row % 8, thread, warp]
     words = gather([metadata], 32)[0].reshape(8, 4, -1)
@@ -95,7 +96,7 @@ def _fields(metadata: Operand, groups: int, selector: int, *, whole_rows: bool) 
 
 
 def _partners(b: Values, fields: Bits, size: int) -> Values:
-    """The element of B that each kept element of A meets, as [k / 2, row, column, warp]."""
+    """The element of B for each kept element of A, as [k / 2, row, column, warp]."""
     groups, rows, warps = fields.shape
     width = _GROUP[size]
     # 4-bit elements are kept in pairs; a tf32 field counts halves of elements.

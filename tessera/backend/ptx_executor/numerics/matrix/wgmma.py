@@ -1,8 +1,8 @@
 """`wgmma.mma_async`: products of a warpgroup (128 lanes), with operands in shared memory.
 
-Matrices in shared memory are found through 64-bit descriptors. `chunk_addresses` says where the
-16-byte pieces of an operand lie, the executor reads them, `elements` puts them in order, and `mma`
-multiplies. In `mma`, G warpgroups are computed at once: A is 64 x K, B is N x K (one row per
+64-bit descriptors locate matrices in shared memory. `chunk_addresses` computes the addresses of the
+16-byte chunks of an operand, the executor reads the chunks, `elements` puts them in order, and
+`mma` multiplies. In `mma`, G warpgroups are computed at once: A is 64 x K, B is N x K (one row per
 column of the product), D is spread over registers as in `mma.sync`, 16 rows per warp.
 
 Source: PTX ISA, asynchronous warpgroup-level matrix instructions: register fragments, matrix
@@ -50,7 +50,7 @@ def chunk_addresses(
 
 
 def _field(raw: Bits, low: int) -> NDArray[np.int64]:
-    """A 14-bit field that counts 16 bytes."""
+    """A 14-bit field in units of 16 bytes, as bytes."""
     return ((raw >> np.uint64(low)) & np.uint64(0x3FFF)).astype(np.int64)[:, None] * _CHUNK
 
 
@@ -70,7 +70,7 @@ def _addresses(
         along_k = chunk * leading if mode == 0 else chunk * _CHUNK
         offset = (row % 8) * width + (row // 8) * stride + along_k
     address = start + offset
-    # The pattern repeats from an address that `base offset` names in units of 128 bytes.
+    # The pattern starts at an address that `base offset` gives in units of 128 bytes.
     base = ((raw >> np.uint64(49)) & np.uint64(7)).astype(np.int64)[:, None]
     phase = ((address >> 7) - base) & _SWIZZLE_MASK[mode]
     return address ^ (phase << 4)

@@ -1,9 +1,9 @@
 """`wmma.load`, `wmma.mma`, `wmma.store`: fragments whose layout PTX leaves to the implementation.
 
-A fragment gives each lane some elements; `positions` says which. C and D follow the layout of
-`mma.sync` (8 x 8 tiles, two columns per thread), A and B are dealt out in row-major order. The f16
-fragments of A and B have 16 elements per lane for every shape, so elements repeat, as on hardware.
-Elements of 4 bits and 1 bit come in words of 32 bits, placed by their first element.
+A fragment gives each lane some elements; `positions` lists them. C and D follow the layout of
+`mma.sync` (8 x 8 tiles, two columns per thread); A and B are distributed in row-major order. The
+f16 fragments of A and B have 16 elements per lane for every shape, so elements repeat, as on
+hardware. Elements of 4 bits and 1 bit come in words of 32 bits, placed by their first element.
 
 Source: PTX ISA, warp-level matrix instructions using wmma.
 """
@@ -38,7 +38,7 @@ def extent(which: str, shape: str) -> tuple[int, int]:
 
 
 def item_bits(which: str, t: str) -> int:
-    """Bits of one element as loaded: those of the type, 32 for the sub-byte types."""
+    """The bits of one loaded element: the width of the type, 32 for sub-byte types."""
     size = _ACCUMULATOR_BITS[t] if which in "cd" else element_bits(t)
     return size if size >= 8 else 32
 
