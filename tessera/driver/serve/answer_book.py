@@ -1,8 +1,8 @@
-"""The answers that an engine owes: who has come, who is given up, who is late.
+"""The answers that an engine owes: those that arrived, were cancelled, or missed their deadline.
 
-In: prompts and wishes to give up, from any thread. Out: for the thread of the engine, the answers
-that have come since it last looked, and those that have to end. A lock guards what threads share;
-deadlines are of the engine's thread alone.
+In: prompts and cancellations, from any thread. Out: for the engine's thread, the answers that
+arrived since its last call, and those that have to end. A lock guards the state that threads share;
+only the engine's thread uses deadlines.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from tessera.driver.serve.generation import Generation, Wish
 from tessera.driver.serve.measures import AnswerEnd
 
 _LONGEST_WAIT_S = 3600.0
-"""Deadlines may lie further off than a thread can wait."""
+"""Longest wait in seconds: a deadline may be further away than a thread can wait."""
 
 
 class AnswerBook:
     """All answers that have not ended."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
-        """`wake` has the thread of the engine look."""
+        """`wake` wakes the engine's thread."""
         self._wake = wake
         self._lock = threading.Lock()
         self._answers: dict[int, Generation] = {}
@@ -39,7 +39,7 @@ class AnswerBook:
     # --- for any thread ---------------------------------------------------------------------------
 
     def ask(self, prompt: Sequence[int], wish: Wish, check: Callable[[], None]) -> Generation:
-        """An answer that is asked for; `check` may refuse it, while nobody else asks."""
+        """Register an answer; `check` may refuse it, and runs while no other thread can ask."""
         with self._lock:
             if not self.is_open:
                 raise self.refusal()
@@ -60,7 +60,7 @@ class AnswerBook:
 
     @property
     def arrived(self) -> int:
-        """Answers that the thread of the engine has not seen yet."""
+        """Answers that the engine's thread has not seen yet."""
         return len(self._arrived)
 
     @property
@@ -69,11 +69,11 @@ class AnswerBook:
         return self._ending is None and not self._is_closing
 
     def refusal(self) -> BaseException:
-        """Why none may be asked for: what ended the engine, or that it is closed."""
+        """Why no answer may be asked for: the engine is closed, or a problem ended it."""
         return self._ending or TesseraError.of("TSR5050", "the engine has been closed")
 
     def close(self, *, give_up: bool) -> None:
-        """Take no more answers, and perhaps give up those that there are."""
+        """Take no more answers; with `give_up`, cancel the open ones."""
         with self._lock:
             self._is_closing = True
             if give_up:
@@ -95,7 +95,7 @@ class AnswerBook:
         return arrived
 
     def leaving(self) -> Iterator[tuple[Generation, AnswerEnd]]:
-        """Answers that are given up, or late, and how they end."""
+        """Answers that are cancelled or past their deadline, and how they end."""
         with self._lock:
             leaving = dict.fromkeys(self._given_up, AnswerEnd.CANCELLED)
         now_ns = time.monotonic_ns()
@@ -109,7 +109,7 @@ class AnswerBook:
 
     @property
     def has_leaving(self) -> bool:
-        """Whether answers are given up or late that are in a step under way."""
+        """Whether any answer in a step under way is cancelled or past its deadline."""
         return bool(self._given_up or self._late)
 
     def forget(self, answer: Generation) -> None:
@@ -120,12 +120,12 @@ class AnswerBook:
         self._late.discard(answer.number)
 
     def is_over(self) -> bool:
-        """Whether no answer is owed, and none will be."""
+        """Whether no answer is open and none can be asked for."""
         with self._lock:
             return self._is_closing and not self._answers
 
     def patience_s(self) -> float | None:
-        """Seconds until the next deadline; None: there is none."""
+        """Seconds until the next deadline; None if there is no deadline."""
         while self._deadlines and self._deadlines[0][1] not in self._answers:
             heapq.heappop(self._deadlines)
         if not self._deadlines:
@@ -134,7 +134,7 @@ class AnswerBook:
         return min(max(left_s, 0.001), _LONGEST_WAIT_S)
 
     def fail(self, problem: BaseException) -> None:
-        """The engine has ended: every answer ends with what ended it."""
+        """End every answer with the problem that ended the engine."""
         with self._lock:
             self._ending = problem
             answers = list(self._answers.values())

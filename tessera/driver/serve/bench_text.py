@@ -1,8 +1,8 @@
-"""`bench_text`: requests for text that come at given times, against an engine that runs.
+"""`bench_text`: send requests for text at given times to a running engine.
 
-In: an engine and arrivals. Out: a `ServingReport` as that of `simulate_text`, so that both stand
-side by side. Prompts are drawn by a seed; every answer has exactly as many tokens as its arrival
-says, so no token ends it early.
+In: an engine and arrivals. Out: a `ServingReport` like that of `simulate_text`, so that the two can
+be compared. Prompts are drawn from a seed; every answer has exactly as many tokens as its arrival
+states, so no token ends it early.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tessera.ir.progress import OnProgress, counter
 
 _LOOK_S = 0.05
 _TOKENS = 64
-"""Tokens that prompts are drawn from where the steps do not say how large the vocabulary is."""
+"""Size of the vocabulary that prompts are drawn from if the steps do not state one."""
 
 
 def bench_text(
@@ -87,7 +87,7 @@ def _wait(answer: Generation) -> None:
 
 
 def _served(request: Wanted, answer: Generation | None, origin_ns: int) -> Served:
-    """The result of a request, from when it was due, even if it was sent late."""
+    """The result of a request, timed from when it was due, even if it was sent late."""
     if answer is None:
         return Served(
             request.at_ns, request.prompt, request.answer, -1, request.at_ns, AnswerEnd.REFUSED
@@ -98,7 +98,7 @@ def _served(request: Wanted, answer: Generation | None, origin_ns: int) -> Serve
 
 
 class QueueWatch:
-    """Samples how many prompts wait, every 50 ms."""
+    """Samples the number of waiting prompts every 50 ms."""
 
     def __init__(self, engine: Engine) -> None:
         self.moments: list[tuple[int, int]] = []

@@ -1,8 +1,8 @@
-"""What a client asks for: the body of a completion, checked.
+"""The body of a completion request, checked.
 
 In: bytes. Out: a `CompletionRequest`, or `BadRequest` with a status and a message for the client.
-Fields are those of OpenAI's completions. What would change an answer and is not known here is
-refused; what changes nothing (`user`) is taken.
+Fields are those of OpenAI's completions. An unknown field that would change an answer is refused; a
+field that changes nothing (`user`) is accepted.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ _FIXED: Mapping[str, object] = {
 }
 MOST_PROMPTS = 128
 MOST_STOPS = 64
-"""Texts that end an answer: each is looked for after every token, while others wait."""
+"""Most texts that may end an answer: each is searched for after every token, while others wait."""
 
 
 class ErrorCode(StrEnum):
-    """The error codes of OpenAI, each with a status of HTTP."""
+    """The error codes of OpenAI, each with its HTTP status."""
 
     status: int
 
@@ -85,7 +85,7 @@ class ErrorCode(StrEnum):
     REQUEST_TOO_LARGE = "request_too_large", 413
     RATE_LIMIT_EXCEEDED = "rate_limit_exceeded", 429
     CLIENT_CLOSED = "client_closed_request", 499
-    """No client reads it; it is counted."""
+    """No client reads this status; it is only counted."""
     SERVER_ERROR = "server_error", 500
     SERVICE_UNAVAILABLE = "service_unavailable", 503
     SERVER_OVERLOADED = "server_overloaded", 503
@@ -116,7 +116,7 @@ class BadRequest(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionRequest:
-    """Prompts as tokens, and how they are to be answered; without a seed, draws are fresh."""
+    """Prompts as tokens, and how to answer them; without a seed, draws use fresh entropy."""
 
     prompts: tuple[tuple[int, ...], ...]
     most: int
@@ -136,7 +136,7 @@ def read_completion(
 ) -> CompletionRequest:
     """The request in a body, for the `model` that is served.
 
-    `draws`: the model can draw tokens, so a temperature of 1 is usual.
+    `draws`: the model can draw tokens, so the default temperature is 1.
     """
     try:
         value = json.loads(body)
@@ -179,7 +179,7 @@ def read_completion(
 
 
 def check_model(given: object, served: str) -> None:
-    """Raise where another model is asked for than the one that is served."""
+    """Raise if the requested model is not the one that is served."""
     if not isinstance(given, str):
         raise BadRequest("`model` must be a text", field="model")
     if given != served:
@@ -196,7 +196,7 @@ def _shown(text: str) -> str:
 
 
 def _is_same(value: object, fixed: object) -> bool:
-    """Whether both are equal, and neither is a truth value where the other is a number."""
+    """Whether both are equal, and not one a truth value and the other a number."""
     return value == fixed and isinstance(value, bool) == isinstance(fixed, bool)
 
 
@@ -240,7 +240,7 @@ def _stops(given: object, tokenizer: Tokenizing | None) -> tuple[str, ...]:
 
 
 def _is_text(value: object) -> bool:
-    """Whether it is text that can be encoded: JSON can contain lone surrogates."""
+    """Whether a value is text that can be encoded: JSON can contain lone surrogates."""
     return isinstance(value, str) and not any("\ud800" <= letter <= "\udfff" for letter in value)
 
 
@@ -288,7 +288,7 @@ def error_value(bad: BadRequest) -> dict[str, object]:
 
 
 def error_response(bad: BadRequest) -> Response:
-    """The answer to a request that is refused."""
+    """The response to a refused request."""
     from starlette.responses import JSONResponse
 
     headers = {"Retry-After": str(bad.retry_s)} if bad.retry_s else {}
@@ -298,7 +298,7 @@ def error_response(bad: BadRequest) -> Response:
 
 
 async def not_offered(request: Request, problem: Exception) -> Response:
-    """A path or a method that is not served here."""
+    """The response to a path or method that is not served."""
     is_method = getattr(problem, "status_code", 404) == ErrorCode.METHOD_NOT_ALLOWED.status
     path = request.url.path[:80]
     message = f"{request.method} {path} is not offered here: {_OFFERED}"

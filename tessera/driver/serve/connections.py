@@ -1,10 +1,10 @@
-"""The connections of a server: how many there are, how long each may wait, and which gives way.
+"""The connections of a server: their number, how long each may wait, and which gives way.
 
-In: the protocol of uvicorn and an application. Out: both, with limits. A connection waits for a
-request (its head, then its body), or it is answered. One whose next head does not come in time is
-closed. When there are as many as there may be, the one that has waited longest gives way to the
-next, so silent connections keep nobody out. A connection that is answered never gives way; some
-places are kept free of those, so that health is answered, however many answers there are.
+In: the protocol of uvicorn and an application. Out: both, with limits. A connection either waits
+for a request (its head, then its body) or is being answered. A connection whose next head does not
+arrive in time is closed. At the limit, the connection that has waited longest gives way to the next
+one, so silent connections lock nobody out. A connection that is being answered never gives way;
+some places are kept free of those, so that `/health` responds however many answers are under way.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from typing import cast
 from tessera.driver.serve.completion_requests import BadRequest, ErrorCode
 
 _HEAD_S = 10.0
-"""Seconds from a connection, or an answer, to the head of the next request."""
+"""Seconds from opening a connection, or from an answer, to the head of the next request."""
 _MOST = 1024
 _LEAST = 32
 _KEPT_FREE = 16
 _SPARE_FILES = 96
-"""Descriptors for all else: connections on their way in and out, plans that are read again."""
+"""Descriptors for everything else: connections being opened or closed, plans being reread."""
 _AT_ONCE = 16
 
 _Ends = tuple[object, object]
@@ -38,7 +38,7 @@ Application = Callable[[_Message, _Receive, _Send], Awaitable[None]]
 
 
 class Dropped(StrEnum):
-    """Why the server has closed a connection, or refused its request."""
+    """Why the server closed a connection or refused its request."""
 
     SLOW = "slow"
     GAVE_WAY = "gave_way"
@@ -47,7 +47,7 @@ class Dropped(StrEnum):
 
 @dataclass(slots=True)
 class _OpenConnection:
-    """A connection. `unsent` is what its client had not taken when its time was last up."""
+    """A connection. `unsent` is what its client had not read when its time last ran out."""
 
     transport: asyncio.Transport
     is_gone: bool = False
@@ -57,20 +57,20 @@ class _OpenConnection:
 
 
 class Connections:
-    """All connections of a server, for the thread of its loop."""
+    """All connections of a server; only the thread of its event loop uses them."""
 
     def __init__(self, most: int, on_drop: Callable[[Dropped], object]) -> None:
         self.most = most
         self._on_drop = on_drop
         self._waiting: dict[_Ends, _OpenConnection] = {}
-        """In the order in which they began to wait."""
+        """Waiting connections, in the order in which they began to wait."""
         self._answered: dict[_Ends, _OpenConnection] = {}
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._answered)
 
     def protocol(self) -> type[asyncio.Protocol]:
-        """The protocol of uvicorn, whose connections are held here."""
+        """The protocol of uvicorn, whose connections are registered here."""
         from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
         held = self
@@ -88,7 +88,7 @@ class Connections:
         return HeldProtocol
 
     def limited(self, application: Application) -> Application:
-        """The application, whose requests are known to belong to connections held here."""
+        """The application, with each request attributed to its registered connection."""
 
         async def limited(scope: _Message, receive: _Receive, send: _Send) -> None:
             ends = scope.get("client"), scope.get("server")
@@ -116,20 +116,20 @@ class Connections:
         return limited
 
     def add(self, transport: asyncio.Transport) -> None:
-        """A connection has come."""
+        """Register a new connection."""
         if len(self) >= self.most and self._waiting:
             self._drop(next(iter(self._waiting)), Dropped.GAVE_WAY)
         self._wait(_ends(transport), _OpenConnection(transport))
 
     def remove(self, ends: _Ends) -> None:
-        """A connection is gone."""
+        """Remove a closed connection."""
         held = self._waiting.pop(ends, None) or self._answered.pop(ends, None)
         if held is not None:
             held.is_gone = True
             _stop(held)
 
     def _wait(self, ends: _Ends, held: _OpenConnection) -> None:
-        """Put a connection at the end of those that wait."""
+        """Put a connection at the end of the waiting ones."""
         self._waiting.pop(ends, None)
         self._waiting[ends] = held
         held.unsent = inf
@@ -139,7 +139,7 @@ class Connections:
         held.clock = asyncio.get_running_loop().call_later(_HEAD_S, self._expire, ends, held)
 
     def _expire(self, ends: _Ends, held: _OpenConnection) -> None:
-        """Close a connection, unless its client still takes what it was sent."""
+        """Close a connection, unless its client is still reading what was sent."""
         unsent = held.transport.get_write_buffer_size()
         if 0 < unsent < held.unsent:
             held.unsent = unsent
@@ -154,7 +154,7 @@ class Connections:
         self._on_drop(why)
 
     def _answer(self, ends: _Ends, held: _OpenConnection) -> None:
-        """A request is whole: its connection does not give way until it is answered."""
+        """Keep the connection of a complete request from giving way until it is answered."""
         if self._waiting.get(ends) is not held:
             return
         if len(self._answered) >= self.most - _KEPT_FREE:
@@ -176,7 +176,7 @@ def _ends(transport: asyncio.BaseTransport) -> _Ends:
 
 
 def most_connections() -> int:
-    """The number of connections that the limit on open files leaves room for."""
+    """The number of connections that the limit on open files allows."""
     try:
         from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit
     except ImportError:
@@ -199,7 +199,7 @@ class PacedSocket(socket.socket):
     _taken = 0
 
     def accept(self) -> tuple[socket.socket, object]:
-        """The next connection; none, if this turn has had its share."""
+        """The next connection; none if this turn has accepted its share."""
         if self._taken >= _AT_ONCE:
             raise BlockingIOError
         if not self._taken:

@@ -1,7 +1,7 @@
-"""A log whose lines are counted instead of repeated: strangers cannot fill a disk with it.
+"""A log that counts repeated lines instead of writing them: strangers cannot fill a disk with it.
 
-In: records of `logging`. Out: of each place in the code that logs, and kind of exception, one
-record a minute, with how many were left out before it.
+In: records of `logging`. Out: one record a minute for each place in the code that logs and each
+kind of exception, with the number of records left out since the last one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _Place = tuple[str, str, int, str]
 
 
 class CountedLog(logging.Filter):
-    """Leaves out what was logged a short while ago."""
+    """Leaves out records that repeat one logged within the last minute."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class CountedLog(logging.Filter):
         self._seen: dict[_Place, tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether a record is logged; how many were left out is added to it."""
+        """Whether a record is logged; the number of records left out is added to it."""
         kind = record.exc_info[0] if record.exc_info else None
         place = (record.name, record.pathname, record.lineno, kind.__name__ if kind else "")
         now_s = time.monotonic()
@@ -41,14 +41,14 @@ class CountedLog(logging.Filter):
         return is_due
 
     def left_out(self) -> int:
-        """How many records were left out and not counted in one that was logged."""
+        """The number of records left out and not yet reported in a logged one."""
         with self._lock:
             return sum(count for _, count in self._seen.values())
 
 
 @contextmanager
 def counted_logs() -> Iterator[CountedLog]:
-    """While it is entered, the logs of a server are counted."""
+    """Count the logs of a server inside this context."""
     counted = CountedLog()
     loggers = [logging.getLogger(name) for name in _LOGGERS]
     for logger in loggers:

@@ -1,15 +1,15 @@
-"""Whether steps take as long as the plan says: the monitor of an engine that serves.
+"""Whether steps take as long as the plan says: the monitor of a serving engine.
 
-In: steps that begin and end. Out: a `Drift` when those of a trace have left the plan's error bars,
-and when they are back. What a step should take is what the simulation of the launch programs gives
-in the company that it finds (`step_clocks.RatedClock`); the bars are those of the times in the
-plan, as if all were off the same way, and never narrower than a tenth: the host takes some time
-for every step that no plan knows. The median of the last steps counts, so that one slow step
-is none.
+In: steps that begin and end. Out: a `Drift` when the steps of a trace leave the plan's error bars,
+and when they are back. The expected time of a step comes from the simulation of the launch
+programs, given the steps under way beside it (`step_clocks.RatedClock`). The bars are those of the
+times in the plan, as if all were off in the same direction, and never narrower than a tenth: the
+host takes some time for every step that no plan knows. The median of the last steps is compared, so
+one slow step does not count as drift.
 
-What the plan does with other times is found by a process of its own: the simulation takes a second
-or so, in which threads of this process would wait for each other. News come every ten seconds at
-most.
+A separate process simulates the plan with the measured times: the simulation takes about a second,
+in which threads of this process would wait for each other. Drift is reported at most every ten
+seconds.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from tessera.simulation.hardware import Hardware
 from tessera.simulation.steady import saturate
 
 STEPS = 32
-"""Steps of a trace that are looked at together."""
+"""Steps of a trace whose median is compared with the plan."""
 _NARROWEST = 0.1
 QUIET_NS = 10e9
-"""Nanoseconds between two reports of drift, at least."""
+"""Least nanoseconds between two reports of drift."""
 _BOOT = (
     "import sys; sys.path[:] = sys.argv[1:];"
     "from tessera.driver.serve.drift import simulate_apart; simulate_apart()"
@@ -45,10 +45,10 @@ _LONGEST_S = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drift:
-    """Steps of a trace take `ratio` times what was planned, and the bars reach to `bars`.
+    """Steps of a trace take `ratio` times the planned time; the error bars reach to `bars`.
 
-    `requests_per_s` is what the plan does by simulation with the measured times, `planned_per_s`
-    with its own.
+    `requests_per_s` is the simulated throughput of the plan with the measured times,
+    `planned_per_s` that with its own times.
     """
 
     trace: str
@@ -64,14 +64,14 @@ class Drift:
 
 
 class StepMonitor:
-    """What steps took, against what they should take."""
+    """Compares measured times of steps with expected ones."""
 
     def __init__(self, plan: Plan, replicas: Sequence[Replica], hardware: Hardware) -> None:
-        """Batches are the sequences of these replicas."""
+        """Each sequence of these replicas is a batch."""
         self._plan = plan
         self._replicas = tuple(replicas)
         self._hardware = hardware
-        # Now: packing it while steps go on would hold them up.
+        # Pickled here, because pickling it later would delay the steps under way.
         self._packed = pickle.dumps((self._replicas, _shares(plan), hardware))
         traces = len(plan.traces)
         self._clock = RatedClock(replicas, hardware, traces)
@@ -92,7 +92,7 @@ class StepMonitor:
             self._clock.leave(batch)
 
     def end(self, batch: int, now_ns: float) -> Callable[[], Drift] | None:
-        """A batch has ended its step; what finds the news of its trace, which takes a while."""
+        """End the step of a batch; returns a call, which is slow, that finds a new `Drift`."""
         known = self._begun.pop(batch, None)
         if known is None:
             return None
@@ -115,7 +115,7 @@ class StepMonitor:
         return partial(self._drift, trace, factors)
 
     def ratios(self) -> dict[str, float]:
-        """The ratio of measured to planned times of steps, by trace that was seen."""
+        """The ratio of measured to planned times of steps, for each trace that has run."""
         return {
             self._plan.traces[trace].name: statistics.median(ratios)
             for trace, ratios in enumerate(self._ratios)
@@ -142,7 +142,7 @@ def _shares(plan: Plan) -> tuple[float, ...]:
 
 
 def _periods_apart(packed: bytes, factors: Sequence[float]) -> tuple[float, float]:
-    """The period with the times of the plan and with others, by a process of its own."""
+    """The period with the times of the plan and with scaled ones, from a separate process."""
     command = [sys.executable, "-P", "-c", _BOOT, *sys.path]
     given = packed + pickle.dumps(tuple(factors))
     made = subprocess.run(command, input=given, capture_output=True, timeout=_LONGEST_S, check=True)
@@ -161,7 +161,7 @@ def _periods(
 
 
 def simulate_apart() -> None:
-    """The main function of the process: reads replicas, writes two periods in nanoseconds."""
+    """The main function of the process: reads replicas and writes two periods in nanoseconds."""
     if hasattr(os, "nice"):
         os.nice(10)  # requests are served meanwhile
     replicas, shares, hardware = pickle.load(sys.stdin.buffer)
@@ -170,7 +170,7 @@ def simulate_apart() -> None:
 
 
 def error_bars(replicas: Sequence[Replica], trace: int) -> tuple[float, float]:
-    """The factors by which the steps of a trace may be off, if all are off the same way."""
+    """The factors by which a trace's steps may be off, if all are off in the same direction."""
     steps = [step for replica in replicas for step in replica.traces[trace].steps]
     total = sum(step.predicted_ns for step in steps)
     off = sum(step.predicted_ns * step.error for step in steps) / total if total else 0.0

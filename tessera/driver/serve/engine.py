@@ -6,15 +6,15 @@
             ...
 
 In: prompts, from any thread. Out: a `Generation` for each. The scheduler decides which step each
-batch takes next; this module makes its inputs, hands it to a `Runtime`, and reads the tokens.
-Batches are the sequences of the runtime: as many steps are under way at a time as there are batches
-with something to do, so that devices overlap. One thread does all of this; prompts, ends of steps
-and wishes to give up come to it through one queue.
+batch takes next; this module makes the inputs of the step, hands it to a `Runtime`, and reads the
+tokens. Batches are the sequences of the runtime. Every batch that has work has a step under way, so
+that devices overlap. One thread does all of this; prompts, ends of steps and cancellations reach it
+through one queue.
 
-Of a plan with two policies both are ready, and a prompt is given one when it gets a row
+A plan with two policies has both ready, and a prompt is given one of them when it gets a row
 (`policies`). A fault of a kernel ends the answers of its batch. Its replica is started again while
 the others go on, and all other answers of that replica are computed once more: their tokens are
-known. Another plan of the same steps can take over while the first one finishes what it has.
+known. Another plan of the same steps can take over while the first one finishes its answers.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from tessera.ir.choices import ADAPTIVE
 from tessera.ir.plan.plan import Plan
 
 _LOOK_S = 0.2
-"""Seconds between two looks at whether the engine still runs, while a thread waits for it."""
+"""Seconds between two checks that the engine still runs, while a thread waits for it."""
 
 
 class Engine(EngineLoop):
@@ -103,7 +103,7 @@ class Engine(EngineLoop):
         set_aside(id(self))
 
     def _opened(self, runtime: Runtime) -> OpenedRuntime:
-        """A runtime with what its traces state, and all that follows from that."""
+        """A runtime with the roles that its traces state, and everything derived from them."""
         count = len(runtime.traces) // (1 + len(runtime.ways))
         model = find_steps(runtime.traces[:count], runtime.programs[:count], self._declared)
         if self._checks_ranges:
@@ -121,9 +121,9 @@ class Engine(EngineLoop):
     def hand_over(self, plan: Plan | str | os.PathLike[str]) -> None:
         """Let another plan take over, whose traces are the same steps.
 
-        Prompts that get a row from now on get it there. What has begun is finished where it is,
-        and then the plan before is closed; this waits for that. Both are loaded meanwhile. Where
-        the other plan cannot be opened, all stays as it is.
+        Prompts that get a row from now on get it in the new plan. Answers under way finish in the
+        old plan, which is then closed; this call waits for that. Both plans are loaded meanwhile.
+        If the new plan cannot be opened, nothing changes.
         """
         runtime = Runtime(plan, **self._options)
         try:
@@ -160,7 +160,7 @@ class Engine(EngineLoop):
         ignore_end: bool = False,
         deadline_s: float | None = None,
     ) -> Generation:
-        """Ask for an answer; raises TSR5064 where none can be given, TSR5065 where too many wait.
+        """Ask for an answer; raises TSR5064 if none can be given, TSR5065 if too many prompts wait.
 
         Greedy unless a `temperature` is given; then each answer is drawn from fresh entropy, unless
         a `seed` makes it repeatable. `stop` are tokens, or rows of tokens, that end the
@@ -182,7 +182,7 @@ class Engine(EngineLoop):
         return self._book.ask(tokens, wish, self._check_line)
 
     def _check_line(self) -> None:
-        """Refuse a prompt that would wait behind too many."""
+        """Refuse a prompt if too many are waiting already."""
         held_up = self._without_row()
         if self.max_waiting is not None and held_up >= self.max_waiting:
             message = f"{held_up} prompts are waiting, and no more may"
@@ -195,14 +195,14 @@ class Engine(EngineLoop):
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
-        """Warnings of what was opened."""
+        """Warnings from opening the plan."""
         return tuple(
             diagnostic for runtime in self._homes.runtimes() for diagnostic in runtime.diagnostics
         )
 
     @property
     def waiting(self) -> int:
-        """How many prompts have no row yet."""
+        """The number of prompts that have no row yet."""
         return len(self._scheduler.line) + self._book.arrived
 
     def _without_row(self) -> int:
@@ -214,31 +214,31 @@ class Engine(EngineLoop):
 
     @property
     def running(self) -> int:
-        """How many prompts have a row."""
+        """The number of prompts that have a row."""
         return sum(batch.used for batch in self._scheduler.batches)
 
     @property
     def steps_done(self) -> dict[str, int]:
-        """How many steps of each trace have ended."""
+        """The number of steps of each trace that have ended."""
         return self.counts.steps_done
 
     @property
     def steps_ahead(self) -> int:
-        """How many steps were handed over before the one before them had ended."""
+        """The number of steps handed over while the step before them was under way."""
         return self._ahead.count
 
     @property
     def switches(self) -> list[tuple[float, str]]:
-        """When prompts began to get which policy, by `time.monotonic_ns()`."""
+        """The times (`time.monotonic_ns()`) at which the policy changed, and to which."""
         return [] if self.switch is None else list(self.switch.switches)
 
     @property
     def is_well(self) -> bool:
-        """Whether it takes prompts."""
+        """Whether the engine takes prompts."""
         return self._book.is_open
 
     def close(self, *, wait: bool = True) -> None:
-        """Take no more prompts; end after those that were taken, or (`wait=False`) at once."""
+        """Take no more prompts; end after the accepted ones, or at once with `wait=False`."""
         self._book.close(give_up=not wait)
         self._thread.join()
         for runtime in self._homes.runtimes():
@@ -258,22 +258,22 @@ class Engine(EngineLoop):
 
 
 # A plan with its traces and graphs is some 10^5 objects, none of which becomes garbage before the
-# engine is closed. A full collection looks at all of them: tens of milliseconds in which no step is
-# handed over. So all that is there when an engine opens is kept out of collections of garbage, and
-# put back when the last one is closed.
+# engine is closed. A full collection visits all of them: tens of milliseconds in which no step is
+# handed over. So all objects that exist when an engine opens are frozen (kept out of garbage
+# collection), and thawed when the last engine is closed.
 _LOCK = threading.Lock()
 _OPEN: set[int] = set()
 
 
 def set_aside(engine: int) -> None:
-    """An engine, known by a number of its own, serves from now on."""
+    """Register a serving engine, identified by its own number."""
     with _LOCK:
         _OPEN.add(engine)
         gc.freeze()
 
 
 def put_back(engine: int) -> None:
-    """An engine is closed; closing it again changes nothing."""
+    """Unregister a closed engine; a second call changes nothing."""
     with _LOCK:
         if engine in _OPEN:
             _OPEN.discard(engine)

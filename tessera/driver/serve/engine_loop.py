@@ -1,7 +1,7 @@
 """The thread of an engine: arrivals, steps, their ends and faults, one event after the other.
 
-In: answers that are asked for, and a runtime. Out: tokens in answers. `engine.Engine` is what
-others call; nothing here is for other threads, but for the inbox and what the lock guards.
+In: requested answers, and a runtime. Out: tokens in answers. `engine.Engine` is the interface for
+callers; other threads may only use the inbox and the state that the lock guards.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tessera.driver.serve.step_roles import GenerationSteps
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenedRuntime:
-    """A runtime, what its traces state, and what follows from that."""
+    """A runtime, the roles that its traces state, and everything derived from them."""
 
     runtime: Runtime
     model: GenerationSteps
@@ -43,7 +43,7 @@ class OpenedRuntime:
 
 @dataclass(slots=True)
 class EngineCounts:
-    """What an engine has done."""
+    """Counters of an engine's work."""
 
     steps_done: dict[str, int]
     tokens_given: int = 0
@@ -52,7 +52,7 @@ class EngineCounts:
 
 
 class EngineLoop:
-    """What the thread of an engine knows and does."""
+    """The state and the event loop of an engine's thread."""
 
     def __init__(
         self,
@@ -76,18 +76,18 @@ class EngineLoop:
         self._under_way: dict[int, HandedStep] = {}
         self._news: list[Generation] = []
         self._left = 0
-        """Prompts that found no row: those that have just come do not wait yet."""
+        """Prompts that found no row: prompts that have just arrived do not wait yet."""
         self._thread = threading.Thread(target=self._run, name="tessera-engine", daemon=True)
         self._thread.start()
 
     @property
     def runtime(self) -> Runtime:
-        """The runtime in which rows are given now."""
+        """The runtime in which prompts get rows now."""
         return self._serving.runtime
 
     @property
     def model(self) -> GenerationSteps:
-        """What the traces state."""
+        """The steps that the traces state."""
         return self._serving.model
 
     @property
@@ -97,7 +97,7 @@ class EngineLoop:
 
     @property
     def switch(self) -> PolicySwitch | None:
-        """The rule by which prompts are given policies, where there are two."""
+        """The rule that gives prompts their policy, if there are two policies."""
         return self._serving.switch
 
     def _run(self) -> None:
@@ -109,12 +109,12 @@ class EngineLoop:
             self._book.fail(problem)
 
     def _turn(self) -> bool:
-        """One event, and all that follows from it; False at the end."""
+        """Handle one event and everything that follows from it; False at the end."""
         for answer in self._book.take_arrived():
             if self.switch is not None:
                 self.switch.come(time.monotonic_ns(), len(answer.prompt), answer.wish.most)
             self._scheduler.line.append(answer.job)
-        # Of those that are in a step under way, answers end with the step.
+        # Answers that take part in a step under way end with that step.
         for answer, how in self._book.leaving():
             if answer.job.batch not in self._under_way:
                 self._finish(answer, how)
@@ -202,7 +202,7 @@ class EngineLoop:
             group.monitor.begin(own, time.monotonic_ns())
 
     def _begin_ahead(self, number: int) -> None:
-        """The step after the only one under way, where all but its tokens is known."""
+        """Begin the step after the only one under way, if everything but its tokens is known."""
         starts = self._homes.group(number).starts
         try:
             handle = self._ahead.begin(self.model, number, self._under_way[number])
@@ -213,7 +213,7 @@ class EngineLoop:
             handle.add_done_callback(partial(self._hear, starts, number))
 
     def _hear(self, started: int, batch: int, handle: RequestHandle[Result]) -> None:
-        """Called by the thread of the runtime that collects."""
+        """Called by the runtime's thread that collects completions."""
         try:
             self._ended(started, batch, handle.result(), None)
         except BaseException as problem:
@@ -229,7 +229,7 @@ class EngineLoop:
     ) -> None:
         group = self._homes.group(number)
         if started != group.starts:
-            return  # of a replica that has been given up
+            return  # the step is of a replica that has been given up
         if result is None:
             self._recover(group, number, problem)
             return
@@ -262,7 +262,7 @@ class EngineLoop:
             self._watch_begin(group, number, after.work)
 
     def _tell_news(self) -> None:
-        """Call listeners of new tokens, while the next steps are under way."""
+        """Notify listeners of new tokens while the next steps are under way."""
         news, self._news = self._news, []
         for answer in news:
             answer.tell()
@@ -282,7 +282,7 @@ class EngineLoop:
     # --- faults -----------------------------------------------------------------------------------
 
     def _recover(self, group: BatchGroup, number: int, problem: BaseException | None) -> None:
-        """End the answers of the batch that faulted, and start its replica again; others go on."""
+        """End the answers of the faulted batch, and start its replica again; others go on."""
         if not isinstance(problem, ServiceFault):
             raise problem or self._book.refusal()
         self.counts.restarts += 1
@@ -307,7 +307,7 @@ class EngineLoop:
         )
 
     def _culprits(self, group: BatchGroup, number: int, problem: ServiceFault) -> list[Generation]:
-        """The answers that end: those of the request that faulted, or of all that may have."""
+        """The answers that end: those of the faulted request, or of all that may have faulted."""
         under_way = {b: self._under_way[b] for b in group.batches if b in self._under_way}
         known = self._ahead.batches_of(problem.request, under_way)
         batches = known or list(under_way) or [number]
@@ -344,7 +344,7 @@ class EngineLoop:
             self._on_drift(drift)
 
     def _take_over(self, serving: OpenedRuntime, over: threading.Event) -> None:
-        """Rows are given in another runtime from now on."""
+        """Give rows in another runtime from now on."""
         self._homes.retire_all(over)
         self._scheduler.grow(serving.sizes)
         self._homes.add(serving.runtime, serving.monitor)

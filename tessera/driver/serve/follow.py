@@ -1,8 +1,9 @@
-"""Arrivals as steps: requests for text, the scheduler, and a clock that says when steps end.
+"""Arrivals followed step by step: requests for text, the scheduler, and a clock for ends of steps.
 
-In: arrivals, the sizes of a model's steps, a `StepClock`. Out: a `Served` per request, and how many
-waited when. The scheduler is the engine's: only the tokens are missing, and the time is simulated.
-A step costs the same work here however many rows it has: what a row reaches is known beforehand.
+In: arrivals, the sizes of a model's steps, a `StepClock`. Out: a `Served` per request, and the
+number of waiting requests over time. The scheduler is the engine's: only the tokens are missing,
+and time is simulated. Following a step costs the same work however many rows it has, because the
+steps at which a row has its first and last token are known beforehand.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from tessera.driver.serve.step_clocks import StepClock
 OnCount = Callable[[int, int], None]
 _TELL_EVERY = 5_000
 MOST_WAITING = 100_000
-"""Requests in line at most; those that come to a full line are refused."""
+"""Most requests in line; requests that arrive at a full line are refused."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A request that comes: when, with how many tokens, and how many it gets."""
+    """An arriving request: its time, the tokens of its prompt, and those of its answer."""
 
     at_ns: float
     prompt: int
@@ -33,7 +34,7 @@ class Wanted:
 
 
 def refusals(sizes: Sizes, wanted: Sequence[Wanted]) -> tuple[str, ...]:
-    """What a report says of requests that no plan of these sizes can answer."""
+    """The report's note on requests that no plan of these sizes can answer."""
     count = sum(not sizes.holds(request.prompt, request.answer) for request in wanted)
     if not count:
         return ()
@@ -44,7 +45,7 @@ def refusals(sizes: Sizes, wanted: Sequence[Wanted]) -> tuple[str, ...]:
 
 
 def crowding(followed: FollowedText) -> tuple[str, ...]:
-    """What a report says of requests that came to a full line."""
+    """The report's note on requests that arrived at a full line."""
     if not followed.crowded:
         return ()
     return (
@@ -55,7 +56,7 @@ def crowding(followed: FollowedText) -> tuple[str, ...]:
 
 @dataclass(slots=True, kw_only=True)
 class FollowedText:
-    """What has happened."""
+    """The result of a simulation."""
 
     requests: list[Served]
     waiting: list[tuple[float, int]]
@@ -75,7 +76,7 @@ class Following:
         burst: int = 1,
         policy: AdmissionPolicy | None = None,
     ) -> None:
-        """With several policies in `sizes`, `policy` says which one holds when."""
+        """With several policies in `sizes`, `policy` chooses which one admits requests."""
         self.sizes = sizes
         self.clock = clock
         self.policy = policy
@@ -139,7 +140,7 @@ class Following:
             served.seated_ns, served.policy = self._now, job.policy
 
     def _begin_steps(self) -> None:
-        """Batches that are free take what there is; all of them, before time goes on."""
+        """Let every free batch take its next step before time goes on."""
         for batch in sorted(self._idle) if len(self._idle) > 1 else tuple(self._idle):
             joining = list(self.scheduler.batches[batch].joining)
             work = self.scheduler.take(batch)
@@ -158,7 +159,7 @@ class Following:
             waiting.append((self._now, len(self.scheduler.line)))
 
     def _mark(self, job: Job) -> None:
-        """At which decode steps of its batch a job has its first token and its last."""
+        """Note the decode steps of its batch at which a job has its first and last token."""
         self._first_step(job)
         marks = self._marks[job.batch]
         first = job.joined + job.prompt - job.prefilled

@@ -1,8 +1,8 @@
-"""One answer on its way: tokens as they come, its end, and a way to give it up.
+"""One answer being generated: its tokens as they arrive, its end, and a way to cancel it.
 
 In: an engine, which adds tokens. Out: `Generation`, for any thread. `Sampling` chooses the next
-token of logits. Draws depend on the seed of the request alone: not on its row, nor on who is in the
-batch with it. Without a seed they are independent of all others.
+token from logits. Draws depend only on the seed of the request: not on its row, nor on the other
+answers of its batch. Without a seed they are independent of all others.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tessera.ir.arrays import Floats
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """How to choose: a temperature of 0 takes the most likely token.
+    """How tokens are chosen: a temperature of 0 takes the most likely one.
 
     `top_k` keeps that many of the most likely tokens (0: all), `top_p` the fewest whose shares add
     up to it.
@@ -64,7 +64,7 @@ def _is_number(value: object) -> bool:
 
 
 def draw_token(logits: Floats, sampling: Sampling, draws: np.random.Generator) -> int:
-    """A token drawn by its share, of those that `top_k` and `top_p` leave."""
+    """A token drawn by its probability from those that `top_k` and `top_p` leave."""
     wide = np.asarray(logits, np.float64)
     with np.errstate(over="ignore"):  # far below the most likely, at a temperature near 0
         scaled = (wide - wide.max()) / sampling.temperature
@@ -85,7 +85,7 @@ Listener = Callable[["Generation"], object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """What is asked for: how many tokens at most, how they are chosen, where to stop.
+    """The options of an answer: its most tokens, how they are chosen, where to stop.
 
     `stop` are rows of tokens that end an answer. They are no part of it, nor is a token that ends
     every answer of the model (`keep_going`: such tokens do not end this one).
@@ -99,7 +99,7 @@ class Wish:
 
 
 class Generation:
-    """The answer to a prompt. Iterating gives tokens as they come."""
+    """The answer to a prompt. Iterating gives tokens as they arrive."""
 
     def __init__(
         self, number: int, prompt: Sequence[int], wish: Wish, give_up: Callable[[Generation], None]
@@ -145,7 +145,7 @@ class Generation:
                 return
 
     def result(self, timeout: float | None = None) -> list[int]:
-        """All tokens; waits for them. Of an answer that was given up, those that had come."""
+        """Wait for all tokens; a cancelled answer has those that had arrived."""
         with self._changed:
             if not self._changed.wait_for(lambda: self.ended, timeout):
                 raise TimeoutError
@@ -153,15 +153,15 @@ class Generation:
         return list(self.tokens)
 
     def done(self) -> bool:
-        """Whether it has ended."""
+        """Whether the answer has ended."""
         return bool(self.ended)
 
     def cancel(self) -> None:
-        """Give it up; its row is free after the step that is under way."""
+        """Cancel the answer; its row is free after the step under way."""
         self._give_up(self)
 
     def listen(self, call: Listener) -> None:
-        """Call something, in the engine's thread, whenever tokens have come and at the end."""
+        """Call `call` in the engine's thread whenever tokens have arrived, and at the end."""
         with self._changed:
             self._listeners.append(call)
             is_news = bool(self.ended or self.tokens)
@@ -169,12 +169,12 @@ class Generation:
             call(self)
 
     def settled(self) -> list[int]:
-        """Tokens that are certain to belong to the answer: none that may begin a stop."""
+        """Tokens that certainly belong to the answer: none that may begin a stop sequence."""
         with self._changed:
             return self._settled()
 
     def served(self, origin_ns: int) -> Served:
-        """The answer as a row of a report, with times after `origin_ns`."""
+        """The answer as a row of a report, with times in nanoseconds after `origin_ns`."""
         return Served(
             self.came_ns - origin_ns,
             len(self.prompt),
@@ -194,7 +194,7 @@ class Generation:
 
     @property
     def fault(self) -> TesseraError | None:
-        """What ended it with `fault`: which kernel, or which host, device and operation."""
+        """The fault that ended the answer: which kernel, or which host, device and operation."""
         return self._problem if isinstance(self._problem, TesseraError) else None
 
     def fault_words(self) -> str:
@@ -211,7 +211,7 @@ class Generation:
     # --- for the engine ---------------------------------------------------------------------------
 
     def add(self, token: int, end: Sequence[int]) -> AnswerEnd:
-        """A token has come; how the answer ends with it, if it does."""
+        """Add a token; `end` is how the answer ends with it, if it does."""
         with self._changed:
             if self.first_ns < 0:
                 self.first_ns = time.monotonic_ns()
@@ -226,7 +226,7 @@ class Generation:
             return AnswerEnd.LENGTH if is_over else AnswerEnd.UNDER_WAY
 
     def uniform(self, token: int) -> float:
-        """The number from 0 to 1 by which a step draws a token of the answer, the first being 0.
+        """The number from 0 to 1 by which a step draws a token; the first of the answer is token 0.
 
         Asking again gives the same number: a step may be handed over twice.
         """
@@ -235,14 +235,14 @@ class Generation:
         return self._uniforms[token]
 
     def start_again(self) -> Job:
-        """A new job after its states are lost: the tokens that have come are part of the prompt."""
+        """A new job after the states are lost: its prompt includes the tokens that have arrived."""
         have = len(self.prompt) + len(self.tokens)
         self.job = Job(self.number, have, self.wish.most - len(self.tokens))
         self.is_fresh = True
         return self.job
 
     def end(self, how: AnswerEnd, problem: BaseException | None = None) -> None:
-        """No token comes any more."""
+        """End the answer: no more tokens follow."""
         with self._changed:
             if self.ended:
                 return
@@ -251,7 +251,7 @@ class Generation:
             self._changed.notify_all()
 
     def tell(self) -> None:
-        """Wake waiting threads, and call the listeners."""
+        """Wake waiting threads and call the listeners."""
         with self._changed:
             self._changed.notify_all()
         for call in tuple(self._listeners):
@@ -259,11 +259,11 @@ class Generation:
 
     @property
     def deadline_ns(self) -> float | None:
-        """The time of `time.monotonic_ns()` at which the answer is given up."""
+        """The time (`time.monotonic_ns()`) at which the answer is given up."""
         limit = self.wish.deadline_s
         return None if limit is None else self.came_ns + limit * 1e9
 
 
 def refused(message: str, hint: str | None = None) -> TesseraError:
-    """A prompt that cannot be answered."""
+    """The error for a prompt that cannot be answered."""
     return TesseraError.of("TSR5064", message, hint=hint)

@@ -1,8 +1,8 @@
-"""Where the batches of an engine are: which runtime, which sequence of it; and starting again.
+"""Where the batches of an engine run (runtime and sequence), and how groups are started again.
 
-In: a runtime, later perhaps another one. Out: a home for every batch. Batches are numbered over all
-runtimes that an engine has had. The sequences of a runtime are in groups that fault together and
-are started again together, by a thread of their own, while all others go on.
+In: a runtime, later perhaps another one. Out: a home for every batch. Batches are numbered across
+all runtimes that an engine has had. The sequences of a runtime form groups that fault together and
+are started again together, in a thread of their own, while all others go on.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from tessera.driver.run.runtime import Runtime
 from tessera.driver.serve.drift import StepMonitor
 
 MOST_RESTARTS = 3
-"""Failures in a row to start a group again before it is left out."""
+"""Consecutive failures to start a group again before it is left out."""
 
 
 @dataclass(slots=True, eq=False)
 class BatchGroup:
-    """Batches that fault together. `starts` counts how often they were started again."""
+    """Batches that fault together. `starts` counts how often they were restarted."""
 
     runtime: Runtime
     batches: tuple[int, ...]
@@ -41,7 +41,7 @@ class Homes:
     _retiring: list[tuple[Runtime, tuple[int, ...], threading.Event]] = field(default_factory=list)
 
     def add(self, runtime: Runtime, monitor: StepMonitor | None = None) -> None:
-        """Batches for the sequences of a runtime, after those that there are."""
+        """Add batches for the sequences of a runtime, numbered after the existing ones."""
         first = len(self._of)
         by_sequence: dict[int, BatchGroup] = {}
         for sequences in runtime.groups:
@@ -61,7 +61,7 @@ class Homes:
         return group.runtime, batch - group.first
 
     def runtimes(self) -> Iterator[Runtime]:
-        """All that are in use."""
+        """All runtimes in use."""
         seen: list[Runtime] = []
         for group in self.groups:
             if group.runtime not in seen:
@@ -69,7 +69,7 @@ class Homes:
                 yield group.runtime
 
     def retire_all(self, over: threading.Event) -> None:
-        """No batch that there is begins anything more; `over` is set once its runtime is closed."""
+        """Let no existing batch begin another step; `over` is set once their runtime is closed."""
         leaving = [group for group in self.groups if not group.is_retired]
         for group in leaving:
             group.is_retired = True
@@ -78,7 +78,7 @@ class Homes:
             self._retiring.append((leaving[-1].runtime, batches, over))
 
     def close_retired(self, is_used: Callable[[int], bool]) -> None:
-        """Close runtimes none of whose batches is used, each in a thread of its own."""
+        """Close retired runtimes with no batch in use, each in a thread of its own."""
         for entry in list(self._retiring):
             runtime, batches, over = entry
             if not any(map(is_used, batches)):
@@ -86,7 +86,7 @@ class Homes:
                 self._close(runtime, over)
 
     def give_up_retiring(self) -> None:
-        """Wake those who wait for retired runtimes: nothing closes them any more."""
+        """Wake threads that wait for retired runtimes: nothing will close these."""
         for _, _, over in self._retiring:
             over.set()
 

@@ -1,10 +1,10 @@
-"""The decode step that comes next, handed over before the one under way has ended.
+"""The next decode step, handed over before the one under way has ended.
 
-In: a decode step that is under way. Out: the next one, where nothing but its tokens is unknown, and
-those the devices fetch themselves (`EarlierOutput`). So a GPU does not wait for the host between
-two steps. A row whose answer ends with the step under way by its length takes no part. One that
-ends otherwise does in vain: what it writes goes to a place of its own row, or of blocks that were
-its own, before their next owner writes there.
+In: a decode step that is under way. Out: the next one, if only its tokens are unknown; the devices
+fetch those themselves (`EarlierOutput`). So a GPU does not wait for the host between two steps. A
+row whose answer reaches its length with the step under way takes no part. A row whose answer ends
+for another reason takes part in vain: it writes to its own row, or to blocks that were its own,
+before their next owner writes there.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from tessera.driver.serve.step_inputs import RowInput, row_input, step_inputs
 from tessera.driver.serve.step_roles import GenerationSteps, StepRoles
 
 Taking = list[tuple[Generation, int, int]]
-"""Answers in a step, how many tokens each has with it, and its row of the step."""
+"""The answers in a step: each with its number of tokens after the step, and its row of the step."""
 
 
 @dataclass(slots=True)
 class HandedStep:
-    """A step of a batch that is handed to a runtime, as request `request` of it, or is to be."""
+    """A step of a batch that is, or will be, handed to a runtime as its request `request`."""
 
     work: StepWork
     taking: Taking
@@ -37,7 +37,7 @@ class HandedStep:
 
 
 class LookAhead:
-    """Steps that were handed over while the one before them is under way, by batch."""
+    """Steps that were handed over while the step before them is under way, by batch."""
 
     def __init__(self, scheduler: Scheduler, homes: Homes) -> None:
         self._scheduler = scheduler
@@ -47,13 +47,13 @@ class LookAhead:
         self._able: WeakKeyDictionary[Runtime, frozenset[int]] = WeakKeyDictionary()
 
     def add(self, runtime: Runtime, chains: frozenset[int]) -> None:
-        """A runtime, and the traces of which steps can follow each other so."""
+        """Add a runtime, and the traces whose steps can be handed over this way."""
         self._able[runtime] = chains
 
     def begin(
         self, model: GenerationSteps, number: int, step: HandedStep
     ) -> RequestHandle[Result] | None:
-        """Hand over what follows a step of a batch, if that can be."""
+        """Hand over the step that follows a step of a batch, if possible."""
         runtime, sequence = self._homes.place(number)
         if number in self._handed or step.work.trace not in self._able.get(runtime, ()):
             return None
@@ -80,7 +80,7 @@ class LookAhead:
         self._handed.pop(batch, None)
 
     def go_on(self, batch: int) -> HandedStep | None:
-        """A step of a batch has ended: the one that is under way now, if it was handed over."""
+        """After a step of a batch has ended, the step now under way, if one was handed over."""
         after = self._handed.pop(batch, None)
         if after is not None:
             after.taking = [own for own in after.taking if not own[0].ended]
@@ -97,7 +97,7 @@ def gives_tokens(step: StepRoles) -> bool:
 
 
 def chained_steps(model: GenerationSteps, runtime: Runtime) -> frozenset[int]:
-    """The traces whose steps can follow each other so; gets the runtime ready for them."""
+    """The traces whose steps can be handed over this way; prepares the runtime for them."""
     return frozenset(
         step.size.trace
         for step in model.steps
@@ -113,14 +113,14 @@ def next_step(
     work: StepWork,
     taking: Sequence[tuple[Generation, int, int]],
 ) -> HandedStep | None:
-    """What follows a decode step; None where that depends on more than its tokens."""
+    """The step that follows a decode step; None if it depends on more than its tokens."""
     step = model.of_trace(work.size.trace)
     if batch.filling or batch.joining:
         return None
     staying = []
     for answer, reached, seat in taking:
         if reached < len(answer.prompt) + len(answer.tokens):
-            return None  # more of a prompt comes next, which the host has
+            return None  # the next token is of a prompt, which only the host has
         if len(answer.tokens) + 1 < answer.wish.most:
             staying.append((answer, reached, seat))
     leaving = len(taking) - len(staying)

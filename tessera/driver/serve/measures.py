@@ -1,10 +1,11 @@
-"""What requests for text took: the figures that people ask for, of a simulation and of a run alike.
+"""Latency and throughput of requests for text, in a simulation or in a run.
 
-In: a `Served` per request, when how many waited, how busy devices were. Out: a `ServingReport`.
+In: a `Served` per request, the number of waiting requests over time, the busy time of devices.
+Out: a `ServingReport`.
 
-- TTFT: from when a request came to its first token.
+- TTFT: from the arrival of a request to its first token.
 - TPOT: from the first token to the last, per token after the first.
-- End to end: from when it came to its last token.
+- End to end: from the arrival to the last token.
 - Goodput: requests per second whose TTFT and TPOT are both within the limits (the SLO).
 """
 
@@ -22,7 +23,7 @@ WINDOWS = 60
 
 
 class AnswerEnd(StrEnum):
-    """How an answer has ended."""
+    """How an answer ended."""
 
     UNDER_WAY = ""
     LENGTH = "length"
@@ -40,7 +41,7 @@ class AnswerEnd(StrEnum):
 
 @dataclass(slots=True)
 class Served:
-    """A request for text: when it came, its tokens, and when the first and the last were there.
+    """A request for text: its arrival, its tokens, and the times of the first and the last one.
 
     Times are nanoseconds from the first request on; -1: not reached. `seated_ns`
     is when it got a row, by `policy` where there are several, `begun_ns` when its first step began.
@@ -64,7 +65,7 @@ class Served:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slo:
-    """Limits on the first token and on the time per token after it; None: none."""
+    """Limits on the time to the first token and per token after it; None means no limit."""
 
     ttft_ns: float | None = None
     tpot_ns: float | None = None
@@ -79,14 +80,14 @@ class Slo:
 
 
 def tpot_ns(served: Served) -> float:
-    """The time per token after the first; 0 where there is only one."""
+    """Nanoseconds per token after the first; 0 if there is only one."""
     more = served.answer - 1
     return (served.ended_ns - served.first_ns) / more if more > 0 else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueWindow:
-    """A part of the time: how many waited for a row, in the mean and at most."""
+    """A part of the time: the mean and the largest number of requests that waited for a row."""
 
     from_ns: float
     to_ns: float
@@ -98,8 +99,9 @@ class QueueWindow:
 class ServingReport:
     """Requests for text, served.
 
-    `steps` counts the steps of every trace. `busy` is the share of the time, by device. `notes` say
-    what the figures rest on. `switches` are the moments at which the policy changed, and to which.
+    `steps` counts the steps of every trace. `busy` is the share of the time that each device
+    computed. `notes` say what the figures rest on. `switches` are the moments at which the policy
+    changed, and to which.
     """
 
     name: str
@@ -119,7 +121,7 @@ class ServingReport:
 
     @property
     def span_ns(self) -> float:
-        """From the first request to the last token."""
+        """Nanoseconds from the first request to the last token."""
         first = min((served.came_ns for served in self.requests), default=0.0)
         return max((served.ended_ns for served in self.requests), default=first) - first
 
@@ -162,7 +164,7 @@ class ServingReport:
 def queue_windows(
     moments: Iterable[tuple[float, int]], span_ns: float, count: int = WINDOWS
 ) -> tuple[QueueWindow, ...]:
-    """Moments with the number that waits from then on, as equal parts of the time."""
+    """Divide moments, each with the number waiting from then on, into equal parts of the time."""
     if span_ns <= 0:
         return ()
     width = span_ns / count

@@ -50,7 +50,7 @@ class Metrics:
         self._refused: dict[int, int] = {}
         self._dropped: dict[str, int] = {}
         self.connections: Sized = ()
-        """The open connections, once there is a server."""
+        """The open connections, once a server is attached."""
         self._prompt_tokens = 0
         self._answer_tokens = 0
         self._ttft = TimeHistogram("tessera_ttft_seconds", "Time to the first token.")
@@ -58,7 +58,7 @@ class Metrics:
         self._whole = TimeHistogram("tessera_request_seconds", "Time to the last token.")
 
     def end(self, answer: Generation) -> None:
-        """An answer has ended."""
+        """Count an answer that has ended."""
         served = answer.served(0)
         with self._lock:
             self._ended[served.ended] = self._ended.get(served.ended, 0) + 1
@@ -72,12 +72,12 @@ class Metrics:
                 self._tpot.add((served.ended_ns - served.first_ns) / 1e9 / (served.answer - 1))
 
     def refuse(self, status: int) -> None:
-        """A request was answered with an error."""
+        """Count a request that was answered with an error."""
         with self._lock:
             self._refused[status] = self._refused.get(status, 0) + 1
 
     def drop(self, why: str) -> None:
-        """A connection was closed, or its request refused, because there are too many."""
+        """Count a connection that was closed, or whose request was refused, by a limit."""
         with self._lock:
             self._dropped[why] = self._dropped.get(why, 0) + 1
 
@@ -120,7 +120,7 @@ def _counter(
 
 
 def _escaped(text: str) -> str:
-    """A text as the value of a label: names of traces may hold anything."""
+    """A text as the value of a label, escaped: names of traces may hold any character."""
     return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 

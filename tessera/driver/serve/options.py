@@ -1,4 +1,4 @@
-"""What is asked of requests for text that come at given times: records that check themselves."""
+"""Options for requests for text that arrive at given times: records that check themselves."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from tessera.ir.plan.plan import Plan
 from tessera.ir.plan.policies import policies_of
 
 BY_NAME = "names"
-"""Instead of a declaration: inputs have the role that they are named after."""
+"""Used instead of a declaration: inputs have the role that they are named after."""
 
 
 class Between(StrEnum):
-    """What a step takes whose size no trace has."""
+    """How to find the time of a step whose size no trace has."""
 
     FIT = "fit"
     INTERPOLATE = "interpolate"
@@ -39,9 +39,9 @@ class ClockKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArrivingText:
-    """Requests for text: when they come, how long they are, and what counts as good.
+    """Requests for text: when they arrive, how long they are, and which latencies count as good.
 
-    `tokens` are the prompt's and the answer's, for requests that do not say how long they are.
+    `tokens` are those of prompt and answer, for requests that do not state their lengths.
     """
 
     arrivals: str | os.PathLike[str] | Arrivals
@@ -58,7 +58,7 @@ class ArrivingText:
         check_amounts({"speed": self.speed}, optional=False)
 
     def read(self) -> Arrivals:
-        """The arrivals, as many as are asked for."""
+        """The arrivals, up to the requested number."""
         if isinstance(self.arrivals, Arrivals):
             count = self.requests
             whole = self.arrivals
@@ -116,11 +116,11 @@ class TextSimulationOptions:
             raise WrongOption("{switch} is for `adaptive`, and {policy} names one policy")
 
     def chosen_policy(self, plan: Plan) -> str | None:
-        """The policy that is followed: where the plan has two and none is named, both."""
+        """The policy to follow: both, if the plan has two and none is named."""
         return default_policy(plan, self.policy)
 
 
 def default_policy(plan: Plan, policy: str | None) -> str | None:
-    """What requests for text are served with: both policies where there are two."""
+    """The policy that serves requests for text: both, if there are two and none is named."""
     is_pair = len(policies_of(plan)) > 1
     return ADAPTIVE if policy is None and is_pair else policy

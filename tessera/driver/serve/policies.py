@@ -3,14 +3,14 @@
 In: when requests come and how long they are, how many wait, and what the steps of the policy for
 latency take. Out: the name of a policy, for all requests that get a row from now on.
 
-The rule is ours. Over a sliding window, demand is the work that came, as a share of what the policy
-for latency can do in that time; work that has waited for longer counts too. What is left to do of
-the prompts that have a row is the demand if it is more, as a share of what can be done in a tenth
-of the window: a request that comes now stands behind them. Above a high mark, or as soon as
-somebody waits for a row, requests go to the policy for throughput; below a low mark they go back.
-Between two switches lies a dwell time, unless somebody waits or too much is left to do. A request
-keeps the policy that it was given, so nothing is drained. How long an answer will be is not known
-when it is asked for: the mean of those that have ended is taken, and never more than is asked for.
+The rule is ours. Demand is the work that arrived in a sliding window, as a share of the work that
+the policy for latency can do in that time; work that has waited for longer counts too. If it is
+more, demand is the unread part of the prompts that have a row, as a share of the work that fits a
+tenth of the window: a request that arrives now stands behind them. Above a high mark, or as soon as
+a request waits for a row, requests go to the policy for throughput; below a low mark they go back.
+A dwell time separates two switches, unless a request waits or too much is left to read. A request
+keeps the policy that it was given, so nothing is drained. The length of an answer is unknown when
+it is asked for: the mean length of ended answers is used, and never more than the requested most.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SOON = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwitchRule:
-    """When to switch: how far back demand is counted, its two marks, and the dwell time."""
+    """When to switch: the window of demand, its two marks, and the dwell time."""
 
     window_ns: float = 3e9
     high: float = 0.6
@@ -55,9 +55,9 @@ class SwitchRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepPrices:
-    """What steps take of the policy for latency while it is never free.
+    """Times of steps of the policy for latency while it is never idle.
 
-    `prefill_ns` is a prefill step's, `decode_ns` a decode step's for each of its rows.
+    `prefill_ns` is the time of a prefill step, `decode_ns` that of a decode step per row.
     """
 
     sizes: Sizes
@@ -69,11 +69,11 @@ class StepPrices:
         return max((step.tokens * step.rows for step in self.sizes.prefill), default=1)
 
     def filling(self, tokens: int) -> float:
-        """Nanoseconds for this many tokens of prompts."""
+        """Nanoseconds to read this many tokens of prompts."""
         return tokens / self._chunk * self.prefill_ns
 
     def of(self, prompt: int, answer: float) -> float:
-        """What a request takes."""
+        """Nanoseconds for a request."""
         filled = self.sizes.prefilled(prompt)
         return (
             ceil(filled / self._chunk) * self.prefill_ns
@@ -82,16 +82,16 @@ class StepPrices:
 
 
 class AdmissionPolicy(Protocol):
-    """Says with which policy requests are admitted."""
+    """Chooses the policy with which requests are admitted."""
 
     switches: list[tuple[float, str]]
     pace: float
 
     def come(self, now_ns: float, prompt: int, answer: int) -> None:
-        """A request has come, for an answer of at most `answer` tokens."""
+        """Note the arrival of a request for an answer of at most `answer` tokens."""
 
     def end(self, answer: int) -> None:
-        """An answer of `answer` tokens has ended."""
+        """Note the end of an answer of `answer` tokens."""
 
     def choose(self, now_ns: float, waiting: int, unfilled: int = 0) -> str:
         """The policy for requests that get a row now, while `waiting` wait for one.
@@ -101,7 +101,7 @@ class AdmissionPolicy(Protocol):
 
 
 class PolicySwitch:
-    """The rule above."""
+    """The rule of this module."""
 
     def __init__(self, prices: StepPrices, rule: SwitchRule | None = None) -> None:
         self.prices = prices
@@ -109,7 +109,7 @@ class PolicySwitch:
         self.policy = LATENCY
         self.switches: list[tuple[float, str]] = []
         self.pace = 1.0
-        """Measured times of steps as a multiple of the prices."""
+        """Ratio of measured times of steps to their prices."""
         self._came: deque[tuple[float, float]] = deque()
         self._work = 0.0
         self._usual = 0.0
@@ -128,7 +128,7 @@ class PolicySwitch:
         self._answer += (answer - self._answer) * (_MEMORY if self._answer else 1.0)
 
     def demand(self, now_ns: float, waiting: int) -> float:
-        """What came within the window and what has waited for longer, as a share."""
+        """The work that arrived within the window or has waited for longer, as a share."""
         came = self._came
         while came and came[0][0] <= now_ns - self.rule.window_ns:
             self._work -= came.popleft()[1]
@@ -138,7 +138,7 @@ class PolicySwitch:
         return (self._work + older) * self.pace / self.rule.window_ns
 
     def choose(self, now_ns: float, waiting: int, unfilled: int = 0) -> str:
-        """Switch where the rule says so."""
+        """Switch if the rule says so."""
         is_quick = self.policy == LATENCY
         left = self.prices.filling(unfilled) * self.pace / (self.rule.window_ns * _SOON)
         demand = max(self.demand(now_ns, waiting), left)
@@ -155,7 +155,7 @@ class PolicySwitch:
 
 
 class ForeseenSwitch(PolicySwitch):
-    """The same rule by what will come within the window, with answers as long as they will be."""
+    """The same rule, by the requests that will arrive in the window and their actual lengths."""
 
     def __init__(
         self,
@@ -170,7 +170,7 @@ class ForeseenSwitch(PolicySwitch):
         self._sums = [0.0, *accumulate(works)]
 
     def demand(self, now_ns: float, waiting: int) -> float:
-        """The work that comes within the window and that waits, as a share."""
+        """The work that will arrive within the window or waits, as a share."""
         first = bisect.bisect_left(self._times, now_ns)
         last = bisect.bisect_left(self._times, now_ns + self.rule.window_ns)
         coming = self._sums[last] - self._sums[first] + waiting * self._usual

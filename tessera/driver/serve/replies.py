@@ -25,7 +25,7 @@ from tessera.driver.serve.text import GrowingText, Tokenizing
 
 
 class Reply:
-    """The answers to one request, as they come."""
+    """The answers to one request, as they arrive."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Reply:
         return self._value(choices) | {"usage": self._usage()}
 
     async def stream(self) -> AsyncIterator[bytes]:
-        """Events, each with what has come of one answer."""
+        """Events, each with the new part of one answer."""
         no_usage = {"usage": None} if self._wanted.wants_usage else {}
         try:
             async for place, text, tokens, end in self._parts():
@@ -98,7 +98,7 @@ class Reply:
                 yield place, text, tokens, end
 
     def _more(self, place: int) -> tuple[str, list[int], AnswerEnd]:
-        """The new text and tokens of an answer, and how it has ended."""
+        """The new text and tokens of an answer, and how it has ended, if it has."""
         answer, text = self._answers[place], self._texts[place]
         end = answer.ended
         if end is AnswerEnd.FAULT:

@@ -1,9 +1,10 @@
-"""Plans with two policies, both ready: which replica serves which, and what steps take.
+"""Plans with two policies, both ready: which replica serves which policy, and times of steps.
 
-In: the replicas of a plan. Out: what the scheduler and the rule that switches need to know of them.
-A sequence with state stays where its state is until it ends. Where a replica of one policy places
-every step as one of the other does, the two are one: it takes requests of both. Where the two
-place states alike, a replica has every trace twice, and its sequences follow the policy of now.
+In: the replicas of a plan. Out: what the scheduler and the switching rule need to know of them. A
+sequence with state stays where its state is until it ends. If a replica of one policy places every
+step like one of the other policy, the two are one replica, which takes requests of both. If the two
+place only states alike, a replica has every trace twice, and its sequences follow the current
+policy.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def find_prices(
     policies: Sequence[tuple[str, ...]],
     hardware: Hardware,
 ) -> StepPrices:
-    """What steps take of the policy for latency, by simulation."""
+    """Times of steps of the policy for latency, by simulation."""
     traces = 1 + max(placed.trace for placed in replicas[0].traces)
     clock = RatedClock(replicas, hardware, traces)
     quick = [number for number, own in enumerate(policies) if LATENCY in own]
@@ -57,13 +58,13 @@ def find_prices(
 
 
 def engine_sizes(model: GenerationSteps, runtime: Runtime) -> Sizes:
-    """What the scheduler of an engine has to know."""
+    """The sizes that the scheduler of an engine needs."""
     sizes = model.sizes(runtime.sequences)
     return with_policies(sizes, runtime.replicas, runtime.policies, runtime.ways)
 
 
 def find_switch(sizes: Sizes, runtime: Runtime, rule: SwitchRule | None) -> PolicySwitch | None:
-    """The rule by which prompts are given policies; None where there is only one."""
+    """The rule that gives prompts their policy; None if there is only one policy."""
     check_rule(rule, is_needed=bool(sizes.policies))
     if not sizes.policies:
         return None
@@ -72,7 +73,7 @@ def find_switch(sizes: Sizes, runtime: Runtime, rule: SwitchRule | None) -> Poli
 
 
 def check_rule(rule: SwitchRule | None, *, is_needed: bool) -> None:
-    """Refuse a rule where there is nothing to switch between: it would be left out unseen."""
+    """Refuse a rule if there is nothing to switch between: it would be ignored silently."""
     if rule is not None and not is_needed:
         raise TesseraError.of(
             "TSR5053",
@@ -82,7 +83,7 @@ def check_rule(rule: SwitchRule | None, *, is_needed: bool) -> None:
 
 
 def find_monitor(runtime: Runtime, asked: bool | None) -> StepMonitor | None:
-    """What watches the times of steps; on GPUs unless `asked` says: plans are made for them."""
+    """The monitor of step times; by default only on GPUs, for which plans are made."""
     is_wanted = runtime.backend.is_on_gpus if asked is None else asked
     if not is_wanted:
         return None
@@ -91,7 +92,7 @@ def find_monitor(runtime: Runtime, asked: bool | None) -> StepMonitor | None:
 
 
 def check_same_steps(before: GenerationSteps, after: GenerationSteps) -> None:
-    """Refuse a plan that cannot take over: its steps are others, or its states hold others."""
+    """Refuse a plan that cannot take over: its steps, or what its states hold, differ."""
     for name in ("state_rows", "context", "blocks", "block", "end", "resets"):
         ours, theirs = getattr(before, name), getattr(after, name)
         if ours != theirs:
@@ -107,6 +108,6 @@ def check_same_steps(before: GenerationSteps, after: GenerationSteps) -> None:
 
 
 def engine_hardware(plan: Plan, backend: str) -> Hardware:
-    """The hardware that a runtime is simulated on; plans without links have no wires."""
+    """The hardware on which a runtime is simulated; plans without links have no wires."""
     made = None if backend == "cpu" else hardware_of(plan)
     return made or process_hardware(tuple(device.name for device in plan.devices), None)

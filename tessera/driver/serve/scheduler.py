@@ -1,17 +1,17 @@
 """Which step comes next: continuous batching, for the engine and for the simulation alike.
 
-In: jobs (a prompt of so many tokens, an answer of so many), and word that a step is done. Out: the
+In: jobs (the token counts of a prompt and its answer), and notice that a step is done. Out: the
 next step of a batch. Nothing here knows of clocks, arrays or devices.
 
 A batch is one copy of the states, with a row for each sequence. It does one step at a time; batches
 go on side by side. A job gets a row when it is admitted and keeps it to its end:
 
 - Jobs are admitted in the order in which they came, to the batch with the fewest rows in use for
-  its share of the requests; with a cache in blocks, only where all blocks are free that the job can
-  ever need. Of a plan with several policies, only batches of the one that is chosen then take jobs.
+  its share of the requests; with a cache in blocks, only if all blocks that the job can ever need
+  are free. With several policies, only batches of the currently chosen policy take jobs.
 - The first `Sizes.prefilled(prompt)` tokens of a prompt go through prefill steps, a chunk at a
-  time. Whatever is left of it goes through decode steps, like the tokens of the answer.
-- Where prefill steps give tokens, the last one of a prompt gives the first of the answer.
+  time. The rest of the prompt goes through decode steps, like the tokens of the answer.
+- If prefill steps give tokens, the last prefill step of a prompt gives the answer's first token.
 - A batch decodes all its rows at once. At most `burst` prefill steps come between two decode steps.
 - Of several steps that fit, the one with the fewest rows (or the shortest chunk that holds what is
   left, else the longest) is taken, then the one with the shortest context.
@@ -28,9 +28,9 @@ from math import ceil
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSize:
-    """A step that can be run: `tokens` of each of `rows` sequences, behind `context` tokens.
+    """The size of a step: `tokens` of each of `rows` sequences, after `context` earlier tokens.
 
-    `trace` is its number in the plan.
+    `trace` is the number of the step's trace in the plan.
     """
 
     trace: int
@@ -50,12 +50,12 @@ def _order(step: StepSize) -> tuple[int, int, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """What the scheduler knows of a model: its steps, and the room of a batch.
+    """What the scheduler knows of a model: its steps, and the capacity of a batch.
 
-    `blocks` of `block` tokens each are there for the sequences of a batch; 0 blocks: each row has
-    a cache of its own, or a state of fixed size. `policies` are those of each batch, and `shares`
-    what part of the requests of its policy it is made for; none: all alike. `ways` says which
-    traces a policy takes, where batches serve several: so much is added to the number of a step's.
+    The sequences of a batch share `blocks` blocks of `block` tokens each; with 0 blocks, each row
+    has a cache of its own, or a state of fixed size. `policies` are those of each batch; `shares`
+    are the parts of its policy's requests that each batch is made for (empty: all alike). `ways`
+    gives, for each policy, the offset added to a step's trace number, if batches serve several.
     """
 
     steps: tuple[StepSize, ...]
@@ -78,26 +78,26 @@ class Sizes:
         object.__setattr__(self, "decode", tuple(sorted(single, key=_order)))
 
     def prefilled(self, prompt: int) -> int:
-        """How many tokens of a prompt go through prefill steps."""
+        """The number of tokens of a prompt that go through prefill steps."""
         if not self.prefill:
             return 0
         return prompt if self.first_from_prefill else prompt - 1
 
     def decode_steps(self, prompt: int, answer: int) -> int:
-        """In how many decode steps a job takes part."""
+        """The number of decode steps in which a job takes part."""
         return prompt - self.prefilled(prompt) + answer - 1
 
     def blocks_for(self, prompt: int, answer: int) -> int:
-        """How many blocks a job can ever need: the last token of an answer is not kept."""
+        """The most blocks that a job can need: the last token of an answer is not kept."""
         return ceil((prompt + answer - 1) / self.block) if self.blocks else 0
 
     def holds(self, prompt: int, answer: int) -> bool:
-        """Whether there is room at all for such a job."""
+        """Whether a batch has room for a job of these lengths."""
         fits = prompt + answer - 1 <= self.context
         return fits and self.blocks_for(prompt, answer) <= self.blocks
 
     def chunk_step(self, rows: int, start: int, left: int) -> StepSize:
-        """The prefill step for the tokens of a prompt from `start` on, of which `left` are left."""
+        """The prefill step for a prompt from token `start` on, with `left` tokens left."""
         room = [step for step in self.prefill if start + step.tokens <= step.context]
         usable = [step for step in room if step.rows >= rows] or room
         enough = [step for step in usable if step.tokens >= left]
@@ -106,7 +106,7 @@ class Sizes:
         return max(usable, key=lambda step: (step.tokens, -step.context, -step.rows))
 
     def decode_step(self, rows: int, longest: int) -> StepSize:
-        """The smallest decode step for so many rows, the longest of which has so many tokens."""
+        """The smallest decode step for `rows` rows, the longest of which has `longest` tokens."""
         for step in self.decode:
             if step.rows >= rows and step.context >= longest:
                 return step
@@ -114,7 +114,7 @@ class Sizes:
 
 
 class Job:
-    """One answer to one prompt, on its way."""
+    """One prompt and the progress of its answer."""
 
     __slots__ = (
         "answer",
@@ -148,10 +148,11 @@ class Job:
 
 @dataclass(slots=True)
 class StepWork:
-    """A step that a batch takes: the jobs with their rows, and how many tokens of each.
+    """A step that a batch takes: its jobs with their rows, and the number of tokens of each.
 
-    The jobs of a decode step are those in `Batch.decoding`, one token of each. `reach` is how many
-    tokens the longest of them has with this step. `trace` is that of the policy by which it runs.
+    The jobs of a decode step are those in `Batch.decoding`, one token of each. `reach` is the
+    number of tokens that the longest of them has after this step. `trace` is the trace of the
+    policy by which the step runs.
     """
 
     size: StepSize
@@ -191,11 +192,11 @@ class Batch:
 
     @property
     def used(self) -> int:
-        """How many rows have a job."""
+        """The number of rows that have a job."""
         return len(self.filling) + len(self.joining) + len(self.decoding)
 
     def take_blocks(self, count: int) -> list[int]:
-        """The numbers of free blocks, which are taken now: fresh ones first, then the oldest."""
+        """Take free blocks and give their numbers: unused blocks first, then the oldest."""
         self.room -= count
         fresh = min(count, self.blocks - self._fresh + 1)
         self._fresh += fresh
@@ -203,17 +204,17 @@ class Batch:
         return taken + [self._returned.popleft() for _ in range(count - fresh)]
 
     def give_back(self, blocks: Sequence[int], *, numbered: bool) -> None:
-        """Blocks are free again."""
+        """Free blocks."""
         self.room += len(blocks)
         if numbered:
             self._returned.extend(blocks)
 
     def position(self, job: Job) -> int:
-        """How many tokens of a job the states hold."""
+        """The number of tokens of a job that the states hold."""
         return job.base + self.steps - job.joined if job.row in self.decoding else job.prefilled
 
     def find_longest(self) -> None:
-        """After rows have joined or left: by how much the longest is ahead of the steps."""
+        """Find how far the longest row is ahead of the steps, after rows have joined or left."""
         self.longest = max((job.base - job.joined for job in self.decoding.values()), default=0)
 
 
@@ -228,19 +229,19 @@ class Scheduler:
         self.burst = burst
         self.numbers_blocks = numbers_blocks
         self.policy = ""
-        """Of those who get a row; whoever drives this sets it where there are several."""
+        """The policy of jobs that get a row; the caller sets it if there are several."""
         self.unfilled = 0
         """Tokens of prompts that have a row and have not been through a prefill step."""
         self.line: deque[Job] = deque()
         self.batches = [Batch(number, sizes) for number in range(sizes.batches)]
 
     def add(self, job: Job) -> list[Job]:
-        """A job comes; it has to be one that `Sizes.holds`. Gives those who get a row."""
+        """Add a job, which `Sizes.holds` must accept; returns the jobs that get a row."""
         self.line.append(job)
         return self.admit()
 
     def admit(self) -> list[Job]:
-        """Give rows to those who are first in line; gives them."""
+        """Give rows to the jobs that are first in line; returns these jobs."""
         seated: list[Job] = []
         while self.line:
             job = self.line[0]
@@ -276,7 +277,7 @@ class Scheduler:
             batch.joining.append(job)
 
     def take(self, number: int) -> StepWork | None:
-        """The next step of a batch that is free; None where it has nothing to do."""
+        """The next step of a free batch; None if it has nothing to do."""
         batch = self.batches[number]
         for job in batch.joining:
             job.joined, job.base = batch.steps, job.prefilled
@@ -307,18 +308,18 @@ class Scheduler:
         return StepWork(size, trace, batch.number, chunks, len(chunks), reach)
 
     def _trace(self, size: StepSize, batch: Batch) -> int:
-        """The trace of a step by the policy of now, where the batch serves it."""
+        """The trace of a step under the current policy, if the batch serves that policy."""
         policies = batch.policies
         policy = self.policy if self.policy in policies or not policies else policies[0]
         return size.trace + self.sizes.ways.get(policy, 0)
 
     def after(self, work: StepWork, leaving: int) -> StepWork:
-        """The decode step that comes after one that is under way, if that many rows leave then."""
+        """The decode step after the one under way, if `leaving` rows leave with that one."""
         size = self.sizes.decode_step(work.rows - leaving, work.reach + 1)
         return replace(work, size=size, rows=work.rows - leaving, reach=work.reach + 1)
 
     def done(self, work: StepWork) -> None:
-        """A step has been done; jobs that it ends are dropped by `end`."""
+        """Note that a step is done; `end` drops the jobs that it ends."""
         batch = self.batches[work.batch]
         batch.at_work = None
         if work.is_decode:
@@ -334,7 +335,7 @@ class Scheduler:
                     batch.joining.append(job)
 
     def grow(self, sizes: Sizes) -> None:
-        """More batches, as many as `sizes` has; those that there are take no more jobs."""
+        """Add the batches of `sizes`; the existing batches take no more jobs."""
         old, count = self.sizes, len(self.batches)
         for batch in self.batches:
             batch.is_open = False
@@ -345,7 +346,7 @@ class Scheduler:
         self.batches += [Batch(number, self.sizes) for number in range(count, total)]
 
     def clear(self, number: int) -> list[Job]:
-        """A batch has lost its states: it is empty, and shut until it is opened. Gives its jobs."""
+        """Empty a batch that lost its states, and shut it until it is opened; returns its jobs."""
         old = self.batches[number]
         self.batches[number] = Batch(number, self.sizes)
         self.batches[number].is_open = False
@@ -353,7 +354,7 @@ class Scheduler:
         return [*old.filling, *old.joining, *old.decoding.values()]
 
     def end(self, job: Job) -> None:
-        """A job has its answer, or is given up; not while a step of its batch is under way."""
+        """Drop a job that is done or cancelled; not while a step of its batch is under way."""
         job.dropped = True
         if job.batch < 0:
             if job in self.line:

@@ -1,8 +1,8 @@
 """`tessc serve`: completions over HTTP, as OpenAI's clients ask for them.
 
 In: an engine. Out: an application of Starlette, and a server (uvicorn) that runs it until SIGTERM
-or Ctrl-C, and then finishes what it has begun. Answers come from the engine's thread; every token
-wakes the coroutine of its request. A client that goes away gives its answers up.
+or Ctrl-C, and then finishes the requests under way. Answers come from the engine's thread; every
+token wakes the coroutine of its request. A client that disconnects cancels its answers.
 
 - `POST /v1/completions`: text or token ids in, text and token ids out, whole or as a stream.
 - `GET /v1/models`, `GET /v1/models/{id}`, `GET /health`, `GET /metrics`.
@@ -58,7 +58,7 @@ _FAULTS = {
 }
 _LONG_BODY = 1 << 15
 _BODY_S = 30.0
-"""Seconds for a body to arrive: a slower one would keep the server from ending."""
+"""Seconds for a body to arrive: a slower client would keep the server from ending."""
 _WATCH_S = 0.5
 _TAKE_S = 10.0
 """Seconds that clients get to read finished answers during shutdown."""
@@ -76,7 +76,7 @@ class ServerOptions:
 
 
 class EndingServer(Protocol):
-    """A server that is told to end, or to end at once."""
+    """A server that can be asked to end, or to end at once."""
 
     should_exit: bool
     force_exit: bool
@@ -97,7 +97,7 @@ class CompletionServer:
         self._draws = all(s.has("logits") or s.has("uniform") for s in steps if s.size.is_decode)
 
     def application(self) -> Starlette:
-        """The application, for any server that speaks ASGI."""
+        """The application, for any ASGI server."""
         try:
             from starlette.applications import Starlette
             from starlette.routing import Route
@@ -118,7 +118,7 @@ class CompletionServer:
 
     @property
     def is_idle(self) -> bool:
-        """Whether all answers are made."""
+        """Whether all answers are complete."""
         return not (self._engine.running or self._engine.waiting)
 
     # --- routes -----------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ class CompletionServer:
         body = await self._body(request)
         name = self._options.name
         read = partial(read_completion, body, self._tokenizer, model=name, draws=self._draws)
-        # A long body is read by another thread: answers of others go on meanwhile.
+        # Another thread parses a long body, so that the answers of others go on meanwhile.
         wanted = read() if len(body) < _LONG_BODY else await asyncio.to_thread(read)
         answers = self._submit(wanted)
         reply = Reply(name, wanted, answers, self._tokenizer)
@@ -204,7 +204,7 @@ class CompletionServer:
         return answers
 
     async def _body(self, request: Request) -> bytes:
-        """The body, unless it is too long: then no more of it is read."""
+        """The body; if it is too long, the rest of it is not read."""
         from starlette.requests import ClientDisconnect
 
         most = self._options.most_bytes
@@ -260,7 +260,7 @@ async def _gone(request: Request, answers: Sequence[Generation]) -> None:
 
 
 def open_socket(host: str, port: int) -> socket.socket:
-    """A socket that listens there, before anything slow is done."""
+    """A listening socket, opened before anything slow is done."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     made = PacedSocket(family, socket.SOCK_STREAM)
     try:
@@ -304,7 +304,7 @@ def server_config(server: CompletionServer, most: int) -> uvicorn.Config:
 
 
 def run_server(server: CompletionServer, listening: socket.socket) -> None:
-    """Serve until a signal; then finish what has begun, and return."""
+    """Serve until a signal; then finish the requests under way, and return."""
     config = server_config(server, most_connections())
     import uvicorn
 
@@ -325,7 +325,7 @@ def run_server(server: CompletionServer, listening: socket.socket) -> None:
 
 
 def leave_stuck(running: EndingServer, server: CompletionServer, over: threading.Event) -> None:
-    """End the server although a client does not read its answer."""
+    """End the server even if a client does not read its answer."""
     while not over.wait(_WATCH_S):
         if running.should_exit and server.is_idle:
             running.force_exit = not over.wait(_TAKE_S)

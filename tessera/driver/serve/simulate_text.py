@@ -1,4 +1,4 @@
-"""`simulate_text`: what a plan would make of requests for text that come at given times.
+"""`simulate_text`: how a plan would serve requests for text that arrive at given times.
 
 In: a plan, its declaration, arrivals. Out: a `ServingReport`. The scheduler is that of the engine;
 a clock of `step_clocks` says when steps end, by the launch programs of the plan. Nothing runs.
@@ -42,7 +42,8 @@ from tessera.simulation.simulate_plan import (
 )
 
 MOST_EXACT = 3_000_000
-"""Operations that are followed one by one: a minute or so. More go by rates, unless asked for."""
+"""Most operations that are simulated one by one (about a minute); above that, rates are used
+unless `exact` is asked for."""
 
 
 def simulate_text(
@@ -108,7 +109,7 @@ def simulate_text(
 def switching(
     prices: StepPrices, options: TextSimulationOptions, wanted: list[Wanted]
 ) -> PolicySwitch:
-    """The rule, or the one that knows what comes."""
+    """The switching rule, or with `foresees` the one that knows future requests."""
     rule = options.switch
     if not options.foresees:
         return PolicySwitch(prices, rule)
@@ -118,19 +119,19 @@ def switching(
 def stated_steps(
     plan: Plan, given: object, steps: Declaration | str | os.PathLike[str] | None
 ) -> GenerationSteps:
-    """What the traces of a plan state, by a declaration, the file beside the plan, or names."""
+    """The steps of a plan, from a declaration, the file beside the plan, or names of inputs."""
     chosen = declaration_beside(given) if steps is None else steps
     declared = None if chosen is None or chosen == BY_NAME else read_declaration(chosen)
     return find_steps([trace.name for trace in plan.traces], programs_of(plan), declared)
 
 
 def programs_of(plan: Plan) -> list[Program]:
-    """What the traces of a plan say."""
+    """The programs of a plan's traces."""
     return [read_program(Source(trace.name, trace.text))[0] for trace in plan.traces]
 
 
 def _counted(steps: Mapping[int, int], names: Sequence[str]) -> dict[str, int]:
-    """Steps by the name of their trace, whichever policy they ran by."""
+    """The number of steps by name of their trace, over all policies."""
     counts: dict[str, int] = {}
     for trace, count in sorted(steps.items()):
         name = names[trace % len(names)]
@@ -144,7 +145,7 @@ def _is_exact(
     wanted: list[Wanted],
     replicas: tuple[Replica, ...],
 ) -> bool:
-    """Whether every operation is followed: as asked for, or where they are few enough."""
+    """Whether every operation is simulated: as asked, or if there are few enough."""
     if options.clock != ClockKind.AUTO or options.between == Between.INTERPOLATE:
         return options.clock == ClockKind.EXACT
     operations = max(

@@ -1,15 +1,15 @@
-"""When steps end, by simulation: the launch programs followed exactly, or rates found with them.
+"""When steps end, by simulation: launch programs followed exactly, or rates derived from them.
 
-In: a plan's replicas on some hardware. Out: a `StepClock`, which is told that a batch begins a
-step, and says which batch ends one next. Batches are numbered over all replicas, those of the first
-come first, as `tessera.Runtime` numbers its sequences.
+In: a plan's replicas on some hardware. Out: a `StepClock`, which takes the step that a batch begins
+and says which batch ends its step next. Batches are numbered across all replicas, those of the
+first replica first, as `tessera.Runtime` numbers its sequences.
 
-`ExactClock` follows every operation of every step. `RatedClock` takes from such simulations what a
-step takes alone, with more of its kind beside it, and of every device. A device does one thing
-after the other: a step ends when each of its devices has done its part of it, after the parts of
-steps that began before, and not before it would end alone. Beside others of its replica its parts
-are longer by as much as the simulation says that they hold each other up. In which order a device
-does its parts is left out.
+`ExactClock` follows every operation of every step. `RatedClock` takes from such simulations the
+time of a step alone, its time beside more steps of its kind, and its time on every device. A device
+does one thing after the other: a step ends when each of its devices has done its part of it, after
+the parts of steps that began earlier, and not before it would end alone. Beside other steps of its
+replica, its parts are longer by as much as these delay each other in the simulation. The order in
+which a device does its parts is not modelled.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class StepClock(Protocol):
         """A batch begins a step."""
 
     def ended(self, until_ns: float) -> tuple[float, list[int]]:
-        """The next moment at which steps end, with their batches; none after `until_ns`."""
+        """The next time at which steps end, with their batches; none after `until_ns`."""
 
     def busy_ns(self) -> Mapping[str, float]:
         """Nanoseconds that each device has computed."""
 
 
 def batches_of(replicas: Sequence[Replica]) -> list[tuple[int, int]]:
-    """Replica and sequence of every batch."""
+    """The replica and the sequence of every batch."""
     return [
         (index, sequence)
         for index, replica in enumerate(replicas)
@@ -92,7 +92,7 @@ class ExactClock:
 
 
 class RatedClock:
-    """Steps by what simulations of each trace have found."""
+    """Ends steps by rates from simulations of each trace."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class RatedClock:
         traces: int,
         between: Sequence[StepSize] = (),
     ) -> None:
-        """With steps to go `between`, times of sizes that no trace has are interpolated."""
+        """`between` says whether times of sizes that no trace has are interpolated."""
         self._sizes = tuple(between)
         self._places = batches_of(replicas)
         self._events: list[tuple[float, int]] = []
@@ -132,11 +132,11 @@ class RatedClock:
             self._loads.append(loads)
 
     def begin(self, work: StepWork, now_ns: float) -> None:
-        """The step's time in the company that it finds."""
+        """Begin a step, with its time given the steps under way."""
         heapq.heappush(self._events, (self.expect(work, now_ns), work.batch))
 
     def expect(self, work: StepWork, now_ns: float) -> float:
-        """When a step ends that begins now; a caller that does not ask `ended` calls `leave`."""
+        """When a step that begins now ends; a caller that does not use `ended` calls `leave`."""
         replica, _ = self._places[work.batch]
         trace = work.trace
         cycles, period = self._times[replica][trace]
@@ -159,7 +159,7 @@ class RatedClock:
         return end_ns
 
     def leave(self, batch: int) -> None:
-        """A step that was expected has ended, whenever that is."""
+        """Remove an expected step that has ended, at whatever time."""
         replica = self._places[batch][0]
         self._under_way[replica] -= 1
         if not self._under_way[replica]:
@@ -168,7 +168,7 @@ class RatedClock:
                     self._free_ns.pop(name, None)
 
     def _between(self, replica: int, work: StepWork) -> float:
-        """What a step of exactly these rows and this context takes alone, between the traces'."""
+        """The time alone of a step of exactly these rows and context, between those of traces."""
         levels: dict[int, list[tuple[float, float]]] = {}
         for size in self._sizes:
             if size.tokens == work.size.tokens:
@@ -189,7 +189,7 @@ class RatedClock:
         return at_ns, batches
 
     def busy_ns(self) -> Mapping[str, float]:
-        """What the steps that have begun take of every device."""
+        """Nanoseconds of every device that the begun steps take."""
         busy: dict[str, float] = {}
         for counts, loads in zip(self._counts, self._loads, strict=True):
             for count, load in zip(counts, loads, strict=True):
@@ -198,7 +198,7 @@ class RatedClock:
         return busy
 
     def step_ns(self, trace: int, replicas: Sequence[int]) -> float:
-        """The time between two steps of a trace, on these replicas together, that are never free.
+        """Nanoseconds between two steps of a trace on these replicas together, if never idle.
 
         As `find_prices` needs it.
         """
@@ -210,7 +210,7 @@ class RatedClock:
 
 
 def earliest(events: list[tuple[float, int]], until_ns: float) -> tuple[float, list[int]]:
-    """Take the earliest events off a heap, up to a time: when they are, and their batches."""
+    """Take the earliest events up to a time off a heap: their time, and their batches."""
     if not events or events[0][0] > until_ns:
         return until_ns, []
     at_ns, batch = heapq.heappop(events)
@@ -221,7 +221,7 @@ def earliest(events: list[tuple[float, int]], until_ns: float) -> tuple[float, l
 
 
 def interpolated(points: Sequence[tuple[float, float]], at: float) -> float:
-    """On the line between the two points around; the nearest point's value outside of all."""
+    """Linear between the two points around `at`; outside of all, the value of the nearest point."""
     for (left, low), (right, high) in pairwise(points):
         if left <= at <= right:
             return low + (high - low) * (at - left) / (right - left)
@@ -231,7 +231,7 @@ def interpolated(points: Sequence[tuple[float, float]], at: float) -> float:
 def _rates(
     replica: Replica, hardware: Hardware, trace: int, traces: int
 ) -> tuple[list[float], float]:
-    """What a step takes with 0, 1, ... more beside it; and of its busiest device."""
+    """The time of a step with 0, 1, ... more beside it, and its time on its busiest device."""
     shares = [float(number == trace) for number in range(traces)]
     whole = with_counts(replica, replica.slots, replica.lanes)
     (work,) = work_of([whole], hardware)

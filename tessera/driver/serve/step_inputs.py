@@ -1,12 +1,12 @@
 """The arrays that go into a step, by the roles of its inputs, and the tokens that come out.
 
-In: which rows take part, with which tokens. Out: an array for every input of the trace; of a prompt
-whether the steps can take it, of an answer what its row gets, and the token that comes next.
+In: the rows that take part, and their tokens. Out: an array for every input of the trace. Also
+checks whether the steps can take a prompt, makes the row of an answer, and reads its next token.
 
-Rows that do not take part are harmless by construction. Where the step has `lengths`, they have
-length 0. Where it has a table of blocks, theirs leads to block 0, which nobody has. Otherwise they
-write at the first free position of their own row, which is written again before it is read; a step
-with an input `rows` gets a different row for each of them.
+Rows that do not take part are harmless by construction. If the step has `lengths`, they have length
+0. If it has a table of blocks, theirs leads to block 0, which no sequence has. Otherwise they write
+at the first free position of their own row, which is written again before it is read; a step with
+an input `rows` gets a different row for each of them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tessera.ir.program.program import Buffer
 
 @dataclass(slots=True)
 class RowInput:
-    """What a row of the states gets: tokens from a position on."""
+    """The input of a row of the states: tokens from a position on."""
 
     row: int
     tokens: Sequence[int]
@@ -45,9 +45,9 @@ def step_inputs(
     given: Sequence[RowInput],
     position_of: Callable[[int], int],
 ) -> tuple[dict[str, TypedArray], list[int]]:
-    """Arrays by the name of the input, and which row of the step each given one is.
+    """Arrays by name of the input, and the row of the step that each given row has.
 
-    `position_of` says how many tokens a row of the states holds.
+    `position_of` gives the number of tokens that a row of the states holds.
     """
     count = step.size.rows
     seats, rows = _seats(model, step, given)
@@ -118,14 +118,14 @@ def _typed(role: str, buffer: Buffer, array: TypedArray, step: StepRoles) -> Typ
 def check_prompt(
     model: GenerationSteps, sizes: Sizes, prompt: Sequence[int], wish: Wish
 ) -> list[int]:
-    """A prompt that the steps can take, as plain numbers; raises TSR5064."""
+    """The prompt as plain numbers; raises TSR5064 if the steps cannot take it."""
     try:
         given = list(prompt)
     except TypeError:
         raise refused("a prompt must be a row of tokens") from None
     if not given:
         raise refused("a prompt needs at least one token")
-    # First: looking at the tokens of a prompt that is far too long would take a while.
+    # The length is checked first: checking the tokens of a prompt that is far too long is slow.
     if not sizes.holds(len(given), wish.most):
         raise refused(
             f"a prompt of {len(given)} tokens with an answer of {wish.most} does not fit a "
@@ -152,7 +152,7 @@ def _check_sampling(step: StepRoles, sampling: Sampling) -> None:
 
 
 def row_input(answer: Generation, position: int, count: int, draws: bool) -> RowInput:
-    """What the row of an answer gets: `count` tokens from a position on."""
+    """The input for the row of an answer: `count` tokens from a position on."""
     asked = len(answer.prompt)
     if position >= asked:
         tokens: Sequence[int] = answer.tokens[position - asked : position - asked + count]
@@ -175,7 +175,7 @@ def row_input(answer: Generation, position: int, count: int, draws: bool) -> Row
 def read_tokens(
     step: StepRoles, work: StepWork, result: Result, gives: Sequence[tuple[Generation, int]]
 ) -> list[int]:
-    """The next token of each answer, of the logits at its row or as the step says."""
+    """The next token of each answer, from the logits of its row or as the step gives it."""
     if not gives:
         return []
     if step.has("next"):

@@ -1,6 +1,6 @@
-"""Steps that generate text: records, and the rules that they keep together.
+"""Steps that generate text: records, and the rules that they must meet together.
 
-In: nothing. Out: `StepRoles` and `GenerationSteps`, which `steps` makes of the traces of a plan.
+In: nothing. Out: `StepRoles` and `GenerationSteps`, which `steps` makes from a plan's traces.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ UNBOUNDED = 1 << 30
 
 
 def wrong_steps(message: str, hint: str | None = None) -> TesseraError:
-    """A plan whose traces cannot be driven as they are stated."""
+    """The error for a plan whose traces cannot be driven as stated."""
     return TesseraError.of("TSR3026", message, hint=hint)
 
 
@@ -39,10 +39,10 @@ class StepRoles:
 class GenerationSteps:
     """All steps of a plan that generate text.
 
-    `state_rows` is how many sequences a copy of the states holds; `blocks` how many blocks it has,
-    the one that is never given included. `end` are tokens that end an answer. `vocabulary` is 0
-    where no step gives logits. `resets`: a row has to hold its first state when a sequence begins,
-    because steps go on from what it holds.
+    `state_rows` is the number of sequences that a copy of the states holds; `blocks` is its number
+    of blocks, including block 0, which no sequence gets. `end` are tokens that end an answer.
+    `vocabulary` is 0 if no step gives logits. `resets`: a row has to hold its first state when a
+    sequence begins, because steps continue from what it holds.
     """
 
     steps: tuple[StepRoles, ...]
@@ -112,7 +112,7 @@ def check_steps(made: GenerationSteps) -> None:
 
 
 def _check_chunks(made: GenerationSteps) -> None:
-    """Chunks start at multiples of the smallest: they must not reach behind the context."""
+    """Chunks start at multiples of the smallest one: they must not reach beyond the context."""
     chunks = [step.size for step in made.steps if not step.size.is_decode]
     if not chunks or made.context == UNBOUNDED:
         return

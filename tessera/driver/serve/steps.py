@@ -1,19 +1,19 @@
-"""What the traces of a plan state of themselves as steps that generate text.
+"""The traces of a plan as steps that generate text.
 
 In: the programs of a plan, and perhaps a declaration (`tessera-steps/1`: a file of JSON, or the
 same as a mapping). Out: `GenerationSteps`, with every statement checked against the buffers of the
-traces. Without a declaration, inputs and outputs that bear the name of a role have that role; a
-lone output with another name is the `logits`, or `next` if it is of whole numbers.
+traces. Without a declaration, inputs and outputs that are named after a role have that role; a
+lone output with another name is the `logits`, or `next` if its type is an integer.
 
 Roles of inputs, `R` rows (sequences) with `T` tokens each:
 
-- `tokens` [R, T]: what goes in. T is 1 in a decode step, the size of a chunk in a prefill step.
-- `positions` [R] or [R, T]: how many tokens of the sequence come before; of the first token, or of
+- `tokens` [R, T]: the input tokens. T is 1 in a decode step, the chunk size in a prefill step.
+- `positions` [R] or [R, T]: the number of tokens of the sequence before the first token, or before
   each. A step without positions must have `lengths`.
-- `lengths` [R]: how many of the T tokens are there; 0: the row is not to be touched.
-- `rows` [R]: which row of the states a row of the step is. Needed where the states have more rows.
-- `blocks` [R, N]: the table of blocks, where states are a cache in blocks. Block 0 is never given
-  to a sequence: rows and tokens that are not there write to it.
+- `lengths` [R]: how many of the T tokens are present; 0: the row is not to be touched.
+- `rows` [R]: the row of the states for each row of the step. Needed if the states have more rows.
+- `blocks` [R, N]: the table of blocks, if states are a cache in blocks. Block 0 is never given to a
+  sequence: absent rows and tokens write to it.
 - `temperature` [R], `uniform` [R]: for a step that draws tokens itself.
 
 Roles of outputs: `logits` [R, V] or [R, T, V], or `next` [R], the token that comes next.
@@ -64,7 +64,7 @@ Declaration = Mapping[str, object]
 
 
 def declaration_beside(plan: object) -> str | None:
-    """The declaration that lies beside a plan file, as `NAME.steps.json`; None where none does."""
+    """The declaration `NAME.steps.json` beside a plan file; None if there is no such file."""
     if not isinstance(plan, str | os.PathLike):
         return None
     path = os.path.splitext(os.fspath(plan))[0] + ".steps.json"
@@ -90,7 +90,7 @@ def read_declaration(given: Declaration | str | os.PathLike[str]) -> Declaration
 def find_steps(
     names: Sequence[str], programs: Sequence[Program], declared: Declaration | None = None
 ) -> GenerationSteps:
-    """The steps of a plan with these traces; raises TSR3026 where they cannot generate text."""
+    """The steps of a plan with these traces; raises TSR3026 if they cannot generate text."""
     declared = {} if declared is None else declared
     for key in declared:
         if key not in _KEYS:
@@ -161,7 +161,7 @@ def _tokens(value: object) -> tuple[int, ...]:
 
 
 def _roles(name: str, program: Program, own: Declaration) -> dict[str, Buffer]:
-    """The buffers of a trace that have a role, by that."""
+    """The buffers of a trace that have a role, by role."""
     sides = {Role.INPUT: INPUTS, Role.OUTPUT: OUTPUTS}
     buffers = {b.name: b for b in program.buffers if b.role in sides}
     roles = {}
@@ -266,7 +266,7 @@ def _room(
     tables: Sequence[Buffer],
     declared: Declaration,
 ) -> tuple[int, int, int]:
-    """How many blocks the states have, tokens per block, and rows; 0 where it is not so."""
+    """The number of blocks of the states, tokens per block, and rows; 0 for what they lack."""
     shapes = [state.shape for state in states.values() if state.shape is not None]
     firsts = {shape[0] for shape in shapes if shape}
     if len(firsts) > 1:
@@ -291,7 +291,7 @@ def _context(
     block: int,
     roles: Sequence[Mapping[str, Buffer]],
 ) -> int:
-    """How many tokens a sequence can have, by the shapes of tables and states."""
+    """The most tokens of a sequence, by the shapes of tables and states."""
     if tables:
         return min((table.shape or (0, 0))[-1] for table in tables) * block
     if not any("positions" in own for own in roles):
@@ -315,17 +315,17 @@ def _vocabulary(steps: Sequence[StepRoles]) -> int:
 # --- which tokens there can be -------------------------------------------------------------------
 
 
-# A step that gives tokens in place of logits does not say how many tokens there are. What it looks
-# up with tokens does: in a step that reads them, the tables (weights of at least two axes) whose
-# rows are chosen by what is read from memory. Which of them the tokens choose from is not known, so
-# the longest counts: no token that the model knows is refused.
+# A step that gives tokens instead of logits does not state the size of the vocabulary. The tables
+# that it indexes with tokens do: in a step that reads tokens, these are weights of at least two
+# axes whose rows are chosen by values read from memory. Which of them the tokens index is not
+# known, so the longest counts: no token that the model knows is refused.
 _AXES = 2
 
 
 def with_token_range(
     model: GenerationSteps, programs: Sequence[Program], graphs: Sequence[KernelGraph]
 ) -> GenerationSteps:
-    """The same steps, with the number of tokens where they do not say it and it can be known."""
+    """The same steps, with the size of the vocabulary if it is not stated but can be derived."""
     if model.vocabulary:
         return model
     limits = [

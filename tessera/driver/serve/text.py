@@ -1,4 +1,4 @@
-"""Text and tokens: a tokenizer file, text as it grows, stops that are texts.
+"""Text and tokens: a tokenizer file, growing texts, and texts that stop an answer.
 
 In: a file of the `tokenizers` package. Out: tokens of prompts, text of answers.
 """
@@ -12,15 +12,15 @@ from typing import Protocol
 from tessera.diagnostics import TesseraError
 
 _HALF = "\ufffd"
-"""What a tokenizer gives for a letter of which not all bytes have come."""
+"""What a tokenizer gives for a character of which not all bytes have arrived."""
 
 _LEAST_KNOWN = 0.5
-"""Share of the vocabulary that a tokenizer must have: models have some tokens more, but not twice
-as many."""
+"""Share of the model's vocabulary that a tokenizer must have: models have some more tokens, but not
+twice as many."""
 
 
 class Tokenizing(Protocol):
-    """What is asked of a tokenizer."""
+    """The interface of a tokenizer."""
 
     def encode(self, text: str) -> list[int]:
         """The tokens of a text."""
@@ -53,7 +53,7 @@ class TokenizerFile:
             )
 
     def encode(self, text: str) -> list[int]:
-        """The tokens of a text, with those that every prompt begins with."""
+        """The tokens of a text, including those that every prompt begins with."""
         return [int(token) for token in self._tokenizer.encode(text).ids]
 
     def decode(self, tokens: Sequence[int]) -> str:
@@ -62,10 +62,10 @@ class TokenizerFile:
 
 
 class GrowingText:
-    """The text of an answer as its tokens come; stops that are texts end it.
+    """The text of an answer as its tokens arrive; stop texts end it.
 
-    Of the tokens only the last ones are decoded again: those of the part before, since a decoder
-    may treat the first token as the beginning of a text, and the new ones.
+    Only the last tokens are decoded again: the new ones and those of the part before them, because
+    a decoder may treat the first token as the beginning of a text.
     """
 
     def __init__(self, tokenizer: Tokenizing | None, stops: Sequence[str] = ()) -> None:
@@ -78,7 +78,7 @@ class GrowingText:
         self.is_stopped = False
 
     def more(self, tokens: Sequence[int], *, is_over: bool) -> str:
-        """The text that can be sent on, of all tokens that have come."""
+        """The text that can be sent, given all tokens that have arrived."""
         if self._tokenizer is None or self.is_stopped:
             return ""
         before = self._tokenizer.decode(tokens[self._begin : self._known])
@@ -99,7 +99,7 @@ class GrowingText:
         return part
 
     def _held(self, text: str) -> int:
-        """The number of characters at the end that may begin a stop."""
+        """The number of characters at the end that may begin a stop text."""
         held = 0
         for stop in self._stops:
             for size in range(min(len(stop) - 1, len(text)), 0, -1):
@@ -110,5 +110,5 @@ class GrowingText:
 
 
 def not_served(message: str, hint: str | None = None) -> TesseraError:
-    """A server that cannot start."""
+    """The error for a server that cannot start."""
     return TesseraError.of("TSR5066", message, hint=hint)
