@@ -1,10 +1,10 @@
-"""The arrays of a request: NumPy's, torch's, or anything that speaks DLPack.
+"""The arrays of a request: NumPy arrays, torch tensors, or anything that supports DLPack.
 
-In: arrays by the name of an input. Out: their bytes, in place where they lie in order; and the
-other way round, bytes of outputs and states as arrays of their type and shape.
+In: arrays by name of the input. Out: their bytes, in place if they are contiguous. In the other
+direction, bytes of outputs and states become arrays of their type and shape.
 
-NumPy lacks `bf16`, `e4m3` and `e5m2`. With the package `ml_dtypes` arrays have its types. Without
-it they hold raw bits under the name of the type: `array["bf16"]` is an array of unsigned integers.
+NumPy lacks `bf16`, `e4m3` and `e5m2`. With the package `ml_dtypes`, arrays have its types. Without
+it, they hold raw bits under the name of the type: `array["bf16"]` is an array of unsigned integers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tessera.ir.arguments import wrong_type
 from tessera.ir.program.program import Buffer, Program, Role
 
 TypedArray = npt.NDArray[Any]
-"""Elements of the type that a buffer has, known when it is read."""
+"""An array whose element type is that of its buffer, known only at run time."""
 
 _LACKING = {"bf16": "bfloat16", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}
 
@@ -52,7 +52,7 @@ def float_array(buffer: Buffer, content: Bytes) -> TypedArray:
 
 
 def of_rows(buffer: Buffer, content: Bytes, rows: slice | int) -> Bytes:
-    """The bytes of some rows of a buffer: of its first axis."""
+    """The bytes of some rows of a buffer, along its first axis."""
     if buffer.shape is None or not buffer.shape:
         raise TesseraError.of("TSR5053", f"state `{buffer.name}` has no rows")
     try:
@@ -65,7 +65,7 @@ def of_rows(buffer: Buffer, content: Bytes, rows: slice | int) -> Bytes:
 def state_bytes(
     buffer: Buffer, given: object, held: Bytes | None, rows: slice | int | None
 ) -> Bytes:
-    """What a state is to hold: all of it, or with some rows set to what is given."""
+    """The new bytes of a state: the whole state, or with `rows` only these rows replaced."""
     array = np.ascontiguousarray(_array(buffer, _plain(given)))
     flat = array.reshape(-1).view(np.uint8)
     if rows is None or held is None:
@@ -96,9 +96,9 @@ def inputs_of(program: Program) -> dict[str, Buffer]:
 def read_inputs(
     wanted: Mapping[str, Buffer], inputs: Mapping[str, object], locate: Locate | None = None
 ) -> tuple[dict[str, Bytes], dict[str, DeviceBytes | EarlierOutput]]:
-    """The bytes of all inputs of a trace, on the host and on GPUs, in place if they lie in order.
+    """The bytes of all inputs of a trace, on the host and on GPUs, in place if contiguous.
 
-    `locate` finds those that need not go through the host.
+    `locate` finds arrays in GPU memory that need not go through the host.
     """
     if not isinstance(inputs, Mapping):
         raise wrong_type("inputs", inputs, "a mapping of names to arrays")
@@ -139,7 +139,7 @@ def _content(buffer: Buffer, given: object) -> Bytes:
 
 
 def _check(buffer: Buffer, type_name: str, size: int) -> None:
-    """Type and size of what is given for an input; types that NumPy lacks have no name."""
+    """Check the type and size of a given input; types that NumPy lacks have no name."""
     kind = numpy_type(buffer)
     bits = buffer.dtype is not None and buffer.dtype.is_bits and _has_size(type_name, kind)
     if kind is not None and not bits and type_name not in (kind.name, "uint8", ""):
@@ -155,7 +155,7 @@ def _check(buffer: Buffer, type_name: str, size: int) -> None:
 
 
 def _has_size(type_name: str, kind: np.dtype[Any] | None) -> bool:
-    """Whether a type has elements of that size, in the byte order of this machine."""
+    """Whether a type has elements of the same size as `kind`, in this machine's byte order."""
     try:
         dtype = np.dtype(type_name)
     except TypeError:
@@ -164,7 +164,7 @@ def _has_size(type_name: str, kind: np.dtype[Any] | None) -> bool:
 
 
 def _check_shape(buffer: Buffer, array: TypedArray) -> None:
-    """Refuse elements in other rows than the input's, which are more likely a slip than a wish."""
+    """Refuse an array of another shape than the input's, which is more likely a mistake."""
     if numpy_type(buffer) is None or buffer.shape is None or array.dtype.itemsize == 1:
         return
     own, given = ([n for n in shape if n != 1] for shape in (buffer.shape, array.shape))
@@ -181,7 +181,7 @@ def _is_torch(given: object) -> bool:
 
 
 def _plain(given: Any) -> Any:
-    """A tensor without its history, and with what it puts off doing to its elements done."""
+    """A tensor detached from its graph, with lazy operations (conjugation, negation) resolved."""
     if not _is_torch(given) or not hasattr(given, "resolve_neg"):
         return given
     return given.detach().resolve_conj().resolve_neg()
@@ -200,7 +200,7 @@ def _array(buffer: Buffer, given: Any) -> TypedArray:
 
 
 def _from_torch(given: Any) -> TypedArray:
-    """A tensor's memory; types that NumPy lacks go as bytes, memory of a GPU is fetched."""
+    """A tensor's memory; types that NumPy lacks become bytes, GPU memory is fetched."""
     import torch
 
     tensor = given if given.device.type == "cpu" else given.cpu()

@@ -1,9 +1,8 @@
-"""Which backend runs a plan, and what stands for its devices.
+"""Which backend runs a plan, and which GPUs stand for its devices.
 
-In: what the user asks for (`--backend`, `--map`) and the GPUs that are here. Out: a
-`BackendChoice`, and backends made from it. `auto` takes the GPUs if there is one for every device
-of the plan, the CPU on a machine that has none, and otherwise says what is there instead of
-guessing.
+In: the user's choice (`--backend`, `--map`) and the GPUs of this machine. Out: a `BackendChoice`,
+and backends made from it. `auto` takes the GPUs if there is one for every device of the plan, and
+the CPU on a machine without GPUs; otherwise it reports the GPUs it found instead of guessing.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class LocalGpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendChoice:
-    """The backend, and the GPU that stands for each device where it is on GPUs."""
+    """The backend and, on GPUs, the GPU that stands for each device."""
 
     backend: BackendName
     targets: Mapping[str, str]
@@ -64,7 +63,7 @@ def parse_map(text: str | None) -> dict[str, str]:
 
 
 def check_asked(backend: str, targets: Mapping[str, str]) -> None:
-    """Refuse a backend or a target that there cannot be, on whatever machine."""
+    """Refuse a backend or a target that cannot exist on any machine."""
     if backend not in [*BackendName]:
         known = ", ".join(f"`{name}`" for name in BackendName)
         raise TesseraError.of(
@@ -91,7 +90,7 @@ def choose_backend(
     *,
     hosts: HostTable | None = None,
 ) -> BackendChoice:
-    """What to run on; exit code 4 where what is asked for is not there."""
+    """The backend to run on; exit code 4 if the requested one is not available."""
     devices = list(dict.fromkeys(d for r in opened.replicas for d in r.lowered.devices))
     targets = {_device(name, devices): target for name, target in targets.items()}
     for name in targets:
@@ -140,10 +139,10 @@ def choose_backend(
 
 
 def _by_number(plan: Plan, hosts: Mapping[str, str], targets: Mapping[str, str]) -> dict[str, str]:
-    """The GPUs of every host by number, a card each, for devices that `--map` does not name.
+    """The GPUs of every host by number, one per card, for devices that `--map` does not name.
 
-    `hosts` are by device. The backend refuses what is not there: on another host, that is known
-    only there. The whole of a card is the whole of a GPU, of whatever kind; a part has its SMs.
+    `hosts` are by device. The backend refuses missing GPUs: only their own host knows them. A
+    device that is a whole card takes a whole GPU of any kind; a slice takes its number of SMs.
     """
     chosen = dict(targets)
     taken = {(hosts[device], target.split(":")[1]) for device, target in targets.items()}
@@ -164,7 +163,7 @@ def _by_number(plan: Plan, hosts: Mapping[str, str], targets: Mapping[str, str])
 
 
 def _check_hosts(plan: Plan, devices: Sequence[str]) -> None:
-    """A run is on one machine; a plan across several can only be rehearsed."""
+    """Refuse a plan across several hosts: on one machine it can only be rehearsed."""
     node_of = {card.name: card.node for card in plan.cards}
     nodes = sorted({node_of[d.card] for d in plan.devices if d.name in devices})
     if len(nodes) > 1:
@@ -179,7 +178,7 @@ def _check_hosts(plan: Plan, devices: Sequence[str]) -> None:
 
 
 def _device(name: str, devices: Sequence[str]) -> str:
-    """The device that a name stands for: `a100` is `a100-0` where that is the only one."""
+    """The device that a name stands for: `a100` is `a100-0` if that is the only `a100`."""
     kin = [device for device in devices if re.fullmatch(re.escape(name) + r"-\d+", device)]
     return kin[0] if name not in devices and len(kin) == 1 else name
 
@@ -189,7 +188,7 @@ def _match(
 ) -> dict[str, str] | None:
     """A GPU of the right kind for every card of the plan, in order; None if one is missing.
 
-    It has as many SMs as the devices of the card together, and each of these has its own of them.
+    The GPU has as many SMs as the devices of the card together, and each device has its own SMs.
     """
     chosen = dict(targets)
     taken = {target.split(":")[1] for target in targets.values() if ":" in target}
@@ -242,7 +241,7 @@ def _missing(plan: Plan, devices: Sequence[str], here: Sequence[LocalGpu]) -> Di
 
 
 def find_gpus() -> tuple[LocalGpu, ...]:
-    """The GPUs of this machine; none where there is no driver or no `cuda-python`."""
+    """The GPUs of this machine; none without a driver or without `cuda-python`."""
     from tessera.backend.cuda.targets import open_driver
 
     try:
@@ -256,7 +255,7 @@ def find_gpus() -> tuple[LocalGpu, ...]:
 
 
 def make_backend(choice: BackendChoice, model: Model, options: BackendOptions) -> Backend:
-    """The backend of one replica: the one place that knows the classes."""
+    """The backend of one replica. Only this function knows the classes of backends."""
     match choice.backend:
         case BackendName.CPU:
             from tessera.backend.processes.workers import CpuBackend

@@ -2,12 +2,12 @@
 
 In: the outcome of a run, its inputs, and a way to run requests on one device. Out: a `Verdict`; a
 difference raises TSR5054 with exit code 5. Every request runs on one device too, in the order of
-its sequence and with the states that the one before it left, and outputs and states are compared to
+its sequence and with the states that the request before it left. Outputs and states are compared to
 the byte, NaN included.
 
-Where memory that nothing had written held patterns (`backend.unwritten`), an output byte that holds
-its pattern, or the poison of a `Fill`, on both sides was written by no step. It is left out,
-counted, and poison from then on.
+If unwritten memory held patterns (`backend.unwritten`), an output byte that holds its pattern, or
+the poison of a `Fill`, on both sides was written by no step. Such bytes are left out of the
+comparison, counted, and set to poison.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from tessera.ir.progress import OnProgress, counter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What was compared, and how. `notes` say why bytes need not be equal, if they need not.
+    """What was compared, and how. `notes` say why bytes need not be equal, if so.
 
-    `unwritten_bytes` are those of outputs that no step wrote, and that were left out.
+    `unwritten_bytes` counts the bytes of outputs that no step wrote and that were left out.
     """
 
     requests: int
@@ -55,14 +55,14 @@ class OneDeviceRun(Protocol):
 
     @property
     def device(self) -> str:
-        """What patterns of memory that nothing has written know the device as."""
+        """The name of the device in patterns of unwritten memory."""
 
     def run(self, inputs: Mapping[str, Bytes], *, trace: int, lane: int, request: int) -> Expected:
         """The next request of a sequence."""
 
 
 def variants_used(prepared: Prepared) -> dict[str, dict[str, list[str]]]:
-    """The variants that run, by module, with the devices where they run."""
+    """The variants that run, by module, with the devices that run them."""
     used: dict[str, dict[str, list[str]]] = {}
     for replica in prepared.opened.replicas:
         for placed in replica.traces:
@@ -111,7 +111,7 @@ def compare_runs(
 
 
 class _Judge:
-    """Compares, and says what a difference comes from."""
+    """Compares results, and explains where a difference comes from."""
 
     def __init__(self, outcome: Outcome, materials: Materials, models: list[Model]) -> None:
         self.outcome = outcome
@@ -123,9 +123,9 @@ class _Judge:
         ]
 
     def compare_outputs(self, turn: Turn, expected: Expected, device: str) -> int:
-        """The number of bytes that are equal, which is all; a difference raises.
+        """Compare the outputs of a request: the number of bytes compared; a difference raises.
 
-        `device` is the one device.
+        `device` is the single device that ran the request again.
         """
         model = self.models[self.sequences[turn.sequence][0]]
         program = model.traces[turn.trace].program
@@ -137,7 +137,8 @@ class _Judge:
             for offset in skipped.get(name, ()):
                 differs[offset : offset + ir.POINTER_BYTES] = False
             unwritten = self._find_unwritten(model, turn, name, content, device)
-            # What is equal was hardly left alone unless its neighbours were too.
+            # A byte that is equal on both sides may hold its pattern by chance: it counts as
+            # unwritten only if its neighbours are unwritten too.
             unwritten &= differs | _groups(unwritten)
             differs &= ~unwritten
             if differs.any():
@@ -151,9 +152,9 @@ class _Judge:
     def _find_unwritten(
         self, model: Model, turn: Turn, name: str, content: Bytes, device: str
     ) -> npt.NDArray[np.bool_]:
-        """Which bytes of an output hold what they began with, here and on the one device.
+        """Which bytes of an output hold their initial pattern, in the run and on the one device.
 
-        The host has poison for those that no device sends.
+        Bytes that no device sends are poison on the host.
         """
         if not self.outcome.has_patterns or name in model.fillings[turn.trace]:
             return np.zeros(len(content), np.bool_)
@@ -175,7 +176,7 @@ class _Judge:
     def compare_states(
         self, turn: Turn, expected: Mapping[str, Bytes], actual: Mapping[str, Bytes]
     ) -> int:
-        """The number of bytes in the states of a sequence after its last request."""
+        """Compare the states of a sequence after its last request: the number of bytes."""
         compared = 0
         for name, content in expected.items():
             differs = content != actual[name]
@@ -200,7 +201,7 @@ class _Judge:
         )
 
     def _excuses(self, turn: Turn) -> Iterator[str]:
-        """What makes results differ from run to run, whatever the plan."""
+        """Reasons why results differ from run to run, whatever the plan."""
         opened = self.outcome.opened
         for warning in opened.stored_addresses():
             yield f"{warning.headline}: bytes need not be equal there"
@@ -209,7 +210,7 @@ class _Judge:
                 yield f"`{node.name}` has results that the machine decides: they need not be equal"
 
     def _causes(self, turn: Turn, name: str, byte: int) -> Iterator[str]:
-        """The first launch that does not do what it does on one device, and what it may read."""
+        """The first launch that diverges from one device, and what it may read."""
         replica, lane = self.sequences[turn.sequence]
         model = self.models[replica]
         turns = [
@@ -242,13 +243,13 @@ class _Judge:
 
 
 def _groups(held: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Whether all of the aligned four that a byte is one of are."""
+    """For each byte, whether all four bytes of its aligned word are set."""
     padded = np.append(held, np.ones(-len(held) % 4, np.bool_)).reshape(-1, 4)
     return np.repeat(padded.all(axis=1), 4)[: len(held)]
 
 
 def _pointer_words(program: ir.Program) -> dict[str, list[int]]:
-    """Words that hold addresses: no two devices have the same ones."""
+    """Words that hold addresses, which differ between devices."""
     return {
         program.buffers[table.buffer].name: [word.offset for word in table.words]
         for table in program.pointer_tables

@@ -1,14 +1,14 @@
 """Requests step by step: the first launch that diverges, and launches run two ways.
 
-In: the requests up to one that came out different. Out: a `Divergence`. They run again, with all
-devices in one process and one request at a time, beside a run on one device; after each step the
-bytes that it wrote are compared. A fault of timing may not show that way; then the step that last
-writes the byte on one device is named.
+In: the requests up to one whose results differ. Out: a `Divergence`. The requests run again, with
+all devices in one process and one request at a time, beside a run on one device; after each step
+the bytes that it wrote are compared. A race may not show that way; then the step that last writes
+the byte on one device is named.
 
-`compare_launches` runs the first request of each trace on one device of the CPU backend, and every
-step also another way from the same bytes; what it wrote is compared as numbers (`tolerance`). That
-is what can be said where bytes need not be equal: another GPU, another variant, floats added
-atomically.
+`compare_launches` runs the first request of each trace on one device of the CPU backend, and runs
+every step also another way from the same bytes; the results are compared as numbers (`tolerance`).
+This is the check for cases where bytes need not be equal: another GPU, another variant, floats
+added atomically.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from tessera.ir.progress import OnProgress, counter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Divergence:
-    """A step that diverges, on a device; or, without one, the last that wrote the byte."""
+    """A step that diverges on a device; without a device, the last step that wrote the byte."""
 
     request: int
     step: ir.Work
@@ -50,7 +50,7 @@ class Divergence:
 
 @dataclass(slots=True)
 class _Written:
-    """What a step left in a buffer on one device."""
+    """The bytes that a step left in a buffer on one device."""
 
     step: ir.Work
     buffer: ir.BufferId
@@ -70,8 +70,9 @@ def find_divergence(
 ) -> Divergence | None:
     """Run a replica's requests again, and compare them step by step.
 
-    `first` is the number of the replica's first sequence. Where no step diverges, the one that last
-    wrote a byte of buffer `name` in the last request. `has_patterns`: as the run had them.
+    `first` is the number of the replica's first sequence. If no step diverges, the result is the
+    step that last wrote a byte of buffer `name` in the last request. `has_patterns`: whether
+    unwritten memory held patterns in the run.
     """
     log: list[_Written] = []
     divergences: dict[int, Divergence] = {}
@@ -101,9 +102,9 @@ def find_divergence(
 def depends_on_unwritten(
     turns: Sequence[Turn], materials: Materials, model: Model, first: int, name: str, byte: int
 ) -> bool:
-    """Whether a byte of the last request comes out by what memory held that nothing had written.
+    """Whether a byte of the last request depends on unwritten memory.
 
-    The requests run on one device twice, with different patterns there.
+    The requests run on one device twice, with different patterns in unwritten memory.
     """
     values = []
     for side in ComparedSide:
@@ -213,7 +214,7 @@ def _last_writer(
 
 
 OtherWay = Callable[[int, ir.Work, Mapping[str, Bytes]], Mapping[str, Bytes] | None]
-"""The buffers after a step of a trace, from those before it; None where there is no other way."""
+"""The buffers after a step of a trace, from those before it; None if there is no other way."""
 
 
 @dataclass(slots=True)
@@ -274,7 +275,7 @@ class _Comparison:
     held: dict[str, Bytes] | None = None
 
     def before(self, step: ir.Work, _: LaunchResult | None, machine: OneDevice) -> None:
-        """Keep what the step starts from."""
+        """Keep the bytes from which the step starts."""
         self.held = {
             buffer.name: machine.buffers[buffer.id].numpy().reshape(-1).view(np.uint8)
             for buffer in machine.program.buffers
@@ -282,7 +283,7 @@ class _Comparison:
         }
 
     def after(self, step: ir.Work, result: LaunchResult | None, machine: OneDevice) -> None:
-        """Do the step the other way too, and compare what it wrote."""
+        """Run the step the other way too, and compare the bytes that it wrote."""
         program = machine.program
         self.report(int(step.id), sum(1 for _ in program.work()))
         changed = written(program, step, result)
@@ -335,7 +336,7 @@ class _Comparison:
 
 
 def in_oldest_variant(model: Model) -> OtherWay:
-    """Launches in the variant for the oldest architecture, where the plan takes another."""
+    """Runs launches in the variant for the oldest architecture, if the plan takes another."""
     devices: dict[int, OneDevice] = {}
 
     def run(trace: int, step: ir.Work, before: Mapping[str, Bytes]) -> Mapping[str, Bytes] | None:

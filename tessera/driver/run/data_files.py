@@ -1,9 +1,10 @@
-"""The files that contents of a plan's traces come from: beside the traces, or as the user says.
+"""The files with contents of a plan's traces: beside the traces, or as the user names them.
 
-In: what `--data` says, each `PATH` or `TRACE=PATH`. Out: `Contents` per trace. A file for one trace
-holds its buffers and no others. A file for all is read by every trace: an array goes to the buffers
-of its name and size, and has to be of one. Inputs of two traces may share a name and differ in
-size; where two files have an array for the same buffer, the user has to say which trace each is of.
+In: the values of `--data`, each `PATH` or `TRACE=PATH`. Out: `Contents` per trace. A file for one
+trace holds its buffers and no others. A file for all traces is read by each: an array goes to the
+buffers of its name and size, and must match at least one buffer. Inputs of two traces may share a
+name and differ in size; if two files have an array for the same buffer, the user has to say which
+trace each file is for.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ Data = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A file of contents, and the trace that it is of; None: of all."""
+    """A file of contents, and the trace that it is for; None means all traces."""
 
     path: str
     trace: int | None
@@ -43,14 +44,14 @@ def data_files(data: Data | None, names: Sequence[str]) -> tuple[DataFile, ...]:
 
 
 def data_paths(data: Data | None) -> list[str]:
-    """The paths that may be meant, before the names of traces are known."""
+    """The possible paths, before the names of traces are known."""
     given = [data] if isinstance(data, str | os.PathLike) else data or ()
     texts = [os.fspath(path) for path in given]
     return [*texts, *(text.partition("=")[2] for text in texts if "=" in text)]
 
 
 def _data_file(text: str, names: Sequence[str]) -> DataFile:
-    """`prefill=prefill.npz`, unless a file has that very name."""
+    """Parse `prefill=prefill.npz`, unless a file has exactly that name."""
     if not os.path.exists(text):
         for index, name in enumerate(names):
             if text.startswith(f"{name}="):
@@ -93,7 +94,7 @@ def open_data(
 
 @contextmanager
 def opened_checkpoint(weights: str | None, root: str | None = None) -> Iterator[Checkpoint | None]:
-    """The checkpoint that `--weights` names, if there is one; what was read of it stays mapped."""
+    """The checkpoint that `--weights` names, if any; the parts that were read stay mapped."""
     checkpoint = None if weights is None else open_checkpoint(weights, root)
     try:
         yield checkpoint
@@ -104,8 +105,8 @@ def opened_checkpoint(weights: str | None, root: str | None = None) -> Iterator[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """Where the contents of a plan's traces come from: `files`, or those in the `folders` of the
-    traces, and before them a checkpoint. Links are followed below `root`."""
+    """Where the contents of a plan's traces come from: first a checkpoint, then `files`, or the
+    files in the `folders` of the traces. Links are followed below `root`."""
 
     programs: Sequence[Program]
     folders: Sequence[str]
@@ -136,7 +137,7 @@ class Sources:
 def _fitting(
     arrays: ArrayFile, programs: Sequence[Program], program: Program, path: str
 ) -> list[str]:
-    """The arrays of a file that a program's buffers take; each belongs to some buffer."""
+    """The arrays of a file that fit a program's buffers; each must fit a buffer of some trace."""
     sizes: dict[str, set[int]] = {}
     for program_given in programs:
         for buffer in program_given.declared_buffers():

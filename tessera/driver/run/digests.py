@@ -1,8 +1,8 @@
-"""Digests of outputs, made by threads of their own while a run goes on.
+"""Digests of outputs, computed by separate threads during a run.
 
-In: completions. Out: completions without outputs, and the digests of these. A run whose outputs
-nobody wants keeps none of them: their memory is used again, and the thread that collects requests
-does not wait for digests.
+In: completions. Out: completions without outputs, and the digests of these outputs. A run whose
+outputs are not needed keeps none of them: their memory is reused, and the thread that collects
+requests does not wait for digests.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MOST_THREADS = 8
 _LARGE_BYTES = 1 << 20
 
 Sums = Mapping[str, str]
-"""Digests by the name of an output."""
+"""Digests by name of the output."""
 
 
 class Digests:
@@ -30,16 +30,16 @@ class Digests:
         self._under_way: dict[int, Future[Sums]] = {}
 
     def take(self, completion: Completion) -> Completion:
-        """The completion without its outputs, which will have digests."""
+        """The completion without its outputs, whose digests are computed in the background."""
         self._under_way[completion.request] = self._pool.submit(digests_of, completion.outputs)
         return replace(completion, outputs={})
 
     def wait(self) -> dict[int, Sums]:
-        """Wait for the digests of all completions that were taken, by request."""
+        """Wait for the digests of all taken completions, by request."""
         return {number: made.result() for number, made in sorted(self._under_way.items())}
 
     def close(self) -> None:
-        """No more will be taken."""
+        """Take no more completions."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 

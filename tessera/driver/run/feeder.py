@@ -1,17 +1,17 @@
-"""Submits the requests of a run, and hears how each ends.
+"""Submits the requests of a run, and collects how each ends.
 
 In: a `Serving`, the turns of the run and its `Materials`. Out: completions by request, or the
-fault that came first.
+first fault.
 
-What the command does for requests (their inputs, digests of their outputs) takes no time of the
-plan's: inputs are made before a batch of requests begins, in as many threads as there are cores,
-and digests by threads beside it. The bytes of a batch are limited; between two batches the devices
-are idle, and that time is not the plan's either (`Outcome.figures`).
+The command's own work for requests (making inputs, digesting outputs) does not count as time of the
+plan: inputs are made before a batch of requests begins, in as many threads as there are cores, and
+separate threads make digests. The bytes of a batch are limited; between two batches the devices are
+idle, and that time does not count either (`Outcome.figures`).
 
 `Replays` says which requests of a lost replica are submitted again. A request whose trace has no
-states gives the same wherever it runs. One with states needs those that the requests before it
-left, and they are lost with the replica; only where none of its sequence had begun, it can begin on
-a replica that was started again.
+states gives the same results wherever it runs. A request with states needs those that the requests
+before it left, which are lost with the replica; it can be replayed on a restarted replica only if
+no request of its sequence had begun.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from tessera.driver.run.serving import Serving
 from tessera.ir.program.program import Program, Role
 
 MOST_STARTS = 3
-"""Times that a replica is started again, at most."""
+"""Most times that a replica is started again."""
 LOST = "TSR5072"
 _MOST_SHOWN = 12
 
 
 class Replays:
-    """The requests that were lost, and which are replayed; used by several threads."""
+    """The lost requests, and which of them are replayed; used by several threads."""
 
     def __init__(self, programs: Sequence[Program]) -> None:
         self._has_states = [
@@ -53,7 +53,7 @@ class Replays:
         self._given_up: dict[str, list[int]] = {}
 
     def begin(self, turn: Turn) -> None:
-        """A request is under way."""
+        """Note that a request is under way."""
         self._submitted.add(turn.request)
         if self._has_states[turn.trace]:
             self._begun.add(turn.sequence)
@@ -72,13 +72,13 @@ class Replays:
         return again
 
     def give_up(self, turns: Iterable[Turn], why: str) -> None:
-        """These requests are not replayed."""
+        """Note that these requests are not replayed, and why."""
         for turn in turns:
             self._again.pop(turn.request, None)
             self._given_up.setdefault(why, []).append(turn.request)
 
     def on(self, fault: TesseraError) -> TesseraError:
-        """An error with what is not replayed, and why."""
+        """The fault, with the requests that are not replayed, and why."""
         notes = tuple(
             f"not run: {_numbers(requests)}: {why}"
             for why, requests in self._given_up.items()
@@ -89,7 +89,7 @@ class Replays:
         return TesseraError([first, *others], fault.exit_code) if notes else fault
 
     def warnings(self) -> tuple[Diagnostic, ...]:
-        """Warnings of replayed requests, by the fault that made it necessary."""
+        """Warnings of replayed requests, by the fault that made the replay necessary."""
         of_fault: dict[str, list[int]] = {}
         for request, headline in sorted(self._again.items()):
             of_fault.setdefault(headline, []).append(request)
@@ -100,7 +100,7 @@ class Replays:
 
 
 def _numbers(requests: Sequence[int]) -> str:
-    """Numbers of requests, runs of them as one."""
+    """Numbers of requests as text, with consecutive numbers as ranges."""
     runs: list[list[int]] = []
     for request in sorted(requests):
         if runs and request == runs[-1][1] + 1:
@@ -121,12 +121,12 @@ _LARGE_BYTES = 1 << 20
 
 
 class Feeder:
-    """Submits turns, each replica's in its own thread, since submitting waits for a slot.
+    """Submits turns, each replica's in its own thread because submitting waits for a slot.
 
-    The thread that is interrupted by Ctrl-C only waits, so that nothing is left half done. The
-    first request that fails ends the run, unless `each_alone`: then other replicas go on. With
-    `retry`, a replica that is lost is started again, and what can be is replayed. Where outputs
-    are not kept, completions have none, and `digests` has theirs.
+    The thread that Ctrl-C interrupts only waits, so that nothing is left half done. The first
+    request that fails ends the run, unless `each_alone`: then other replicas go on. With `retry`, a
+    lost replica is started again, and its requests are replayed where possible. If outputs are not
+    kept, completions have none, and `digests` has their digests.
     """
 
     def __init__(
@@ -181,7 +181,7 @@ class Feeder:
         return not replicas <= self._given_up
 
     def _bytes_by_trace(self) -> Callable[[int], int]:
-        """What a request takes on the host while its batch runs."""
+        """Bytes that a request takes on the host while its batch runs, by trace."""
         if self._digests is None:
             return self._materials.made_bytes
         programs = self._materials.programs
@@ -196,7 +196,7 @@ class Feeder:
             return self._materials.inputs(turn.request, turn.trace, turn.turn)
 
         def keep(made: Iterable[dict[str, Bytes]]) -> None:
-            # Those for which there is no memory are made when they are submitted, or never.
+            # Inputs that do not fit memory now are made when they are submitted, or never.
             with suppress(MemoryError):
                 for turn, inputs in zip(batch, made, strict=True):
                     self._inputs[turn.request] = inputs
@@ -219,7 +219,7 @@ class Feeder:
         self._changed.set()
 
     def _submit(self, turns: Sequence[Turn]) -> None:
-        """Submit requests, and wait for them: who waits collects what is done."""
+        """Submit requests, and wait for them; the waiting thread collects completions."""
         handles: list[tuple[int, RequestHandle[Completion]]] = []
         try:
             for turn in turns:
@@ -256,13 +256,13 @@ class Feeder:
         if failure is None:
             self._done.setdefault(number, handle.result())
         else:
-            self._failed[number] = failure  # of one replica: the others would go on
+            self._failed[number] = failure  # only this replica's requests end; the others go on
             self._changed.set()
 
     def _lost(
         self, replica: int, turns: Sequence[Turn], problem: BaseException | None
     ) -> list[Turn]:
-        """The requests to submit again, on a replica that was started again."""
+        """The requests to submit again, on a restarted replica."""
         replays = self._replays
         fault = problem
         if replays is not None:
@@ -270,7 +270,7 @@ class Feeder:
             fault = next(failed, problem)
         if replays is None or not isinstance(fault, TesseraError) or not _is_lost(fault):
             if problem is not None:
-                # The other threads stop too, what runs is waited for.
+                # The other threads stop too; requests that are running are waited for.
                 self._problems.append(problem)
             if problem is not None or any(turn.request in self._failed for turn in turns):
                 self._given_up.add(replica)
@@ -315,7 +315,7 @@ class Feeder:
         """Whether requests are under way; starts the next batch when they are not."""
         for thread in self._threads:
             if thread.is_alive():
-                thread.join(_END_S)  # it may have said just now that it ends
+                thread.join(_END_S)  # it may be ending right now
         if any(thread.is_alive() for thread in self._threads):
             return True
         if self._has_to_end() or (self._problems and not self._each_alone):
@@ -332,16 +332,16 @@ class Feeder:
         return {} if self._digests is None else self._digests.wait()
 
     def close(self) -> None:
-        """Give threads back."""
+        """End the threads."""
         if self._digests is not None:
             self._digests.close()
 
     def completions(self) -> dict[int, Completion]:
-        """The results that there are, by request."""
+        """The completions up to now, by request."""
         return dict(sorted(self._done.copy().items()))
 
     def fault(self) -> TesseraError | None:
-        """What went wrong first, if anything did; what is not an error of the run is raised."""
+        """The first fault, if any; a problem that is not an error of the run is raised."""
         for problem in [*self._failed.copy().values(), *self._problems]:
             if isinstance(problem, TesseraError):
                 return problem if self._replays is None else self._replays.on(problem)
@@ -360,7 +360,7 @@ class Feeder:
 def batches(
     turns: Iterable[Turn], bytes_of: Callable[[int], int], most_bytes: int
 ) -> Iterator[list[Turn]]:
-    """Turns in their order, cut where a batch would take too much."""
+    """Turns in their order, cut into batches of at most `most_bytes` bytes."""
     batch: list[Turn] = []
     taken = 0
     for turn in turns:
@@ -375,11 +375,11 @@ def batches(
 
 
 def batch_bytes() -> int:
-    """What the inputs and outputs of a batch may take."""
+    """Most bytes for the inputs and outputs of a batch."""
     free = available_bytes()
     return _BATCH_BYTES if free is None else min(_BATCH_BYTES, free // 4)
 
 
 def _is_lost(fault: TesseraError) -> bool:
-    """Whether a replica is lost, by no fault of the request."""
+    """Whether a fault means that a replica is lost, and not that the request is at fault."""
     return fault.diagnostics[0].code == LOST

@@ -1,11 +1,12 @@
 """Inputs of requests from a file that the user names.
 
-In: an open plan and a `.npz` or `.safetensors` file. Out: `GivenInput` by input, or by
-`TRACE/INPUT`: as many copies of the input as requests are given, one after the other.
+In: an open plan and a `.npz` or `.safetensors` file. Out: `GivenInput` by `INPUT` or by
+`TRACE/INPUT`: the input of each given request, one after the other.
 
-An array has the input's shape, or that behind an axis of requests; rows may be flat. Its elements
-have the input's size and kind. Unsigned integers of that size are bits of any type, and uint8 is
-raw bytes of any input, in any shape: that is how types are given which NumPy lacks.
+An array has the input's shape, or that shape after a leading axis of requests; rows may be flat.
+Its elements have the input's size and kind. Unsigned integers of that size are the bits of any
+type, and uint8 is the raw bytes of any input, in any shape: that is how types that NumPy lacks are
+given.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from tessera.ir.program.program import Buffer, Role
 
 @dataclass(frozen=True, slots=True)
 class GivenInput:
-    """Bytes for requests, one after the other; `axis`: even one stands behind an axis of them."""
+    """Bytes for requests, one after the other; `axis`: the array has a leading axis of requests."""
 
     content: Bytes
     axis: bool
@@ -44,7 +45,7 @@ class GivenInput:
 
 
 def read_given(opened: OpenPlan, path: str, root: str | None = None) -> dict[str, GivenInput]:
-    """The arrays of a file; one that is no input of the plan, or does not fit it, is an error."""
+    """The arrays of a file; an array that is no input of the plan, or does not fit, is an error."""
     wanted = _wanted(opened)
     arrays = open_arrays(path, root=root)
     try:
@@ -65,7 +66,7 @@ def read_given(opened: OpenPlan, path: str, root: str | None = None) -> dict[str
 
 
 def _check_room(path: str, needed: int) -> None:
-    """A small file may hold much: what is packed is unpacked here."""
+    """Check that unpacked contents fit memory: a small packed file may hold many bytes."""
     free = available_bytes()
     if free is not None and needed > free and not path.endswith(".safetensors"):
         raise TesseraError.of(
@@ -78,7 +79,7 @@ def _check_room(path: str, needed: int) -> None:
 
 
 def _wanted(opened: OpenPlan) -> dict[str, list[Buffer]]:
-    """The inputs behind each name: without that of a trace, those of all traces that have it."""
+    """The inputs of each name: a name without a trace means the inputs of all traces."""
     wanted: dict[str, list[Buffer]] = {}
     for trace, program in zip(opened.plan.traces, opened.programs, strict=True):
         for buffer in program.buffers:
@@ -135,13 +136,13 @@ def _is_kind(dtype: DataType | None, array: ArrayType) -> bool:
 
 
 def _is_shape(buffer: Buffer, array: ArrayType) -> bool:
-    """The shape of the input or its elements in a row, alone or behind an axis of requests."""
+    """Whether an array has the input's shape or is flat, with or without an axis of requests."""
     own = _shapes(buffer, array)
     return array.shape in own or (bool(array.shape) and array.shape[1:] in own)
 
 
 def _shapes(buffer: Buffer, array: ArrayType) -> set[tuple[int, ...]]:
-    """The shapes that an array may have for one request; a single number needs none."""
+    """The shapes that an array may have for one request; a single number needs no axis."""
     elements = buffer.bytes // array.bytes if array.bytes else 0
     shapes: set[tuple[int, ...]] = {(elements,)}
     shapes |= set() if buffer.shape is None else {buffer.shape}
@@ -149,7 +150,7 @@ def _shapes(buffer: Buffer, array: ArrayType) -> set[tuple[int, ...]]:
 
 
 def _has_axis(buffers: Sequence[Buffer], array: ArrayType) -> bool:
-    """Whether an array has an axis more than the input."""
+    """Whether an array has one axis more than the input."""
     shapes = {shape for buffer in buffers for shape in _shapes(buffer, array)}
     return array.shape not in shapes and bool(array.shape) and array.shape[1:] in shapes
 

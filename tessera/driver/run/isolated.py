@@ -1,12 +1,12 @@
-"""Replicas in a process of their own: what a fault takes with it is that process, and no other.
+"""Replicas in a process of their own: a fault ends that process and no other.
 
-In: a plan and the options of a runtime, and which of its replicas the process has. Out: a `Backend`
+In: a plan, the options of a runtime, and the replicas that the process has. Out: a `Backend`
 for each of them, as the dispatcher drives it. The process opens the plan itself, so no weights pass
 through here. Outputs come through shared memory: every request under way has a place there.
 
-A kernel that faults on a GPU breaks the context of its process. The process sends what happened and
-ends; the runtime starts another one. It also ends when this process does: it lives as long as the
-pipe. One thread reads the pipe and gives every backend what is its own.
+A kernel that faults on a GPU breaks the context of its process. The process reports the fault and
+ends; the runtime starts another process. It also ends with this process, because it lives only as
+long as the pipe. One thread reads the pipe and gives every backend its messages.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _BOOT = (
 
 
 def output_sizes(model: Model, trace: int) -> list[tuple[str, int]]:
-    """The outputs of a trace, in the order in which they lie at a place."""
+    """The outputs of a trace with their sizes in bytes, in their order at a place."""
     buffers = model.traces[trace].program.buffers
     return [(b.name, b.bytes) for b in buffers if b.role is Role.OUTPUT]
 
@@ -76,7 +76,7 @@ class ReplicaProcess:
         models: Mapping[int, Model],
         boot: str = "",
     ) -> None:
-        """Start it and wait until all is loaded; `boot` is a module to import first."""
+        """Start the process and wait until it is loaded; it imports module `boot` first."""
         self.models = dict(models)
         largest = max(
             sum(size for _, size in output_sizes(model, trace))
@@ -141,7 +141,7 @@ class ReplicaProcess:
         return message.depths
 
     def _lost(self) -> ServiceFault:
-        """The process has ended by itself."""
+        """The fault of a process that ended by itself."""
         try:
             code = self.process.wait(_HANG_UP_S)
         except subprocess.TimeoutExpired:
@@ -151,7 +151,7 @@ class ReplicaProcess:
         return ServiceFault(error("TSR5051", f"the process of the replica on {names} {how}"))
 
     def hear(self, message: object) -> None:
-        """Hand a message to the backend it belongs to; runs in the thread that reads."""
+        """Hand a message to its backend; runs in the thread that reads the pipe."""
         match message:
             case ChildDone():
                 self._inboxes[message.replica].put(message)
@@ -171,7 +171,7 @@ class ReplicaProcess:
                 self.break_off(ServiceFault(error("TSR5051", what)))
 
     def break_off(self, fault: BaseException) -> None:
-        """End all waiting: no message follows."""
+        """Wake all waiting threads with the fault: no message follows."""
         self.fault = self.fault or fault
         for inbox in (*self._inboxes.values(), *self._answers.values()):
             inbox.put(None)
@@ -187,7 +187,7 @@ class ReplicaProcess:
             return self._free.pop()
 
     def outputs(self, replica: int, trace: int, place: int) -> dict[str, Bytes]:
-        """Copies of the outputs at a place, which is free then."""
+        """Copies of the outputs at a place, which is free afterwards."""
         outputs, start = {}, 0
         for name, size in output_sizes(self.models[replica], trace):
             outputs[name] = self._memory[place, start : start + size].copy()
@@ -238,7 +238,7 @@ def _end(pipe: Connection, process: subprocess.Popen[bytes]) -> None:
 
 
 class IsolatedBackend:
-    """One replica of such a process."""
+    """One replica in a `ReplicaProcess`."""
 
     def __init__(self, process: ReplicaProcess, replica: int) -> None:
         self._process = process
@@ -247,7 +247,7 @@ class IsolatedBackend:
 
     @property
     def depth(self) -> int:
-        """Requests that a slot may have under way."""
+        """The number of requests that a slot may have under way."""
         return self._process.depths[self._replica]
 
     def begin(self, request: Request) -> None:
@@ -266,7 +266,7 @@ class IsolatedBackend:
         self._process.send(BeginRequest(self._replica, plain, place))
 
     def collect(self, timeout_s: float) -> tuple[Completion, ...]:
-        """Requests that are done; a fault once there are none."""
+        """Completed requests; raises the fault once none are left."""
         inbox = self._process.inbox(self._replica)
         messages: list[object] = []
         with suppress(queue.Empty):
@@ -291,7 +291,7 @@ class IsolatedBackend:
         )
 
     def progress(self) -> Mapping[int, object]:
-        """The count of heartbeats: the process itself finds requests that stand still."""
+        """The number of heartbeats: the process itself detects stalled requests."""
         return dict.fromkeys(tuple(self._requests), self._process.beats)
 
     def stalled(self, request: int, seconds: float) -> ServiceFault:
@@ -300,11 +300,11 @@ class IsolatedBackend:
         return ServiceFault(error("TSR5052", message), request=request)
 
     def locate(self, given: object, size: int) -> DeviceBytes | None:
-        """None: arrays of a GPU go through the host."""
+        """None, because arrays in GPU memory go through the host."""
         return None
 
     def prepare_chain(self, trace: int, inputs: tuple[str, ...]) -> None:
-        """Have the process make what requests need that take outputs of the one before."""
+        """Prepare the process for requests whose inputs are outputs of the request before."""
         self._process.ask(PrepareChain(self._replica, trace, inputs))
 
     def read_states(self, lane: int) -> Mapping[str, Bytes]:
@@ -327,7 +327,7 @@ _: type[Backend] = IsolatedBackend
 
 
 def sharing_cards(cards: Sequence[frozenset[str]]) -> list[list[int]]:
-    """Replicas by processes: those with a card in common are in one."""
+    """Replicas grouped by process: those that share a card are in one group."""
     groups: list[tuple[set[str], list[int]]] = []
     for number, own in enumerate(cards):
         joined: tuple[set[str], list[int]] = (set(own), [number])

@@ -1,7 +1,7 @@
-"""The process of some replicas: it opens the plan, loads them, and does what it is told.
+"""The process of some replicas: it opens the plan, loads them, and serves messages.
 
 In: descriptors of a pipe and of shared memory. Every replica has a dispatcher, as it would have in
-the process that serves. A fault is told, and ends the process; so does the end of the pipe.
+the process that serves. A fault is reported and ends the process; so does the end of the pipe.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Child:
         count = self._pipe.recv()
         shared = mmap.mmap(self._memory, count * setup.place_bytes)
         self._outputs = np.frombuffer(shared, np.uint8).reshape(count, setup.place_bytes)
-        gc.freeze()  # what is loaded stays to the end: no collection need look at it
+        gc.freeze()  # loaded objects live to the end, so collections can skip them
         threading.Thread(target=self._beat, daemon=True).start()
         while True:
             self._hear(self._pipe.recv())
@@ -159,7 +159,7 @@ class Child:
         )
 
     def _beat(self) -> None:
-        """Send a heartbeat; the dispatchers find requests that stand still."""
+        """Send a heartbeat; the dispatchers detect stalled requests."""
         for count in itertools.count():
             self._send(ChildBeat(count))
             time.sleep(_BEAT_S)
@@ -169,7 +169,7 @@ class Child:
             self._pipe.send(message)
 
     def _fail(self, problem: BaseException) -> None:
-        """Send what happened, and end the process: its devices may be broken."""
+        """Report the problem, and end the process: its devices may be broken."""
         self._send(fault_of(problem))
         os._exit(1)
 
@@ -192,11 +192,11 @@ def fault_of(problem: BaseException) -> ChildFault:
 
 
 def main() -> None:
-    """The main function of the process; its first argument has the descriptors."""
+    """The main function of the process; its first argument holds the descriptors."""
     given = json.loads(sys.argv[1])
     with suppress(EOFError, OSError, KeyboardInterrupt):
         Child(Connection(given["host"]), given["memory"]).run()
-    os._exit(0)  # whatever contexts and threads there are: the host is gone
+    os._exit(0)  # without closing contexts and threads: the host process is gone
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """The messages between a runtime and the process of some of its replicas: a record each.
 
-In: what either side has to say. Out: records, which a pipe carries. First the runtime sends a
-`ChildSetup` and the process a `ChildReady`; then requests and questions go one way, and what came
-of them the other. A message that is none of these is an error on either side.
+In: nothing. Out: records, which a pipe carries. First the runtime sends a `ChildSetup` and the
+process a `ChildReady`; then requests and questions go one way, and results and answers the other.
+Any other message is an error on either side.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tessera.ir.program.program import LaunchId
 
 @dataclass(frozen=True, slots=True)
 class ChildSetup:
-    """What a process is told first. `plan` is a file where the plan was one."""
+    """The first message to a process. `plan` is a path if the plan is a file."""
 
     plan: Plan | str
     options: ServingOptions
@@ -39,7 +39,7 @@ class BeginRequest:
 
 @dataclass(frozen=True, slots=True)
 class PrepareChain:
-    """Make what requests of a trace need whose inputs are outputs of the one before."""
+    """Prepare for requests of a trace whose inputs are outputs of the request before."""
 
     replica: int
     trace: int
@@ -64,19 +64,19 @@ class WriteStates:
 
 
 Question = PrepareChain | ReadStates | WriteStates
-"""What a replica answers (`ChildAnswer`)."""
+"""The messages that a replica answers with a `ChildAnswer`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChildReady:
-    """All replicas are loaded; how many requests a slot of each takes."""
+    """All replicas are loaded; holds the number of requests that a slot of each takes."""
 
     depths: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ChildFault:
-    """What ended the process, with where it happened."""
+    """The problem that ended the process, and where it happened."""
 
     diagnostics: tuple[Diagnostic, ...]
     exit_code: int
@@ -87,7 +87,7 @@ class ChildFault:
 
 @dataclass(frozen=True, slots=True)
 class ChildDone:
-    """A request that is done; its outputs are at its place, one after the other."""
+    """A completed request; its outputs are at its place, one after the other."""
 
     replica: int
     number: int
@@ -98,7 +98,7 @@ class ChildDone:
 
 @dataclass(frozen=True, slots=True)
 class ChildAnswer:
-    """What a question to a replica gives."""
+    """The answer to a question."""
 
     replica: int
     value: object

@@ -1,8 +1,8 @@
-"""Two policies as one replica: where states are placed alike, a sequence may use either.
+"""Two policies as one replica: if states are placed alike, a sequence may use either policy.
 
 In: a plan with a replica for each of two policies, whose states are on the same devices. Out: one
-replica with every trace twice, first as the one policy places it, then as the other; weights and
-states are there once. The number of the trace of a step chooses the policy.
+replica with every trace twice, first as one policy places it, then as the other; weights and states
+are held once. The trace number of a step chooses the policy.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PAIR = 2
 
 
 def can_join(plan: Plan, programs: Sequence[Program]) -> bool:
-    """Whether the plan is such a pair, and its policies are two."""
+    """Whether the plan has two policies that place states alike."""
     if len(policies_of(plan)) != _PAIR or len(plan.replicas) != _PAIR:
         return False
     first, second = plan.replicas
@@ -32,7 +32,7 @@ def can_join(plan: Plan, programs: Sequence[Program]) -> bool:
 
 
 def joined_replica(plan: Plan) -> Replica:
-    """Both replicas as one, for a simulation: launch programs do not depend on where bytes lie."""
+    """Both replicas as one, for a simulation: launch programs do not depend on addresses."""
     first, second = plan.replicas
     count = len(plan.traces)
     later = tuple(replace(placed, trace=placed.trace + count) for placed in second.traces)
@@ -55,7 +55,7 @@ def joined_replica(plan: Plan) -> Replica:
 
 
 def joined_plan(plan: Plan, programs: Sequence[Program], graphs: Sequence[KernelGraph]) -> Plan:
-    """Both replicas as one, to run: lowered anew with every trace twice, to be proved."""
+    """Both replicas as one, for a run: lowered again with every trace twice, yet to be proved."""
     first, second = plan.replicas
     both = joined_replica(plan)
     placements = [

@@ -1,20 +1,20 @@
-"""`tessc run plan.tsp`: run requests of a plan, keep what they compute, compare it.
+"""`tessc run plan.tsp`: run requests of a plan, keep their results, and compare them.
 
 In: a path, `PlanRunOptions` and `KeepOptions`. Out: a `KeptRun`. The stages, in order:
 
-1. `prepare_kept`: all that `run_plan.prepare_run` reads and checks, and the files to be written.
+1. `prepare_kept`: everything that `run_plan.prepare_run` reads and checks, and the output files.
 2. `run_prepared`: the requests, on the devices.
-3. `verify_run`: the same requests on one device, and what PyTorch recorded.
-4. `_write_files`: results and timeline, also of a run that ended early.
+3. `verify_run`: compare with the same requests on one device, and with PyTorch's recorded results.
+4. `_write_files`: write results and timeline, also of a run that ended early.
 
-What goes wrong from the second stage on does not undo what is done: it is in the `KeptRun`, with
-the exit code of the first that failed.
+A problem from the second stage on does not undo what is done: it is in the `KeptRun`, with the exit
+code of the first problem.
 
 In the file of results an output has a leading axis, one entry per finished request of its trace;
 `tessera.requests` says which requests they are. A state has a leading axis of sequences, and is
-there only if the run came to its end. Types that the file lacks are rows of bytes. With several
-traces, names stand behind that of their trace: `prefill/y`. Where two names would be the same, the
-later one (of the requests: that one) has `_` at its end.
+written only if the run completed. Types that the file format lacks are rows of bytes. With several
+traces, names are prefixed with the name of their trace: `prefill/y`. If two names would be equal,
+`_` is appended to the later one (to `tessera.requests`, if it is one of them).
 """
 
 from __future__ import annotations
@@ -46,9 +46,10 @@ from tessera.output import Kind, check_output
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptRun:
-    """A run, what was written of it, and what one device says to it.
+    """A run, the files written from it, and the comparison with one device.
 
-    `problems` are those of comparing and writing, in order; what ended the run is in its outcome.
+    `problems` are those of comparing and writing, in order; the fault that ended the run is in its
+    outcome.
     """
 
     outcome: Outcome
@@ -61,7 +62,7 @@ class KeptRun:
 def prepare_kept(
     path: str, options: PlanRunOptions, keep: KeepOptions, on_progress: OnProgress | None = None
 ) -> Prepared:
-    """Read and check all that a run needs, and where its results go; no device is touched."""
+    """Read and check everything that a run needs, and its output paths; no device is touched."""
     if keep.outputs is not None:
         check_format(keep.outputs)
     _check_files(keep, (path, *data_paths(options.data), options.inputs))
@@ -75,7 +76,7 @@ def prepare_kept(
 def run_kept(
     prepared: Prepared, keep: KeepOptions, on_progress: OnProgress | None = None
 ) -> KeptRun:
-    """Run the requests, write what is to be kept, and compare."""
+    """Run the requests, write the results to keep, and compare."""
     from tessera.driver.run.verify import verify_run
 
     outcome = run_prepared(
@@ -108,14 +109,14 @@ def run_kept(
 
 
 def _check_files(keep: KeepOptions, inputs: tuple[str | None, ...]) -> None:
-    """Refuse to write where nothing can be written, or over what the run reads."""
+    """Refuse output paths that cannot be written, or that the run reads."""
     for path, kind in ((keep.outputs, Kind.RESULTS), (keep.timeline_file, Kind.TIMELINE)):
         if path is not None:
             check_output(path, kind, inputs)
 
 
 def write_timeline(outcome: Outcome, path: str) -> None:
-    """Write what every device did when, of the requests that finished."""
+    """Write the timeline of every device, for the requests that finished."""
     replicas = outcome.opened.replicas
     devices = list(dict.fromkeys(d for replica in replicas for d in replica.lowered.devices))
     write_events(outcome.events(), devices, path)
@@ -124,7 +125,7 @@ def write_timeline(outcome: Outcome, path: str) -> None:
 def _write_files(
     outcome: Outcome, keep: KeepOptions
 ) -> tuple[tuple[str, ...], tuple[Diagnostic, ...], int]:
-    """Write what has finished; if one file fails, the other is written all the same."""
+    """Write the finished results; if one file fails, the other is still written."""
     written: tuple[str, ...] = ()
     problems: tuple[Diagnostic, ...] = ()
     code = outcome.exit_code
@@ -146,7 +147,7 @@ REQUESTS = "tessera.requests"
 
 
 def write_results(outcome: Outcome, path: str | os.PathLike[str]) -> None:
-    """Write what has finished; the file appears whole or not at all."""
+    """Write the finished results; the file appears whole or not at all."""
     rows = results(outcome)
     write_contents(path, (r if has_type(path, r[0]) else (_as_bytes(r[0]), r[1]) for r in rows))
 
@@ -174,7 +175,7 @@ def results(outcome: Outcome) -> Iterator[tuple[Buffer, Bytes | list[Bytes]]]:
 
 
 def _prefixes(traces: Sequence[str]) -> list[str]:
-    """What stands before the names of each trace: nothing if there is only one.
+    """The prefix of the names of each trace: empty if there is only one.
 
     A name from a plan file is a part of the name of an array, which must not be a path.
     """
@@ -185,7 +186,7 @@ def _prefixes(traces: Sequence[str]) -> list[str]:
 
 
 def _free(name: str, taken: Container[str]) -> str:
-    """A name that is not taken: itself, or with `_` behind it."""
+    """A name that is not taken: the name itself, or with `_` appended."""
     while name in taken:
         name += "_"
     return name
@@ -211,7 +212,7 @@ def _as_bytes(stacked: Buffer) -> Buffer:
 
 
 def _stacked(buffer: Buffer, name: str, parts: list[Bytes]) -> tuple[Buffer, list[Bytes]]:
-    """Equal buffers one after the other, with an axis for them in front."""
+    """Buffers of one shape, stacked along a new leading axis."""
     count = len(parts)
     dtype = buffer.dtype or DataType.U8
     inner = (buffer.bytes // dtype.bytes,) if buffer.shape is None else buffer.shape

@@ -1,13 +1,14 @@
 """The bytes that a run starts from: weights, states of sequences, inputs of requests.
 
 In: an open plan, the file that `--data` or the trace names, and a seed. Out: contents by buffer
-name. A trace names a plain file in the folder of the plan, and nothing else is ever opened on its
-word.
+name. A trace names a plain file in the folder of the plan; no other file is opened because a trace
+names it.
 
-What no file gives is seeded: weights by the seed, the states of sequence n by seed + n, the inputs
-of request n by seed + n. Inputs in the file of contents are those of request 0; they are also those
-of the others where a seed would only give zeros (integers, untyped bytes). States in it are those
-of every sequence; `with_own_states` tells these apart, for runs whose results nobody waits for.
+Contents that no file has are seeded: weights by the seed, the states of sequence n by seed + n, the
+inputs of request n by seed + n. Inputs in the file of contents are those of request 0, and also of
+the others if a seed would only give zeros (integers, untyped bytes). States in the file are those
+of every sequence; `with_own_states` gives sequences different states, for runs whose results are
+not used.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _SURELY_MORE_BYTES = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Materials:
-    """What every replica of a run starts from, and the inputs of its requests."""
+    """The contents that every replica of a run starts from, and the inputs of its requests."""
 
     weights: LazyContents
     states: tuple[LazyContents, ...]
@@ -59,7 +60,7 @@ class Materials:
         return contents
 
     def made_bytes(self, trace: int) -> int:
-        """Bytes of the inputs of a request that no file has."""
+        """Bytes of those inputs of a request that no file has."""
         return sum(
             buffer.bytes
             for buffer in self.programs[trace].buffers
@@ -74,7 +75,7 @@ class Materials:
         return seeded if first is None or seeded.any() else first
 
     def with_own_states(self, kept: Container[int]) -> Materials:
-        """Other states in all sequences but `kept`, if a seed gives more than zeros."""
+        """Different states in all sequences but `kept`, if a seed gives more than zeros."""
         buffers = [b for program in self.programs for b in program.buffers if b.role is Role.STATE]
         states = []
         for sequence, given in enumerate(self.states):
@@ -103,7 +104,7 @@ class Materials:
         return list(missing)
 
     def requests_given(self) -> int | None:
-        """The number of requests that inputs are given for; None if that is not said."""
+        """The number of requests that inputs are given for; None if the file does not say."""
         if len(self.programs) > 1:
             return None
         known = {count: buffer.name for buffer, count in self._counts(0)}
@@ -149,7 +150,7 @@ def read_materials(
     """Read and check all contents; `sequences` counts those of all replicas.
 
     `on_host`: devices are processes of this machine, which hold all contents in its memory. `count`
-    hears how many bytes are read, and of how many.
+    is called with the number of bytes read and their total.
     """
     if on_host or _unpacks(opened, data):
         _check_room(opened, sequences)
@@ -194,7 +195,7 @@ def read_materials(
 
 
 def _contents(sources: Sources, count: Count) -> Iterator[tuple[int, Buffer, Bytes | None]]:
-    """Every buffer of every trace, with what a file has for it; what was read stays mapped."""
+    """Every buffer of every trace with its contents from files, which stay mapped once read."""
     total = sum(b.bytes for program in sources.programs for b in program.declared_buffers())
     done = 0
     for trace, program in enumerate(sources.programs):
@@ -207,14 +208,14 @@ def _contents(sources: Sources, count: Count) -> Iterator[tuple[int, Buffer, Byt
 
 
 def _unpacks(opened: OpenPlan, data: Data | None) -> bool:
-    """Whether contents come out of files that are not mapped."""
+    """Whether contents are unpacked from files that cannot be mapped."""
     files = [file.path for file in data_files(data, [trace.name for trace in opened.plan.traces])]
     named = files or [program.resident or "" for program in opened.programs]
     return any(name.endswith(".npz") for name in named)
 
 
 def _check_room(opened: OpenPlan, sequences: int) -> None:
-    """Raise TSR5020 if the machine has no memory for all contents, before any is read."""
+    """Raise TSR5020 if all contents do not fit memory, before any are read."""
     sizes: dict[tuple[Role, str], int] = {}
     private = 0
     for program in opened.programs:
@@ -252,7 +253,7 @@ def _states(
 
 
 def _says_more(seeded: Seeded) -> bool:
-    """Whether contents are more than zeros; of many floats they are."""
+    """Whether contents are not all zero, as those of many floats certainly are."""
     if seeded.is_zero or seeded.buffer.bytes > _SURELY_MORE_BYTES:
         return not seeded.is_zero
     return bool(seeded.read().any())
@@ -261,7 +262,7 @@ def _says_more(seeded: Seeded) -> bool:
 def _merge(
     weights: dict[str, Source], buffer: Buffer, given: Bytes | None, seed: int, opened: OpenPlan
 ) -> None:
-    """A weight of one name is one weight, whichever trace's file it is in."""
+    """Merge a weight: weights of one name are one weight, whichever trace's file has it."""
     known = weights.get(buffer.name)
     if given is None:
         weights.setdefault(buffer.name, Seeded(buffer, seed))
@@ -276,13 +277,13 @@ def _merge(
 
 
 def _are_same(known: Bytes, given: Bytes) -> bool:
-    """Whether bytes are equal; those in the same memory are, as of a file that is mapped once."""
+    """Whether bytes are equal; bytes at the same address are, as in a file mapped once."""
     is_one = known.nbytes == given.nbytes and known.ctypes.data == given.ctypes.data
     return is_one or np.array_equal(known, given)
 
 
 def _check_dependence(opened: OpenPlan, weights: Mapping[str, Bytes]) -> None:
-    """Weights whose contents decided what a step touches must have these contents."""
+    """Check that weights that decided which bytes a step touches have the same contents."""
     for graph, program in zip(opened.graphs, opened.programs, strict=True):
         for entry in graph.contents:
             name = program.buffers[entry.buffer].name

@@ -1,9 +1,9 @@
 """A plan file, opened: read, its traces parsed and analysed again, and the whole proved.
 
-In: a path or a `Plan`. Out: an `OpenPlan`, which is safe to run. The file's word is not taken for
-anything that decides whether a run is right: accesses come from the analysis of the embedded
-traces, and `passes.checker.check_plan` judges the programs. Fewer or more slots and
-sequences than planned mean that the programs are lowered again, and judged again.
+In: a path or a `Plan`. Out: an `OpenPlan`, which is safe to run. The file is not trusted in
+anything that decides whether a run is correct: accesses come from the analysis of the embedded
+traces, and `passes.checker.check_plan` judges the programs. For other numbers of slots and
+sequences than planned, the programs are lowered again and judged again.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ _MOST_FLAWS = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenPlan:
-    """A plan with its traces. `folders` are where the files of contents of each are looked for.
+    """A plan with its traces. `folders` are searched for the files of contents of each trace.
 
-    `replicas` are those to run: of a plan with several policies, the ones of the policy chosen, or
-    of the last, or (`adaptive`) of all. `policies` are those that each of them serves. Where two
-    place states alike, one replica has every trace twice: `ways` says what is added to the number
-    of a trace to run it by a policy.
+    `replicas` are those to run: of a plan with several policies, those of the chosen policy, of the
+    last one, or (`adaptive`) of all. `policies` are those that each replica serves. If two policies
+    place states alike, one replica has every trace twice: `ways` gives the offset to add to the
+    number of a trace to run it by a policy.
     """
 
     name: str
@@ -78,9 +78,9 @@ class OpenPlan:
 
 
 def is_plan(path: str | os.PathLike[str]) -> bool:
-    """Whether a file begins as a plan does; False also where it cannot be read.
+    """Whether a file begins like a plan; False also if it cannot be read.
 
-    A pipe is not looked into: what is read from it once is gone.
+    A pipe is not read: its bytes can be read only once.
     """
     if not os.path.isfile(path):
         return False
@@ -103,12 +103,12 @@ def open_plan(
     hosts: HostTable | None = None,
     on_progress: OnProgress | None = None,
 ) -> OpenPlan:
-    """Read, analyse and check a plan; raises `TesseraError` where it cannot be run.
+    """Read, analyse and check a plan; raises `TesseraError` if it cannot be run.
 
     Contents of weights count in the analysis, as when the plan was made. They come from the
     checkpoint in the folder `weights`, from the files that `data` names, or from those beside the
     plan (of a plan that was never a file: beside its traces), which must not have changed. Links
-    are followed below `data_root`. On other hosts than planned, the programs are made anew: the
+    are followed below `data_root`. On other hosts than planned, the programs are made again: the
     nodes of the result are `hosts`.
     """
     plan, name, folders, locate = _read(given)
@@ -159,12 +159,12 @@ def open_plan(
 def _read(
     given: Plan | str | os.PathLike[str],
 ) -> tuple[Plan, str, tuple[str, ...], Locate]:
-    """A plan that holds together, its name, the folders of its traces, and where records stand."""
+    """A consistent plan, its name, the folders of its traces, and the places of its records."""
     locate: Locate = nowhere
     if isinstance(given, Plan):
         plan, name = given, "<plan>"
         folders = tuple(trace.folder or "." for trace in given.traces)
-        _check_flaws(verify_plan(plan), locate)  # of a file, reading it does that
+        _check_flaws(verify_plan(plan), locate)  # reading a file does this already
     else:
         source = read_source(given)
         check_kind(source)
@@ -177,7 +177,7 @@ def _read(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckOptions:
-    """The files of contents that decide accesses, for a plan that is checked."""
+    """The files of contents that decide accesses, for `tessc check`."""
 
     data: Data | None = None
     data_root: str | None = None
@@ -186,13 +186,13 @@ class CheckOptions:
 def check_plan_file(
     path: str | os.PathLike[str], options: CheckOptions, on_progress: OnProgress | None = None
 ) -> OpenPlan:
-    """`tessc check`: the plan that is proved; raises `TesseraError` with what breaks it."""
+    """`tessc check`: the proved plan; raises `TesseraError` with the flaw that breaks it."""
     data, root = options.data, options.data_root
     return open_plan(path, data=data, data_root=root, on_progress=on_progress)
 
 
 def _check_flaws(flaws: Iterator[Flaw], locate: Locate) -> None:
-    """What a plan says of itself holds together: names, numbers, times, money and GPUs."""
+    """Refuse a plan with inconsistent names, numbers, times, prices or GPUs."""
     errors = [
         error(
             "TSR4013",
@@ -207,7 +207,7 @@ def _check_flaws(flaws: Iterator[Flaw], locate: Locate) -> None:
 
 
 def _check_numbers(plan: Plan, slots: int | None, sequences: int | None) -> None:
-    """Every slot and sequence costs the host something, whatever its devices have."""
+    """Limit slots and sequences: each costs memory of the host, whatever the devices have."""
     for replica in plan.replicas:
         for number, most, what in (
             (slots or replica.slots, MOST_SLOTS, "slots"),
@@ -232,7 +232,7 @@ def _graphs(sources: Sources, on_progress: OnProgress | None) -> Iterator[Kernel
 def _check_contents(
     plan: Plan, programs: Sequence[Program], folders: Sequence[str], root: str | None
 ) -> None:
-    """The files of contents beside the plan must be those that the plan was made with."""
+    """Check that the files of contents beside the plan are those that it was made with."""
     for trace, program, folder in zip(plan.traces, programs, folders, strict=True):
         name = program.resident
         if name is None or not trace.contents_digest or os.path.basename(name) != name:
@@ -271,9 +271,9 @@ def _made_anew(
     *,
     only_other: bool,
 ) -> Plan:
-    """The programs made anew for other counts of slots and sequences.
+    """The programs made again for other counts of slots and sequences.
 
-    `only_other`: only where the counts differ. On cards that are too small for that, buffers share
+    `only_other`: only if the counts differ. If the memory of a card is too small, buffers share
     bytes wherever they can.
     """
     roomy = frozenset(device.name for device in plan.devices)
@@ -354,14 +354,14 @@ def _has_puts_between(lowered: LoweredReplica, hosts: Mapping[str, str]) -> bool
 
 
 def _with_gates(lowered: LoweredReplica, planned: LoweredReplica) -> LoweredReplica:
-    """Steps are where they were, so requests are kept apart where they were."""
+    """The lowered programs with the planned gates: steps keep their places, so gates do too."""
     gates = {trace.trace: trace.gate for trace in planned.traces}
     traces = tuple(replace(trace, gate=gates.get(trace.trace)) for trace in lowered.traces)
     return replace(lowered, traces=traces)
 
 
 def _chosen(plan: Plan, policy: str | None, name: str) -> ServedReplicas:
-    chosen = served_by(plan, policy)  # as a simulation has it
+    chosen = served_by(plan, policy)  # the same choice as in a simulation
     if chosen is None:
         named = ", ".join(f"`{known}`" for known in policies_of(plan) if known)
         hint = f"choose one of: {named}" if named else "it has none to choose from"

@@ -1,9 +1,9 @@
-"""What a run is asked for: records that check themselves, for `tessc run` and for programs.
+"""Options of a run: records that check themselves, for `tessc run` and for programs.
 
 `ServingOptions` are for a plan that serves requests (`tessera.Runtime`); `PlanRunOptions` for a
-plan that runs some requests (`tessera.run_plan`), and `KeepOptions` say what becomes of their
+plan that runs some requests (`tessera.run_plan`), and `KeepOptions` say what happens to their
 results. `run_trace.RunOptions` are for a trace on one device. Raises TSR5053 and TSR5055 for
-values that there cannot be, on whatever machine.
+values that are impossible on any machine.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingOptions:
-    """How to serve a plan. `targets` say what stands for its devices, as a mapping or as `--map`.
+    """How to serve a plan. `targets` map its devices to GPUs, as a mapping or as `--map` text.
 
-    `spelled` has names of fields as the caller has them, for what is said of wrong ones.
+    `spelled` has the names of fields as the caller spells them, for error messages.
     """
 
     backend: str = BackendName.AUTO
@@ -85,7 +85,7 @@ class ServingOptions:
         return getattr(self.hosts, "pool", None)
 
     def find_targets(self) -> Mapping[str, str]:
-        """What stands for devices, by name."""
+        """The targets that stand for devices, by name."""
         if isinstance(self.targets, str):
             return parse_map(self.targets)
         check_targets(self.targets)
@@ -96,7 +96,7 @@ class ServingOptions:
 class PlanRunOptions(ServingOptions):
     """How to run requests of a plan; `inputs` is a file of theirs.
 
-    With `retry`, requests that a host has lost are replayed where they can be.
+    With `retry`, requests that a host has lost are replayed if possible.
     """
 
     requests: int | None = None
@@ -114,7 +114,7 @@ class PlanRunOptions(ServingOptions):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeepOptions:
-    """What becomes of a run: files of its results and of its timeline, and a comparison."""
+    """What happens to results: files for results and timeline, and a comparison."""
 
     outputs: str | None = None
     timeline_file: str | None = None

@@ -1,8 +1,8 @@
-"""What a run did: results per request, and the figures that describe it.
+"""The outcome of a run: results per request, and its figures.
 
-In: completions. Out: `Outcome` and `Figures`. Busy time is the union of what a device's compute
-queue did; a transfer is hidden while the device at its end (its source for what is sent, its
-target for what is received) computes. Transfers from and to the host count in bytes, not in time.
+In: completions. Out: `Outcome` and `Figures`. Busy time is the union of the operations of a
+device's compute queue. A transfer is hidden while the device at its end (the source of a send, the
+target of a receive) computes. Transfers from and to the host count in bytes, not in time.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ Span = tuple[int, int]
 class Figures:
     """A run in numbers, from the start of its first request to the end of its last.
 
-    Between batches of requests the devices wait for the command, which makes inputs: that time is
-    in none of them. `command_s` is what the command took for inputs and digests. `hidden` is a
-    share, None where nothing moved between devices.
+    Between batches of requests the devices wait for the command, which makes inputs: no figure
+    includes that time. `command_s` is the time in seconds that the command took for inputs and
+    digests. `hidden` is a share, None if nothing moved between devices.
     """
 
     seconds: float
@@ -51,10 +51,10 @@ class Figures:
 class Outcome:
     """A run of a plan. `done` has a completion for every request that finished, by number.
 
-    `states` are those of every sequence at the end; None where the run did not come to its end.
-    `fault` is what ended it early. `begins` are the requests that batches begin with. `digests`
-    are of outputs that were not kept. `has_patterns`: memory that nothing had written held
-    patterns (`backend.unwritten`), also in outputs.
+    `states` are those of every sequence at the end; None if the run did not complete. `fault` is
+    the error that ended it early. `begins` are the first requests of batches. `digests` are those
+    of outputs that were not kept. `has_patterns`: unwritten memory held patterns
+    (`backend.unwritten`), also in outputs.
     """
 
     opened: OpenPlan
@@ -90,7 +90,7 @@ class Outcome:
         return frame_of(rows, columns)
 
     def events(self) -> list[TimelineEvent]:
-        """Everything that took place, by time."""
+        """All events, by time."""
         events = [event for completion in self.done.values() for event in completion.events]
         return sorted(events, key=lambda event: (event.start_ns, event.device, event.queue.value))
 
@@ -104,7 +104,7 @@ class Outcome:
         return waited
 
     def figures(self) -> Figures:
-        """The numbers of the run; of what finished, where it did not come to its end."""
+        """The figures of the run; if it did not complete, of the requests that finished."""
         events = self.events()
         waited_ns = self._waited_ns()
         first = min((event.start_ns for event in events), default=0)
@@ -139,7 +139,7 @@ class Outcome:
 
 
 def _between(event: TimelineEvent) -> bool:
-    """Whether a transfer is one between devices."""
+    """Whether an event is a transfer between devices."""
     return event.peer != HOST
 
 
@@ -165,7 +165,7 @@ def spans_by_device(events: Iterable[TimelineEvent]) -> dict[str, list[Span]]:
 
 
 def overlap(left: Sequence[Span], right: Sequence[Span]) -> list[Span]:
-    """The time that is in both."""
+    """Nanoseconds that both lists of spans cover."""
     both = []
     i = j = 0
     while i < len(left) and j < len(right):

@@ -1,11 +1,11 @@
-"""What PyTorch computed when a trace was captured, held against a run of its plan.
+"""The results that PyTorch computed when a trace was captured, compared with a run of its plan.
 
-In: the outcome of a run and what it started from. Out: a note per trace that names contents; what
-PyTorch recorded is in the file beside them (`NAME.ref.npz` for `NAME.npz`, also where `--data`
-names them). A result outside the tolerance of its type raises TSR5054 with exit code 5. Only a
-request that starts from the recorded inputs and states can be compared: the first of its sequence,
-without `--inputs` or another seed. Bytes of an output that no step writes (the gaps of a view) held
-whatever was there, and are not compared.
+In: the outcome of a run and what it started from. Out: a note per trace that names contents. The
+recorded results are in the file beside the contents (`NAME.ref.npz` for `NAME.npz`, also if
+`--data` names them). A result outside the tolerance of its type raises TSR5054 with exit code 5.
+Only a request that starts from the recorded inputs and states can be compared: the first of its
+sequence, without `--inputs` or another seed. Bytes of an output that no step writes (the gaps of a
+view) are arbitrary, and are not compared.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from tessera.passes.byte_sets.regions import regions_bytes
 
 
 def check_recorded(prepared: Prepared) -> None:
-    """Refuse files of recorded results that cannot be compared with, before anything runs."""
+    """Refuse unusable files of recorded results, before anything runs."""
     programs = prepared.opened.programs if _starts_as_recorded(prepared) else ()
     for trace, program in enumerate(programs):
         path = _file_of(trace, prepared)
@@ -48,7 +48,7 @@ def check_recorded(prepared: Prepared) -> None:
 
 
 def compare_recorded(outcome: Outcome, prepared: Prepared) -> tuple[str, ...]:
-    """A note per trace that names contents: what was compared, or why nothing was."""
+    """A note per trace that names contents: what was compared, or why nothing was compared."""
     notes = []
     for trace, program in enumerate(prepared.opened.programs):
         contents = _contents_of(trace, prepared)
@@ -74,7 +74,7 @@ def compare_recorded(outcome: Outcome, prepared: Prepared) -> tuple[str, ...]:
 
 
 def files_of(prepared: Prepared) -> Iterator[str]:
-    """The files that contents come from, and those beside them with what was recorded."""
+    """The files of contents, and the files of recorded results beside them."""
     names = [trace.name for trace in prepared.opened.plan.traces]
     yield from (file.path for file in data_files(prepared.options.data, names))
     for trace in range(len(names)):
@@ -89,7 +89,7 @@ def _starts_as_recorded(prepared: Prepared) -> bool:
 
 
 def _contents_of(trace: int, prepared: Prepared) -> str | None:
-    """The one file that contents of a trace come from: the user's, or a plain one in its folder."""
+    """The file of contents of a trace: the user's, or a plain file in the trace's folder."""
     opened = prepared.opened
     files = data_files(prepared.options.data, [planned.name for planned in opened.plan.traces])
     if files:
@@ -115,21 +115,21 @@ def _file_of(trace: int, prepared: Prepared) -> str | None:
 
 
 def _is_recorded(turn: Turn, trace: int, prepared: Prepared) -> bool:
-    """Whether a request starts from what the trace was captured with."""
+    """Whether a request starts from the inputs and states that the trace was captured with."""
     if turn.trace != trace or any(
         earlier.sequence == turn.sequence and earlier.request < turn.request
         for earlier in prepared.turns
     ):
         return False
     if turn.sequence not in first_sequences(prepared.turns):
-        return False  # it has states of its own
+        return False  # the sequence has states of its own
     recorded = prepared.materials.first_inputs[trace]
     given = prepared.materials.inputs(turn.request, turn.trace, turn.turn)
     return all(np.array_equal(given[name], content) for name, content in recorded.items())
 
 
 def _is_alone(turn: Turn, outcome: Outcome) -> bool:
-    """Whether the states of its sequence are those that this request left."""
+    """Whether the final states of its sequence are those that this request left."""
     return all(other.sequence != turn.sequence or other == turn for other in outcome.turns)
 
 
@@ -182,7 +182,7 @@ def _compare(
 def _touched(
     graph: KernelGraph, buffer: Buffer, recorded: Bytes, result: Bytes
 ) -> tuple[Bytes, int]:
-    """Recorded bytes where a step may write, found bytes elsewhere; the count of the former."""
+    """Recorded bytes where a step may write, found bytes elsewhere; the number of the former."""
     if buffer.role is not Role.OUTPUT:
         return recorded, buffer.bytes
     regions = (

@@ -1,15 +1,15 @@
 """`run_plan`: from a plan file to results, in one straight line.
 
-In: a path (or a `Plan`) and `PlanRunOptions`. Out: an `Outcome`, also where a fault or Ctrl-C ended
-the run early: what had finished by then is in it. Raises `TesseraError` where nothing can run. The
-stages, in order:
+In: a path (or a `Plan`) and `PlanRunOptions`. Out: an `Outcome`, also if a fault or Ctrl-C ended
+the run early: it holds the requests that had finished by then. Raises `TesseraError` if nothing can
+run. The stages, in order:
 
-1. `prepare_run`: read and check all that a run needs; no device is touched.
-   `open_served` reads, analyses and proves the plan again; `choose_backend` says what stands for
-   its devices; `served_materials` finds weights, states and inputs; `schedule` gives every request
-   its trace and its sequence.
+1. `prepare_run`: read and check everything that a run needs; no device is touched.
+   `open_served` reads, analyses and proves the plan again; `choose_backend` chooses the backend and
+   the GPUs for its devices; `served_materials` finds weights, states and inputs; `schedule` gives
+   every request its trace and its sequence.
 2. `run_prepared`: `Serving` loads the plan onto its devices, `Feeder` submits the requests, the
-   states are read, the devices are given back.
+   states are read, the devices are released.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def run_plan(
     options: PlanRunOptions | None = None,
     on_progress: OnProgress | None = None,
 ) -> Outcome:
-    """Run requests of a plan; `on_progress` hears how far it is."""
+    """Run requests of a plan; `on_progress` is called with the progress."""
     prepared = prepare_run(given, options or PlanRunOptions(), on_progress)
     return run_prepared(prepared, on_progress)
 
@@ -72,7 +72,7 @@ def prepare_run(
     options: PlanRunOptions,
     on_progress: OnProgress | None = None,
 ) -> Prepared:
-    """Read and check all that a run needs."""
+    """Read and check everything that a run needs."""
     refuse_adaptive(options.policy)
     opened = open_served(given, options, on_progress)
     choice = choose_backend(
@@ -117,9 +117,9 @@ def run_prepared(
     asked: BackendOptions | None = None,
     keep_outputs: bool = True,
 ) -> Outcome:
-    """Start the devices, run the requests, give the devices back.
+    """Start the devices, run the requests, release the devices.
 
-    `asked` is what a backend does beside what the options of the run say.
+    `asked` holds options of the backend that the options of the run do not set.
     """
     report = counter(on_progress, "running", "requests")
     report(0, len(prepared.turns))
@@ -129,7 +129,7 @@ def run_prepared(
         )
     except KeyboardInterrupt:
         raise _interrupted(0, len(prepared.turns)) from None
-    # On other hosts a replica may be lost while the others are fine.
+    # On other hosts, a replica may be lost while the others still work.
     each_alone = prepared.choice.hosts is not None
     feeder = Feeder(
         serving,
@@ -169,7 +169,7 @@ def run_prepared(
 def _feed(
     feeder: Feeder, serving: Serving, report: Callable[[int], None]
 ) -> tuple[tuple[Mapping[str, Bytes], ...] | None, TesseraError | None]:
-    """Run all requests: the states that they leave, or what ended the run."""
+    """Run all requests; returns the states that they leave, or the fault that ended the run."""
     with _without_sweeps():
         feeder.start()
         feeder.wait(report)
@@ -178,16 +178,16 @@ def _feed(
     try:
         return tuple(map(serving.read_states, range(len(serving.sequences)))), None
     except TesseraError as failure:
-        return None, failure  # of the states; what has finished is kept
+        return None, failure  # reading states failed; finished requests are kept
 
 
 @contextmanager
 def _without_sweeps() -> Iterator[None]:
-    """Without collections of garbage among what reading and proving the plan has left.
+    """Keep objects from reading and proving the plan out of garbage collection.
 
-    It would take tens of milliseconds in the middle of the run, and find nothing.
+    A collection would take tens of milliseconds in the middle of the run, and find nothing.
     """
-    if gc.get_freeze_count():  # the caller has its own mind about that
+    if gc.get_freeze_count():  # the caller manages frozen objects itself
         yield
         return
     gc.collect()
@@ -204,7 +204,7 @@ def _interrupted(done: int, total: int) -> TesseraError:
 
 
 def _check_room(opened: OpenPlan, requests: int) -> None:
-    """Raise TSR5020 if the results of all requests do not fit memory, since all are kept."""
+    """Raise TSR5020 if the results of all requests, which are all kept, do not fit memory."""
     if requests > MOST_REQUESTS:
         raise TesseraError.of(
             "TSR5053",
@@ -228,7 +228,7 @@ def _check_room(opened: OpenPlan, requests: int) -> None:
 
 
 def _events_bytes(opened: OpenPlan) -> int:
-    """Bytes of the timeline events of one request, at most."""
+    """Most bytes of the timeline events of one request."""
     return _EVENT_BYTES * max(
         sum(
             not isinstance(enqueued.operation, Record | Await)
@@ -253,10 +253,10 @@ def _not_given(path: str, names: Sequence[str]) -> Diagnostic:
 
 
 # Seconds of the CPU backend, if the devices worked one after the other. Every instruction that a
-# thread goes through costs a call per chunk of threads and a little per thread, and every operation
-# of a matrix instruction a little more; the constants are from runs of the example traces on one
-# core, which they meet to within a factor of two. Loops count as often as they run, where their
-# bounds do not come from memory.
+# thread executes costs a call per chunk of threads and a little per thread, and every operation of
+# a matrix instruction a little more. The constants are from runs of the example traces on one core,
+# and predict those to within a factor of two. Loops count as often as they run if their bounds do
+# not come from memory.
 _STEP_S = 5e-4
 _CALL_S = 25e-6
 _THREAD_S = 2.5e-9

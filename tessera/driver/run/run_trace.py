@@ -1,13 +1,13 @@
-"""`run_trace`: from a trace to the bytes that it leaves, on one device of the CPU backend.
+"""`run_trace`: from a trace to its results, on one device of the CPU backend.
 
 In: a path and `RunOptions`. Out: a `RunReport`. The stages, in order:
 
 1. `read_program`: the file, as a `Program`.
 2. `layout_findings`: warnings of kernels that depend on how fragments are laid out.
-3. `_given_contents`: what weights, inputs and states hold before, from files or seeded.
+3. `_given_contents`: initial contents of weights, inputs and states, from files or seeded.
 4. `backend.ptx_executor.run.run_program`: launches, memsets and memcpys in file order.
 
-Raises `TesseraError` where the trace cannot be run. `run_plan` is the same for plans.
+Raises `TesseraError` if the trace cannot be run. `run_plan` is the same for plans.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tessera.backend.ptx_executor.run import RunResult
     from tessera.frontend.contents.open_contents import Bytes, Contents
 
-# A request starts with these; outputs and temporaries start out poisoned, unless the file has them.
+# Roles with initial contents; outputs and temporaries start poisoned, unless the file has them.
 _FILLED = (Role.WEIGHT, Role.INPUT, Role.STATE)
 
 
@@ -41,7 +41,7 @@ def run_trace(
     options: RunOptions | None = None,
     on_progress: OnProgress | None = None,
 ) -> RunReport:
-    """Run one trace on one CPU device; `on_progress` hears how far it is."""
+    """Run one trace on one CPU device; `on_progress` is called with the progress."""
     from tessera.backend.ptx_executor.run import run_program
     from tessera.backend.ptx_executor.simt.chunk import DEFAULT_STEPS
 
@@ -86,13 +86,13 @@ class RunOptions:
         check_counts({"max_steps": self.max_steps}, least=1)
 
     def data_file(self) -> str | None:
-        """The file of contents, in place of the one that the trace names."""
+        """The file of contents to use instead of the one that the trace names."""
         return next(iter(self.data), None) if isinstance(self.data, tuple) else self.data
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReport:
-    """A trace that ran to its end: the bytes it leaves, and what each launch did."""
+    """The result of a completed trace: its final bytes, and what each launch did."""
 
     name: str
     program: Program
@@ -108,7 +108,7 @@ class RunReport:
 
 
 def check_outputs(path: str, options: RunOptions, outputs: str) -> None:
-    """Refuse, before anything runs, to write where nothing can be written or over an input."""
+    """Refuse, before anything runs, an output that cannot be written or would replace an input."""
     from tessera.frontend.contents.write import check_format
 
     check_format(outputs)
@@ -126,7 +126,7 @@ def write_outputs(report: RunReport, path: str | os.PathLike[str]) -> None:
 
 
 def _given_contents(program: Program, source: Source, options: RunOptions) -> dict[str, Bytes]:
-    """What buffers hold before the first step, by name."""
+    """The contents of buffers before the first step, by name."""
     from tessera.driver.run.data_files import opened_checkpoint
     from tessera.frontend.contents.checkpoint import check_used
 

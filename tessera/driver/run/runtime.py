@@ -87,20 +87,20 @@ class Result(Mapping[str, TypedArray]):
 
     @property
     def latency_ns(self) -> int:
-        """From the start of the request on the devices to its end.
+        """Nanoseconds from the start of the request on the devices to its end.
 
-        It starts when the devices have it and the request before it in its slot has ended.
+        A request starts when the devices have it and the request before it in its slot has ended.
         """
         return self._completion.ended_ns - self._completion.started_ns
 
     @property
     def printed(self) -> str:
-        """What the kernels printed."""
+        """The text that the kernels printed."""
         return self._completion.printed
 
     @property
     def events(self) -> tuple[TimelineEvent, ...]:
-        """What every device did when, if the runtime was made with `timeline=True`."""
+        """The timeline of every device, if the runtime was made with `timeline=True`."""
         return self._completion.events
 
 
@@ -127,7 +127,7 @@ class Runtime:
         isolated: bool = False,
         hosts: str | os.PathLike[str] | KeptHosts | None = None,
     ) -> None:
-        """Check the plan, load it onto its devices; the options are those of `tessc run`.
+        """Check the plan and load it onto its devices; the options are those of `tessc run`.
 
         `hosts` is a file that says which devices are on which hosts, or `KeptHosts`. With
         `isolated`, replicas that share no GPU are in processes of their own: a fault ends one of
@@ -193,8 +193,8 @@ class Runtime:
         """Start a request when its turn comes; waits while `capacity` requests are under way.
 
         Requests of one `sequence` share states and keep their order. `trace` is the name or number
-        of a trace, and may be left out where there is only one.
-        What is called when the handle is done holds up those that end after it.
+        of a trace, and may be left out if there is only one. A callback of the handle delays
+        requests that end after it.
         """
         self._check_process()
         number = self._sequence(sequence)
@@ -221,9 +221,9 @@ class Runtime:
     def set_states(
         self, states: Mapping[str, object], sequence: int = 0, *, rows: slice | int | None = None
     ) -> None:
-        """Set states of a sequence by name, once its requests are done; others stay as they are.
+        """Set states of a sequence by name, once its requests are done; other states are kept.
 
-        With `rows`, only these of the first axis of each state.
+        With `rows`, set only these rows along the first axis of each state.
         """
         self._check_process()
         number = self._sequence(sequence)
@@ -242,7 +242,7 @@ class Runtime:
         self._serving.write_states(number, content)
 
     def reset_states(self, sequence: int = 0, *, rows: slice | int | None = None) -> None:
-        """Give a sequence the states that it began with; with `rows`, only these of each."""
+        """Reset a sequence to its initial states; with `rows`, only these rows of each state."""
         self._check_process()
         number = self._sequence(sequence)
         buffers = self._state_buffers()
@@ -263,28 +263,29 @@ class Runtime:
 
     @property
     def groups(self) -> tuple[tuple[int, ...], ...]:
-        """Sequences that a fault ends together: each is in one group."""
+        """Groups of sequences that a fault ends together; each sequence is in one group."""
         return self._serving.groups
 
     def prepare_chain(self, trace: int, inputs: tuple[str, ...]) -> bool:
-        """Whether inputs of a trace may be outputs of the request before in their sequence.
+        """Whether inputs of a trace may be outputs of the previous request of their sequence.
 
-        Such requests have a `service.EarlierOutput` for them, and are handed over before the one
-        before has ended. What they need is made now; before any request is submitted.
+        Requests then pass a `service.EarlierOutput` for these inputs, and are handed over before
+        the previous request has ended. Call this before any request is submitted: it prepares the
+        devices.
         """
         return self._serving.prepare_chain(trace, inputs)
 
     def processes(self) -> list[int]:
-        """The processes that replicas have to themselves."""
+        """The processes of replicas that run in processes of their own."""
         return self._serving.processes()
 
     def restart(self, sequence: int) -> None:
-        """After a fault, start the replicas of a sequence's group again, with first states."""
+        """After a fault, restart the replicas of a sequence's group with initial states."""
         self._check_process()
         self._serving.restart(self._sequence(sequence))
 
     def close(self, *, wait: bool = True) -> None:
-        """Give the devices back, after the requests under way or (`wait=False`) at once."""
+        """Release the devices after the requests under way, or at once with `wait=False`."""
         self._serving.close(wait=wait)
 
     def __enter__(self) -> Self:
@@ -299,7 +300,7 @@ class Runtime:
         self.close(wait=kind is None)
 
     def _check_process(self) -> None:
-        """A fork has the runtime's memory, but none of the threads that serve it."""
+        """Refuse a forked process: it has the runtime's memory, but none of its threads."""
         if os.getpid() != self._process:
             raise TesseraError.of(
                 "TSR5050",

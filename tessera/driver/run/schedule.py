@@ -1,9 +1,9 @@
-"""Which trace and which sequence each request of a run has.
+"""Assigns a trace and a sequence to each request of a run.
 
-In: shares of traces and replicas, and how many sequences each replica has. Out: one `Turn` per
+In: shares of traces and replicas, and the number of sequences of each replica. Out: one `Turn` per
 request, the same for the same input. Replicas and traces get their shares as evenly as whole
-requests allow; every sequence sees its traces in the same order, and sequences of a replica take
-turns.
+requests allow; every sequence sees its traces in the same order, and the sequences of a replica
+take turns.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A request: its number, its trace, its sequence, and which one of its trace it is."""
+    """A request: its number, trace and sequence, and its index among the requests of its trace."""
 
     request: int
     trace: int
@@ -25,7 +25,7 @@ class Turn:
 def schedule(
     requests: int, trace_shares: Sequence[float], replicas: Sequence[tuple[float, int]]
 ) -> tuple[Turn, ...]:
-    """One turn per request; a replica is its share and the number of its sequences."""
+    """One turn per request; a replica is given as its share and its number of sequences."""
     served = [0] * len(replicas)
     starts = [sum(sequences for _, sequences in replicas[:index]) for index in range(len(replicas))]
     in_sequence: dict[int, list[int]] = {}

@@ -1,7 +1,7 @@
-"""All replicas of a plan, ready for requests: which replica, which sequence, each one's host loop.
+"""All replicas of a plan, ready for requests: their sequences and their host loops.
 
-In: an open plan, its materials, and a choice of backend. Out: `submit`. Sequences are numbered over
-all replicas: those of the first come first.
+In: an open plan, its materials, and a choice of backend. Out: `submit`. Sequences are numbered
+across all replicas: those of the first replica come first.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ class Serving:
         isolated: bool = False,
         asked: BackendOptions | None = None,
     ) -> None:
-        """With `isolated`, replicas are in processes of their own, which open what is `given`.
+        """With `isolated`, replicas are in processes of their own, which open the plan `given`.
 
-        `asked` is what a backend does beside what `options` say.
+        `asked` holds options of the backend that `options` do not set.
         """
         self.opened = opened
         self._asked = asked
@@ -99,7 +99,7 @@ class Serving:
             raise
 
     def _find_groups(self) -> list[list[int]]:
-        """Replicas that fault together: on GPUs those with a card in common."""
+        """Groups of replicas that fault together: on GPUs, those that share a card."""
         opened = self.opened
         if not self._choice.backend.is_on_gpus:
             return [[index] for index in range(len(opened.replicas))]
@@ -109,7 +109,7 @@ class Serving:
         )
 
     def _open(self, group: Sequence[int]) -> None:
-        """Backends for the replicas of a group, in a process of their own where that is asked."""
+        """Backends for the replicas of a group, in a process of their own if asked."""
         models = {index: self._models[index] for index in group}
         plain = backend_options(self._choice, self._options, self._asked)
         options = options_of_each(plain, self.opened, group)
@@ -138,19 +138,19 @@ class Serving:
 
     @property
     def groups(self) -> tuple[tuple[int, ...], ...]:
-        """Sequences that a fault ends together."""
+        """Groups of sequences that a fault ends together."""
         return tuple(
             tuple(n for n, (replica, _) in enumerate(self.sequences) if replica in group)
             for group in self._groups
         )
 
     def processes(self) -> list[int]:
-        """The processes of replicas that have one of their own, and are alive."""
+        """The live processes of replicas that run in processes of their own."""
         made = {p.process.pid: p.process for p in self._processes.values() if p is not None}
         return [number for number, process in made.items() if process.poll() is None]
 
     def restart(self, sequence: int) -> None:
-        """Start the replicas of a sequence's group again, with the states that they began with."""
+        """Start the replicas of a sequence's group again, with their initial states."""
         replica, _ = self.sequences[sequence]
         group = next(own for own in self._groups if replica in own)
         for index in group:
@@ -162,9 +162,9 @@ class Serving:
                 self._dispatchers[index].close(wait=False)
 
     def prepare_chain(self, trace: int, inputs: tuple[str, ...]) -> bool:
-        """Whether inputs of a trace may be outputs of the request before (`EarlierOutput`).
+        """Whether inputs of a trace may be outputs of the previous request (`EarlierOutput`).
 
-        Where they may, what that needs is made now.
+        If they may, the backends are prepared for that now.
         """
         backends = [dispatcher.backend for dispatcher in self._dispatchers.values()]
         able = [own for own in backends if isinstance(own, ChainingBackend) and own.depth > 1]
@@ -176,7 +176,7 @@ class Serving:
 
     @property
     def capacity(self) -> int:
-        """Requests that all replicas together take at a time."""
+        """The number of requests that all replicas together take at a time."""
         return sum(dispatcher.capacity for dispatcher in self._dispatchers.values())
 
     def submit(
@@ -189,14 +189,14 @@ class Serving:
         in_place: InPlace = NOTHING,
         finish: Callable[[Completion], Any] | None = None,
     ) -> RequestHandle[Any]:
-        """Give a request to the replica of its sequence; waits while that can take no more."""
+        """Give a request to the replica of its sequence; waits while the replica is full."""
         replica, own = self.sequences[sequence]
         return self._dispatchers[replica].submit(
             inputs, trace=trace, lane=own, number=number, in_place=in_place, finish=finish
         )
 
     def locate(self, given: object, size: int, sequence: int) -> DeviceBytes | None:
-        """An array in the memory of a GPU that the replica of a sequence can read where it is."""
+        """An array in GPU memory that the replica of a sequence can read in place."""
         return self._dispatchers[self.sequences[sequence][0]].backend.locate(given, size)
 
     def read_states(self, sequence: int) -> Mapping[str, Bytes]:
@@ -211,11 +211,11 @@ class Serving:
         self._dispatchers[replica].write_states(own, states)
 
     def first_states(self, sequence: int) -> Mapping[str, Bytes]:
-        """The states that a sequence began with."""
+        """The initial states of a sequence."""
         return self._materials.states[sequence]
 
     def _check_words(self, states: Mapping[str, Bytes]) -> None:
-        """Refuse states with words for addresses: a device alone knows what they hold."""
+        """Refuse states with words that hold addresses: only a device knows their values."""
         for program in self.opened.programs:
             for table in program.pointer_tables:
                 name = program.buffers[table.buffer].name
@@ -224,7 +224,7 @@ class Serving:
                     raise TesseraError.of("TSR5053", message)
 
     def close(self, *, wait: bool = True) -> None:
-        """Give all devices back; what is under way ends first if `wait`."""
+        """Release all devices; with `wait`, requests under way end first."""
         self._closed = True
         if self._own_pool is not None:
             self._own_pool.close()
@@ -235,7 +235,7 @@ class Serving:
             try:
                 dispatcher.close(wait=wait)
             except BaseException as problem:
-                raised.append(problem)  # the others are closed all the same
+                raised.append(problem)  # the others are still closed
         if raised:
             raise raised[0]
 
@@ -253,9 +253,9 @@ def _make(
 def hosts_run(
     opened: OpenPlan, materials: Materials, table: HostTable, pool: LinkPool | None
 ) -> HostsRun:
-    """Where the devices of a run are, and what their processes begin with.
+    """Where the devices of a run are, and what their processes start with.
 
-    Without a pool of the caller's, replicas that start again find processes in one of their own.
+    Without a pool from the caller, restarted replicas take processes from a pool of their own.
     """
     from tessera.backend.hosts.hosts_backend import HostsRun
     from tessera.driver.hosts.kept_hosts import device_pool
@@ -275,7 +275,7 @@ def hosts_run(
 
 
 def models_of(opened: OpenPlan, materials: Materials) -> list[Model]:
-    """What the backend of each replica is made from."""
+    """The model from which the backend of each replica is made."""
     models = []
     first = 0
     for replica in opened.replicas:
@@ -298,7 +298,7 @@ def options_of_each(
 ) -> dict[int, BackendOptions]:
     """The options of the backends of some replicas in one process.
 
-    Of a plan with several policies, replicas of different ones have their weights together.
+    In a plan with several policies, replicas of different policies share their weights.
     """
     if len(policies_of(opened.plan)) < 2:
         return dict.fromkeys(numbers, plain)
@@ -317,7 +317,7 @@ def options_of_each(
 def backend_options(
     choice: BackendChoice, options: ServingOptions, asked: BackendOptions | None = None
 ) -> BackendOptions:
-    """The options of a backend; the rest of them is as `asked`."""
+    """The options of a backend; the remaining ones are taken from `asked`."""
     return replace(
         asked or BackendOptions(),
         targets=choice.targets,
@@ -335,7 +335,7 @@ def open_served(
     options: ServingOptions,
     on_progress: OnProgress | None = None,
 ) -> OpenPlan:
-    """The plan that a run or a runtime is asked for."""
+    """Open the plan for a run or a runtime."""
     return open_plan(
         given,
         slots=options.slots,
@@ -356,7 +356,7 @@ def served_materials(
     inputs: str | None = None,
     count: Count = lambda done, total: None,
 ) -> Materials:
-    """What a run or a runtime starts from, by its options."""
+    """The materials that a run or a runtime starts from, by its options."""
     return read_materials(
         opened,
         sequences=sum(replica.lowered.lanes for replica in opened.replicas),

@@ -1,25 +1,25 @@
 """How far apart two results of one launch are, in the numbers that their bytes stand for.
 
 In: bytes of a buffer from two runs, and its type. Out: the worst element, the error by norm, and
-whether both are within the tolerance of the type. The error of an element is measured against the
-element or, where that is smaller, against what elements usually are: the median of those that are
-not zero, or a hundredth of their root mean square. What is rounded on the way to an element is as
-large as its neighbours, and sums in another order lose relative precision near zero. A few elements
-that are a thousand times as large as the rest say nothing of the rest. The norm of all errors has
-to be within a third of the tolerance, so that many small errors are no rounding; so has the norm of
-the errors of the elements that are no larger than ten times the usual. Of very many elements some
-are off by several times what they are usually off by: where there are a thousand or more, the limit
-of an element is three times what 99 of 100 are within, if that is more than the tolerance, and at
-most three times the tolerance. Integers have to be equal; NaN equals NaN.
+whether both are within the tolerance of the type. The error of an element is relative to the
+element or, if that is smaller, to the usual size of elements: the median of the nonzero ones, or a
+hundredth of their root mean square. The reason is that intermediate values are as large as the
+neighbours of an element, and sums in another order lose relative precision near zero. The median
+keeps a few elements that are a thousand times as large as the rest from hiding errors in the rest.
+The norm of all errors has to be within a third of the tolerance, so that many small errors do not
+pass as rounding; so does the norm of the errors of elements no larger than ten times the usual
+size. Among very many elements, some have several times the usual error: with a thousand or more,
+the limit of an element is three times the error that 99 of 100 are within, if that is more than
+the tolerance, and at most three times the tolerance. Integers have to be equal; NaN equals NaN.
 
-A result is no more exact than what it is computed of: `widened` is a type that steps before it
-round to. `approximations` finds it, and the kernels with approximate instructions (`ex2.approx`) or
-with matrix products whose sums have no stated order, and the library calls: of these two devices
-need not have the same bits.
+A result is no more exact than the values it is computed from: `widened` is a type that earlier
+steps round to. `approximations` finds it. It also finds library calls, and kernels with approximate
+instructions (`ex2.approx`) or with matrix products whose sums have no stated order: two devices
+need not compute the same bits for these.
 
-`near_ties` judges integers that differ: places of ordered values (`sort`, `topk`, `argmax`) may,
-where the values are equal within their tolerance. Evidence are the values in their order, where
-both runs name the same places of a row, or the tensor that was ordered, where places lead to
+`near_ties` judges integers that differ: indices of ordered values (`sort`, `topk`, `argmax`) may
+differ if the values are equal within their tolerance. The evidence is either the ordered values, if
+both runs name the same indices of a row, or the tensor that was ordered, if the indices lead to
 ordered values.
 """
 
@@ -57,8 +57,8 @@ _NORM = 1 / 3  # of the tolerance: how large the error by norm may be, where the
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distance:
-    """The worst element of a comparison: where, what was expected and what was found; and how
-    many of how many elements are not equal. A complex number is one element."""
+    """The worst element of a comparison: its index, its expected and its found value; and the
+    number of unequal elements and of all. A complex number is one element."""
 
     element: int
     expected: float | int
@@ -72,7 +72,7 @@ class Distance:
 
     @property
     def is_within(self) -> bool:
-        """Whether the tolerance covers it."""
+        """Whether the error is within the tolerance."""
         return self.error <= self.tolerance and self.norm <= self.norm_tolerance
 
     def text(self) -> str:
@@ -99,7 +99,7 @@ def distance(
         return Distance(element=0, expected=0.0, found=0.0, error=0.0, tolerance=tolerance)
     with np.errstate(invalid="ignore", over="ignore"):
         same = (elements[0] == elements[1]) | (np.isnan(left) & np.isnan(right))
-        # Integers of 64 bits may differ where the nearest binary64 do not.
+        # 64-bit integers may differ although their nearest binary64 values are equal.
         apart = np.where(same, 0.0, np.maximum(np.abs(left - right), np.spacing(np.abs(left))))
         usual = scale_of(left)
         scale = np.maximum(np.abs(left), usual)
@@ -134,12 +134,12 @@ def tolerance_of(dtype: DataType | None, widened: DataType | None = None) -> flo
 
 
 def scale_of(numbers: npt.NDArray[np.float64]) -> float:
-    """What the errors of elements are measured against, at least."""
+    """The least size that errors of elements are measured against."""
     return max(_usual(numbers), float(np.finfo(np.float64).tiny))
 
 
 def _limit(errors: npt.NDArray[np.float64], tolerance: float) -> float:
-    """The error that one element may have, by the error that 99 of 100 have."""
+    """The largest allowed error of an element, by the error that 99 of 100 are within."""
     if len(errors) < _MANY or not tolerance:
         return tolerance
     most = float(np.quantile(errors, 0.99, method="higher"))
@@ -147,7 +147,7 @@ def _limit(errors: npt.NDArray[np.float64], tolerance: float) -> float:
 
 
 def _norm(apart: npt.NDArray[np.float64], size: np.floating) -> float:
-    """The norm of errors over that of what they are errors of."""
+    """The norm of the errors, relative to the norm of the values."""
     off = float(np.linalg.norm(apart))
     return off / float(size) if size else (np.inf if off else 0.0)
 
@@ -168,9 +168,10 @@ _GUESSES = (DataType.F32, DataType.BF16, DataType.F16, DataType.F64)
 def nearest(
     dtype: DataType | None, expected: Bytes, actual: Bytes
 ) -> tuple[DataType | None, Distance]:
-    """Compare in the buffer's own type, or in the one that a launch may have put there instead.
+    """Compare in the buffer's own type, or in the type that a launch may have stored instead.
 
-    Memory is reused: a buffer may hold elements of another type than its last, or have none.
+    Memory is reused: a buffer may hold elements of another type than its declared one, or have no
+    declared type.
     """
     first = distance(dtype, expected, actual)
     if first.is_within:
@@ -184,7 +185,7 @@ def nearest(
 
 
 def as_numbers(dtype: DataType | None, content: Bytes) -> npt.NDArray[Any]:
-    """Elements as numbers; complex ones as pairs, those of no type as bytes."""
+    """Elements as numbers; complex elements as pairs, untyped ones as bytes."""
     raw = np.ascontiguousarray(content)
     match dtype:
         case DataType.F64 | DataType.C128:
@@ -224,7 +225,7 @@ _ROUNDED = (DataType.F64, DataType.F32, DataType.F16, DataType.BF16)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approximations:
-    """Kernels by name with the instructions that approximate, and how many library calls."""
+    """Kernels by name with their approximate instructions, and the number of library calls."""
 
     kernels: tuple[tuple[str, tuple[str, ...]], ...]
     calls: int
@@ -240,7 +241,7 @@ class Approximations:
 
 
 def approximations(program: ir.Program) -> Approximations:
-    """Which steps of a program approximate."""
+    """The steps of a program that approximate."""
     launched = dict.fromkeys((step.module, step.kernel) for step in program.launches())
     kernels = []
     for module, name in launched:
@@ -267,7 +268,7 @@ def approximations(program: ir.Program) -> Approximations:
 
 
 def _named(name: str, modifiers: tuple[str, ...]) -> str:
-    """An instruction that approximates, by its short name; nothing for others."""
+    """The short name of an instruction that approximates; empty for others."""
     if "approx" in modifiers:
         return f"{name}.approx"
     return name if name in _PRODUCTS else ""
@@ -283,7 +284,8 @@ _PLACES = (DataType.S32, DataType.S64, DataType.U32, DataType.S16, DataType.U16,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NearTies:
-    """How many of `count` places differ; `values` names their buffer, `error` is the largest."""
+    """The number of indices of `count` that differ; `values` names the buffer that was ordered,
+    `error` is the largest error."""
 
     places: int
     count: int
@@ -292,7 +294,7 @@ class NearTies:
     tolerance: float
 
     def text(self, name: str) -> str:
-        """The ties in words; `name` is the result that has the places."""
+        """The ties in words; `name` is the result that holds the indices."""
         return (
             f"`{name}` has another order in {self.places} of {self.count} places, all among "
             f"values of `{self.values}` that are equal within the tolerance (at most "
@@ -307,8 +309,8 @@ def near_ties(
     floats: Iterable[tuple[Buffer, Bytes]],
     widened: DataType | None,
 ) -> NearTies | None:
-    """Whether the places that differ are of values that are as good as equal; `floats` are the
-    recorded results to look for those values in."""
+    """The near ties, if the indices that differ are of values equal within tolerance; `floats` are
+    the recorded results to search for those values."""
     shape = _shape(buffer)
     if buffer.dtype not in _PLACES or shape is None:
         return None
@@ -322,7 +324,7 @@ def near_ties(
         scale = scale_of(numbers)
         for pair in _pairs(left, right, shape, numbers, of, tolerance * scale):
             error = float(np.max(np.abs(pair[0] - pair[1]) / np.maximum(np.abs(pair[0]), scale)))
-            if error <= tolerance:  # and it is a number
+            if error <= tolerance:  # false for NaN
                 return NearTies(
                     places=int((left != right).sum()),
                     count=len(left),
@@ -341,7 +343,7 @@ def _pairs(
     of: tuple[int, ...],
     slack: float,
 ) -> Iterator[tuple[Floats, Floats]]:
-    """The values that both orders name, for every way in which these numbers are their evidence."""
+    """The values that both orders name, for every way in which `numbers` can be evidence."""
     if len(left) == 1:
         yield from _from_source(left[None], right[None], numbers[None], slack)
     for axis in range(len(of)):
@@ -360,7 +362,7 @@ def _pairs(
 def _from_source(
     left: Places, right: Places, rows: Floats, slack: float
 ) -> Iterator[tuple[Floats, Floats]]:
-    """Places in the rows of what was ordered: both orders have to be orders of it."""
+    """Indices into the rows of the ordered tensor: both orders have to sort it."""
     if not left.size or min(left.min(), right.min()) < 0:
         return
     if max(left.max(), right.max()) >= rows.shape[1] or not _are_distinct(left, right):
@@ -376,7 +378,7 @@ def _from_source(
 def _from_values(
     left: Places, right: Places, rows: Floats, slack: float
 ) -> Iterator[tuple[Floats, Floats]]:
-    """Places beside the values in their order: where a place went, and what is there."""
+    """Indices beside the sorted values: the value at the position to which each index moved."""
     if not left.size or not _is_ordered(rows, slack) or not _are_distinct(left, right):
         return
     before, after = np.argsort(left, axis=1), np.argsort(right, axis=1)
@@ -394,7 +396,7 @@ def _are_distinct(*orders: Places) -> bool:
 
 
 def _shape(buffer: Buffer) -> tuple[int, ...] | None:
-    """The extents of a buffer; those of a single number are none."""
+    """The extents of a buffer; empty for a single number."""
     if buffer.shape is None and buffer.dtype is not None and buffer.bytes == buffer.dtype.bytes:
         return ()
     return buffer.shape

@@ -4,10 +4,10 @@ In: the outcome of a run and what it started from. Out: a `Verdict`; a differenc
 with exit code 5 and names the first launch that diverges (`compare_runs`).
 
 On the CPU backend bytes are equal whatever devices took part, since the run on one device takes
-each launch in the variant that the plan chose. On GPUs that holds for equal GPUs and variants and
-without atomics on floats: one of them runs every request alone. Otherwise the reasons are stated,
-and each launch of the first request of every trace runs on its device from the inputs that it has
-on the CPU backend; results are compared within the tolerance of their type (`tolerance`).
+each launch in the variant that the plan chose. On GPUs, bytes are equal for equal GPUs and variants
+without atomics on floats: one of the GPUs runs every request alone. Otherwise the reasons are
+stated, and each launch of the first request of every trace runs on its device from the inputs that
+it has on the CPU backend; results are compared within the tolerance of their type (`tolerance`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from tessera.planning.lower.lower_plan import lower_replica
 def verify_run(
     outcome: Outcome, prepared: Prepared, on_progress: OnProgress | None = None
 ) -> Verdict:
-    """Compare what a run computed with one device, and with what PyTorch recorded."""
+    """Compare the results of a run with one device, and with PyTorch's recorded results."""
     from tessera.driver.run.recorded import compare_recorded
 
     verdict = _verify_on_one(outcome, prepared, on_progress)
@@ -77,7 +77,7 @@ def _verify_on_one(outcome: Outcome, prepared: Prepared, on_progress: OnProgress
 
 
 def _compare_variants(prepared: Prepared, model: Model) -> tuple[str, ...]:
-    """Compare the variants themselves if devices run different ones, which one GPU could not."""
+    """Compare the variants themselves if devices run different ones, which one GPU cannot show."""
     places: dict[str, list[str]] = {}
     for arches in variants_used(prepared).values():
         for arch, names in arches.items():
@@ -166,8 +166,8 @@ def _adds(body: tuple[ptx.Statement, ...]) -> bool:
 class AloneOn:
     """Requests on the first device of a replica alone, through the same backend.
 
-    Every buffer has memory of its own, where there is enough: what a step reads that the analysis
-    does not know of is not what another buffer has left there, as it may be in the run.
+    Every buffer has memory of its own if there is enough. A read that the analysis missed then does
+    not find the bytes of another buffer, as it may in the run, and the difference shows.
     """
 
     def __init__(
@@ -201,12 +201,12 @@ class AloneOn:
         return Expected(done.outputs, self._requests.read_states(lane), done.printed)
 
     def close(self) -> None:
-        """Give the device back."""
+        """Release the device."""
         self._requests.close(wait=False)
 
 
 def _apart(lowered: LoweredReplica, programs: Sequence[ir.Program]) -> LoweredReplica:
-    """The programs with memory of its own for every buffer of a slot."""
+    """The programs, with separate memory for every buffer of a slot."""
     sizes: dict[str, int] = {}
     places = []
     for place in lowered.places:
@@ -226,7 +226,7 @@ def _apart(lowered: LoweredReplica, programs: Sequence[ir.Program]) -> LoweredRe
 def _requests(
     model: Model, choice: BackendChoice, limit_s: float, unwritten: ComparedSide | None = None
 ) -> Dispatcher:
-    """A dispatcher with the targets of all devices, so that a slice has the SMs of the plan."""
+    """A dispatcher with the targets of all devices, so that a slice has its planned SMs."""
     asked = BackendOptions(unwritten=unwritten)
     options = backend_options(choice, ServingOptions(timeline=False), asked)
     lanes = model.lowered.lanes
@@ -261,7 +261,7 @@ def run_step(
     before: Mapping[str, Bytes],
     limit_s: float,
 ) -> Mapping[str, Bytes]:
-    """The buffers after one step on its device, from what they held before it."""
+    """The buffers after one step on its device, from their contents before it."""
     lowered = next(
         trace_programs for trace_programs in model.lowered.traces if trace_programs.trace == trace
     )
