@@ -1,5 +1,5 @@
-"""A whole fleet: how many GPUs of which kinds, each used how, for requests for text.
+"""A whole fleet: kinds and numbers of GPUs, and how each is used, for requests for text.
 
-In: traces of steps, GPUs that are there or offered, what comes and what is promised. Out: a
+In: traces of steps, GPUs that exist or are offered, the expected requests and their limits. Out: a
 `FleetReport`; `make_fleet` is the pipeline. Imported by `cli` and `report`.
 """

@@ -1,14 +1,14 @@
-"""The rate, in requests per second, at which a unit keeps its limits.
+"""The highest rate, in requests per second, at which a unit keeps its latency limits.
 
-In: a `UnitWay`, a `Workload`. Out: a `Capacity`: the rate, and the batch with which it is reached.
-Without limits a unit is taken to be busy for 95% of the time at most. With limits, requests are
-drawn and followed, and the highest rate at which the percentile keeps them is found by halving;
+In: a `UnitWay`, a `Workload`. Out: a `Capacity`: the rate, and the batch size that reaches it.
+Without limits, a unit is assumed to be busy for at most 95% of the time. With limits, requests are
+drawn and simulated, and bisection finds the highest rate at which the percentile is within them;
 batches are as large as memory allows, or smaller.
 
-`follow_way` follows requests through a unit by the scheduler of the engine; the time is simulated:
-a step ends after its own time, and not before every device and link that it uses has done what came
-before, and its own part. Where prompts are read apart, two schedulers follow each other: what the
-first has read comes to the second when the cache has been handed over.
+`follow_way` follows requests through a unit with the scheduler of the engine and simulated time: a
+step ends after its own time, and not before every device and link that it uses has done its earlier
+work and its part of this step. If prompts are read on other GPUs than answers are made, two
+schedulers run in sequence: a prompt reaches the second one when its cache has been handed over.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tessera.driver.serve.scheduler import Sizes, StepSize, StepWork
 from tessera.driver.serve.step_clocks import earliest
 
 BUSY = 0.95
-"""Share of the time that a unit is busy, at most."""
+"""Largest share of the time that a unit is busy."""
 _LEAST_PART = 0.02
 _HALVINGS = 5
 _MOST_STEPS = 2_500
@@ -39,9 +39,9 @@ OnWay = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
-    """What a unit serves: `rate` requests per second in batches of `rows`; 0 where it cannot.
+    """What a unit serves: `rate` requests per second in batches of `rows`; 0 if it cannot serve.
 
-    `missed` says what keeps it from serving anything: how near it comes.
+    `missed` says which limit keeps it from serving, and by how much.
     """
 
     way: UnitWay
@@ -52,7 +52,7 @@ class Capacity:
 
 
 def capacity_of(way: UnitWay, work: Workload) -> Capacity:
-    """The rate that a unit can be given."""
+    """The rate that a unit can serve."""
     most = way.rows_of(work)
     if most < 1:
         return Capacity(way=way, rate=0.0, rows=0, missed="no sequence fits its memory")
@@ -70,10 +70,10 @@ def capacity_of(way: UnitWay, work: Workload) -> Capacity:
 
 
 def capacities_of(ways: Sequence[UnitWay], work: Workload, on_way: OnWay) -> list[Capacity]:
-    """The capacity of each way; of those that others make useless, what they serve at most is 0.
+    """The capacity of each way; the rate of ways that others make useless is 0.
 
-    A way is useless where smaller units of the same GPUs serve at least what it does when it never
-    waits: then no mix needs it. The best of each strategy are followed all the same, to be shown.
+    A way is useless if smaller units of the same GPUs serve at least as much as it does when it
+    never waits: then no mix needs it. The best of each strategy are still simulated, to be shown.
     """
     order = sorted(range(len(ways)), key=lambda n: sum(ways[n].gpus))
     bounds = [BUSY * way.most_rate(work, way.rows_of(work)) for way in ways]
@@ -93,7 +93,7 @@ def capacities_of(ways: Sequence[UnitWay], work: Workload, on_way: OnWay) -> lis
 
 
 def _best_of_strategies(ways: Sequence[UnitWay], bounds: Sequence[float]) -> set[int]:
-    """All ways of one GPU, and of each strategy those that serve the most per GPU."""
+    """All ways of one GPU, and the ways of each strategy that serve the most per GPU."""
     shown = {n for n, way in enumerate(ways) if sum(way.gpus) == 1}
     for strategy in dict.fromkeys(way.strategy for way in ways):
         own = [n for n, way in enumerate(ways) if way.strategy == strategy]
@@ -108,7 +108,7 @@ def _are_enough(offers: Sequence[Offer], gpus: tuple[int, ...], rate: float) -> 
 
 
 def requests_for(way: UnitWay, work: Workload, rows: int) -> int:
-    """The number of requests to draw: enough for a percentile, and not too many steps."""
+    """The number of requests to draw: enough for a percentile, but not too many steps."""
     each = max(work.answer / max(rows, 1), 1.0)
     return int(min(_MOST, max(_FEWEST, _MOST_STEPS / each)))
 
@@ -116,7 +116,7 @@ def requests_for(way: UnitWay, work: Workload, rows: int) -> int:
 def _batches(way: UnitWay, work: Workload, most: int) -> list[int]:
     """The largest batch, and powers of two whose steps keep the limit on the time per token.
 
-    A looser limit tries all that a tighter one does, so that it never serves less.
+    A looser limit tries all batches that a tighter one does, so that it never serves less.
     """
     limit = inf if work.slo.tpot_ns is None else work.slo.tpot_ns
     powers = [1 << n for n in range(most.bit_length())]
@@ -150,7 +150,7 @@ def _followed(way: UnitWay, work: Workload, rows: int, rate: float, count: int) 
 
 
 def missed(report: ServingReport, work: Workload) -> str:
-    """Which limit is not kept, and by how much."""
+    """Which limit is exceeded, and by how much."""
     parts = [
         f"{name} {value / 1e6:.3g} ms at {work.percentile}, the limit is {limit / 1e6:.3g} ms"
         for name, value, limit in work.against(report)
@@ -163,7 +163,7 @@ def missed(report: ServingReport, work: Workload) -> str:
 
 
 BLOCK = 16
-"""Tokens of a block of the cache."""
+"""Tokens per block of the cache."""
 BURST = 1
 _ENDLESS = 1 << 40
 _DECODE, _PREFILL = 0, 1
@@ -208,18 +208,18 @@ class UnitClock:
         return earliest(self._events, until_ns)
 
     def busy_ns(self) -> Mapping[str, float]:
-        """How long steps took, one by one."""
+        """The sum of the times of all steps."""
         return {"unit": self.busy}
 
 
 def follow_way(way: UnitWay, wanted: Sequence[Wanted], work: Workload, rows: int) -> ServingReport:
-    """What requests take on one unit with batches of `rows` sequences."""
+    """Simulate requests on one unit with batches of `rows` sequences."""
     requests = _apart(way, wanted, rows) if way.apart else _together(way, wanted, rows)
     return report_of(requests, work, way.names)
 
 
 def report_of(requests: Sequence[Served], work: Workload, name: str) -> ServingReport:
-    """The figures of requests that were served, by whatever units."""
+    """The report of served requests, whatever units served them."""
     return ServingReport(
         name=name, source="simulated", requests=requests, waiting=(), steps={}, slo=work.slo
     )
@@ -253,7 +253,8 @@ def _together(way: UnitWay, wanted: Sequence[Wanted], rows: int) -> list[Served]
 
 
 def _apart(way: UnitWay, wanted: Sequence[Wanted], rows: int) -> list[Served]:
-    """Prompts are read by some GPUs; then others make the answers, from the second token on."""
+    """Simulate a way whose prompts are read by some GPUs, and whose answers are made by others
+    from the second token on."""
     first = [Wanted(w.at_ns, w.prompt, 1) for w in wanted]
     read = _run(_sizes(way, way.readers, 1, reads=True, makes=False), way, first, True).requests
     handed = []
@@ -261,7 +262,7 @@ def _apart(way: UnitWay, wanted: Sequence[Wanted], rows: int) -> list[Served]:
         if served.is_whole and asked.answer > 1:
             handed.append((served.first_ns + way.handed_ns, number, asked))
     handed.sort(key=lambda row: (row[0], row[1]))
-    # Their caches are there, and so is the first token: reading takes no time any more.
+    # The caches and the first token have arrived, so reading the prompt takes no time here.
     there = _read_already(way)
     sizes = _sizes(there, way.lanes, rows, reads=True, makes=True)
     coming = [Wanted(at, asked.prompt, asked.answer) for at, _, asked in handed]
@@ -276,7 +277,7 @@ def _apart(way: UnitWay, wanted: Sequence[Wanted], rows: int) -> list[Served]:
 
 
 def _read_already(way: UnitWay) -> UnitWay:
-    """The way with prompts that take no time: their caches are there."""
+    """The way with prompts that take no time, because their caches have arrived."""
     nothing = Taken(0.0, tuple(0.0 for _ in way.decode.points[0][1].loads))
     return replace(
         way,

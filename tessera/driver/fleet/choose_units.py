@@ -1,14 +1,14 @@
-"""Units that are chosen: a mix for a demand or of all GPUs that are there, checked by simulation.
+"""Chooses units: a mix for a demand, or of all existing GPUs, checked by simulation.
 
-In: `Capacity`s of units, what is offered. Out: `FleetChoice`s, a `ServingReport` of one, and a
-bound that no use of the GPUs beats.
+In: `Capacity`s of units, the offered GPUs. Out: `FleetChoice`s, a `ServingReport` of one of them,
+and a bound that no use of the GPUs beats.
 
-The bound (`fleet_bound`): with any weights of the kinds of GPUs, a request takes no less than the
-sum over its steps of the least weighted time, whatever the batches: between traces times are on
-lines, so that no batch is better than the better of two traces. With prices as weights that is what
-a request costs at least. For the most requests the weights are moved towards busy kinds. Transfers,
-memory, limits and whole GPUs are free in it. Tensor parallelism cuts steps: its units count as they
-are, never waiting for a request.
+The bound (`fleet_bound`): for any weights of the kinds of GPUs, a request takes no less than the
+sum over its steps of the least weighted time, whatever the batches: times are linear between
+traces, so no batch is better than the better of two traces. With prices as weights, the sum is the
+least cost of a request. To bound the most requests, the weights are moved towards busy kinds. The
+bound ignores transfers, memory, limits and the rounding to whole GPUs. Tensor parallelism cuts
+steps, so its units are counted as they are, never waiting for a request.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MOST_UNITS = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetChoice:
-    """Units of some ways: a row of the report. No `counts`: there is none, and `why` says so."""
+    """Units of some ways: a row of the report. Without `counts` there is no mix; `why` says why."""
 
     name: str
     units: tuple[tuple[Capacity, int], ...] = ()
@@ -77,7 +77,7 @@ def _offers(capacities: Sequence[Capacity], offered: Offered) -> list[Offer]:
 def best_choice(
     name: str, capacities: Sequence[Capacity], offered: Offered, demand: float | None
 ) -> FleetChoice:
-    """The best mix of some units, for a demand or with all that is there."""
+    """The best mix of some units, for a demand or with all existing GPUs."""
     offers = _offers(capacities, offered)
     most = [kind.most for kind in offered.kinds]
     mix: Mix | None = None
@@ -117,7 +117,7 @@ def rival_choices(
     strategies: Sequence[str],
     whys: Mapping[str, str],
 ) -> list[FleetChoice]:
-    """What else one could do with these GPUs; `whys` says why a strategy may have no way."""
+    """The alternatives with these GPUs; `whys` says why a strategy may have no way."""
     rows = [
         best_choice(
             "data parallel",
@@ -146,9 +146,9 @@ def check_mix(
     arrivals: list[Wanted] | None = None,
     seed: int = 0,
 ) -> ServingReport:
-    """Requests at a rate, dealt to units by their shares, each followed by itself.
+    """Simulate requests at a rate, dealt to units by their shares; each unit is followed alone.
 
-    Of large fleets a part is followed, with as large a part of the requests.
+    For a large fleet, only a part is simulated, with the same part of the requests.
     """
     units = [capacity for capacity, count in choice.units for _ in range(_fewer(choice, count))]
     part = sum(c.rate for c in units) / choice.rate if choice.rate else 1.0
@@ -175,7 +175,7 @@ def _fewer(choice: FleetChoice, count: int) -> int:
 
 
 def _at_rate(arrivals: list[Wanted], rate: float) -> list[Wanted]:
-    """Arrivals of a file, as fast as the rate asks for in the mean."""
+    """Arrivals of a file, rescaled to a mean rate."""
     span = arrivals[-1].at_ns - arrivals[0].at_ns
     wanted = (len(arrivals) - 1) / rate * 1e9 if rate > 0 else span
     factor = wanted / span if span > 0 else 1.0
@@ -198,7 +198,7 @@ def fleet_bound(
     capacities: Sequence[Capacity],
     demand: float | None,
 ) -> float | None:
-    """The most requests per second, or for a demand the least dollars per hour; None: unknown."""
+    """The most requests per second, or for a demand the least dollars per hour; None if unknown."""
     request = _RequestLoad(model, work, capacities)
     if demand is not None:
         prices = [kind.usd_per_hour for kind in offered.kinds]
@@ -226,7 +226,7 @@ def fleet_bound(
 
 
 class _RequestLoad:
-    """What a request takes: times of the steps of each trace, per request, by kind of GPU."""
+    """The load of a request: times of the steps of each trace, per request, by kind of GPU."""
 
     def __init__(self, model: ServedModel, work: Workload, capacities: Sequence[Capacity]) -> None:
         made = max(work.answer - 1, 0.0)
@@ -239,7 +239,7 @@ class _RequestLoad:
         self._cut = [np.array(way.gpus) * 1e9 / rate for way, rate in rates if rate > 0]
 
     def weigh(self, weights: Array) -> tuple[float, Array]:
-        """The least weighted time of a request, and what it then takes of each kind."""
+        """The least weighted time of a request, and the time it then takes of each kind of GPU."""
         least, loads = 0.0, np.zeros(len(weights))
         for phase in self._phases:
             value, own = min((_weighed(t, weights) for t in phase), key=lambda pair: pair[0])

@@ -11,7 +11,7 @@ from tessera.ir.program.program import Program
 from tessera.ir.progress import OnProgress, StageProgress
 
 CONFIG = "hf:"
-"""What the name of a config file begins with."""
+"""Prefix of the name of a config file."""
 _DECODE_ROWS = (1, 64, 256)
 _PROMPT_TOKENS = 1024
 _CONTEXT_TOKENS = 2048
@@ -20,7 +20,7 @@ _CONTEXT_TOKENS = 2048
 def steps_of_config(
     path: str, on_progress: OnProgress | None
 ) -> tuple[dict[str, Program], tuple[Diagnostic, ...]]:
-    """The traces of a config file by name, and what there is to say about them."""
+    """The traces of a config file by name, and notes about them."""
     from tessera.driver.trace.config_trace import ConfigTracer
     from tessera.frontend.capture.meta import hf
     from tessera.frontend.capture.meta.record import among_fakes

@@ -1,7 +1,7 @@
-"""The ways to use GPUs: alone, in layers, prompts apart from answers, attention apart, by kernels.
+"""The ways to use GPUs: alone, by layers, prompts apart, attention apart, by kernels, in parts.
 
 In: a `ServedModel`, what is offered, a workload. Out: `UnitWay`s of all strategies, over all groups
-of GPUs that are worth a look: one GPU, two to eight of a kind, pairs of kinds.
+of GPUs that are worth trying: one GPU, two to eight of a kind, pairs of kinds.
 
 Tensor parallelism cuts every product in parts over GPUs of one kind. It is a coarse baseline, where
 tables have both the products in parts and the sums over all GPUs (all-reduce): products have a part
@@ -43,7 +43,7 @@ OnWay = Callable[[str], None]
 
 
 def find_ways(search: WaySearch, on_way: OnWay = lambda name: None) -> list[UnitWay]:
-    """All ways that fit, of all strategies that are allowed."""
+    """All ways that fit, of all allowed strategies."""
     kinds = range(len(search.offered.kinds))
     made: list[UnitWay] = []
 
@@ -65,7 +65,7 @@ def find_ways(search: WaySearch, on_way: OnWay = lambda name: None) -> list[Unit
 
 
 def why_none(search: WaySearch) -> dict[str, str]:
-    """Why a strategy may have no way, where it is not that none fits."""
+    """Why a strategy may have no way, for reasons other than that none fits."""
     reasons: dict[str, str] = {KERNEL: too_many_steps(search)}
     kinds = search.offered.kinds
     if len(kinds) < 2:
@@ -141,7 +141,7 @@ def _phase(
 
 
 def _steady(curve: Curve, lanes: int) -> Curve:
-    """What steps take where all lanes of a unit are under way: its busiest device decides."""
+    """Times of steps while all lanes of a unit are under way: its busiest device decides."""
     return Curve(
         tuple(
             (size, Taken(max(taken.ns, lanes * max(taken.loads, default=0.0)), (0.0,)))
@@ -157,7 +157,7 @@ def _times(count: int, way: UnitWay) -> str:
 
 
 def _handed_ns(search: WaySearch, reader: UnitWay, writer: UnitWay) -> float | None:
-    """What the cache of a mean prompt takes over the slowest link between the two."""
+    """Nanoseconds to move the cache of a mean prompt over the slowest link between the two."""
     a, b = (next(k for k, n in enumerate(way.gpus) if n) for way in (reader, writer))
     first = search.offered.devices(a, 1)
     second = search.offered.devices(b, 1, after=1 if a == b else 0)
@@ -230,7 +230,7 @@ _SUMS = 2  # per layer: after attention, and after the feed-forward part
 def tensor_way(
     model: ServedModel, offered: Offered, kind: int, count: int, work: Workload
 ) -> UnitWay | None:
-    """The way over `count` GPUs; None if a table lacks something, or the model does not fit."""
+    """The way over `count` GPUs; None if a table lacks a time, or the model does not fit."""
     points: list[list[tuple[float, Taken]]] = [[], []]
     for step in model.steps:
         ns = _step_ns(step, offered, kind, count, work)
@@ -293,7 +293,7 @@ def _step_ns(
 
 
 def _part(shape: WorkShape, count: int) -> WorkShape | None:
-    """The part of one of `count` GPUs; None if the sizes do not divide."""
+    """The part of a shape for one of `count` GPUs; None if the sizes do not divide."""
     sizes = list(shape.sizes)
     if shape.kind is TableKind.GEMM:
         if sizes[1] % count:

@@ -1,6 +1,6 @@
 """The words of a fleet report: the answer, its assumptions, and why there is no answer.
 
-In: choices, what is offered, a workload. Out: lines of text, and errors.
+In: choices, the offered GPUs, a workload. Out: lines of text, and errors.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tessera.driver.fleet.options import FleetOptions
 from tessera.driver.fleet.workload import Workload
 
 NOISE = 0.05
-"""Differences below this are within the error of times that are looked up and interpolated."""
+"""Smaller relative differences are within the error of looked-up and interpolated times."""
 
 
 def verdict_of(
@@ -106,7 +106,7 @@ def check_prices(offered: Offered, options: FleetOptions) -> None:
 
 
 def nothing_fits(model: ServedModel, offered: Offered, work: Workload) -> TesseraError:
-    """No unit holds the model: how much there is to hold, and how much room."""
+    """The error if no unit holds the model: the bytes of the model, and the memory."""
     weights = sum(model.weight_bytes.values()) / 1e9
     each = (sum(model.token_bytes.values()) * (work.prompt + work.answer)) / 1e9
     room = sum(k.gpu.memory_bytes * min(k.most, LARGEST_UNIT) for k in offered.kinds) / 1e9
@@ -125,7 +125,7 @@ def nothing_fits(model: ServedModel, offered: Offered, work: Workload) -> Tesser
 def no_mix(
     capacities: Sequence[Capacity], offered: Offered, options: FleetOptions, work: Workload
 ) -> TesseraError:
-    """Nothing serves the demand within the limits: the nearest, and what it would need."""
+    """The error if nothing serves the demand within the limits: the nearest, and what it lacks."""
     able = [capacity for capacity in capacities if capacity.rate > 0]
     if not able:
         tried = [c for c in capacities if c.nearest is not None]

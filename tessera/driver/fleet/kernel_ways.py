@@ -1,7 +1,8 @@
 """Splits by kernels: each step where the planner's search puts it, over pairs of kinds.
 
 In: a `WaySearch`. Out: `UnitWay`s. The problem is the planner's: a request of the workload is its
-part of prefill and of decode steps; what shares a cache stays together, weights are placed once.
+share of prefill and of decode steps; steps that share a cache stay together, and weights are placed
+once.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def kernel_ways(
 ) -> Iterator[UnitWay]:
     """Each step where the planner's search puts it, over pairs of kinds.
 
-    Where one GPU holds the model, over one of each; otherwise over the smallest group that does.
+    If one GPU holds the model, over one of each kind; otherwise over the smallest group that does.
     `layers` are the splits by layers of the same groups: batches are as large as theirs.
     """
     for first, second in combinations(range(len(search.offered.kinds)), 2):
@@ -47,7 +48,7 @@ def kernel_ways(
 
 
 def too_many_steps(search: WaySearch) -> str:
-    """Why no split by kernels was looked for; empty where one was."""
+    """Why no split by kernels was searched for; empty if one was."""
     tasks = len(search.model.decode[-1].ns) + len(search.model.prefill[-1].ns)
     if tasks * 2 <= _MOST_WORK:
         return ""
@@ -57,7 +58,7 @@ def too_many_steps(search: WaySearch) -> str:
 def _kernel(
     search: WaySearch, counts: tuple[int, ...], unit: GpuUnit, layers: UnitWay | None
 ) -> UnitWay | None:
-    """The split by kernels that the search finds for the largest batches that it fits."""
+    """The split by kernels that the search finds for the largest batches that fit."""
     model = search.model
     tasks = len(model.decode[-1].ns) + len(model.prefill[-1].ns)
     if tasks * len(unit.kinds) > _MOST_WORK:
@@ -109,9 +110,9 @@ def split_places(
 def _problem(
     search: WaySearch, unit: GpuUnit, decode: ModelStep, rows: int, lanes: int
 ) -> Planning:
-    """A request of the workload: its part of prefill steps and of decode steps.
+    """A request of the workload as a problem: its share of prefill and of decode steps.
 
-    Caches are those of batches of `rows` sequences, whatever the decode step has.
+    Caches are those of batches of `rows` sequences, whatever the size of the decode step.
     """
     work, prefill = search.work, search.model.prefill[-1]
     reads = work.prompt / (prefill.rows * prefill.tokens)

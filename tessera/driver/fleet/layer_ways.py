@@ -1,4 +1,4 @@
-"""Splits by layers: runs of steps, a run for each GPU, as even as they go within memory.
+"""Splits by layers: a run of steps for each GPU, as even as memory allows.
 
 In: a `WaySearch`. Out: `UnitWay`s, the best order of kinds for each group of GPUs.
 """
@@ -27,7 +27,7 @@ Group = tuple[tuple[int, int], ...]
 
 
 def layer_ways(search: WaySearch, fits_alone: bool) -> Iterator[UnitWay]:
-    """The best split by layers of each group of GPUs; of small groups where one GPU suffices."""
+    """The best split by layers of each group of GPUs; only small groups if one GPU suffices."""
     kinds = range(len(search.offered.kinds))
     groups: list[Group] = [((kind, n),) for kind in kinds for n in SAME_SIZES]
     largest = _LARGEST if not fits_alone else _ENOUGH
@@ -58,7 +58,7 @@ def _best_layers(search: WaySearch, groups: Iterable[Group]) -> dict[tuple[int, 
 
 
 def _large_groups(search: WaySearch) -> Iterator[Group]:
-    """Groups for models that eight GPUs do not hold: up to sixteen of a kind, of several kinds."""
+    """Groups for models that do not fit eight GPUs: up to sixteen of a kind, of several kinds."""
     kinds = search.offered.kinds
     for size in _LARGE_SIZES:
         for number in range(1, len(kinds) + 1):
@@ -67,7 +67,7 @@ def _large_groups(search: WaySearch) -> Iterator[Group]:
 
 
 def _layers(search: WaySearch, group: Sequence[tuple[int, int]]) -> UnitWay | None:
-    """Runs of steps, as even as they go: GPUs of the first kind take the first ones."""
+    """Runs of steps, as even as possible: GPUs of the first kind take the first runs."""
     counts = search.counts(*group)
     unit = search.unit(counts)
     if unit is None:
@@ -109,8 +109,8 @@ def _segments(step: ModelStep) -> list[list[int]]:
 def _weighted(search: WaySearch) -> tuple[list[list[float]], list[float]]:
     """Times and bytes per step of the decode trace.
 
-    Times are per kind and request, with those of the prefill steps that belong to it; bytes are
-    what it keeps with a few sequences in memory.
+    Times are per kind and request, and include those of the matching prefill steps; bytes are those
+    that a step keeps in memory with a few sequences.
     """
     model, work = search.model, search.work
     decode, prefill = model.decode[-1], model.prefill[-1]
@@ -133,7 +133,7 @@ def _weighted(search: WaySearch) -> tuple[list[list[float]], list[float]]:
 
 
 def _follow_index(model: ServedModel, step: ModelStep) -> list[int]:
-    """Per step of a prefill trace the step of the decode trace that it belongs to."""
+    """For each step of a prefill trace, the step of the decode trace that it belongs to."""
     decode = model.decode[-1]
     places = places_of_all(model, range(len(decode.ns)))
     return list(places[step.name])

@@ -1,16 +1,16 @@
-"""`fleet`: which GPUs, how many, and how each is used, for requests for text.
+"""`fleet`: kinds and numbers of GPUs, and how each is used, for requests for text.
 
-In: traces of decode and prefill steps, or a config file (`hf:PATH/config.json`) that they are made
-of, and `FleetOptions`. Out: a `FleetReport`. The stages, in order:
+In: traces of decode and prefill steps, or a config file (`hf:PATH/config.json`) to make them from,
+and `FleetOptions`. Out: a `FleetReport`. The stages, in order:
 
 1. `load_traces`, `find_costs`: read, analyse and price the traces on each kind of GPU.
-2. `find_ways`: every way to use some GPUs as one unit, with what its steps take.
-3. `capacity_of`: how many requests per second a unit keeps its promises for.
+2. `find_ways`: every way to use some GPUs as one unit, with the times of its steps.
+3. `capacity_of`: the requests per second that a unit serves within the limits.
 4. `cheapest_mix` or `fastest_mix`: how many units of which ways; the same with the ways of each
-   strategy alone, and of each kind of GPU alone, so that one sees what was chosen from.
-5. `check_mix`: the chosen units, followed with requests that come as they are expected to.
+   strategy alone, and of each kind of GPU alone, to show the alternatives.
+5. `check_mix`: the chosen units, simulated with requests that arrive as expected.
 
-Raises `TesseraError`, with exit code 3 where nothing serves the demand: it says what comes nearest.
+Raises `TesseraError`, with exit code 3 if nothing serves the demand: it names the nearest choice.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _RAISE = 1.04
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetReport:
-    """The answer, what it was chosen from, and the simulation of it."""
+    """The answer, the alternatives, and the simulation of the answer."""
 
     options: FleetOptions
     offered: Offered
@@ -229,7 +229,7 @@ def _chosen(
     work: Workload,
     arrivals: list[Wanted] | None,
 ) -> tuple[FleetChoice, ServingReport | None, float]:
-    """The answer, checked; where the check fails, for a little more than the demand."""
+    """The answer, checked; if the check fails, the answer for a little more than the demand."""
     check_prices(offered, options)
     if options.demand == 0:
         return FleetChoice(name="nothing", usd_per_hour=0.0), None, 1.0

@@ -1,9 +1,9 @@
 """Which units to take, and how many of each: an integer program, solved to the end.
 
-In: `Offer`s (a way to use some GPUs, what it serves and costs), and how many GPUs of each kind
-there are. Out: a `Mix`: counts. `cheapest_mix` serves a demand for the least money; `fastest_mix`
-serves the most, and of equal ones takes the cheapest. Counts are few and whole, so HiGHS proves the
-best; what it gives back is checked against the rows again, since its tolerances are not ours.
+In: `Offer`s (a way to use some GPUs, its rate and cost), and the number of GPUs of each kind. Out:
+a `Mix`: counts. `cheapest_mix` serves a demand for the least money; `fastest_mix` serves the most,
+and of equal mixes takes the cheapest. Counts are few and whole, so HiGHS proves the optimum; its
+solution is checked against the rows again, because its tolerances are not ours.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class Mix:
     counts: tuple[int, ...]
 
     def rate(self, offers: Sequence[Offer]) -> float:
-        """Requests per second of all together."""
+        """Requests per second of all units together."""
         return sum(n * o.rate for n, o in zip(self.counts, offers, strict=True))
 
     def usd_per_hour(self, offers: Sequence[Offer]) -> float:
-        """What all together cost."""
+        """Dollars per hour of all units together."""
         return sum(n * o.usd_per_hour for n, o in zip(self.counts, offers, strict=True))
 
     def gpus(self, offers: Sequence[Offer]) -> tuple[int, ...]:
@@ -56,9 +56,9 @@ class Mix:
 
 
 def cheapest_mix(offers: Sequence[Offer], most: Sequence[float], demand: float) -> Mix | None:
-    """The mix that serves the demand for the least money; None where no mix serves it.
+    """The mix that serves the demand for the least money; None if no mix serves it.
 
-    Of equally cheap ones, one with the fewest GPUs, and of these one that splits least.
+    Of equally cheap mixes, one with the fewest GPUs, and of these one that splits least.
     """
     if demand <= 0:
         return Mix((0,) * len(offers))
@@ -67,8 +67,8 @@ def cheapest_mix(offers: Sequence[Offer], most: Sequence[float], demand: float) 
         return None
     price = max((o.usd_per_hour for o in offers), default=0.0) or 1.0
     size = max((sum(o.gpus) for o in offers), default=1) or 1
-    # A GPU weighs so little that it decides only between mixes of one price; one that is not alone
-    # in its unit weighs a little more, so that "do not split" wins a draw.
+    # The weight of a GPU is so small that it decides only between mixes of equal price. Further
+    # GPUs of a unit weigh a little more than its first, so that not splitting wins a tie.
     costs = [o.usd_per_hour / price + 1e-7 * (1.1 * sum(o.gpus) - 0.1) / size for o in offers]
     wanted = 1.0
     for _ in range(_TRIES):
@@ -83,7 +83,7 @@ def cheapest_mix(offers: Sequence[Offer], most: Sequence[float], demand: float) 
 
 
 def fastest_mix(offers: Sequence[Offer], most: Sequence[float]) -> Mix | None:
-    """The mix that serves the most with the GPUs that are there, and the cheapest such."""
+    """The mix that serves the most with the existing GPUs, and the cheapest of these."""
     limits = [_most_of(offer, most, inf) for offer in offers]
     if not any(limits):
         return None
@@ -97,7 +97,7 @@ def fastest_mix(offers: Sequence[Offer], most: Sequence[float]) -> Mix | None:
 
 
 def _most_of(offer: Offer, most: Sequence[float], demand: float) -> int:
-    """The largest count of an offer that is of use."""
+    """The largest useful count of an offer."""
     if not offer.rate > 0:
         return 0
     fits = min(

@@ -1,8 +1,8 @@
 """The traces of a model as the steps of a fleet: sizes, times by kind of GPU, bytes.
 
 In: traces, kinds of GPUs. Out: a `ServedModel`: decode and prefill steps (`ModelStep`), each with
-its rows and tokens, with times per kind, and with what it keeps in memory. A trace says how many
-sequences and tokens it takes by its input of tokens, and how much context by its attention.
+its rows and tokens, its times per kind, and the bytes it keeps in memory. The input of tokens of a
+trace gives its numbers of sequences and tokens; its attention gives its context.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ATTENTION = ("attention", "attn", "flash", "fmha", "sdpa")
 class ModelStep:
     """A trace as a step: `tokens` of each of `rows` sequences; decode steps see `context` tokens.
 
-    `ns` has a time per step of the trace and kind of GPU, None where it cannot run there.
+    `ns` has a time per step of the trace and kind of GPU, None if the step cannot run there.
     """
 
     trace: LoadedTrace
@@ -54,11 +54,11 @@ class ModelStep:
         return self.tokens == 1
 
     def buffers(self, role: Role) -> list[GraphBuffer]:
-        """Its buffers of a role."""
+        """The buffers of the trace with a role."""
         return [buffer for buffer in self.trace.graph.buffers if buffer.role is role]
 
     def users(self, role: Role) -> dict[str, list[int]]:
-        """Which steps of the trace touch each buffer of a role, by its name."""
+        """The steps of the trace that touch each buffer of a role, by name of the buffer."""
         return _users_of(self, role)
 
 
@@ -76,7 +76,7 @@ def _users_of(step: ModelStep, role: Role) -> dict[str, list[int]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ServedModel:
-    """All steps, the smallest first, and what a sequence keeps: bytes per token and per row."""
+    """All steps, smallest first, and the bytes that a sequence keeps per token and per row."""
 
     decode: tuple[ModelStep, ...]
     prefill: tuple[ModelStep, ...]
@@ -90,7 +90,7 @@ class ServedModel:
         return (*self.decode, *self.prefill)
 
     def shares(self, kind: int) -> dict[str, float]:
-        """Which part of the time on a kind of GPU comes from which source."""
+        """The share of the time on a kind of GPU that comes from each source."""
         totals = dict.fromkeys((source.value for source in CostSource), 0.0)
         for step in self.steps:
             for row in step.costs.steps:
@@ -107,7 +107,7 @@ def served_model(
     machine: Machine,
     context: int | None,
 ) -> ServedModel:
-    """The steps that traces are. The machine has one device of each kind."""
+    """The traces as steps of a model. The machine has one device of each kind."""
     steps = [
         _model_step(trace, own, machine, context) for trace, own in zip(traces, costs, strict=True)
     ]
@@ -154,7 +154,7 @@ def _model_step(
 
 
 def _tokens_of(trace: LoadedTrace) -> tuple[int, int]:
-    """Rows and tokens, by the input of tokens."""
+    """Rows and tokens per row, from the shape of the input of tokens."""
     inputs = [b for b in trace.program.buffers if b.role is Role.INPUT]
     whole = [b for b in inputs if b.dtype is not None and b.dtype.value in _INTEGERS]
     shaped = [b for b in whole if b.shape is not None and 1 <= len(b.shape) <= 2]
@@ -170,7 +170,7 @@ def _tokens_of(trace: LoadedTrace) -> tuple[int, int]:
 
 
 def _reach(trace: LoadedTrace, given: int | None) -> int:
-    """The context of a decode step: by the shapes of its attention, or as it is given."""
+    """The context of a decode step: by the shapes of its attention, or as given."""
     name = trace.planned.name
     seen = _attended(trace)
     if not seen and given is None:
@@ -193,7 +193,7 @@ def _reach(trace: LoadedTrace, given: int | None) -> int:
 
 
 def _attended(trace: LoadedTrace) -> int:
-    """Over how many tokens attention goes, by its shapes; 0 where no step says it."""
+    """The number of tokens that attention covers, by its shapes; 0 if no step states it."""
     shapes = (call_shape(work) for work in trace.program.work() if isinstance(work, LibraryCall))
     return max(
         (s.sizes[1] for s in shapes if s is not None and s.kind is TableKind.GENERATION), default=0
@@ -201,13 +201,13 @@ def _attended(trace: LoadedTrace) -> int:
 
 
 def _longest_axis(trace: LoadedTrace) -> int | None:
-    """The longest axis of a state behind its rows: no cache has more tokens; None without any."""
+    """The longest axis of a state after its rows: no cache has more tokens; None without states."""
     states = [b.shape or () for b in trace.program.buffers if b.role is Role.STATE]
     return max((n for shape in states for n in shape[1:]), default=None)
 
 
 def _check_family(steps: Sequence[ModelStep]) -> None:
-    """Steps of one phase must be one model at several sizes."""
+    """Check that the steps of one phase are one model at several sizes."""
     first = steps[0]
     for other in steps[1:]:
         mine, theirs = ([n.name for n in s.trace.graph.nodes] for s in (first, other))
@@ -223,7 +223,7 @@ def _check_family(steps: Sequence[ModelStep]) -> None:
 
 
 def _kept(step: ModelStep) -> tuple[dict[str, float], dict[str, float]]:
-    """Bytes of each state per token of a sequence, or per sequence where no axis counts tokens."""
+    """Bytes of each state per token of a sequence, or per sequence if no axis counts tokens."""
     by_token: dict[str, float] = {}
     by_row: dict[str, float] = {}
     for state in step.buffers(Role.STATE):

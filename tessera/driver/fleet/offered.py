@@ -1,4 +1,4 @@
-"""The GPUs that are there or on offer: kinds, how many of each, and what joins them.
+"""The GPUs that exist or are on offer: kinds, the number of each, and the links between them.
 
 In: `--gpus`, `--have`, `--most`, or a machine file. Out: an `Offered`: kinds, and a `Machine` that
 holds as many GPUs of each kind as one unit can use. GPUs of one kind in different hosts of a
@@ -27,7 +27,7 @@ from tessera.ir.plan.machine import (
 )
 
 LARGEST_UNIT = 16
-"""GPUs of one kind in one unit."""
+"""Most GPUs of one kind in one unit."""
 MOST_GPUS = 100_000
 _MOST_KINDS = 12
 _ENTRY = re.compile(r"(?:([0-9]+)x)?([A-Za-z0-9][\w .-]*?)\Z")
@@ -35,9 +35,9 @@ _ENTRY = re.compile(r"(?:([0-9]+)x)?([A-Za-z0-9][\w .-]*?)\Z")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuKind:
-    """GPUs that are alike. `most` is how many there are, infinite: as many as one likes.
+    """GPUs that are alike. `most` is their number; infinite means no limit.
 
-    `usd_per_hour` is None where no price is known; 0 for what is there already (`have`).
+    `usd_per_hour` is None if no price is known, and 0 for GPUs that exist already (`have`).
     """
 
     label: str
@@ -51,7 +51,7 @@ class GpuKind:
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """Kinds of GPUs, and a machine with some of each; `kind_of` says the kind of each device."""
+    """Kinds of GPUs, and a machine with some of each; `kind_of` gives the kind of each device."""
 
     kinds: tuple[GpuKind, ...]
     machine: Machine
@@ -73,7 +73,7 @@ def offered_by_list(
     memory: Mapping[str, int],
     endless: bool,
 ) -> Offered:
-    """The kinds of two lists. `endless`: without a number there are as many as one likes."""
+    """The kinds of two lists. `endless`: a kind without a number has no limit."""
     rows = [(*_entry(part, gpus), False) for part in gpus.split(",")] if gpus else []
     rows += [(*_entry(part, have), True) for part in have.split(",")] if have else []
     if not rows:
@@ -146,7 +146,7 @@ def offered_by_machine(machine: Machine, most: Mapping[str, int]) -> Offered:
 
 
 def part_of_machine(machine: Machine, devices: Sequence[int]) -> Machine:
-    """The machine with these devices alone, numbered anew in this order."""
+    """The machine with only these devices, renumbered in this order."""
     number = {device: new for new, device in enumerate(devices)}
     cards = [machine.cards[machine.devices[device].card] for device in devices]
     return Machine(

@@ -1,4 +1,4 @@
-"""What a fleet is asked for: `FleetOptions`, one record for the command line and the library."""
+"""The options of a fleet: `FleetOptions`, one record for the command line and the library."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ MOST_TOKENS = 10_000_000
 class FleetOptions:
     """The GPUs, the requests, the limits. `machine` wins over `gpus`.
 
-    `tokens` are those of prompt and answer; `arrivals` a file that says them and when they come.
-    `demand` is in requests per second: with it, the cheapest GPUs are looked for, and a kind
-    without a count may be taken as often as needed. `have` are GPUs that are there and cost nothing
-    more; `most` limits kinds (`h100=2`). `context` is that of decode traces which do not say it.
+    `tokens` are those of prompt and answer; `arrivals` is a file with tokens and arrival times.
+    `demand` is in requests per second: with it, the cheapest GPUs are searched for, and a kind
+    without a count may be taken as often as needed. `have` are existing GPUs, which cost nothing
+    more; `most` limits kinds (`h100=2`). `context` is that of decode traces that do not state it.
     """
 
     gpus: str | None = None
@@ -75,7 +75,7 @@ class FleetOptions:
         self.as_plan()
 
     def as_plan(self) -> PlanOptions:
-        """The options of the planner that a fleet shares with it."""
+        """The options that a fleet shares with the planner."""
         return PlanOptions(
             gpus=self.gpus,
             machine=self.machine,

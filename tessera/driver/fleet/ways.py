@@ -1,11 +1,11 @@
-"""One way to use some GPUs for one model, and what its steps take there.
+"""One way to use some GPUs for one model, and the times of its steps there.
 
 In: where each step of a trace runs (a device of the unit), the unit's machine. Out: a `UnitWay`:
-how long a decode step takes by its rows and a prefill step by its tokens, what they take of each
-device and link, and how many sequences memory holds. Between the sizes of traces, times lie on
-the line between theirs. Steps of a trace follow one another; what attention takes in a decode step
-goes with the context. A `WaySearch` has what ways are searched with: a model, what is offered, a
-workload; `placed_way` makes a way of given places.
+the time of a decode step by its rows and of a prefill step by its tokens, their load on each device
+and link, and the number of sequences that memory holds. Between the sizes of traces, times are
+linear. Steps of a trace follow one another; the time of attention in a decode step is proportional
+to the context. A `WaySearch` holds the inputs of the search for ways: a model, the offered GPUs, a
+workload; `placed_way` makes a way from given places.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tessera.planning.search.strategies import FLEET_STRATEGIES
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What a step takes: time alone, and of each device and channel of the unit."""
+    """The time of a step alone, and its load on each device and channel of the unit."""
 
     ns: float
     loads: tuple[float, ...]
@@ -39,12 +39,12 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """What steps take by their size, at some sizes; on the line between them elsewhere."""
+    """Times of steps by size, at some sizes; linear between them."""
 
     points: tuple[tuple[float, Taken], ...]
 
     def at(self, size: float) -> Taken:
-        """What a step of a size takes; as the largest does beyond it, as the smallest below."""
+        """The time of a step of a size; beyond the largest and below the smallest, theirs."""
         for (low, first), (high, second) in pairwise(self.points):
             if low <= size <= high:
                 part = (size - low) / (high - low)
@@ -86,7 +86,7 @@ class UnitWay:
     note: str = ""
 
     def prefill_at(self, tokens: float) -> Taken:
-        """A prefill step by its tokens; a short one takes no less than a decode step."""
+        """The time of a prefill step by its tokens; never less than that of a decode step."""
         least, taken = self.prefill.points[0]
         if tokens >= least:
             return self.prefill.at(tokens)
@@ -95,12 +95,12 @@ class UnitWay:
         return own if own.ns >= floor.ns or self.apart else floor
 
     def rows_of(self, work: Workload, rows: int | None = None) -> int:
-        """Sequences of a batch: as asked for, and no more than memory and traces have."""
+        """Sequences of a batch: as asked, and no more than memory and traces allow."""
         held = int(self.cache_tokens // max(work.prompt + work.answer, 1.0))
         return max(0, min(self.rows, held, int(self.decode.largest), rows or self.rows))
 
     def most_rate(self, work: Workload, rows: int) -> float:
-        """Requests per second of the unit when it never waits for any."""
+        """Requests per second of the unit if it never waits for a request."""
         if rows < 1:
             return 0.0
         steps = max(work.answer - 1, 0.0)
@@ -135,9 +135,9 @@ class GpuUnit:
 
 
 def taken_by(step: ModelStep, places: Places, unit: GpuUnit, work: Workload) -> Taken | None:
-    """What a step takes with each of its steps on a device of the unit; None where it cannot run.
+    """The time of a trace with each of its steps on a device of the unit; None if it cannot run.
 
-    What moves between devices takes `transfer_ns` of both, and the link for its bytes.
+    A transfer takes `transfer_ns` of both devices, and the link for its bytes.
     """
     machine = unit.machine
     loads = [0.0] * unit.loads()
@@ -173,7 +173,7 @@ def taken_by(step: ModelStep, places: Places, unit: GpuUnit, work: Workload) -> 
 
 @dataclass(frozen=True, slots=True)
 class HeldBytes:
-    """What each device of a unit holds: weights, caches per token, states per row, and beside."""
+    """Bytes on each device of a unit: weights, caches per token, states per row, the rest."""
 
     weights: tuple[float, ...]
     tokens: tuple[float, ...]
@@ -182,10 +182,10 @@ class HeldBytes:
 
 
 def held_by(model: ServedModel, places: Mapping[str, Places], unit: GpuUnit) -> HeldBytes:
-    """Weights and states lie wherever a step that touches them runs.
+    """The bytes that devices hold: weights and states are wherever a step that touches them runs.
 
-    What steps leave to each other is taken to be twice what the largest of them touches; launch
-    programs say it exactly.
+    Buffers between steps are estimated as twice the bytes that the largest step touches; only
+    launch programs give the exact size.
     """
     count = len(unit.kinds)
     weights: list[set[str]] = [set() for _ in range(count)]
@@ -210,7 +210,7 @@ def held_by(model: ServedModel, places: Mapping[str, Places], unit: GpuUnit) -> 
 def cache_room(
     model: ServedModel, held: HeldBytes, unit: GpuUnit, work: Workload, lanes: int
 ) -> tuple[int, int]:
-    """Sequences, and tokens of caches, that memory holds for each lane; 0 where weights do not."""
+    """Sequences and cache tokens that memory holds for each lane; 0 if weights do not fit."""
     room_rows, room_tokens = inf, inf
     each = work.prompt + work.answer
     for device in range(len(unit.kinds)):
@@ -233,7 +233,7 @@ def cache_room(
 
 @lru_cache(maxsize=64)
 def _touched(step: ModelStep) -> tuple[int, ...]:
-    """What each step of a trace touches of what is private to a request."""
+    """The bytes private to a request that each step of a trace touches."""
     graph = step.trace.graph
     private = {
         int(buffer.id)
@@ -251,9 +251,9 @@ def _touched(step: ModelStep) -> tuple[int, ...]:
 
 @lru_cache(maxsize=64)
 def _leader(first: ModelStep, step: ModelStep) -> tuple[int, ...]:
-    """Per step of a prefill trace the step of a decode trace that it is to be with.
+    """For each step of a prefill trace, the step of a decode trace that it is placed with.
 
-    That is one that shares a state or a weight; a step with neither is with the one before it.
+    That step shares a state or a weight; a step with neither is placed with the step before it.
     """
     known: dict[str, int] = {}
     for role in (Role.WEIGHT, Role.STATE):
@@ -271,12 +271,12 @@ def _leader(first: ModelStep, step: ModelStep) -> tuple[int, ...]:
 
 
 def follow_weights(model: ServedModel, decode: Sequence[int], step: ModelStep) -> Places:
-    """A prefill step's places by those of a decode step: who shares states or weights is there."""
+    """The places of a prefill trace: with the decode steps that share its states or weights."""
     return tuple(decode[leader] for leader in _leader(model.decode[-1], step))
 
 
 def places_of_all(model: ServedModel, decode: Sequence[int]) -> dict[str, Places]:
-    """The places of every step, by those of the decode steps, which are alike."""
+    """The places of every trace, from those of the decode traces, which are alike."""
     return {
         step.name: tuple(decode) if step.is_decode else follow_weights(model, decode, step)
         for step in model.steps
@@ -286,7 +286,7 @@ def places_of_all(model: ServedModel, decode: Sequence[int]) -> dict[str, Places
 def curves(
     model: ServedModel, places: Mapping[str, Places], unit: GpuUnit, work: Workload
 ) -> tuple[Curve, Curve] | None:
-    """What decode and prefill steps take by size; None where something cannot run."""
+    """Times of decode and prefill steps by size; None if a step cannot run."""
     made: list[list[tuple[float, Taken]]] = [[], []]
     for step in model.steps:
         taken = taken_by(step, places[step.name], unit, work)
@@ -302,7 +302,7 @@ def curves(
 
 @dataclass(frozen=True, slots=True)
 class WaySearch:
-    """What ways are looked for with. `allowed` are the strategies that are."""
+    """The inputs of the search for ways. `allowed` are the allowed strategies."""
 
     model: ServedModel
     offered: Offered
@@ -334,7 +334,7 @@ class WaySearch:
         return last.rows * last.tokens
 
     def rate(self, way: UnitWay) -> float:
-        """What a way serves at most."""
+        """The most requests per second that a way serves."""
         return way.most_rate(self.work, way.rows_of(self.work))
 
     def counts(self, *pairs: tuple[int, int]) -> tuple[int, ...]:
@@ -352,7 +352,7 @@ def placed_way(
     unit: GpuUnit,
     places: dict[str, Places],
 ) -> UnitWay | None:
-    """The way of given places, with as many lanes as serve the most within memory."""
+    """The way of given places, with the number of lanes that serves the most within memory."""
     shaped = curves(search.model, places, unit, search.work)
     if shaped is None:
         return None

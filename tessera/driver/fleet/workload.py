@@ -18,9 +18,9 @@ PERCENTILES = ("p50", "p90", P99)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """Requests: their lengths, in the mean and one by one, and the limits that a share keeps.
+    """Requests: their lengths, and the limits that a share of them has to meet.
 
-    `lengths` are (prompt, answer) as they come, for requests that are drawn; one pair suffices.
+    `lengths` are pairs (prompt, answer) in order of arrival, for drawn requests; one pair suffices.
     """
 
     lengths: tuple[tuple[int, int], ...]
@@ -29,12 +29,12 @@ class Workload:
 
     @property
     def prompt(self) -> float:
-        """Tokens of a prompt, in the mean."""
+        """Mean tokens of a prompt."""
         return sum(prompt for prompt, _ in self.lengths) / len(self.lengths)
 
     @property
     def answer(self) -> float:
-        """Tokens of an answer, in the mean."""
+        """Mean tokens of an answer."""
         return sum(answer for _, answer in self.lengths) / len(self.lengths)
 
     @property
@@ -44,7 +44,7 @@ class Workload:
 
     @property
     def context(self) -> float:
-        """Tokens that a decode step sees of a sequence, in the mean."""
+        """Mean tokens of a sequence that a decode step sees."""
         return self.prompt + self.answer / 2
 
     def draw(self, rate: float, count: int, seed: int = 0) -> list[Wanted]:
